@@ -32,6 +32,7 @@ from runtime.models.layer_inputs import LayerInputs
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import MoELayer
 from runtime.models.rope_tables import RopeTables
+from runtime.models.skips import Skips
 from runtime.models.snapshots import Mixture, Snapshots
 from runtime.models.streams import stream_end
 from runtime.moe.backends import MoEBackend, make_backend
@@ -142,7 +143,9 @@ class Decoder(nn.Module):
         assert state is not None, "a later pipeline stage needs the state of the one before"
         state, inputs, windows = self._with_room(state), state.inputs, self._windows(batch, pool)
         captured: list[torch.Tensor] = []
+        skips = Skips(self.model.skips, self.layer_ids)
         for layer in each_layer(self._stack, kind=self._kind):
+            state = skips.given(layer.number, state)
             if layer.number in self.captures:
                 captured.append(state.total())
             given = windows if inputs is None else inputs[:, layer.number]
@@ -249,7 +252,6 @@ class Decoder(nn.Module):
         self._finalize()
 
     def pieces(self) -> Iterator[Piece]:
-        tied = self.head is self.embedding
         for part in (
             self.embedding,
             self.inputs,
@@ -259,7 +261,7 @@ class Decoder(nn.Module):
             self.streams,
             self.reads,
             self.norm,
-            None if tied else self.head,
+            None if self.head is self.embedding else self.head,
         ):
             if part is not None:
                 yield from part.pieces()

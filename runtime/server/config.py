@@ -32,6 +32,7 @@ from runtime.server.parallel_config import HeadOver
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
 from runtime.server.residual_config import EntryConfig, SnapshotsConfig
+from runtime.server.skips import SkipsConfig
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.tensor_names import EXPERTS_IN, USUAL, TensorNames
 
@@ -100,6 +101,7 @@ class ModelConfig:
     compressed: CompressedConfig | None = None
     streams: SeveralStreams | None = None
     snapshots: SnapshotsConfig | None = None
+    skips: SkipsConfig | None = None
     entry: EntryConfig | None = None  # of norms that are "entered"
     ngrams: NgramConfig | None = None
     recurrent: RecurrentConfig | None = None
@@ -239,13 +241,11 @@ class RuntimeConfig:
     moe_runner_backend: str = "auto"
     moe_a2a_backend: str = "none"
     fp4_gemm_backend: str = ""
-    # Tokens a rank that the all-to-all workspace holds; None: a chunk or a full decode batch.
-    a2a_max_tokens: int | None = None
+    a2a_max_tokens: int | None = None  # of a rank, in its workspace; None: a chunk or a full decode batch
     deepep: DeepEP | None = None
     prefill_tokens: int = 8192  # of one rank's prefill; without chunks, those of the longest one
     prefill_buffer: int = 8192  # tokens of its inputs, where it comes in chunks, which may grow; else 0
-    # Of the whole server; None where they follow from the memory that is left.
-    max_running_requests: int | None = None
+    max_running_requests: int | None = None  # of the whole server; None: by the memory that is left
     max_total_tokens: int | None = None  # of a rank's pool, at most
     sliding_share: float = SLIDING_SHARE  # of its tokens, in the pool of layers behind a window
     mem_fraction_static: float = 0.85

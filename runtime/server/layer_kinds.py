@@ -13,6 +13,8 @@ def layer_kind(model: ModelConfig, layer: int) -> tuple[object, ...]:
     kinds = (*kinds, model.layer_caps(layer), has_ngrams(model.ngrams, layer))
     if model.mlp_sizes or model.key_layers:
         kinds = (*kinds, model.mlp_size(layer), model.key_layer(layer) == layer)
+    if model.skips is not None:
+        kinds = (*kinds, model.skips.of_layer(layer))
     if model.shares_choice(layer):
         kinds = (*kinds, "sharing")
     if model.expert_sizes:

@@ -28,6 +28,12 @@ DENSE = {
     "paddleocr_vl_text": (PLAIN_ALONE, DRAFTS),
     # srt/models/muse_glimmer.py takes queries, keys and values apart where they are quantized
     "muse_glimmer_text": (PLAIN_ALONE, DRAFTS),
+    # srt/models/solar.py: which methods know its matrices by their names is not known here
+    "solar": (
+        Row(lambda _, s: s.pp_size > 1, "--pp: what a layer is given may lie on another stage"),
+        PLAIN_ALONE,
+        DRAFTS,
+    ),
     # srt/models/nemotron_nas.py, which does not say where a stage begins
     "nemotron-nas": (
         Row(lambda _, s: s.pp_size > 1, "--pp: each stage keeps a place for the tokens of all layers"),

@@ -11,6 +11,7 @@ from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.recurrent import LightningConfig, Mamba2Config
 from runtime.server.sizing import has_block_keys, pooled_indexer
 from runtime.server.unpredicted import foreign_keys
+from sgl_tune.keys.class_since import too_early
 from sgl_tune.keys.deepseek_ends import ends_of_deepseek
 from sgl_tune.keys.dense_ends import ends_of_dense
 from sgl_tune.keys.dots_note_ends import ends_of_dots_note
@@ -27,7 +28,6 @@ _UNSETTLED = {
     "NemotronH_Nano_VL_V2": "Nemotron Nano VL",
     "NemotronH_Nano_Omni_Reasoning_V3": "Nemotron Nano Omni",
 }
-_LIGHTON_SINCE = (0, 5, 14)
 _KEY_WIDTH, _PAGE, _COUNTS = 128, 64, (512, 2048)
 _WITH_TAILS = ("fa3", "tilelang", "trtllm", "flashmla_sparse")  # the last is one of the others by GPU
 
@@ -169,11 +169,8 @@ def _tied_paddle(deployment: Deployment) -> Iterator[str]:
         )
 
 
-def _lighton(deployment: Deployment) -> Iterator[str]:
-    """srt/models/lightonocr.py looks for an angle that transformers keeps among rope_parameters."""
-    is_lighton = checkpoint_of(deployment).architecture == "LightOnOCRForConditionalGeneration"
-    if is_lighton and deployment.server.release.number < _LIGHTON_SINCE:
-        yield "before 0.5.14 SGLang's LightOnOCR does not find the rope_theta of its tower"
+def _before(deployment: Deployment) -> Iterator[str]:
+    yield from too_early(checkpoint_of(deployment).architecture, deployment.server.release.number)
 
 
 def _afmoe(deployment: Deployment) -> Iterator[str]:
@@ -281,7 +278,7 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 
 
 _RULES = (
-    *(_tied_dots, _tied_paddle, _lighton),
+    *(_tied_dots, _tied_paddle, _before),
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     _loose_experts,
     *(_longcat, _verifies_blocks, _layers_apart, _canvases),

@@ -3,8 +3,8 @@
 Ling 2.0 is a GLM-4.5, and so is LLaDA2, one token after another. Ling 1 is a Qwen2-MoE whose shared expert
 counts half, as its gate says nothing: a checkpoint has that half in its weights. So is DeepSeek-MoE. Ling 2.5
 is a DeepSeek-V3, most of whose layers have lightning attention. InternLM 2 and EXAONE 3 are Llamas,
-Llama-Nemotron one without some of its parts, MiniCPM a Granite, SDAR a Qwen3, Intern-S1-Pro another. Mistral
-Large 3, as SGLang reads its params.json, is a Mistral 4.
+Solar and Llama-Nemotron others with more or fewer parts, MiniCPM a Granite, SDAR a Qwen3, Intern-S1-Pro
+another. Mistral Large 3, as SGLang reads its params.json, is a Mistral 4.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from tests.runtime import (
     orion,
     sarvam_mla,
     small_llamas,
+    solar,
 )
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
 from tests.runtime.lightning import Lightning
@@ -228,6 +229,9 @@ def _as_it_is(model: Any, told: Told, randomize: Randomize) -> None:
 CLASSLESS = {
     "internlm2": Classless(
         "InternLM2ForCausalLM", "internlm2", "LlamaConfig", _internlm, _as_it_is, _internlm_tensors
+    ),
+    "solar": Classless(
+        *("SolarForCausalLM", "solar", "LlamaConfig", solar.config, solar.alter, same_tensors)
     ),
     "exaone": Classless(
         *("ExaoneForCausalLM", "exaone", "LlamaConfig", exaone.config, _as_it_is, exaone.tensors)

@@ -16,6 +16,7 @@ from tests.runtime.minicpm import MiniCPMConfig
 from tests.runtime.nemotron_puzzle import NemotronHPuzzleConfig
 from tests.runtime.orion import OrionConfig
 from tests.runtime.small_llamas import QWenConfig, TeleFLMConfig, XverseConfig
+from tests.runtime.solar import SolarConfig
 
 
 class BailingMoeConfig(PreTrainedConfig):
@@ -356,6 +357,7 @@ CLASSES: dict[str, Any] = {
         SDARMoeConfig,
         TeleFLMConfig,
         XverseConfig,
+        SolarConfig,
     )
 }
 # What no model of theirs leaves out.
@@ -405,5 +407,10 @@ NEEDED: dict[str, dict[str, Any]] = {
         "block_configs": [{"block_type": kind} for kind in ("mamba", "attention", "mlp", "moe")],
     },
     "dots3_note_text": {"layer_types": ["full_attention", "sliding_attention"] * 15},
+    "solar": {
+        **{"intermediate_size": 128, "num_key_value_heads": 4, "max_position_embeddings": 4096},
+        **{"rms_norm_eps": 1e-5, "tie_word_embeddings": False, "bskcn_1": [1], "bskcn_2": [2]},
+        **{"bskcn_3": [3], "bskcn_4": [4], "bskcn_tv": [0.9, 0.8]},
+    },
     "hy_v3": {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True},
 }

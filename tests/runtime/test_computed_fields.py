@@ -245,6 +245,17 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("solar", {}, told, said)
+        for told, said in (
+            ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
+            ({"mlp_bias": True}, "mlp_bias is True"),
+            ({"logit_scale": 2.0}, "logit_scale is 2.0"),
+            ({"bskcn_1": [0, 1]}, "bskcn_1 has layer 0: SGLang keeps no residual of it"),
+            ({"bskcn_4": [2]}, "bskcn_4 has layer 2, before which bskcn_2 has none"),
+            ({"original_max_position_embeddings": 64}, "original_max_position_embeddings is 64"),
+        )
+    ),
+    *(
         ("starcoder2", {}, told, said)
         for told, said in (
             ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),

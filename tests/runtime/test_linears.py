@@ -172,7 +172,7 @@ _OVER_ALL = {
     *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text", "afmoe"),
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
-    *("minicpm", "dbrx", "diffusion_gemma_text", "phi"),
+    *("minicpm", "dbrx", "diffusion_gemma_text", "phi", "solar"),
 }
 
 

@@ -114,6 +114,7 @@ _TOLD = """
     hunyuan_v1_dense HunYuanDenseV1ForCausalLM
     hunyuan_v1_moe HunYuanMoEV1ForCausalLM
     phi PhiForCausalLM
+    solar SolarForCausalLM
     stablelm StableLmForCausalLM
     starcoder2 Starcoder2ForCausalLM
     grok Grok1ForCausalLM Grok1ModelForCausalLM

@@ -1,0 +1,24 @@
+"""Classes that end in SGLang's earlier releases, which have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from runtime.server.backends import Number
+
+# srt/models/lightonocr.py looks for an angle that transformers keeps among rope_parameters; solar.py took its
+# layers for three things, which make_layers does not give.
+_SINCE: Mapping[str, tuple[Number, str]] = {
+    "LightOnOCRForConditionalGeneration": (
+        (0, 5, 14),
+        "LightOnOCR does not find the rope_theta of its tower",
+    ),
+    "SolarForCausalLM": ((0, 5, 22), "Solar ends as it makes its layers"),
+}
+
+
+def too_early(architecture: str, release: Number) -> Iterator[str]:
+    if architecture in _SINCE:
+        since, why = _SINCE[architecture]
+        if release < since:
+            yield f"before {'.'.join(map(str, since))} SGLang's {why}"
