@@ -21,6 +21,7 @@ _READ_ALONE = {
 def ends_of_deepseek(deployment: Deployment) -> Iterator[str]:
     yield from _random_latents(deployment)
     yield from _values_of_no_width(deployment)
+    yield from _heads_of_its_class(deployment)
 
 
 def _random_latents(deployment: Deployment) -> Iterator[str]:
@@ -37,3 +38,13 @@ def _values_of_no_width(deployment: Deployment) -> Iterator[str]:
     is_vl_2 = checkpoint.architecture == "DeepseekVL2ForCausalLM"
     if is_vl_2 and not deployment.model.is_mla and checkpoint.get("v_head_dim") == 0 and release < (0, 5, 19):
         yield "v_head_dim is 0, and before 0.5.19 SGLang's pool then has values of no width"
+
+
+def _heads_of_its_class(deployment: Deployment) -> Iterator[str]:
+    """srt/models/deepseek_v2.py, of as many as DeepSeek-VL2's config class has where its file tells none."""
+    checkpoint, ranks = checkpoint_of(deployment), deployment.parallel.attn_tp
+    if checkpoint.architecture != "DeepseekVL2ForCausalLM" or checkpoint.has("num_attention_heads"):
+        return
+    heads = deployment.model.main_attention.num_heads
+    if heads % ranks:
+        yield f"{heads} attention heads, as its class says, cannot be divided among {ranks} ranks"

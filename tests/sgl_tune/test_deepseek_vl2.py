@@ -31,6 +31,7 @@ def _deployment(folder: Path, size: str, told: str, release: str = "0.5.23") -> 
         ("", "--load-format dummy", "0.5.23", "leaves DeepSeek-VL2's attention without its matrices"),
         ("-tiny", "--load-format dummy", "0.5.23", None),
         ("", "--pp-size 2", "0.5.23", "no pipeline stages"),
+        ("", "--tp 3", "0.5.23", "32 attention heads, as its class says, cannot be divided among 3 ranks"),
         ("-tiny", "", "0.5.18", "v_head_dim is 0, and before 0.5.19"),
         ("-tiny", "", "0.5.19", None),
         ("-tiny", "--tp 2 --dp 2 --enable-dp-attention", "0.5.23", "splits its heads over all 2 ranks"),
