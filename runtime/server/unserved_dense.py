@@ -20,6 +20,12 @@ DENSE = {
     "phi": (PLAIN_ALONE, DRAFTS),
     "starcoder2": (DRAFTS,),
     **dict.fromkeys(("minicpm", "orion", "xverse", "TeleFLM"), (DRAFTS,)),
+    # srt/models/spark2_5.py, whose layers gather no rows before 0.5.22
+    "spark2_5": (
+        Row(lambda _, s: s.attn_dp_size > 1, "DP attention: which rows its MLPs see is not known here"),
+        PLAIN_ALONE,
+        DRAFTS,
+    ),
     # srt/models/qwen.py calls its attention and its MLPs otherwise than files and their lists do
     "qwen": (PLAIN_ALONE, DRAFTS),
     # srt/models/exaone.py calls its attention otherwise than files and their lists do

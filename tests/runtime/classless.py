@@ -34,6 +34,7 @@ from tests.runtime import (
     sarvam_mla,
     small_llamas,
     solar,
+    spark2_5,
 )
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
 from tests.runtime.lightning import Lightning
@@ -251,6 +252,10 @@ CLASSLESS = {
     "qwen": Classless(
         *("QWenLMHeadModel", "qwen", "Qwen2Config"),
         *(small_llamas.qwen, _as_it_is, small_llamas.qwen_tensors),
+    ),
+    "spark2_5": Classless(
+        *("Spark2_5ForCausalLM", "spark2_5", "LlamaConfig"),
+        *(spark2_5.config, spark2_5.alter, spark2_5.tensors),
     ),
     "mistral_large_3": Classless(
         *("MistralLarge3ForCausalLM", "deepseek_v3", "Mistral4Config"),

@@ -17,6 +17,7 @@ from tests.runtime.nemotron_puzzle import NemotronHPuzzleConfig
 from tests.runtime.orion import OrionConfig
 from tests.runtime.small_llamas import QWenConfig, TeleFLMConfig, XverseConfig
 from tests.runtime.solar import SolarConfig
+from tests.runtime.spark2_5 import Spark2_5Config
 
 
 class BailingMoeConfig(PreTrainedConfig):
@@ -355,6 +356,7 @@ CLASSES: dict[str, Any] = {
         SDARConfig,
         LLaDA2MoeConfig,
         SDARMoeConfig,
+        Spark2_5Config,
         TeleFLMConfig,
         XverseConfig,
         SolarConfig,

@@ -150,6 +150,19 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"attention_bias": True}, "attention_bias is True"),
         )
     ),
+    *(
+        ("spark2_5", {}, told, said)
+        for told, said in (
+            ({"hidden_act": "silu"}, "hidden_act is 'silu'"),
+            ({"attention_bias": True}, "attention_bias is True"),
+            ({"rope_scaling": {"type": "yarn"}}, "rope_scaling is"),
+            ({"layer_types": ["full_attention"] * 28}, "layer_types have no window"),
+            (
+                {"rope_parameters": {"full_attention": {"rope_theta": 5.0}}},
+                "no rope_theta of sliding_attention",
+            ),
+        )
+    ),
     ("orion", {}, {"head_dim": 64}, "head_dim is 64"),
     ("xverse", {}, {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
     *(

@@ -141,6 +141,7 @@ _BESIDE = """
     olmo3 head_dim
     olmoe head_dim num_local_experts
     orion head_dim
+    spark2_5 attention_bias hidden_act
     xverse attention_bias head_dim mlp_bias num_experts num_key_value_heads
         original_max_position_embeddings rope_is_neox_style
     TeleFLM bias head_dim mlp_bias original_max_position_embeddings qkv_bias rope_is_neox_style
@@ -373,7 +374,7 @@ _WITH_ACTIVATION = [name for name in FAMILIES if _ACTIVATION.get(name, "hidden_a
 
 
 def test_which_families_have_one_activation_that_is_not_told() -> None:
-    assert FAMILIES.keys() - _WITH_ACTIVATION == {"lfm2", "lfm2_moe", "grok", "dbrx", "qwen"}
+    assert FAMILIES.keys() - _WITH_ACTIVATION == {"lfm2", "lfm2_moe", "grok", "dbrx", "qwen", "spark2_5"}
 
 
 @pytest.mark.parametrize("name", _WITH_ACTIVATION)

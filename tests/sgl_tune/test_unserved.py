@@ -486,6 +486,10 @@ _NGRAMS = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}
         *((name, _NGRAMS, "drafts") for name in ("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B")),
         ("a/tele-flm-52b-from-memory", _NGRAMS, "drafts"),
         *(
+            ("a/spark-2.5-of-the-sizes-of-its-class", *row)
+            for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"), (_DP, "DP attention"))
+        ),
+        *(
             (name, *row)
             for name in (
                 *("stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),

@@ -74,6 +74,7 @@ _TOLD = """
     olmoe OlmoeForCausalLM
     orion OrionForCausalLM
     xverse XverseForCausalLM
+    spark2_5 Spark2_5ForCausalLM
     TeleFLM TeleFLMForCausalLM
     qwen QWenLMHeadModel
     exaone ExaoneForCausalLM
