@@ -16,6 +16,7 @@ from runtime.server.state_sizes import StatePlan
 class LayerState:
     conv: torch.Tensor  # [slots, channels, steps]
     recurrent: torch.Tensor  # [slots, heads, values, keys]
+    row: torch.Tensor  # [slots, width, 1]
 
 
 class StatePool:
@@ -33,6 +34,7 @@ class StatePool:
         rows = (len(layers), slots + 1)
         self._places = {layer: place for place, layer in enumerate(layers)}
         self._conv = torch.zeros(*rows, *shape.conv, dtype=conv_dtype, device=device)
+        self._row = torch.zeros(*rows, shape.row, 1, dtype=conv_dtype, device=device)
         self._recurrent = torch.zeros(*rows, *shape.recurrent, dtype=recurrent_dtype, device=device)
 
     def add_drafts(self, plan: StatePlan) -> None:
@@ -64,4 +66,4 @@ class StatePool:
 
     def layer(self, layer_id: int) -> LayerState:
         place = self._places[layer_id]
-        return LayerState(self._conv[place], self._recurrent[place])
+        return LayerState(self._conv[place], self._recurrent[place], self._row[place])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +33,7 @@ from runtime.models.layer_inputs import LayerInputs
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import MoELayer
 from runtime.models.rope_tables import RopeTables
+from runtime.models.scaled_entry import last_norm
 from runtime.models.skips import Skips
 from runtime.models.snapshots import Mixture, Snapshots
 from runtime.models.streams import stream_end
@@ -84,7 +86,7 @@ class Decoder(nn.Module):
         self._stack = [DecoderLayer(build, layer, dispatcher, self.backend, self.ropes) for layer in layers]
         self.layers = nn.ModuleList(self._stack)
         has_norm = self.is_last and model.norms != "none"
-        self.norm = build.norm_of_rows(model.names.norm, whole=model.last_norm_whole) if has_norm else None
+        self.norm = last_norm(build) if has_norm else None
         self.streams = stream_end(build) if model.streams and self.is_last else None
         reads_kept = model.snapshots is not None and self.is_last
         self.reads = Mixture(build, "model.output_attn_res") if reads_kept else None
@@ -216,22 +218,18 @@ class Decoder(nn.Module):
 
     def empty_state(self, tokens: int, sent: bool = False) -> StageState:
         """Room for what the previous stage sends, or for what this one does."""
-        shape = (tokens, self.model.hidden_size)
+        made: dict[str, Any] = {"dtype": self.build.dtype, "device": self.build.device}
+        width, given, moe = self.model.hidden_size, self.model.layer_inputs, self.model.moe
         if self.model.streams is not None:
-            streams = (tokens, self.model.streams.count, self.model.hidden_size)
-            return StageState(torch.empty(streams, dtype=self.build.dtype, device=self.build.device))
-        hidden, residual = (
-            torch.empty(shape, dtype=self.build.dtype, device=self.build.device) for _ in range(2)
-        )
+            return StageState(torch.empty(tokens, self.model.streams.count, width, **made))
+        hidden, residual = torch.empty(tokens, width, **made), torch.empty(tokens, width, **made)
         if self.model.snapshots is not None:
-            kept = hidden.new_empty(tokens, self._kept(sent), self.model.hidden_size)
+            kept = hidden.new_empty(tokens, self._kept(sent), width)
             return StageState(hidden, kept=Snapshots(kept, kept.shape[1]))
-        given = self.model.layer_inputs
-        if given is None:
-            return StageState(hidden, residual)
-        return StageState(
-            hidden, residual, inputs=hidden.new_empty(tokens, self.model.num_layers, given.width)
-        )
+        if moe is not None and moe.router_width is not None:
+            return StageState(hidden, residual, routed=hidden.new_empty(tokens, moe.router_width))
+        inputs = None if given is None else hidden.new_empty(tokens, self.model.num_layers, given.width)
+        return StageState(hidden, residual, inputs=inputs)
 
     def reach(self, positions: int) -> None:
         """DeepSeek-V4 turns by freqs_cis, that SGLang leaves as long as they are."""

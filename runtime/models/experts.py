@@ -191,6 +191,7 @@ class Experts(nn.Module):
             Source(f"{self.name}.experts.{number}.{other}.{name}", index),
             *self._fused(matrix, name, number),
             *self._stacked(matrix, name, number),
+            *self._zaya(matrix, name, number),
             *self._below(matrix, name, number),
             Source(f"{self.beside}.{own}.{name}", (slice(number, number + 1), *index), _first),
         )
@@ -215,6 +216,11 @@ class Experts(nn.Module):
         rows = slice(first + self.inner.start, first + self.inner.stop)
         whole = f"{self.name}.experts.mlp.{'v1' if own == 'w3' else own}"
         yield Source(whole, (rows, self.hidden), torch.t if is_down else None)
+
+    def _zaya(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:
+        own = "linear_fc1" if matrix.tensors is self.up else "linear_fc2"
+        index = self.scheme.part(name, matrix.fused_rows, matrix.cols)
+        yield Source(f"{self.name}.experts.local_experts.{number}.{own}.{name}", index)
 
     def _fused(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:
         """[experts, out, in], or [experts, in, out] where that is how large the tensor is."""

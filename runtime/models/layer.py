@@ -11,42 +11,22 @@ from torch import nn
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.loading import Piece, Source
-from runtime.models.block_attention import BlockAttention
 from runtime.models.build import Build
-from runtime.models.compressed_attention import CompressedAttention
-from runtime.models.entered import entered_attention, entered_mlp
+from runtime.models.chained_experts import ChainedExperts
 from runtime.models.experts_beside import ExpertsBeside
-from runtime.models.gated_delta import GatedDeltaNet
 from runtime.models.gqa import GroupedQueryAttention
-from runtime.models.kimi_delta import KimiDelta
-from runtime.models.latent_experts import LatentExperts
 from runtime.models.layer_inputs import LayerInput
-from runtime.models.lightning import LightningAttention
-from runtime.models.loose_experts import LooseExperts
-from runtime.models.mamba2 import Mamba2Mixer
+from runtime.models.layer_parts import around_mixer, around_own_mlp, beside_of, mixer_of, mlp_of, rope_of
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
 from runtime.models.ngrams import Ngrams
-from runtime.models.parallel_mixers import ParallelMixers
 from runtime.models.rope_tables import RopeTables
-from runtime.models.short_conv import ShortConv
 from runtime.models.snapshots import Mixture, Snapshots
 from runtime.models.streams import around
-from runtime.models.sublayer import JoinedNorms, SublayerNorms, around_attention, around_mlp
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
-from runtime.server.call_rules import has_loose_experts
-from runtime.server.config import ModelConfig
-from runtime.server.layer_config import RopeConfig
 from runtime.server.layer_kinds import layer_kind
 from runtime.server.ngrams import has_ngrams
-from runtime.server.recurrent import (
-    GatedDeltaConfig,
-    KimiDeltaConfig,
-    LightningConfig,
-    Mamba2Config,
-    ShortConvConfig,
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +41,7 @@ class StageState:
     inputs: torch.Tensor | None = None  # of each layer [T, layers, width], between stages
     kept: Snapshots | None = None  # residuals of layers before
     selected: torch.Tensor | None = None  # what the next layer sees, where it shares its choice
+    routed: torch.Tensor | None = None  # what the last router made of each token, for the next one
 
     def total(self) -> torch.Tensor:
         return self.hidden.clone() if self.residual is None else self.hidden + self.residual
@@ -82,13 +63,13 @@ class DecoderLayer(nn.Module):
         model, name, half = build.model, build.model.layer_name(layer_id), build.model.half_name(layer_id)
         self.number, self.comm, self.norms = layer_id, build.comm, model.norms
         self.kind = layer_kind(model, layer_id)
-        self.mixer = _mixer(build, layer_id, name)
-        self.table_name = ropes.lay(_rope(model, layer_id))
-        self.mixer_norms = None if self.mixer is None else _around_mixer(build, layer_id)
-        self.beside = _beside(build, layer_id, dispatcher, backend)
-        self.mlp = _mlp(build, layer_id, f"{name}.{model.names.mlp}{half}", dispatcher, backend)
+        self.mixer = mixer_of(build, layer_id, name)
+        self.table_name = ropes.lay(rope_of(model, layer_id))
+        self.mixer_norms = None if self.mixer is None else around_mixer(build, layer_id)
+        self.beside = beside_of(build, layer_id, dispatcher, backend)
+        self.mlp = mlp_of(build, layer_id, f"{name}.{model.names.mlp}{half}", dispatcher, backend)
         self._turn_by_mixed(build, layer_id, ropes)
-        self.mlp_norms = None if self.mlp is None else _around_mlp(build, layer_id)
+        self.mlp_norms = None if self.mlp is None else around_own_mlp(build, layer_id)
         scale = torch.ones(1, dtype=build.dtype, device=build.device) if model.scales_layers else None
         self.register_buffer("scale", scale)
         self.register_buffer("canvas_scale", scale.clone() if model.canvas and scale is not None else None)
@@ -103,7 +84,7 @@ class DecoderLayer(nn.Module):
 
     def _turn_by_mixed(self, build: Build, layer_id: int, ropes: RopeTables) -> None:
         """By another attention than the one before, which SGLang drops (srt/models/interns1pro.py)."""
-        rope, before = _rope(build.model, layer_id), self.mixer
+        rope, before = rope_of(build.model, layer_id), self.mixer
         if rope is not None and rope.mixed is not None and isinstance(before, GroupedQueryAttention):
             made = GroupedQueryAttention(build, layer_id, before.name)
             made.mixed = ropes.mix(rope, made.kv_heads)
@@ -118,7 +99,7 @@ class DecoderLayer(nn.Module):
         given: torch.Tensor | None = None,
     ) -> StageState:
         """`given` [T, width]: this layer's inputs, or a token and those before it."""
-        hidden, residual = state.hidden, state.residual
+        hidden, residual, routed = state.hidden, state.residual, state.routed
         if self.norms == "parallel":
             return self._side_by_side(state, batch, pool, table)
         if self.mixer_streams is not None:
@@ -137,14 +118,18 @@ class DecoderLayer(nn.Module):
             if self.beside is not None:
                 beside = self.beside(hidden.clone())
                 return StageState(self.mlp(hidden), residual, beside=beside)
-            hidden = self.mlp(hidden, residual) if self._has_both else self.mlp(hidden)
+            if isinstance(self.mlp, ChainedExperts):
+                hidden, routed = self.mlp.chained(hidden, routed)
+            else:
+                hidden = self.mlp(hidden, residual) if self._has_both else self.mlp(hidden)
             hidden = self.mlp_norms.leave(hidden)
         if self.scale is not None and residual is not None:
             rows = residual.add_(hidden)
             if self.input is not None and given is not None:
                 rows = rows.add_(self.input(rows, given))
             return StageState(rows.mul_(self.scale))
-        return StageState(hidden if state.beside is None else hidden + state.beside, residual)
+        hidden = hidden if state.beside is None else hidden + state.beside
+        return StageState(hidden, residual, routed=routed)
 
     @property
     def _has_both(self) -> bool:
@@ -215,89 +200,3 @@ class DecoderLayer(nn.Module):
             yield Piece(self.canvas_scale, (Source(f"{self.name}.layer_scalar"),))
         elif self.scale is not None:
             yield Piece(self.scale, (Source(f"{self.name}.layer_scalar"),))
-
-
-RecurrentMixer = GatedDeltaNet | KimiDelta | LightningAttention | Mamba2Mixer | ShortConv
-Attention = BlockAttention | CompressedAttention | LatentAttention | GroupedQueryAttention
-Mixer = Attention | RecurrentMixer | ParallelMixers
-_RECURRENT: dict[type, type[RecurrentMixer]] = {
-    GatedDeltaConfig: GatedDeltaNet,
-    KimiDeltaConfig: KimiDelta,
-    LightningConfig: LightningAttention,
-    Mamba2Config: Mamba2Mixer,
-    ShortConvConfig: ShortConv,
-}
-
-
-def _rope(model: ModelConfig, layer_id: int) -> RopeConfig | None:
-    recurrent = model.recurrent
-    if isinstance(recurrent, LightningConfig) and model.is_recurrent(layer_id):
-        return recurrent.rope
-    return model.layer_attention(layer_id).rope if model.keeps_tokens(layer_id) else None
-
-
-def _around_mixer(build: Build, layer_id: int) -> SublayerNorms | JoinedNorms:
-    if build.model.norms == "entered":
-        return entered_attention(build, layer_id)
-    return around_attention(build, build.model.layer_name(layer_id), build.model.half_name(layer_id))
-
-
-def _around_mlp(build: Build, layer_id: int) -> SublayerNorms | None:
-    if build.model.norms == "entered":
-        return entered_mlp(build, layer_id)
-    return around_mlp(build, build.model.layer_name(layer_id), build.model.half_name(layer_id))
-
-
-def _mixer(build: Build, layer_id: int, layer: str) -> Mixer | None:
-    """What tells the tokens of a request of each other."""
-    model = build.model
-    if not model.keeps_tokens(layer_id):
-        return _recurrence(build, layer_id, layer) if model.is_recurrent(layer_id) else None
-    name = f"{layer}.{model.names.attention}{model.half_name(layer_id)}"
-    attention = _attention_of(model, layer_id)(build, layer_id, name)
-    if not model.is_recurrent(layer_id):
-        return attention
-    recurrence = _recurrence(build, layer_id, layer)
-    assert isinstance(attention, GroupedQueryAttention) and isinstance(recurrence, Mamba2Mixer)
-    return ParallelMixers(attention, recurrence, model.multipliers)
-
-
-def _attention_of(model: ModelConfig, layer_id: int) -> type[Attention]:
-    if model.compressed is not None:
-        return CompressedAttention
-    if model.layer_attention(layer_id).blocks is not None:
-        return BlockAttention
-    return LatentAttention if model.is_mla else GroupedQueryAttention
-
-
-def _recurrence(build: Build, layer_id: int, layer: str) -> RecurrentMixer:
-    mixer = _RECURRENT[type(build.model.recurrent)]
-    return mixer(build, layer_id, f"{layer}.{build.model.names.recurrent}")
-
-
-def _mlp(
-    build: Build, layer_id: int, name: str, dispatcher: Dispatcher, backend: MoEBackend | None
-) -> DenseLayer | MoELayer | ExpertsBeside | LooseExperts | None:
-    kind, caps = build.model.layer_kinds[layer_id], build.model.layer_caps(layer_id)
-    build = build.of_layer(layer_id) if kind == "moe" else build
-    if kind == "moe" and not build.model.shortcut:
-        assert backend is not None and build.model.moe is not None
-        if build.model.moe.beside_dense:
-            return ExpertsBeside(build, layer_id, dispatcher, backend)
-        if has_loose_experts(build.model, build.method):
-            return LooseExperts(build, name)
-        if build.model.moe.sums_latents:
-            return LatentExperts(build, name, dispatcher, backend)
-        return MoELayer(build, name, dispatcher, backend, caps, build.model.moe.is_hashed(layer_id))
-    return DenseLayer(build, name, build.model.mlp_size(layer_id), caps) if kind != "none" else None
-
-
-def _beside(
-    build: Build, layer_id: int, dispatcher: Dispatcher, backend: MoEBackend | None
-) -> MoELayer | None:
-    """Experts that read what a dense MLP reads."""
-    model = build.model
-    if not model.shortcut or model.layer_kinds[layer_id] != "moe":
-        return None
-    assert backend is not None
-    return MoELayer(build, model.block_name(layer_id), dispatcher, backend)

@@ -30,4 +30,5 @@ def _parts(state: StageState | None) -> tuple[torch.Tensor, ...]:
     if state is None:
         return ()
     kept = None if state.kept is None else state.kept.rows
-    return tuple(part for part in (state.hidden, state.residual, state.inputs, kept) if part is not None)
+    parts = (state.hidden, state.residual, state.inputs, kept, state.routed)
+    return tuple(part for part in parts if part is not None)

@@ -132,7 +132,7 @@ class Checkpoint:
 
     def _rope_factor(self) -> float:
         """How far positions are stretched, where the length that is told is not the stretched one."""
-        name = "rope_scaling" if self.text.get("rope_scaling") is not None else "rope_parameters"
+        name = "rope_scaling" if self.text.get("rope_scaling") not in (None, False) else "rope_parameters"
         scaling = self.section(name)
         kind = scaling.get("rope_type", scaling.get("type"))
         if kind in _TELL_THE_STRETCHED or "original_max_position_embeddings" in scaling:

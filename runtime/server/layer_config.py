@@ -11,7 +11,7 @@ from runtime.server.bounds import check_model
 # Where a layer norms, and by which names
 NormStyle = Literal[
     "before", "around", "sandwich", "after", "alone", "operator", "attention", "feed", "parallel", "joined",
-    "paired", "flanked", "named", "numbered", "nested", "entered", "enclosed", "none",
+    "paired", "flanked", "named", "numbered", "nested", "entered", "enclosed", "scaled", "none",
 ]  # fmt: skip
 
 
@@ -51,6 +51,7 @@ class MoEConfig:
     image_intermediate_size: int | None = None  # of as many experts again, for tokens that are no text
     idle_routers: tuple[str, ...] = ()  # beside its own, for tokens that are no text
     zero_experts: int = 0  # behind the others, of which each answers what it is given
+    router_width: int | None = None  # of the MLP that routes, beside what the layer before has made in it
 
     def is_hashed(self, layer: int) -> bool:
         return layer < self.hashed_layers
@@ -143,9 +144,7 @@ class AttentionConfig:
     softplus_gate: Literal["head", "value"] | None = None  # ... or a softplus, one a head or one a value
     norms_turned: bool = False  # queries and keys are normed after their rope
     score_cap: float | None = None  # scores are a tanh of themselves, so high
-    score_growth: int | None = (
-        None  # ... and at a position p behind this one, log p / log of it times as high
-    )
+    score_growth: int | None = None  # ... at a position p behind this one, log p / log of it times as high
     chunk: int | None = None  # tokens see those before them in their own chunk
     growth: Growth | None = None
     value_dim: int | None = None  # of a value's head, where it is narrower than a key's

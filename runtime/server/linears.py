@@ -11,14 +11,9 @@ from typing import Literal
 
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import AttentionConfig, BlockConfig
+from runtime.server.mixer_linears import Product, chained_router, recurrent, twice_convolved
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.recurrent import (
-    GatedDeltaConfig,
-    KimiDeltaConfig,
-    LightningConfig,
-    Mamba2Config,
-    ShortConvConfig,
-)
+from runtime.server.recurrent import TwiceConvolvedConfig
 
 _FUSED_ROWS = 128
 # How MiniMax-M3's heads and their indexer store what they ask with, where both are made one matrix.
@@ -34,6 +29,7 @@ SPLIT_OVER_TP = (
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek", "paddleocr_vl_text"),
     *("minicpm", "dbrx", "diffusion_gemma_text", "muse_glimmer_text", "phi", "solar"),
+    "zaya",
 )
 
 Place = Literal["mixer", "dense", "beside experts"]
@@ -123,16 +119,13 @@ def _inputs(model: ModelConfig, width: int) -> Iterator[LinearSize]:
     yield LinearSize(("per_layer_projection",), width, hidden, layers)
 
 
-Product = tuple[tuple[str, ...], int, int]
-
-
 def _mixers(
     model: ModelConfig, kind: str, parallel: ParallelConfig, spread: Spread
 ) -> Iterator[tuple[str, Iterator[Product]]]:
     if kind != "recurrent":
         yield model.names.attention, _attention(model, kind, parallel, spread)
     if kind == "recurrent" or (model.recurs_beside and kind in model.attention):
-        yield model.names.recurrent, _recurrent(model, parallel.attn_tp)
+        yield model.names.recurrent, recurrent(model, parallel.attn_tp)
 
 
 def _attention(model: ModelConfig, kind: str, parallel: ParallelConfig, spread: Spread) -> Iterator[Product]:
@@ -141,7 +134,9 @@ def _attention(model: ModelConfig, kind: str, parallel: ParallelConfig, spread: 
     elif kind in model.attention:
         # DP attention is not for these: each of its groups would need all heads, and has a part of them.
         ranks = parallel.tp if model.model_type in SPLIT_OVER_TP else parallel.attn_tp
-        if model.is_mla:
+        if isinstance(model.recurrent, TwiceConvolvedConfig):
+            yield from twice_convolved(model, model.attention[kind], ranks)
+        elif model.is_mla:
             yield from _latent(model, model.attention[kind], ranks, spread.joins_indexer)
         else:
             yield from _grouped(model, model.attention[kind], ranks)
@@ -214,42 +209,6 @@ def _compressed(model: ModelConfig, kind: str, ranks: int) -> Iterator[Product]:
         yield ("compressor.indexer.q_b_proj",), own.q_lora_rank, own.indexer.num_heads * own.indexer.head_dim
 
 
-def _recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
-    config, hidden = model.recurrent, model.hidden_size
-    if isinstance(config, GatedDeltaConfig):
-        whole = config.projections == "heads"
-        mixed = ("in_proj_qkvz",) if whole else ("in_proj_qkv", "in_proj_z")
-        gates = ("in_proj_ba",) if whole else ("in_proj_b", "in_proj_a")
-        yield mixed, hidden, 2 * (config.key_dim + config.value_dim) // ranks
-        yield gates, hidden, 2 * config.num_value_heads // ranks
-        yield ("out_proj",), config.value_dim // ranks, hidden
-    elif isinstance(config, KimiDeltaConfig):
-        inner = config.inner_size // ranks
-        if config.narrow_gates:
-            mixed = ("q_proj", "k_proj", "v_proj", *(("g_proj",) if config.whole_gate else ()))
-            yield mixed, hidden, len(mixed) * inner
-            yield ("b_proj",), hidden, config.num_heads // ranks
-            for gate in "f" if config.whole_gate else "fg":
-                yield (f"{gate}_a_proj",), hidden, config.head_dim
-                yield (f"{gate}_b_proj",), config.head_dim, inner
-        else:
-            yield tuple(f"{one}_proj" for one in "qkvfg"), hidden, 5 * inner
-        yield (model.names.attention_out,), inner, hidden
-    elif isinstance(config, LightningConfig):
-        inner = config.inner_size // ranks
-        yield (str(model.names.packed_qkv),), hidden, 3 * inner
-        yield ("g_proj",), hidden, inner
-        yield (model.names.attention_out,), inner, hidden
-    elif isinstance(config, Mamba2Config):
-        heads, inner = config.num_heads // ranks, config.inner_size // ranks
-        groups = max(1, config.num_groups // ranks)  # where they do not go round, each rank has one
-        yield ("in_proj",), hidden, 2 * inner + 2 * groups * config.state_size + heads
-        yield ("out_proj",), inner, hidden
-    elif isinstance(config, ShortConvConfig):
-        yield ("in_proj",), hidden, 3 * config.channels // ranks
-        yield ("out_proj",), config.channels // ranks, hidden
-
-
 def _dense(model: ModelConfig, spread: Spread, width: int) -> Iterator[Product]:
     return _mlp(model, model.names.mlp, width // spread.dense)
 
@@ -258,6 +217,8 @@ def _beside_experts(model: ModelConfig, spread: Spread, dense: int) -> Iterator[
     moe, mlp = model.moe, model.names.mlp
     if moe is None:
         return
+    if moe.router_width:
+        yield from chained_router(mlp, model.hidden_size, moe)
     if moe.beside_dense:
         yield from _dense(model, spread, dense)
     if spread.loose_experts:

@@ -15,11 +15,12 @@ class StateShape:
 
     conv: tuple[int, int]  # channels, steps
     recurrent: tuple[int, int, int]  # heads, values, keys
+    row: int = 0  # of the last token, so wide, kept as those inputs are
 
     def nbytes(self, conv_bytes: int, recurrent_bytes: int) -> int:
         channels, steps = self.conv
         heads, values, keys = self.recurrent
-        return channels * steps * conv_bytes + heads * values * keys * recurrent_bytes
+        return (channels * steps + self.row) * conv_bytes + heads * values * keys * recurrent_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,25 @@ class ShortConvConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TwiceConvolvedConfig:
+    """Queries and keys that two convolutions mix, of each channel and then of each head; half of a value is
+    of the token before, whose whole row is kept."""
+
+    heads: int  # of queries and of keys
+    head_dim: int
+    row: int
+    kernels: tuple[int, int]
+
+    @property
+    def steps(self) -> int:
+        return sum(self.kernels) - 2
+
+    def state_shape(self, ranks: int) -> StateShape:
+        _check_split("the number of convolved heads", self.heads, ranks)
+        return StateShape((self.heads * self.head_dim // ranks, self.steps), (1, 1, 0), self.row)
+
+
+@dataclass(frozen=True, slots=True)
 class LightningConfig:
     """Linear attention whose state forgets as much a token as the head and the depth of the layer say.
 
@@ -223,4 +243,11 @@ def _check_split(what: str, count: int, ranks: int) -> None:
         raise ConfigError(f"{what} {count} cannot be split over {ranks} ranks: choose sizes that divide it")
 
 
-RecurrentConfig = GatedDeltaConfig | KimiDeltaConfig | LightningConfig | Mamba2Config | ShortConvConfig
+RecurrentConfig = (
+    GatedDeltaConfig
+    | KimiDeltaConfig
+    | LightningConfig
+    | Mamba2Config
+    | ShortConvConfig
+    | TwiceConvolvedConfig
+)

@@ -19,6 +19,7 @@ from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.expert_ends import ends_of_experts
 from sgl_tune.keys.quantized_ends import ends_of_quantized
 from sgl_tune.keys.stage_ends import ends_of_stages
+from sgl_tune.keys.zaya_ends import ends_of_zaya
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -37,7 +38,7 @@ def ends_of_class(deployment: Deployment) -> Iterator[str]:
     return chain.from_iterable(rule(deployment) for rule in rules)
 
 
-_OF_OTHERS = (ends_of_experts, ends_of_deepseek)
+_OF_OTHERS = (ends_of_experts, ends_of_deepseek, ends_of_zaya)
 
 
 def _pages_of_states(deployment: Deployment) -> Iterator[str]:

@@ -109,7 +109,7 @@ def file_bytes(module: torch.nn.Module) -> int:
 def of_zero_experts(model: ModelConfig) -> int:
     """Gates and ups that transformers' class makes for them, and nobody reads."""
     moe = model.moe
-    if moe is None or not moe.zero_experts:
+    if moe is None or not moe.zero_experts or moe.router_width:
         return 0
     return model.num_moe_layers * moe.zero_experts * 2 * moe.intermediate_size * model.hidden_size
 

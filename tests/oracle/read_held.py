@@ -46,7 +46,11 @@ def _answer(case: dict[str, Any]) -> Any:
 # Scales of the cache, which are made into Python's numbers and dropped when the weights are there; and what a
 # server keeps in the host's memory.
 _DROPPED = (".k_scale", ".v_scale", ".ngram_embedding.weight")
-_HELD = (".router_bias", "visual.rotary_pos_emb.freqs_cache")  # by dots.note's tower, beside parameters
+_HELD = (
+    ".router_bias",
+    ".balancing_biases",
+    "visual.rotary_pos_emb.freqs_cache",
+)  # by dots.note's tower, beside parameters
 
 
 def _bytes(model: Any) -> list[int]:

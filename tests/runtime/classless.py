@@ -35,6 +35,7 @@ from tests.runtime import (
     small_llamas,
     solar,
     spark2_5,
+    zaya,
 )
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
 from tests.runtime.lightning import Lightning
@@ -305,6 +306,10 @@ CLASSLESS = {
     "nemotron_h_puzzle": Classless(
         *("NemotronHPuzzleForCausalLM", "nemotron_h_puzzle", "NemotronHConfig"),
         *(nemotron_puzzle.config, nemotron_puzzle.alter, nemotron_puzzle.tensors),
+    ),
+    "zaya": Classless(
+        *("ZayaForCausalLM", "zaya", "ZayaConfig"),
+        *(zaya.config, zaya.alter, zaya.tensors),
     ),
     "dots3_note_text": Classless(
         *("Dots3NoteForCausalLM", "dots3_note", "LlamaConfig", dots3.config, dots3.alter, dots3.tensors)

@@ -110,6 +110,10 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("mtp_block_configs", "mtp_layers_block_type", "num_logits_to_keep", "rescale_prenorm_residual"),
         *("residual_in_fp32", "use_mamba_kernels"),
     )),
+    "zaya": frozenset((
+        *("activation_func_fp8_input_store", "add_bias_linear", "apply_rope_fusion"),
+        *("bias_activation_fusion", "cca", "fused_add_norm", "residual_in_fp32"),
+    )),
     # ... and of what a sum is rounded to
     "hy_v3": frozenset((
         *("enable_moe_fp32_combine",),

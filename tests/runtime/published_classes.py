@@ -18,6 +18,7 @@ from tests.runtime.orion import OrionConfig
 from tests.runtime.small_llamas import QWenConfig, TeleFLMConfig, XverseConfig
 from tests.runtime.solar import SolarConfig
 from tests.runtime.spark2_5 import Spark2_5Config
+from tests.runtime.zaya import ZayaConfig
 
 
 class BailingMoeConfig(PreTrainedConfig):
@@ -351,6 +352,7 @@ CLASSES: dict[str, Any] = {
         NemotronHPuzzleConfig,
         OrionConfig,
         QWenConfig,
+        ZayaConfig,
         SarvamMLAConfig,
         SarvamMoEConfig,
         SDARConfig,

@@ -402,6 +402,33 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ),
     ("nemotron_h", {"n_shared_experts": 1}, {"n_shared_experts": 2}, "n_shared_experts is 2"),
     *(
+        ("zaya", {}, told, said)
+        for told, said in (
+            *(
+                ({one: value}, f"{one} is told")
+                for one, value in (
+                    *(("zaya_layers", ["a", 16]), ("cca_num_q_heads", [8, 0]), ("layer_types", ["hybrid"])),
+                    *(("num_query_groups_list", [2, 0]), ("ffn_hidden_size_list", [0, 4096])),
+                    *(("moe_intermediate_size", 2048), ("rope_parameters", {"rope_type": "default"})),
+                )
+            ),
+            *(
+                ({one: value}, f"{one} is {value}")
+                for one in ("zaya_use_mod", "zaya_use_eda", "zaya_high_prec", "scale_residual_merge")
+                for value in (False, None)
+            ),
+            ({"gated_linear_unit": False}, "gated_linear_unit is False"),
+            ({"normalization": "LayerNorm"}, "normalization is 'LayerNorm'"),
+            ({"activation_func": "gelu"}, "activation_func is 'gelu'"),
+            ({"num_query_groups": 4}, "num_query_groups is 4"),
+            ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling is"),
+            ({"moe_router_topk": 2}, "moe_router_topk is 2"),
+            ({"cca_time0": 1}, "cca_time0 and cca_time1 are (1, 2)"),
+            ({"swa_layers": [1]}, "swa_layers is"),
+            ({"sliding_window": 8}, "sliding_window is 8"),
+        )
+    ),
+    *(
         ("nemotron_h_puzzle", {}, told, said)
         for told, said in (
             ({"sliding_window": 8}, "sliding_window is 8"),
@@ -745,6 +772,13 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "mamba_hidden_act": ("silu", "swish"),
         "mlp_bias": (False,),
         "tie_word_embeddings": (False,),
+    },
+    "zaya": {
+        "clamp_temp": (False,),
+        "lm_head_bias": (False,),
+        "normalization": ("RMSNorm",),
+        "activation_func": ("swiglu",),
+        "moe_router_topk": (1,),
     },
     "nemotron_h_puzzle": {
         "mlp_hidden_act": ("relu2",),

@@ -34,6 +34,7 @@ _ALSO = {"gemma": "gelu", "phi": "gelu_pytorch_tanh"}  # which is, or is made, t
 _OF_SGLANG = (
     "kimi_linear",
     "nemotron_h_puzzle",
+    "zaya",
     "glm_ocr_text",
     "paddleocr_vl_text",
     "bailing_hybrid",
@@ -168,6 +169,9 @@ _BESIDE = """
         num_shared_experts
     nemotron_h_puzzle chunk_size conv_kernel hybrid_override_pattern num_experts num_hidden_layers
         num_local_experts num_shared_experts quantization_config time_step_min use_conv_bias
+    zaya cca_num_q_heads ffn_hidden_size_list hidden_act intermediate_size layer_types moe_intermediate_size
+        num_experts_per_tok num_query_groups_list rms_norm_eps rope_parameters router_hidden_size
+        swa_layers swa_rotary_base zaya_layers
     gemma hidden_activation
     gemma3_text _sliding_window_pattern rope_local_base_freq sliding_window_pattern
     diffusion_gemma_text attention_k_eq_v canvas_length final_logit_softcapping global_head_dim

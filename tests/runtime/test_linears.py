@@ -22,7 +22,7 @@ _OF_A_LAYER = re.compile(
 )
 # Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
 _NO_LINEAR = re.compile(
-    r"(mlp|block_sparse_moe|mixer)\.experts\.|(gate|gate\.wg|router(\.(proj|classifier|layer))?|shared_expert_gate|self_attn\.g_proj"
+    r"(mlp|block_sparse_moe|mixer|zaya_block)\.experts\.|(gate|gate\.wg|router(\.(proj|classifier|layer))?|shared_expert_gate|self_attn\.g_proj"
     r"|indexer\.(weights_proj|wk)|compressor\.(indexer\.)?(kv|gate)_proj|scorer\.weights_proj|self_attn\.o_a_proj"
     r"|\battention\.b_proj|mlp\.routed_expert_(down|up)_proj|\w+_res_proj"
     r"|hyper_connection\.\w+|ngram_embedding|(\w+\.)?\w+norm\.gate_(up|down)_projection)$"
@@ -102,7 +102,7 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
 
 # What each rank has whole: low ranks, the indexer, a latent between experts.
 _WHOLE = re.compile(
-    r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|per_layer_\w+|ple\.\w+|experts\.0\.w[12])$"
+    r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|val_proj[12]|router\.(down_proj|router_mlp\.\d)|per_layer_\w+|ple\.\w+|experts\.0\.w[12])$"
 )
 _BY_COLUMNS = re.compile(r"(o_proj|c_proj|o_b_proj|out_proj|down_proj|output_linear|w2|dense|wo|mlp\.fc2)$")
 
@@ -133,6 +133,7 @@ def test_ranks_share_rows_of_what_fans_out_and_columns_of_what_comes_together(na
             assert (half.k, half.n) == (whole.k, whole.n // 2), last
 
 
+_NO_MLP = re.compile(r"self_attn|zaya_block\.router")
 _NAMED_AS_DENSE = ("grok",)  # shared experts
 _OF_MLPS = (
     *("gate_proj", "up_proj", "down_proj", "c_fc", "c_proj", "output_linear", "feed_forward", "mlp.fc"),
@@ -149,7 +150,7 @@ def test_mlps_are_split_over_ranks_of_their_own(name: str) -> None:
         others = _by_modules(model, ParallelConfig(), spread)
         for (modules, layers), one in alone.items():
             shared = "share" in modules[0] or name in _NAMED_AS_DENSE
-            attends = modules[0].startswith("attn.") or "self_attn" in modules[0]
+            attends = modules[0].startswith("attn.") or _NO_MLP.search(modules[0]) is not None
             is_mlp = not attends and any(part in modules[0] for part in _OF_MLPS)
             moves = is_mlp and shared == (changed == "shared")
             assert (others[modules, layers] != one) == moves, modules
@@ -173,6 +174,7 @@ _OVER_ALL = {
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
     *("minicpm", "dbrx", "diffusion_gemma_text", "phi", "solar"),
+    "zaya",
 }
 
 

@@ -87,6 +87,7 @@ from runtime.server.decoders import (
     step,
     teleflm,
     xverse,
+    zaya,
 )
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields, architecture_of
@@ -99,7 +100,7 @@ from runtime.server.served_names import disagreements, kept_plain
 from runtime.server.sizing import HYBRID_TYPES
 
 _MODULES = (
-    *(bailing_hybrid, bailing_hybrid_v3, nemotron_h_puzzle),
+    *(bailing_hybrid, bailing_hybrid_v3, nemotron_h_puzzle, zaya),
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
     *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna, falcon_h1),

@@ -86,6 +86,7 @@ _TOLD = """
     nemotron-nas DeciLMForCausalLM
     nemotron_h NemotronHForCausalLM
     nemotron_h_puzzle NemotronHPuzzleForCausalLM
+    zaya ZayaForCausalLM
     NemotronH_Nano_VL_V2 NemotronH_Nano_VL_V2
     NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_Omni_Reasoning_V3
     nemotron_h_omni NemotronH_Omni_Reasoning_V3

@@ -1,0 +1,71 @@
+"""... of layers with a state, and of routers that are MLPs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runtime.server.config import ModelConfig
+from runtime.server.layer_config import AttentionConfig, MoEConfig
+from runtime.server.recurrent import (
+    GatedDeltaConfig,
+    KimiDeltaConfig,
+    LightningConfig,
+    Mamba2Config,
+    ShortConvConfig,
+)
+
+Product = tuple[tuple[str, ...], int, int]
+
+
+def recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
+    config, hidden = model.recurrent, model.hidden_size
+    if isinstance(config, GatedDeltaConfig):
+        whole = config.projections == "heads"
+        mixed = ("in_proj_qkvz",) if whole else ("in_proj_qkv", "in_proj_z")
+        gates = ("in_proj_ba",) if whole else ("in_proj_b", "in_proj_a")
+        yield mixed, hidden, 2 * (config.key_dim + config.value_dim) // ranks
+        yield gates, hidden, 2 * config.num_value_heads // ranks
+        yield ("out_proj",), config.value_dim // ranks, hidden
+    elif isinstance(config, KimiDeltaConfig):
+        inner = config.inner_size // ranks
+        if config.narrow_gates:
+            mixed = ("q_proj", "k_proj", "v_proj", *(("g_proj",) if config.whole_gate else ()))
+            yield mixed, hidden, len(mixed) * inner
+            yield ("b_proj",), hidden, config.num_heads // ranks
+            for gate in "f" if config.whole_gate else "fg":
+                yield (f"{gate}_a_proj",), hidden, config.head_dim
+                yield (f"{gate}_b_proj",), config.head_dim, inner
+        else:
+            yield tuple(f"{one}_proj" for one in "qkvfg"), hidden, 5 * inner
+        yield (model.names.attention_out,), inner, hidden
+    elif isinstance(config, LightningConfig):
+        inner = config.inner_size // ranks
+        yield (str(model.names.packed_qkv),), hidden, 3 * inner
+        yield ("g_proj",), hidden, inner
+        yield (model.names.attention_out,), inner, hidden
+    elif isinstance(config, Mamba2Config):
+        heads, inner = config.num_heads // ranks, config.inner_size // ranks
+        groups = max(1, config.num_groups // ranks)  # where they do not go round, each rank has one
+        yield ("in_proj",), hidden, 2 * inner + 2 * groups * config.state_size + heads
+        yield ("out_proj",), inner, hidden
+    elif isinstance(config, ShortConvConfig):
+        yield ("in_proj",), hidden, 3 * config.channels // ranks
+        yield ("out_proj",), config.channels // ranks, hidden
+
+
+def twice_convolved(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:
+    """Values are those of all heads on each rank."""
+    hidden, width = model.hidden_size, attention.head_dim
+    yield ("qkv.linear_q",), hidden, attention.num_heads // ranks * width
+    yield ("qkv.linear_k",), hidden, attention.num_kv_heads // ranks * width
+    for half in ("val_proj1", "val_proj2"):
+        yield (f"qkv.{half}",), hidden, attention.num_kv_heads * width // 2
+    yield ("o_proj",), attention.num_heads // ranks * width, hidden
+
+
+def chained_router(mlp: str, hidden: int, moe: MoEConfig) -> Iterator[Product]:
+    width = moe.router_width or 0
+    yield (f"{mlp}.router.down_proj",), hidden, width
+    for place in (0, 2):
+        yield (f"{mlp}.router.router_mlp.{place}",), width, width
+    yield (f"{mlp}.router.router_mlp.4",), width, moe.num_experts + moe.zero_experts
