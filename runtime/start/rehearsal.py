@@ -38,6 +38,7 @@ class Rehearsal:
         rank: int = 0,
     ) -> None:
         runtime = _by_kernels_of_ours(runtime)
+        model = _as_called(model, runtime)
         self._device, self._runtime, self._parallel = device, runtime, parallel
         self._vocabulary = model.vocab_size
         if model.uncomputed:
@@ -86,3 +87,11 @@ def _by_kernels_of_ours(runtime: RuntimeConfig) -> RuntimeConfig:
     backend = backend_row(runtime.moe_runner_backend)
     has_others = backend.stood_in and not is_tuned(backend.name, runtime.release)
     return replace(runtime, moe_runner_backend="triton") if has_others else runtime
+
+
+def _as_called(model: ModelConfig, runtime: RuntimeConfig) -> ModelConfig:
+    """SGLang gives CUTLASS's kernels no biases of experts: it serves another model, and tunes for that one."""
+    moe = model.moe
+    if moe is None or not moe.expert_bias or backend_row(runtime.moe_runner_backend).calls != "cutlass":
+        return model
+    return replace(model, moe=replace(moe, expert_bias=False))

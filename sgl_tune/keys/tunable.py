@@ -80,7 +80,7 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         yield f"this runtime calls {backend.name} with gated experts alone"
     if model.moe.weighs_input and backend.calls == "trtllm":
         yield f"this runtime calls {backend.name} with experts whose answers are weighted, not their rows"
-    if model.moe.expert_bias and backend.calls in ("cutlass", "trtllm"):
+    if model.moe.expert_bias and backend.calls == "trtllm":
         yield f"SGLang passes no expert biases to {backend.name}"
     if backend.calls == "trtllm":
         in_blocks = method != "fp8" or model.quantization_block is not None

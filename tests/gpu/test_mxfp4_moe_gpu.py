@@ -1,4 +1,5 @@
-"""Experts in mxfp4 on Hopper: as the reference computes them, and by the very keys that a plan expects."""
+"""Experts in mxfp4 on Hopper: as the reference computes them, and by the very keys that a plan expects. And
+gpt-oss's plain ones, whose biases SGLang leaves out."""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.tunable import cannot_tune
 from tests.oracle.deepseek_v4 import FLASH, PRO, folder_of
+from tests.oracle.published import published
 from tests.runtime.tuned_layer import installed
 
 if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
@@ -126,6 +128,7 @@ def test_answers_equal_the_reference(
     [
         (None, {"model_path": "gpt-oss-20b", "tp": 2}),
         (None, {"model_path": "gpt-oss-120b", "tp": 8, "ep": 2}),
+        (published()["lmsys/gpt-oss-20b-bf16"].config, {"moe_runner_backend": "flashinfer_cutlass"}),
         (FLASH, {"tp": 8}),
         (FLASH, {"tp": 8, "ep": 8, "sglang_version": "0.5.17"}),
         (PRO, {"tp": 8, "dp": 8, "enable_dp_attention": True}),

@@ -109,3 +109,13 @@ def test_layers_beside_experts_that_nobody_tunes_are_tuned(
     plan = make_plan(resolve_deployment(asked, environ={}), gpus=())
     assert [op.op for op in plan.target.ops] == ["fp8_gemm"]
     assert cannot_tune(plan) is None and not _fails(plan)
+
+
+def test_experts_whose_biases_sglang_leaves_out_are_tuned_as_it_calls_them(
+    checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkpoints)
+    path, backend = published()["lmsys/gpt-oss-20b-bf16"].path, "flashinfer_cutlass"
+    asked = ServerFlags(model_path=path, gpu="H200", sglang_version="0.5.21", moe_runner_backend=backend)
+    plan = make_plan(resolve_deployment(asked, environ={}), gpus=())
+    assert plan.caches and cannot_tune(plan) is None and not _fails(plan)
