@@ -62,3 +62,15 @@ MING: Mapping[str, Any] = {
     **{"section": "llm_config", "is_named": False, "text_defaults": MING_TEXT},
     "needs": ("intermediate_size", "num_key_value_heads", "moe_intermediate_size"),
 }
+# step3_vl_10b.py: what it calls them has a dot too many.
+_STEP_LAYER = "vision_model..transformer.resblocks.0."
+STEP = (
+    *(f"{_STEP_LAYER}{one}" for one in ("attn.qkv_proj", "attn.proj", "mlp.fc1", "mlp.fc2")),
+    "vit_large_projector.",
+)
+UNIFIED = ("hidden_size_per_layer_input",)  # which SGLang reads by one class until 0.5.15, then by another
+NEMOTRONS = ("NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "nemotron_h_omni")
+LLMS = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3_moe"}
+S1 = dict(LLMS)
+LLMS |= {"GptOssForCausalLM": "gpt_oss", "InternLM2ForCausalLM": "internlm2"}
+LARGE_3 = {"MistralLarge3ForCausalLM": "deepseek_v3"}  # by a params.json

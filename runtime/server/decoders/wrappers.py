@@ -7,21 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from runtime.server.decoders import bailing_hybrid_v3, kimi_k3
+from runtime.server.decoders import wrapper_fields as files
 from runtime.server.decoders.fields import architecture_of, is_vl_2
 from runtime.server.decoders.muse_glimmer import NAME as MUSE
 from runtime.server.decoders.text_names import of_text
-from runtime.server.decoders.wrapper_fields import (
-    DEEPSEEK_OCR,
-    DEEPSEEK_VL2,
-    DOTS_VLM,
-    ERNIE,
-    KIMI_VL,
-    LING_3_VL,
-    MIMO_V2,
-    MING,
-    OF_THE_POOL,
-    PADDLE,
-)
 from runtime.server.encoders import (
     bailing,
     deepseek,
@@ -80,21 +69,9 @@ class Wrapper:
     tower: tuple[str, ...] = ()
 
 
-# step3_vl_10b.py: what it calls them has a dot too many.
-_STEP_LAYER = "vision_model..transformer.resblocks.0."
-_STEP = (
-    *(f"{_STEP_LAYER}{one}" for one in ("attn.qkv_proj", "attn.proj", "mlp.fc1", "mlp.fc2")),
-    "vit_large_projector.",
-)
-_UNIFIED = ("hidden_size_per_layer_input",)  # which SGLang reads by one class until 0.5.15, then by another
-_NEMOTRONS = ("NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "nemotron_h_omni")
 _QUANTIZED: Mapping[str, Any] = {"is_quantized": True}
 _EITHER: Mapping[str, Any] = {"is_quantized": True, "may_be_whole": True}
 _FLAT: Mapping[str, Any] = {"is_flat": True, "tied_by": "either"}
-_LLMS = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3_moe"}
-_S1 = dict(_LLMS)
-_LLMS |= {"GptOssForCausalLM": "gpt_oss", "InternLM2ForCausalLM": "internlm2"}
-_LARGE_3 = {"MistralLarge3ForCausalLM": "deepseek_v3"}  # by a params.json
 
 WRAPPERS: Mapping[str, Wrapper] = {
     one.model_type: one
@@ -129,12 +106,12 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("glm5_next", "glm5_next_text", glm.glm5_next, **_EITHER, **_FLAT),
         Wrapper("mistral3", "mistral", pixtral.mistral3, **_QUANTIZED),
         Wrapper("lighton_ocr", "qwen3", pixtral.lighton_ocr, served=("qwen3",), is_alike=True),
-        Wrapper("pixtral", "", pixtral.native, by_architecture=_LARGE_3, is_prefixed=False),
+        Wrapper("pixtral", "", pixtral.native, by_architecture=files.LARGE_3, is_prefixed=False),
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
         Wrapper("gemma4", "gemma4_text", gemma4.gemma4, **_QUANTIZED),
         Wrapper("diffusion_gemma", "diffusion_gemma_text", gemma4.gemma4, tied_by="both"),
-        Wrapper("gemma4_unified", "gemma4_text", gemma4.gemma4_unified, is_named=False, needs=_UNIFIED),
+        Wrapper("gemma4_unified", "gemma4_text", gemma4.gemma4_unified, is_named=False, needs=files.UNIFIED),
         Wrapper("cohere2_vision", "cohere2", siglip.cohere2_vision, tied_by="both", served=("cohere2_moe",)),
         Wrapper(
             "lfm2_vl",
@@ -153,10 +130,10 @@ WRAPPERS: Mapping[str, Wrapper] = {
             **_QUANTIZED,
             served=("qwen3",),
             is_alike=True,
-            tower=_STEP,
+            tower=files.STEP,
         ),
         Wrapper("dots_ocr", "qwen2", dots.dots_ocr, is_flat=True),
-        Wrapper("dots_vlm", "dots_vlm_text", dots.dots_vlm, section="", is_flat=True, needs=DOTS_VLM),
+        Wrapper("dots_vlm", "dots_vlm_text", dots.dots_vlm, section="", is_flat=True, needs=files.DOTS_VLM),
         Wrapper(
             "deepseek_vl_v2",
             "deepseek",
@@ -164,12 +141,12 @@ WRAPPERS: Mapping[str, Wrapper] = {
             section="language_config",
             tied_by="either",
             is_named=False,
-            needs=OF_THE_POOL,
-            text_defaults=DEEPSEEK_OCR,
+            needs=files.OF_THE_POOL,
+            text_defaults=files.DEEPSEEK_OCR,
         ),
-        Wrapper("bailing_moe_v3_vl", bailing_hybrid_v3.NAME, bailing.ling_3_vl, **LING_3_VL),
-        Wrapper("bailingmm_moe_v2_lite", "bailing_moe_v2", bailing.ming, **_EITHER, **MING),
-        Wrapper("paddleocr_vl", "paddleocr_vl_text", siglip.paddle_ocr, is_flat=True, needs=PADDLE),
+        Wrapper("bailing_moe_v3_vl", bailing_hybrid_v3.NAME, bailing.ling_3_vl, **files.LING_3_VL),
+        Wrapper("bailingmm_moe_v2_lite", "bailing_moe_v2", bailing.ming, **_EITHER, **files.MING),
+        Wrapper("paddleocr_vl", "paddleocr_vl_text", siglip.paddle_ocr, is_flat=True, needs=files.PADDLE),
         Wrapper("dots3_note", "dots3_note_text", dots_note.dots_note, is_flat=True),
         Wrapper(
             "minimax_m3_vl",
@@ -182,17 +159,17 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("muse_glimmer", MUSE, muse.muse_glimmer, **_QUANTIZED, tied_by="either", is_named=False),
         Wrapper("kimi_k25", "kimi_k2", moonvit.kimi_k25, may_be_whole=True),
         Wrapper("kimi_k3", kimi_k3.NAME, moonvit.kimi_k3, is_named=False, is_prefixed=False),
-        Wrapper("kimi_vl", "deepseek_v3", moonvit.kimi_vl, may_be_whole=True, text_defaults=KIMI_VL),
+        Wrapper("kimi_vl", "deepseek_v3", moonvit.kimi_vl, may_be_whole=True, text_defaults=files.KIMI_VL),
         Wrapper(
             "internvl_chat",
             "",
             intern.internvl_chat,
             may_be_whole=True,
             section="llm_config",
-            by_architecture=_LLMS,
+            by_architecture=files.LLMS,
             is_prefixed=False,
         ),
-        Wrapper("interns1", "", intern.interns1, by_architecture=_S1, is_prefixed=False),
+        Wrapper("interns1", "", intern.interns1, by_architecture=files.S1, is_prefixed=False),
         Wrapper(
             "interns1_pro",
             "interns1_pro_text",
@@ -202,17 +179,17 @@ WRAPPERS: Mapping[str, Wrapper] = {
             is_named=False,
         ),
         Wrapper("intern_s2_preview", "qwen3_5_moe_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
-        Wrapper("ernie4_5_moe_vl", "ernie4_5_vl_moe_text", ernie.ernie_vl, is_flat=True, needs=ERNIE),
+        Wrapper("ernie4_5_moe_vl", "ernie4_5_vl_moe_text", ernie.ernie_vl, is_flat=True, needs=files.ERNIE),
         Wrapper(
             "mimo_v2",
             "mimo_v2_flash",
             mimo.mimo_v2,
             may_be_whole=True,
             is_flat=True,
-            needs=MIMO_V2,
+            needs=files.MIMO_V2,
             beside=("its audio_tokenizer",),
         ),
-        *(Wrapper(name, "nemotron_h", nemotron.nemotron, section="llm_config") for name in _NEMOTRONS),
+        *(Wrapper(name, "nemotron_h", nemotron.nemotron, section="llm_config") for name in files.NEMOTRONS),
     )
 }
 
@@ -221,7 +198,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
 _AS_MISTRAL_3 = replace(WRAPPERS["lighton_ocr"], model_type="mistral3", text_type="mistral")
 # DeepSeek-VL2 has latents, and its smallest none: then its text is DeepSeek-OCR's.
 _VL_2_TINY = replace(WRAPPERS["deepseek_vl_v2"], weights=deepseek_vl2.deepseek_vl2)
-_VL_2 = replace(_VL_2_TINY, text_type="deepseek_vl2_text", needs=(), text_defaults=DEEPSEEK_VL2)
+_VL_2 = replace(_VL_2_TINY, text_type="deepseek_vl2_text", needs=(), text_defaults=files.DEEPSEEK_VL2)
 
 
 def wrapper_of(hf: HF) -> Wrapper | None:
