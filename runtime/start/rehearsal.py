@@ -90,7 +90,7 @@ def _by_kernels_of_ours(runtime: RuntimeConfig) -> RuntimeConfig:
 
 
 def _as_called(model: ModelConfig, runtime: RuntimeConfig) -> ModelConfig:
-    """SGLang gives CUTLASS's kernels no biases of experts: it serves another model, and tunes for that one."""
+    """SGLang gives CUTLASS's kernels no biases of experts: it serves another model, and tunes for that."""
     moe = model.moe
     if moe is None or not moe.expert_bias or backend_row(runtime.moe_runner_backend).calls != "cutlass":
         return model
