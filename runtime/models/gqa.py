@@ -21,6 +21,7 @@ from runtime.models.growth import grown
 from runtime.models.key_pools import KeyPools
 from runtime.models.mixed_turns import MixedTurns
 from runtime.models.query_key_norm import query_key_norms
+from runtime.models.shared_query import SharedQuery
 from runtime.models.sink_keys import SinkKeys
 from runtime.server.call_rules import wide_sinks
 from runtime.server.errors import ConfigError
@@ -43,6 +44,8 @@ class GroupedQueryAttention(nn.Module):
         self.widths = (config.head_dim, config.head_dim, config.value_width)
         q, kv = head_rows(self.heads, config.head_dim), head_rows(self.kv_heads, config.head_dim)
         asked = head_rows(self.heads, config.head_dim * (2 if config.output_gate else 1))
+        if config.query_rank is not None:
+            asked = slice(0, config.query_rank)
         values = head_rows(self.kv_heads, config.value_width)
         self.sizes = [length(asked), length(kv), length(values)]
         self.has_gate, self.value_scale = config.output_gate, config.value_scale
@@ -54,9 +57,12 @@ class GroupedQueryAttention(nn.Module):
             parts_of_heads(name, model.names, config, asked, kv, values, self.has_keys),
             slice(0, config.inputs * model.hidden_size),
             bias=config.bias,
-            rows_over=ranks,
+            rows_over=ranks if config.query_rank is None else 1,
             any_rows=config.any_rows,
         )
+        self.shared: SharedQuery | None = None
+        if config.query_rank is not None:
+            self.shared = SharedQuery(build, name, config.query_rank, q)
         self.out = build.linear(
             [Part(f"{name}.{model.names.attention_out}", slice(0, model.hidden_size))],
             head_rows(self.heads, config.value_width),
@@ -105,6 +111,8 @@ class GroupedQueryAttention(nn.Module):
     ) -> torch.Tensor:
         asked = self.qkv(x)
         parts = (asked if self.clip is None else asked.clamp_(-self.clip, self.clip)).split(self.sizes, -1)
+        if self.shared is not None:
+            parts = (self.shared(parts[0]), *parts[1:])
         q, k, v = (one.unflatten(-1, (-1, width)) for one, width in zip(parts, self.widths, strict=True))
         if self.key_scale is not None:
             k = k * self.key_scale
@@ -154,7 +162,7 @@ class GroupedQueryAttention(nn.Module):
 
     def pieces(self) -> Iterator[Piece]:
         gates = (self.head_gate, self.soft_gate)
-        for part in (self.qkv, self.out, *gates, self.norms, self.indexer, self.sink_keys):
+        for part in (self.qkv, self.shared, self.out, *gates, self.norms, self.indexer, self.sink_keys):
             if part is not None:
                 yield from part.pieces()
         if self.sinks is not None:

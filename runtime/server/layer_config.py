@@ -156,6 +156,7 @@ class AttentionConfig:
     norms_values: bool = False  # of each head, without weights
     keys_are_values: bool = False  # before their norms: one matrix of a checkpoint is kept as two
     any_rows: bool = False  # quantization blocks need not fit a rank's queries, keys and values
+    query_rank: int | None = None  # of what queries are made of, normed and whole on every rank
     inputs: int = 1  # rows as wide as so many of the model's are what it attends with
     blocks: BlockConfig | None = None  # of tokens, which are all that it sees
     pools: IndexerConfig | None = None  # ... or what chooses pools of them, for all heads alike

@@ -145,13 +145,16 @@ def _attention(model: ModelConfig, kind: str, parallel: ParallelConfig, spread: 
 def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:
     heads, kv_heads = (max(1, count // ranks) for count in (attention.num_heads, attention.num_kv_heads))
     asked = 2 * heads if attention.output_gate else heads
-    rows = (asked + kv_heads) * attention.head_dim + kv_heads * attention.value_width
+    asks = attention.query_rank or asked * attention.head_dim
+    rows = asks + kv_heads * (attention.head_dim + attention.value_width)
     packed, read = model.names.packed_qkv, attention.inputs * model.hidden_size
     asking = ("q_proj", "k_proj", "v_proj") if packed is None else (packed,)
     if attention.blocks is None:
         yield asking, read, rows
     else:
         yield from _with_index(model, attention.blocks, (asking, read, rows), ranks)
+    if attention.query_rank:
+        yield ("wq",), attention.query_rank, heads * attention.head_dim
     yield (model.names.attention_out,), heads * attention.value_width, model.hidden_size
     if attention.pools is not None:
         pools = attention.pools

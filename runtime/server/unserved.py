@@ -58,6 +58,15 @@ _ROWS = {
     "deepseek": (*_SPLIT_EXPERTS, PLAIN_ALONE, DRAFTS),
     # srt/models/dbrx.py, whose experts have no method
     "dbrx": (*_SPLIT_EXPERTS, PLAIN_ALONE, DRAFTS),
+    # srt/models/step3_vl.py: its tower and its head are split over all ranks, and no router is told a kernel
+    "step3_text": (
+        Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its tower and its head are split over all ranks"),
+        UNSHARED,
+        Row(moves_experts, "experts that move: which rank then has them is not known here"),
+        Row(lambda _, s: s.backend.calls == "trtllm", "trtllm kernels: its router names no way to them"),
+        PLAIN_ALONE,
+        DRAFTS,
+    ),
     # srt/models/phimoe.py: what its experts answer is summed over all ranks, and no layer gathers rows.
     "phimoe": (
         Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its layers add up what all ranks answer"),

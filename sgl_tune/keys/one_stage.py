@@ -31,6 +31,6 @@ WITHOUT_STAGES = frozenset({
     "QWenLMHeadModel", "Qwen3ASRForConditionalGeneration", "Qwen3NextForCausalLM",
     "Qwen3OmniMoeForConditionalGeneration", "SDARForCausalLM",
     "SDARMoeForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",
-    "StepVLForConditionalGeneration", "XverseForCausalLM",
+    "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration", "XverseForCausalLM",
 })  # fmt: skip
 SINCE_0_5_23 = frozenset({"Mistral3ForConditionalGeneration"})

@@ -35,6 +35,7 @@ from tests.runtime import (
     small_llamas,
     solar,
     spark2_5,
+    step3,
     zaya,
 )
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
@@ -294,6 +295,10 @@ CLASSLESS = {
     "iquest_q1": Classless(
         *("IQuestQ1ForCausalLM", "iquest_q1", "LlamaConfig"),
         *(iquest_q1.config, iquest_q1.alter, iquest_q1.tensors),
+    ),
+    "step3_text": Classless(
+        *("Step3VLForConditionalGeneration", "step3_text", "LlamaConfig"),
+        *(step3.config, step3.alter, same_tensors),
     ),
     "gigachat3_5": Classless(
         *("GigaChat35ForCausalLM", "gigachat3_5", "LlamaConfig"),

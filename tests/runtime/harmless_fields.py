@@ -54,6 +54,7 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("load_presharded_attn", "load_presharded_embedding", "load_presharded_mlp"),
         *("load_presharded_moe", "merge_gate_up"),
     )),
+    "step3_text": frozenset(("max_position_embedding",)),
     "gigachat3_5": frozenset((
         *("head_dim", "nextn_is_sparse", "num_key_value_heads"),
     )),

@@ -18,6 +18,7 @@ from tests.runtime.orion import OrionConfig
 from tests.runtime.small_llamas import QWenConfig, TeleFLMConfig, XverseConfig
 from tests.runtime.solar import SolarConfig
 from tests.runtime.spark2_5 import Spark2_5Config
+from tests.runtime.step3 import Step3TextConfig
 from tests.runtime.zaya import ZayaConfig
 
 
@@ -339,6 +340,7 @@ CLASSES: dict[str, Any] = {
         BailingMoeV2Config,
         BailingMoeV2_5Config,
         GigaChat35Config,
+        Step3TextConfig,
         DeciLMConfig,
         DeepseekConfig,
         Dots3Config,
@@ -384,6 +386,7 @@ NEEDED: dict[str, dict[str, Any]] = {
         **{"rms_norm_eps": 1e-5, "num_local_experts": 8, "num_experts_per_tok": 2},
         **{"embedding_multiplier_scale": 2.0, "output_multiplier_scale": 0.5},
     },
+    "step3_text": {"moe_layers_enum": "1"},
     "gigachat3_5": {
         **{"full_attention_layers": [3, 7, 11], "linear_gating_type": "gated_rmsnorm_sigmoid_zero_centered"},
         "rope_scaling": {

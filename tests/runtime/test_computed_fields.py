@@ -566,6 +566,16 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ),
     ("sarvam_moe", {}, {"head_dim": None}, "head_dim is missing: what it is then, the checkpoint's own"),
     *(
+        ("step3_text", {}, other, said)
+        for other, said in (
+            ({"moe_layers_enum": None}, "moe_layers_enum is None"),
+            ({"moe_layers_enum": [1, 2]}, "moe_layers_enum is [1, 2]"),
+            ({"num_attention_groups": 2}, "num_attention_groups is 2"),
+            ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_type is 'yarn'"),
+            ({"rope_scaling": {"type": "default", "rope_theta": 7.0}}, "and another in rope_scaling"),
+        )
+    ),
+    *(
         ("gigachat3_5", {}, other, said)
         for other, said in (
             ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
@@ -812,6 +822,12 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "topk_method": ("noaux_tc",),
         "logit_scale": (1.0,),
         **dict.fromkeys(("rope_scaling", "routing_method_type"), (None,)),
+    },
+    "step3_text": {
+        "hidden_act": ("silu",),
+        "tie_word_embeddings": (False,),
+        "num_attention_groups": (1,),
+        **dict.fromkeys(("n_routed_experts", "num_experts"), (None,)),
     },
     "gigachat3_5": {
         "hidden_act": ("silu",),

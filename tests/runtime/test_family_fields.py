@@ -51,6 +51,7 @@ _OF_SGLANG = (
     "dots_vlm_text",
     "gigachat3_5",
     "deepseek_vl2_text",
+    "step3_text",
     "sarvam_mla",
     "sarvam_moe",  # or its checkpoints
     "internlm3",
@@ -233,6 +234,8 @@ _BESIDE = """
         quantization_config rope_interleave router_dtype router_type score_function scoring_func
         share_expert_swiglu_limit_list topk_method use_bias use_mla_nope use_qkv_bias video_rope
     dots3_note_text mlp_layer_types num_experts num_local_experts num_shared_experts rope_parameters
+    step3_text hidden_act max_position_embeddings n_routed_experts num_experts rope_parameters
+        tie_word_embeddings
     gigachat3_5 attention_type linear_attn_o_norm_eps linear_gating_type linear_use_legacy_qkvz_layout
         linear_use_short_conv num_krope_heads
     falcon_h1 head_dim layer_types layers_block_type

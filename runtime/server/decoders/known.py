@@ -85,6 +85,7 @@ from runtime.server.decoders import (
     stablelm,
     starcoder2,
     step,
+    step3,
     teleflm,
     xverse,
     zaya,
@@ -108,7 +109,7 @@ _MODULES = (
     *(longcat, minimax_m3, gemma4, afmoe, phimoe, granite_shared, glm5_next, kimi_k3, hy_v4, qwen4, mistral4),
     *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm, dots3),
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
-    *(muse_glimmer, iquest_q1, phi1, solar),
+    *(muse_glimmer, iquest_q1, phi1, solar, step3),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

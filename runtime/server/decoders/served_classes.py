@@ -120,6 +120,8 @@ _TOLD = """
     stablelm StableLmForCausalLM
     starcoder2 Starcoder2ForCausalLM
     grok Grok1ForCausalLM Grok1ModelForCausalLM
+    step3_vl Step3VLForConditionalGeneration
+    step3_text Step3VLForConditionalGeneration
     step3p5 Step3p5ForCausalLM
     step3p7 Step3p7ForConditionalGeneration
     step_robotics StepVLForConditionalGeneration

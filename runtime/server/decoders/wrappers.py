@@ -123,6 +123,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             is_alike=True,
         ),
         Wrapper("step3p7", "step3p5", step.step3p7),
+        Wrapper("step3_vl", "step3_text", step.step3_vl, served=("step3_text",)),
         Wrapper(
             "step_robotics",
             "qwen3",

@@ -1,4 +1,4 @@
-"""The perception encoder of Step 3.7 and of Step3-VL 10B (srt/models/step3_vl_10b.py, step3p7.py)."""
+"""The tower of Step3; the perception encoder of Step 3.7 and of Step3-VL 10B (srt/models)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from itertools import chain
 from typing import Any
 
 from runtime.server.encoders.section import Section
-from runtime.server.encoders.weight import Weights, attention, column, layer_norm, layers, row, whole
+from runtime.server.encoders.weight import (
+    Weights,
+    attention,
+    column,
+    layer_norm,
+    layers,
+    linear,
+    over_attention_ranks,
+    row,
+    whole,
+)
 from runtime.server.errors import ConfigError, Unsupported
 
 _DEFAULTS = {
@@ -19,6 +29,35 @@ _ASKED = (
     *("width", "layers", "heads", "image_size", "patch_size", "mlp_ratio", "hidden_act", "output_dim"),
     *("use_abs_posemb", "use_cls_token", "use_rope2d", "use_ln_pre", "use_ln_post", "ls_init_value"),
 )
+
+
+_FIRST = {
+    **{"hidden_size": 1792, "intermediate_size": 3072, "output_hidden_size": 4096, "num_hidden_layers": 63},
+    **{"num_attention_heads": 16, "num_channels": 3, "image_size": 728, "patch_size": 14},
+}
+
+
+def step3_vl(hf: Mapping[str, Any], text_width: int) -> Weights:
+    """srt/models/step3_vl.py, whose layers have a matrix behind attention that nobody multiplies by."""
+    v = Section(hf, defaults=_FIRST)
+    width, side, inner = v.size("hidden_size"), v.size("patch_size"), v.size("intermediate_size")
+    given = v.size("output_hidden_size")
+    yield from whole("class_embedding", width)
+    yield from whole("patch_embedding.weight", width, v.size("num_channels"), side, side)
+    yield from whole("patch_embedding.bias", width)
+    yield from whole("position_embedding", (v.size("image_size") // side) ** 2 + 1, width)
+    parts = (
+        *(layer_norm("layer_norm1", width), layer_norm("layer_norm2", width)),
+        *(row("out_proj", width, width), attention(width, v.size("num_attention_heads"))),
+        over_attention_ranks(column("mlp.fc1", inner, width)),
+        over_attention_ranks(row("mlp.fc2", width, inner)),
+    )
+    yield from layers("transformer.layers", v.size("num_hidden_layers"), chain(*parts))
+    for number, (out, into, kernel) in enumerate(((given, width, 2), (2 * given, given, 3))):
+        yield from whole(f"vit_downsampler{number}.weight", out, into, kernel, kernel)
+        yield from whole(f"vit_downsampler{number}.bias", out)
+    is_biased = hf.get("projector_bias")
+    yield from linear("vit_large_projector", text_width, 2 * given, is_biased is None or bool(is_biased))
 
 
 def step3p7(hf: Mapping[str, Any], text_width: int) -> Weights:
