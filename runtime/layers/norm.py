@@ -49,13 +49,15 @@ class RMSNorm(nn.Module):
 
 
 class WideNorm(RMSNorm):
-    """A step after the other, and weighed before it is the model's dtype again."""
+    """A step after the other, and weighed before it is the model's dtype again: in `groups` by themselves."""
+
+    groups = 1
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        wide = x.float()
+        wide = x.float().unflatten(-1, (self.groups, -1))
         mean = wide.pow(2).mean(-1, keepdim=True)
         wide = wide * torch.rsqrt(mean + self.eps)
-        return (self.weight * wide).to(x.dtype)
+        return (self.weight * wide.flatten(-2)).to(x.dtype)
 
     def in_place(self, x: torch.Tensor) -> torch.Tensor:
         return x.copy_(self(x))

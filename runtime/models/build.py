@@ -121,7 +121,10 @@ class Build:
         if self.model.mean_norms:
             has = self.model.norm_biases, not self.model.bare_norms
             return MeanNorm(name, size, self.model.rms_eps, self.dtype, self.device, *has)
-        return self.gated_norm(name, size, eps, whole=whole)
+        norm = self.gated_norm(name, size, eps, whole=whole)
+        if isinstance(norm, WideNorm):
+            norm.groups = self.model.norm_groups
+        return norm
 
 
 def make_build(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator, device: torch.device) -> Build:

@@ -19,6 +19,7 @@ from runtime.models.mamba2 import Mamba2Mixer
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
 from runtime.models.parallel_mixers import ParallelMixers
+from runtime.models.routed_values import RoutedValueAttention
 from runtime.models.scaled_entry import ScaledEntry, scaled_entry
 from runtime.models.short_conv import ShortConv
 from runtime.models.sublayer import JoinedNorms, SublayerNorms, around_attention, around_mlp
@@ -37,7 +38,7 @@ from runtime.server.recurrent import (
 )
 
 RecurrentMixer = GatedDeltaNet | KimiDelta | LightningAttention | Mamba2Mixer | ShortConv
-HeadAttention = BlockAttention | ConvolvedAttention | GroupedQueryAttention
+HeadAttention = BlockAttention | ConvolvedAttention | GroupedQueryAttention | RoutedValueAttention
 Attention = CompressedAttention | HeadAttention | LatentAttention
 Mixer = Attention | RecurrentMixer | ParallelMixers
 _RECURRENT: dict[type, type[RecurrentMixer]] = {
@@ -93,6 +94,8 @@ def _attention_of(model: ModelConfig, layer_id: int) -> type[Attention]:
         return ConvolvedAttention
     if model.layer_attention(layer_id).blocks is not None:
         return BlockAttention
+    if model.layer_attention(layer_id).value_gate_by is not None:
+        return RoutedValueAttention
     return LatentAttention if model.is_mla else GroupedQueryAttention
 
 

@@ -109,7 +109,8 @@ class Router(nn.Module):
         if self.bias is not None:
             yield Piece(self.bias, tuple(Source(f"{name}.bias") for name in self.names))
         if self.correction is not None:
-            yield Piece(self.correction, tuple(_corrections(self.names)))
+            beside = () if self.bias is not None else (Source(f"{name}.bias") for name in self.names)
+            yield Piece(self.correction, (*_corrections(self.names), *beside))
         if self.experts_of is not None:
             yield Piece(self.experts_of, tuple(Source(f"{name}.tid2eid") for name in self.names))
 

@@ -35,8 +35,8 @@ _ROUTED_BY_SOFTMAX = (
 _ROUTED_BY_LLAMA4 = ("llama4_text",)
 # Whose routers are told by their words, of either kind, and choose by themselves where nothing is shared out.
 _ROUTED_BY_EITHER = ("cohere2_moe", "bailing_moe", "bailing_moe_v2", "sarvam_moe")
-# Whose layers hand their choice to every backend: srt/models/step3p5.py, longcat_flash.py.
-_CHOOSES = ("step3p5", "longcat_flash")
+# Whose layers hand their choice to every backend: srt/models/step3p5.py, longcat_flash.py, xllm.py.
+_CHOOSES = ("step3p5", "longcat_flash", "k2_horizon")
 # Whose experts are Triton's kernels on every backend: srt/models/afmoe.py, deepseek.py, dbrx.py.
 _BY_TRITON = ("afmoe", "deepseek", "dbrx")
 _MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "quark_int4fp8_moe")

@@ -78,6 +78,7 @@ class ModelConfig:
     norm_biases: bool = False  # are added by these
     bare_norms: bool = False  # which have not even weights
     wide_norms: bool = False  # a step after the other, in float32
+    norm_groups: int = 1  # of a row, which these norm by themselves
     gated_mlps: bool = True  # silu(gate) * up; without a gate, gelu(up), xielu(up) or relu(up) squared
     mlp_biases: bool = False  # of those without a gate
     activation: Literal["silu", "gelu", "gelu_tanh", "clamped", "situ", "xielu", "gelu_new"] = "silu"

@@ -157,6 +157,8 @@ class AttentionConfig:
     keys_are_values: bool = False  # before their norms: one matrix of a checkpoint is kept as two
     any_rows: bool = False  # quantization blocks need not fit a rank's queries, keys and values
     query_rank: int | None = None  # of what queries are made of, normed and whole on every rank
+    value_gate_by: Literal["silu", "softplus"] | None = None  # of a matrix of its own, one a value, all apart
+    routed: MoEConfig | None = None  # behind such gates: values are sums of silus, of as many matrices
     inputs: int = 1  # rows as wide as so many of the model's are what it attends with
     blocks: BlockConfig | None = None  # of tokens, which are all that it sees
     pools: IndexerConfig | None = None  # ... or what chooses pools of them, for all heads alike

@@ -149,7 +149,12 @@ def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iter
     rows = asks + kv_heads * (attention.head_dim + attention.value_width)
     packed, read = model.names.packed_qkv, attention.inputs * model.hidden_size
     asking = ("q_proj", "k_proj", "v_proj") if packed is None else (packed,)
-    if attention.blocks is None:
+    if attention.value_gate_by is not None:
+        wide, narrow = heads * attention.head_dim, kv_heads * attention.head_dim
+        apart = {"q_proj": wide, "k_proj": narrow, "gate_proj": wide}
+        apart |= {} if attention.routed else {"v_proj": narrow}
+        yield from (((name,), read, count) for name, count in apart.items())
+    elif attention.blocks is None:
         yield asking, read, rows
     else:
         yield from _with_index(model, attention.blocks, (asking, read, rows), ranks)

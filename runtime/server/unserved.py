@@ -218,6 +218,22 @@ _ROWS = {
         Row(moves_experts, "experts that move: its class names none"),
         DRAFTS,
     ),
+    # srt/models/xllm.py, which ends at some of these
+    "k2_horizon": (
+        Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its class ends"),
+        PLAIN_ALONE,
+        UNSHARED,
+        Row(moves_experts, "experts that move: its class ends"),
+        Row(lambda _, s: s.asked.enable_two_batch_overlap, "--enable-two-batch-overlap: its class ends"),
+        Row(
+            lambda m, s: (
+                m.main_attention.value_gate_by is not None
+                and m.main_attention.num_kv_heads % s.parallel.attn_tp > 0
+            ),
+            "more of attention's ranks than it has KV heads: its class ends",
+        ),
+        DRAFTS,
+    ),
     # srt/models/interns1pro.py
     "interns1_pro_text": (
         Row(without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),

@@ -26,6 +26,7 @@ from tests.runtime import (
     grok,
     interns1_pro,
     iquest_q1,
+    k2_horizon,
     kimi_k3,
     minicpm,
     nemotron_nas,
@@ -303,6 +304,10 @@ CLASSLESS = {
     "gigachat3_5": Classless(
         *("GigaChat35ForCausalLM", "gigachat3_5", "LlamaConfig"),
         *(gigachat.config, gigachat.alter, gigachat.tensors),
+    ),
+    "k2_horizon": Classless(
+        *("K2HorizonForCausalLM", "k2_horizon", "LlamaConfig"),
+        *(k2_horizon.config, k2_horizon.alter, k2_horizon.tensors),
     ),
     "nemotron-nas": Classless(
         *("DeciLMForCausalLM", "nemotron-nas", "LlamaConfig"),

@@ -12,6 +12,7 @@ from tests.runtime.exaone import ExaoneConfig
 from tests.runtime.gigachat_class import GigaChat35Config
 from tests.runtime.grok import GrokConfig
 from tests.runtime.iquest_q1 import IQuestQ1Config
+from tests.runtime.k2_horizon import K2HorizonConfig
 from tests.runtime.minicpm import MiniCPMConfig
 from tests.runtime.nemotron_puzzle import NemotronHPuzzleConfig
 from tests.runtime.orion import OrionConfig
@@ -349,6 +350,7 @@ CLASSES: dict[str, Any] = {
         InternLM2Config,
         InternS1ProTextConfig,
         IQuestQ1Config,
+        K2HorizonConfig,
         KimiK3Config,
         MiniCPMConfig,
         NemotronHPuzzleConfig,
@@ -393,6 +395,11 @@ NEEDED: dict[str, dict[str, Any]] = {
             **{"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 512},
             **{"mscale": 1.0, "mscale_all_dim": 1.0},
         },
+    },
+    "k2_horizon": {
+        **{"mlp_only_layers": [0, 1, 2], "num_experts": 100, "num_experts_per_tok": 8, "moe_gate_bias": True},
+        **{"moe_intermediate_size": 768, "mova_num_experts": 64, "mova_num_experts_per_tok": 4},
+        **{"attention_gate_func": "softplus", "xllm_source_router_gemm_partitions": 2},
     },
     "longcat_flash": {"qk_rope_head_dim": 64},
     "afmoe": {"head_dim": 128, "max_position_embeddings": 16384},

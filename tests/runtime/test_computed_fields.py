@@ -606,6 +606,22 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("k2_horizon", {}, other, said)
+        for other, said in (
+            ({"attention_bias": True}, "attention_bias is True"),
+            ({"query_key_norm": True}, "query_key_norm is True"),
+            ({"use_sliding_window": True}, "use_sliding_window is True"),
+            ({"sliding_window": 64}, "sliding_window is 64"),
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"decoder_sparse_step": 2}, "decoder_sparse_step is 2"),
+            ({"router_score_func": "softmax"}, "router_score_func is 'softmax'"),
+            ({"rope_head_dim": 64}, "rope_head_dim is 64"),
+            ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e7}}, "rope_type is 'yarn'"),
+            ({"rope_parameters": {"rope_type": "default"}}, "rope_parameters has no rope_theta"),
+            ({"xllm_source_router_gemm_partitions": 3}, "xllm_source_router_gemm_partitions is 3"),
+        )
+    ),
+    *(
         ("iquest_q1", {}, other, said)
         for other, said in (
             ({"moe_router_dtype": "bf16"}, "moe_router_dtype is 'bf16'"),

@@ -56,6 +56,7 @@ _OF_SGLANG = (
     "sarvam_moe",  # or its checkpoints
     "internlm3",
     "iquestcoder",
+    "k2_horizon",
     "interns1_pro_text",
     "llada2_moe",
     "sdar",
@@ -208,6 +209,7 @@ _BESIDE = """
     interns1_pro_text dual_chunk_attention_config num_local_experts router_n_groups
     internlm3 bias qkv_bias
     iquest_q1 quantization_config rope_parameters use_over_encoding
+    k2_horizon quantization_config xllm_source_router_gemm_partitions
     iquestcoder bias clip_qkv original_max_position_embeddings rope_is_neox_style use_sliding_window
     cohere head_dim model_max_length
     cohere2 head_dim model_max_length sliding_window_pattern

@@ -25,7 +25,8 @@ _NO_LINEAR = re.compile(
     r"(mlp|block_sparse_moe|mixer|zaya_block)\.experts\.|(gate|gate\.wg|router(\.(proj|classifier|layer))?|shared_expert_gate|self_attn\.g_proj"
     r"|indexer\.(weights_proj|wk)|compressor\.(indexer\.)?(kv|gate)_proj|scorer\.weights_proj|self_attn\.o_a_proj"
     r"|\battention\.b_proj|mlp\.routed_expert_(down|up)_proj|\w+_res_proj"
-    r"|hyper_connection\.\w+|ngram_embedding|(\w+\.)?\w+norm\.gate_(up|down)_projection)$"
+    r"|hyper_connection\.\w+|ngram_embedding|(\w+\.)?\w+norm\.gate_(up|down)_projection"
+    r"|self_attn\.v_(router|experts\.\d+))$"
 )
 _LINEAR = {
     "gemma4_text": ("per_layer_input_gate",),

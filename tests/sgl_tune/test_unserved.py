@@ -50,6 +50,7 @@ def _deployment(folder: Path, changes: dict[str, Any], like: Any = _KIMI, **flag
 
 _FP8 = {"quantization": "fp8"}
 _DP = {"tp": 4, "dp": 4, "enable_dp_attention": True}
+_NGRAMS = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}
 
 
 @pytest.mark.parametrize(
@@ -468,6 +469,25 @@ def test_what_iquest_q1s_class_is_not_written_for_has_a_key_alone(
     assert refused.shape.unknown.startswith(f"iquest_q1 does not go with {said}")
 
 
+@pytest.mark.parametrize(
+    ("not_served", "said"),
+    [
+        ({"moe_a2a_backend": "deepep"}, "an all-to-all"),
+        ({"dtype": "float16"}, "another dtype than bfloat16"),
+        ({"tp": 16}, "more of attention's ranks than it has KV heads"),
+        (_NGRAMS, "drafts"),
+    ],
+)
+def test_what_k2_horizons_class_is_not_written_for_has_a_key_alone(
+    not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    usual, config = {"tp": 4}, _CONFIGS["a/k2-horizon-mova-36b-told-its-routers-parts"]
+    assert _deployment(tmp_path, {}, config, **usual).shape.model is not None
+    refused = _deployment(tmp_path, {}, config, **{**usual, **not_served})
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"k2_horizon does not go with {said}")
+
+
 @pytest.mark.parametrize(("arch", "ends"), [("sm80", False), ("sm90", False), ("sm100", True)])
 def test_iquest_q1_ends_where_fa3_has_no_kernels(arch: str, ends: bool, tmp_path: Path) -> None:
     config = _CONFIGS["a/iquest-q1-from-its-class"]
@@ -476,7 +496,6 @@ def test_iquest_q1_ends_where_fa3_has_no_kernels(arch: str, ends: bool, tmp_path
 
 
 _SUPER = "nvidia/Llama-3_3-Nemotron-Super-49B-v1"
-_NGRAMS = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ from runtime.server.decoders import (
     interns1_pro,
     iquest_q1,
     iquestcoder,
+    k2_horizon,
     kimi_k3,
     kimi_linear,
     laguna,
@@ -110,6 +111,7 @@ _MODULES = (
     *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm, dots3),
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1, solar, step3),
+    k2_horizon,
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

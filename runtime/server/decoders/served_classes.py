@@ -148,6 +148,7 @@ _TOLD = """
     internlm3 InternLM3ForCausalLM
     iquest_q1 IQuestQ1ForCausalLM
     iquestcoder IQuestCoderForCausalLM
+    k2_horizon K2HorizonForCausalLM
     internvl_chat InternVLChatModel
     interns1 InternS1ForConditionalGeneration
     interns1_pro InternS1ProForConditionalGeneration

@@ -30,7 +30,7 @@ TINY["iquest_q1"] = Tiny(
         "first_layer_ffn_out_scale": 1.2,
         "attn_out_scale": 0.8,
         "ffn_out_scale": 0.7,
-        "logit_scale": 0.5,
+        "logit_scale": 1.5,
         "tie_word_embeddings": False,
     },
     {
