@@ -400,6 +400,9 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"rope_scaling": _YARN}, {"rope_scaling": {"factor": 2.0}}, "rope_type is 'default'"),
         )
     ),
+    ("nemotron_h", {}, {"sliding_window": 4}, "sliding_window is 4"),
+    ("nemotron_h", {}, {"n_groups": 4}, "n_groups is 4, and mamba_n_groups 8"),
+    ("nemotron_h", {}, {"mamba_n_groups": 4}, "n_groups is 8, and mamba_n_groups 4"),
     ("nemotron_h", {"n_shared_experts": 1}, {"n_shared_experts": 2}, "n_shared_experts is 2"),
     *(
         ("zaya", {}, told, said)

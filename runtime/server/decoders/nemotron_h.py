@@ -23,6 +23,7 @@ KINDS = {
     "mlp": ("none", "dense"),
     "moe": ("none", "moe"),
 }
+_GROUPS = 8  # where a file tells none
 _USUAL = ["mamba", "moe", "attention", "mlp"]
 _NAMES = TensorNames(
     *("backbone.layers", "backbone.embeddings", "backbone.norm_f"),
@@ -31,11 +32,20 @@ _NAMES = TensorNames(
 
 
 def _nemotron_h(f: Fields) -> ModelConfig:
+    check_groups(f)
     kinds = _layers(f)
     return of_kinds(f, kinds, routed_beside_shared(f) if "moe" in kinds else None, _NAMES)
 
 
+def check_groups(f: Fields) -> None:
+    """SGLang's class makes states by one of two fields, and matrices by the other."""
+    groups, other = f.size("n_groups"), f.size("mamba_n_groups", _GROUPS)
+    if groups != other:
+        f.cannot(f"n_groups is {groups}, and mamba_n_groups {other}, by which SGLang makes matrices")
+
+
 def of_kinds(f: Fields, listed: list[str], moe: MoEConfig | None, names: TensorNames) -> ModelConfig:
+    f.only("sliding_window")
     f.only("mlp_hidden_act", "relu2")
     f.only("mamba_hidden_act", *TAKEN_AS_SILU)
     f.only("mlp_bias", False)
@@ -81,7 +91,7 @@ def _mamba(f: Fields) -> Mamba2Config:
     return Mamba2Config(
         num_heads=f.size("mamba_num_heads"),
         head_dim=f.size("mamba_head_dim"),
-        num_groups=f.size(f.spelled("mamba_n_groups", "n_groups")),
+        num_groups=f.size("mamba_n_groups", _GROUPS),
         state_size=f.size("ssm_state_size"),
         conv_kernel=f.size(f.spelled("mamba_d_conv", "conv_kernel")),
         conv_bias=f.flag(conv_bias),
@@ -109,7 +119,7 @@ DEFAULTS = {
     "ssm_state_size": 128,
     "mamba_num_heads": 128,
     "mamba_head_dim": 64,
-    "n_groups": 8,
+    "n_groups": _GROUPS,
     "conv_kernel": 4,
     "use_conv_bias": True,
     "time_step_min": 0.001,

@@ -10,7 +10,14 @@ from runtime.server.bounds import LAYERS, check_size
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.nemotron_h import DEFAULTS, KINDS, LETTERS, of_kinds, routed_beside_shared
+from runtime.server.decoders.nemotron_h import (
+    DEFAULTS,
+    KINDS,
+    LETTERS,
+    check_groups,
+    of_kinds,
+    routed_beside_shared,
+)
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.layer_config import MoEConfig
 from runtime.server.tensor_names import TensorNames
@@ -20,7 +27,7 @@ _NAMES = TensorNames(
     *("model.layers", "model.embeddings", "model.norm_f"),
     *("mixer", "mixer", "mixer"),
 )
-_KIND, _GROUPS = "block_type", 8
+_KIND = "block_type"
 _OF_EXPERTS = (
     *("moe_intermediate_size", "num_experts_per_tok", "n_routed_experts", "n_shared_experts"),
     *("moe_latent_size", "moe_shared_expert_intermediate_size"),
@@ -29,10 +36,12 @@ _OTHER_PREFIX = "backbone."
 
 
 def _nemotron_h_puzzle(f: Fields) -> ModelConfig:
-    f.only("sliding_window")
     if _OTHER_PREFIX in repr(f.get("quantization_config")):
         f.cannot(f"quantization_config lists names of {_OTHER_PREFIX}: here layers are model.layers")
-    _check_groups(f)
+    if f.tells("n_groups"):
+        check_groups(f)
+    else:
+        f.cannot("n_groups is missing, which SGLang reads")
     blocks = _blocks(f)
     kinds = _kinds(f, blocks)
     moes = [_experts(f, block, layer) for layer, block in enumerate(blocks) if block[_KIND] == "moe"]
@@ -47,17 +56,6 @@ def _nemotron_h_puzzle(f: Fields) -> ModelConfig:
         moe = next(left) if kind == "moe" else None
         sizes.append((0, 0) if moe is None else (moe.intermediate_size, moe.top_k))
     return replace(model, expert_sizes=tuple(sizes))
-
-
-def _check_groups(f: Fields) -> None:
-    """SGLang's class makes states by one of two fields, and matrices by the other."""
-    told, other = f.tells("n_groups"), f.size("mamba_n_groups", _GROUPS)
-    if not told:
-        f.cannot("n_groups is missing, which SGLang reads")
-    elif f.get("n_groups") != other:
-        f.cannot(
-            f"n_groups is {f.get('n_groups')}, and mamba_n_groups {other}, by which SGLang makes matrices"
-        )
 
 
 def _blocks(f: Fields) -> Sequence[Mapping[str, Any]]:

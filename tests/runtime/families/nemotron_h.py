@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 from tests.runtime.families import choices
-from tests.runtime.families.tiny import Tiny
+from tests.runtime.families.tiny import HF, Tiny
 
 _ONE_THING_EACH = (
     ["full_attention", "linear_attention", "linear_attention", "moe"],
     ["mlp", "linear_attention", "full_attention", "moe", "linear_attention"],
     ["moe", "linear_attention", "mlp", "full_attention"],
 )
+
+
+def with_groups(hf: HF) -> HF:
+    """SGLang makes matrices by a name that transformers knows as the other's."""
+    return {**hf, "mamba_n_groups": hf["n_groups"]}
+
+
 TINY: dict[str, Tiny] = {}
 TINY["nemotron_h"] = Tiny(
     "NemotronHConfig",
@@ -46,7 +53,7 @@ TINY["nemotron_h"] = Tiny(
         "conv_kernel": (2, 3, 4),
         "chunk_size": (4, 8, 128),
         "time_step_min": (0.001, 0.3),
-        "sliding_window": (None, 4),
+        "sliding_window": (*(None,) * 9, 4),
         **choices.EXPERTS,
         "n_routed_experts": (8, 16),
         "moe_intermediate_size": (16, 32),
@@ -57,4 +64,5 @@ TINY["nemotron_h"] = Tiny(
         "topk_group": (1, 2),
         "norm_topk_prob": (True, False),
     },
+    as_published=with_groups,
 )

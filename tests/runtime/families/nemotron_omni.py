@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.runtime.families.nemotron_h import TINY as NEMOTRON_H
+from tests.runtime.families.nemotron_h import with_groups
 from tests.runtime.families.tiny import Tiny
 
 
@@ -18,7 +19,7 @@ def _nemotron_h_omni(hf: dict[str, Any]) -> dict[str, Any]:
         "architectures": ["NemotronH_Omni_Reasoning_V3"],
         **{name: hf[name] for name in ("downsample_ratio", "projector_hidden_size")},
         "vit_hidden_size": hf["vision_hidden_size"],
-        "llm_config": hf["text_config"],
+        "llm_config": with_groups(hf["text_config"]),
         "vision_config": tower,
         "sound_config": {**sound, "sampling_rate": 16000},
     }

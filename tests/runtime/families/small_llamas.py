@@ -44,4 +44,5 @@ TINY["qwen"] = Tiny(
         "rope_theta": (*(None,) * 5, 10000.0, 500.0),
     },
     spelled_apart=("num_key_value_heads",),
+    as_published=lambda hf: {**hf, "kv_channels": hf["hidden_size"] // hf["num_attention_heads"]},
 )
