@@ -28,7 +28,8 @@ def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: A
 
     tiny = TINY[name]
     if name in classless.CLASSLESS:
-        return classless.make(name, sizes_of(name, **changes), _randomize)
+        told = sizes_of(name, **changes)
+        return classless.make(name, tiny.as_published(told) if tiny.as_published else told, _randomize)
     if tiny.inside is not None:
         whole = make_reference(tiny.inside, **{**tiny.sizes, **changes})
         if tiny.inside == "diffusion_gemma":
