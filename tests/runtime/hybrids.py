@@ -180,6 +180,7 @@ _HYBRIDS: dict[str, dict[str, Any]] = {
         "mamba_head_dim": 32,
         "ssm_state_size": 64,
         "n_groups": 2,
+        "mamba_n_groups": 2,
     },
 }
 NAMES = tuple(_HYBRIDS)
