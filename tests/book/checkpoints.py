@@ -84,7 +84,7 @@ def of_other_classes(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str,
     yield "small/intern_s2_preview", _around("intern_s2_preview", served_by, text_config=text)
     text = known["small/kimi_k3_text"]
     yield "small/kimi_k3", _around("kimi_k3", "KimiK3ForConditionalGeneration", text_config=text)
-    text, sections = known["small/bailing_hybrid_v3"], {"mrope_section": [2, 3, 3]}
+    text, sections = known["small/bailing_hybrid_v3"], {"mrope_section": [2, 1, 1]}
     whole = _around("bailing_moe_v3_vl", "BailingMoeV3VLForConditionalGeneration", text_config=text)
     yield "small/bailing_moe_v3_vl", {**whole, **sections}
     text, sections = {**known["small/bailing_moe_v2"], "head_dim": 16}, {"mrope_section": [2, 1, 1]}
@@ -138,11 +138,20 @@ def as_tiny_ones_are() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"small/{name}", _told(families.config_json(families.make_reference(name, **told)))
 
 
+_WHOLE = "dots_vlm", "step3_vl"
+
+
 def as_published() -> Iterator[tuple[str, dict[str, Any]]]:
     """... and of a text that its checkpoint describes twice."""
     ocr = next(one.config for one in published() if one.name == "deepseek-ai/DeepSeek-OCR")
     text = {**ocr["language_config"], "num_hidden_layers": 2}
     yield "small/deepseek_vl_v2", {**_told(ocr), "language_config": text}
+    dots, step = (
+        next(one.config for one in published() if one.config["model_type"] == name) for name in _WHOLE
+    )
+    yield "small/dots_vlm", {**_told(dots), "num_hidden_layers": 2}
+    text = {**step["text_config"], "num_hidden_layers": 3, "moe_layers_enum": "1,2"}
+    yield "small/step3_vl", {**_told(step), "text_config": text}
 
 
 def _around(name: str, served_by: str, **sections: Any) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def _check(f: Fields) -> None:
 
 def _norms(f: Fields) -> NormStyle:
     told = f.get("layernorm_type")
-    if told not in _NORMS:
+    if told not in [*_NORMS]:
         f.cannot(f"layernorm_type is {repr(told)[:60]}: this runtime computes {' or '.join(_NORMS)}")
     return _NORMS.get(str(told), "enclosed")
 
@@ -136,7 +136,7 @@ def _rope(f: Fields) -> RopeConfig:
 
 def _delta(f: Fields) -> GatedDeltaConfig:
     gating = f.get("linear_gating_type")
-    if gating not in _GATES:
+    if gating not in [*_GATES]:
         f.cannot(f"linear_gating_type is {repr(gating)[:60]}: this runtime computes {', '.join(_GATES)}")
     return GatedDeltaConfig(
         num_key_heads=f.size("linear_num_key_heads"),

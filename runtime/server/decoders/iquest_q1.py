@@ -73,7 +73,7 @@ def _kinds(f: Fields) -> list[str]:
     if not f.flag("use_hybrid_layers"):
         return everywhere(f, "full")
     block = _listed(f, "hybrid_layers_types_block", ["full_attention", *["sliding_attention"] * 3])
-    times = f.count("num_hybrid_layers_block")
+    times = min(f.count("num_hybrid_layers_block"), layers + 1)
     first = _listed(f, "first_layers_types", ["full_attention"])
     words = first + block * times + _listed(f, "last_layers_types", ["full_attention"] * 3)
     if len(words) != layers:

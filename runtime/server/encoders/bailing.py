@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.decoders.wrapper_fields import MING_TEXT
 from runtime.server.encoders.qwen import QWEN3, QWEN3_DEEP, qwen3_tower
 from runtime.server.encoders.section import Section
@@ -20,8 +21,10 @@ _TOWERS = ("Qwen3MoeVisionTransformer", "Qwen3_VisionTransformer", "qwen3_vl_moe
 
 def ling_3_vl(hf: Mapping[str, Any], text_width: int) -> Weights:
     """The norm that merges patches is all of it where a file says so."""
-    text = hf.get("text_config") or {}
-    _check_sections(hf, text, text.get("qk_rope_head_dim", _TURNED))
+    text = Fields(hf, {}).section("text_config")
+    _check_sections(
+        hf, text, Section(hf, "text_config", {"qk_rope_head_dim": _TURNED}).size("qk_rope_head_dim")
+    )
     v = Section(hf, defaults=QWEN3)
     is_bare = v.flag("disable_merger_proj")
     out = v.size("hidden_size") * v.size("spatial_merge_size") ** 2 if is_bare else v.size("out_hidden_size")
@@ -56,26 +59,25 @@ def _check_ming(hf: Mapping[str, Any]) -> None:
         raise Unsupported(
             "config.json: quantization_config: here Ming is plain, as SGLang calls its layers apart"
         )
-    vision, text = hf.get("vision_config") or {}, hf.get("llm_config") or {}
-    kind = [*(vision.get("architectures") or ()), vision.get("model_type", _TOWERS[-1])][0]
-    if kind not in _TOWERS:
+    v, text = Section(hf), Fields(hf, {}).section("llm_config")
+    kinds = v.get("architectures") or [v.get("model_type") or _TOWERS[-1]]
+    if not isinstance(kinds, list) or kinds[0] not in _TOWERS:
         raise Unsupported(
-            f"config.json: vision_config: a tower of {repr(kind)[:60]}: here it is Qwen3's alone"
+            f"config.json: vision_config: a tower of {repr(kinds)[:60]}: here it is Qwen3's alone"
         )
-    wide, heads = text.get("hidden_size", MING_TEXT["hidden_size"]), text.get("num_attention_heads", 16)
-    head = text.get("head_dim") or wide // heads
-    if text.get("head_dim") is None and head != _HEAD:
+    t = Section(hf, "llm_config", MING_TEXT)
+    head = t.size("head_dim") if t.get("head_dim") else t.size("hidden_size") // t.size("num_attention_heads")
+    if t.get("head_dim") is None and head != _HEAD:
         raise Unsupported(
             f"config.json: llm_config: head_dim is missing: SGLang takes {head}, and Ling {_HEAD}"
         )
-    _check_sections(
-        hf, text, int(head * text.get("partial_rotary_factor", MING_TEXT["partial_rotary_factor"]))
-    )
+    share = checked_number("partial_rotary_factor", t.get("partial_rotary_factor"))
+    _check_sections(hf, text, int(head * share))
 
 
 def _check_sections(hf: Mapping[str, Any], text: Mapping[str, Any], turned: int) -> None:
     """By any other SGLang ends: they have to be as many as pairs that are turned."""
-    ropes = [text.get(name) or {} for name in ("rope_scaling", "rope_parameters")]
+    ropes = [Fields(text, {}).section(name) for name in ("rope_scaling", "rope_parameters")]
     told = [hf.get("mrope_section"), *(one.get("mrope_section") for one in ropes)]
     sections = next((one for one in told if one is not None), _SECTIONS)
     if not isinstance(sections, list) or not all(type(one) is int for one in sections) or len(sections) != 3:
