@@ -61,9 +61,10 @@ def _check_ming(hf: Mapping[str, Any]) -> None:
         )
     v, text = Section(hf), Fields(hf, {}).section("llm_config")
     kinds = v.get("architectures") or [v.get("model_type") or _TOWERS[-1]]
-    if not isinstance(kinds, list) or kinds[0] not in _TOWERS:
+    told = kinds[0] if isinstance(kinds, list) else kinds
+    if told not in _TOWERS or kinds is told:
         raise Unsupported(
-            f"config.json: vision_config: a tower of {repr(kinds)[:60]}: here it is Qwen3's alone"
+            f"config.json: vision_config: a tower of {repr(told)[:60]}: here it is Qwen3's alone"
         )
     t = Section(hf, "llm_config", MING_TEXT)
     head = t.size("head_dim") if t.get("head_dim") else t.size("hidden_size") // t.size("num_attention_heads")

@@ -50,7 +50,7 @@ NOT_MODELLED: dict[str, str] = {
     "weights quantized on the way": """
         modelopt_quant quantize_and_serve rl_quant_profile torchao_config quantization_param_path""",
     "other kernels and their buffers": """
-        flashinfer_mxfp4_moe_precision deepep_config deepep_dispatcher_output_dtype deepep_v2_mode
+        deepep_config deepep_dispatcher_output_dtype deepep_v2_mode
         enable_w4a4_mxfp4_megamoe speculative_enable_w4a4_mxfp4_megamoe
         bf16_gemm_backend enable_nvidia_megakernel
         mm_attention_backend nsa_prefill_backend nsa_decode_backend dsa_prefill_backend dsa_decode_backend
