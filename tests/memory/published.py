@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import CONFIG_MAPPING
 
 from runtime.forward.comm import VirtualCommunicator
@@ -95,7 +96,7 @@ def beside_transformers(one: Published) -> Beside:
         theirs = _parameters(one.config) - of_zero_experts(model) - of_the_host(model)
     except (ConfigError, Unsupported) as error:
         return Beside(one.name, "parameters", 0, 0, error.message)
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, StrictDataclassError) as error:
         return Beside(one.name, "parameters", 0, 0, f"transformers: {str(error)[:80]}")
     return Beside(one.name, "parameters", ours, theirs, "transformers, on meta tensors", stored)
 
