@@ -14,7 +14,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import latents, model, which
+from runtime.server.decoders.parts import gated_delta, latents, model, which
 from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Caps, MLAConfig, MoEConfig, NormStyle, RopeConfig
@@ -138,12 +138,8 @@ def _delta(f: Fields) -> GatedDeltaConfig:
     gating = f.get("linear_gating_type")
     if gating not in [*_GATES]:
         f.cannot(f"linear_gating_type is {repr(gating)[:60]}: this runtime computes {', '.join(_GATES)}")
-    return GatedDeltaConfig(
-        num_key_heads=f.size("linear_num_key_heads"),
-        num_value_heads=f.size("linear_num_value_heads"),
-        key_head_dim=f.size("linear_key_head_dim"),
-        value_head_dim=f.size("linear_value_head_dim"),
-        conv_kernel=f.size("linear_conv_kernel_dim"),
+    return gated_delta(
+        f,
         projections="heads",
         plain_gate=True,
         norm_scale=f.number("linear_sigmoid_gate_scale"),

@@ -10,6 +10,7 @@ from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.rope import interleaved, latent_scale, read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, IndexerConfig, MLAConfig, MoEConfig, RopeConfig
+from runtime.server.recurrent import GatedDeltaConfig
 
 SLIDES = {"full_attention": "full", "sliding_attention": "sliding"}
 MLPS = {"dense": "dense", "sparse": "moe"}
@@ -121,6 +122,17 @@ def latents(
     rope = interleaved(rope or read_rope(f, mla.qk_rope_head_dim), is_interleaved)
     scale = latent_scale(rope, mla.qk_head_dim)
     return AttentionConfig(count, count, mla.qk_head_dim, rope, scale, bias=bias, output_bias=bias), mla
+
+
+def gated_delta(f: Fields, **own: Any) -> GatedDeltaConfig:
+    return GatedDeltaConfig(
+        num_key_heads=f.size("linear_num_key_heads"),
+        num_value_heads=f.size("linear_num_value_heads"),
+        key_head_dim=f.size("linear_key_head_dim"),
+        value_head_dim=f.size("linear_value_head_dim"),
+        conv_kernel=f.size("linear_conv_kernel_dim"),
+        **own,
+    )
 
 
 def routed_by_sigmoid(f: Fields) -> MoEConfig:

@@ -12,7 +12,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import everywhere, heads, model, routed
+from runtime.server.decoders.parts import everywhere, gated_delta, heads, model, routed
 from runtime.server.decoders.qwen_hybrid import COMMON, EXPERTS
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, GatedStreamsConfig, IndexerConfig
@@ -99,12 +99,8 @@ def _delta(f: Fields) -> GatedDeltaConfig:
     gate = f.get("output_gate_type") or f.get("hidden_act")
     if gate not in ("silu", "sigmoid"):
         f.cannot(f"output_gate_type is {repr(gate)[:60]}: this runtime computes 'silu' or 'sigmoid'")
-    return GatedDeltaConfig(
-        num_key_heads=f.size("linear_num_key_heads"),
-        num_value_heads=f.size("linear_num_value_heads"),
-        key_head_dim=f.size("linear_key_head_dim"),
-        value_head_dim=f.size("linear_value_head_dim"),
-        conv_kernel=f.size("linear_conv_kernel_dim"),
+    return gated_delta(
+        f,
         projections="matrices",
         plain_gate=gate == "sigmoid",
     )

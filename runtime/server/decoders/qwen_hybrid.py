@@ -7,9 +7,8 @@ from typing import Any, Literal
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import everywhere, heads, model, routed, which
+from runtime.server.decoders.parts import everywhere, gated_delta, heads, model, routed, which
 from runtime.server.layer_config import AttentionConfig
-from runtime.server.recurrent import GatedDeltaConfig
 
 _MIXERS = {"full_attention": "full", "linear_attention": "recurrent"}
 _TURNED = 0.25
@@ -32,12 +31,8 @@ def _qwen3_5_moe(f: Fields) -> ModelConfig:
 def _hybrid(
     f: Fields, mlps: list[str], projections: Literal["heads", "matrices"], renormalize: bool = True
 ) -> ModelConfig:
-    delta = GatedDeltaConfig(
-        num_key_heads=f.size("linear_num_key_heads"),
-        num_value_heads=f.size("linear_num_value_heads"),
-        key_head_dim=f.size("linear_key_head_dim"),
-        value_head_dim=f.size("linear_value_head_dim"),
-        conv_kernel=f.size("linear_conv_kernel_dim"),
+    delta = gated_delta(
+        f,
         projections=projections,
     )
     own: dict[str, Any] = {}
