@@ -12,6 +12,7 @@ from runtime.server.recurrent import LightningConfig, Mamba2Config
 from runtime.server.sizing import has_block_keys, pooled_indexer
 from runtime.server.unpredicted import foreign_keys
 from sgl_tune.keys.class_since import too_early
+from sgl_tune.keys.dbrx_ends import ends_of_dbrx
 from sgl_tune.keys.deepseek_ends import ends_of_deepseek
 from sgl_tune.keys.dense_ends import ends_of_dense
 from sgl_tune.keys.dots_note_ends import ends_of_dots_note
@@ -38,7 +39,7 @@ def ends_of_class(deployment: Deployment) -> Iterator[str]:
     return chain.from_iterable(rule(deployment) for rule in rules)
 
 
-_OF_OTHERS = (ends_of_experts, ends_of_deepseek, ends_of_zaya)
+_OF_OTHERS = (ends_of_experts, ends_of_dbrx, ends_of_deepseek, ends_of_zaya)
 
 
 def _pages_of_states(deployment: Deployment) -> Iterator[str]:

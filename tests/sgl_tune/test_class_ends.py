@@ -258,6 +258,7 @@ _OWN_CLASS = {"auto_map": {"AutoConfig": "configuration_dbrx.DbrxConfig"}}
         ("0.5.21", {}, {}, True, "moe_jitter_eps is 0"),
         ("0.5.22", {}, {}, False, None),
         ("0.5.23", {}, {"moe_normalize_expert_weights": 1}, False, "moe_normalize_expert_weights is 1"),
+        ("0.5.23", {}, {"moe_loss_weight": 10**400}, False, "moe_loss_weight is 1000"),
     ],
 )
 def test_dbrx_ends_at_whole_numbers_that_transformers_wants_as_floats(
