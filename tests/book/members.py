@@ -4,19 +4,22 @@ those that it lacks, each that its family looks for."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.known import model_config
+from runtime.server.errors import ConfigError
 from tests.book.cases import checkpoint_of, checkpoints
-from tests.book.plain import plain, told
+from tests.book.plain import plain, refusal, told
 from tests.book.rows import Row
 from tests.book.words import of_members
 
 _LEFT_OUT = object()
 _LAYERS, _PAIRS = 7, 24
+_BESIDE = ("dtype", "context_length", "context_length_from", "has_attention_sinks", "has_wide_keys")
 _NOT_BY_LAYER = ("time_step_limit",)
 _WORDS = {
     **dict.fromkeys(("rope_type", "type"), ("default", "linear", "yarn", "llama3", "dynamic", "longrope")),
@@ -38,20 +41,23 @@ def names() -> tuple[str, ...]:
 
 def members(name: str) -> Iterator[Row]:
     whole = _longer(checkpoint_of(name).hf)
-    base = told(_shape, whole)
+    shaped = _shaped(whole)
+    base = shaped(whole)
     yield "as it is", base
     for path, value in [*_paths(whole), *((path, _LEFT_OUT) for path in _lacking(whole))]:
         for other in _others(path[-1], value):
             changed = _with(whole, path, other)
-            now = told(_shape, changed)
+            now = shaped(changed)
             apart = now if "refused" in now else dict(_changes(base, now))
             if apart:
                 shown = "left out" if other is _LEFT_OUT else other
                 yield f"{'.'.join(path)} {shown!r}", apart
-    yield from _pairs(name, whole, base)
+    yield from _pairs(name, whole, base, shaped)
 
 
-def _pairs(name: str, whole: Mapping[str, Any], base: dict[str, Any]) -> Iterator[Row]:
+def _pairs(
+    name: str, whole: Mapping[str, Any], base: dict[str, Any], shaped: Callable[[Mapping[str, Any]], Any]
+) -> Iterator[Row]:
     """Two members at a time, by chance: some rules look at both."""
     chance, paths = random.Random(name), [pair for pair in _paths(whole) if not isinstance(pair[1], Mapping)]
     for number in range(_PAIRS):
@@ -62,7 +68,7 @@ def _pairs(name: str, whole: Mapping[str, Any], base: dict[str, Any]) -> Iterato
             )
             changed = _with(changed, path, other)
             said.append(f"{'.'.join(path)} {'left out' if other is _LEFT_OUT else repr(other)}")
-        now = told(_shape, changed)
+        now = shaped(changed)
         apart = now if "refused" in now else dict(_changes(base, now))
         if apart:
             yield f"{number}: {', '.join(said)}", apart
@@ -112,28 +118,46 @@ def _lacking(hf: Mapping[str, Any]) -> list[_Path]:
     return [*found]
 
 
-def _shape(hf: Mapping[str, Any]) -> dict[str, Any]:
-    model, known = model_config(hf), Checkpoint(hf)
-    beside = ("dtype", "context_length", "context_length_from", "has_attention_sinks", "has_wide_keys")
-    found = plain(model)
-    found["checkpoint"] = {name: told(getattr, known, name) for name in beside}
+def _shaped(whole: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
+    """Most changes make the same model: it is written out once."""
+    try:
+        same = model_config(whole)
+        as_it_is = _shape(same)
+    except ConfigError:
+        same, as_it_is = None, {}
+
+    def shape(hf: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            model, known = model_config(hf), Checkpoint(hf)
+        except ConfigError as error:
+            return {"refused": refusal(error)}
+        found = as_it_is if model == same else _shape(model)
+        return {**found, "checkpoint": {name: told(getattr, known, name) for name in _BESIDE}}
+
+    return shape
+
+
+def _shape(model: ModelConfig) -> dict[str, Any]:
+    found = dict(plain(model))
     if model.recurrent is not None:
         found["state"] = [told(model.recurrent.state_shape, ranks) for ranks in (1, 2)]
     if model.encoder is not None:
         ranks = (1, 2, 3)
-        found["parts"] = [[told(one.of_rank, rank) for rank in ranks] for one in model.encoder.weights]
-    return dict(found)
+        found["parts"] = plain([[told(one.of_rank, rank) for rank in ranks] for one in model.encoder.weights])
+    return found
 
 
 def _changes(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """As they are now."""
+    if then == now:
+        return
     if isinstance(then, dict) and isinstance(now, dict):
         for member in dict.fromkeys((*then, *now)):
             yield from _changes(then.get(member), now.get(member), f"{name}.{member}".lstrip("."))
     elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now) > 4:
         for number, (one, other) in enumerate(zip(then, now, strict=True)):
             yield from _changes(one, other, f"{name}[{number}]")
-    elif then != now:
+    else:
         yield name, now
 
 

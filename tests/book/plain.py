@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -21,25 +22,36 @@ def plain(value: Any) -> Any:
     so that a field more changes one row: tests/book/rows.py tells those."""
     if value is None or type(value) in (int, str, bool):  # most are
         return value
-    if isinstance(value, (Release, GpuModel, Asked, Patterns)):
-        return None
-    if is_dataclass(value) and not isinstance(value, type):
-        members = {
-            one.name: plain(getattr(value, one.name)) for one in fields(value) if not _is_usual(value, one)
-        }
-        return {name: member for name, member in members.items() if member is not None}
-    if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
-    if isinstance(value, Set):
-        return sorted(map(str, value))
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return _counted([plain(one) for one in value])
-    is_json = isinstance(value, (int, float, str)) or value is None
-    return value if is_json and value == value else repr(value)
+    return _way_of(type(value))(value)
 
 
-def _is_usual(record: Any, member: Field[Any]) -> bool:
-    return member.default is not MISSING and getattr(record, member.name) == member.default
+@cache
+def _way_of(kind: type) -> Callable[[Any], Any]:
+    """To ask what a value is takes longer than to write it: each kind is asked once."""
+    if issubclass(kind, (Release, GpuModel, Asked, Patterns)):
+        return lambda value: None
+    if issubclass(kind, type):
+        return repr
+    if is_dataclass(kind):
+        usual = [(one.name, one.default) for one in fields(kind)]
+        return lambda value: _unusual(value, usual)
+    if issubclass(kind, Mapping):
+        return lambda value: {str(name): plain(one) for name, one in value.items()}
+    if issubclass(kind, Set):
+        return lambda value: sorted(map(str, value))
+    if issubclass(kind, Sequence) and not issubclass(kind, str):
+        return lambda value: _counted([plain(one) for one in value])
+    is_json = issubclass(kind, (int, float, str))
+    return lambda value: value if is_json and value == value else repr(value)
+
+
+def _unusual(record: Any, usual: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = {}
+    for name, default in usual:
+        value = getattr(record, name)
+        if default is MISSING or value != default:
+            found[name] = plain(value)
+    return {name: member for name, member in found.items() if member is not None}
 
 
 def whole(value: Any) -> Any:

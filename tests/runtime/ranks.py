@@ -30,7 +30,8 @@ ENDED = "its process has ended"
 class Ranks:
     """`run` calls function(comm, *args) on every rank of a deployment and returns what each gave back.
 
-    Where one gives nothing back, all are replaced: a late answer would be taken for the next one's.
+    Those that have met stay together for the next of their layout. Where one fails, they meet anew; where
+    one gives nothing back, all are replaced: a late answer would be taken for the next one's.
     """
 
     def __init__(self, count: int, folder: Path) -> None:
@@ -48,6 +49,7 @@ class Ranks:
             self._pipes.append(ours)
             self._processes.append(process)
         self._are_here = False
+        self._met: ParallelConfig | None = None
 
     def run(self, parallel: ParallelConfig, function: Callable[..., Any], *args: Any) -> list[Any]:
         pipes, met = self._meet(parallel, function, args)
@@ -59,6 +61,7 @@ class Ranks:
         answers = self._answers(pipes, TIMEOUT) if have_met else met
         failures = [f"rank {rank}:\n{value}" for rank, (good, value) in answers.items() if not good]
         late = [rank for rank in range(len(pipes)) if rank not in answers]
+        self._met = None if failures or late else parallel
         failures += [f"rank {rank} gave no answer:\n{self._where(rank)}" for rank in late]
         if late or not have_met or any(not good and value == ENDED for good, value in answers.values()):
             self._replace()
@@ -72,8 +75,10 @@ class Ranks:
         if not self._are_here:
             assert len(self._answers(self._pipes, START_TIMEOUT)) == self._count, "a rank did not start"
             self._are_here = True
-        self._runs += 1
-        pipes, meeting = self._pipes[: parallel.world_size], f"file://{self._folder}/run{self._runs}"
+        pipes, meeting = self._pipes[: parallel.world_size], None
+        if parallel != self._met:
+            self._runs += 1
+            meeting = f"file://{self._folder}/run{self._runs}"
         for pipe in pipes:
             pipe.send((parallel, meeting, function, args))
         return pipes, self._answers(pipes, MEETING_TIMEOUT)
@@ -132,14 +137,21 @@ def _serve(rank: int, pipe: Connection, stacks: Path) -> None:
     torch.set_num_threads(1)
     faulthandler.register(signal.SIGUSR1, stacks.open("w"))
     pipe.send((True, "here"))
+    comm: DistributedCommunicator | None = None
     while True:
         parallel, meeting, function, args = pipe.recv()
         try:
-            comm: DistributedCommunicator = connect(parallel, rank, meeting, torch.device("cpu"))
+            if comm is None or meeting is not None:
+                comm = _joined(comm, parallel, rank, meeting)
             pipe.send((True, "met"))
-            try:
-                pipe.send((True, function(comm, *args)))
-            finally:
-                comm.close()
+            pipe.send((True, function(comm, *args)))
         except Exception:
             pipe.send((False, traceback.format_exc()))
+
+
+def _joined(
+    before: DistributedCommunicator | None, parallel: ParallelConfig, rank: int, meeting: str
+) -> DistributedCommunicator:
+    if before is not None:
+        before.close()
+    return connect(parallel, rank, meeting, torch.device("cpu"))
