@@ -37,8 +37,9 @@ _ROUTED_BY_LLAMA4 = ("llama4_text",)
 _ROUTED_BY_EITHER = ("cohere2_moe", "bailing_moe", "bailing_moe_v2", "sarvam_moe")
 # Whose layers hand their choice to every backend: srt/models/step3p5.py, longcat_flash.py, xllm.py.
 _CHOOSES = ("step3p5", "longcat_flash", "k2_horizon")
-# Whose experts are Triton's kernels on every backend: srt/models/afmoe.py, deepseek.py, dbrx.py.
-_BY_TRITON = ("afmoe", "deepseek", "dbrx")
+# Whose experts are Triton's kernels on every backend: srt/models/afmoe.py, deepseek.py, dbrx.py,
+# xverse_moe.py.
+_BY_TRITON = ("afmoe", "deepseek", "dbrx", "xverse_moe")
 _MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "quark_int4fp8_moe")
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")

@@ -40,8 +40,8 @@ _GRANITE = (
     Row(moves_experts, "experts that move: its class names none"),
     DRAFTS,
 )
-# srt/models/afmoe.py, deepseek.py, dbrx.py: heads and experts are split over TP's ranks, whatever a server
-# says of them.
+# srt/models/afmoe.py, deepseek.py, xverse_moe.py, dbrx.py: heads and experts are split over TP's ranks,
+# whatever a server says of them.
 _SPLIT_EXPERTS = (
     Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its experts are split over all ranks"),
     Row(lambda _, s: s.ep_size > 1, "--ep: its experts are split over all ranks"),
@@ -54,8 +54,8 @@ _ROWS = {
     **LATENT,
     **MIXERS,
     "afmoe": (*_SPLIT_EXPERTS, DRAFTS, QUANTIZED),
-    # srt/models/deepseek.py multiplies by whatever its experts store as by plain matrices
-    "deepseek": (*_SPLIT_EXPERTS, PLAIN_ALONE, DRAFTS),
+    # srt/models/deepseek.py and xverse_moe.py multiply by whatever experts store as by plain matrices
+    **dict.fromkeys(("deepseek", "xverse_moe"), (*_SPLIT_EXPERTS, PLAIN_ALONE, DRAFTS)),
     # srt/models/dbrx.py, whose experts have no method
     "dbrx": (*_SPLIT_EXPERTS, PLAIN_ALONE, DRAFTS),
     # srt/models/step3_vl.py: its tower and its head are split over all ranks, and no router is told a kernel

@@ -244,8 +244,8 @@ def _interns1_pro(deployment: Deployment) -> Iterator[str]:
 
 
 def _experts_for_all(deployment: Deployment) -> Iterator[str]:
-    """srt/models/sarvam_moe.py, deepseek.py"""
-    if deployment.model.model_type in ("sarvam_mla", "deepseek"):
+    """srt/models/sarvam_moe.py, deepseek.py, xverse_moe.py"""
+    if deployment.model.model_type in ("sarvam_mla", "deepseek", "xverse_moe"):
         yield from _ranks_without_experts(deployment)
 
 

@@ -1,7 +1,7 @@
 """Where servers end whose experts are Triton's kernels on every backend.
 
-srt/models/afmoe.py, deepseek.py, dbrx.py: until 0.5.23 they hand their kernels whatever the backend's own
-would be given in place of a router's choice (srt/layers/moe/topk.py).
+srt/models/afmoe.py, deepseek.py, dbrx.py, xverse_moe.py: until 0.5.23 they hand their kernels whatever the
+backend's own would be given in place of a router's choice (srt/layers/moe/topk.py).
 """
 
 from __future__ import annotations

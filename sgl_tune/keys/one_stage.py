@@ -32,5 +32,6 @@ WITHOUT_STAGES = frozenset({
     "Qwen3OmniMoeForConditionalGeneration", "SDARForCausalLM",
     "SDARMoeForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",
     "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration", "XverseForCausalLM",
+    "XverseMoeForCausalLM",
 })  # fmt: skip
 SINCE_0_5_23 = frozenset({"Mistral3ForConditionalGeneration"})

@@ -173,13 +173,15 @@ def _with_frequencies() -> None:
 
 
 def _with_experts() -> None:
-    """Of DBRX, whose class asks for a GPU by name."""
+    """Of DBRX, whose class asks for a GPU by name; torch takes what stands there for none of its own, and
+    makes data where no device is told."""
     import torch
 
     own = torch.empty
 
     def made(*sizes: Any, **more: Any) -> Any:
-        return own(*sizes, **{**more, **({"device": "meta"} if more.get("device") == "cuda" else {})})
+        without = more.get("device") in (None, "cuda")
+        return own(*sizes, **{**more, **({"device": "meta"} if without else {})})
 
     torch.empty = made
 

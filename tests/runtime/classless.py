@@ -37,6 +37,7 @@ from tests.runtime import (
     solar,
     spark2_5,
     step3,
+    xverse_moe,
     zaya,
 )
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
@@ -245,6 +246,10 @@ CLASSLESS = {
     ),
     "orion": Classless(
         *("OrionForCausalLM", "orion", "StableLmConfig", orion.config, _as_it_is, same_tensors)
+    ),
+    "xverse_moe": Classless(
+        *("XverseMoeForCausalLM", "xverse", "Qwen2MoeConfig"),
+        *(xverse_moe.sizes, xverse_moe.alter, xverse_moe.tensors),
     ),
     "xverse": Classless(
         *("XverseForCausalLM", "xverse", "LlamaConfig", small_llamas.xverse, _as_it_is, same_tensors)

@@ -20,6 +20,7 @@ from tests.runtime.small_llamas import QWenConfig, TeleFLMConfig, XverseConfig
 from tests.runtime.solar import SolarConfig
 from tests.runtime.spark2_5 import Spark2_5Config
 from tests.runtime.step3 import Step3TextConfig
+from tests.runtime.xverse_moe import XverseMoeConfig
 from tests.runtime.zaya import ZayaConfig
 
 
@@ -365,6 +366,7 @@ CLASSES: dict[str, Any] = {
         Spark2_5Config,
         TeleFLMConfig,
         XverseConfig,
+        XverseMoeConfig,
         SolarConfig,
     )
 }
@@ -374,6 +376,10 @@ NEEDED: dict[str, dict[str, Any]] = {
     "bailing_moe_v2": {"norm_topk_prob": True},
     "diffusion_gemma_text": {"num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 64},
     "deepseek": {"n_routed_experts": 64, "num_experts_per_tok": 6},
+    "xverse_moe": {
+        **{"num_experts": 64, "num_shared_experts": 2, "moe_top_k": 6, "intermediate_size": 1728},
+        **{"max_position_embeddings": 8192, "rms_norm_eps": 1e-6},
+    },
     "sarvam_moe": {"norm_topk_prob": True},
     "llada2_moe": {"norm_topk_prob": True, "score_function": "sigmoid"},
     "laguna": {

@@ -537,6 +537,18 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"rope_scaling": _YARN, "rope_parameters": None}, "rope_type is 'yarn': the class of its"),
         )
     ),
+    *(
+        ("xverse_moe", {}, told, said)
+        for told, said in (
+            ({"attention_bias": True}, "attention_bias is True"),
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
+            ({"head_dim": 64}, "head_dim is 64"),
+            ({"num_attention_heads": 24}, "hidden_size is no multiple of"),
+            ({"num_shared_experts": 0}, "num_shared_experts is 0"),
+            ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_type is 'linear': which ropes"),
+        )
+    ),
     ("sdar", {}, {"head_dim": None}, "head_dim is missing: what it is then, the checkpoint's own"),
     ("sdar", {}, {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
     ("sdar", {}, {"use_sliding_window": True}, "use_sliding_window is True"),

@@ -148,6 +148,7 @@ _BESIDE = """
     spark2_5 attention_bias hidden_act
     xverse attention_bias head_dim mlp_bias num_experts num_key_value_heads
         original_max_position_embeddings rope_is_neox_style
+    xverse_moe attention_bias head_dim mlp_bias norm_topk_prob num_key_value_heads
     TeleFLM bias head_dim mlp_bias original_max_position_embeddings qkv_bias rope_is_neox_style
     qwen head_dim num_key_value_heads rope_parameters visual
     exaone head_dim num_hidden_layers original_max_position_embeddings rope_is_neox_style

@@ -136,11 +136,16 @@ def test_longcat_ends_where_its_rope_has_not_what_its_class_reads(
 
 
 @pytest.mark.parametrize(
-    "name", ["a/longcat-flash-chat-stretched-by-one", "deepseek-ai/deepseek-moe-16b-base"]
+    ("name", "few"),
+    [
+        ("a/longcat-flash-chat-stretched-by-one", {"n_routed_experts": 4, "num_experts_per_tok": 2}),
+        ("deepseek-ai/deepseek-moe-16b-base", {"n_routed_experts": 4, "num_experts_per_tok": 2}),
+        ("a/xverse-moe-a4.2b-by-its-card", {"num_experts": 4, "moe_top_k": 2}),
+    ],
 )
-def test_some_have_an_expert_a_rank(name: str, tmp_path: Path) -> None:
-    told = {**json.loads(PUBLISHED.read_text())[name], "num_experts_per_tok": 2}
-    (tmp_path / "config.json").write_text(json.dumps({**told, "n_routed_experts": 4}))
+def test_some_have_an_expert_a_rank(name: str, few: dict[str, int], tmp_path: Path) -> None:
+    told = json.loads(PUBLISHED.read_text())[name]
+    (tmp_path / "config.json").write_text(json.dumps({**told, **few}))
     assert why_it_ends(model_path=str(tmp_path), tp=8) == "4 experts are fewer than 8 ranks"
     assert why_it_ends(model_path=str(tmp_path), tp=4) is None
 
@@ -205,7 +210,11 @@ def test_afmoes_experts_are_tritons_whatever_its_backend(backend: str, arch: str
 
 
 @pytest.mark.parametrize(
-    "name", ["arcee-ai/Trinity-Mini", "deepseek-ai/deepseek-moe-16b-base", "databricks/dbrx-instruct"]
+    "name",
+    [
+        *("arcee-ai/Trinity-Mini", "deepseek-ai/deepseek-moe-16b-base", "databricks/dbrx-instruct"),
+        "a/xverse-moe-a4.2b-by-its-card",
+    ],
 )
 @pytest.mark.parametrize(
     ("backend", "release", "ends"),

@@ -45,7 +45,7 @@ _OF_ONE_STAGE = (
     *("bigcode/starcoder2-7b", "xai-org/grok-2", "stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
     "LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct",
     *("deepseek-ai/deepseek-moe-16b-base", "openbmb/MiniCPM-2B-sft-bf16"),
-    "databricks/dbrx-instruct",
+    *("databricks/dbrx-instruct", "a/xverse-moe-a4.2b-by-its-card"),
     *("a/muse-glimmer-30b-as-its-classes-have-it", "microsoft/phi-2"),
     *("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B", "Qwen/Qwen-7B"),
 )

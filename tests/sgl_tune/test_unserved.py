@@ -31,6 +31,7 @@ _NVFP4 = {
 _TRINITY = _CONFIGS["arcee-ai/Trinity-Mini"]
 _DEEPSEEK_MOE = _CONFIGS["deepseek-ai/deepseek-moe-16b-base"]
 _DBRX = _CONFIGS["databricks/dbrx-instruct"]
+_XVERSE_MOE = _CONFIGS["a/xverse-moe-a4.2b-by-its-card"]
 _PHI_MOE = _CONFIGS["microsoft/Phi-3.5-MoE-instruct"]
 _KIMI, _HY3, _LING = (
     _CONFIGS[name]
@@ -346,19 +347,20 @@ def test_what_gemma_4s_class_is_not_written_for_has_a_key_alone(
     ],
 )
 @pytest.mark.parametrize("release", ["0.5.12", "0.5.23"])
-@pytest.mark.parametrize("config", [_TRINITY, _DEEPSEEK_MOE, _DBRX])
+@pytest.mark.parametrize("config", [_TRINITY, _DEEPSEEK_MOE, _DBRX, _XVERSE_MOE])
 def test_what_classes_that_split_experts_are_not_written_for_has_a_key_alone(
     config: dict[str, Any], release: str, not_served: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     usual = {"tp": 4, "sglang_version": release}
-    assert _deployment(tmp_path, {}, config, **usual).shape.model is not None
+    model = _deployment(tmp_path, {}, config, **usual).shape.model
+    assert model is not None
     if said == "drafts":
         (tmp_path / "draft").mkdir()
         (tmp_path / "draft/config.json").write_text(json.dumps(config))
         not_served = {**not_served, "speculative_draft_model_path": str(tmp_path / "draft")}
     refused = _deployment(tmp_path, {}, config, **{**usual, **not_served})
     assert refused.shape.model is None and refused.server.key
-    assert refused.shape.unknown.startswith(f"{config['model_type']} does not go with {said}")
+    assert refused.shape.unknown.startswith(f"{model.model_type} does not go with {said}")
 
 
 @pytest.mark.parametrize(
@@ -408,6 +410,7 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
             "xai-org/grok-2",
             "deepseek-ai/deepseek-moe-16b-base",
             "databricks/dbrx-instruct",
+            "a/xverse-moe-a4.2b-by-its-card",
         ),
         *("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
         *("IQuestLab/IQuest-Coder-V1-40B-Instruct", "swiss-ai/Apertus-8B-Instruct-2509"),

@@ -89,6 +89,7 @@ from runtime.server.decoders import (
     step3,
     teleflm,
     xverse,
+    xverse_moe,
     zaya,
 )
 from runtime.server.decoders.family import Family
@@ -106,7 +107,7 @@ _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
     *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna, falcon_h1),
-    *(orion, xverse, teleflm, qwen_1, spark2_5),
+    *(orion, xverse, xverse_moe, teleflm, qwen_1, spark2_5),
     *(longcat, minimax_m3, gemma4, afmoe, phimoe, granite_shared, glm5_next, kimi_k3, hy_v4, qwen4, mistral4),
     *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm, dots3),
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),

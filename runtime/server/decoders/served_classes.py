@@ -73,7 +73,8 @@ _TOLD = """
     olmo3 Olmo2ForCausalLM
     olmoe OlmoeForCausalLM
     orion OrionForCausalLM
-    xverse XverseForCausalLM
+    xverse XverseForCausalLM XverseMoeForCausalLM
+    xverse_moe XverseMoeForCausalLM
     spark2_5 Spark2_5ForCausalLM
     TeleFLM TeleFLMForCausalLM
     qwen QWenLMHeadModel

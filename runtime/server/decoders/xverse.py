@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runtime.server.config import ModelConfig
+from runtime.server.decoders import xverse_moe
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
@@ -30,5 +31,6 @@ FAMILIES = (
         "xverse",
         _xverse,
         {"intermediate_size": 11008, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6},
+        {xverse_moe.ARCHITECTURE: xverse_moe.NAME},
     ),
 )
