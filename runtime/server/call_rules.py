@@ -40,7 +40,7 @@ _CHOOSES = ("step3p5", "longcat_flash", "k2_horizon")
 # Whose experts are Triton's kernels on every backend: srt/models/afmoe.py, deepseek.py, dbrx.py,
 # xverse_moe.py.
 _BY_TRITON = ("afmoe", "deepseek", "dbrx", "xverse_moe")
-_MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "quark_int4fp8_moe")
+MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "quark_int4fp8_moe")
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
 _FUSING = ("glm4_moe", "glm4v_moe_text", "glm4_moe_lite")
@@ -105,8 +105,11 @@ def runs_by_triton(model: ModelConfig) -> bool:
 
 
 def has_loose_experts(model: ModelConfig, quantization: str | None) -> bool:
-    """Quantized Mixtral but for a few methods: srt/model_loader/utils.py, models/mixtral_quant.py."""
-    return model.model_type == "mixtral" and quantization not in (None, *_MIXTRAL_FUSED)
+    """Mixtral of a class of its own, or quantized but for a few methods: srt/model_loader/utils.py,
+    models/mixtral_quant.py."""
+    if model.model_type == "mixtral_quant":
+        return True
+    return model.model_type == "mixtral" and quantization not in (None, *MIXTRAL_FUSED)
 
 
 def kernels_route(model: ModelConfig) -> bool:

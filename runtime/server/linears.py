@@ -20,7 +20,17 @@ _FUSED_ROWS = 128
 JOINED = (None, "mxfp8")
 # Whose attention asks for TP's ranks, not for attention's: srt/models.
 SPLIT_OVER_TP = (
-    *("llama", "mistral", "mixtral", "qwen2", "glm4", "ernie4_5", "ernie4_5_moe", "ernie4_5_vl_moe_text"),
+    *(
+        "llama",
+        "mistral",
+        "mixtral",
+        "mixtral_quant",
+        "qwen2",
+        "glm4",
+        "ernie4_5",
+        "ernie4_5_moe",
+        "ernie4_5_vl_moe_text",
+    ),
     *("qwen2_vl_text", "qwen2_5_vl_text", "glm4v_text", "glm_ocr_text"),
     *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3", "gemma3_text", "granite"),
     *("granitemoe", "granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),

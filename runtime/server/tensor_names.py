@@ -63,7 +63,7 @@ USUAL = TensorNames()
 # The module of the experts, where it is none of the usual
 EXPERTS_IN = dict.fromkeys(
     (
-        *("mixtral", "minimax_m2", "phimoe"),
+        *("mixtral", "mixtral_quant", "minimax_m2", "phimoe"),
         *("granitemoe", "granitemoehybrid", "granitemoeshared", "granitemoe_swa"),
     ),
     ".block_sparse_moe",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runtime.server.call_rules import MIXTRAL_FUSED
 from runtime.server.config import ModelConfig
 from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.shape import Server
@@ -184,6 +185,16 @@ _ROWS = {
         ),
     ),
     "sarvam_moe": (DRAFTS,),
+    # srt/models/mixtral_quant.py, where a file names it
+    "mixtral_quant": (
+        Row(
+            lambda _, s: s.weights_quantization in MIXTRAL_FUSED,
+            "weights in formats that Mixtral's other class is for: what this one makes of them is unknown",
+        ),
+        UNSHARED,
+        Row(moves_experts, "experts that move: each is whole on one rank"),
+        DRAFTS,
+    ),
     # srt/models/grok.py: its router's kernel is given rows and weights, and no logits are there.
     "grok": (
         Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its layers share out no rows"),

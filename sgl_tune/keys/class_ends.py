@@ -80,7 +80,8 @@ def _loose_experts(deployment: Deployment) -> Iterator[str]:
     """srt/models/mixtral_quant.py: a rank has whole experts, and at least one."""
     model, tp, method = deployment.model, deployment.parallel.tp, deployment.quantization
     if model.moe is not None and model.moe.num_experts < tp and has_loose_experts(model, method):
-        yield f"--tp {tp}: each of {model.moe.num_experts} experts in {method} is whole on one rank"
+        kept = f" in {method}" if method else ""
+        yield f"--tp {tp}: each of {model.moe.num_experts} experts{kept} is whole on one rank"
 
 
 def _mixers(deployment: Deployment) -> Iterator[str]:

@@ -28,7 +28,7 @@ WITHOUT_STAGES = frozenset({
     "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM", "OrionForCausalLM",
     "PaddleOCRVLForConditionalGeneration", "Phi4MMForCausalLM", "PhiForCausalLM",
     "PhiMoEForCausalLM", "PixtralForConditionalGeneration", "Qwen2VLForConditionalGeneration",
-    "QWenLMHeadModel", "Qwen3ASRForConditionalGeneration", "Qwen3NextForCausalLM",
+    "QWenLMHeadModel", "QuantMixtralForCausalLM", "Qwen3ASRForConditionalGeneration", "Qwen3NextForCausalLM",
     "Qwen3OmniMoeForConditionalGeneration", "SDARForCausalLM",
     "SDARMoeForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",
     "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration", "XverseForCausalLM",

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.architectures import HYBRID_SWA
+from runtime.server.call_rules import has_loose_experts
 from runtime.server.parallel import stage_layers
 from runtime.server.sizing import HYBRID_TYPES, has_window_pool
 from sgl_tune.keys.expert_calls import checkpoint_of
@@ -60,6 +61,8 @@ def _stages_without_windows(deployment: Deployment) -> Iterator[str]:
 def _stages(deployment: Deployment) -> Iterator[str]:
     """support_pp of srt/model_executor/model_runner.py"""
     name = checkpoint_of(deployment).architecture
+    if has_loose_experts(deployment.model, deployment.quantization):
+        name = "QuantMixtralForCausalLM"
     has_none = name in WITHOUT_STAGES
     if name in SINCE_0_5_23:
         has_none = not deployment.server.release.mistral_3_has_stages

@@ -538,6 +538,16 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        (name, {}, told, said)
+        for name in ("mixtral", "mixtral_quant")
+        for told, said in (
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"head_dim": 64}, "head_dim is 64"),
+            ({"rope_theta": 500.5, "rope_parameters": None}, "rope_theta is 500.5: SGLang takes its whole"),
+            ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_type is 'linear': SGLang stretches"),
+        )
+    ),
+    *(
         ("xverse_moe", {}, told, said)
         for told, said in (
             ({"attention_bias": True}, "attention_bias is True"),

@@ -89,6 +89,7 @@ def test_every_field_of_the_config_class_is_read_or_known_not_to_matter(name: st
 _USUAL = {"model_type", "partial_rotary_factor", "rope_scaling", "rope_theta"}
 _BESIDE = """
     mixtral num_experts
+    mixtral_quant num_experts
     qwen2 head_dim
     mimo attention_bias head_dim
     qwen2_vl_text head_dim tie_word_embeddings

@@ -166,7 +166,17 @@ def test_no_head_of_keys_is_divided() -> None:
 
 _DP = ParallelConfig(tp=4, dp=2, enable_dp_attention=True)
 _OVER_ALL = {
-    *("llama", "mistral", "mixtral", "qwen2", "glm4", "ernie4_5", "ernie4_5_moe", "ernie4_5_vl_moe_text"),
+    *(
+        "llama",
+        "mistral",
+        "mixtral",
+        "mixtral_quant",
+        "qwen2",
+        "glm4",
+        "ernie4_5",
+        "ernie4_5_moe",
+        "ernie4_5_vl_moe_text",
+    ),
     *("qwen2_vl_text", "qwen2_5_vl_text", "glm4v_text", "glm_ocr_text"),
     *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3_text", "granite", "granitemoe"),
     *("granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),

@@ -8,7 +8,15 @@ from runtime.server.decoders.known import model_config
 from tests.runtime.families import FAMILIES, config_json, make_reference, tensors
 
 # transformers builds it from the parts of others, under other names than its checkpoints have.
-_RENAMED = {"nemotron_h", "step3p5", "minimax_m2", "mixtral", "granitemoe", "granitemoehybrid"}
+_RENAMED = {
+    "nemotron_h",
+    "step3p5",
+    "minimax_m2",
+    "mixtral",
+    "mixtral_quant",
+    "granitemoe",
+    "granitemoehybrid",
+}
 _RENAMED |= {"granitemoeshared", "granitemoe_swa", "step3_text"}
 _DENSE_GRANITE = {"num_local_experts": 0, "num_experts_per_tok": 0}
 

@@ -20,7 +20,7 @@ _UNASKED = {
     *("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM", "LMHeadModel"),
     *("Qwen2MoeForCausalLM", "Cosmos3ForConditionalGeneration", "LongcatFlashNgramForCausalLM"),
     *("InternLM2ForCausalLM", "Olmo3ForCausalLM", "MistralForCausalLM", "MistralForCausalLMEagle"),
-    *("Grok1ModelForCausalLM", "XverseMoeForCausalLM"),
+    *("Grok1ModelForCausalLM", "XverseMoeForCausalLM", "QuantMixtralForCausalLM"),
     "MiMoForCausalLM",
     *("AutoModel", "DeepseekOCR2ForCausalLM", "DeepseekVLV2ForCausalLM"),
 }

@@ -46,6 +46,7 @@ _OF_ONE_STAGE = (
     "LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct",
     *("deepseek-ai/deepseek-moe-16b-base", "openbmb/MiniCPM-2B-sft-bf16"),
     *("databricks/dbrx-instruct", "a/xverse-moe-a4.2b-by-its-card"),
+    "a/mixtral-8x7b-of-whole-experts",
     *("a/muse-glimmer-30b-as-its-classes-have-it", "microsoft/phi-2"),
     *("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B", "Qwen/Qwen-7B"),
 )
@@ -56,6 +57,16 @@ def test_what_has_no_stages_ends_at_a_second(name: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(json.loads(PUBLISHED.read_text())[name]))
     assert why_it_ends(model_path=str(tmp_path), arch="sm90") is None
     assert "has no pipeline stages" in str(why_it_ends(model_path=str(tmp_path), arch="sm90", pp=2))
+
+
+@pytest.mark.parametrize(("method", "ends"), [("modelopt", True), ("fp8", False)])
+def test_a_mixtral_of_whole_experts_has_no_stages(method: str, ends: bool, tmp_path: Path) -> None:
+    told = json.loads(PUBLISHED.read_text())["a/mixtral-8x7b-of-whole-experts"]
+    section = {"quantization_config": {"quant_method": method, "quant_algo": "FP8"}}
+    file = {**told, **section, "architectures": ["MixtralForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(file))
+    found = why_it_ends(model_path=str(tmp_path), arch="sm90", tp=2, pp=2)
+    assert found == ("SGLang's QuantMixtralForCausalLM has no pipeline stages: --pp-size 1" if ends else None)
 
 
 _MISTRAL = {

@@ -419,7 +419,7 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
         *("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B", "a/tele-flm-52b-from-memory", "Qwen/Qwen-7B"),
         *(
             "Qwen/Qwen2.5-72B-Instruct",
-            "mistralai/Mixtral-8x7B-Instruct-v0.1",
+            *("mistralai/Mixtral-8x7B-Instruct-v0.1", "a/mixtral-8x7b-of-whole-experts"),
             "CohereForAI/c4ai-command-r7b-12-2024",
         ),
     ],
@@ -428,6 +428,24 @@ def test_classes_that_split_heads_over_all_ranks_end_under_dp_attention(name: st
     assert never_starts(_deployment(tmp_path, {}, _CONFIGS[name], tp=4)) is None
     found = never_starts(_deployment(tmp_path, {}, _CONFIGS[name], **_DP))
     assert found is not None and "splits its heads over all 4 ranks" in found
+
+
+@pytest.mark.parametrize(
+    ("not_served", "said"),
+    [
+        ({"tp": 4, "moe_a2a_backend": "deepep"}, "an all-to-all"),
+        ({"tp": 4, "quantization": "fp8"}, "weights in formats that Mixtral's other class is for"),
+        ({"tp": 4, **_NGRAMS}, "drafts"),
+    ],
+)
+def test_what_mixtrals_class_of_whole_experts_is_not_written_for_has_a_key_alone(
+    not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    config = _CONFIGS["a/mixtral-8x7b-of-whole-experts"]
+    assert _deployment(tmp_path, {}, config, tp=4).shape.model is not None
+    refused = _deployment(tmp_path, {}, config, **not_served)
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"mixtral_quant does not go with {said}")
 
 
 _CUTLASS = {"tp": 8, "moe_runner_backend": "flashinfer_cutlass"}

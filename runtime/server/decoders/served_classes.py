@@ -20,7 +20,8 @@ _TOLD = """
     bailingmm_moe_v2_lite BailingMM2NativeForConditionalGeneration BailingMMNativeForConditionalGeneration
     llama LlamaForCausalLM
     mistral MistralForCausalLM
-    mixtral MixtralForCausalLM Grok1ForCausalLM Grok1ModelForCausalLM
+    mixtral MixtralForCausalLM QuantMixtralForCausalLM Grok1ForCausalLM Grok1ModelForCausalLM
+    mixtral_quant QuantMixtralForCausalLM
     qwen2 Qwen2ForCausalLM
     qwen2_moe Qwen2MoeForCausalLM
     qwen3 Qwen3ForCausalLM
