@@ -117,11 +117,12 @@ class Linear(nn.Module):
 
     def _piece(self, part: Part, local: slice, name: str, tensor: torch.Tensor) -> Piece:
         source = f"{part.stored or part.name}.{name}"
+        taken = part.taken
         if name == "bias":
-            return Piece(tensor[local], (Source(source, (part.rows,)),))
+            view = None if taken is None else lambda whole: taken(whole)[part.rows]
+            return Piece(tensor[local], (Source(source, () if view else (part.rows,), view),))
         index = self.scheme.part(name, part.rows, self.cols)
         target = tensor[self.scheme.part(name, local, slice(0, length(self.cols)))] if index else tensor
-        taken = part.taken
         if taken is not None:
             return Piece(target, (Source(source, view=lambda whole: taken(whole)[index]),))
         block = self.scheme.stored_block if isinstance(self.scheme, Plain) else None

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from runtime.layers.loading import Piece, length
-from runtime.layers.norm import RMSNorm, rms_norm_
+from runtime.layers.norm import MeanNorm, RMSNorm, rms_norm_
 from runtime.models.build import Build
 from runtime.server.layer_config import AttentionConfig
 
@@ -17,7 +17,7 @@ from runtime.server.layer_config import AttentionConfig
 class HeadNorms(nn.Module):
     """In place, of the heads inside a fused projection."""
 
-    def __init__(self, q_norm: RMSNorm, k_norm: RMSNorm) -> None:
+    def __init__(self, q_norm: RMSNorm | MeanNorm, k_norm: RMSNorm | MeanNorm) -> None:
         super().__init__()
         self.q_norm, self.k_norm = q_norm, k_norm
 
@@ -81,12 +81,12 @@ class WholeNorms(HeadNorms):
         """`own` are this rank's of the weights, where it holds those of all."""
         super().__init__(q_norm, k_norm)
         self.comm, self.own = build.comm, own or (slice(None), slice(None))
+        self.both = q_norm, k_norm
 
     def forward(self, q: torch.Tensor, k: torch.Tensor) -> None:
         squares = torch.stack((_squares(q), _squares(k)))
         self.comm.all_reduce(squares, "attn_tp")
-        norms = (self.q_norm, self.k_norm)
-        for x, norm, own, sums in zip((q, k), norms, self.own, squares, strict=True):
+        for x, norm, own, sums in zip((q, k), self.both, self.own, squares, strict=True):
             weight = norm.weight[own].view(x.shape[1:])
             width = weight.numel() * self.comm.size("attn_tp")
             x.mul_(torch.rsqrt(sums / width + norm.eps)[:, None, None]).mul_(weight)
@@ -106,6 +106,9 @@ def query_key_norms(
     if config.qk_norm == "head":
         norms = HeadNorms if has_keys else QueryNorms
         return norms(build.norm(of_q, config.head_dim), build.norm(of_k, config.head_dim))
+    if config.qk_norm == "head by mean":
+        sizes = config.head_dim, build.model.rms_eps, build.dtype, build.device
+        return HeadNorms(MeanNorm(of_q, *sizes, biased=True), MeanNorm(of_k, *sizes, biased=True))
     if config.qk_norm == "all, held whole":
         whole_q = build.norm(of_q, config.num_heads * config.head_dim)
         return WholeNorms(whole_q, build.norm(of_k, config.num_kv_heads * config.head_dim), build, q, kv)

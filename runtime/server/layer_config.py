@@ -135,7 +135,7 @@ class AttentionConfig:
     sinks: bool = False
     sink_keys: bool = False  # ... or a key of each KV head, which stands for no token and has no value
     # Of each head; without weights, "bare" by ones; of all as one, where a rank may hold others' weights.
-    qk_norm: Literal["none", "head", "unit", "bare", "all", "all, held whole"] = "none"
+    qk_norm: Literal["none", "head", "head by mean", "unit", "bare", "all", "all, held whole"] = "none"
     output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
     head_gate: bool = False  # ... or each token one a head, of a matrix of its own
     value_gate: bool = False  # ... or of such a matrix one a value

@@ -38,7 +38,7 @@ SPLIT_OVER_TP = (
     *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text", "afmoe"),
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek", "paddleocr_vl_text"),
-    *("minicpm", "dbrx", "diffusion_gemma_text", "muse_glimmer_text", "phi", "solar"),
+    *("minicpm", "dbrx", "diffusion_gemma_text", "muse_glimmer_text", "persimmon", "phi", "solar"),
     "zaya",
 )
 

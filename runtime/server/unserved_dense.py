@@ -16,8 +16,8 @@ DENSE = {
     # srt/models/stablelm.py and olmo.py give their attention no method
     "stablelm": (PLAIN_ALONE, DRAFTS),
     "olmo": (PLAIN_ALONE, DRAFTS),
-    # srt/models/phi.py tells no matrix how it is called
-    "phi": (PLAIN_ALONE, DRAFTS),
+    # srt/models/phi.py and persimmon.py tell no matrix how it is called
+    **dict.fromkeys(("phi", "persimmon"), (PLAIN_ALONE, DRAFTS)),
     "starcoder2": (DRAFTS,),
     **dict.fromkeys(("minicpm", "orion", "xverse", "TeleFLM"), (DRAFTS,)),
     # srt/models/spark2_5.py, whose layers gather no rows before 0.5.22

@@ -26,7 +26,7 @@ WITHOUT_STAGES = frozenset({
     "MiMoForCausalLM", "MiniCPMForCausalLM", "MuseGlimmerForCausalLM", "MuseGlimmerForConditionalGeneration",
     "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",
     "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM", "OrionForCausalLM",
-    "PaddleOCRVLForConditionalGeneration", "Phi4MMForCausalLM", "PhiForCausalLM",
+    "PaddleOCRVLForConditionalGeneration", "PersimmonForCausalLM", "Phi4MMForCausalLM", "PhiForCausalLM",
     "PhiMoEForCausalLM", "PixtralForConditionalGeneration", "Qwen2VLForConditionalGeneration",
     "QWenLMHeadModel", "QuantMixtralForCausalLM", "Qwen3ASRForConditionalGeneration", "Qwen3NextForCausalLM",
     "Qwen3OmniMoeForConditionalGeneration", "SDARForCausalLM",

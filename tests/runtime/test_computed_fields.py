@@ -548,6 +548,19 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("persimmon", {}, told, said)
+        for told, said in (
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"layer_norm_eps": 1e-6}, "layer_norm_eps is 1e-06: SGLang norms queries and keys by 1e-05"),
+            ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+            ({"num_attention_heads": 48}, "hidden_size is no multiple of"),
+            ({"num_key_value_heads": 8}, "num_key_value_heads is 8"),
+            ({"head_dim": 32}, "head_dim is 32"),
+            ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),
+            ({"partial_rotary_factor": 0.25}, "rope_parameters turn 32 values, SGLang 16"),
+        )
+    ),
+    *(
         ("xverse_moe", {}, told, said)
         for told, said in (
             ({"attention_bias": True}, "attention_bias is True"),

@@ -105,7 +105,9 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
 _WHOLE = re.compile(
     r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|val_proj[12]|router\.(down_proj|router_mlp\.\d)|per_layer_\w+|ple\.\w+|experts\.0\.w[12])$"
 )
-_BY_COLUMNS = re.compile(r"(o_proj|c_proj|o_b_proj|out_proj|down_proj|output_linear|w2|dense|wo|mlp\.fc2)$")
+_BY_COLUMNS = re.compile(
+    r"(o_proj|c_proj|o_b_proj|out_proj|down_proj|output_linear|w2|dense|wo|mlp\.fc2|dense_4h_to_h)$"
+)
 
 
 def _by_modules(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> dict[Any, LinearSize]:
@@ -138,7 +140,7 @@ _NO_MLP = re.compile(r"self_attn|zaya_block\.router")
 _NAMED_AS_DENSE = ("grok",)  # shared experts
 _OF_MLPS = (
     *("gate_proj", "up_proj", "down_proj", "c_fc", "c_proj", "output_linear", "feed_forward", "mlp.fc"),
-    "mlp.w2",
+    *("mlp.w2", "mlp.dense"),
 )
 
 
@@ -184,7 +186,7 @@ _OVER_ALL = {
     *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text", "afmoe"),
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
-    *("minicpm", "dbrx", "diffusion_gemma_text", "phi", "solar"),
+    *("minicpm", "dbrx", "diffusion_gemma_text", "persimmon", "phi", "solar"),
     "zaya",
 }
 

@@ -72,6 +72,7 @@ from runtime.server.decoders import (
     nemotron_nas,
     olmo,
     orion,
+    persimmon,
     phi,
     phi1,
     phimoe,
@@ -111,7 +112,7 @@ _MODULES = (
     *(longcat, minimax_m3, gemma4, afmoe, phimoe, granite_shared, glm5_next, kimi_k3, hy_v4, qwen4, mistral4),
     *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm, dots3),
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
-    *(muse_glimmer, iquest_q1, phi1, solar, step3),
+    *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     k2_horizon,
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}

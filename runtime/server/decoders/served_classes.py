@@ -117,6 +117,7 @@ _TOLD = """
     pixtral PixtralForConditionalGeneration
     hunyuan_v1_dense HunYuanDenseV1ForCausalLM
     hunyuan_v1_moe HunYuanMoEV1ForCausalLM
+    persimmon PersimmonForCausalLM
     phi PhiForCausalLM
     solar SolarForCausalLM
     stablelm StableLmForCausalLM
