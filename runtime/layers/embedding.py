@@ -42,6 +42,7 @@ class VocabTable(nn.Module):
         self.group = group
         self.bias: nn.Parameter | None = None  # of a head
         self.is_normed = False  # each column, over the whole vocabulary, is made one long when it is read
+        self.has_unit_rows = False  # or each row is
         self.multiplier = model.multipliers.embedding
         ranks, rank = (1, 0) if not group else (comm.size(group), comm.rank(group))
         count = padded_vocab(model.vocab_size, padding) if pads else model.vocab_size
@@ -62,7 +63,9 @@ class VocabTable(nn.Module):
 
     def pieces(self) -> list[Piece]:
         target, name = self.weight[: length(self.real)], f"{self.name}.weight"
-        source = Source(name, view=self._normed) if self.is_normed else Source(name, (self.real,))
+        source = Source(name, (self.real,), F.normalize if self.has_unit_rows else None)
+        if self.is_normed:
+            source = Source(name, view=self._normed)
         found = [Piece(target, (source,))]
         if self.bias is not None:
             own = Source(f"{self.name}.bias", (self.real,))

@@ -125,6 +125,7 @@ class Decoder(nn.Module):
         how = self._head_dtype(), build.device, scheme
         head = VocabTable(name, model, self.comm, group, *how, padding=padding)
         head.is_normed = self.model.normed_head and not is_tied
+        head.has_unit_rows = self.model.unit_head and not is_tied
         if self.model.head_bias:
             head.take_bias()
         return head

@@ -64,6 +64,7 @@ class ModelConfig:
     head_in_fp32: bool = False  # and with it an embedding that it is tied to
     head_bias: bool = False
     normed_head: bool = False  # of columns that are made one long
+    unit_head: bool = False  # of rows that are
     rows_in_fp32: bool = False  # that it reads, before it is known which it does
     logits_in_fp32: bool = False  # as soon as they are multiplied, whatever the head is
     head_vocab: int | None = None  # of a head that knows fewer tokens than the embedding

@@ -26,6 +26,15 @@ DENSE = {
         PLAIN_ALONE,
         DRAFTS,
     ),
+    # srt/models/baichuan.py: of other widths it has alibi's slopes, which its attention is not given on a GPU
+    "baichuan": (
+        Row(
+            lambda m, _: m.hidden_size != 4096,
+            "rows of another width than 4096: SGLang's class tells their tokens no places",
+        ),
+        PLAIN_ALONE,
+        DRAFTS,
+    ),
     # srt/models/qwen.py calls its attention and its MLPs otherwise than files and their lists do
     "qwen": (PLAIN_ALONE, DRAFTS),
     # srt/models/exaone.py calls its attention otherwise than files and their lists do

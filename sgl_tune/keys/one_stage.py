@@ -7,7 +7,8 @@ or they ask for one stage themselves: SDAR.
 from __future__ import annotations
 
 WITHOUT_STAGES = frozenset({
-    "AfmoeForCausalLM", "CohereForCausalLM", "Cohere2ForCausalLM", "Cohere2MoeForCausalLM",
+    "AfmoeForCausalLM", "BaichuanForCausalLM",
+    "CohereForCausalLM", "Cohere2ForCausalLM", "Cohere2MoeForCausalLM",
     "Cohere2VisionForConditionalGeneration", "DbrxForCausalLM", "DeepseekForCausalLM",
     "DeepseekOCRForCausalLM", "DeepseekVL2ForCausalLM", "DiffusionGemmaForBlockDiffusion",
     "DotsOCRForCausalLM",

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.runtime import (
+    baichuan,
     deepseek_moe,
     dots3,
     exaone,
@@ -253,6 +254,9 @@ CLASSLESS = {
     ),
     "xverse": Classless(
         *("XverseForCausalLM", "xverse", "LlamaConfig", small_llamas.xverse, _as_it_is, same_tensors)
+    ),
+    "baichuan": Classless(
+        *("BaichuanForCausalLM", "baichuan", "LlamaConfig", baichuan.sizes, baichuan.alter, baichuan.tensors)
     ),
     "TeleFLM": Classless(
         *("TeleFLMForCausalLM", "TeleFLM", "GraniteConfig", small_llamas.teleflm, _as_it_is, same_tensors)

@@ -30,6 +30,7 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "bailing_hybrid_v3": frozenset((
         *("mtp_loss_scaling_factor", "num_key_value_heads"),
     )),
+    "baichuan": frozenset(("z_loss_weight",)),
     "dbrx": frozenset(("emb_pdrop",)),
     "deepseek": frozenset(("aux_loss_alpha", "seq_aux")),
     "deepseek_v2": frozenset((

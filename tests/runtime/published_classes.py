@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from tests.runtime.baichuan import BaichuanConfig
 from tests.runtime.deepseek_moe import DeepseekConfig
 from tests.runtime.dots3_class import Dots3Config
 from tests.runtime.exaone import ExaoneConfig
@@ -365,6 +366,7 @@ CLASSES: dict[str, Any] = {
         SDARMoeConfig,
         Spark2_5Config,
         TeleFLMConfig,
+        BaichuanConfig,
         XverseConfig,
         XverseMoeConfig,
         SolarConfig,

@@ -548,6 +548,16 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("baichuan", {}, told, said)
+        for told, said in (
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
+            ({"num_attention_heads": 48}, "hidden_size is no multiple of"),
+            ({"num_key_value_heads": 8}, "num_key_value_heads is 8"),
+            ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),
+        )
+    ),
+    *(
         ("persimmon", {}, told, said)
         for told, said in (
             ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),

@@ -156,6 +156,7 @@ _BESIDE = """
     exaone4 head_dim
     exaone_moe head_dim moe_layer_freq n_routed_experts n_shared_experts num_local_experts
     muse_glimmer_text normalize_tok_embeddings use_attn_output_gate use_qk_norm
+    baichuan head_dim num_key_value_heads
     persimmon head_dim num_key_value_heads
     phi head_dim n_inner
     solar bias head_dim logit_scale original_max_position_embeddings

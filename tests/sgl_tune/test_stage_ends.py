@@ -47,6 +47,7 @@ _OF_ONE_STAGE = (
     *("deepseek-ai/deepseek-moe-16b-base", "openbmb/MiniCPM-2B-sft-bf16"),
     *("databricks/dbrx-instruct", "a/xverse-moe-a4.2b-by-its-card"),
     *("a/mixtral-8x7b-of-whole-experts", "adept/persimmon-8b-base"),
+    "baichuan-inc/Baichuan2-7B-Base",
     *("a/muse-glimmer-30b-as-its-classes-have-it", "microsoft/phi-2"),
     *("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B", "Qwen/Qwen-7B"),
 )

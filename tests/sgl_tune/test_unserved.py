@@ -416,6 +416,7 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
         *("IQuestLab/IQuest-Coder-V1-40B-Instruct", "swiss-ai/Apertus-8B-Instruct-2509"),
         *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "openbmb/MiniCPM-2B-sft-bf16"),
         *("a/muse-glimmer-30b-as-its-classes-have-it", "microsoft/phi-2", "adept/persimmon-8b-base"),
+        "baichuan-inc/Baichuan2-7B-Base",
         *("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B", "a/tele-flm-52b-from-memory", "Qwen/Qwen-7B"),
         *(
             "Qwen/Qwen2.5-72B-Instruct",
@@ -428,6 +429,14 @@ def test_classes_that_split_heads_over_all_ranks_end_under_dp_attention(name: st
     assert never_starts(_deployment(tmp_path, {}, _CONFIGS[name], tp=4)) is None
     found = never_starts(_deployment(tmp_path, {}, _CONFIGS[name], **_DP))
     assert found is not None and "splits its heads over all 4 ranks" in found
+
+
+def test_baichuans_of_other_widths_have_no_places_and_a_key_alone(tmp_path: Path) -> None:
+    config = _CONFIGS["baichuan-inc/Baichuan2-7B-Base"]
+    assert _deployment(tmp_path, {}, config, tp=4).shape.model is not None
+    refused = _deployment(tmp_path, {"hidden_size": 5120, "num_attention_heads": 40}, config, tp=4)
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith("baichuan does not go with rows of another width than 4096")
 
 
 @pytest.mark.parametrize(

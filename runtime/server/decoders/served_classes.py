@@ -73,6 +73,7 @@ _TOLD = """
     olmo2 Olmo2ForCausalLM
     olmo3 Olmo2ForCausalLM
     olmoe OlmoeForCausalLM
+    baichuan BaichuanForCausalLM
     orion OrionForCausalLM
     xverse XverseForCausalLM XverseMoeForCausalLM
     xverse_moe XverseMoeForCausalLM
