@@ -115,6 +115,8 @@ def _embedding_gemma(c: Choices) -> None:
 def _muse_spark(c: Choices) -> None:
     if c.kv_cache_dtype == "auto":
         c.settle("Muse Spark", kv_cache_dtype="fp8_e4m3")
+    if c.mm_enable_dp_encoder is None and c.attn_dp_size > 1:
+        c.settle("Muse Spark under DP attention", mm_enable_dp_encoder=True)
 
 
 def _moss_vl(c: Choices) -> None:

@@ -203,3 +203,6 @@ def settle_expert_graphs(c: Choices) -> None:
     uncompiled = c.moe_runner_backend in c.release.uncompiled_experts and not c.enforce_piecewise_cuda_graph
     if uncompiled and c.model.architecture != "GptOssForCausalLM":
         c.disable(c.prefill, f"{c.moe_runner_backend} is not compiled")
+    by_one_kernel = c.model.architecture == architectures.MUSE_SPARK and c.enable_megamoe_for_layernorm_sp
+    if by_one_kernel and c.prefill.backend != BREAKABLE:
+        c.disable(c.prefill, "Muse Spark's one kernel of experts is captured breakable alone")

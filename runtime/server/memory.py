@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.server.architectures import ENCODERS, MINIMAX_M3, QWEN3_VL_TYPES
+from runtime.server.after_capture import is_sized_after_capture
+from runtime.server.architectures import ENCODERS, MINIMAX_M3, MUSE_SPARK, QWEN3_VL_TYPES
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 from runtime.server.graphs import settle_graph_sizes
@@ -14,10 +15,12 @@ from runtime.server.traits import has_dp_attention, is_mla, is_multimodal
 _LARGE_MIB, _LEAST_MIB = 60 * 1024, 10 * 1024
 _MIB_A_TOKEN, _FEWEST_TOKENS = 1.5, 2048
 _DEEPEP_MIB, _DEEPEP_PREFILL_MIB, _MLA_GRAPHS_MIB = 2048, 1024, 1536
-_MUSE_ENCODER_MIB = 8192
+_ENCODER_AFTER_CAPTURE_MIB = 8192
 _DRAFT_MIB, _DRAFTS_APART = 4096, {"STANDALONE": 6144, "NGRAM": 0}
 # ViT-L/14, by which SGLang measures an encoder.
 _USUAL_LAYERS, _USUAL_WIDTH = 24, 1024
+# Of SGLang's config class, where a file says none of it.
+_MUSE_SPARKS = 50, 1536
 _WIDEST_QWEN3_VL = 512
 
 
@@ -87,19 +90,13 @@ def _settle_fraction(c: Choices) -> None:
     else:
         fraction, rule = c.release.fraction_without_gpu, "no GPU"
     c.settle(rule, mem_fraction_static=fraction)
-    c.settle("a multimodal model's encoder", mem_fraction_static=fraction * _encoder_share(c))
-
-
-def _is_sized_after_capture(c: Choices) -> bool:
-    """The cache takes what graphs and activations really left."""
-    return c.model.architecture == "MuseSparkForConditionalGeneration" and c.dcp_size == 1
+    c.settle("a multimodal model's encoder", mem_fraction_static=_beside_encoder(c, fraction))
 
 
 def _reserved(c: Choices) -> dict[str, float]:
     """MiB that are left for what runs beside the weights and the KV cache."""
-    if _is_sized_after_capture(c):
-        encoder = _MUSE_ENCODER_MIB if _has_encoder(c) else 0
-        return {"the least": 1536, "ranks": c.tp_size * c.pp_size / 8 * 1024, "encoder": encoder}
+    if is_sized_after_capture(c):
+        return {"the least": 1536, "ranks": c.tp_size * c.pp_size / 8 * 1024}
     mib = {
         "activations": 512 + _activation_tokens(c) * _MIB_A_TOKEN,
         "ranks": c.tp_size * c.pp_size / 8 * 1024,
@@ -155,20 +152,27 @@ def _encoder(c: Choices) -> tuple[int, int] | None:
     """Layers, and how wide they are."""
     if c.model.architecture in ENCODERS:
         return ENCODERS[c.model.architecture]
-    if c.model.hf.get("vision_config") is None:
+    has_usual = c.model.architecture != MUSE_SPARK
+    if c.model.hf.get("vision_config") is None and has_usual:
         return None
     # Its class keeps the member a dict, without these as attributes; before, transformers' has them.
     if c.model.architecture in MINIMAX_M3 and c.release.has_minimax_m3:
         return _USUAL_LAYERS, _USUAL_WIDTH
-    layers = c.model.whole("num_hidden_layers", _USUAL_LAYERS, within="vision_config")
-    return layers, c.model.whole("hidden_size", _USUAL_WIDTH, within="vision_config")
+    layers, width = (_USUAL_LAYERS, _USUAL_WIDTH) if has_usual else _MUSE_SPARKS
+    layers = c.model.whole("num_hidden_layers", layers, within="vision_config")
+    return layers, c.model.whole("hidden_size", width, within="vision_config")
 
 
-def _encoder_share(c: Choices) -> float:
+def _beside_encoder(c: Choices, fraction: float) -> float:
     """A multimodal model's encoder runs in what is left free."""
-    size = None if _is_sized_after_capture(c) or not _has_encoder(c) else _encoder(c)
+    if not _has_encoder(c):
+        return fraction
+    if is_sized_after_capture(c):
+        total = c.gpu.memory_mib
+        return fraction - _ENCODER_AFTER_CAPTURE_MIB / total if total else fraction
+    size = _encoder(c)
     if size is None:
-        return 1.0
+        return fraction
     layers, width = size
     ratio = layers * width**2 / (_USUAL_LAYERS * _USUAL_WIDTH**2)
-    return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (ratio - 1.0)))
+    return fraction * 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (ratio - 1.0)))

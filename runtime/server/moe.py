@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runtime.server.architectures import MUSE_SPARK
 from runtime.server.backends import BACKENDS, SPREADS_EXPERTS, MoEBackendRow, Number, backend_row
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
@@ -158,8 +159,15 @@ def settle_all_to_all(c: Choices) -> None:
         check(c)
 
 
+def _shares_out_prefills(c: Choices) -> bool:
+    """Of Muse Spark, each rank an equal part, without attention DP."""
+    is_spread = c.model.architecture == MUSE_SPARK and c.enable_megamoe_for_layernorm_sp
+    return bool(is_spread and c.enable_layernorm_sp and c.attn_dp_size == 1 and c.tp_size in (4, 8))
+
+
 def _flashinfer_a2a(c: Choices) -> None:
-    if c.release.flashinfer_a2a_needs_dp and not (c.attn_dp_size > 1 and c.attn_dp_size == c.tp_size):
+    has_groups = c.attn_dp_size > 1 and c.attn_dp_size == c.tp_size
+    if c.release.flashinfer_a2a_needs_dp and not (has_groups or _shares_out_prefills(c)):
         raise ConfigError(
             f"--moe-a2a-backend flashinfer needs as many attention-DP groups as TP ranks: {c.attn_dp_size} "
             f"of {c.tp_size}",

@@ -70,4 +70,6 @@ def has_adapters(c: Choices) -> bool:
 def is_hybrid_swa(c: Choices) -> bool:
     """Layers that see a window have a cache of their own."""
     is_told = c.model.model_type in architectures.HYBRID_SWA_TYPES
+    if c.model.architecture == architectures.MUSE_SPARK:
+        is_told = "sliding_attention" in c.model.names("layer_types")
     return (is_told or c.model.architecture in architectures.HYBRID_SWA) and not c.disable_hybrid_swa_memory

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runtime.server.asked import Asked
+from runtime.server.asked import Asked, changed
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU, GpuModel
@@ -110,30 +110,59 @@ def test_what_a_release_reserves(flags: dict[str, Any], mib: dict[str, int]) -> 
     assert _reserved(QWEN, {"moe_runner_backend": "triton", **flags}) == mib
 
 
+def _usual(fraction: float) -> int:
+    """Of what is left, an encoder of Muse Spark's size leaves 0.8 * 0.95."""
+    return round((1 - fraction * 0.76) * MIB)
+
+
 MUSE = checkpoint("MuseSparkForConditionalGeneration", "llama", vision_config={"num_hidden_layers": 99})
 
 
 @pytest.mark.parametrize(
     ("flags", "mib"),
     [
-        # 1536 + 1024 a 8 ranks + 8192 for the encoder, however large; what is captured comes out of the rest
-        ({}, 9900),
-        ({"tp_size": 8}, 10800),
-        ({"tp_size": 8, "pp_size": 2}, 11800),
-        ({"tp_size": 8, "cuda_graph_max_bs": 5000}, 10800),
+        # 1536 + 1024 a 8 ranks, to three digits, + 8192 for the encoder, however large; what is captured
+        # comes out of the rest
+        ({}, 9892),
+        ({"tp_size": 8}, 10792),
+        ({"tp_size": 8, "cuda_graph_max_bs": 5000}, 10792),
         ({"language_only": True}, 1700),
         ({"enable_multimodal": False}, 1700),
-        ({"disaggregation_mode": "prefill"}, 9900),
+        ({"disaggregation_mode": "prefill"}, 9892),
+        ({"disaggregation_mode": "prefill", "disable_decode_cuda_graph": True}, 9892),
         ({"disaggregation_mode": "decode"}, 1700),
-        # Decodes that share contexts are sized as usual: 512 + 1.5 * 8192 + 1024 + 2 * 512; what is left is
-        # 0.8 * 0.95 of it, for so large an encoder.
-        ({"tp_size": 8, "dcp_size": 2}, 100_000 - round(100_000 * 0.852 * 0.76)),
+        ({"disaggregation_mode": "decode", "disable_prefill_cuda_graph": True}, 1700),
+        ({"enable_unified_memory": True, "attention_backend": "triton"}, _usual(0.861)),
+        # Decodes that share contexts are sized as usual: 512 + 1.5 * 8192 + 1024 + 2 * 512
+        ({"tp_size": 8, "dcp_size": 2}, _usual(0.852)),
+        # ... as is whatever runs without graphs, or a prefill that none was captured for
+        ({"disable_cuda_graph": True}, _usual(0.871)),
+        ({"tp_size": 8, "pp_size": 2}, _usual(0.841)),
+        ({"chunked_prefill_size": -1}, _usual(0.743)),
+        ({"chunked_prefill_size": 8192, "cuda_graph_max_bs_prefill": 4096}, _usual(0.862)),
+        ({"enable_memory_saver": True}, _usual(0.861)),
     ],
 )
 def test_muse_sparks_cache_takes_what_its_start_leaves(flags: dict[str, Any], mib: int) -> None:
-    asked = Asked(**{"model_path": "models/m", **flags})
+    asked = changed(Asked(), {"model_path": "models/m", **flags})
     found = resolve(asked, Checkpoint(MUSE), None, ROUND, NEWEST, {}).mem_fraction_static
     assert round((1 - found) * MIB) == mib
+
+
+def test_one_pool_of_a_muse_spark_behind_windows_is_sized_after_capture() -> None:
+    model = Checkpoint({**MUSE, "text_config": {"layer_types": ["sliding_attention", "full_attention"]}})
+    unified = {"model_path": "models/m", "enable_unified_memory": True, "attention_backend": "triton"}
+    asked = changed(Asked(), unified)
+    assert resolve(asked, model, None, ROUND, NEWEST, {}).mem_fraction_static == 0.983 - 0.08192
+
+
+def test_an_encoder_of_which_a_muse_spark_tells_nothing_is_large() -> None:
+    told, none = ({**MUSE, "vision_config": section} for section in ({"num_hidden_layers": 50}, None))
+    asked = Asked(model_path="models/m", disable_cuda_graph=True)
+    found = [
+        resolve(asked, Checkpoint(one), None, ROUND, NEWEST, {}).mem_fraction_static for one in (told, none)
+    ]
+    assert found[0] == found[1] == 0.871 * 0.76
 
 
 @pytest.mark.parametrize(

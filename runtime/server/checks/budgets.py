@@ -28,7 +28,7 @@ _BOUND_TO_MEGAMOE = frozenset({
 })  # fmt: skip
 
 
-def _capacity(c: Choices, variable: str) -> int:
+def capacity(c: Choices, variable: str) -> int:
     told = c.environ.get(variable, "").strip()
     return int(told) if is_number(told) else _UNSET[variable]
 
@@ -38,7 +38,7 @@ def told_dispatch_tokens(c: Choices) -> int | None:
     if c.moe_a2a_backend != "flashinfer":
         return None
     if c.release.dispatch_tokens_by_ranks:
-        return _capacity(c, FLASHINFER) * c.ep_size
+        return capacity(c, FLASHINFER) * c.ep_size
     return int(told) if is_number(told := c.environ.get(FLASHINFER, "").strip()) else None
 
 
@@ -49,7 +49,7 @@ def told_deepep(c: Choices) -> DeepEP | None:
     configs = configs_of(told) if told else None
     return DeepEP(
         mode=c.deepep_mode,
-        tokens=_capacity(c, DEEPEP),
+        tokens=capacity(c, DEEPEP),
         in_bf16=is_set(c.environ.get(DEEPEP_IN_BF16)) or c.deepep_dispatcher_output_dtype == "bf16",
         configs=configs,
         unread=told if told and configs is None else None,
@@ -87,7 +87,7 @@ def _flashinfer_sends(c: Choices) -> int:
 
 def _flashinfer_holds(c: Choices) -> int:
     told = FLASHINFER in c.environ
-    return _capacity(c, FLASHINFER) if told else max(prefill_buffer(c), _FLASHINFER_LEAST)
+    return capacity(c, FLASHINFER) if told else max(prefill_buffer(c), _FLASHINFER_LEAST)
 
 
 def _cutedsl_sends(c: Choices) -> int:
@@ -127,7 +127,7 @@ def _is_bound_to_megamoe(c: Choices) -> bool:
 
 _MEGAMOE = (
     Refusal(
-        lambda c: c.disaggregation_mode != "prefill" and _megamoe_decode(c) > _capacity(c, MEGAMOE),
+        lambda c: c.disaggregation_mode != "prefill" and _megamoe_decode(c) > capacity(c, MEGAMOE),
         f"[moe_a2a_backend]: a decode step is more than {MEGAMOE} holds",
         f"raise {MEGAMOE}",
     ),
@@ -135,7 +135,7 @@ _MEGAMOE = (
         lambda c: (
             c.disaggregation_mode != "decode"
             and not (c.pp_size > 1 and c.enable_dynamic_chunking)
-            and (c.chunked_prefill_size <= 0 or _megamoe_prefill(c) > _capacity(c, MEGAMOE))
+            and (c.chunked_prefill_size <= 0 or _megamoe_prefill(c) > capacity(c, MEGAMOE))
         ),
         f"[chunked_prefill_size]: a chunk is more than {MEGAMOE} holds",
         f"raise {MEGAMOE}, or lower --chunked-prefill-size",
@@ -155,7 +155,7 @@ ROWS = (
             and c.moe_runner_backend == "flashinfer_cutedsl"
             and c.max_prefill_tokens > 0
             and c.disaggregation_mode != "decode"
-            and _cutedsl_sends(c) > _capacity(c, FLASHINFER) * c.ep_size
+            and _cutedsl_sends(c) > capacity(c, FLASHINFER) * c.ep_size
         ),
         f"[max_prefill_tokens]: more than {FLASHINFER} holds on all ranks",
         f"raise {FLASHINFER}, or lower --max-prefill-tokens",
@@ -165,7 +165,7 @@ ROWS = (
         lambda c: (
             c.moe_a2a_backend == "mori"
             and c.disaggregation_mode != "decode"
-            and c.chunked_prefill_size > _capacity(c, MORI)
+            and c.chunked_prefill_size > capacity(c, MORI)
         ),
         f"[chunked_prefill_size]: more than {MORI} holds",
         f"raise {MORI}, or lower --chunked-prefill-size",
@@ -175,7 +175,7 @@ ROWS = (
             c.moe_a2a_backend == "pplx"
             and c.disaggregation_mode != "decode"
             and c.chunked_prefill_size > 0
-            and max(c.chunked_prefill_size, c.cuda_graph_max_bs or 0) > _capacity(c, PPLX)
+            and max(c.chunked_prefill_size, c.cuda_graph_max_bs or 0) > capacity(c, PPLX)
         ),
         f"[chunked_prefill_size]: more than {PPLX} holds",
         f"raise {PPLX}, or lower --chunked-prefill-size",
@@ -184,7 +184,7 @@ ROWS = (
         lambda c: c.moe_a2a_backend == "deepep_v2",
         (
             Refusal(
-                lambda c: c.disaggregation_mode != "decode" and _deepep_prefill(c) > _capacity(c, DEEPEP_2),
+                lambda c: c.disaggregation_mode != "decode" and _deepep_prefill(c) > capacity(c, DEEPEP_2),
                 f"[chunked_prefill_size]: more than {DEEPEP_2} holds",
                 f"raise {DEEPEP_2}",
                 until=(0, 5, 21),
@@ -192,13 +192,13 @@ ROWS = (
             Refusal(
                 lambda c: (
                     c.disaggregation_mode != "decode"
-                    and _scattered(c, _deepep_prefill(c)) > _capacity(c, DEEPEP_2)
+                    and _scattered(c, _deepep_prefill(c)) > capacity(c, DEEPEP_2)
                 ),
                 f"[chunked_prefill_size]: more than {DEEPEP_2} holds",
                 f"raise {DEEPEP_2}",
             ),
             Refusal(
-                lambda c: _decode_graph(c) > _capacity(c, DEEPEP_2),
+                lambda c: _decode_graph(c) > capacity(c, DEEPEP_2),
                 f"[moe_a2a_backend]: a decode graph is more than {DEEPEP_2} holds",
                 f"raise {DEEPEP_2}",
             ),

@@ -13,6 +13,7 @@ from runtime.server.checks import (
     disaggregation,
     experts,
     families,
+    muse_spark,
     parallelism,
     serving,
     sharding,
@@ -39,6 +40,7 @@ ROWS = (
     *adapters.ROWS,
     *deepseek_v4.ROWS,
     *families.ROWS,
+    *muse_spark.ROWS,
     *serving.ROWS,
 )
 _BEFORE_BLOCKS = (

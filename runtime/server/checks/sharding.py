@@ -3,13 +3,13 @@ layernorm_sp_hook.py."""
 
 from __future__ import annotations
 
+from runtime.server.architectures import MUSE_SPARK
 from runtime.server.attention import used_backends
 from runtime.server.checks.row import Refusal, apart, needs, under
 from runtime.server.choices import Choices
 from runtime.server.traits import has_dp_attention, is_mla, is_sparse
 
-_MUSE = "MuseSparkForConditionalGeneration"
-_SPREADS = frozenset({"Qwen3ForCausalLM", _MUSE})
+_SPREADS = frozenset({"Qwen3ForCausalLM", MUSE_SPARK})
 _EXCLUDED = (
     *("dllm_algorithm", "radix_cache_backend", "enable_unified_cache_external_linker"),
     *("enable_streaming_session", "enable_session_radix_cache", "enable_flexkv", "enable_unified_memory"),
@@ -104,7 +104,7 @@ _SPREAD = (
     Refusal(
         lambda c: (
             c.speculative_algorithm is not None
-            and not (c.model.architecture == _MUSE and c.speculative_algorithm == "DFLASH")
+            and not (c.model.architecture == MUSE_SPARK and c.speculative_algorithm == "DFLASH")
         ),
         "[enable_layernorm_sp] does not go with [speculative_algorithm]",
     ),
@@ -115,7 +115,7 @@ ROWS = (
     *under(lambda c: c.enable_kv_cache_sharding, _SHARDED),
     needs("enable_megamoe_for_layernorm_sp", "enable_layernorm_sp"),
     Refusal(
-        lambda c: c.enable_megamoe_for_layernorm_sp and c.model.architecture != _MUSE,
+        lambda c: c.enable_megamoe_for_layernorm_sp and c.model.architecture != MUSE_SPARK,
         "[enable_megamoe_for_layernorm_sp] is for Muse Spark only",
     ),
     *under(lambda c: c.enable_layernorm_sp, _SPREAD),
