@@ -15,6 +15,7 @@ from sgl_tune.deployment.refusals import undivided_heads
 from sgl_tune.keys.class_ends import ends_of_class
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.kernel_ends import ends_of_kernels
+from sgl_tune.keys.muse_spark_ends import ends_of_muse_spark
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -29,8 +30,10 @@ def server_ends(deployment: Deployment) -> str | None:
 
 def never_starts(deployment: Deployment) -> str | None:
     """Why; None of one that may."""
-    if deployment.shape.model is None or deployment.arch == CPU.arch:
+    if deployment.arch == CPU.arch:
         return None
+    if deployment.shape.model is None:
+        return next(ends_of_muse_spark(deployment), None)
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     parts = _nameless(deployment), _undivided_encoder(deployment), _short_draft(deployment)
     of_blocks = _unwritten(deployment)
