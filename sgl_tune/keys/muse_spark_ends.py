@@ -5,6 +5,7 @@ srt/configs/muse_spark.py, models/muse_spark.py, models/muse_spark_omni.py, laye
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
 # What SGLang's config classes take where a file is silent.
-_LAYERS, _EXPERTS, _WIDTH, _STAGES = 62, 256, 8192, 4
+_LAYERS, _EXPERTS, _MOE_WIDTH, _WIDTH, _STAGES = 62, 256, 4096, 8192, 4
 _HEADS = {"num_attention_heads": 128, "num_key_value_heads": 16}
 _SEEN = {"hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 16}
 _MERGED, _JOINED, _PROJECTED, _SEEING_LAYERS = 2, 6144, 4096, 50
@@ -25,6 +26,10 @@ _KINDS: Mapping[str, frozenset[str]] = {
     "layer_types": frozenset({"sliding_attention", "full_attention"}),
     "mlp_layer_types": frozenset({"sparse", "dense"}),
 }
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d{1,9})(?:\D|$)")
+_OUTSIDE = ("lm_head", "vision", "audio")
+_OF_BLACKWELL, _OF_OTHERS = ("flashinfer_trtllm", "flashinfer_trtllm_routed", "marlin"), ("auto", "marlin")
+_MARLIN_TILE, _OTHERWISE = 64, ("lora", "experimental")
 _SEEING_KINDS = frozenset({"window_attention", "full_attention"})
 
 
@@ -37,6 +42,8 @@ def ends_of_muse_spark(deployment: Deployment) -> Iterator[str]:
     yield from _storage(deployment)
     yield from _heads(text, deployment.parallel.attn_tp)
     yield from _experts(text, deployment)
+    if deployment.quantization == "modelopt_fp4" and _has_packed_experts(checkpoint, text):
+        yield from _packed_experts(text, deployment)
     if not deployment.server.asked.language_only:
         hears = _hearing(_section(checkpoint, "audio_config"), text)
         yield from chain(_tower(checkpoint), _split_tower(deployment), hears)
@@ -102,6 +109,31 @@ def _experts(text: Checkpoint, deployment: Deployment) -> Iterator[str]:
     experts = text.whole("num_local_experts", _EXPERTS)
     if experts % parallel.moe_ep:
         yield f"{experts} experts cannot be divided among {parallel.moe_ep} ranks"
+
+
+def _has_packed_experts(checkpoint: Checkpoint, text: Checkpoint) -> bool:
+    """Where a list names layers by numbers, or by how those begin; of any other it is not known here."""
+    section = Checkpoint(checkpoint.quantized).section("quantization_config", within_text=False)
+    named = (section.get("ignore"), section.get("exclude_modules"), section.get("modules_to_not_convert"))
+    listed = [str(one) for names in named if isinstance(names, list) for one in names]
+    met = [_LAYER.search(one) for one in listed if not any(word in one for word in _OUTSIDE)]
+    plain = tuple(one[1] for one in met if one is not None)
+    kinds = text.names("mlp_layer_types") or ("sparse",) * text.whole("num_hidden_layers", _LAYERS)
+    packed = (kind == "sparse" and not str(n).startswith(plain) for n, kind in enumerate(kinds))
+    return None not in met and any(packed)
+
+
+def _packed_experts(text: Checkpoint, deployment: Deployment) -> Iterator[str]:
+    """layers/muse_spark/muse_spark_fp4_moe.py, whose method takes no kernel by itself on Blackwell."""
+    backend, is_blackwell = deployment.server.moe_runner_backend, deployment.server.gpu.major >= 10
+    known = _OF_BLACKWELL if is_blackwell else _OF_OTHERS
+    if backend not in known and not backend.startswith(_OTHERWISE):
+        way = "flashinfer_trtllm" if is_blackwell else "marlin"
+        yield f"Muse Spark's experts in nvfp4 do not run on {backend}: --moe-runner-backend {way}"
+    for name in ("moe_hidden_size", "moe_intermediate_size"):
+        size = text.whole(name, _MOE_WIDTH)
+        if size % _MARLIN_TILE and backend in _OF_OTHERS:
+            yield f"{name} is {size}: marlin takes multiples of {_MARLIN_TILE} of experts in nvfp4"
 
 
 def _tower(checkpoint: Checkpoint) -> Iterator[str]:

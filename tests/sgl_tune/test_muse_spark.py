@@ -14,7 +14,20 @@ from tests.sgl_tune.planning import BLACKWELL, warm
 _TEXT = {"layer_types": ["sliding_attention"] * 61 + ["full_attention"], "mlp_layer_types": None}
 _DENSE = {"mlp_layer_types": ["dense"] * 62}
 _WHOLE = {"tp": 8, "ep": 8}
+_TRTLLM = {"moe_runner_backend": "flashinfer_trtllm"}
 _FP8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+
+_NOT = ["lm_head", "model.vision_tower*", "model.language_model.layers.0*"]
+
+
+def _nvfp4(*ignored: str) -> dict[str, Any]:
+    section = {
+        "quant_method": "modelopt",
+        "quant_algo": "NVFP4",
+        "group_size": 16,
+        "ignore": [*_NOT, *ignored],
+    }
+    return {"quantization_config": section}
 
 
 def _told(text: Any = None, vision: Any = None, audio: Any = None, **whole: Any) -> dict[str, Any]:
@@ -44,6 +57,18 @@ def _told(text: Any = None, vision: Any = None, audio: Any = None, **whole: Any)
         (_told(text=_DENSE), {"tp": 8}, None),
         (_told(), {"pp": 2}, "has no pipeline stages"),
         (_told(**_FP8), _WHOLE, "weights in fp8: SGLang has plain ones"),
+        (_told(**_nvfp4()), _WHOLE, "nvfp4 do not run on auto: --moe-runner-backend flashinfer_trtllm"),
+        (_told(**_nvfp4()), {**_WHOLE, **_TRTLLM}, None),
+        (_told(**_nvfp4("model.language_model.layers.*.mlp*")), _WHOLE, None),
+        (_told(**_nvfp4(*(f"layers.{n}.mlp" for n in range(62)))), _WHOLE, None),
+        (_told(text=_DENSE, **_nvfp4()), _WHOLE, None),
+        (_told(**_nvfp4()), {**_WHOLE, "arch": "sm90"}, None),
+        (_told(**_nvfp4()), {**_WHOLE, **_TRTLLM, "arch": "sm90"}, "flashinfer_trtllm"),
+        (
+            _told(text={"moe_hidden_size": 96}, **_nvfp4()),
+            {**_WHOLE, "arch": "sm90"},
+            "moe_hidden_size is 96",
+        ),
         (_told(text={"num_local_experts": 12}), _WHOLE, "12 experts cannot be divided among 8 ranks"),
         (_told(text={"num_attention_heads": 12}), _WHOLE, "12 attention heads cannot be divided"),
         (_told(text={"num_key_value_heads": 3}), _WHOLE, "3 KV heads cannot be divided"),
