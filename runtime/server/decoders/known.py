@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from difflib import get_close_matches
 from itertools import chain, islice
 
 from runtime.server.architectures import HYBRID_SWA, HYBRID_SWA_TYPES
@@ -130,8 +131,9 @@ _HEADS = ("lm_head", "head")  # plain in any case
 def family_of(hf: HF) -> Family:
     model_type = _BY_ARCHITECTURE.get(architecture_of(hf), str(hf.get("model_type", "")))
     if model_type not in FAMILIES:
-        known = ", ".join(sorted({*FAMILIES, *WRAPPERS}))
-        raise Unsupported(f"model_type {model_type!r} is not supported: this runtime knows {known}")
+        near = ", ".join(get_close_matches(model_type[:60], sorted({*FAMILIES, *WRAPPERS})))
+        known = "docs/models.md lists those that are" + (f", nearest are {near}" if near else "")
+        raise Unsupported(f"model_type {model_type[:60]!r} is not supported: {known}")
     family = FAMILIES[model_type]
     return FAMILIES[family.by_architecture.get(architecture_of(hf), model_type)]
 
