@@ -22,6 +22,7 @@ from runtime.layers.linear import Linear
 from runtime.layers.loading import Piece, draw_as_sglang, fill_dummy, load
 from runtime.layers.ngrams import token_windows
 from runtime.layers.recurrence import Rows
+from runtime.models.bank import Banks
 from runtime.models.block_attention import BlockAttention
 from runtime.models.build import make_build
 from runtime.models.canvas import SelfConditioning
@@ -83,7 +84,8 @@ class Decoder(nn.Module):
         if any(model.layer_kinds[layer] == "moe" for layer in layers):
             self.backend = make_backend(runtime.moe_runner_backend, model, runtime, comm.layout, device)
         self.ropes = ropes or RopeTables(device)
-        self._stack = [DecoderLayer(build, layer, dispatcher, self.backend, self.ropes) for layer in layers]
+        shared = dispatcher, self.backend, self.ropes, Banks()
+        self._stack = [DecoderLayer(build, layer, *shared) for layer in layers]
         self.layers = nn.ModuleList(self._stack)
         has_norm = self.is_last and model.norms != "none"
         self.norm = last_norm(build) if has_norm else None

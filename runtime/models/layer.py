@@ -11,6 +11,7 @@ from torch import nn
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.loading import Piece, Source
+from runtime.models.bank import Banks
 from runtime.models.build import Build
 from runtime.models.chained_experts import ChainedExperts
 from runtime.models.experts_beside import ExpertsBeside
@@ -58,6 +59,7 @@ class DecoderLayer(nn.Module):
         dispatcher: Dispatcher,
         backend: MoEBackend | None,
         ropes: RopeTables,
+        banks: Banks,
     ) -> None:
         super().__init__()
         model, name, half = build.model, build.model.layer_name(layer_id), build.model.half_name(layer_id)
@@ -67,7 +69,7 @@ class DecoderLayer(nn.Module):
         self.table_name = ropes.lay(rope_of(model, layer_id))
         self.mixer_norms = None if self.mixer is None else around_mixer(build, layer_id)
         self.beside = beside_of(build, layer_id, dispatcher, backend)
-        self.mlp = mlp_of(build, layer_id, f"{name}.{model.names.mlp}{half}", dispatcher, backend)
+        self.mlp = mlp_of(build, layer_id, f"{name}.{model.names.mlp}{half}", dispatcher, backend, banks)
         self._turn_by_mixed(build, layer_id, ropes)
         self.mlp_norms = None if self.mlp is None else around_own_mlp(build, layer_id)
         scale = torch.ones(1, dtype=build.dtype, device=build.device) if model.scales_layers else None

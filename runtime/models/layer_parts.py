@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runtime.models.bank import Banks
 from runtime.models.block_attention import BlockAttention
 from runtime.models.build import Build
 from runtime.models.chained_experts import ChainedExperts
@@ -105,7 +106,12 @@ def _recurrence(build: Build, layer_id: int, layer: str) -> RecurrentMixer:
 
 
 def mlp_of(
-    build: Build, layer_id: int, name: str, dispatcher: Dispatcher, backend: MoEBackend | None
+    build: Build,
+    layer_id: int,
+    name: str,
+    dispatcher: Dispatcher,
+    backend: MoEBackend | None,
+    banks: Banks,
 ) -> DenseLayer | MoELayer | ExpertsBeside | LooseExperts | None:
     kind, caps = build.model.layer_kinds[layer_id], build.model.layer_caps(layer_id)
     build = build.of_layer(layer_id) if kind == "moe" else build
@@ -119,7 +125,8 @@ def mlp_of(
             return ChainedExperts(build, name, dispatcher, backend)
         if build.model.moe.sums_latents:
             return LatentExperts(build, name, dispatcher, backend)
-        return MoELayer(build, name, dispatcher, backend, caps, build.model.moe.is_hashed(layer_id))
+        bank = banks.of(build.model.block_name(layer_id)) if build.model.moe.banks else None
+        return MoELayer(build, name, dispatcher, backend, caps, build.model.moe.is_hashed(layer_id), bank)
     return DenseLayer(build, name, build.model.mlp_size(layer_id), caps) if kind != "none" else None
 
 

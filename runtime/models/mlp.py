@@ -23,6 +23,7 @@ from runtime.layers.mlp import (
     XieluMLP,
 )
 from runtime.layers.quantization import PLAIN
+from runtime.models.bank import Bank
 from runtime.models.build import Build, RowNorm
 from runtime.models.experts import Experts
 from runtime.models.idle_routers import IdleRouters
@@ -71,7 +72,9 @@ class MoELayer(nn.Module):
         backend: MoEBackend,
         caps: Caps = NO_CAPS,
         is_hashed: bool = False,
+        bank: Bank | None = None,
     ) -> None:
+        """`bank`: where layers share one."""
         super().__init__()
         model, moe = build.model, build.model.moe
         assert moe is not None
@@ -83,22 +86,18 @@ class MoELayer(nn.Module):
         self.dispatcher, self.backend, self.comm = dispatcher, backend, build.comm
         whole = dispatcher.replicates_shared_experts, has_whole_shared(model, build.runtime)
         self.has_whole_shared = any(whole)
-        names = (
-            f"{name}.gate",
-            f"{name}.router",
-            f"{name}.router.layer",
-            f"{name}.gate.wg",
-            f"{name}.router.gate",
-            f"{name}.router.classifier",
-            f"{name.removesuffix('.mlp')}.moe.gate",
-        )
+        self.bank = bank or Bank(name)
+        self.is_first = self.bank.router is None
         ranks = build.comm.size("moe_ep")
         each = ranks > 1 and fuses_in_call(model, build.runtime)
         fused = 1 if each else fused_shared_experts(model, build.runtime, ranks)
         self.together, self.has_zero_experts = moe.together, moe.zero_experts > 0
         numbers = model.vocab_size if is_hashed else 0
         sizes = model.hidden_size, moe, build.dtype, build.device
-        self.router = Router(names, *sizes, fused, numbers, router_in_fp32(model, build.runtime))
+        if self.bank.router is None:
+            names, wide = _router_names(self.bank.name), router_in_fp32(model, build.runtime)
+            self.bank.router = Router(names, *sizes, fused, numbers, wide)
+        self.router = self.bank.router
         if each:
             self.router.spread(ranks, build.comm.rank("moe_ep"))
         self.entry: RowNorm | None = None  # of rows that the router is given as they are
@@ -110,7 +109,9 @@ class MoELayer(nn.Module):
             self.router = HalfRouter(name, *sizes)
             self.images = ImageExperts(build, name)
         self.others = IdleRouters(build, name) if moe.idle_routers else None
-        self.experts = Experts(build, name, fused, caps, on_each=each)
+        if self.bank.experts is None:
+            self.bank.experts = Experts(build, self.bank.name, fused, caps, on_each=each)
+        self.experts = self.bank.experts
         self.latents = _latents(build, name) if moe.latent_size and not moe.sums_latents else None
         self.shared: GatedMLP | TwinMLP | None = None
         if moe.shared_intermediate_size and not fused:
@@ -124,7 +125,9 @@ class MoELayer(nn.Module):
 
     def finalize(self) -> None:
         self.router.finish()
-        self.weights = self.backend.prepare(self.experts.weights())
+        if self.bank.weights is None:
+            self.bank.weights = self.backend.prepare(self.experts.weights())
+        self.weights = self.bank.weights
 
     def forward(self, x: torch.Tensor, tokens: torch.Tensor | None = None) -> torch.Tensor:
         if self.router.experts_of is not None and tokens is not None:
@@ -186,10 +189,16 @@ class MoELayer(nn.Module):
         return answer if self.shared_gate is None else answer.mul_(self.shared_gate(x).sigmoid_())
 
     def pieces(self) -> Iterator[Piece]:
-        parts = (self.router, self.entry, self.others, self.experts, self.images, self.shared)
+        routed = (self.router, self.experts) if self.is_first else ()
+        parts = (*routed, self.entry, self.others, self.images, self.shared)
         for part in (*parts, self.shared_gate, *(self.latents or ())):
             if part is not None:
                 yield from part.pieces()
+
+
+def _router_names(block: str) -> tuple[str, ...]:
+    own = ("gate", "router", "router.layer", "gate.wg", "router.gate", "router.classifier")
+    return (*(f"{block}.{one}" for one in own), f"{block.removesuffix('.mlp')}.moe.gate")
 
 
 def _spread(build: Build, is_whole: bool) -> tuple[int, int, float]:

@@ -70,6 +70,8 @@ MODEL: Mapping[str, Bound] = {
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "mamba_head_dim"), WIDTH),
     **dict.fromkeys(("latent_size", "moe_latent_size", "routed_expert_hidden_size"), WIDTH),
     "attn_res_block_size": LAYERS,
+    "num_blocks": LAYERS,
+    "banks": Bound(0, LAYERS.most),
     **dict.fromkeys(("hidden_size_per_layer_input", "vocab_size_per_layer_input"), WIDTH),
     "num_kv_shared_layers": LAYERS,
     **dict.fromkeys(("head_vocab", "draft_vocab_size", "width", "target_hidden_size"), WIDTH),

@@ -30,7 +30,7 @@ _ROUTED_BY_DEEPSEEK = (
 _ROUTED_BY_SOFTMAX = (
     *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen3_next"),
     *("qwen3_5_moe", "qwen3_5_moe_text", "mistral_large_3", "sdar_moe", "interns1_pro_text"),
-    "iquest_q1",
+    *("iquest_q1", "interns2_mobius_text"),
 )
 _ROUTED_BY_LLAMA4 = ("llama4_text",)
 # Whose routers are told by their words, of either kind, and choose by themselves where nothing is shared out.

@@ -215,6 +215,8 @@ class ModelConfig:
 
     def block_name(self, layer: int) -> str:
         """The module of the experts of this layer and of their router."""
+        if self.moe is not None and self.moe.banks:
+            return f"model.meta_mlp.{layer % self.moe.banks}"
         return f"{self.layer_name(layer)}.{'mlp' if self.shortcut else self.names.mlp}"
 
     def shared_name(self, mlp: str) -> str:

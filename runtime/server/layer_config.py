@@ -52,6 +52,7 @@ class MoEConfig:
     idle_routers: tuple[str, ...] = ()  # beside its own, for tokens that are no text
     zero_experts: int = 0  # behind the others, of which each answers what it is given
     router_width: int | None = None  # of the MLP that routes, beside what the layer before has made in it
+    banks: int = 0  # of experts with their router, which layers share by turns; 0: each has its own
 
     def is_hashed(self, layer: int) -> bool:
         return layer < self.hashed_layers

@@ -59,6 +59,11 @@ _ROWS = {
     **dict.fromkeys(("deepseek", "xverse_moe"), (*_SPLIT_EXPERTS, PLAIN_ALONE, DRAFTS)),
     # srt/models/dbrx.py, whose experts have no method
     "dbrx": (*_SPLIT_EXPERTS, PLAIN_ALONE, DRAFTS),
+    # srt/models/qwen2_moe.py, qwen3_moe.py, qwen3_next.py: what mlp_only_layers or decoder_sparse_step says
+    **dict.fromkeys(
+        ("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen3_next"),
+        (Row(lambda m, _: "dense" in m.layer_kinds, "layers of no experts: its class has them in each"),),
+    ),
     # srt/models/step3_vl.py: its tower and its head are split over all ranks, and no router is told a kernel
     "step3_text": (
         Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its tower and its head are split over all ranks"),
@@ -243,6 +248,13 @@ _ROWS = {
             ),
             "more of attention's ranks than it has KV heads: its class ends",
         ),
+        DRAFTS,
+    ),
+    # srt/models/interns2_mobius.py, and its drafts srt/models/qwen3_5_mtp.py, whose experts are counted apart
+    "interns2_mobius_text": (
+        A2A,
+        Row(moves_experts, "experts that move: which of a bank's they are is not known here"),
+        PLAIN_ALONE,
         DRAFTS,
     ),
     # srt/models/interns1pro.py

@@ -30,6 +30,7 @@ from tests.runtime import (
     k2_horizon,
     kimi_k3,
     minicpm,
+    mobius,
     nemotron_nas,
     nemotron_puzzle,
     orion,
@@ -344,6 +345,10 @@ CLASSLESS = {
     "interns1_pro_text": Classless(
         *("InternS1ProForConditionalGeneration", "interns1_pro_text", "Qwen3MoeConfig"),
         *(interns1_pro.sizes, interns1_pro.alter, interns1_pro.tensors),
+    ),
+    "interns2_mobius_text": Classless(
+        *("InternS2MobiusForConditionalGeneration", "interns2_mobius_text", "Qwen3_5MoeTextConfig"),
+        *(mobius.sizes, mobius.alter, mobius.tensors),
     ),
     "bailing_hybrid": Classless(
         *("BailingMoeV2_5ForCausalLM", "bailing_hybrid", "DeepseekV3Config"),

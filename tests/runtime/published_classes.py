@@ -15,6 +15,7 @@ from tests.runtime.grok import GrokConfig
 from tests.runtime.iquest_q1 import IQuestQ1Config
 from tests.runtime.k2_horizon import K2HorizonConfig
 from tests.runtime.minicpm import MiniCPMConfig
+from tests.runtime.mobius import InternS2MobiusTextConfig
 from tests.runtime.nemotron_puzzle import NemotronHPuzzleConfig
 from tests.runtime.orion import OrionConfig
 from tests.runtime.small_llamas import QWenConfig, TeleFLMConfig, XverseConfig
@@ -351,6 +352,7 @@ CLASSES: dict[str, Any] = {
         GrokConfig,
         InternLM2Config,
         InternS1ProTextConfig,
+        InternS2MobiusTextConfig,
         IQuestQ1Config,
         K2HorizonConfig,
         KimiK3Config,

@@ -19,7 +19,7 @@ _OF_SECTIONS = {
         "qwen2_vl_text",
         "qwen2_5_vl_text",
         "qwen3_vl_text",
-        "interns1_pro_text",
+        *("interns1_pro_text", "interns2_mobius_text"),
         "qwen3_vl_moe_text",
         "qwen3_omni_moe_text",
     ),

@@ -1,13 +1,26 @@
-"""Qwen3-Next and Qwen3.5's language models: gated delta nets, and gated attention in every fourth layer."""
+"""Qwen3-Next and Qwen3.5's language models: gated delta nets, and gated attention in every fourth layer.
+
+Intern-S2-Mobius is a Qwen3.5 whose layers share a few banks of experts (srt/models/interns2_mobius.py).
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import everywhere, gated_delta, heads, model, routed, which
+from runtime.server.decoders.parts import (
+    TAKEN_AS_SILU,
+    as_counted,
+    everywhere,
+    gated_delta,
+    heads,
+    model,
+    routed,
+    which,
+)
 from runtime.server.layer_config import AttentionConfig
 
 _MIXERS = {"full_attention": "full", "linear_attention": "recurrent"}
@@ -17,6 +30,9 @@ _TURNED = 0.25
 def _qwen3_next(f: Fields) -> ModelConfig:
     dense, step = f.layer_numbers("mlp_only_layers"), f.size("decoder_sparse_step")
     kinds = which(f.size("num_hidden_layers"), lambda i: i not in dense and (i + 1) % step == 0)
+    f.only("tie_word_embeddings", False)  # SGLang's class has a head apart, and reads none
+    if f.section("rope_parameters").get("rope_type", "default") != "default":
+        f.cannot("rope_parameters are stretched: SGLang's class of this family takes rope_scaling for that")
     return _hybrid(f, kinds, "heads", f.flag("norm_topk_prob"))
 
 
@@ -28,13 +44,23 @@ def _qwen3_5_moe(f: Fields) -> ModelConfig:
     return _hybrid(f, everywhere(f, "moe"), "matrices")
 
 
+def _mobius(f: Fields) -> ModelConfig:
+    if f.has("quantization_config"):
+        f.cannot("quantization_config: this runtime has plain layers of this family alone")
+    if not f.tells("layer_types"):
+        f.cannot("layer_types is missing: SGLang asks for it")
+    model = _hybrid(f, everywhere(f, "moe"), "matrices", f.flag("norm_topk_prob"))
+    assert model.moe is not None
+    return replace(model, moe=replace(model.moe, banks=f.size("num_blocks")))
+
+
 def _hybrid(
     f: Fields, mlps: list[str], projections: Literal["heads", "matrices"], renormalize: bool = True
 ) -> ModelConfig:
-    delta = gated_delta(
-        f,
-        projections=projections,
-    )
+    """What SGLang's classes have none of is refused: biases of attention, another gate."""
+    f.only("attention_bias", False)
+    f.only("output_gate_type", *TAKEN_AS_SILU)
+    delta = gated_delta(f, projections=projections)
     own: dict[str, Any] = {}
     if "moe" in mlps:
         shared = f.size("shared_expert_intermediate_size")
@@ -54,15 +80,16 @@ def _hybrid(
 
 
 def _attention(f: Fields) -> AttentionConfig:
-    bias = f.flag("attention_bias")
     f.only("attn_output_gate", True)
-    return heads(f, share=_TURNED, bias=bias, output_bias=bias, qk_norm="head", output_gate=True)
+    return heads(f, share=_TURNED, qk_norm="head", output_gate=True)
 
 
 def _kinds(f: Fields) -> list[str]:
     layers, every = f.size("num_hidden_layers"), f.size("full_attention_interval", 4)
-    told = f.per_layer("layer_types", layers, _MIXERS)
-    return told or ["recurrent" if (i + 1) % every else "full" for i in range(layers)]
+    counted = ["recurrent" if (i + 1) % every else "full" for i in range(layers)]
+    if not f.tells("full_attention_interval"):  # which ends a server
+        return f.per_layer("layer_types", layers, _MIXERS) or counted
+    return as_counted(f, "layer_types", _MIXERS, counted, f"full_attention_interval {every}")
 
 
 COMMON = {
@@ -102,5 +129,14 @@ FAMILIES = (
         "qwen3_5_moe_text",
         _qwen3_5_moe,
         {**COMMON, **EXPERTS, "num_experts_per_tok": 8, "num_experts": 256},
+    ),
+    Family(
+        "interns2_mobius_text",
+        _mobius,
+        {
+            **{**COMMON, **EXPERTS},
+            **{"num_experts_per_tok": 10, "num_experts": 512, "norm_topk_prob": True, "num_blocks": 4},
+            "intermediate_size": 5632,
+        },
     ),
 )

@@ -157,6 +157,7 @@ _TOLD = """
     interns1 InternS1ForConditionalGeneration
     interns1_pro InternS1ProForConditionalGeneration
     intern_s2_preview InternS2PreviewForConditionalGeneration
+    interns2_mobius InternS2MobiusForConditionalGeneration
     hy_v3 HYV3ForCausalLM
     hy_v4 HYV4ForCausalLM
     qwen4_exp Qwen4ExpForConditionalGeneration

@@ -57,7 +57,7 @@ class Wrapper:
     by_architecture: Mapping[str, str] = field(default_factory=dict)
     text_defaults: HF = field(default_factory=dict)  # where the class has others than the text's own family
     # Who says whether the head is the embedding, where SGLang looks.
-    tied_by: Literal["whole", "either", "section", "both", "unless told"] = "section"
+    tied_by: Literal["whole", "either", "section", "both", "unless told", "nobody"] = "section"
     served: tuple[str, ...] = ()  # families of text, where SGLang's class has its own for one alone
     is_named: bool = True  # by its section, where that says so
     needs: tuple[str, ...] = ()  # what its text has to tell, as its class is in a file beside it
@@ -167,6 +167,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             intern.internvl_chat,
             may_be_whole=True,
             section="llm_config",
+            tied_by="nobody",
             by_architecture=files.LLMS,
             is_prefixed=False,
         ),
@@ -180,6 +181,14 @@ WRAPPERS: Mapping[str, Wrapper] = {
             is_named=False,
         ),
         Wrapper("intern_s2_preview", "qwen3_5_moe_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
+        Wrapper(
+            "interns2_mobius",
+            "interns2_mobius_text",
+            qwen.qwen3_5,
+            may_be_whole=True,
+            tied_by="whole",
+            is_named=False,
+        ),
         Wrapper("ernie4_5_moe_vl", "ernie4_5_vl_moe_text", ernie.ernie_vl, is_flat=True, needs=files.ERNIE),
         Wrapper(
             "mimo_v2",
@@ -258,7 +267,7 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
     text |= {name: hf[name] for name in _OF_THE_WHOLE if hf.get(name) is not None and name not in found}
     if wrapper.tied_by == "whole" or (wrapper.tied_by == "either" and not found.get(_TIES)):
         text[_TIES] = hf.get(_TIES) or False
-    if wrapper.tied_by == "both" and hf.get(_TIES) is False:
+    if wrapper.tied_by == "nobody" or (wrapper.tied_by == "both" and hf.get(_TIES) is False):
         text[_TIES] = False
     if wrapper.tied_by == "unless told":
         told = [hf[name] for name in (_TIED, _TIES) if hf.get(name) is not None]
