@@ -20,6 +20,7 @@ from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.expert_ends import ends_of_experts
 from sgl_tune.keys.quantized_ends import ends_of_quantized
 from sgl_tune.keys.stage_ends import ends_of_stages
+from sgl_tune.keys.uncounted_ends import ends_of_uncounted
 from sgl_tune.keys.zaya_ends import ends_of_zaya
 
 if TYPE_CHECKING:
@@ -35,7 +36,15 @@ _WITH_TAILS = ("fa3", "tilelang", "trtllm", "flashmla_sparse")  # the last is on
 
 
 def ends_of_class(deployment: Deployment) -> Iterator[str]:
-    rules = (*_RULES, ends_of_stages, ends_of_dense, ends_of_quantized, ends_of_dots_note, *_OF_OTHERS)
+    rules = (
+        *_RULES,
+        ends_of_stages,
+        ends_of_uncounted,
+        ends_of_dense,
+        ends_of_quantized,
+        ends_of_dots_note,
+        *_OF_OTHERS,
+    )
     return chain.from_iterable(rule(deployment) for rule in rules)
 
 
@@ -250,22 +259,6 @@ def _experts_for_all(deployment: Deployment) -> Iterator[str]:
         yield from _ranks_without_experts(deployment)
 
 
-def _uncounted_experts(deployment: Deployment) -> Iterator[str]:
-    """max_n_routed_experts of srt/configs/nemotron_h.py asks each block, as weights are loaded and, since
-    0.5.23, before."""
-    server, checkpoint = deployment.server, checkpoint_of(deployment)
-    if deployment.model.model_type != "nemotron_h_puzzle":
-        return
-    if server.asked.load_format == "dummy" and server.release.number < (0, 5, 23):
-        return
-    blocks = checkpoint.get("block_configs") or ()
-    if any(one["block_type"] == "moe" and "n_routed_experts" not in one for one in blocks):
-        yield (
-            "a block of experts in block_configs has no n_routed_experts, and SGLang asks each for its own, "
-            "whatever stands beside them: --json-model-override-args"
-        )
-
-
 def _sdar(deployment: Deployment) -> Iterator[str]:
     if deployment.model.model_type != "sdar_moe":
         return
@@ -286,5 +279,5 @@ _RULES = (
     _loose_experts,
     *(_longcat, _verifies_blocks, _layers_apart, _canvases),
     *(_afmoe, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
-    *(_interns1_pro, _experts_for_all, _uncounted_experts),
+    *(_interns1_pro, _experts_for_all),
 )

@@ -23,7 +23,8 @@ from tests.runtime.families import FAMILIES, WRAPPED, make_reference, prompts, r
 from tests.runtime.starts import make_runner, make_runtime
 
 # Whose classes mean other fields before this transformers.
-CHANGED, SINCE = {"granitemoehybrid", "longcat_flash"}, (5, 23)
+CHANGED = {"granitemoehybrid", "longcat_flash", "glm5_next", "qwen4_exp", "qwen4_exp_text"}
+SINCE = (5, 23)
 NAMES = sorted({*FAMILIES, *WRAPPED})
 # On a GPU a request sees all of its tokens, and no n-grams of the host's memory.
 SEEN = {

@@ -709,7 +709,7 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         for other, said in (
             ({"num_hidden_layers": 41}, "SGLang needs whole groups of 6"),
             ({"layer_group_size": 1}, "no layer has a state"),
-            ({"layer_group_size": 7}, "layer_types are not those of groups of 7"),
+            ({"layer_group_size": 7}, "layer_types are not those of layer_group_size 7"),
             ({"layer_group_size": None}, "layer_group_size is missing"),
             ({"first_k_dense_replace": 1}, "mlp_layer_types are not those of first_k_dense_replace"),
             ({"kda_safe_gate": None}, "kda_safe_gate is missing"),

@@ -33,6 +33,7 @@ _ACTIVATION = {
 }
 _ALSO = {"gemma": "gelu", "phi": "gelu_pytorch_tanh"}  # which is, or is made, the other
 _OF_SGLANG = (
+    *("nemotron_h", "mimo_v2_flash", "ernie4_5_moe", "step3p5"),
     "kimi_linear",
     "nemotron_h_puzzle",
     "zaya",
@@ -59,6 +60,7 @@ _OF_SGLANG = (
     "iquestcoder",
     "k2_horizon",
     "interns1_pro_text",
+    "interns2_mobius_text",
     "llada2_moe",
     "sdar",
     "sdar_moe",
@@ -154,7 +156,8 @@ _BESIDE = """
     qwen head_dim num_key_value_heads rope_parameters visual
     exaone head_dim num_hidden_layers original_max_position_embeddings rope_is_neox_style
     exaone4 head_dim
-    exaone_moe head_dim moe_layer_freq n_routed_experts n_shared_experts num_local_experts
+    exaone_moe attention_bias bias head_dim is_moe_layer moe_layer_freq n_routed_experts n_shared_experts
+        num_local_experts
     muse_glimmer_text normalize_tok_embeddings use_attn_output_gate use_qk_norm
     baichuan head_dim num_key_value_heads
     persimmon head_dim num_key_value_heads
@@ -166,10 +169,12 @@ _BESIDE = """
     starcoder2 head_dim
     grok context_len rope_parameters router_logit_softcapping
     mellum num_local_experts
-    qwen3_next attn_output_gate full_attention_interval num_local_experts
-    qwen3_5_text attn_output_gate full_attention_interval
+    qwen3_next attn_output_gate full_attention_interval num_local_experts output_gate_type
+    qwen3_5_text attn_output_gate full_attention_interval output_gate_type
     qwen4_exp_text full_attention_interval intermediate_size num_local_experts quantization_config
     qwen3_5_moe_text attn_output_gate full_attention_interval intermediate_size num_local_experts
+        output_gate_type
+    interns2_mobius_text attn_output_gate full_attention_interval num_local_experts quantization_config
     nemotron-nas bias original_max_position_embeddings qkv_bias rope_is_neox_style
     nemotron_h hybrid_override_pattern layer_types mamba_chunk_size mamba_conv_bias mamba_d_conv
         mamba_dt_min mamba_n_groups num_experts num_hidden_layers num_local_experts
@@ -346,7 +351,7 @@ def test_step_as_published_is_what_transformers_makes_of_it(told: dict[str, Any]
     file = {**published()["stepfun-ai/Step-3.5-Flash"].config, **told}
     rewritten = config_class("step3p5")(**json.loads(json.dumps(file))).to_dict()
     model = model_config(file)
-    assert model == model_config({**json.loads(json.dumps(rewritten)), "model_type": "step3p5"})
+    assert model == _by_transformers({**json.loads(json.dumps(rewritten)), "model_type": "step3p5"})
     assert not model.obstacles and model.attention["sliding"].num_heads == 96
     assert bool(model.caps) is bool(told)
 
@@ -362,7 +367,7 @@ def test_mimo_as_published_is_what_transformers_makes_of_it() -> None:
     file = _mimo_as_published()
     rewritten = config_class("mimo_v2_flash")(**json.loads(json.dumps(file))).to_dict()
     written = {name: value for name, value in rewritten.items() if name in config_file("mimo_v2_flash")}
-    assert model_config({**written, "model_type": "mimo_v2_flash"}) == model_config(file)
+    assert _by_transformers({**written, "model_type": "mimo_v2_flash"}) == model_config(file)
 
 
 def test_mimo_has_heads_a_base_and_a_window_of_each_kind() -> None:

@@ -113,6 +113,7 @@ _WITHOUT_BIAS = {
     "exaone_moe",
     "phi3",
     "nemotron_h",
+    *("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "deepseek_v3", "kimi_k2", "glm4_moe_lite"),
 }
 
 

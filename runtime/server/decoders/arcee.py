@@ -11,6 +11,7 @@ from runtime.server.decoders.parts import everywhere, heads, model
 def _arcee(f: Fields) -> ModelConfig:
     f.only("hidden_act", "relu2")
     f.only("mlp_bias", False)
+    f.only("tie_word_embeddings", False)  # srt/models/arcee.py has a head apart, and reads none
     bias = f.flag("attention_bias")
     attention = heads(f, bias=bias, output_bias=bias)
     kinds = everywhere(f, "full"), everywhere(f, "dense")

@@ -14,7 +14,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.bailing import NAMES, check_weights, expert_groups
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
-from runtime.server.decoders.parts import MLPS, model, which
+from runtime.server.decoders.parts import MLPS, as_counted, model, which
 from runtime.server.decoders.rope import interleaved, read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Caps, MLAConfig, MoEConfig, RopeConfig
@@ -117,9 +117,7 @@ def _longest(f: Fields) -> int:
 def _kinds(f: Fields, layers: int) -> list[str]:
     group = f.size("layer_group_size", _TAKEN["layer_group_size"])
     kinds = ["recurrent" if (layer + 1) % group else "full" for layer in range(layers)]
-    told = f.per_layer("layer_types", layers, _MIXERS)
-    if told not in (None, kinds):
-        f.cannot(f"layer_types are not those of groups of {group}: SGLang goes by layer_group_size")
+    told = as_counted(f, "layer_types", _MIXERS, kinds, f"layer_group_size {group}")
     if layers % group:
         f.cannot(f"num_hidden_layers is {layers}: SGLang needs whole groups of {group}")
     for kind, what in (("full", "attention"), ("recurrent", "a state")):
@@ -132,10 +130,8 @@ def _mlps(f: Fields, layers: int) -> list[str]:
     first = _TAKEN["first_k_dense_replace"]
     if f.has("first_k_dense_replace"):
         first = f.count("first_k_dense_replace")
-    kinds, told = which(layers, lambda i: i >= first), f.per_layer("mlp_layer_types", layers, MLPS)
-    if told not in (None, kinds):
-        f.cannot("mlp_layer_types are not those of first_k_dense_replace: SGLang reads that")
-    return told or kinds
+    kinds = which(layers, lambda i: i >= first)
+    return as_counted(f, "mlp_layer_types", MLPS, kinds, f"first_k_dense_replace {first}")
 
 
 def _latents(f: Fields) -> tuple[AttentionConfig, MLAConfig]:

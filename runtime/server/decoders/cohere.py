@@ -10,7 +10,16 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import MLPS, SLIDES, TAKEN_AS_SILU, everywhere, heads, layered, which
+from runtime.server.decoders.parts import (
+    MLPS,
+    SLIDES,
+    TAKEN_AS_SILU,
+    as_counted,
+    everywhere,
+    heads,
+    layered,
+    which,
+)
 from runtime.server.layer_config import AttentionConfig, MoEConfig, Multipliers
 
 _SCORES = ("softmax", "sigmoid")
@@ -50,9 +59,7 @@ def _cohere2_moe(f: Fields) -> ModelConfig:
     """The first few are dense, by a count that transformers rewrites and SGLang goes by."""
     layers, first = f.size("num_hidden_layers"), f.count("first_k_dense_replace")
     mlps = which(layers, lambda i: i >= first)
-    told = f.per_layer("mlp_layer_types", layers, MLPS)
-    if told is not None and told != mlps:
-        f.cannot(f"mlp_layer_types are not those of first_k_dense_replace {first}: SGLang goes by that alone")
+    as_counted(f, "mlp_layer_types", MLPS, mlps, f"first_k_dense_replace {first}")
     if first and not f.has("prefix_dense_intermediate_size"):
         f.cannot("prefix_dense_intermediate_size is missing: SGLang has no dense layers without it")
     f.only("rope_scaling")  # neither turns by it

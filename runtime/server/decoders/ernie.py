@@ -38,6 +38,7 @@ def _of_experts(f: Fields) -> ModelConfig:
         intermediate_size=inner,
         shared_intermediate_size=inner * f.count("moe_num_shared_experts"),
         correction_bias=True,
+        correction_in_fp32=False,
     )
     return model(f, {"full": _attention(f)}, everywhere(f, "full"), _mlps(f), moe=moe)
 
@@ -108,8 +109,15 @@ def _attention(f: Fields) -> AttentionConfig:
 def _mlps(f: Fields) -> list[str]:
     layers = f.size("num_hidden_layers")
     first, every = f.count("moe_layer_start_index"), f.size("moe_layer_interval")
-    last = layers if f.get("moe_layer_end_index") == -1 else f.count("moe_layer_end_index")
-    return which(layers, lambda i: first <= i <= last and (i + 1) % every == 0)
+    end = -1 if f.get("moe_layer_end_index") == -1 else f.count("moe_layer_end_index")
+    last = layers if end == -1 else end
+    kinds = which(layers, lambda i: first <= i <= last and (i + 1) % every == 0)
+    if kinds != which(layers, lambda i: first <= i <= end and (i - first) % every == 0):
+        f.cannot(
+            f"moe_layer_start_index {first}, moe_layer_end_index {end}, moe_layer_interval {every}: "
+            "SGLang counts other layers by them than transformers"
+        )
+    return kinds
 
 
 _COMMON = {"max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}

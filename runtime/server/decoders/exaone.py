@@ -8,7 +8,15 @@ from dataclasses import replace
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import SLIDES, dense_first, everywhere, heads, model, routed_by_sigmoid
+from runtime.server.decoders.parts import (
+    SLIDES,
+    as_counted,
+    dense_first,
+    everywhere,
+    heads,
+    model,
+    routed_by_sigmoid,
+)
 from runtime.server.decoders.rope import as_stretched
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig
@@ -48,21 +56,38 @@ def _exaone(f: Fields) -> ModelConfig:
 
 
 def _exaone4(f: Fields) -> ModelConfig:
-    kinds = _kinds(f)
+    """SGLang counts by the letters of a pattern, and by no number; its heads are as wide as rows let them."""
+    f.only("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
+    kinds, pattern = _kinds(f), f.get("sliding_window_pattern")
+    if f.has("sliding_window") and isinstance(pattern, str) and pattern:
+        as_counted(f, "layer_types", SLIDES, _by_pattern(f, len(kinds)), f"sliding_window_pattern {pattern}")
+    elif f.has("sliding_window"):
+        f.cannot(f"sliding_window_pattern is {repr(pattern)[:60]}: SGLang counts the letters of one, as LLLG")
     return model(f, _attention(f, kinds), kinds, everywhere(f, "dense"), norms="after")
 
 
 def _exaone_moe(f: Fields) -> ModelConfig:
-    kinds = _kinds(f)
+    """SGLang asks a list that transformers has not; and layer_types alone which of them slide."""
+    f.only("attention_bias", False)
+    f.only("bias", False)
+    f.get("sliding_window_pattern")
+    kinds, mlps, listed = _kinds(f), dense_first(f), f.get("is_moe_layer")
+    if not isinstance(listed, list) or listed[: len(mlps)] != [kind == "moe" for kind in mlps]:
+        f.cannot("is_moe_layer is not what first_k_dense_replace says of each layer: SGLang goes by it")
     moe = routed_by_sigmoid(f)
-    return model(f, _attention(f, kinds), kinds, dense_first(f), moe=moe, whole_embedding=True)
+    return model(f, _attention(f, kinds), kinds, mlps, moe=moe, whole_embedding=True)
 
 
 def _kinds(f: Fields) -> list[str]:
-    layers, pattern = f.size("num_hidden_layers"), f.get("sliding_window_pattern")
+    layers = f.size("num_hidden_layers")
     told = f.per_layer("layer_types", layers, SLIDES)
     if told is not None or not f.has("sliding_window"):
         return told or everywhere(f, "full")
+    return _by_pattern(f, layers)
+
+
+def _by_pattern(f: Fields, layers: int) -> list[str]:
+    pattern = f.get("sliding_window_pattern")
     every = len(pattern) if pattern and isinstance(pattern, str) else f.size("sliding_window_pattern")
     return ["full" if (i + 1) % every == 0 else "sliding" for i in range(layers)]
 

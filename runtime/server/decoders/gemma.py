@@ -7,7 +7,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import SLIDES, above_none, everywhere, heads, model
+from runtime.server.decoders.parts import SLIDES, above_none, as_counted, everywhere, heads, model
 from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Multipliers, RopeConfig
@@ -20,10 +20,11 @@ def _gemma(f: Fields) -> ModelConfig:
     f.only("hidden_act", "gelu_pytorch_tanh", "gelu")
     f.only("hidden_activation", "gelu_pytorch_tanh")
     f.only("use_bidirectional_attention", False)
-    bias = f.flag("attention_bias")
+    f.only("attention_bias", False)
+    f.only("tie_word_embeddings", True)
     return model(
         f,
-        {"full": heads(f, bias=bias, output_bias=bias)},
+        {"full": heads(f)},
         everywhere(f, "full"),
         everywhere(f, "dense"),
         centred_norms=True,
@@ -34,7 +35,9 @@ def _gemma(f: Fields) -> ModelConfig:
 
 def _gemma2(f: Fields) -> ModelConfig:
     rope, cap = read_rope(f, f.size("head_dim")), above_none(f, "attn_logit_softcapping")
-    kinds = _kinds(f, every=2)
+    layers = f.size("num_hidden_layers")
+    ours = ["full" if i % 2 else "sliding" for i in range(layers)]
+    kinds = as_counted(f, "layer_types", SLIDES, ours, "every second layer")
     return _model(f, kinds, {kind: _attention(f, kind, rope=rope, score_cap=cap) for kind in kinds})
 
 

@@ -18,6 +18,7 @@ def _glm4(f: Fields) -> ModelConfig:
 
 
 def _glm4_moe(f: Fields) -> ModelConfig:
+    f.only("tie_word_embeddings", False)  # as of those below, SGLang's class has a head apart, and reads none
     attention = heads(
         f,
         share=0.5,
@@ -47,6 +48,7 @@ def _glm4v_moe_text(f: Fields) -> ModelConfig:
 
 
 def _glm4_moe_lite(f: Fields) -> ModelConfig:
+    f.only("tie_word_embeddings", False)
     return deepseek.decoder(f, f.flag("rope_interleave"))
 
 

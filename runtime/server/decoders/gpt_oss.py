@@ -20,6 +20,7 @@ _YARN = {
 
 
 def _gpt_oss(f: Fields) -> ModelConfig:
+    f.only("tie_word_embeddings", False)  # SGLang's class has a head apart, and reads none
     layers = f.size("num_hidden_layers")
     kinds = f.per_layer("layer_types", layers, SLIDES) or (["sliding", "full"] * layers)[:layers]
     attention = {kind: _attention(f, kind) for kind in dict.fromkeys(kinds)}

@@ -22,6 +22,7 @@ def _granite(f: Fields) -> ModelConfig:
 
 
 def _granitemoe(f: Fields) -> ModelConfig:
+    f.only("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
     moe = routed(f, "intermediate_size")
     return model(
         f,
@@ -34,8 +35,8 @@ def _granitemoe(f: Fields) -> ModelConfig:
 
 
 def _attention(f: Fields) -> AttentionConfig:
-    bias = f.flag("attention_bias")
-    return heads(f, scale=float(f.number("attention_multiplier")), bias=bias, output_bias=bias)
+    f.only("attention_bias", False)
+    return heads(f, scale=float(f.number("attention_multiplier")))
 
 
 def multipliers(f: Fields) -> Multipliers:

@@ -25,6 +25,8 @@ def _dense(f: Fields) -> ModelConfig:
 def _moe(f: Fields) -> ModelConfig:
     """Its shared expert is as wide as the others."""
     inner = f.size("intermediate_size")
+    if not f.has("moe_intermediate_size"):
+        f.cannot("moe_intermediate_size is missing: SGLang asks for it")
     _alike(f, "moe_intermediate_size", inner)
     _alike(f, "num_shared_expert", 1)
     f.only("use_cla", False)
@@ -50,7 +52,8 @@ def _alike(f: Fields, name: str, wanted: int | None = None) -> int:
 
 
 def _attention(f: Fields) -> AttentionConfig:
-    f.only("use_qk_norm", True)
+    if f.get("use_qk_norm") is not True:
+        f.cannot("use_qk_norm is not true: SGLang then norms neither queries nor keys")
     bias = f.flag("attention_bias")
     return heads(f, rope=_rope(f), bias=bias, output_bias=bias, qk_norm="head", norms_turned=True)
 

@@ -75,7 +75,7 @@ def _check(f: Fields) -> None:
 
 def _first_dense(f: Fields) -> int:
     listed, layers = sorted(f.layer_numbers("mlp_only_layers")), f.size("num_hidden_layers")
-    if listed != [*range(len(listed))]:
+    if listed != [*range(len(listed))] or len(listed) > layers:
         f.cannot("mlp_only_layers are not the first so many: SGLang ends")
     if not f.count("num_experts") and len(listed) != layers:
         f.cannot("mlp_only_layers are not all layers, beside no experts: SGLang ends")

@@ -11,7 +11,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields
-from runtime.server.decoders.parts import MLPS, model, which
+from runtime.server.decoders.parts import MLPS, as_counted, model, which
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MLAConfig, MoEConfig
 from runtime.server.recurrent import KimiDeltaConfig
@@ -138,10 +138,8 @@ def _mlps(f: Fields, layers: int) -> list[str]:
     if f.has("first_k_dense_replace"):
         first = f.count("first_k_dense_replace")
     f.only("moe_layer_freq", 1)
-    kinds, told = which(layers, lambda i: i >= first), f.per_layer("mlp_layer_types", layers, MLPS)
-    if told is not None and told != kinds:
-        f.cannot("mlp_layer_types are not those of first_k_dense_replace: SGLang reads that")
-    return told or kinds
+    kinds = which(layers, lambda i: i >= first)
+    return as_counted(f, "mlp_layer_types", MLPS, kinds, f"first_k_dense_replace {first}")
 
 
 def _latents(f: Fields) -> tuple[AttentionConfig, MLAConfig]:

@@ -13,6 +13,7 @@ from runtime.server.layer_config import AttentionConfig, Growth, MoEConfig
 from runtime.server.tensor_names import TensorNames
 
 _CHUNKS = {"full_attention": "full", "chunked_attention": "sliding"}
+_EVERY = 4
 _NAMES = TensorNames(mlp="feed_forward", shared="shared_expert")
 
 
@@ -39,8 +40,8 @@ def _llama4(f: Fields) -> ModelConfig:
 
 
 def _attention(f: Fields, kind: str) -> AttentionConfig:
-    bias = f.flag("attention_bias")
-    turned = heads(f, theta=500000.0, is_interleaved=True, bias=bias, output_bias=bias)
+    f.only("attention_bias", False)
+    turned = heads(f, theta=500000.0, is_interleaved=True)
     tuned, growth = f.flag("attn_temperature_tuning"), _growth(f)
     if kind == "full":
         return replace(turned, rope=None, growth=growth if tuned else None)
@@ -63,6 +64,8 @@ def _kinds(f: Fields) -> list[str]:
     if not isinstance(turns, list) or len(turns) < layers or not {*turns} <= {0, 1}:
         raise ConfigError(f"config.json: no_rope_layers is {repr(turns)[:60]}: a 0 or 1 a layer is needed")
     ours = ["sliding" if one else "full" for one in turns[:layers]]
+    if ours != ["sliding" if (i + 1) % _EVERY else "full" for i in range(layers)]:
+        f.cannot(f"no_rope_layers are others than each {_EVERY}th, as SGLang has them")
     told = f.per_layer("layer_types", layers, _CHUNKS)
     if told is not None and told != ours:
         f.cannot("layer_types are not those of no_rope_layers: here chunks are seen where queries turn")
@@ -71,7 +74,10 @@ def _kinds(f: Fields) -> list[str]:
 
 def _mlps(f: Fields) -> list[str]:
     layers, every = f.size("num_hidden_layers"), f.size("interleave_moe_layer_step")
-    told = f.layer_numbers("moe_layers") if f.has("moe_layers") else range(every - 1, layers, every)
+    ours = range(every - 1, layers, every)
+    told = f.layer_numbers("moe_layers") if f.has("moe_layers") else {*ours}
+    if told != {*ours}:
+        f.cannot(f"moe_layers are not those of interleave_moe_layer_step {every}: SGLang goes by that alone")
     return which(layers, lambda i: i in told)
 
 

@@ -11,6 +11,7 @@ from runtime.server.layer_config import AttentionConfig
 
 
 def _mellum(f: Fields) -> ModelConfig:
+    f.only("tie_word_embeddings", False)  # SGLang's class has a head apart, and reads none
     layers = f.size("num_hidden_layers")
     kinds = f.per_layer("layer_types", layers, SLIDES) or everywhere(f, "full")
     mlps = f.per_layer("mlp_layer_types", layers, MLPS) or everywhere(f, "moe")

@@ -50,6 +50,7 @@ def _listed(
     """A 0 or 1 a layer, as published, or a word, as transformers writes it; alike where a file has both."""
     listed, told = f.get(bits), f.per_layer(words, layers, known)
     if listed is None:
+        f.cannot(f"{bits} is missing: SGLang asks for it")
         return told
     if not isinstance(listed, list) or len(listed) < layers or not all(one in (0, 1) for one in listed):
         raise ConfigError(
@@ -104,6 +105,8 @@ def _rope(f: Fields, kind: str, base: str, width: int, theta: float) -> RopeConf
     """Of each kind by itself, or, as published, a base of each kind and a share of both."""
     f.only("rope_scaling")
     whole = f.section("rope_parameters")
+    if whole:
+        f.cannot(f"rope_parameters: SGLang takes {base}, as checkpoints have it")
     told = whole.get(kind)
     if whole and not isinstance(told, Mapping):
         f.cannot(f"rope_parameters are not told of {kind} by itself")

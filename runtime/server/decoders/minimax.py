@@ -10,10 +10,11 @@ from runtime.server.decoders.rope import read_rope
 
 
 def _minimax_m2(f: Fields) -> ModelConfig:
-    f.only("use_qk_norm", True)
     f.only("qk_norm_type", "per_layer")
-    f.only("scoring_func", "sigmoid")
-    f.only("use_routing_bias", True)
+    f.only("tie_word_embeddings", False)  # SGLang's class has a head apart, and reads none
+    for name, served in (("use_qk_norm", True), ("use_routing_bias", True), ("scoring_func", "sigmoid")):
+        if f.get(name) != served:
+            f.cannot(f"{name} is not {served!r}: SGLang asks for it, and this runtime computes that")
     f.only("shared_intermediate_size", 0)
     width = f.size("head_dim")
     rope = read_rope(f, width, theta=5e6, share=f.size("rotary_dim", width) / width)

@@ -80,6 +80,8 @@ def _layers(f: Fields) -> list[str]:
         raise ConfigError("config.json: layers_block_type is no list of layers")
     check_size("config.json: the layers of layers_block_type", len(listed), LAYERS)
     kinds = [_WORDS.get(one, one) if isinstance(one, str) else one for one in listed]
+    if kinds != listed:
+        f.cannot(f"layers_block_type has {', '.join(_WORDS)}: SGLang knows {', '.join(KINDS)}")
     unknown = next((one for one in kinds if not isinstance(one, str) or one not in KINDS), None)
     if unknown is not None:
         raise Unsupported(f"config.json: a layer of {repr(unknown)[:60]}: here are {', '.join(KINDS)}")

@@ -30,6 +30,7 @@ def _olmo(f: Fields) -> ModelConfig:
 
 
 def _olmo2(f: Fields) -> ModelConfig:
+    f.only("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
     return model(f, {"full": _attention(f)}, everywhere(f, "full"), everywhere(f, "dense"), norms="after")
 
 
@@ -60,6 +61,10 @@ def _olmoe(f: Fields) -> ModelConfig:
     f.only("clip_qkv")
     f.only("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
     moe = routed(f, "intermediate_size", renormalize=f.flag("norm_topk_prob"))
+    """Both norms of SGLang's are as wide as rows, and its head is apart, and read from no embedding."""
+    f.only("attention_bias", False)
+    f.only("tie_word_embeddings", False)
+    f.only("num_key_value_heads", f.size("num_attention_heads"))
     attention = replace(_attention(f), qk_norm="all")
     return model(f, {"full": attention}, everywhere(f, "full"), everywhere(f, "moe"), moe=moe)
 

@@ -118,10 +118,11 @@ def latents(
     )
     if indexer is not None and mla.q_lora_rank is None:
         raise ConfigError("config.json: an indexer without q_lora_rank: it reads the compressed query")
-    count, bias = f.size("num_attention_heads"), f.flag("attention_bias")
+    f.only("attention_bias", False)  # of which SGLang's classes have none
+    count = f.size("num_attention_heads")
     rope = interleaved(rope or read_rope(f, mla.qk_rope_head_dim), is_interleaved)
     scale = latent_scale(rope, mla.qk_head_dim)
-    return AttentionConfig(count, count, mla.qk_head_dim, rope, scale, bias=bias, output_bias=bias), mla
+    return AttentionConfig(count, count, mla.qk_head_dim, rope, scale), mla
 
 
 def gated_delta(f: Fields, **own: Any) -> GatedDeltaConfig:
@@ -158,12 +159,20 @@ def routed(f: Fields, intermediate: str, **own: Any) -> MoEConfig:
 
 
 def dense_first(f: Fields) -> list[str]:
-    """The first few dense, unless each layer is told."""
+    """The first few dense."""
     layers = f.size("num_hidden_layers")
-    told = f.per_layer("mlp_layer_types", layers, MLPS)
     first = f.count("first_k_dense_replace")
     every = f.size("moe_layer_freq", 1)
-    return which(layers, lambda i: i >= first and i % every == 0) if told is None else told
+    ours = which(layers, lambda i: i >= first and i % every == 0)
+    return as_counted(f, "mlp_layer_types", MLPS, ours, f"first_k_dense_replace {first}")
+
+
+def as_counted(f: Fields, name: str, kinds: Mapping[str, str], ours: list[str], by: str) -> list[str]:
+    """What a list tells of each layer, where it is what SGLang counts by another field."""
+    told = f.per_layer(name, len(ours), kinds)
+    if told not in (None, ours):
+        f.cannot(f"{name} are not those of {by}: SGLang goes by that alone")
+    return told or ours
 
 
 def which(layers: int, has_experts: Callable[[int], bool]) -> list[str]:

@@ -72,6 +72,8 @@ def _by_kind(f: Fields, kinds: list[str], window: int | None, **own: Any) -> dic
 
 
 def _qwen2_moe(f: Fields) -> ModelConfig:
+    f.only("tie_word_embeddings", False)  # SGLang's class has a head apart, and reads none
+    f.only("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
     layers, window = f.size("num_hidden_layers"), _window(f)
     kinds = f.per_layer("layer_types", layers, SLIDES)
     last = f.count("max_window_layers")
@@ -84,6 +86,7 @@ def _qwen2_moe(f: Fields) -> ModelConfig:
 
 
 def _qwen3_moe(f: Fields) -> ModelConfig:
+    f.only("tie_word_embeddings", False)
     bias, window = f.flag("attention_bias"), _window(f)
     kind = "full" if window is None else "sliding"
     attention = heads(f, window=window, bias=bias, output_bias=bias, qk_norm="head")

@@ -71,10 +71,8 @@ def _attention(f: Fields) -> AttentionConfig:
     told = f.section("rope_parameters")
     if _SHARE not in told and not f.tells(_SHARE):
         f.cannot(f"{_SHARE} is missing: SGLang and transformers take two other values")
-    bias = f.flag("attention_bias")
-    shared = heads(
-        f, share=1.0, bias=bias, output_bias=bias, qk_norm="head", output_gate=True, pools=_pools(f)
-    )
+    f.only("attention_bias", False)
+    shared = heads(f, share=1.0, qk_norm="head", output_gate=True, pools=_pools(f))
     if shared.rope is not None and shared.pools is not None and shared.rope.dim > shared.pools.head_dim:
         raise ConfigError(
             f"config.json: indexer_head_dim is {shared.pools.head_dim}: {shared.rope.dim} values are turned"

@@ -8,7 +8,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
-from runtime.server.decoders.parts import MLPS, SLIDES, everywhere, heads, model, which
+from runtime.server.decoders.parts import MLPS, SLIDES, as_counted, everywhere, heads, model, which
 from runtime.server.decoders.rope import read_rope_alone
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Caps, MoEConfig, RopeConfig
@@ -61,15 +61,15 @@ def _experts(f: Fields) -> MoEConfig:
 
 
 def _mlps(f: Fields, layers: int) -> list[str]:
-    told = f.per_layer("mlp_layer_types", layers, MLPS)
     listed = f.get("moe_layers_enum")
-    if told is not None or listed is None:
-        return told or which(layers, lambda i: i >= 3)
+    if listed is None:
+        f.cannot("moe_layers_enum is missing: SGLang asks for it")
+        return f.per_layer("mlp_layer_types", layers, MLPS) or which(layers, lambda i: i >= 3)
     words = listed.split(",") if isinstance(listed, str) else listed
     if not isinstance(words, list) or not all(str(one).strip().isdecimal() for one in words):
         raise ConfigError(f"config.json: moe_layers_enum is {repr(listed)[:60]}: layers are needed, as 3,4,5")
     sparse = {int(one) for one in words}
-    return which(layers, lambda i: i in sparse)
+    return as_counted(f, "mlp_layer_types", MLPS, which(layers, lambda i: i in sparse), "moe_layers_enum")
 
 
 def _caps(f: Fields, layers: int) -> tuple[Caps, ...]:
@@ -86,7 +86,8 @@ def _attention(f: Fields, kinds: list[str], kind: str) -> AttentionConfig:
     scale = f.number("query_pre_attn_scalar", f.size("head_dim"))
     if scale <= 0:
         raise ConfigError(f"config.json: query_pre_attn_scalar is {scale}: it must be above 0")
-    bias, window = f.flag("attention_bias"), f.size_or_none("sliding_window")
+    f.only("attention_bias", False)
+    window = f.size_or_none("sliding_window")
     if kind == "sliding" and window is None:
         raise ConfigError("config.json: layer_types names sliding_attention without a sliding_window")
     own = _sliding_heads(f, kinds)
@@ -97,8 +98,6 @@ def _attention(f: Fields, kinds: list[str], kind: str) -> AttentionConfig:
         rope=_rope(f, kinds, kind),
         scale=scale**-0.5,
         window=window if kind == "sliding" else None,
-        bias=bias,
-        output_bias=bias,
         qk_norm="head",
         head_gate=True,
     )

@@ -10,6 +10,7 @@ TINY["arcee"] = Tiny(
     {
         **choices.without(choices.HEADS, "hidden_act"),
         "attention_bias": (False, True),
+        "tie_word_embeddings": (*(False,) * 9, True),
         "hidden_act": ("relu2",) * 9 + ("silu",),
         "mlp_bias": (False,) * 9 + (True,),
     },

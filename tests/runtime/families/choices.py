@@ -66,9 +66,14 @@ SIGMOID: dict[str, tuple[Any, ...]] = {
     "first_k_dense_replace": (0, 1, 9),
     "attention_bias": (False, True),
 }
+# Of classes that have experts in every layer, whatever is told.
+ALL_SPARSE = {"decoder_sparse_step": (*(1,) * 19, 2), "mlp_only_layers": (*([],) * 19, [0])}
+NO_BIAS = {"attention_bias": (*(False,) * 19, True)}  # of classes that have none
+NO_TIE = {"tie_word_embeddings": (*(False,) * 9, True)}  # ... that have a head apart
 LATENT: dict[str, tuple[Any, ...]] = {
     **COMMON,
     **SIGMOID,
+    **NO_BIAS,
     "num_attention_heads": (4,),
     "num_key_value_heads": (4,),
     "kv_lora_rank": (16, 32),
@@ -99,7 +104,7 @@ SPARSE = {
     "mlp_layer_types": (None,),
 }
 GRANITE = {
-    **HEADS, "head_dim": (None, 8, 32), "attention_bias": (False, True),
+    **HEADS, "head_dim": (None, 8, 32), **NO_BIAS,
     "embedding_multiplier": (1.0, 12.0), "logits_scaling": (1.0, 8.0, 0.25),
     "residual_multiplier": (1.0, 0.22), "attention_multiplier": (0.1, 0.4),
 }  # fmt: skip

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.runtime.families import choices, sizes
-from tests.runtime.families.tiny import HF, Tiny
+from tests.runtime.families.tiny import HF, Tiny, with_count, with_step
 
 TINY: dict[str, Tiny] = {}
 TINY["deepseek_v2"] = Tiny(
@@ -22,6 +22,7 @@ TINY["deepseek_v2"] = Tiny(
         "norm_topk_prob": (False,) * 9 + (True,),
         "mlp_bias": (False,) * 9 + (True,),
     },
+    as_published=lambda hf: {**with_step(hf), "scoring_func": "softmax"},
 )
 TINY["deepseek_v3"] = Tiny(
     "DeepseekV3Config",
@@ -38,11 +39,13 @@ TINY["deepseek_v3"] = Tiny(
         "rope_interleave": (True, False),
         "rope_parameters": choices.MSCALES,
     },
+    as_published=with_step,
 )
 TINY["deepseek_v32"] = Tiny(
     "DeepseekV32Config",
     {**sizes.LATENT, **sizes.SPARSE, "n_group": 4, "topk_group": 2},
     {**choices.LATENT, **choices.SPARSE, "rope_parameters": choices.MSCALES},
+    as_published=with_count,
 )
 
 
@@ -57,7 +60,7 @@ def _dots_vlm(hf: HF) -> HF:
 TINY["dots_vlm_text"] = Tiny(
     "DeepseekV3Config",
     TINY["deepseek_v3"].sizes,
-    {**TINY["deepseek_v3"].space, "attention_bias": (False,) * 9 + (True,)},
+    TINY["deepseek_v3"].space,
     as_published=_dots_vlm,
 )
 

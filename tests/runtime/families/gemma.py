@@ -23,8 +23,9 @@ TINY["gemma"] = Tiny(
     {
         **choices.without(choices.HEADS, "hidden_act"),
         "head_dim": (8, 16, 32),
-        "attention_bias": (False, True),
+        **choices.NO_BIAS,
         "hidden_act": (*("gelu_pytorch_tanh",) * 5, "gelu", "silu"),
+        "tie_word_embeddings": (*(True,) * 9, False),
         "use_bidirectional_attention": (None,) * 6 + (True,),
     },
 )

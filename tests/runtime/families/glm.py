@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.runtime.families import choices, sizes
-from tests.runtime.families.tiny import Tiny
+from tests.runtime.families.tiny import Tiny, with_count
 
 TINY: dict[str, Tiny] = {}
 TINY["glm4"] = Tiny(
@@ -31,6 +31,7 @@ TINY["glm4_moe"] = Tiny(
     {
         **choices.HEADS,
         **choices.SIGMOID,
+        **choices.NO_TIE,
         "use_qk_norm": (False, True),
         "partial_rotary_factor": (None, 0.5, 1.0, 0.25),
     },
@@ -40,14 +41,17 @@ TINY["glm4_moe_lite"] = Tiny(
     {**sizes.LATENT},
     {
         **choices.without(choices.LATENT, "first_k_dense_replace"),
+        **choices.NO_TIE,
         "q_lora_rank": (None, 24),
         "rope_interleave": (True, False),
         "rope_parameters": choices.MSCALES,
         "mlp_layer_types": (None, ["sparse"] * 3),
     },
+    as_published=with_count,
 )
 TINY["glm_moe_dsa"] = Tiny(
     "GlmMoeDsaConfig",
     {**sizes.LATENT, **sizes.SPARSE, "n_group": 1, "topk_group": 1},
     {**choices.LATENT, **choices.SPARSE, "rope_parameters": choices.MSCALES},
+    as_published=with_count,
 )

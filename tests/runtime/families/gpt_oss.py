@@ -16,6 +16,7 @@ TINY["gpt_oss"] = Tiny(
     {
         **choices.HEADS,
         **choices.EXPERTS,
+        **choices.NO_TIE,
         "head_dim": (8, 16),
         "num_local_experts": (4, 8),
         "sliding_window": (1, 6, 64),

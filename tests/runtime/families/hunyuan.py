@@ -1,7 +1,15 @@
 from __future__ import annotations
 
 from tests.runtime.families import choices
-from tests.runtime.families.tiny import Tiny
+from tests.runtime.families.tiny import HF, Tiny
+
+
+def _normed(hf: HF) -> HF:
+    """As checkpoints have it; transformers' classes norm whatever is said."""
+    said = {"use_mixed_mlp_moe": True, "num_shared_expert": 1}
+    experts = {"moe_intermediate_size": hf["intermediate_size"], **said} if "moe_topk" in hf else {}
+    return {**hf, "use_qk_norm": True, **experts}
+
 
 TINY: dict[str, Tiny] = {}
 TINY["hunyuan_v1_dense"] = Tiny(
@@ -16,6 +24,7 @@ TINY["hunyuan_v1_dense"] = Tiny(
             {"rope_type": "dynamic", "rope_theta": 900.0, "factor": 1.0, "alpha": 50.0},
         ),
     },
+    as_published=_normed,
 )
 TINY["hunyuan_v1_moe"] = Tiny(
     "HunYuanMoEV1Config",
@@ -33,4 +42,5 @@ TINY["hunyuan_v1_moe"] = Tiny(
             {"rope_type": "dynamic", "rope_theta": 900.0, "factor": 1.0, "alpha": 50.0},
         ),
     },
+    as_published=_normed,
 )

@@ -32,8 +32,7 @@ TINY: dict[str, Tiny] = {
             "moe_intermediate_size": (16, 32),
             "norm_topk_prob": (True, False),
             "router_n_groups": (1, 2, 2, 4, 4, -1),
-            "decoder_sparse_step": (*(1,) * 19, 2),
-            "mlp_only_layers": (*([],) * 19, [0]),
+            **choices.ALL_SPARSE,
         },
     )
 }

@@ -6,6 +6,7 @@ from typing import Any
 from tests.runtime.families import choices, sizes
 from tests.runtime.families.qwen import TINY as QWEN
 from tests.runtime.families.qwen_hybrid import TINY as QWEN_HYBRID
+from tests.runtime.families.qwen_hybrid import counted
 from tests.runtime.families.tiny import Tiny
 
 
@@ -13,7 +14,10 @@ def _internvl_chat(hf: dict[str, Any]) -> dict[str, Any]:
     """transformers rewrites these files, and has the same layers under other names."""
     vision, text = hf["vision_config"], hf["text_config"]
     vision = {**vision, "model_type": "intern_vit_6b", "qk_normalization": vision["use_qk_norm"]}
-    vision |= {"qkv_bias": vision.pop("attention_bias")}
+    vision |= {
+        "qkv_bias": vision.pop("attention_bias"),
+        **{one: vision[one][0] for one in ("image_size", "patch_size")},
+    }
     return {
         "model_type": "internvl_chat",
         "architectures": ["InternVLChatModel"],
@@ -44,7 +48,7 @@ def _interns1(hf: dict[str, Any]) -> dict[str, Any]:
 
 def _intern_s2_preview(hf: dict[str, Any]) -> dict[str, Any]:
     architectures = ["InternS2PreviewForConditionalGeneration"]
-    return {**hf, "model_type": "intern_s2_preview", "architectures": architectures}
+    return {**counted(hf), "model_type": "intern_s2_preview", "architectures": architectures}
 
 
 TINY["interns1"] = Tiny(

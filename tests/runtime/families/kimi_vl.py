@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.runtime.families import choices, sizes
-from tests.runtime.families.tiny import Tiny
+from tests.runtime.families.tiny import Tiny, with_step
 
 
 def _kimi_vl(hf: dict[str, Any]) -> dict[str, Any]:
@@ -20,6 +20,15 @@ def _kimi_vl(hf: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _kimi_k25(hf: dict[str, Any]) -> dict[str, Any]:
+    """Whose tower's sizes have other names than transformers'."""
+    sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    sides = ("pos_emb_height", "pos_emb_width")
+    renamed = {**{one: f"vt_{one}" for one in sizes}, **{one: f"init_{one}" for one in sides}}
+    vision = {renamed.get(name, name): value for name, value in hf["vision_config"].items()}
+    return {**hf, "text_config": with_step(hf["text_config"]), "vision_config": vision}
+
+
 TINY: dict[str, Tiny] = {}
 TINY["kimi_k25"] = Tiny(
     "Kimi_K25Config",
@@ -27,6 +36,7 @@ TINY["kimi_k25"] = Tiny(
     {**choices.LATENT, "rope_parameters": choices.MSCALES, "rope_interleave": (True, False)},
     tower={**sizes.PIXTRAL, "pos_emb_height": 4, "pos_emb_width": 4},
     beside={"projection_hidden_size": 16},
+    as_published=_kimi_k25,
 )
 TINY["kimi_vl"] = Tiny(
     "Kimi_K25Config",

@@ -4,11 +4,11 @@ from tests.runtime.families import choices, sizes
 from tests.runtime.families.tiny import Tiny
 
 _LLAMA4 = {
-    **choices.HEADS, "num_hidden_layers": (3,), "head_dim": (8, 16, 32), "attention_bias": (False, True),
+    **choices.HEADS, "num_hidden_layers": (3, 4, 5), "head_dim": (8, 16, 32), **choices.NO_BIAS,
     "intermediate_size": (24, 48), "intermediate_size_mlp": (48, 96),
     "num_experts_per_tok": (1, 1, 2), "num_local_experts": (4, 8),
-    "moe_layers": (None, [0], [1, 2]), "interleave_moe_layer_step": (1, 2), "use_qk_norm": (False, True),
-    "no_rope_layers": ([], [1, 0, 1], [0, 1, 1]), "no_rope_layer_interval": (1, 2, 4),
+    "moe_layers": (*(None,) * 9, [0]), "interleave_moe_layer_step": (1, 2), "use_qk_norm": (False, True),
+    "no_rope_layers": (*([],) * 9, [1, 0, 1, 1, 1]), "no_rope_layer_interval": (*(4,) * 9, 2),
     "attention_chunk_size": (4, 7, 64), "attn_temperature_tuning": (False, True),
     "floor_scale": (4, 8192), "attn_scale": (0.1, 0.5),
 }  # fmt: skip
@@ -21,7 +21,7 @@ TINY["llama4_text"] = Tiny(
         "intermediate_size_mlp": 96,
         "num_local_experts": 8,
         "interleave_moe_layer_step": 2,
-        "no_rope_layers": [1, 0],
+        "num_hidden_layers": 4,
         "attention_chunk_size": 6,
         "floor_scale": 4,
     },

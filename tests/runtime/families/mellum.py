@@ -10,6 +10,7 @@ TINY["mellum"] = Tiny(
     {
         **choices.HEADS,
         **choices.EXPERTS,
+        **choices.NO_TIE,
         "num_hidden_layers": (2,),
         "head_dim": (8, 32),
         "attention_bias": (False, True),

@@ -1,7 +1,26 @@
 from __future__ import annotations
 
 from tests.runtime.families import choices
-from tests.runtime.families.tiny import Tiny
+from tests.runtime.families.tiny import HF, Tiny
+
+
+def _listed(hf: HF) -> HF:
+    """As checkpoints have them, and SGLang asks."""
+    slides = [int(kind == "sliding_attention") for kind in hf["layer_types"]]
+    routes = [int(kind == "sparse") for kind in hf["mlp_layer_types"]]
+    return {**_flat(hf), "hybrid_layer_pattern": slides, "moe_layer_freq": routes}
+
+
+def _flat(hf: HF) -> HF:
+    """With the base of each kind where neither is stretched."""
+    whole = hf["rope_parameters"]
+    full, slides = whole["full_attention"], whole["sliding_attention"]
+    shares = [one.get("partial_rotary_factor", 1.0) for one in (full, slides)]
+    if shares[0] != shares[1] or any(one["rope_type"] != "default" for one in (full, slides)):
+        return hf
+    bases = {"rope_theta": full["rope_theta"], "swa_rope_theta": slides["rope_theta"]}
+    return {**hf, **bases, "partial_rotary_factor": shares[0], "rope_parameters": None}
+
 
 _MIMO = {
     **choices.without(choices.HEADS, "tie_word_embeddings", "head_dim"), "num_hidden_layers": (3,),
@@ -15,7 +34,8 @@ _MIMO = {
     "mlp_layer_types": (None, ["dense", "sparse", "sparse"], ["sparse", "dense", "sparse"]),
     **choices.without(choices.SIGMOID, "n_shared_experts", "first_k_dense_replace"),
     "n_group": (1, 2, 2), "topk_group": (1, 1, 1, 2),
-    "routed_scaling_factor": (1.0,) * 9 + (2.5, None), "rope_parameters": (None, *choices.ROPES_BY_KIND),
+    "routed_scaling_factor": (1.0,) * 9 + (2.5, None),
+    "rope_parameters": (*(None,) * 9, *choices.ROPES_BY_KIND),
 }  # fmt: skip
 TINY: dict[str, Tiny] = {}
 TINY["mimo_v2_flash"] = Tiny(
@@ -31,4 +51,5 @@ TINY["mimo_v2_flash"] = Tiny(
         "topk_group": 1,
     },
     _MIMO,
+    as_published=_listed,
 )

@@ -11,8 +11,14 @@ _ONE_THING_EACH = (
 
 
 def with_groups(hf: HF) -> HF:
-    """SGLang makes matrices by a name that transformers knows as the other's."""
-    return {**hf, "mamba_n_groups": hf["n_groups"]}
+    """SGLang makes matrices by a name that transformers knows as the other's, and layers by their own."""
+    name = "layers_block_type" if hf.get("layers_block_type") else "layer_types"
+    kinds = [_SERVED.get(kind, kind) for kind in hf[name]]
+    kept = {field: value for field, value in hf.items() if field != "layer_types"}
+    return {**kept, "mamba_n_groups": hf["n_groups"], "layers_block_type": kinds}
+
+
+_SERVED = {"linear_attention": "mamba", "full_attention": "attention"}
 
 
 TINY: dict[str, Tiny] = {}

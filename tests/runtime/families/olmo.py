@@ -21,7 +21,7 @@ TINY["olmo"] = Tiny(
 TINY["olmo2"] = Tiny(
     "Olmo2Config",
     {},
-    {**choices.HEADS, "attention_bias": (False, True)},
+    {**choices.HEADS, "head_dim": (None,), "attention_bias": (False, True)},
 )
 
 
@@ -57,14 +57,17 @@ TINY["olmo3"] = Tiny(
 )
 TINY["olmoe"] = Tiny(
     "OlmoeConfig",
-    {"num_experts": 8, "num_experts_per_tok": 2},
+    {"num_experts": 8, "num_experts_per_tok": 2, "num_key_value_heads": 4},
     {
         **choices.HEADS,
         **choices.EXPERTS,
+        **choices.NO_TIE,
         "head_dim": (None,),
-        "attention_bias": (False, True),
+        "num_key_value_heads": (*(None,) * 9, 2),
+        **choices.NO_BIAS,
         "num_experts": (4, 8),
         "norm_topk_prob": (False, True),
         "clip_qkv": (None,) * 5 + (0.5,),
     },
+    alike={"num_key_value_heads": "num_attention_heads"},
 )

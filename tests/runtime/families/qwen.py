@@ -16,21 +16,20 @@ TINY["qwen2_moe"] = Tiny(
         "num_experts_per_tok": 2,
         "moe_intermediate_size": 32,
         "shared_expert_intermediate_size": 48,
-        "mlp_only_layers": [0],
     },
     {
         **choices.HEADS,
         **choices.OPTIONAL_WINDOW,
         **choices.EXPERTS,
-        "head_dim": (None, 8, 32),
+        **choices.NO_TIE,
+        "head_dim": (*(None,) * 9, 8),
         "max_window_layers": (0, 1, 9),
         "qkv_bias": (False, True),
         "num_experts": (4, 8),
         "moe_intermediate_size": (16, 32),
         "shared_expert_intermediate_size": (16, 48),
         "norm_topk_prob": (False, True),
-        "decoder_sparse_step": (1, 2),
-        "mlp_only_layers": ([], [0], [1, 2]),
+        **choices.ALL_SPARSE,
     },
 )
 TINY["qwen3"] = Tiny(
@@ -46,16 +45,16 @@ TINY["qwen3"] = Tiny(
 )
 TINY["qwen3_moe"] = Tiny(
     "Qwen3MoeConfig",
-    {**sizes.QWEN_MOE, "norm_topk_prob": True, "mlp_only_layers": [0]},
+    {**sizes.QWEN_MOE, "norm_topk_prob": True},
     {
         **choices.HEADS,
         **choices.OPTIONAL_WINDOW,
         **choices.EXPERTS,
+        **choices.NO_TIE,
         "num_experts": (4, 8),
         "moe_intermediate_size": (16, 32),
         "attention_bias": (False, True),
-        "decoder_sparse_step": (1, 2),
-        "mlp_only_layers": ([], [0], [1, 2]),
+        **choices.ALL_SPARSE,
         "norm_topk_prob": (False, True),
     },
 )

@@ -35,7 +35,8 @@ def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: A
         if tiny.inside == "diffusion_gemma":
             canvas.blind(whole)
         whole.model.vision_model = whole.model.multi_modal_projector = None
-        whole.saved_as = {"architectures": [], **whole.config.text_config.to_dict(), "model_type": name}
+        told = {"architectures": [], **whole.config.text_config.to_dict(), "model_type": name}
+        whole.saved_as = tiny.as_published(told) if tiny.as_published else told
         return whole
     if tiny.tower is not None:
         config, make = _wrapped(name, changes, vision or {}), AutoModelForMultimodalLM.from_config

@@ -25,8 +25,7 @@ TINY: dict[str, Tiny] = {
             "num_experts": (4, 8),
             "moe_intermediate_size": (16, 32),
             "norm_topk_prob": (*(True,) * 19, False),
-            "decoder_sparse_step": (*(1,) * 19, 2),
-            "mlp_only_layers": (*([],) * 19, [0]),
+            **choices.ALL_SPARSE,
         },
     ),
 }

@@ -30,5 +30,10 @@ class Tiny:
 
 
 def with_count(hf: HF) -> HF:
-    """With the count that SGLang goes by, which transformers takes and does not write."""
-    return {**hf, "first_k_dense_replace": hf["mlp_layer_types"].count("dense")}
+    """With what SGLang goes by, which transformers takes and does not write."""
+    return {**hf, "first_k_dense_replace": hf["mlp_layer_types"].count("dense"), "moe_layer_freq": 1}
+
+
+def with_step(hf: HF) -> HF:
+    """With what SGLang's class of DeepSeek asks for, and transformers' has not."""
+    return {"topk_method": "noaux_tc", "scoring_func": "sigmoid", **hf, "moe_layer_freq": 1}

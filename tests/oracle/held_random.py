@@ -1,0 +1,128 @@
+"""Random tiny models of every family: bytes of a rank by SGLang's own class beside ours, where neither ends.
+
+python -m tests.oracle.held_random --family exaone4 --count 10 --seed 5 [--release 0.5.23] [--tp 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runtime.forward.comm import VirtualCommunicator
+from runtime.models.decoder import Decoder
+from runtime.server.config import RuntimeConfig
+from runtime.server.decoders.served_classes import SERVED
+from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.errors import UsageError
+from sgl_tune.keys.starts import never_starts
+from tests.oracle.inside import run_inside
+from tests.oracle.wheels import WORK, wheel_of
+from tests.runtime.classless import CLASSLESS
+from tests.runtime.families import TINY, make_reference
+from tests.runtime.families.reference import config_json
+from tests.runtime.random_models import draw
+
+HF = dict[str, Any]
+_UNKNOWN = "Transformers does not recognize this"
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(
+        prog="python -m tests.oracle.held_random", description=(__doc__ or "")[:60]
+    )
+    options.add_argument("--family", action="append")
+    options.add_argument("--count", type=int, default=10)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--release", default="0.5.23")
+    options.add_argument("--tp", type=int, default=1)
+    options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
+    asked = options.parse_args()
+    drawn = [
+        (family, told)
+        for family in asked.family or TINY
+        for told in _files(family, random.Random(f"{family} {asked.seed}"), asked.count)
+    ]
+    families, files = [family for family, _ in drawn], [told for _, told in drawn]
+    ours = [_ours(told, asked.release, asked.tp) for told in files]
+    answers = _asked(files, ours, asked, [*range(len(files))])
+    foreign = [at for at, said in answers.items() if _UNKNOWN in str(said)]
+    foreign += [at for at, said in enumerate(ours) if isinstance(said, str) and families[at] in CLASSLESS]
+    for at in foreign:
+        files[at] = {**files[at], "auto_map": {"AutoConfig": "configuration_own.OwnConfig"}}
+        ours[at] = _ours(files[at], asked.release, asked.tp)
+    answers |= _asked(files, ours, asked, foreign)
+    said = [(families[at], _verdict(ours[at], answers.get(at))) for at in range(len(files))]
+    for family in dict.fromkeys(families):
+        print(family, dict(Counter(one.partition(":")[0] for own, one in said if own == family)), flush=True)
+        for line, times in Counter(one for one in said if one[0] == family).items():
+            is_fine = line[1].startswith(("equal", "refused"))
+            print(
+                f"  {times} x {line[1][:200]}", "" if is_fine else json.dumps(files[said.index(line)])[:2000]
+            )
+
+
+def _files(family: str, dice: random.Random, count: int) -> Iterator[HF]:
+    for _ in range(count):
+        try:
+            told = config_json(make_reference(family, **draw(family, dice)))
+        except Exception:  # what transformers refuses
+            continue
+        served = SERVED.get(told["model_type"], ())
+        if served and (told.get("architectures") or [None])[0] not in served:
+            told["architectures"] = [served[0]]
+        yield {**told, "dtype": "bfloat16"}
+
+
+def _ours(told: HF, release: str, tp: int) -> int | str:
+    """Bytes, or why there are none."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(told))
+        command = ["python", "-m", "sglang.launch_server", "--model-path", folder, "--tp", str(tp)]
+        command += ["--trust-remote-code"] if "auto_map" in told else []
+        try:
+            found = select_deployments(ServerFlags(gpu="H200", sglang_version=release), command=command)[0]
+            model, why = found.shape.model, found.shape.unknown or never_starts(found)
+        except (ConfigError, UsageError) as error:
+            return str(error)
+    if model is None or why or model.obstacles or model.uncomputed:
+        return str(why or (model and (*model.obstacles, *model.uncomputed)[0]))
+    comm = VirtualCommunicator(ParallelConfig(tp=tp), tp - 1)
+    rank = Decoder(model, RuntimeConfig(), comm, torch.device("meta"), range(model.num_layers))
+    return sum(one.nbytes for one in rank.parameters())
+
+
+def _asked(
+    files: list[HF], ours: list[int | str], asked: argparse.Namespace, these: list[int]
+) -> dict[int, Any]:
+    """SGLang's answers, where we have one."""
+    wanted = [at for at in these if not isinstance(ours[at], str)]
+    if not wanted:
+        return {}
+    lines = [json.dumps({"config": files[at], "tp": asked.tp, "rank": asked.tp - 1}) for at in wanted]
+    wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()
+    return dict(
+        zip(wanted, run_inside("read_held", wheel, "H200", work, lines, 1800, "may-end"), strict=True)
+    )
+
+
+def _verdict(ours: int | str, theirs: Any) -> str:
+    if isinstance(ours, str):
+        return f"refused: {ours}"
+    if isinstance(theirs, str):
+        return f"SGLang ends: {theirs}"
+    return "equal" if ours == theirs[0] else f"different: {ours - theirs[0]} bytes more than SGLang's"
+
+
+if __name__ == "__main__":
+    main()
