@@ -82,6 +82,8 @@ def of_other_classes(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str,
     text = known["small/qwen3_5_moe_text"]
     served_by = "InternS2PreviewForConditionalGeneration"
     yield "small/intern_s2_preview", _around("intern_s2_preview", served_by, text_config=text)
+    mobius, text = "InternS2MobiusForConditionalGeneration", known["small/interns2_mobius_text"]
+    yield "small/interns2_mobius", _around("interns2_mobius", mobius, text_config=text)
     text = known["small/kimi_k3_text"]
     yield "small/kimi_k3", _around("kimi_k3", "KimiK3ForConditionalGeneration", text_config=text)
     text, sections = known["small/bailing_hybrid_v3"], {"mrope_section": [2, 1, 1]}

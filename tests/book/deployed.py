@@ -32,12 +32,18 @@ _BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_
 _TRTLLM, _CUTLASS = {"moe_runner_backend": "flashinfer_trtllm"}, {"moe_runner_backend": "flashinfer_cutlass"}
 _CUTEDSL = {"moe_runner_backend": "flashinfer_cutedsl"}
 _BASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "fp8 blocks": ("small/qwen3_moe", {**_TRTLLM, "tp_size": 2}, {"quantization_config": _BLOCKS}),
+    "fp8 blocks": (
+        *("small/qwen3_moe", {**_TRTLLM, "tp_size": 2}),
+        {"quantization_config": _BLOCKS, "mlp_only_layers": []},
+    ),
     "nvfp4": ("small/deepseek_v3", {**_TRTLLM, "quantization": "modelopt_fp4"}, {"n_shared_experts": 1}),
     "mxfp4": ("small/gpt_oss", {"moe_runner_backend": "flashinfer_mxfp4", "quantization": "mxfp4"}, {}),
     "behind a gate": ("small/qwen3_next", {**_CUTLASS, "tp_size": 2, "ep_size": 2}, {}),
     "fused": ("small/glm4_moe", {**_CUTLASS, "quantization": "modelopt_fp8"}, {"n_shared_experts": 1}),
-    "cutedsl": ("small/qwen2_moe", {**_CUTEDSL, "quantization": "modelopt_fp4"}, {}),
+    "cutedsl": (
+        *("small/qwen2_moe", {**_CUTEDSL, "quantization": "modelopt_fp4"}),
+        {"mlp_only_layers": []},
+    ),
     "weighted rows": ("small/llama4_text", {**_CUTLASS}, {}),
     "behind an all-to-all": ("small/deepseek_v2", {
         **{**_CUTEDSL, "quantization": "modelopt_fp4", "moe_a2a_backend": "flashinfer", "tp_size": 2},
