@@ -11,11 +11,14 @@ def _listed(hf: HF) -> HF:
     return {**_flat(hf), "hybrid_layer_pattern": slides, "moe_layer_freq": routes}
 
 
+_SHARE = 0.334  # where transformers is told none
+
+
 def _flat(hf: HF) -> HF:
     """With the base of each kind where neither is stretched."""
     whole = hf["rope_parameters"]
     full, slides = whole["full_attention"], whole["sliding_attention"]
-    shares = [one.get("partial_rotary_factor", 1.0) for one in (full, slides)]
+    shares = [one.get("partial_rotary_factor", _SHARE) for one in (full, slides)]
     if shares[0] != shares[1] or any(one["rope_type"] != "default" for one in (full, slides)):
         return hf
     bases = {"rope_theta": full["rope_theta"], "swa_rope_theta": slides["rope_theta"]}
