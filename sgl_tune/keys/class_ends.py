@@ -259,6 +259,12 @@ def _experts_for_all(deployment: Deployment) -> Iterator[str]:
         yield from _ranks_without_experts(deployment)
 
 
+def _whole_norms(deployment: Deployment) -> Iterator[str]:
+    """srt/models/olmoe.py, whose kernel compares the two."""
+    if deployment.model.model_type == "olmoe" and deployment.parallel.tp > 1:
+        yield "OLMoE's norms are as wide as all heads, and what a rank has of those is not: --tp-size 1"
+
+
 def _sdar(deployment: Deployment) -> Iterator[str]:
     if deployment.model.model_type != "sdar_moe":
         return
@@ -279,5 +285,5 @@ _RULES = (
     _loose_experts,
     *(_longcat, _verifies_blocks, _layers_apart, _canvases),
     *(_afmoe, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
-    *(_interns1_pro, _experts_for_all),
+    *(_interns1_pro, _experts_for_all, _whole_norms),
 )

@@ -17,7 +17,10 @@ _ASKED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM", "MistralLarge3ForCausalLM"), _STEP),
     "DeepseekV2ForCausalLM": _STEP,
     "HunYuanMoEV1ForCausalLM": ("use_mixed_mlp_moe", "num_shared_expert"),
-    "Step3p5ForCausalLM": ("num_attention_groups", "moe_num_experts", "moe_top_k", "share_expert_dim"),
+    **dict.fromkeys(
+        ("Step3p5ForCausalLM", "Step3p7ForConditionalGeneration"),
+        ("num_attention_groups", "moe_num_experts", "moe_top_k", "share_expert_dim"),
+    ),
     "Glm4MoeLiteForCausalLM": ("first_k_dense_replace",),
     "ExaoneForCausalLM": ("pad_token_id",),
 }

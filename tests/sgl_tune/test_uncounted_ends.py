@@ -42,6 +42,13 @@ def test_a_field_that_is_missing_ends_the_start(name: str, field: str, tmp_path:
     assert why is not None and why.startswith(f"{field} is missing, which SGLang's class asks for")
 
 
+def test_olmoe_is_of_one_rank(tmp_path: Path) -> None:
+    config = {**config_json(make_reference("olmoe")), "architectures": ["OlmoeForCausalLM"]}
+    assert _why(tmp_path, config, tp=1) is None
+    why = _why(tmp_path, config, tp=2)
+    assert why is not None and "norms are as wide as all heads" in why
+
+
 @pytest.mark.parametrize(
     ("name", "section", "said"),
     [

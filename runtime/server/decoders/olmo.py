@@ -58,13 +58,14 @@ def _turned(f: Fields, kind: str) -> AttentionConfig:
 
 
 def _olmoe(f: Fields) -> ModelConfig:
+    """Norms of heads are as wide as rows in SGLang's class, by one eps; its head is no embedding."""
     f.only("clip_qkv")
     f.only("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
     moe = routed(f, "intermediate_size", renormalize=f.flag("norm_topk_prob"))
-    """Both norms of SGLang's are as wide as rows, and its head is apart, and read from no embedding."""
     f.only("attention_bias", False)
     f.only("tie_word_embeddings", False)
     f.only("num_key_value_heads", f.size("num_attention_heads"))
+    f.only("rms_norm_eps", 1e-5)
     attention = replace(_attention(f), qk_norm="all")
     return model(f, {"full": attention}, everywhere(f, "full"), everywhere(f, "moe"), moe=moe)
 

@@ -57,12 +57,12 @@ TINY["olmo3"] = Tiny(
 )
 TINY["olmoe"] = Tiny(
     "OlmoeConfig",
-    {"num_experts": 8, "num_experts_per_tok": 2, "num_key_value_heads": 4},
+    {"num_experts": 8, "num_experts_per_tok": 2, "num_key_value_heads": 4, "rms_norm_eps": 1e-5},
     {
         **choices.HEADS,
         **choices.EXPERTS,
         **choices.NO_TIE,
-        "head_dim": (None,),
+        **{"head_dim": (None,), "rms_norm_eps": (*(1e-5,) * 9, 1e-2)},
         "num_key_value_heads": (*(None,) * 9, 2),
         **choices.NO_BIAS,
         "num_experts": (4, 8),
