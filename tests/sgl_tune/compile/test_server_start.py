@@ -43,7 +43,7 @@ def deployment(*command: str, **flags: Any) -> Deployment:
 
 @pytest.mark.parametrize(
     ("model", "layers", "of"),
-    [("Qwen3-30B-A3B", 3, 48), ("DeepSeek-V3", 6, 61), ("gpt-oss-20b", 4, 24), ("demo-moe", 4, 4)],
+    [("Qwen3-30B-A3B", 3, 48), ("DeepSeek-V3", 6, 61), ("gpt-oss-20b", 4, 24), ("demo-moe", 3, 4)],
 )
 def test_the_first_layers_stand_for_all_where_every_neighbourhood_is_among_them(
     model: str, layers: int, of: int
