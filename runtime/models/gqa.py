@@ -17,7 +17,7 @@ from runtime.layers.norm import rms_norm_
 from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_, rows_of
 from runtime.models.build import Build
-from runtime.models.growth import grown
+from runtime.models.growth import grow_
 from runtime.models.key_pools import KeyPools
 from runtime.models.mixed_turns import MixedTurns
 from runtime.models.query_key_norm import query_key_norms
@@ -77,6 +77,10 @@ class GroupedQueryAttention(nn.Module):
         if config.value_gate:
             gates = [Part(f"{name}.gate_proj", q)]
             self.head_gate = build.linear(gates, slice(0, model.hidden_size), rows_over=ranks)
+        self.gate_bias: nn.Parameter | None = None
+        if config.gate_bias:
+            biases = torch.empty(length(self.heads), dtype=build.dtype, device=build.device)
+            self.gate_bias = nn.Parameter(biases, requires_grad=False)
         self.soft_gate: Linear | None = None
         if config.softplus_gate is not None:
             gates = [Part(f"{name}.g_proj", self.heads if config.softplus_gate == "head" else q)]
@@ -130,9 +134,11 @@ class GroupedQueryAttention(nn.Module):
         if self.norms is not None and self.norms_turned:
             self.norms(q, k)
         if self.growth is not None:
-            q.mul_(grown(self.growth, batch.positions).to(q.dtype))
+            grow_(q, self.growth, batch.positions)
         if self.head_gate is not None:
             gate = self.head_gate(x).unflatten(-1, (q.shape[1], -1))
+        if self.gate_bias is not None and gate is not None:
+            gate = gate + self.gate_bias[:, None]
         if self.value_scale != 1:
             v = v * self.value_scale
         own, chosen = self.has_keys, None
@@ -165,6 +171,8 @@ class GroupedQueryAttention(nn.Module):
         for part in (self.qkv, self.shared, self.out, *gates, self.norms, self.indexer, self.sink_keys):
             if part is not None:
                 yield from part.pieces()
+        if self.gate_bias is not None:
+            yield Piece(self.gate_bias, (Source(f"{self.name}.gate_bias", (self.heads,)),))
         if self.sinks is not None:
             names = (f"{self.name}.{one}" for one in ("sinks", "attention_sink_bias"))
             yield Piece(self.sinks, tuple(Source(name, (self.heads,)) for name in names))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from runtime.server.layer_config import Growth
+from runtime.server.layer_config import Growth, PowerGrowth
 
 
-def grown(growth: Growth, positions: torch.Tensor) -> torch.Tensor:
-    steps = ((positions + growth.shift).float() / growth.length).floor_()
-    return (steps.log1p_() * growth.strength + 1)[:, None, None]
+def grow_(queries: torch.Tensor, growth: Growth | PowerGrowth, positions: torch.Tensor) -> None:
+    steps = (positions + growth.shift).float() / growth.length
+    if isinstance(growth, PowerGrowth):
+        queries.mul_((steps.log1p_() * growth.power).exp_()[:, None, None])
+    else:
+        queries.mul_((steps.floor_().log1p_() * growth.strength + 1)[:, None, None].to(queries.dtype))

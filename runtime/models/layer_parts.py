@@ -8,6 +8,7 @@ from runtime.models.build import Build
 from runtime.models.chained_experts import ChainedExperts
 from runtime.models.compressed_attention import CompressedAttention
 from runtime.models.convolved_attention import ConvolvedAttention
+from runtime.models.counted_norms import counted_attention, counted_mlp
 from runtime.models.entered import entered_attention, entered_mlp
 from runtime.models.experts_beside import ExpertsBeside
 from runtime.models.gated_delta import GatedDeltaNet
@@ -63,6 +64,8 @@ def around_mixer(build: Build, layer_id: int) -> SublayerNorms | JoinedNorms | S
         return entered_attention(build, layer_id)
     if build.model.norms == "scaled":
         return scaled_entry(build, layer_id)
+    if build.model.norms == "counted":
+        return counted_attention(build, layer_id)
     return around_attention(build, build.model.layer_name(layer_id), build.model.half_name(layer_id))
 
 
@@ -71,6 +74,8 @@ def around_own_mlp(build: Build, layer_id: int) -> SublayerNorms | ScaledEntry |
         return entered_mlp(build, layer_id)
     if build.model.norms == "scaled":
         return scaled_entry(build, layer_id)
+    if build.model.norms == "counted":
+        return counted_mlp(build, layer_id)
     return around_mlp(build, build.model.layer_name(layer_id), build.model.half_name(layer_id))
 
 

@@ -19,7 +19,7 @@ from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
 from runtime.layers.scaled_linear import fp8_head_products
 from runtime.models.build import Build
-from runtime.models.growth import grown
+from runtime.models.growth import grow_
 from runtime.models.indexer import Indexer
 from runtime.models.pooled_indexer import PooledIndexer
 from runtime.server.formats.kinds import is_absorbed_in_fp8
@@ -141,7 +141,7 @@ class LatentAttention(nn.Module):
         if self.rope is not None and table is not None:
             rope_(q[..., nope:], latent[:, None, rank:], table, batch.positions, self.rope.interleaved)
         if self.growth is not None:
-            q.mul_(grown(self.growth, batch.positions).to(q.dtype))
+            grow_(q, self.growth, batch.positions)
         if self.indexer is not None:
             selected = self.indexer(x, compressed, batch, pool, table)
         absorbed = self._product(q[..., :nope].transpose(0, 1), self.keys_in).transpose(0, 1)

@@ -21,6 +21,7 @@ DEEPSEEK_LAYERS = (*_DEEPSEEK, "mistral_large_3")
 # Families that tell trtllm kernels how to route, and what their routers must be for that.
 _ROUTED_BY_DEEPSEEK = (
     *_DEEPSEEK,
+    "beam",
     "glm4_moe",
     "glm4v_moe_text",
     "mimo_v2_flash",

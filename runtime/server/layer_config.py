@@ -11,7 +11,7 @@ from runtime.server.bounds import check_model
 # Where a layer norms, and by which names
 NormStyle = Literal[
     "before", "around", "sandwich", "after", "alone", "operator", "attention", "feed", "parallel", "joined",
-    "paired", "flanked", "named", "numbered", "nested", "entered", "enclosed", "scaled", "none",
+    "paired", "flanked", "named", "numbered", "nested", "entered", "enclosed", "scaled", "counted", "none",
 ]  # fmt: skip
 
 
@@ -87,6 +87,15 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerGrowth:
+    """... by (1 + (p + shift) / length) to such a power, in float32."""
+
+    power: float
+    length: float
+    shift: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class BlockConfig:
     """What chooses a KV head's blocks of `block_size` tokens: a head of an indexer each, by its best score of
     a block. So many of the last are chosen whatever they score."""
@@ -140,6 +149,7 @@ class AttentionConfig:
     output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
     head_gate: bool = False  # ... or each token one a head, of a matrix of its own
     value_gate: bool = False  # ... or of such a matrix one a value
+    gate_bias: bool = False  # one a head, in front of its sigmoids
     gates_first: bool = False  # either is in the first matrix of latents, in whole eights of rows
     norms_rest: bool = False  # of a latent key what is turned, before it is
     softplus_gate: Literal["head", "value"] | None = None  # ... or a softplus, one a head or one a value
@@ -147,7 +157,7 @@ class AttentionConfig:
     score_cap: float | None = None  # scores are a tanh of themselves, so high
     score_growth: int | None = None  # ... at a position p behind this one, log p / log of it times as high
     chunk: int | None = None  # tokens see those before them in their own chunk
-    growth: Growth | None = None
+    growth: Growth | PowerGrowth | None = None
     value_dim: int | None = None  # of a value's head, where it is narrower than a key's
     clip: float | None = None  # of queries, keys and values, which are no larger, nor less than that below 0
     value_scale: float = 1.0  # values count so much, as they are kept

@@ -234,6 +234,15 @@ _ROWS = {
         Row(moves_experts, "experts that move: its class names none"),
         DRAFTS,
     ),
+    # srt/models/beam.py
+    "beam": (
+        Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its head stays in that"),
+        Row(
+            lambda _, s: s.gpu.arch == "sm103" and s.tp_size == 4,
+            "four ranks of sm103: what FlashInfer's all-reduce between its layers takes is not known here",
+        ),
+        DRAFTS,
+    ),
     # srt/models/xllm.py, which ends at some of these
     "k2_horizon": (
         Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its class ends"),

@@ -11,6 +11,7 @@ from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.recurrent import LightningConfig, Mamba2Config
 from runtime.server.sizing import has_block_keys, pooled_indexer
 from runtime.server.unpredicted import foreign_keys
+from sgl_tune.keys.beam_ends import ends_of_beam
 from sgl_tune.keys.class_since import too_early
 from sgl_tune.keys.dbrx_ends import ends_of_dbrx
 from sgl_tune.keys.deepseek_ends import ends_of_deepseek
@@ -48,7 +49,7 @@ def ends_of_class(deployment: Deployment) -> Iterator[str]:
     return chain.from_iterable(rule(deployment) for rule in rules)
 
 
-_OF_OTHERS = (ends_of_experts, ends_of_dbrx, ends_of_deepseek, ends_of_zaya)
+_OF_OTHERS = (ends_of_experts, ends_of_dbrx, ends_of_deepseek, ends_of_zaya, ends_of_beam)
 
 
 def _pages_of_states(deployment: Deployment) -> Iterator[str]:

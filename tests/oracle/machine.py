@@ -6,10 +6,12 @@ not here become empty ones whose every name is a mock.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.abc
 import importlib.machinery
 import os
+import shutil
 import sys
 import tempfile
 import types
@@ -119,6 +121,7 @@ def pretend(gpu: Gpu, missing: Sequence[str] = ()) -> None:
 def _nvidia_smi(gpu: Gpu) -> None:
     major, minor = gpu.capability
     folder = Path(tempfile.mkdtemp(prefix="nvidia-smi-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     script = folder / "nvidia-smi"
     every = "for i in " + " ".join(map(str, range(GPU_COUNT)))
     script.write_text(

@@ -654,6 +654,23 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("beam", {}, other, said)
+        for other, said in (
+            ({"norm_topk_prob": None}, "norm_topk_prob is null"),
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"sliding_window": 1}, "sliding_window is 1"),
+            ({"num_experts": 12}, "num_experts is 12"),
+            ({"topk_group": 9}, "topk_group is 9"),
+            ({"num_experts_per_tok": 129}, "num_experts_per_tok is 129"),
+            ({"rope_parameters": {"full_attention": {"rope_theta": 5.0}}}, "turn full_attention"),
+            (
+                {"rope_parameters": {"sliding_attention": {"rope_type": "yarn", "rope_theta": 1}}},
+                "rope_type is 'yarn'",
+            ),
+            ({"rope_parameters": {"sliding_attention": {"rope_type": "default"}}}, "tell no rope_theta"),
+        )
+    ),
+    *(
         ("k2_horizon", {}, other, said)
         for other, said in (
             ({"attention_bias": True}, "attention_bias is True"),

@@ -24,6 +24,7 @@ from runtime.server.decoders import (
     bailing,
     bailing_hybrid,
     bailing_hybrid_v3,
+    beam,
     cohere,
     dbrx,
     deepseek,
@@ -115,7 +116,7 @@ _MODULES = (
     *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm, dots3),
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
-    k2_horizon,
+    *(k2_horizon, beam),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

@@ -74,6 +74,7 @@ _TOLD = """
     olmo3 Olmo2ForCausalLM
     olmoe OlmoeForCausalLM
     baichuan BaichuanForCausalLM
+    beam BeamForCausalLM
     orion OrionForCausalLM
     xverse XverseForCausalLM XverseMoeForCausalLM
     xverse_moe XverseMoeForCausalLM
