@@ -30,6 +30,7 @@ from runtime.server.sizing import (
     latents_behind,
     pooled_indexer,
     sliding_layers,
+    windows_alone,
 )
 
 PADDING_REQUEST = 0
@@ -176,7 +177,7 @@ def make_kv_pool(
 ) -> KVPool:
     """The pool of one stage of a target model."""
     requests = ReqToTokenPool(plan.max_running_requests, plan.row_length, device)
-    slots = SlotAllocator(plan.tokens, device)
+    slots = SlotAllocator(plan.tokens, device, windows_alone(model, layers))
     states = make_states(plan, model, parallel, layers, device)
     cache = make_cache(plan, model, parallel, layers, device, sliding_layers(model, layers))
     return KVPool(requests, slots, cache, states)

@@ -18,8 +18,10 @@ class PoolExhausted(RuntimeError):
 class SlotAllocator:
     """The free slots as a stack on the device: nothing is transferred and the stack itself never grows."""
 
-    def __init__(self, tokens: int, device: torch.device) -> None:
+    def __init__(self, tokens: int, device: torch.device, maps: bool = False) -> None:
+        """`maps`: with a map from each slot to itself, as SGLang has where all are those of a window."""
         self._slots = torch.arange(PADDING_SLOT + 1, tokens + 1, dtype=torch.int64, device=device)
+        self.map = torch.arange(tokens + 2, dtype=torch.int64, device=device) if maps else None
         self._taken = 0
 
     @property

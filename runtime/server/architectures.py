@@ -151,6 +151,8 @@ HYBRID_SWA = SINKS | MIMO_V2 | STEP_3P5 | GEMMA_4 | DEEPSEEK_V4 | {
     "InklingForConditionalGenerationMTP", "UnlimitedOCRForCausalLM",
 }  # fmt: skip
 
+# ... and of these none has another pool
+WINDOWS_ALONE = frozenset({"UnlimitedOCRForCausalLM"})
 # ... and model types whose config class says so of itself: srt/configs/dots3.py, spark2_5.py
 HYBRID_SWA_TYPES = frozenset({"dots3_note", "spark2_5"})
 

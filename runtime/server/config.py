@@ -97,6 +97,7 @@ class ModelConfig:
     idle_keys: bool = False  # layers that do not attend have a place in the cache, too
     layer_inputs: LayerInputsConfig | None = None
     canvas: int = 0  # tokens that it writes at once, by layers whose rows then count otherwise
+    in_windows: bool = False  # tokens of all layers are kept as those behind a window, whatever these see
     windows_apart: bool = True  # in a pool of their own, where layers of its family have one
     mla: MLAConfig | None = None
     mla_behind: MLAConfig | None = None  # of layers behind a window, where theirs is another

@@ -87,6 +87,14 @@ def sliding_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
     return sliding if len(sliding) < len(layers) else []
 
 
+def windows_alone(model: ModelConfig, layers: Sequence[int]) -> bool:
+    """Of a stage that has no other pool than one for layers behind a window."""
+    if model.in_windows:
+        return True
+    kinds = {model.attention_kinds[layer] for layer in layers}
+    return model.model_type in HYBRID_TYPES and model.windows_apart and kinds == {"sliding"}
+
+
 def has_window_pool(model: ModelConfig) -> bool:
     return bool(sliding_layers(model, range(model.num_layers)))
 

@@ -33,10 +33,16 @@ def _random_latents(deployment: Deployment) -> Iterator[str]:
 
 
 def _values_of_no_width(deployment: Deployment) -> Iterator[str]:
-    """srt/configs/model_config.py: its pool's values are as wide as DeepSeek-VL2's smallest says."""
+    """srt/configs/model_config.py: its pool's values are as wide as DeepSeek-VL2's smallest says, and
+    Unlimited-OCR."""
     checkpoint, release = checkpoint_of(deployment), deployment.server.release.number
-    is_vl_2 = checkpoint.architecture == "DeepseekVL2ForCausalLM"
-    if is_vl_2 and not deployment.model.is_mla and checkpoint.get("v_head_dim") == 0 and release < (0, 5, 19):
+    is_asked = checkpoint.architecture in ("DeepseekVL2ForCausalLM", "UnlimitedOCRForCausalLM")
+    if (
+        is_asked
+        and not deployment.model.is_mla
+        and checkpoint.get("v_head_dim") == 0
+        and release < (0, 5, 19)
+    ):
         yield "v_head_dim is 0, and before 0.5.19 SGLang's pool then has values of no width"
 
 

@@ -32,7 +32,8 @@ WITHOUT_STAGES = frozenset({
     "QWenLMHeadModel", "QuantMixtralForCausalLM", "Qwen3ASRForConditionalGeneration", "Qwen3NextForCausalLM",
     "Qwen3OmniMoeForConditionalGeneration", "SDARForCausalLM",
     "SDARMoeForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",
-    "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration", "XverseForCausalLM",
+    "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration", "UnlimitedOCRForCausalLM",
+    "XverseForCausalLM",
     "XverseMoeForCausalLM",
 })  # fmt: skip
 SINCE_0_5_23 = frozenset({"Mistral3ForConditionalGeneration"})

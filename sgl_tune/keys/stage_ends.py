@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from runtime.server.architectures import HYBRID_SWA
 from runtime.server.call_rules import has_loose_experts
 from runtime.server.parallel import stage_layers
-from runtime.server.sizing import HYBRID_TYPES, has_window_pool
+from runtime.server.sizing import HYBRID_TYPES, has_window_pool, windows_alone
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.one_stage import SINCE_0_5_23, WITHOUT_STAGES
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def ends_of_stages(deployment: Deployment) -> Iterator[str]:
-    rules = (_inputs_over_stages, _stages_without_windows, _stages)
+    rules = (_inputs_over_stages, _stages_without_windows, _pages_of_windows, _stages)
     return chain.from_iterable(rule(deployment) for rule in rules)
 
 
@@ -38,6 +38,21 @@ def _inputs_over_stages(deployment: Deployment) -> Iterator[str]:
             yield f"layer {apart[0]} reads the keys of layer {source}, of another stage: --pp-size 1"
 
 
+def _pages_of_windows(deployment: Deployment) -> Iterator[str]:
+    """PureSWATokenToKVPoolAllocator of srt/mem_cache/allocator/swa.py."""
+    model, parallel, server = deployment.model, deployment.parallel, deployment.server
+    if server.page_size == 1 or server.release.number < (0, 5, 15):
+        return
+    for stage in range(min(parallel.pp, model.num_layers)):
+        if windows_alone(model, stage_layers(model.num_layers, parallel, stage)):
+            whose = f"stage {stage} has" if parallel.pp > 1 else "it has"
+            yield (
+                f"{whose} no layer but behind windows, kept in pages of one token, and these are of "
+                f"{server.page_size}: --page-size 1 on another --attention-backend"
+            )
+            return
+
+
 def _stages_without_windows(deployment: Deployment) -> Iterator[str]:
     """HybridSWAPoolConfigurator of srt/model_executor/pool_configurator.py asks each stage for one; a Laguna
     without any is none of its."""
@@ -46,6 +61,8 @@ def _stages_without_windows(deployment: Deployment) -> Iterator[str]:
     if not is_hybrid or model.model_type not in HYBRID_TYPES:
         return
     if model.model_type == "laguna" and not has_window_pool(model):
+        return
+    if model.model_type == "beam" and "sliding" not in model.attention_kinds:
         return
     joined = model.model_type == "step3p5" and deployment.server.asked.enable_hierarchical_cache
     if joined or any("hybrid" in flag for flag in deployment.inputs.not_modelled):  # one pool, as asked

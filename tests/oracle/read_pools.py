@@ -116,6 +116,8 @@ def _rank(case: dict[str, Any]) -> Any:
     kept, states = case.get("kept", "fp8_e4m3"), _states(model) if "kept" in case else None
     group = SimpleNamespace(rank_in_group=0, world_size=stages)
     place = {"start_layer": first, "end_layer": last, "num_effective_layers": last - first}
+    for kind in ("swa_attention_layer_ids", "full_attention_layer_ids"):
+        place[kind] = [one for one in getattr(model, kind, None) or () if first <= one < last]
     own = {
         "device": "meta", "gpu_id": 0, "attn_dp_size": groups, "dp_size": groups, "pp_size": stages,
         "pp_group": group, "model": None, "model_config": model, "server_args": args,

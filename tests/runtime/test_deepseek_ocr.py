@@ -1,5 +1,5 @@
-"""DeepSeek-OCR, the first and the second: their language model is a DeepSeek-MoE's, their towers are of
-SGLang's one size."""
+"""DeepSeek-OCR, the first and the second, and Unlimited-OCR: their language model is a DeepSeek-MoE's, their
+towers are of SGLang's one size."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ import pytest
 import torch
 
 from runtime.forward.comm import VirtualCommunicator
+from runtime.forward.kv_pool import make_kv_pool
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.config import RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
+from runtime.server.pool_plan import plan_tokens
 from tests.memory.checkpoints import DATA
 from tests.runtime.families import make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
@@ -26,6 +29,7 @@ from tests.runtime.random_models import draw
 
 _FILES = json.loads((DATA / "published_families.json").read_text())
 PUBLISHED, SECOND = (_FILES[f"deepseek-ai/DeepSeek-OCR{one}"] for one in ("", "-2"))
+UNLIMITED = _FILES["a/unlimited-ocr-of-deepseek-ocrs-sizes"]
 _STEPS, _LENGTHS = 8, (21, 13)
 _SECTION = {"use_mla": False, "topk_method": "greedy", "routed_scaling_factor": 1.0, "num_key_value_heads": 2}
 
@@ -166,3 +170,34 @@ def test_the_second_is_known_by_the_class_of_its_checkpoint() -> None:
 def test_a_tied_head_of_the_whole_is_named() -> None:
     (found,) = model_config(_told({}, tie_word_embeddings=True)).obstacles
     assert "tie_word_embeddings is True" in found
+
+
+def test_unlimited_ocr_is_the_first_whose_tokens_are_all_kept_as_a_windows() -> None:
+    model = model_config(UNLIMITED)
+    assert model.in_windows and not model.obstacles
+    assert replace(model, in_windows=False) == model_config(PUBLISHED)
+
+
+@pytest.mark.parametrize(
+    ("whole", "said"),
+    [
+        ({"tile_tag": "1D"}, "tile_tag is '1D'"),
+        ({"projector_config": SECOND["projector_config"]}, "input_dim is 896: here is 2048"),
+        ({"vision_config": _SECOND_SEES}, "DeepSeek-OCR 2"),
+        ({"architectures": ["DeepseekOCRForCausalLM"]}, "architectures names DeepseekOCRForCausalLM"),
+        ({"language_config": {}}, "use_mla is missing"),
+    ],
+)
+def test_what_is_no_unlimited_ocr_of_sglangs_is_named(whole: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        model_config({**UNLIMITED, **whole})
+
+
+def test_its_pool_has_a_map_from_each_token_to_itself() -> None:
+    """PureSWATokenToKVPoolAllocator of srt/mem_cache/allocator/swa.py"""
+    meta, one = torch.device("meta"), ParallelConfig()
+    for told, mapped in ((UNLIMITED, 1003), (PUBLISHED, None)):
+        model = model_config(told)
+        plan = plan_tokens(1001, model, one, RuntimeConfig())
+        pool = make_kv_pool(plan, model, one, range(model.num_layers), meta)
+        assert (None if pool.slots.map is None else pool.slots.map.numel()) == mapped

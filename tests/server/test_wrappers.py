@@ -29,6 +29,7 @@ _EITHER = {
     "glm4v_moe",
     "glm_ocr",
     "deepseek_vl_v2",
+    "unlimited-ocr",
     "minimax_m3_vl",
     "glm5_next",
     "muse_glimmer",

@@ -50,6 +50,7 @@ _OF_ONE_STAGE = (
     "baichuan-inc/Baichuan2-7B-Base",
     *("a/muse-glimmer-30b-as-its-classes-have-it", "microsoft/phi-2"),
     *("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B", "Qwen/Qwen-7B"),
+    "a/unlimited-ocr-of-deepseek-ocrs-sizes",
 )
 
 
@@ -147,3 +148,47 @@ def test_olmo_3_ends_at_stages_and_where_ranks_share_a_kv_head(
 def test_olmo_3_is_served_by_the_class_and_the_rules_of_olmo_2(listed: list[str] | None, own: bool) -> None:
     hf = {"model_type": "olmo3", **({} if listed is None else {"architectures": listed})}
     assert (Checkpoint(hf, {}).architecture == "Olmo2ForCausalLM") is own
+
+
+_BEAM = "a/beam-501b-from-its-class"
+_SLIDES, _SEES = "sliding_attention", "full_attention"
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds", "flags", "why"),
+    [
+        ("a/unlimited-ocr-of-deepseek-ocrs-sizes", None, {"arch": "sm90"}, None),
+        (
+            "a/unlimited-ocr-of-deepseek-ocrs-sizes",
+            None,
+            {"arch": "sm90", "page_size": 64},
+            "it has no layer but",
+        ),
+        (
+            "a/unlimited-ocr-of-deepseek-ocrs-sizes",
+            None,
+            {"arch": "sm100"},
+            "it has no layer but behind windows",
+        ),
+        (_BEAM, [_SLIDES] * 8, {"arch": "sm90"}, None),
+        (_BEAM, [_SLIDES] * 8, {"arch": "sm100"}, "it has no layer but behind windows"),
+        (_BEAM, [_SEES] * 8, {"arch": "sm100"}, None),
+        (_BEAM, [_SLIDES] * 4 + [_SLIDES, _SEES] * 2, {"arch": "sm100", "pp": 2}, "stage 0 has no layer but"),
+        (_BEAM, [_SLIDES, _SEES] * 4, {"arch": "sm100", "pp": 2}, None),
+        (
+            _BEAM,
+            [_SEES] * 4 + [_SLIDES] * 4,
+            {"arch": "sm90", "pp": 2},
+            "stage 0 has no layer behind a window",
+        ),
+    ],
+)
+def test_what_is_kept_behind_windows_alone_has_pages_of_one_token(
+    name: str, kinds: list[str] | None, flags: dict[str, Any], why: str | None, tmp_path: Path
+) -> None:
+    told = json.loads(PUBLISHED.read_text())[name]
+    if kinds is not None:
+        told |= {"layer_types": kinds, "mlp_layer_types": ["sparse"] * 8, "num_hidden_layers": 8}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    found = why_it_ends(model_path=str(tmp_path), **flags)
+    assert found is None if why is None else found is not None and why in found

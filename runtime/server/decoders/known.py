@@ -7,7 +7,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from itertools import chain, islice
 
-from runtime.server.architectures import HYBRID_SWA, HYBRID_SWA_TYPES
+from runtime.server.architectures import HYBRID_SWA, HYBRID_SWA_TYPES, WINDOWS_ALONE
 from runtime.server.call_rules import has_loose_experts
 from runtime.server.config import ModelConfig
 from runtime.server.declared import (
@@ -143,7 +143,7 @@ def model_config(hf: HF) -> ModelConfig:
     check_class(hf)
     wrapper = wrapper_of(hf)
     part = hf if wrapper is None else text_part(wrapper, hf)
-    text = _text_model(part)
+    text = replace(_text_model(part), in_windows=architecture_of(hf) in WINDOWS_ALONE)
     if not _keeps_windows_apart(hf, part) and text.model_type in HYBRID_TYPES:
         text = replace(text, windows_apart=False)
     if wrapper is None:

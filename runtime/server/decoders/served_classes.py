@@ -35,6 +35,7 @@ _TOLD = """
     dbrx DbrxForCausalLM
     deepseek DeepseekForCausalLM
     deepseek_vl_v2 DeepseekOCRForCausalLM DeepseekVL2ForCausalLM
+    unlimited-ocr UnlimitedOCRForCausalLM
     deepseek_vl2_text DeepseekVL2ForCausalLM DeepseekV2ForCausalLM
     deepseek_v2 DeepseekV2ForCausalLM
     deepseek_v3 DeepseekV3ForCausalLM MistralLarge3ForCausalLM

@@ -43,6 +43,11 @@ DEEPSEEK_VL2 = {
 DEEPSEEK_OCR = {"use_mla": True, "topk_method": "gready"}
 # What it reads by one class, and its pool of keys by another.
 OF_THE_POOL = ("use_mla", "v_head_dim", "num_key_value_heads", "max_position_embeddings")
+# srt/configs/unlimited_ocr.py
+UNLIMITED_OCR: Mapping[str, Any] = {
+    **{"section": "language_config", "tied_by": "either", "is_named": False, "needs": OF_THE_POOL},
+    "text_defaults": DEEPSEEK_OCR,
+}
 # Both read text whose angles begin below 0, and bailing_mm_v3.py gives a matrix of its tower its method.
 _SEES = {"video_rope": True}
 LING_3_VL: Mapping[str, Any] = {

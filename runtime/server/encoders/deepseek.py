@@ -1,4 +1,4 @@
-"""What DeepSeek-OCR sees with: SAM's tower and CLIP's behind it (srt/models/deepseek_ocr.py).
+"""What DeepSeek-OCR and Unlimited-OCR see with: SAM's tower and CLIP's behind it (srt/models).
 
 SGLang's class has one size of each, whatever a file says, and each rank has them whole.
 """
@@ -32,9 +32,18 @@ _TOWERS: Mapping[str, Mapping[str, Any]] = {
 
 def deepseek_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
     """The second one sees by a Qwen2 behind SAM's tower."""
-    is_second = is_ocr_2(hf)
-    joined = _QWEN if is_second else _JOINED
     _check_class(hf)
+    yield from _sees(hf, text_width, is_ocr_2(hf))
+
+
+def unlimited_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
+    """srt/models/unlimited_ocr.py"""
+    _check_tiles(hf)
+    yield from _sees(hf, text_width, is_second=False)
+
+
+def _sees(hf: Mapping[str, Any], text_width: int, is_second: bool) -> Weights:
+    joined = _QWEN if is_second else _JOINED
     _check_towers(hf, is_second)
     _check_projector(hf, joined, text_width)
     yield from named("sam_model", _sam(_QWEN if is_second else _WIDEST))
@@ -54,6 +63,10 @@ def _check_class(hf: Mapping[str, Any]) -> None:
         )
     if name == "DeepseekVL2ForCausalLM":
         raise Unsupported(f"config.json: architectures names {name}: by its auto_map it is a DeepSeek-OCR")
+    _check_tiles(hf)
+
+
+def _check_tiles(hf: Mapping[str, Any]) -> None:
     if hf.get("tile_tag") != "2D":
         raise ConfigError(f"config.json: tile_tag is {repr(hf.get('tile_tag'))[:60]}: SGLang has '2D' alone")
 
