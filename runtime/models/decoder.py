@@ -28,6 +28,7 @@ from runtime.models.build import make_build
 from runtime.models.canvas import SelfConditioning
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.experts import Experts
+from runtime.models.gated_residual import GatedResidual
 from runtime.models.kimi_delta import KimiDelta
 from runtime.models.layer import DecoderLayer, StageState
 from runtime.models.layer_inputs import LayerInputs
@@ -277,7 +278,7 @@ class Decoder(nn.Module):
             if isinstance(module, Linear):
                 module.finish()
         for module in modules:
-            if isinstance(module, (KimiDelta, LatentAttention, Mixture)):
+            if isinstance(module, (KimiDelta, LatentAttention, Mixture, GatedResidual)):
                 module.finalize()
         for module in modules:
             if isinstance(module, (Linear, Experts)) and self.build.device.type == "meta":

@@ -11,6 +11,7 @@ from torch.nn.functional import softplus
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend
+from runtime.layers.gated_residual import weighed_norm
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.norm import rms_norm_
@@ -99,6 +100,7 @@ class GroupedQueryAttention(nn.Module):
         self.indexer = None
         if config.pools is not None:
             self.indexer = KeyPools(build, layer_id, f"{name}.indexer", config.pools)
+        self.answer_eps = self.eps if config.norms_answers else None
         self.norms_turned, self.growth = config.norms_turned, config.growth
         self.layer = AttentionLayer(
             model.key_layer(layer_id),
@@ -149,6 +151,8 @@ class GroupedQueryAttention(nn.Module):
         sinks = None if self.sink_keys is None else self.sink_keys(q)
         keys, values = (k, v) if own else (None, None)
         answer = attend(q, keys, values, self.layer, batch, pool, chosen, sinks=sinks)
+        if self.answer_eps is not None:
+            answer = weighed_norm(answer, None, self.answer_eps)
         if gate is not None:
             answer = answer * gate.sigmoid()
         if self.soft_gate is not None:

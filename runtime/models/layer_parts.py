@@ -12,6 +12,7 @@ from runtime.models.counted_norms import counted_attention, counted_mlp
 from runtime.models.entered import entered_attention, entered_mlp
 from runtime.models.experts_beside import ExpertsBeside
 from runtime.models.gated_delta import GatedDeltaNet
+from runtime.models.gated_residual import GatedResidual, gated_attention, gated_mlp
 from runtime.models.gqa import GroupedQueryAttention
 from runtime.models.kimi_delta import KimiDelta
 from runtime.models.latent_experts import LatentExperts
@@ -20,6 +21,7 @@ from runtime.models.loose_experts import LooseExperts
 from runtime.models.mamba2 import Mamba2Mixer
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
+from runtime.models.normed_experts import NormedExperts
 from runtime.models.parallel_mixers import ParallelMixers
 from runtime.models.routed_values import RoutedValueAttention
 from runtime.models.scaled_entry import ScaledEntry, scaled_entry
@@ -59,7 +61,9 @@ def rope_of(model: ModelConfig, layer_id: int) -> RopeConfig | None:
     return model.layer_attention(layer_id).rope if model.keeps_tokens(layer_id) else None
 
 
-def around_mixer(build: Build, layer_id: int) -> SublayerNorms | JoinedNorms | ScaledEntry:
+def around_mixer(build: Build, layer_id: int) -> SublayerNorms | JoinedNorms | ScaledEntry | GatedResidual:
+    if build.model.norms == "gated":
+        return gated_attention(build, layer_id)
     if build.model.norms == "entered":
         return entered_attention(build, layer_id)
     if build.model.norms == "scaled":
@@ -69,7 +73,9 @@ def around_mixer(build: Build, layer_id: int) -> SublayerNorms | JoinedNorms | S
     return around_attention(build, build.model.layer_name(layer_id), build.model.half_name(layer_id))
 
 
-def around_own_mlp(build: Build, layer_id: int) -> SublayerNorms | ScaledEntry | None:
+def around_own_mlp(build: Build, layer_id: int) -> SublayerNorms | ScaledEntry | GatedResidual | None:
+    if build.model.norms == "gated":
+        return gated_mlp(build, layer_id)
     if build.model.norms == "entered":
         return entered_mlp(build, layer_id)
     if build.model.norms == "scaled":
@@ -128,6 +134,8 @@ def mlp_of(
             return LooseExperts(build, name)
         if build.model.moe.router_width is not None:
             return ChainedExperts(build, name, dispatcher, backend)
+        if build.model.moe.answer_eps is not None:
+            return NormedExperts(build, name, dispatcher, backend)
         if build.model.moe.sums_latents:
             return LatentExperts(build, name, dispatcher, backend)
         bank = banks.of(build.model.block_name(layer_id)) if build.model.moe.banks else None

@@ -9,6 +9,7 @@ from torch import nn
 
 from runtime.layers.loading import Piece, Source
 from runtime.models.build import Build, RowNorm
+from runtime.models.gated_residual import StreamEnd
 
 _SCALED = ("residual", "hidden_states")
 
@@ -55,8 +56,10 @@ def scaled_entry(build: Build, layer_id: int) -> ScaledEntry:
     return ScaledEntry(build, f"{layer}.input_norm", f"{layer}.res_scale", layer_id == 0)
 
 
-def last_norm(build: Build) -> RowNorm | ScaledEntry:
+def last_norm(build: Build) -> RowNorm | ScaledEntry | StreamEnd:
     """Before the head."""
     if build.model.norms == "scaled":
         return ScaledEntry(build, build.model.names.norm, "model.res_scale")
+    if build.model.norms == "gated":
+        return StreamEnd(build)
     return build.norm_of_rows(build.model.names.norm, whole=build.model.last_norm_whole)

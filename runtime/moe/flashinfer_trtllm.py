@@ -10,11 +10,13 @@ from typing import Any, ClassVar
 import torch
 
 from runtime.forward.kv_packing import FP8_MAX
+from runtime.layers.gated_residual import weighed_norm
 from runtime.layers.opaque import opaque_op
 from runtime.moe.flashinfer_call import call_with
 from runtime.moe.trtllm_layout import kind_of, lay_out
 from runtime.moe.tuned import TunedBackend, swiglu_values
 from runtime.moe.weights import ExpertWeights, TopK
+from runtime.server.buckets import OF_FLASHINFER
 from runtime.server.call_rules import routing_form
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import MoEConfig
@@ -75,6 +77,7 @@ class FlashInferTrtllmBackend(TunedBackend):
             swiglu_values(weights),
             self.tune_max(x.shape[0]),
             bool(weights.gelu),
+            *(weights.answer_norm or ()),
         )
 
 
@@ -99,7 +102,10 @@ def trtllm_moe(
     swiglu: list[float],
     tune_max: int,
     gelu: bool = False,
+    answer_weight: torch.Tensor | None = None,
+    answer_eps: float = 0.0,
 ) -> torch.Tensor:
+    """With the weights of a norm each expert's answer is normed, and they are added here."""
     call = {"bf16": _bf16, "fp8_block": _fp8_block, "nvfp4": _nvfp4}[kind]
     names = ("gemm1_alpha", "gemm1_beta", "gemm1_clamp_limit")
     values = [torch.full((w13.shape[0],), v, dtype=torch.float32, device=x.device) for v in swiglu]
@@ -134,7 +140,15 @@ def trtllm_moe(
         )
         if kind != "bf16":
             arguments["routing_bias"] = None
-    return call(x, scales, routing, arguments)
+    if answer_weight is None:
+        return call(x, scales, routing, arguments)
+    arguments |= {"do_finalize": False, "routed_scaling_factor": 1.0}
+    if kind == "nvfp4":
+        arguments["tune_max_num_tokens"] = OF_FLASHINFER
+    answers, shares, places = call(x, scales, routing, arguments)[:3]
+    if x.is_meta:
+        return torch.empty_like(x)
+    return summed(weighed_norm(answers, answer_weight, answer_eps), shares, places, x)
 
 
 @trtllm_moe.register_fake
@@ -148,7 +162,7 @@ def _bf16(
     from flashinfer.fused_moe import trtllm_bf16_moe, trtllm_bf16_routed_moe
 
     call = trtllm_bf16_moe if routing == "logits" else trtllm_bf16_routed_moe
-    return call(hidden_states=x, do_finalize=True, **arguments)
+    return call(hidden_states=x, **{"do_finalize": True, **arguments})
 
 
 def _fp8_block(
@@ -184,6 +198,7 @@ def _nvfp4(
 
     w13_scale, w2_scale, w13_factor, w2_factor, w13_input, w2_input = scales
     quantized, scale = quantize_nvfp4(x, w13_input)
+    finishes = arguments.get("do_finalize", True)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if routing == "logits":
         call = trtllm_fp4_block_scale_moe
@@ -201,10 +216,20 @@ def _nvfp4(
         "output1_scale_gate_scalar": w13_factor,
         "output2_scale_scalar": w2_factor,
         "per_token_scale": None,
-        "do_finalize": True,
-        "output": out,
+        "do_finalize": finishes,
+        **({"output": out} if finishes else {}),
     }
     return call_with(call, arguments)
+
+
+def summed(
+    answers: torch.Tensor, shares: torch.Tensor, places: torch.Tensor, like: torch.Tensor
+) -> torch.Tensor:
+    """Each token's answers stand at their places, and elsewhere are none of this rank's: -1."""
+    rows, top_k = like.shape[0], places.numel() // max(1, like.shape[0])
+    places = places.view(rows, top_k).long()
+    chosen = answers[places.clamp(min=0)].float() * shares.view(rows, top_k, 1).float()
+    return chosen.masked_fill(places[..., None] < 0, 0.0).sum(dim=1).to(like.dtype)
 
 
 def pack(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:

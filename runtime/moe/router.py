@@ -69,6 +69,8 @@ class Router(nn.Module):
             logits = nn.functional.linear(x.float(), weight, self.bias)
         else:
             logits = nn.functional.linear(x.to(self.weight.dtype), self.weight, self.bias)
+        if self.moe.router_multiplier != 1:
+            logits = logits * self.moe.router_multiplier
         if self.moe.router_cap is not None:
             logits = (logits.float() / self.moe.router_cap).tanh() * self.moe.router_cap
         with fused_in_a_server():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from runtime.layers.gated_residual import weighed_norm
 from runtime.layers.mlp import capped, capped_before, clamped_swiglu, gelu_and_mul, situ
 from runtime.layers.opaque import opaque_op
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
@@ -31,6 +32,7 @@ class TorchBackend(MoEBackend):
             weights.swiglu,
             self.weighs_input,
             weights.gelu,
+            *(weights.answer_norm or ()),
         )
 
 
@@ -52,6 +54,8 @@ def torch_moe(
     swiglu: list[float],
     weighs_input: bool = False,
     gelu: str = "",
+    answer_weight: torch.Tensor | None = None,
+    answer_eps: float = 0.0,
 ) -> torch.Tensor:
     """One opaque op, because rows per expert depend on the data, which meta tensors do not have."""
     out = torch.zeros_like(x, dtype=torch.float32)
@@ -66,6 +70,8 @@ def torch_moe(
         hidden = F.linear(given, up, None if w13_bias is None else w13_bias[local])
         inner = gelu_and_mul(hidden, gelu == "erf") if gelu else activate(hidden, swiglu, down.shape[1])
         result = F.linear(inner, down, None if w2_bias is None else w2_bias[local])
+        if answer_weight is not None:
+            result = weighed_norm(result, answer_weight, answer_eps)
         out.index_add_(0, token, result.float() if weighs_input else result.float() * share)
     return out.to(x.dtype)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from runtime.devices.graph_break import fused_in_a_server
+from runtime.layers.gated_residual import weighed_norm
 from runtime.layers.mlp import gelu_and_mul, silu_and_mul, situ
 from runtime.moe.grouped import align, grouped_matmul, sum_choices, swiglu
 from runtime.moe.torch_backend import TorchBackend
@@ -37,8 +39,8 @@ class TritonBackend(TorchBackend):
         slots = align(topk.ids, weights.first, weights.local, _SMALL if tokens <= weights.local else _LARGE)
         out = x if self._is_in_place else torch.empty_like(x)
         up = x.new_empty(count, weights.w13.shape[1])
-        scores = topk.weights.reshape(-1)
-        before, after = (scores, None) if self.weighs_input else (None, scores)
+        scores, normed = topk.weights.reshape(-1), weights.answer_norm
+        before, after = (scores, None) if self.weighs_input else (None, scores if normed is None else None)
         grouped_matmul(x, weights.w13, up, slots, top_k, weights.w13_scale, block, weights.w13_bias, before)
         inner = self._activate(up, weights)
         del up
@@ -46,6 +48,9 @@ class TritonBackend(TorchBackend):
         flat = down.view(count, -1)
         grouped_matmul(inner, weights.w2, flat, slots, 1, weights.w2_scale, block, weights.w2_bias, after)
         del inner
+        if normed is not None:
+            with fused_in_a_server():
+                down.copy_(weighed_norm(down, *normed) * topk.weights[..., None].to(down.dtype))
         sum_choices(down, out)
         return out
 

@@ -46,6 +46,7 @@ class ExpertWeights:
     caps_before: bool = False  # or gate, before its silu, and up are
     is_gated: bool = True
     gelu: Literal["", "erf", "tanh"] = ""  # of its gates in place of silu, and by what
+    answer_norm: tuple[torch.Tensor, float] | None = None  # weights and eps, of each answer, before its sum
     situ: tuple[float, float] | None = None  # see `runtime.layers.mlp.situ`
 
     @property

@@ -154,7 +154,7 @@ HYBRID_SWA = SINKS | MIMO_V2 | STEP_3P5 | GEMMA_4 | DEEPSEEK_V4 | {
 # ... and of these none has another pool
 WINDOWS_ALONE = frozenset({"UnlimitedOCRForCausalLM"})
 # ... and model types whose config class says so of itself: srt/configs/dots3.py, spark2_5.py
-HYBRID_SWA_TYPES = frozenset({"dots3_note", "spark2_5"})
+HYBRID_SWA_TYPES = frozenset({"dots3_note", "spark2_5", "muse_spark"})
 
 # arg_groups/speculative_hook.py, before in server_args.py: --speculative-draft-model-path is --model-path
 DRAFTS_FROM_THEIR_PATH = frozenset(

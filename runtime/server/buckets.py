@@ -8,6 +8,7 @@ from runtime.server.backends import MoEBackendRow
 from runtime.server.releases import Release
 
 _LARGEST_OF_CHUNKS = 8192
+OF_FLASHINFER = 8192  # where a call names no largest bucket
 _SIZES = (
     *(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 2048),
     *(2560, 3072, 3584, 4096),

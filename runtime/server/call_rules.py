@@ -68,6 +68,8 @@ _DRAFTS = {"qwen3_next": "model.layers", **dict.fromkeys(("qwen3_5_text", "qwen3
 def routing_form(
     model: ModelConfig, runtime: RuntimeConfig, in_fp8_blocks: bool, ep: int, attn_dp: int
 ) -> Routing:
+    if sums_answers_itself(model):
+        return "packed"
     spread = ep > 1 and attn_dp == 1
     by_family = model.model_type in DEEPSEEK_LAYERS and runtime.release.routes_fp8_under_ep
     routed = in_fp8_blocks and spread and by_family
@@ -75,6 +77,11 @@ def routing_form(
     if not routed and (kernels_route(model) or not runtime.release.routes_by_named_method):
         return "logits"
     return "apart" if runtime.release.routes_apart else "packed"
+
+
+def sums_answers_itself(model: ModelConfig) -> bool:
+    """srt/layers/muse_spark: kernels leave each expert's answer as it is, for a norm before their sum."""
+    return model.moe is not None and model.moe.answer_eps is not None
 
 
 def router_in_fp32(model: ModelConfig, runtime: RuntimeConfig) -> Wide | None:

@@ -21,6 +21,7 @@ _CONTEXT_LENGTHS = (
     *("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings"),
 )
 _LARGEST = 1 << 40
+_OWN_CLASS = "bfloat16"  # of srt/configs/beam.py and muse_spark.py, where nothing is told
 # transformers gives them the length before stretching, if only the same (modeling_rope_utils.py).
 _TELL_THE_STRETCHED = ("llama3", "yarn", "longrope")
 
@@ -83,7 +84,12 @@ class Checkpoint:
     def dtype(self) -> str:
         if self.architecture.startswith("Llava") and self.architecture.endswith("ForCausalLM"):
             return "float16"  # whatever it declares: its images are
-        declared = self.get("dtype") or self.get("torch_dtype") or "float32"
+        if (
+            self.architecture == architectures.MUSE_SPARK
+        ):  # srt/configs/muse_spark.py tells its text what the whole says
+            return str(self.hf.get("dtype") or _OWN_CLASS).removeprefix("torch.")
+        unsaid = _OWN_CLASS if self.model_type == "beam" else "float32"
+        declared = self.get("dtype") or self.get("torch_dtype") or unsaid
         return str(declared).removeprefix("torch.")
 
     def has(self, name: str) -> bool:

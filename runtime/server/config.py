@@ -74,6 +74,7 @@ class ModelConfig:
     centred_norms: bool = False  # weights are told less one
     last_norm_whole: bool = False  # but those of the last, before the head
     answer_eps: float | None = None  # of norms of answers, where it is another
+    gate_temperature: float | None = None  # of residuals in float32 that are gated against answers
     norm_gates: NormGates | None = None  # behind those of rows and of latents
     mean_norms: bool = False  # of what is left when the mean is taken away
     norm_biases: bool = False  # are added by these

@@ -11,7 +11,8 @@ from runtime.server.bounds import check_model
 # Where a layer norms, and by which names
 NormStyle = Literal[
     "before", "around", "sandwich", "after", "alone", "operator", "attention", "feed", "parallel", "joined",
-    "paired", "flanked", "named", "numbered", "nested", "entered", "enclosed", "scaled", "counted", "none",
+    "paired", "flanked", "named", "numbered", "nested", "entered", "enclosed", "scaled", "counted", "gated",
+    "none",
 ]  # fmt: skip
 
 
@@ -33,11 +34,13 @@ class MoEConfig:
     routed_scaling_factor: float = 1.0
     router_bias: bool = False
     router_in_fp32: bool = False
+    router_multiplier: float = 1.0  # what it finds counts so much
     router_cap: float | None = None  # what it finds is a tanh of itself, so high
     routes_in_fp32: bool = False  # by a router that is stored as the model is
     latent_size: int | None = None  # of the rows that routed experts work on, where not the hidden size
     sums_latents: bool = False  # over ranks, before they are as wide as rows again
     norms_latents: bool = False  # when they are summed
+    answer_eps: float | None = None  # of norms of each expert's answer, before they are added
     shared_gate: bool = False  # the shared expert counts as much as a sigmoid of the token says
     together: float = 1.0  # how much what shared experts and all the others answer counts, when it is added
     expert_bias: bool = False
@@ -153,6 +156,7 @@ class AttentionConfig:
     gates_first: bool = False  # either is in the first matrix of latents, in whole eights of rows
     norms_rest: bool = False  # of a latent key what is turned, before it is
     softplus_gate: Literal["head", "value"] | None = None  # ... or a softplus, one a head or one a value
+    norms_answers: bool = False  # of each head, by ones, in front of those gates
     norms_turned: bool = False  # queries and keys are normed after their rope
     score_cap: float | None = None  # scores are a tanh of themselves, so high
     score_growth: int | None = None  # ... at a position p behind this one, log p / log of it times as high

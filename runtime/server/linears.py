@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from runtime.server.call_rules import sums_answers_itself
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import AttentionConfig, BlockConfig
 from runtime.server.mixer_linears import Product, chained_router, recurrent, twice_convolved
@@ -75,6 +76,8 @@ def quantized_sizes(
     model: ModelConfig, parallel: ParallelConfig, spread: Spread
 ) -> tuple[tuple[int, int, Place], ...]:
     """(k, n) of what is quantized in one layer at least, each once a place."""
+    if sums_answers_itself(model):  # whose experts alone are
+        return ()
     sizes = linears(model, parallel, spread)
     return tuple(dict.fromkeys((one.k, one.n, one.place) for one in sizes if _is_quantized(model, one)))
 

@@ -234,6 +234,21 @@ _ROWS = {
         Row(moves_experts, "experts that move: its class names none"),
         DRAFTS,
     ),
+    # srt/models/muse_spark.py, layers/muse_spark
+    "muse_spark_text": (
+        Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its kernels have no other"),
+        UNSHARED,
+        Row(
+            lambda _, s: bool(s.asked.others.get("enable_layernorm_sp")),
+            "--enable-layernorm-sp: which rows its experts share is not known here",
+        ),
+        Row(
+            lambda m, s: m.checkpoint_quantization is not None and s.gpu.major != 10,
+            "experts in nvfp4 but on TRT-LLM's kernels: what marlin keeps of them is not known here",
+        ),
+        Row(moves_experts, "experts that move: its class names none"),
+        DRAFTS,
+    ),
     # srt/models/beam.py
     "beam": (
         Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its head stays in that"),

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.backends import Calls
+from runtime.server.buckets import OF_FLASHINFER
 from runtime.server.call_rules import (
     DENSE_DRAFTS,
     Routing,
@@ -16,7 +17,9 @@ from runtime.server.call_rules import (
     has_loose_experts,
     routing_form,
     runs_by_triton,
+    sums_answers_itself,
 )
+from runtime.server.config import ModelConfig
 from runtime.server.expert_weights import has_int4_experts
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
@@ -131,6 +134,7 @@ def _experts(deployment: Deployment, multiple: int = 1) -> Experts:
         ep=parallel.moe_ep,
         gated=model.gated_mlps,
         gelu=bool(model.gelu),
+        finishes=not sums_answers_itself(model),
     )
 
 
@@ -222,7 +226,18 @@ def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     gated = deployment.server.release.nvfp4_trtllm_rows
     experts = _experts(deployment, multiple=_by_gate(deployment, gated, 128))
     by_token = deployment.quantization == "nvfp4_online"
-    return (trtllm_nvfp4_moe(experts, routing_of(deployment), by_token),)
+    shape = trtllm_nvfp4_moe(experts, routing_of(deployment), by_token)
+    if not sums_answers_itself(deployment.model):
+        return (shape,)
+    packs = _packs_experts(deployment.model)
+    packed = (replace(shape, largest=OF_FLASHINFER),) if True in packs else ()
+    return (*packed, *_trtllm_bf16(deployment)) if False in packs else packed
+
+
+def _packs_experts(model: ModelConfig) -> set[bool]:
+    """Whether a checkpoint's layers do, or some of them."""
+    blocks = (model.block_name(layer) for layer, kind in enumerate(model.layer_kinds) if kind == "moe")
+    return {model.quantized.of_experts(model.experts_name(block)) is not None for block in blocks}
 
 
 def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:

@@ -108,21 +108,21 @@ def _lookups(deployment: Deployment, rows: BatchRows) -> Iterator[tuple[OpShape,
     skipped = _skipped(deployment)
     for shape in moe_shapes(deployment):
         if shape.op not in skipped:
-            yield shape, _moe_buckets(deployment, rows)
+            yield shape, _moe_buckets(deployment, rows, shape.largest)
     for shape in dense_shapes(deployment):
         if shape.op not in skipped:
             own = batch_rows(deployment.server, shape.seen)
             yield shape, (_lattice(own.serving), _lattice(own.tuning))
 
 
-def _moe_buckets(deployment: Deployment, rows: BatchRows) -> Buckets:
+def _moe_buckets(deployment: Deployment, rows: BatchRows, named: int | None) -> Buckets:
     """All, and those among them that the server's own autotune covers."""
 
     def buckets_up_to(count: int) -> tuple[int, ...]:
         server = deployment.server
         backend = backend_row("flashinfer_cutlass") if runs_mxfp4_by_cutlass(deployment) else server.backend
         largest = tuning_range(backend, server.release, count, rows.prefill, server.is_pd_decode)
-        return tuning_buckets(largest)
+        return tuning_buckets(named or largest)
 
     return buckets_up_to(rows.serving), buckets_up_to(rows.tuning)
 

@@ -1,4 +1,4 @@
-"""Where Muse Spark ends: its layers are not computed here, so this is asked of its file alone.
+"""Where Muse Spark ends: most of it is asked of its file alone.
 
 srt/configs/muse_spark.py, models/muse_spark.py, models/muse_spark_omni.py, layers/muse_spark.
 """

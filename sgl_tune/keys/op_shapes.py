@@ -51,6 +51,7 @@ class OpShape:
     extras: tuple[tuple[Any, ...], ...]
     runner: str = MOE_RUNNER
     seen: Seen = "gathered"
+    largest: int | None = None  # bucket, where its call names none
 
     def keys(self, bucket: int, form: KeyForm) -> tuple[str, ...]:
         profile = self.profile(bucket)
@@ -77,6 +78,7 @@ class Experts:
     ep: int = 1
     gated: bool = True
     gelu: bool = False
+    finishes: bool = True  # or each answer is left for a later kernel
 
     @property
     def first_rows(self) -> int:
@@ -209,6 +211,7 @@ def _trtllm_profile(
         ids = (t, k) if buffers or routing != "logits" else (t,)
         weights = (t, k) if buffers or routing == "apart" else (t,)
         out, columns = h if output is None else output, width or h
+        out = out if experts.finishes else 0
         return ((t, out), logits, ids, weights, (t, columns), scale(t), ABSENT, (t,) if by_token else ABSENT)
 
     return profile

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from runtime.server.choices import is_on
 from runtime.server.diffusion import BLOCKS
+from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU
 from runtime.server.resolve import LONGER_CONTEXT
@@ -33,11 +34,13 @@ def never_starts(deployment: Deployment) -> str | None:
     if deployment.arch == CPU.arch:
         return None
     if deployment.shape.model is None:
-        return next(ends_of_muse_spark(deployment), None)
+        return next(ends_of_muse_spark(deployment), None)  # asked of its file
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     parts = _nameless(deployment), _undivided_encoder(deployment), _short_draft(deployment)
     of_blocks = _unwritten(deployment)
-    return next(chain(heads, *parts, of_blocks, ends_of_class(deployment), ends_of_kernels(deployment)), None)
+    first = heads, ends_of_muse_spark(deployment)
+    of_class = ends_of_class(deployment), ends_of_kernels(deployment)
+    return next(chain(*first, *parts, of_blocks, *of_class), None)
 
 
 def _nameless(deployment: Deployment) -> Iterator[str]:
@@ -60,7 +63,7 @@ def _unwritten(deployment: Deployment) -> Iterator[str]:
 
 
 def _undivided_encoder(deployment: Deployment) -> Iterator[str]:
-    encoder, layout = deployment.model.encoder, deployment.parallel
+    encoder, layout = placed(deployment.model.encoder, deployment.server.encoder), deployment.parallel
     ranks = {"tp": layout.tp, "attn_tp": layout.attn_tp}
     try:
         for weight in () if encoder is None else encoder.weights:

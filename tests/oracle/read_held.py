@@ -47,6 +47,7 @@ def _answer(case: dict[str, Any]) -> Any:
 # server keeps in the host's memory.
 _DROPPED = (".k_scale", ".v_scale", ".ngram_embedding.weight")
 _HELD = (
+    ".e_score_correction_bias",
     ".router_bias",
     ".balancing_biases",
     "visual.rotary_pos_emb.freqs_cache",

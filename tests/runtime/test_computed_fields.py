@@ -654,6 +654,19 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("muse_spark_text", {}, other, said)
+        for other, said in (
+            ({"layer_types": None}, "layer_types is missing"),
+            ({"layer_rope_theta": None}, "layer_rope_theta is missing"),
+            ({"layer_rope_theta": [7.0] * 62}, "layer_rope_theta has others than rope_theta"),
+            ({"layer_types": ["full_attention"] * 62}, "layers that are full turn by 2 bases"),
+            ({"moe_hidden_size": 8192}, "moe_hidden_size is hidden_size 8192"),
+            ({"num_shared_experts": 1}, "num_shared_experts is 1"),
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 500000.0}}, "rope_type is 'yarn'"),
+        )
+    ),
+    *(
         ("beam", {}, other, said)
         for other, said in (
             ({"norm_topk_prob": None}, "norm_topk_prob is null"),

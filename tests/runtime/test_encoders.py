@@ -39,6 +39,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "glm5_next": {"depth": 2, "intermediate_size": 24, "spatial_merge_size": 3, "out_hidden_size": 32},
     "lighton_ocr": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
     "muse_glimmer": {"num_hidden_layers": 2, "hidden_size": 32, "patch_temporal": 1, "pos_emb_width": 5},
+    "muse_spark": {"num_hidden_layers": 2, "patch_temporal": 1, "pos_emb_width": 5, "intermediate_size": 24},
     "mistral3": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
     "llama4": {"num_hidden_layers": 2, "hidden_size": 32, "multi_modal_projector_bias": False},
     "gemma3": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
@@ -195,7 +196,7 @@ def test_kimi_spells_its_sizes_in_two_ways() -> None:
 _OWN_CLASS = (
     *("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "glm5_next", "nemotron_h_omni"),
     *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr"),
-    "muse_glimmer",
+    *("muse_glimmer", "muse_spark"),
 )
 _FIRST = ("gemma4", "gemma4_unified", "diffusion_gemma")
 _OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
@@ -321,6 +322,10 @@ _SHARED = {
     "kimi_k25": ("", "encoder.blocks.attn"),
     "kimi_vl": ("", "encoder.blocks.attn encoder.blocks.mlp"),
     "muse_glimmer": ("vision_tower.layers.mlp vision_adapter", "vision_tower.layers.attn"),
+    "muse_spark": (
+        "vision_tower.patch_embedder vision_tower.layers.mlp vision_adapter vision_projection",
+        "vision_tower.layers.attn",
+    ),
     "internvl_chat": ("encoder.layers.mlp", "encoder.layers.attn"),
     "interns1": ("encoder.layers.mlp", "encoder.layers.attn"),
     "nemotron_h_omni": ("encoder.layers.mlp", "encoder.layers.attn"),
@@ -353,7 +358,7 @@ def test_which_weights_ranks_share_and_how(name: str) -> None:
         alone = "embed" in parent or parent in ("vit_large_projector", "resampler_model")
         repeats = parent.endswith("lconv1d") or parent == "resampler_model"
         splits = sorted(set(splits)) if repeats else splits
-        if parent in ("audio_tower", "audio_tower.subsample_conv_projection"):
+        if parent in ("audio_tower", "audio_tower.subsample_conv_projection", "vision_projection"):
             assert splits == [1]
             continue
         assert splits == ([0] if alone else [0, 1]), parent
@@ -383,4 +388,5 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
         "nemotron_h_omni",
         "interns1",
         "intern_s2_preview",
+        "muse_spark",
     }

@@ -68,6 +68,7 @@ _OF_SGLANG = (
     "hy_v4",
     "dbrx",
     "muse_glimmer_text",
+    "muse_spark_text",
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 _OWN_SIZES = ("d_model", "n_layers", "n_heads")  # as DBRX calls them
@@ -217,6 +218,7 @@ _BESIDE = """
     apertus bias head_dim mlp_bias original_max_position_embeddings output_vocab_size post_norm qk_norm
         qkv_bias rope_is_neox_style
     internlm2 head_dim
+    muse_spark_text inference_moe_w13_interleaved num_shared_experts
     interns1_pro_text dual_chunk_attention_config num_local_experts router_n_groups
     internlm3 bias qkv_bias
     iquest_q1 quantization_config rope_parameters use_over_encoding

@@ -64,9 +64,11 @@ def test_a_whole_number_may_be_written_as_a_fraction_and_has_bounds() -> None:
         ("LlamaForCausalLM", {"torch_dtype": "torch.float16"}, "float16"),
         ("LlamaForCausalLM", {"dtype": "bfloat16", "torch_dtype": "float16"}, "bfloat16"),
         ("LlamaForCausalLM", {}, "float32"),
+        ("BeamForCausalLM", {"model_type": "beam"}, "bfloat16"),
+        ("MuseSparkForConditionalGeneration", {"text_config": {"dtype": "float32"}}, "bfloat16"),
     ],
 )
-def test_the_dtype_is_what_is_declared(architecture: str, declared: dict[str, str], dtype: str) -> None:
+def test_the_dtype_is_what_is_declared(architecture: str, declared: dict[str, Any], dtype: str) -> None:
     assert Checkpoint({"architectures": [architecture], **declared}).dtype == dtype
 
 

@@ -1,13 +1,23 @@
-"""Muse Spark, whose layers are not computed: which of its servers end, and at what of its file."""
+"""Muse Spark: which of its servers end, at what of its file, what of them is not known, and what is tuned."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runtime.server.decoders.known import model_config
+from runtime.server.encoders.place import placed
+from runtime.server.errors import ConfigError
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.keys.keys import expected_keys
+from tests.memory.checkpoints import checkpoints
 from tests.sgl_tune.ends import why_it_ends
 from tests.sgl_tune.planning import BLACKWELL, warm
 
@@ -73,13 +83,11 @@ def _told(text: Any = None, vision: Any = None, audio: Any = None, **whole: Any)
         (_told(text={"num_attention_heads": 12}), _WHOLE, "12 attention heads cannot be divided"),
         (_told(text={"num_key_value_heads": 3}), _WHOLE, "3 KV heads cannot be divided"),
         (_told(text={"num_key_value_heads": 4}), _WHOLE, None),
-        (_told(text={"layer_types": ["full_attention"]}), _WHOLE, "a list of 1: SGLang asks for one of 62"),
         (
             _told(text={"layer_types": ["linear"] * 62}),
             _WHOLE,
             "layer_types names others than full_attention",
         ),
-        (_told(text={"layer_rope_theta": 5}), _WHOLE, "layer_rope_theta is 5: SGLang asks for one of 62"),
         (_told(text={"hidden_act": None}), _WHOLE, "hidden_act is None"),
         (_told(text={"attention_bias": None}), _WHOLE, None),
         (_told(text={"num_shared_experts": 1}), _WHOLE, "num_shared_experts is 1"),
@@ -127,3 +135,69 @@ def test_a_tower_that_is_whole_or_elsewhere_is_not_split(
     line = ("--model-path", tmp_path, "--tp-size", "8", "--ep-size", "8", *flags)
     ran = warm(*BLACKWELL, "--", "python", "-m", "sglang.launch_server", *line)
     assert (ran.code, "its tower" in ran.out or "vision_config" in ran.out) == (code, code == 1), ran.out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ({"layer_types": ["full_attention"]}, "layer_types has 1 entries for 62 layers"),
+        ({"layer_types": ["full_attention"] * 63}, "layer_types has 63 entries for 62 layers"),
+        ({"layer_rope_theta": 5}, "layer_rope_theta is 5: 62 numbers are needed"),
+        ({"residual_gate_temperature": 0}, "residual_gate_temperature is 0: it must be above 0"),
+    ],
+)
+def test_lists_and_numbers_that_are_no_layers_are_refused(text: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        model_config(_told(text=text))
+
+
+_CONFIG = next(one.config for one in checkpoints() if one.name == "a/muse-spark-816b-from-its-classes")
+_LISTED = [f"*{one}*" for one in ("self_attn", "expert_proj", "vision", "audio_tower")]
+
+
+def _published(folder: Path, command: str, arch: str = "sm100", *plain: str) -> Deployment:
+    section = {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}
+    told = {"quantization_config": {**section, "ignore": ["lm_head", *_LISTED, *plain]}} if plain else {}
+    (folder / "config.json").write_text(json.dumps({**_CONFIG, **told}))
+    server = f"python -m sglang.launch_server --model-path {folder} --tp 8 --ep 8 {command}"
+    flags = ServerFlags(arch=arch, sglang_version="0.5.23")
+    [one] = select_deployments(flags, command=server.split())
+    return one
+
+
+@pytest.mark.parametrize(
+    ("command", "arch", "plain", "said"),
+    [
+        ("--dtype float16", "sm100", (), "another dtype than bfloat16"),
+        ("--moe-a2a-backend deepep", "sm100", (), "an all-to-all"),
+        ("--enable-eplb", "sm100", (), "experts that move"),
+        ("--speculative-algorithm NGRAM --speculative-num-draft-tokens 4", "sm100", (), "drafts"),
+        ("", "sm90", ("model.language_model.layers.0.mlp",), "experts in nvfp4 but on TRT-LLM's kernels"),
+    ],
+)
+def test_what_is_not_known_is_named(
+    command: str, arch: str, plain: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    refused = _published(tmp_path, command, arch, *plain)
+    assert refused.shape.model is None and refused.server.key
+    assert f"muse_spark_text does not go with {said}" in refused.shape.unknown
+
+
+def test_its_experts_are_tuned_unfinished_and_those_that_a_list_keeps_plain_too(tmp_path: Path) -> None:
+    """Its calls were held against FlashInfer's own functions: answers have no columns yet, and experts of
+    nvfp4 are called without a largest bucket."""
+    trtllm = "--moe-runner-backend flashinfer_trtllm"
+    [alone] = expected_keys(_published(tmp_path, trtllm))
+    plain = "((1, 0), (0,), (1, 8), (1,), (1, 4096), (0,), (0,), (0,))"
+    assert alone.op == "flashinfer::trtllm_bf16_moe" and plain in alone.keys[0]
+    packed, beside = expected_keys(_published(tmp_path, trtllm, "sm100", "model.language_model.layers.0"))
+    assert packed.op == "flashinfer::trtllm_fp4_block_scale_moe" and beside.keys == alone.keys
+    assert "((1, 0), (0,), (1, 8), (1, 8), (1, 2048), (1, 256), (0,), (0,))" in packed.keys[0]
+    assert packed.buckets[-1] == 8192
+
+
+def test_a_tower_for_all_is_whole(tmp_path: Path) -> None:
+    """As SGLang's own class has it where each rank sees by itself."""
+    encoder = placed(model_config(_CONFIG).encoder, "whole")
+    assert encoder is not None
+    assert sum(2 * math.prod(one.shape) * one.layers for one in encoder.weights) == 4091955200

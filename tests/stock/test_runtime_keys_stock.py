@@ -36,6 +36,9 @@ class _Meta:
 DEEPSEEK_V4 = {"DeepSeek-V4-Flash-FP8": FLASH_FP8, "DeepSeek-V4-Flash-NVFP4": FLASH_NVFP4}
 GEMMA = "gemma-4-26B-A4B-it"  # whose experts go by gelu
 NEXT = "Qwen3-Next-80B-A3B-Instruct"
+SPARK = "muse-spark-816b-from-its-classes"  # whose experts' answers are normed one by one
+_PACKED = {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}
+_PLAIN = ["lm_head", "*self_attn*", "*expert_proj*", "*vision*", "*audio*", "model.language_model.layers.0"]
 CUTLASS = [
     {"model_path": "Qwen3-30B-A3B"},
     {"model_path": "Qwen3-30B-A3B", "sglang_version": "0.5.17"},
@@ -83,6 +86,8 @@ TRTLLM = [
     {"model_path": "DeepSeek-V4-Flash-FP8", "tp": 4, **ROUTED},
     {"model_path": "DeepSeek-V4-Flash-NVFP4", "tp": 4, **ROUTED},
     {"model_path": "DeepSeek-V4-Flash-NVFP4", "tp": 4, **ROUTED, "sglang_version": "0.5.17"},
+    {"model_path": SPARK, "tp": 8, "ep": 8},
+    {"model_path": f"{SPARK}-nvfp4", "tp": 8, "ep": 8},
 ]
 
 
@@ -91,7 +96,10 @@ def _checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that are no presets, where they are named by their folders."""
     gemma = next(one.config for one in checkpoints() if one.name == f"google/{GEMMA}")
     following = published()[f"Qwen/{NEXT}"].config
-    for name, config in {GEMMA: gemma, NEXT: following, **DEEPSEEK_V4}.items():
+    spark = next(one.config for one in checkpoints() if one.name == f"a/{SPARK}")
+    packed = {**spark, "quantization_config": {**_PACKED, "ignore": _PLAIN}}
+    muse = {SPARK: spark, f"{SPARK}-nvfp4": packed}
+    for name, config in {GEMMA: gemma, NEXT: following, **muse, **DEEPSEEK_V4}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(config))
     monkeypatch.chdir(tmp_path)

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from itertools import chain, islice
 
 from runtime.server.architectures import HYBRID_SWA, HYBRID_SWA_TYPES, WINDOWS_ALONE
-from runtime.server.call_rules import has_loose_experts
+from runtime.server.call_rules import has_loose_experts, sums_answers_itself
 from runtime.server.config import ModelConfig
 from runtime.server.declared import (
     declared_block,
@@ -70,6 +70,7 @@ from runtime.server.decoders import (
     mistral4,
     mixtral,
     muse_glimmer,
+    muse_spark,
     nemotron_h,
     nemotron_h_puzzle,
     nemotron_nas,
@@ -116,7 +117,7 @@ _MODULES = (
     *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm, dots3),
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
-    *(k2_horizon, beam),
+    *(k2_horizon, beam, muse_spark),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.
@@ -189,6 +190,7 @@ def _text_model(hf: HF) -> ModelConfig:
         return replace(model, obstacles=(*model.obstacles, error.message))
     if doubts:
         return replace(model, obstacles=(*model.obstacles, f"quantization_config: {doubts[0]}"))
+    model = _experts_alone(model)
     return replace(model, uncomputed=(*model.uncomputed, *_uncomputed(model)))
 
 
@@ -203,6 +205,16 @@ def _beside_compressed(model: ModelConfig) -> Iterator[str]:
             yield f"{name[:60]!r} is listed: which of DeepSeek-V4's matrices SGLang takes it for is not known"
     if weights.linear is not None and (weights.linear.name, weights.linear.per) != ("fp8", "block"):
         yield f"how DeepSeek-V4's matrices lie in {weights.linear.name} a {weights.linear.per} is not known"
+
+
+def _experts_alone(model: ModelConfig) -> ModelConfig:
+    """Muse Spark's, by names and their parts: its class asks is_layer_skipped, which knows no stars."""
+    weights = model.quantized
+    if model.checkpoint_quantization is None or not sums_answers_itself(model):
+        return model
+    named = (*weights.excluded.names, *weights.excluded.patterns)
+    excluded = replace(weights.excluded, way="paths", names=named, patterns=(), tails=())
+    return replace(model, quantized=replace(weights, linear=None, excluded=excluded))
 
 
 def _parted(model: ModelConfig) -> Iterator[str]:
@@ -242,7 +254,7 @@ def _is_computed(kind: Kind) -> bool:
 
 def _plain_experts(model: ModelConfig) -> Iterator[str]:
     """SGLang then runs these layers by another kernel than the rest."""
-    if has_loose_experts(model, model.checkpoint_quantization):
+    if has_loose_experts(model, model.checkpoint_quantization) or sums_answers_itself(model):
         return
     weights = model.quantized
     layers = (number for number, kind in enumerate(model.layer_kinds) if kind == "moe")

@@ -63,6 +63,8 @@ _TOLD = """
     minimax_m2 MiniMaxM2ForCausalLM
     muse_glimmer MuseGlimmerForConditionalGeneration
     muse_glimmer_text MuseGlimmerForConditionalGeneration
+    muse_spark MuseSparkForConditionalGeneration
+    muse_spark_text MuseSparkForConditionalGeneration
     minimax_m3_vl MiniMaxM3SparseForConditionalGeneration
     minimax_m3_vl_text MiniMaxM3SparseForCausalLM
     ernie4_5 Ernie4_5_ForCausalLM

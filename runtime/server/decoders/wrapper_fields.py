@@ -48,6 +48,7 @@ UNLIMITED_OCR: Mapping[str, Any] = {
     **{"section": "language_config", "tied_by": "either", "is_named": False, "needs": OF_THE_POOL},
     "text_defaults": DEEPSEEK_OCR,
 }
+MUSE_SPARK: Mapping[str, Any] = {"tied_by": "either", "is_named": False}
 # Both read text whose angles begin below 0, and bailing_mm_v3.py gives a matrix of its tower its method.
 _SEES = {"video_rope": True}
 LING_3_VL: Mapping[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from runtime.server.architectures import MUSE_SPARK
 from runtime.server.backends import FIRST, Number
 from runtime.server.choices import Choices
 from runtime.server.encoders.weight import Encoder
@@ -19,7 +20,9 @@ EncoderPlace = Literal["nowhere", "split", "whole"]
 
 
 def encoder_place(c: Choices) -> EncoderPlace:
-    """--language-only leaves its weights unread, and makes room for them all the same."""
+    """--language-only leaves its weights unread, and makes room for them, of all but Muse Spark's."""
+    if c.language_only and c.model.architecture == MUSE_SPARK:
+        return "nowhere"
     if c.language_model_only or (c.model.architecture in _ONLY_WHERE_USED and not is_multimodal(c)):
         return "nowhere"
     is_split = c.release.number >= _SPLIT_SINCE.get(c.model.architecture, FIRST)
