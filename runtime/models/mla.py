@@ -16,7 +16,7 @@ from runtime.layers.attention import AttentionLayer, attend_latent
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.quantization import PLAIN
-from runtime.layers.rope import rope_
+from runtime.layers.rope import rope_, rows_of
 from runtime.layers.scaled_linear import fp8_head_products
 from runtime.models.build import Build
 from runtime.models.growth import grow_
@@ -103,6 +103,8 @@ class LatentAttention(nn.Module):
         keys, values = per_head.split([self.mla.qk_nope_head_dim, self.mla.v_head_dim], dim=1)
         self.register_buffer("keys_in", keys.transpose(1, 2).contiguous().transpose(1, 2))  # columns apart
         self.register_buffer("values_out", values.clone(memory_format=torch.contiguous_format))
+        if self.build.model.drops_absorbed:
+            del self.kv_up
 
     def _product(self, rows: torch.Tensor, absorbed: torch.Tensor) -> torch.Tensor:
         """[heads, T, k] and [heads, k, n]."""
@@ -139,7 +141,8 @@ class LatentAttention(nn.Module):
         if self.turned_norm is not None:
             self.turned_norm.in_place(latent[:, rank:])
         if self.rope is not None and table is not None:
-            rope_(q[..., nope:], latent[:, None, rank:], table, batch.positions, self.rope.interleaved)
+            places = rows_of(self.rope, batch.positions)
+            rope_(q[..., nope:], latent[:, None, rank:], table, places, self.rope.interleaved)
         if self.growth is not None:
             grow_(q, self.growth, batch.positions)
         if self.indexer is not None:

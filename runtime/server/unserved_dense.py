@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.server.unserved_row import DRAFTS, PLAIN_ALONE, Row
+from runtime.server.unserved_row import DRAFTS, OVER_ALL_RANKS, PLAIN_ALONE, Row
 
 DENSE = {
     # srt/layers/activation.py
@@ -20,6 +20,8 @@ DENSE = {
     **dict.fromkeys(("phi", "persimmon"), (PLAIN_ALONE, DRAFTS)),
     "starcoder2": (DRAFTS,),
     **dict.fromkeys(("minicpm", "orion", "xverse", "TeleFLM"), (DRAFTS,)),
+    # srt/models/minicpm3.py takes its matrix of keys and values apart by rows
+    "minicpm3": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
     # srt/models/spark2_5.py, whose layers gather no rows before 0.5.22
     "spark2_5": (
         Row(lambda _, s: s.attn_dp_size > 1, "DP attention: which rows its MLPs see is not known here"),

@@ -15,6 +15,7 @@ _READ_ALONE = {
     "SarvamMLAForCausalLM": "Sarvam 105B",
     "DotsVLMForCausalLM": "dots.vlm",
     "DeepseekVL2ForCausalLM": "DeepSeek-VL2",
+    "MiniCPM3ForCausalLM": "MiniCPM3",
 }
 
 
@@ -25,8 +26,8 @@ def ends_of_deepseek(deployment: Deployment) -> Iterator[str]:
 
 
 def _random_latents(deployment: Deployment) -> Iterator[str]:
-    """srt/models/kimi_vl.py, sarvam_moe.py, dots_vlm.py and deepseek_vl2.py take kv_b_proj apart as they read
-    files, and at no other load."""
+    """srt/models/kimi_vl.py, sarvam_moe.py, dots_vlm.py, deepseek_vl2.py and minicpm3.py take kv_b_proj apart
+    as they read files, and at no other load."""
     name = _READ_ALONE.get(checkpoint_of(deployment).architecture)
     if name is not None and deployment.model.is_mla and deployment.server.asked.load_format == "dummy":
         yield f"--load-format dummy leaves {name}'s attention without its matrices"

@@ -654,6 +654,14 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("minicpm3", {}, other, said)
+        for other, said in (
+            ({"v_head_dim": 32}, "v_head_dim is 32"),
+            ({"mlp_bias": True}, "mlp_bias is True"),
+            ({"num_experts": 8}, "num_experts is 8"),
+        )
+    ),
+    *(
         ("muse_spark_text", {}, other, said)
         for other, said in (
             ({"layer_types": None}, "layer_types is missing"),

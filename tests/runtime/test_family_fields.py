@@ -218,6 +218,7 @@ _BESIDE = """
     apertus bias head_dim mlp_bias original_max_position_embeddings output_vocab_size post_norm qk_norm
         qkv_bias rope_is_neox_style
     internlm2 head_dim
+    minicpm3 num_experts
     muse_spark_text inference_moe_w13_interleaved num_shared_experts
     interns1_pro_text dual_chunk_attention_config num_local_experts router_n_groups
     internlm3 bias qkv_bias

@@ -535,7 +535,8 @@ _SUPER = "nvidia/Llama-3_3-Nemotron-Super-49B-v1"
         *((name, _NGRAMS, "drafts") for name in ("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B")),
         ("a/tele-flm-52b-from-memory", _NGRAMS, "drafts"),
         *(
-            ("a/spark-2.5-of-the-sizes-of-its-class", *row)
+            (name, *row)
+            for name in ("a/spark-2.5-of-the-sizes-of-its-class", "a/minicpm3-4b-from-memory")
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"), (_DP, "DP attention"))
         ),
         *(

@@ -29,7 +29,7 @@ def _minicpm(f: Fields) -> ModelConfig:
         everywhere(f, "full"),
         everywhere(f, "dense"),
         activation="silu",
-        multipliers=_multipliers(f),
+        multipliers=scaled_by_smaller(f),
         names=_NAMES,
     )
 
@@ -42,7 +42,7 @@ def _attention(f: Fields) -> AttentionConfig:
     return heads(f, width=width, turns_in_fp32=True)
 
 
-def _multipliers(f: Fields) -> Multipliers:
+def scaled_by_smaller(f: Fields) -> Multipliers:
     base = f.number("dim_model_base")
     if base <= 0:
         raise ConfigError(f"config.json: dim_model_base is {base}: it must be above 0")

@@ -60,6 +60,7 @@ _TOLD = """
     glm5_next_text Glm5NextForConditionalGeneration
     gpt_oss GptOssForCausalLM
     minicpm MiniCPMForCausalLM
+    minicpm3 MiniCPM3ForCausalLM
     minimax_m2 MiniMaxM2ForCausalLM
     muse_glimmer MuseGlimmerForConditionalGeneration
     muse_glimmer_text MuseGlimmerForConditionalGeneration
