@@ -77,6 +77,7 @@ _LING_3 = {
     **{"moe_router_enable_expert_bias": True, "gated_attention_proj_granularity_type": "head_wise"},
 }
 _GIGA_YARN = {"type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0}
+_HALF = {"partial_rotary_factor": 0.5}
 _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
     ("llama4_text", {}, {"layer_types": ["chunked_attention"] * 48}, "layer_types are not those of"),
     ("phi3", {}, {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "'linear': models of this"),
@@ -652,6 +653,11 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"linear_attn_config": delta_layers([*range(1, 33)], 32)}, _NO_STATES_ALONE),
             ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
         )
+    ),
+    *(
+        (name, {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default", **_HALF}}, other, said)
+        for name in ("phi3", "glm4", "persimmon")
+        for other, said in (({"partial_rotary_factor": 0.25}, "partial_rotary_factor is 0.25 beside"),)
     ),
     *(
         ("minicpm3", {}, other, said)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.server.decoders.fields import Fields, checked_number
+from runtime.server.decoders.rope import one_share
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import RopeConfig
 
@@ -29,7 +30,8 @@ def read_longrope(f: Fields, width: int, theta: float) -> RopeConfig:
         **{name: checked_number(f"rope_parameters: {name}", told.get(name)) for name in SCALES},
         "original_max_position_embeddings": _switch(f, told, longest),
     }
-    share = told.get("partial_rotary_factor", f.number("partial_rotary_factor", 1.0))
+    share = told.get(_SHARE, f.number(_SHARE, 1.0))
+    one_share(f, share)
     if share != 1:
         f.cannot(f"partial_rotary_factor is {repr(share)[:60]}: models of this family turn whole heads")
     return RopeConfig(width, _base(f, told, theta), longest, parameters=parameters)
@@ -39,6 +41,7 @@ def read_long_of_phi(f: Fields, width: int) -> RopeConfig:
     """Of a share of each head, by the one scale that its lengths make."""
     told, longest = _told(f), f.size("max_position_embeddings")
     share = checked_number(_SHARE, told.get(_SHARE, f.number(_SHARE, 1.0)))
+    one_share(f, share)
     turned = int(width * share)
     if not 0 < share <= 1 or turned % 2:
         raise ConfigError(f"config.json: {_SHARE} is {share}: of {width} it would turn {turned}")
@@ -50,6 +53,7 @@ def read_long_of_heads(f: Fields, width: int) -> RopeConfig:
     """... of whole heads, by lengths of which the section tells the first."""
     told, longest = _told(f), f.size("max_position_embeddings")
     share = told.get(_SHARE, f.number(_SHARE, 1.0))
+    one_share(f, share)
     if share != 1:
         f.cannot(f"{_SHARE} is {repr(share)[:60]}: models of this family turn whole heads")
     return _by_lengths(f, told, width, _switch(f, told, longest))

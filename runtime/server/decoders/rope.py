@@ -35,6 +35,7 @@ def read_rope(
     parameters.setdefault("rope_theta", f.number("rope_theta", theta))
     parameters.setdefault("partial_rotary_factor", f.number("partial_rotary_factor", share or 1.0))
     _check(f, parameters)
+    one_share(f, parameters["partial_rotary_factor"])
     if share is None and parameters["partial_rotary_factor"] != 1:
         turned_share = parameters["partial_rotary_factor"]
         f.cannot(f"partial_rotary_factor is {turned_share}: models of this family turn whole heads")
@@ -49,6 +50,14 @@ def read_rope(
     if turned % 2:
         f.cannot(f"partial_rotary_factor is {part}: of {width} would turn {turned}, which are no pairs")
     return RopeConfig(turned, parameters["rope_theta"], longest, parameters=parameters)
+
+
+def one_share(f: Fields, found: Any) -> None:
+    """Of a head that is turned: a file may tell it in two places."""
+    told = f.get("partial_rotary_factor")
+    if f.tells("partial_rotary_factor") and told != found:
+        beside = f"{told!r:.60} beside its rope's {found!r:.60}"
+        f.cannot(f"partial_rotary_factor is {beside}: SGLang takes the first in some classes")
 
 
 def read_rope_alone(f: Fields, parameters: Mapping[str, Any], width: int, share: float) -> RopeConfig:
