@@ -61,7 +61,7 @@ _PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", *_FUSI
 # and the 45th layer of step3p5_mtp.py, of which Step's own list ends before it
 DENSE_DRAFTS = ("mimo_v2_flash", "step3p5", "longcat_flash")
 
-_WIDE_SINKS = ("gpt_oss", "granitemoe_swa")
+_WIDE_SINKS = ("gpt_oss", "granite_swa", "granitemoe_swa")
 _DRAFTS = {"qwen3_next": "model.layers", **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), "mtp.layers")}
 
 

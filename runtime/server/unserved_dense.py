@@ -20,6 +20,8 @@ DENSE = {
     **dict.fromkeys(("phi", "persimmon"), (PLAIN_ALONE, DRAFTS)),
     "starcoder2": (DRAFTS,),
     **dict.fromkeys(("minicpm", "orion", "xverse", "TeleFLM"), (DRAFTS,)),
+    # srt/models/granite.py
+    "granite_swa": (OVER_ALL_RANKS, DRAFTS),
     # srt/models/minicpm3.py takes its matrix of keys and values apart by rows
     "minicpm3": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
     # srt/models/spark2_5.py, whose layers gather no rows before 0.5.22

@@ -36,7 +36,7 @@ _WITH_GELU = (
 )
 _GELU_ON_TRTLLM = ("modelopt_fp4", "nvfp4_online")
 _LARGE_PAGE = 128
-_SAY_NO_WINDOW = ("cohere2", "cohere2_moe", "exaone_moe", "granitemoe_swa")
+_SAY_NO_WINDOW = ("cohere2", "cohere2_moe", "exaone_moe", "granite_swa", "granitemoe_swa")
 _ASKED_FOR_KEYS = (Mamba2Config, ShortConvConfig, LightningConfig)
 _BY_SILU = ("awq_marlin", "gptq_marlin", "moe_wna16", "mxfp4", "w4afp8")
 

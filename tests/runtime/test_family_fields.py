@@ -194,6 +194,7 @@ _BESIDE = """
     granite head_dim
     granitemoe head_dim num_experts
     granitemoeshared head_dim num_experts
+    granite_swa head_dim
     granitemoe_swa head_dim num_experts
     hunyuan_v1_dense use_qk_norm
     hunyuan_v1_moe moe_intermediate_size num_experts_per_tok num_local_experts num_shared_expert

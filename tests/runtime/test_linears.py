@@ -187,7 +187,7 @@ _OVER_ALL = {
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
     *("minicpm", "dbrx", "diffusion_gemma_text", "persimmon", "phi", "solar"),
-    *("zaya", "minicpm3"),
+    *("zaya", "minicpm3", "granite_swa"),
 }
 
 

@@ -51,7 +51,7 @@ _OF_ONE_STAGE = (
     "baichuan-inc/Baichuan2-7B-Base",
     *("a/muse-glimmer-30b-as-its-classes-have-it", "microsoft/phi-2"),
     *("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B", "Qwen/Qwen-7B"),
-    "a/unlimited-ocr-of-deepseek-ocrs-sizes",
+    *("a/unlimited-ocr-of-deepseek-ocrs-sizes", "a/granite-swa-2b-of-the-sizes-of-its-class"),
 )
 
 

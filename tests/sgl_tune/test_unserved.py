@@ -526,6 +526,7 @@ def test_iquest_q1_ends_where_fa3_has_no_kernels(arch: str, ends: bool, tmp_path
 
 
 _SUPER = "nvidia/Llama-3_3-Nemotron-Super-49B-v1"
+_SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
 
 
 @pytest.mark.parametrize(
@@ -553,6 +554,7 @@ _SUPER = "nvidia/Llama-3_3-Nemotron-Super-49B-v1"
             for row in ((_NGRAMS, "drafts"), ({"dtype": "float16"}, "another dtype than bfloat16"))
         ),
         *((_SUPER, *row) for row in ((_NGRAMS, "drafts"), ({"pp": 2}, "--pp"))),
+        (_SWASH, _NGRAMS, "drafts"),
     ],
 )
 def test_what_dense_classes_are_not_written_for_has_a_key_alone(

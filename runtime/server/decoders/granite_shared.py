@@ -1,4 +1,5 @@
-"""Granite's experts beside a shared MLP, also where some layers see a window, have sinks or turn nothing."""
+"""Granite's experts beside a shared MLP, and Granites of either kind some of whose layers see a window, have
+sinks or turn nothing."""
 
 from __future__ import annotations
 
@@ -21,6 +22,15 @@ def _granitemoeshared(f: Fields) -> ModelConfig:
 
 
 def _granitemoe_swa(f: Fields) -> ModelConfig:
+    return _model(f, *_behind_windows(f))
+
+
+def _granite_swa(f: Fields) -> ModelConfig:
+    f.only("mlp_bias", False)
+    return model(f, *_behind_windows(f), everywhere(f, "dense"), multipliers=multipliers(f))
+
+
+def _behind_windows(f: Fields) -> tuple[dict[str, AttentionConfig], list[str]]:
     layers = f.size("num_hidden_layers")
     told = f.per_layer("layer_types", layers, SLIDES)
     kinds = told or ["sliding" if layer % 4 else "full" for layer in range(layers)]
@@ -33,7 +43,7 @@ def _granitemoe_swa(f: Fields) -> ModelConfig:
             f.cannot(f"layer_rope_theta is {sorted(own)} in layers of one kind: here it is one of each")
         rope = _based(found.rope, max(own)) if own else found.rope
         attention[kind] = replace(found, rope=rope, window=window if kind == "sliding" else None)
-    return _model(f, attention, kinds)
+    return attention, kinds
 
 
 def _model(f: Fields, attention: dict[str, AttentionConfig], kinds: list[str]) -> ModelConfig:
@@ -75,7 +85,17 @@ def _based(rope: RopeConfig | None, theta: float) -> RopeConfig | None:
 
 
 _EXPERTS = {**COMMON, "num_local_experts": 8, "num_experts_per_tok": 2, "shared_intermediate_size": 0}
+_SWA = {
+    **COMMON,
+    "intermediate_size": 8192,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "sliding_window": 128,
+}
 FAMILIES = (
     Family("granitemoeshared", _granitemoeshared, _EXPERTS),
     Family("granitemoe_swa", _granitemoe_swa, {**_EXPERTS, "sliding_window": 128}),
+    Family("granite_swa", _granite_swa, _SWA),
 )

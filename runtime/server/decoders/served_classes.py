@@ -112,6 +112,7 @@ _TOLD = """
     granitemoe GraniteMoeForCausalLM
     granitemoehybrid GraniteMoeHybridForCausalLM
     granitemoeshared GraniteMoeSharedForCausalLM
+    granite_swa GraniteSWAForCausalLM
     granitemoe_swa GraniteMoeSWAForCausalLM
     llama4 Llama4ForConditionalGeneration
     llama4_text Llama4ForCausalLM Llama4ForConditionalGeneration
