@@ -90,6 +90,7 @@ QWEN3_VL_TYPES = frozenset({"qwen3_vl", "qwen3_vl_moe"})  # as model_type
 # utils/hf_transformers/config.py: an encoder that its config.json does not describe, by layers and width
 ENCODERS = {"Phi4MMForCausalLM": (26, 1152)}
 MUSE_SPARK = "MuseSparkForConditionalGeneration"
+INKLING = frozenset({"InklingForConditionalGeneration", "InklingForConditionalGenerationMTP"})
 MUSE_GLIMMER = frozenset({"MuseGlimmerForCausalLM", "MuseGlimmerForConditionalGeneration"})
 COHERE_VISION = frozenset({"Cohere2VisionForConditionalGeneration"})
 MINIMAX_M3 = frozenset({"MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"})
@@ -115,14 +116,14 @@ TRITON_HYBRID = frozenset({
 })  # fmt: skip
 LFM2 = frozenset({"Lfm2ForCausalLM", "Lfm2MoeForCausalLM"})
 GRANITE_HYBRID = frozenset({"GraniteMoeHybridForCausalLM"})
-HYBRID = NEMOTRON_H | QWEN_HYBRID | TRITON_HYBRID | LFM2 | {
+HYBRID = NEMOTRON_H | QWEN_HYBRID | TRITON_HYBRID | LFM2 | INKLING | {
     "KimiLinearForCausalLM", "KimiK3ForConditionalGeneration", "BailingMoeV2_5ForCausalLM",
     "BailingMoeV3ForCausalLM", "BailingMoeV3VLForConditionalGeneration", "Qwen3_5ForCausalLM",
     "Qwen3_5MoeForCausalLM", "Qwen4ExpForConditionalGeneration", "NemotronH_Omni_Reasoning_V3",
     "ZayaForCausalLM", "Glm5NextForConditionalGeneration", "GigaChat35ForCausalLM",
 }  # fmt: skip
 # ... whose state can be kept for prefixes while batches overlap
-KEEPS_STATES = HYBRID - LFM2 - {
+KEEPS_STATES = HYBRID - LFM2 - INKLING - {
     "JetNemotronForCausalLM", "JetVLMForConditionalGeneration", "ZayaForCausalLM", "KimiLinearForCausalLM",
     "GigaChat35ForCausalLM",
 } | GRANITE_HYBRID  # fmt: skip
@@ -144,11 +145,10 @@ ENCODED_ELSEWHERE = QWEN3_VL | QWEN3_5 | KIMI_K25 | {
     "MuseSparkForConditionalGeneration",
 }  # fmt: skip
 # is_hybrid_swa_model: some layers see a window only
-HYBRID_SWA = SINKS | MIMO_V2 | STEP_3P5 | GEMMA_4 | DEEPSEEK_V4 | {
+HYBRID_SWA = SINKS | MIMO_V2 | STEP_3P5 | GEMMA_4 | DEEPSEEK_V4 | INKLING | {
     "BeamForCausalLM", "Llama4ForConditionalGeneration", "MiMoV2MTP", "Step3p5MTP", "EmbeddingGemma2Model",
     "DiffusionGemmaForBlockDiffusion", "LagunaForCausalLM", "MellumForCausalLM", "MuseGlimmerForCausalLM",
-    "MuseGlimmerForConditionalGeneration", "InklingForConditionalGeneration",
-    "InklingForConditionalGenerationMTP", "UnlimitedOCRForCausalLM",
+    "MuseGlimmerForConditionalGeneration", "UnlimitedOCRForCausalLM",
 }  # fmt: skip
 
 # ... and of these none has another pool

@@ -15,12 +15,13 @@ from runtime.server.config import SLIDING_SHARE
 from runtime.server.errors import ConfigError
 from runtime.server.memory import is_large_hopper_qwen3_vl
 from runtime.server.minimax_nvfp4 import is_in_nvfp4
-from runtime.server.state_cache import keeps_states_now
+from runtime.server.state_cache import EXTRA, STATE_SHARE, keeps_states_now
 from runtime.server.traits import is_hybrid, is_sparse
 
 _SPARSE_KV = ("bfloat16", "fp8_e4m3")
 _GPT_OSS = ("triton", "trtllm_mha", "fa3", "fa4", "aiter", "ascend", "intel_amx", "intel_xpu")
 _LLAMA_4 = ("fa3", "aiter", "triton", "ascend", "trtllm_mha", "intel_xpu")
+_INKLING_SHARE = 0.1
 _GEMMA_4 = ("trtllm_mha", "triton", "fa4", "intel_xpu", "aiter")
 
 
@@ -117,6 +118,19 @@ def _muse_spark(c: Choices) -> None:
         c.settle("Muse Spark", kv_cache_dtype="fp8_e4m3")
     if c.mm_enable_dp_encoder is None and c.attn_dp_size > 1:
         c.settle("Muse Spark under DP attention", mm_enable_dp_encoder=True)
+
+
+def _inkling(c: Choices) -> None:
+    if _unset(c):
+        _take(c, "fa4" if c.gpu.major in c.release.inkling_on_fa4 else "triton")
+    keeps_usual = c.release.compressed_pools.keeps_share
+    usual = {"swa_full_tokens_ratio": SLIDING_SHARE, "mamba_full_memory_ratio": STATE_SHARE}
+    for name, share in usual.items():
+        asked = getattr(c, name)
+        if asked is None or (asked == share and not keeps_usual):
+            c.settle("Inkling", **{name: _INKLING_SHARE})
+    if c.mamba_radix_cache_strategy == "auto":
+        c.settle("Inkling", mamba_radix_cache_strategy=EXTRA[0])
 
 
 def _moss_vl(c: Choices) -> None:
@@ -236,6 +250,7 @@ _RULES: dict[str, Callable[[Choices], None]] = {
     "DiffusionGemmaForBlockDiffusion": _diffusion_gemma,
     "EmbeddingGemma2Model": _embedding_gemma,
     "MuseSparkForConditionalGeneration": _muse_spark,
+    **dict.fromkeys(architectures.INKLING, _inkling),
     "MossVLForConditionalGeneration": _moss_vl,
     "IQuestQ1ForCausalLM": _iquest,
     "IQuestQ1MTP": _iquest,

@@ -97,8 +97,10 @@ def _decode_flags(c: Choices) -> dict[str, Any]:
 
 def _prefill_flags(c: Choices) -> dict[str, Any]:
     largest = _MUSE_TOP if c.model.architecture in architectures.MUSE_GLIMMER else None
+    known = architectures.INKLING - c.release.without_rules
+    whole = c.model.architecture in known and not c.disable_prefill_cuda_graph
     return _given(
-        backend=c.cuda_graph_backend_prefill,
+        backend=_first(c.cuda_graph_backend_prefill, WHOLE if whole else None),
         max_bs=_first(_first(c.cuda_graph_max_bs_prefill, c.piecewise_cuda_graph_max_tokens), largest),
         bs=_first(c.cuda_graph_bs_prefill, c.piecewise_cuda_graph_tokens),
     )

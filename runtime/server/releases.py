@@ -57,6 +57,7 @@ _ABSORBED_MLA = frozenset({
     "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM",
     "MistralLarge3ForCausalLM", "PixtralForConditionalGeneration",
 })  # fmt: skip
+_WITHOUT_RULES = frozenset({"Lfm2MoeForCausalLM", "KimiK3LinearForCausalLM"})
 _FIRST_STATE_KEEPERS = names.NEMOTRON_H | names.QWEN_HYBRID | {"MiniCPMV4_6ForConditionalGeneration"}
 
 
@@ -189,6 +190,7 @@ class Release(NamedTuple):
     aligns_deepep_graphs: bool = False
     trtllm_mla_has_prefill_graphs: bool = True
     unified_memory_has_prefill_graphs: bool = True
+    unified_memory_checks_whole_prefills: bool = False
     # How large they are: _handle_gpu_memory_settings in server_args.py, arg_groups/memory_hook.py
     context_caps_prefill_graphs: bool = False
     fits_prefill_graphs: bool = False
@@ -217,6 +219,7 @@ class Release(NamedTuple):
     gemma_4_on_trtllm: bool = False
     step_3p5_has_defaults: bool = False
     mimo_v2_on_fa4: bool = False
+    inkling_on_fa4: tuple[int, ...] = (10,)
     has_minimax_m3: bool = False
     minimax_m3_attends_in_fp8: bool = False
     # Its indexer's keys are as small as the cache on these GPUs; when the pool is sized, too
@@ -275,7 +278,7 @@ class Release(NamedTuple):
     absorbed_deterministic: tuple[str, ...] = ("fa3", "triton")
     absorbed_mla: frozenset[str] = _ABSORBED_MLA
     # Architectures whose models it has, and that its rules do not name yet
-    without_rules: frozenset[str] = frozenset({"Lfm2MoeForCausalLM", "KimiK3LinearForCausalLM"})
+    without_rules: frozenset[str] = _WITHOUT_RULES | names.INKLING
     # Attention and its pages: _handle_attention_backend_compatibility, arg_groups/attention_hook.py
     moves_tiered_decode: bool = True
     one_branch_drafts: tuple[str, ...] = ()
@@ -442,6 +445,7 @@ _15 = _14._replace(
 )
 _16 = _15._replace(
     version="0.5.16",
+    without_rules=_WITHOUT_RULES,
     has_minimax_m3=True,
     longcat_rope="nothing",
     narrow_fp4_scales=True,
@@ -574,6 +578,7 @@ _20 = _19._replace(
     captures_stages_prefills=True,
     cute_objects="kept",
     unified_memory_has_prefill_graphs=True,
+    unified_memory_checks_whole_prefills=True,
     adaptive_steps=(0, 1, 3, 5, 7),
     dropped_methods=(*_16.dropped_methods, "gptq"),
     runs_fp8_experts_elsewhere=True,
@@ -604,6 +609,7 @@ _21 = _20._replace(
     fused_finalize_unset=False,
     always_saves=True,
     wants_states_to_keep=True,
+    state_keepers=_20.state_keepers | names.INKLING,
     more_trtllm_mla_kv=(),
     qwen4_has_stages=True,
 )
@@ -620,6 +626,7 @@ _22 = _21._replace(
     dp_attention_of_one=False,
     decode_graph_backends=("full", "breakable", "disabled"),
     prefill_graph_backends=("full", "breakable", "disabled"),
+    inkling_on_fa4=(9, 10),
     breakable_off_with=(*_19.breakable_off_with, "delta attention but GLM's"),
     compiled_architectures=frozenset(),
     breakable_multimodal=_21.breakable_multimodal | names.MINIMAX_M3 | {"Qwen4ExpForConditionalGeneration"},

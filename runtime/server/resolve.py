@@ -66,6 +66,7 @@ from runtime.server.speculation import DRAFTLESS, counts_draft, settle_speculati
 from runtime.server.state_cache import ENVIRONMENT as STATE_VARIABLES
 from runtime.server.state_cache import settle_state_cache, state_rules
 from runtime.server.tuning import check_skipped_ops, fp4_gemm_backend, gate
+from runtime.server.whole_prefills import settle_whole_prefills
 from runtime.server.workspaces import ENVIRONMENT as WORKSPACE_VARIABLES
 from runtime.server.workspaces import workspaces
 
@@ -101,6 +102,7 @@ STEPS = (
     settle_data_parallelism,
     settle_all_to_all,
     settle_expert_graphs,
+    settle_whole_prefills,
     settle_speculation,
     check_dispatch_chunks,
     check_before_blocks,

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from runtime.server.architectures import INKLING
 from runtime.server.choices import Choices, is_on
 from runtime.server.errors import ConfigError
 from runtime.server.recurrent import StateRules
 from runtime.server.traits import is_hybrid
 
 EXTRA = ("extra_buffer", "extra_buffer_lazy")
+STATE_SHARE = 0.9
 _OVERLAP = "states without an extra buffer"
 
 
@@ -29,7 +31,7 @@ def state_rules(c: Choices) -> StateRules:
     share = c.mamba_full_memory_ratio
     return StateRules(
         slots=c.max_mamba_cache_size,
-        share=0.9 if share is None else share,
+        share=STATE_SHARE if share is None else share,
         slots_each=_slots_each(c),
         keeps_prefixes=not c.disable_radix_cache,
         extra_buffer=keeps_states_now(c),
@@ -68,8 +70,13 @@ def settle_state_cache(c: Choices) -> None:
             raise ConfigError(f"--mamba-radix-cache-strategy {_strategy(c)}: this model has no states")
     elif not c.release.settles_state_cache:
         _old(c)
-    elif not c.disable_radix_cache:
+    elif not c.disable_radix_cache and not _is_unchecked(c):
         _settle(c)
+
+
+def _is_unchecked(c: Choices) -> bool:
+    """Inkling's strategy is its family's, and looked at by nobody before it is asked for at all."""
+    return c.model.architecture in INKLING and not c.release.wants_states_to_keep
 
 
 def _strategy(c: Choices) -> str:
