@@ -15,6 +15,7 @@ from runtime.server.resolve import LONGER_CONTEXT
 from sgl_tune.deployment.refusals import undivided_heads
 from sgl_tune.keys.class_ends import ends_of_class
 from sgl_tune.keys.expert_calls import checkpoint_of
+from sgl_tune.keys.inkling_ends import ends_of_inkling
 from sgl_tune.keys.kernel_ends import ends_of_kernels
 from sgl_tune.keys.muse_spark_ends import ends_of_muse_spark
 
@@ -34,7 +35,7 @@ def never_starts(deployment: Deployment) -> str | None:
     if deployment.arch == CPU.arch:
         return None
     if deployment.shape.model is None:
-        return next(ends_of_muse_spark(deployment), None)  # asked of its file
+        return next(chain(ends_of_muse_spark(deployment), ends_of_inkling(deployment)), None)  # of its file
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     parts = _nameless(deployment), _undivided_encoder(deployment), _short_draft(deployment)
     of_blocks = _unwritten(deployment)
