@@ -35,6 +35,7 @@ WITHOUT_STAGES = frozenset({
     "SDARMoeForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",
     "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration", "UnlimitedOCRForCausalLM",
     "XverseForCausalLM",
+    "GlmAsrForConditionalGeneration", "Qwen2AudioForConditionalGeneration", "VoxtralForConditionalGeneration",
     "XverseMoeForCausalLM",
 })  # fmt: skip
 SINCE_0_5_23 = frozenset({"Mistral3ForConditionalGeneration"})

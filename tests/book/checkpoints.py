@@ -15,6 +15,7 @@ import transformers
 from transformers.models.auto import modeling_auto as auto
 
 from runtime.server.decoders.known import FAMILIES, model_config
+from runtime.server.decoders.served_classes import SERVED
 from runtime.server.decoders.wrappers import WRAPPERS
 from runtime.server.errors import ConfigError
 from tests.book.cases import CHECKPOINTS, checkpoints
@@ -135,7 +136,7 @@ def told_by_their_files() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def as_tiny_ones_are() -> Iterator[tuple[str, dict[str, Any]]]:
     """... and what transformers writes of them, which is not what SGLang reads."""
-    sizes = {"ernie4_5_moe_vl": {"num_hidden_layers": 3}, "gemma4_unified": {}, "glm_ocr": {}}
+    sizes = {"ernie4_5_moe_vl": {"num_hidden_layers": 3}, "gemma4_unified": {}, "glm_ocr": {}, "glmasr": {}}
     for name, told in sizes.items():
         yield f"small/{name}", _told(families.config_json(families.make_reference(name, **told)))
 
@@ -171,6 +172,7 @@ def _served(name: str, config: dict[str, Any]) -> dict[str, Any]:
     return _told({**as_published(config), "model_type": known[name]})
 
 
+_HEARING = ("qwen2_audio", "glmasr", "voxtral")
 _KEPT = ("kimi_linear",)  # has a class, of another architecture
 
 
@@ -179,7 +181,7 @@ def _told(config: dict[str, Any]) -> dict[str, Any]:
     kept = _kept(config)
     names = {**auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
     names |= {one.model_type: one.architecture for one in CLASSLESS.values() if one.model_type not in _KEPT}
-    names["iquestcoder"] = "IQuestCoderForCausalLM"
+    names |= {one: SERVED[one][0] for one in ("iquestcoder", *_HEARING)}
     kept["architectures"] = kept.get("architectures") or [names.get(kept["model_type"], "LlamaForCausalLM")]
     return kept
 

@@ -29,6 +29,9 @@ _SIZES: dict[str, dict[str, Any]] = {
     "qwen3_vl_moe": {"deepstack_visual_indexes": [], "depth": 3, "spatial_merge_size": 3},
     "qwen3_omni_moe": {"deepstack_visual_indexes": [0, 1], "depth": 2, "num_position_embeddings": 256},
     "qwen3_asr": {"encoder_layers": 2, "num_mel_bins": 37, "downsample_hidden_size": 6, "output_dim": 24},
+    "qwen2_audio": {"encoder_layers": 2, "num_mel_bins": 37, "d_model": 24, "encoder_ffn_dim": 40},
+    "glmasr": {"num_hidden_layers": 2, "num_mel_bins": 37, "head_dim": 12, "num_key_value_heads": 1},
+    "voxtral": {"num_hidden_layers": 2, "num_mel_bins": 37, "hidden_size": 24, "intermediate_size": 48},
     "qwen3_5": {"depth": 2, "patch_size": 8},
     "qwen3_5_moe": {"num_heads": 4, "out_hidden_size": 64, "in_channels": 1},
     "qwen4_exp": {"depth": 2, "num_heads": 4, "num_position_embeddings": 256},
@@ -93,10 +96,10 @@ def test_it_has_as_many_parameters_as_transformers_counts(name: str, changed: bo
     for part in (text, model.get_output_embeddings()):
         for parameter in () if part is None else part.parameters():
             whole.pop(id(parameter), None)
-    used = [
-        one for one in WRAPPERS[name].weights(hf, 64) if one.name.partition(".")[0] not in _IDLE.get(name, ())
-    ]
-    assert _count(used) == sum(whole.values())
+    used = [one for one in WRAPPERS[name].weights(hf, 64) if not one.name.startswith(_IDLE.get(name, "-"))]
+    ear = model.config.audio_config if name == "voxtral" else None
+    biases = ear.num_hidden_layers * ear.hidden_size if ear is not None else 0  # of keys, which no file has
+    assert _count(used) == sum(whole.values()) + biases
 
 
 def _encoder(name: str) -> Encoder:
@@ -113,6 +116,9 @@ def _of_rank(encoder: Encoder, parallel: ParallelConfig, rank: int = 0) -> int:
     return sum(p.numel() for p in weights.parameters())
 
 
+_WHOLE = ("gemma4_unified", "qwen2_audio", "glmasr")  # on every rank
+
+
 @pytest.mark.parametrize("name", WRAPPED)
 def test_ranks_share_what_is_split_and_each_has_the_rest(name: str) -> None:
     encoder = _encoder(name)
@@ -120,7 +126,7 @@ def test_ranks_share_what_is_split_and_each_has_the_rest(name: str) -> None:
     split, kept = (
         _count(w for w in shared if (w.split is not None) is is_split) for is_split in (True, False)
     )
-    assert (split > 0 or name == "gemma4_unified") and kept > 0
+    assert (split > 0 or name in _WHOLE) and kept > 0
     assert _of_rank(encoder, ParallelConfig(tp=2)) == split // 2 + kept
     assert _of_rank(encoder.whole(), ParallelConfig(tp=2)) == (
         split + kept if encoder.may_be_whole else split // 2 + kept
@@ -192,11 +198,12 @@ def test_kimi_spells_its_sizes_in_two_ways() -> None:
     assert _count(WRAPPERS["kimi_k25"].weights(same, 64)) == _count(_encoder("kimi_k25").weights)
 
 
+_HEARING = ("qwen2_audio", "glmasr", "voxtral")
 # The class is in files of the checkpoint, and tells no norm, or is SGLang's.
 _OWN_CLASS = (
     *("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "glm5_next", "nemotron_h_omni"),
     *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr"),
-    *("muse_glimmer", "muse_spark"),
+    *("muse_glimmer", "muse_spark", *_HEARING),
 )
 _FIRST = ("gemma4", "gemma4_unified", "diffusion_gemma")
 _OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
@@ -276,12 +283,12 @@ def test_what_sglang_asks_of_minimaxs_tower_is_named(vision: dict[str, Any], sai
 
 
 @pytest.mark.parametrize("told", [{}, None])
-def test_an_ear_that_is_not_told_is_that_of_its_config_class(told: Any) -> None:
-    hf = config_json(make_reference("qwen3_omni_moe"))["thinker_config"]
-    said = type(make_reference("qwen3_omni_moe").config.audio_config)().to_dict()
-    unsaid, all_said = (
-        [*WRAPPERS["qwen3_omni_moe"].weights({**hf, "audio_config": one}, 64)] for one in (told, said)
-    )
+@pytest.mark.parametrize("name", ["qwen3_omni_moe", *_HEARING])
+def test_an_ear_that_is_not_told_is_that_of_its_config_class(name: str, told: Any) -> None:
+    hf = config_json(make_reference(name))
+    hf = hf.get("thinker_config", hf)
+    said = type(make_reference(name).config.audio_config)().to_dict()
+    unsaid, all_said = ([*WRAPPERS[name].weights({**hf, "audio_config": one}, 64)] for one in (told, said))
     assert unsaid == all_said
 
 
@@ -299,6 +306,9 @@ _SHARED = {
         "pos_embed blocks.attn blocks.mlp audio_tower.layers.attn",
     ),
     "qwen3_asr": ("audio_tower.layers.mlp", "audio_tower.layers.attn"),
+    "qwen2_audio": ("", ""),
+    "glmasr": ("", ""),
+    "voxtral": ("audio_tower.layers.self_attn audio_tower.layers.mlp", ""),
     **dict.fromkeys(("glm4v", "glm46v", "glm4v_moe", "glm5_next", "glm_ocr"), _GLM),
     **dict.fromkeys(
         ("mistral3", "lighton_ocr"), ("transformer.layers.feed_forward", "transformer.layers.attn")
@@ -369,11 +379,12 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
     assert {*WRAPPED} - whole == {
         *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
         *("qwen3_omni_moe", "gemma4", "gemma4_unified", "nemotron_h_omni", "interns1", "ernie4_5_moe_vl"),
-        *("paddleocr_vl", "qwen3_asr", "lighton_ocr", "muse_glimmer", "diffusion_gemma"),
+        *("paddleocr_vl", "qwen3_asr", "lighton_ocr", "muse_glimmer", "diffusion_gemma", *_HEARING),
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert {*WRAPPED} - quantized == {
         *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr", "diffusion_gemma"),
+        *("qwen2_audio", "glmasr"),
         "qwen3_vl",
         "qwen3_vl_moe",
         "qwen3_5",

@@ -52,6 +52,11 @@ _OF_ONE_STAGE = (
     *("a/muse-glimmer-30b-as-its-classes-have-it", "microsoft/phi-2"),
     *("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B", "Qwen/Qwen-7B"),
     *("a/unlimited-ocr-of-deepseek-ocrs-sizes", "a/granite-swa-2b-of-the-sizes-of-its-class"),
+    *(
+        "Qwen/Qwen2-Audio-7B-Instruct",
+        "a/glm-asr-nano-from-its-classes",
+        "a/voxtral-mini-3b-from-its-classes",
+    ),
 )
 
 

@@ -175,7 +175,10 @@ _TOLD = """
     qwen2_5_vl Qwen2_5_VLForConditionalGeneration
     qwen3_vl Qwen3VLForConditionalGeneration
     qwen3_vl_moe Qwen3VLMoeForConditionalGeneration
+    qwen2_audio Qwen2AudioForConditionalGeneration
     qwen3_asr Qwen3ASRForConditionalGeneration
+    glmasr GlmAsrForConditionalGeneration
+    voxtral VoxtralForConditionalGeneration
     qwen3_omni_moe Qwen3OmniMoeForConditionalGeneration
     qwen3_5 Qwen3_5ForConditionalGeneration
     qwen3_5_moe Qwen3_5MoeForConditionalGeneration

@@ -80,3 +80,28 @@ LLMS = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCa
 S1 = dict(LLMS)
 LLMS |= {"GptOssForCausalLM": "gpt_oss", "InternLM2ForCausalLM": "internlm2"}
 LARGE_3 = {"MistralLarge3ForCausalLM": "deepseek_v3"}  # by a params.json
+# Around a Qwen2 or a Llama alone, by SGLang's classes; what their texts leave out transformers' have.
+QWEN2_AUDIO: Mapping[str, Any] = {
+    **{"served": ("qwen2",), "is_alike": True},
+    "text_defaults": {
+        "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 32768,
+        "rms_norm_eps": 1e-6,
+    },
+}  # fmt: skip
+GLM_ASR: Mapping[str, Any] = {
+    **{"served": ("llama",), "is_alike": True},
+    "text_defaults": {
+        "vocab_size": 59264, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28,
+        "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-5,
+    },
+}  # fmt: skip
+VOXTRAL: Mapping[str, Any] = {
+    **{"served": ("llama",), "is_quantized": True},
+    "text_defaults": {
+        "vocab_size": 131072, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 30,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072,
+        "rms_norm_eps": 1e-5, "rope_theta": 1e8, "head_dim": 128,
+    },
+}  # fmt: skip

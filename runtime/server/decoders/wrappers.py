@@ -33,6 +33,7 @@ from runtime.server.encoders import (
     qwen,
     siglip,
     step,
+    whisper,
 )
 from runtime.server.encoders.weight import Encoder, EncoderWeight
 from runtime.server.errors import ConfigError, Unsupported
@@ -98,6 +99,9 @@ WRAPPERS: Mapping[str, Wrapper] = {
             served=("qwen3",),
             is_alike=True,
         ),
+        Wrapper("qwen2_audio", "qwen2", whisper.qwen2_audio, **files.QWEN2_AUDIO),
+        Wrapper("glmasr", "llama", whisper.glm_asr, **files.GLM_ASR),
+        Wrapper("voxtral", "llama", whisper.voxtral, **files.VOXTRAL),
         Wrapper("qwen3_5", "qwen3_5_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
         Wrapper("qwen3_5_moe", "qwen3_5_moe_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
         Wrapper("qwen4_exp", "qwen4_exp_text", qwen.qwen3_vl, may_be_whole=True, tied_by="whole"),
