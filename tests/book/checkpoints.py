@@ -136,7 +136,13 @@ def told_by_their_files() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def as_tiny_ones_are() -> Iterator[tuple[str, dict[str, Any]]]:
     """... and what transformers writes of them, which is not what SGLang reads."""
-    sizes = {"ernie4_5_moe_vl": {"num_hidden_layers": 3}, "gemma4_unified": {}, "glm_ocr": {}, "glmasr": {}}
+    sizes = {
+        "ernie4_5_moe_vl": {"num_hidden_layers": 3},
+        "gemma4_unified": {},
+        "glm_ocr": {},
+        "glmasr": {},
+        "llava": {},
+    }
     for name, told in sizes.items():
         yield f"small/{name}", _told(families.config_json(families.make_reference(name, **told)))
 

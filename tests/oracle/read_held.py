@@ -104,6 +104,7 @@ def _made(case: dict[str, Any], folder: Path) -> Any:
     _without_gpu()
     _without_sounds()
     _with_siglip()
+    _with_classes()
     made = _class_of(config.hf_config.architectures[0])
     shared = _shared_experts(made, config, args, quantization) if case.get("fused") else nullcontext()
     with shared, torch.device("meta"):
@@ -213,6 +214,14 @@ def _with_siglip() -> None:
     sizes = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "image_size": 384}
     told = SiglipVisionConfig(**sizes, num_attention_heads=16, patch_size=14)
     sys.modules["timm"] = MagicMock(create_model=lambda *_, **__: SiglipVisionModel(told))
+
+
+def _with_classes() -> None:
+    """LLaVA asks for those of its parts among all that are registered."""
+    from sglang.srt import models
+
+    found = SimpleNamespace(resolve_model_cls=lambda name: (_class_of(name), name))
+    models.registry = SimpleNamespace(ModelRegistry=found)
 
 
 def _shared_experts(made: Any, config: Any, args: Any, quantization: Any) -> Any:

@@ -41,6 +41,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "glm_ocr": {"depth": 2, "intermediate_size": 24, "spatial_merge_size": 3, "num_heads": 4},
     "glm5_next": {"depth": 2, "intermediate_size": 24, "spatial_merge_size": 3, "out_hidden_size": 32},
     "lighton_ocr": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
+    "llava": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
     "muse_glimmer": {"num_hidden_layers": 2, "hidden_size": 32, "patch_temporal": 1, "pos_emb_width": 5},
     "muse_spark": {"num_hidden_layers": 2, "patch_temporal": 1, "pos_emb_width": 5, "intermediate_size": 24},
     "mistral3": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
@@ -203,7 +204,7 @@ _HEARING = ("qwen2_audio", "glmasr", "voxtral")
 _OWN_CLASS = (
     *("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "glm5_next", "nemotron_h_omni"),
     *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr"),
-    *("muse_glimmer", "muse_spark", *_HEARING),
+    *("muse_glimmer", "muse_spark", "llava", *_HEARING),
 )
 _FIRST = ("gemma4", "gemma4_unified", "diffusion_gemma")
 _OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
@@ -311,7 +312,7 @@ _SHARED = {
     "voxtral": ("audio_tower.layers.self_attn audio_tower.layers.mlp", ""),
     **dict.fromkeys(("glm4v", "glm46v", "glm4v_moe", "glm5_next", "glm_ocr"), _GLM),
     **dict.fromkeys(
-        ("mistral3", "lighton_ocr"), ("transformer.layers.feed_forward", "transformer.layers.attn")
+        ("mistral3", "lighton_ocr", "llava"), ("transformer.layers.feed_forward", "transformer.layers.attn")
     ),
     "llama4": ("patch_embedding model.layers.mlp vision_adapter.mlp", "model.layers.attn"),
     "gemma3": ("embeddings encoder.layers.mlp", "encoder.layers.attn"),
@@ -380,6 +381,7 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
         *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
         *("qwen3_omni_moe", "gemma4", "gemma4_unified", "nemotron_h_omni", "interns1", "ernie4_5_moe_vl"),
         *("paddleocr_vl", "qwen3_asr", "lighton_ocr", "muse_glimmer", "diffusion_gemma", *_HEARING),
+        "llava",
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert {*WRAPPED} - quantized == {

@@ -45,7 +45,7 @@ _SUMS_OVER_ALL = (
     "DotsOCRForCausalLM", "DotsVLMForCausalLM", "Gemma3ForConditionalGeneration",
     "InternS1ForConditionalGeneration", "InternVLChatModel",
     "KimiVLForConditionalGeneration", "Lfm2VlForConditionalGeneration",
-    "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration",
+    "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration", "LlavaForConditionalGeneration",
     "MiMoV2ForCausalLM", "Mistral3ForConditionalGeneration", "MuseGlimmerForConditionalGeneration",
     "NemotronH_Nano_Omni_Reasoning_V3",
     "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3", "PaddleOCRVLForConditionalGeneration",

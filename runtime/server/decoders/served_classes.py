@@ -118,6 +118,7 @@ _TOLD = """
     llama4_text Llama4ForCausalLM Llama4ForConditionalGeneration
     ministral3 Ministral3ForCausalLM
     mistral3 Mistral3ForConditionalGeneration LightOnOCRForConditionalGeneration
+    llava LlavaForConditionalGeneration
     lighton_ocr LightOnOCRForConditionalGeneration
     mistral4 Mistral4ForCausalLM
     mistral_large_3 MistralLarge3ForCausalLM

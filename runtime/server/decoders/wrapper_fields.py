@@ -80,6 +80,7 @@ LLMS = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCa
 S1 = dict(LLMS)
 LLMS |= {"GptOssForCausalLM": "gpt_oss", "InternLM2ForCausalLM": "internlm2"}
 LARGE_3 = {"MistralLarge3ForCausalLM": "deepseek_v3"}  # by a params.json
+LLAVA = {"num_attention_heads": 32}  # of a Llama and of a Mistral
 # Around a Qwen2 or a Llama alone, by SGLang's classes; what their texts leave out transformers' have.
 QWEN2_AUDIO: Mapping[str, Any] = {
     **{"served": ("qwen2",), "is_alike": True},

@@ -111,6 +111,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("glm_ocr", "glm_ocr_text", glm.glm_ocr, **_EITHER, tied_by="either"),
         Wrapper("glm5_next", "glm5_next_text", glm.glm5_next, **_EITHER, **_FLAT),
         Wrapper("mistral3", "mistral", pixtral.mistral3, **_QUANTIZED),
+        Wrapper("llava", "llama", pixtral.llava, **_QUANTIZED, text_defaults=files.LLAVA),
         Wrapper("lighton_ocr", "qwen3", pixtral.lighton_ocr, served=("qwen3",), is_alike=True),
         Wrapper("pixtral", "", pixtral.native, by_architecture=files.LARGE_3, is_prefixed=False),
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),

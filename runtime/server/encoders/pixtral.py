@@ -30,6 +30,46 @@ def mistral3(hf: Mapping[str, Any], text_width: int) -> Weights:
     yield from _projector(v, text_width, hf.get("spatial_merge_size") or 2, bias)
 
 
+def llava(hf: Mapping[str, Any], text_width: int) -> Weights:
+    """Its file may tell any tower, and any text."""
+    v = _section_of(hf)
+    _known_parts(hf, v)
+    bias = hf.get(_BIAS, True)
+    yield from _tower(v)
+    yield from linear("multi_modal_projector.linear_1", text_width, v.size("hidden_size"), bool(bias))
+    yield from linear("multi_modal_projector.linear_2", text_width, text_width, bool(bias))
+
+
+def _known_parts(hf: Mapping[str, Any], v: Section) -> None:
+    """srt/models/llava.py asks for a class of each part by its config's, and loads none by "default"."""
+    text = hf.get("text_config")
+    own = text if isinstance(text, Mapping) else {}
+    kind = own.get("model_type", "llama")
+    if v.get("model_type") != "pixtral":
+        told = f"{v.where}model_type is {v.get('model_type')!r:.60}"
+        raise Unsupported(f"{told}: of LLaVA's towers SGLang has layers of pixtral alone")
+    rope = v.get("rope_parameters", "rope_scaling")
+    if rope is not None and (not isinstance(rope, Mapping) or rope.get("rope_type", rope.get("type"))):
+        told = f"{v.where}rope_parameters is {rope!r:.60}"
+        raise Unsupported(f"{told}: transformers' releases know different kinds of Pixtral's rope")
+    if kind not in ("llama", "mistral"):
+        raise Unsupported(
+            f"config.json: text_config: model_type is {kind!r:.60}: known are llama and mistral"
+        )
+    if hf.get("tie_word_embeddings") and not own.get("tie_word_embeddings"):
+        raise Unsupported(
+            "config.json: tie_word_embeddings: SGLang reads that of text_config, which has none"
+        )
+    strategy, layer = hf.get("vision_feature_select_strategy", "default"), hf.get("vision_feature_layer", -2)
+    if strategy != "full":
+        told = f"config.json: vision_feature_select_strategy is {strategy!r:.60}"
+        raise Unsupported(f"{told}: SGLang loads no weights but of 'full'")
+    if type(layer) is not int:
+        raise Unsupported(f"config.json: vision_feature_layer is {layer!r:.60}: SGLang takes one layer's")
+    if "unpad" in str(hf.get("mm_patch_merge_type", "flat")):
+        raise Unsupported("config.json: mm_patch_merge_type: SGLang then has a parameter more, of no file")
+
+
 def lighton_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
     """What its tower's section tells goes before what stands beside it."""
     v, told = _section_of(hf), hf.get("vision_config") or {}

@@ -42,3 +42,18 @@ TINY["mistral3"] = Tiny(
     {**choices.HEADS, **choices.WINDOW},
     tower={**sizes.PIXTRAL, "model_type": "pixtral"},
 )
+
+
+def _whole(hf: dict[str, Any]) -> dict[str, Any]:
+    """As SGLang's class takes what it sees, whose rope has a kind in some releases of transformers."""
+    tower = {name: one for name, one in hf["vision_config"].items() if name != "rope_parameters"}
+    return {**hf, "vision_config": tower, "vision_feature_select_strategy": "full"}
+
+
+TINY["llava"] = Tiny(
+    "LlavaConfig",
+    {"model_type": "mistral", "head_dim": 16},
+    {**choices.HEADS, **choices.WINDOW},
+    tower={**sizes.PIXTRAL, "model_type": "pixtral"},
+    as_published=_whole,
+)
