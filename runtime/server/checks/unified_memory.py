@@ -207,6 +207,13 @@ _UNIFIED = (
         "[enable_unified_memory] does not go with [cuda_graph_backend_prefill]",
         until=(0, 5, 20),
     ),
+    Refusal(
+        lambda c: c.decode.is_on and used_backends(c)[1] == "trtllm_mha",
+        "[enable_unified_memory] captures no decode on trtllm_mha",
+        "another --decode-attention-backend, or --disable-cuda-graph",
+        since=(0, 5, 22),
+        until=(0, 5, 23),
+    ),
 )
 
 ROWS = (
