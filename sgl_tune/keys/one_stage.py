@@ -34,8 +34,7 @@ WITHOUT_STAGES = frozenset({
     "Qwen3OmniMoeForConditionalGeneration", "SDARForCausalLM",
     "SDARMoeForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",
     "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration", "UnlimitedOCRForCausalLM",
-    "XverseForCausalLM",
-    "GlmAsrForConditionalGeneration", "Qwen2AudioForConditionalGeneration", "VoxtralForConditionalGeneration",
-    "XverseMoeForCausalLM",
+    "GlmAsrForConditionalGeneration", "POINTSV15ChatModel", "Qwen2AudioForConditionalGeneration",
+    "VoxtralForConditionalGeneration", "XverseForCausalLM", "XverseMoeForCausalLM",
 })  # fmt: skip
 SINCE_0_5_23 = frozenset({"Mistral3ForConditionalGeneration"})

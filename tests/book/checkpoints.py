@@ -155,6 +155,9 @@ def as_published() -> Iterator[tuple[str, dict[str, Any]]]:
     ocr = next(one.config for one in published() if one.name == "deepseek-ai/DeepSeek-OCR")
     text = {**ocr["language_config"], "num_hidden_layers": 2}
     yield "small/deepseek_vl_v2", {**_told(ocr), "language_config": text}
+    points = next(one.config for one in published() if one.config["model_type"] == "pointsv1.5_chat")
+    text = {**points["llm_config"], "num_hidden_layers": 2}
+    yield "small/pointsv1.5_chat", {**_told(points), "llm_config": text}
     dots, step = (
         next(one.config for one in published() if one.config["model_type"] == name) for name in _WHOLE
     )

@@ -123,7 +123,7 @@ class Told(dict):
 
 class {name}(PretrainedConfig):
     def __init__(self, **told):
-        for one in ("text_config", "vision_config"):
+        for one in ("text_config", "llm_config", "vision_config"):
             if one in told:
                 section, told[one] = told[one], PretrainedConfig.from_dict(told[one])
                 if "rope_theta" in section:  # which transformers takes for a part of the rope

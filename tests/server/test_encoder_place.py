@@ -60,6 +60,7 @@ def test_kimi_vls_ranks_share_it_since_a_release(version: int, place: str) -> No
         ("Qwen3ASRForConditionalGeneration", 23, {"dp_size": 2}, True),
         ("Qwen3OmniMoeForConditionalGeneration", 23, {"dp_size": 2}, True),
         ("LightOnOCRForConditionalGeneration", 23, {"dp_size": 2}, True),
+        ("POINTSV15ChatModel", 23, {"dp_size": 2}, True),
         ("LlavaForConditionalGeneration", 23, {"dp_size": 2, "mm_enable_dp_encoder": True}, True),
         ("MuseGlimmerForConditionalGeneration", 23, {"dp_size": 2}, True),
         ("StepVLForConditionalGeneration", 23, {"dp_size": 2, "mm_enable_dp_encoder": True}, True),

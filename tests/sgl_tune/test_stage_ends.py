@@ -56,6 +56,7 @@ _OF_ONE_STAGE = (
         "Qwen/Qwen2-Audio-7B-Instruct",
         "a/glm-asr-nano-from-its-classes",
         "a/voxtral-mini-3b-from-its-classes",
+        "a/points-reader-around-qwen2.5-3b",
     ),
 )
 

@@ -49,7 +49,7 @@ _SUMS_OVER_ALL = (
     "MiMoV2ForCausalLM", "Mistral3ForConditionalGeneration", "MuseGlimmerForConditionalGeneration",
     "NemotronH_Nano_Omni_Reasoning_V3",
     "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3", "PaddleOCRVLForConditionalGeneration",
-    "PixtralForConditionalGeneration",
+    "PixtralForConditionalGeneration", "POINTSV15ChatModel",
     "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration", "Qwen3ASRForConditionalGeneration",
     "Qwen3OmniMoeForConditionalGeneration",

@@ -80,6 +80,15 @@ LLMS = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCa
 S1 = dict(LLMS)
 LLMS |= {"GptOssForCausalLM": "gpt_oss", "InternLM2ForCausalLM": "internlm2"}
 LARGE_3 = {"MistralLarge3ForCausalLM": "deepseek_v3"}  # by a params.json
+# A Qwen2 by a class in a file beside it.
+POINTS: Mapping[str, Any] = {
+    **{"section": "llm_config", "is_quantized": True, "is_named": False},
+    "needs": (
+        *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+        *("num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "hidden_act", "rope_theta"),
+        "tie_word_embeddings",
+    ),
+}
 LLAVA = {"num_attention_heads": 32}  # of a Llama and of a Mistral
 # Around a Qwen2 or a Llama alone, by SGLang's classes; what their texts leave out transformers' have.
 QWEN2_AUDIO: Mapping[str, Any] = {

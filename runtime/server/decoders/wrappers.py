@@ -99,6 +99,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             served=("qwen3",),
             is_alike=True,
         ),
+        Wrapper("pointsv1.5_chat", "qwen2", qwen.points, **files.POINTS),
         Wrapper("qwen2_audio", "qwen2", whisper.qwen2_audio, **files.QWEN2_AUDIO),
         Wrapper("glmasr", "llama", whisper.glm_asr, **files.GLM_ASR),
         Wrapper("voxtral", "llama", whisper.voxtral, **files.VOXTRAL),

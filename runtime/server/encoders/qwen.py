@@ -1,5 +1,6 @@
 """The vision towers of Qwen2-VL, 2.5-VL and 3-VL (srt/models/qwen2_vl.py, qwen2_5_vl.py, qwen3_vl.py), both
-of Qwen3-Omni (qwen3_omni_moe.py), whose ear Qwen3-ASR has (qwen3_asr.py)."""
+of Qwen3-Omni (qwen3_omni_moe.py), whose ear Qwen3-ASR has (qwen3_asr.py), and Qwen2-VL's as POINTS has it
+(points_v15_chat.py)."""
 
 from __future__ import annotations
 
@@ -24,11 +25,13 @@ from runtime.server.encoders.weight import (
     vocabulary,
     whole,
 )
+from runtime.server.errors import Unsupported
 
 _QWEN2 = {
     "depth": 32, "embed_dim": 1280, "hidden_size": 3584, "mlp_ratio": 4, "num_heads": 16,
     "in_channels": 3, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
 }  # fmt: skip
+_POINTS, _QUANTIZED = {"embed_dim": 1280, "spatial_merge_size": 2}, "quantization_config"
 _QWEN25 = {
     "depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "num_heads": 16, "in_channels": 3,
     "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 3584,
@@ -46,7 +49,30 @@ _AUDIO = {
 
 
 def qwen2_vl(hf: Mapping[str, Any], _text_width: int) -> Weights:
-    v = Section(hf, defaults=_QWEN2)
+    return _qwen2_tower(Section(hf, defaults=_QWEN2))
+
+
+def points(hf: Mapping[str, Any], text_width: int) -> Weights:
+    """What merges its tower's patches is there, and nobody asks it."""
+    v = Section(hf)
+    for name, served in _POINTS.items():
+        if v.size(name) != served:
+            raise Unsupported(
+                f"{v.where}{name} is {v.size(name)}: SGLang joins {served} alone to POINTS' text"
+            )
+    if v.get("in_channels") not in (None, v.size("in_chans")):
+        raise Unsupported(f"{v.where}in_channels is {v.get('in_channels')!r:.60}: SGLang reads in_chans")
+    if any(
+        isinstance(one, Mapping) and one.get(_QUANTIZED) is not None for one in (hf, hf.get("llm_config"))
+    ):
+        raise Unsupported(f"config.json: {_QUANTIZED}: which of POINTS' matrices lists mean is not known")
+    yield from named("vision_encoder", _qwen2_tower(v))
+    yield from layer_norm("vision_projector.ln_q", v.size("embed_dim"))
+    joined = v.size("embed_dim") * v.size("spatial_merge_size") ** 2
+    yield from _projection("vision_projector.mlp", joined, text_width)
+
+
+def _qwen2_tower(v: Section) -> Weights:
     width, out = v.size("embed_dim"), v.size("hidden_size")
     inner = width * v.size("mlp_ratio")
     yield from _patches(v, width)
