@@ -37,6 +37,21 @@ def test_what_is_not_known_of_a_file_is_named(changes: dict[str, Any], said: str
         model_config({**hf, **whole})
 
 
+@pytest.mark.parametrize("name", ["llava", "mistral3"])
+def test_a_list_that_tells_a_layer_of_its_text_apart_is_named(name: str) -> None:
+    """SGLang quantizes one that is called language_model.model.layers.0: its class does not call it so."""
+    hf, blocks = config_json(make_reference(name)), {"quant_method": "fp8", "weight_block_size": [16, 16]}
+    found = [
+        model_config({**hf, "quantization_config": {**blocks, "ignored_layers": [listed]}}).obstacles
+        for listed in (
+            "language_model.model.layers.0.mlp.down_proj",
+            "language_model.lm_head",
+            "vision_tower",
+        )
+    ]
+    assert "is told apart" in found[0][0] and not found[1] and not found[2]
+
+
 def test_a_text_without_a_name_is_a_llama() -> None:
     hf = config_json(make_reference("llava"))
     text = {name: one for name, one in hf["text_config"].items() if name != "model_type"}

@@ -89,7 +89,8 @@ POINTS: Mapping[str, Any] = {
         "tie_word_embeddings",
     ),
 }
-LLAVA = {"num_attention_heads": 32}  # of a Llama and of a Mistral
+# Its class calls layers as a model of text does, whatever its files call them: Mistral 3's, too.
+LLAVA: Mapping[str, Any] = {"is_alike": True, "text_defaults": {"num_attention_heads": 32}}
 # Around a Qwen2 or a Llama alone, by SGLang's classes; what their texts leave out transformers' have.
 QWEN2_AUDIO: Mapping[str, Any] = {
     **{"served": ("qwen2",), "is_alike": True},
