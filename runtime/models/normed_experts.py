@@ -11,12 +11,17 @@ from runtime.models.build import Build
 from runtime.models.latent_experts import LatentExperts
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
+from runtime.server.errors import Unsupported
 
 
 class NormedExperts(LatentExperts):
     narrowing, widening = "pre_expert_proj", "post_expert_proj"
 
     def __init__(self, build: Build, name: str, dispatcher: Dispatcher, backend: MoEBackend) -> None:
+        if build.comm.size("moe_tp") > 1:
+            raise Unsupported(
+                "experts whose answers are normed are whole on their rank: --ep-size is --tp-size"
+            )
         super().__init__(build, name, dispatcher, backend)
         moe = build.model.moe
         assert moe is not None and moe.latent_size is not None and moe.answer_eps is not None

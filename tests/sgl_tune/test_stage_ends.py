@@ -49,7 +49,7 @@ _OF_ONE_STAGE = (
     *("databricks/dbrx-instruct", "a/xverse-moe-a4.2b-by-its-card"),
     *("a/mixtral-8x7b-of-whole-experts", "adept/persimmon-8b-base"),
     "baichuan-inc/Baichuan2-7B-Base",
-    *("a/muse-glimmer-30b-as-its-classes-have-it", "microsoft/phi-2"),
+    *("a/muse-glimmer-30b-as-its-classes-have-it", "a/muse-spark-816b-from-its-classes", "microsoft/phi-2"),
     *("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B", "Qwen/Qwen-7B"),
     *("a/unlimited-ocr-of-deepseek-ocrs-sizes", "a/granite-swa-2b-of-the-sizes-of-its-class"),
     *(
