@@ -24,6 +24,7 @@ DENSE = {
     "granite_swa": (OVER_ALL_RANKS, DRAFTS),
     # srt/models/minicpm3.py takes its matrix of keys and values apart by rows
     "minicpm3": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
+    "chatglm": (PLAIN_ALONE, DRAFTS),
     # srt/models/spark2_5.py, whose layers gather no rows before 0.5.22
     "spark2_5": (
         Row(lambda _, s: s.attn_dp_size > 1, "DP attention: which rows its MLPs see is not known here"),

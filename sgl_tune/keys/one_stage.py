@@ -7,7 +7,7 @@ or they ask for one stage themselves: SDAR.
 from __future__ import annotations
 
 WITHOUT_STAGES = frozenset({
-    "AfmoeForCausalLM", "BaichuanForCausalLM",
+    "AfmoeForCausalLM", "BaichuanForCausalLM", "ChatGLMModel",
     "CohereForCausalLM", "Cohere2ForCausalLM", "Cohere2MoeForCausalLM",
     "Cohere2VisionForConditionalGeneration", "DbrxForCausalLM", "DeepseekForCausalLM",
     "DeepseekOCRForCausalLM", "DeepseekVL2ForCausalLM", "DiffusionGemmaForBlockDiffusion",

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 
 from tests.runtime import (
     baichuan,
+    chatglm,
     deepseek_moe,
     dots3,
     exaone,
@@ -302,6 +303,9 @@ CLASSLESS = {
     ),
     "grok": Classless(
         *("Grok1ForCausalLM", "git", "LlamaConfig", grok.config, grok.alter, grok.tensors),
+    ),
+    "chatglm": Classless(
+        *("ChatGLMModel", "chatglm", "GlmConfig", chatglm.config, _as_it_is, chatglm.tensors)
     ),
     "iquest_q1": Classless(
         *("IQuestQ1ForCausalLM", "iquest_q1", "LlamaConfig"),

@@ -64,6 +64,10 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("embed_dropout",),
     )),
     "minicpm": frozenset(("mup_denominator",)),
+    "chatglm": frozenset((
+        *("apply_query_key_layer_scaling", "attention_softmax_in_fp32", "bias_dropout_fusion"),
+        "prefix_projection",  # where there is no prefix, which pre_seq_len tells
+    )),
     "minicpm3": frozenset(("head_dim", "num_key_value_heads")),
     "TeleFLM": frozenset(("input_mult", "mup_scale_factor", "output_mult")),  # where use_mup does not say so
     # ... and of requests longer than its models were trained with, which SGLang's class takes as any

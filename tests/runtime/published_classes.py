@@ -7,6 +7,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from tests.runtime.baichuan import BaichuanConfig
+from tests.runtime.chatglm import ChatGLMConfig
 from tests.runtime.deepseek_moe import DeepseekConfig
 from tests.runtime.dots3_class import Dots3Config
 from tests.runtime.exaone import ExaoneConfig
@@ -369,6 +370,7 @@ CLASSES: dict[str, Any] = {
         Spark2_5Config,
         TeleFLMConfig,
         BaichuanConfig,
+        ChatGLMConfig,
         XverseConfig,
         XverseMoeConfig,
         SolarConfig,

@@ -668,6 +668,19 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("chatglm", {}, other, said)
+        for other, said in (
+            ({"rmsnorm": False}, "rmsnorm is False"),
+            ({"add_bias_linear": True}, "add_bias_linear is True"),
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"post_layer_norm": None}, "post_layer_norm is null"),
+            ({"quantization_bit": 4}, "quantization_bit is 4"),
+            ({"pre_seq_len": 128}, "pre_seq_len is 128"),
+            ({"kv_channels": 64}, "kv_channels is 64"),
+            ({"vocab_size": 7}, "vocab_size is 7"),
+        )
+    ),
+    *(
         ("muse_spark_text", {}, other, said)
         for other, said in (
             ({"layer_types": None}, "layer_types is missing"),

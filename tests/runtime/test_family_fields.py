@@ -220,6 +220,7 @@ _BESIDE = """
         qkv_bias rope_is_neox_style
     internlm2 head_dim
     minicpm3 num_experts
+    chatglm intermediate_size max_position_embeddings num_hidden_layers vocab_size
     muse_spark_text inference_moe_w13_interleaved num_shared_experts
     interns1_pro_text dual_chunk_attention_config num_local_experts router_n_groups
     internlm3 bias qkv_bias
@@ -398,7 +399,7 @@ _WITH_ACTIVATION = [name for name in FAMILIES if _ACTIVATION.get(name, "hidden_a
 
 
 def test_which_families_have_one_activation_that_is_not_told() -> None:
-    never = {"lfm2", "lfm2_moe", "grok", "dbrx", "qwen", "spark2_5", "step3_text"}
+    never = {"lfm2", "lfm2_moe", "grok", "dbrx", "qwen", "spark2_5", "step3_text", "chatglm"}
     assert FAMILIES.keys() - _WITH_ACTIVATION == never
 
 

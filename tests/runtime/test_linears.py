@@ -18,7 +18,7 @@ from tests.runtime.families import FAMILIES, config_json, make_reference, tensor
 
 ALONE = Spread(1, 1)
 _OF_A_LAYER = re.compile(
-    r"(?:model\.(?:language_model\.|decoder\.)?layers|transformer\.(?:h|blocks))\.(\d+)\.(.*)\.weight"
+    r"(?:model\.(?:language_model\.|decoder\.)?layers|transformer\.(?:h|blocks|encoder\.layers))\.(\d+)\.(.*)\.weight"
 )
 # Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
 _NO_LINEAR = re.compile(
@@ -44,6 +44,7 @@ _BY_TRANSFORMERS = {
     "shared_mlp.gate_up_proj": "shared_mlp.input_linear",
     **{f"self_attn.f_{one}_proj": f"self_attn.forget_gate.f_{one}_proj" for one in "ab"},
 }
+_OWN = {"chatglm": {"mlp.gate_up_proj": "mlp.dense_h_to_4h"}}
 _SHARED = re.compile(r"share_expert\.|mlp\.shared_(mlp|expert)\.")
 
 
@@ -68,10 +69,10 @@ def _by_halves(shapes: dict[tuple[int, str], tuple[int, ...]]) -> dict[tuple[int
     return {(2 * layer + int(name.split(".")[1]), name): shape for (layer, name), shape in shapes.items()}
 
 
-def _stored(module: str) -> str:
+def _stored(module: str, family: str) -> str:
     stem, _, last = module.rpartition(".")
     name = f"{stem}.{_STORED.get(last, last)}"
-    return _BY_TRANSFORMERS.get(name, name)
+    return _OWN.get(family, _BY_TRANSFORMERS).get(name, name)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -97,7 +98,7 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
                 assert (sum(rows for rows, _ in known) + spare, {k for _, k in known}) == (one.n, {one.k})
                 ours |= {(layer, module): theirs[layer, module] for module in modules}
             else:
-                ours[layer, _stored(modules[0])] = (one.n, one.k)
+                ours[layer, _stored(modules[0], name)] = (one.n, one.k)
     assert ours == theirs
 
 
@@ -187,7 +188,7 @@ _OVER_ALL = {
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
     *("minicpm", "dbrx", "diffusion_gemma_text", "persimmon", "phi", "solar"),
-    *("zaya", "minicpm3", "granite_swa"),
+    *("zaya", "minicpm3", "granite_swa", "chatglm"),
 }
 
 

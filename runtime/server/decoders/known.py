@@ -25,6 +25,7 @@ from runtime.server.decoders import (
     bailing_hybrid,
     bailing_hybrid_v3,
     beam,
+    chatglm,
     cohere,
     dbrx,
     deepseek,
@@ -118,7 +119,7 @@ _MODULES = (
     *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm, dots3),
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
-    *(k2_horizon, beam, muse_spark, minicpm3),
+    *(k2_horizon, beam, muse_spark, minicpm3, chatglm),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

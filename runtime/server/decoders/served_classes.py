@@ -78,6 +78,7 @@ _TOLD = """
     olmo3 Olmo2ForCausalLM
     olmoe OlmoeForCausalLM
     baichuan BaichuanForCausalLM
+    chatglm ChatGLMModel
     beam BeamForCausalLM
     orion OrionForCausalLM
     xverse XverseForCausalLM XverseMoeForCausalLM
