@@ -152,9 +152,10 @@ _WHOLE = "dots_vlm", "step3_vl"
 
 def as_published() -> Iterator[tuple[str, dict[str, Any]]]:
     """... and of a text that its checkpoint describes twice."""
-    ocr = next(one.config for one in published() if one.name == "deepseek-ai/DeepSeek-OCR")
-    text = {**ocr["language_config"], "num_hidden_layers": 2}
-    yield "small/deepseek_vl_v2", {**_told(ocr), "language_config": text}
+    for named in ("deepseek-ai/DeepSeek-OCR", "a/unlimited-ocr-of-deepseek-ocrs-sizes"):
+        ocr = next(one.config for one in published() if one.name == named)
+        text = {**ocr["language_config"], "num_hidden_layers": 2}
+        yield f"small/{ocr['model_type']}", {**_told(ocr), "language_config": text}
     points = next(one.config for one in published() if one.config["model_type"] == "pointsv1.5_chat")
     text = {**points["llm_config"], "num_hidden_layers": 2}
     yield "small/pointsv1.5_chat", {**_told(points), "llm_config": text}

@@ -79,7 +79,8 @@ def test_one_rank_holds_the_models_parameters(family: str) -> None:
     twice = sum(one.num_kv_heads * one.head_dim for one in attends if one.keys_are_values) * model.hidden_size
     gates = [one.num_heads for one in attends if one.gates_first and one.head_gate]
     spare = sum(-rows % 8 for rows in gates) * model.hidden_size  # beside a gate in a first matrix
-    theirs = (p.numel() for name, p in tensors(reference).items() if not name.endswith(kept))
+    gone = ("kv_b_proj.weight",) if model.drops_absorbed else ()
+    theirs = (p.numel() for name, p in tensors(reference).items() if not name.endswith((*kept, *gone)))
     repeated = held_apart + idle + twice + of_unread_keys(model) - of_zero_experts(model) - of_the_host(model)
     assert _parameters(ours) == sum(theirs) + corrections + repeated + spare
 
@@ -370,7 +371,12 @@ def test_dummies_are_the_same_on_every_rank_and_differ_by_name_and_seed() -> Non
     assert not torch.equal(fill("a", 1), fill("a", 2))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+_FILLED_AGAIN = [
+    one for one in FAMILIES if one != "minicpm3"
+]  # which keeps no matrix to be taken apart twice
+
+
+@pytest.mark.parametrize("family", _FILLED_AGAIN)
 def test_a_dummy_model_decodes_to_finite_logits(family: str, tmp_path: Path) -> None:
     folder = save(make_reference(family), tmp_path)
     comm = VirtualCommunicator(ParallelConfig())
