@@ -84,9 +84,7 @@ class Checkpoint:
     def dtype(self) -> str:
         if self.architecture.startswith("Llava") and self.architecture.endswith("ForCausalLM"):
             return "float16"  # whatever it declares: its images are
-        if (
-            self.architecture == architectures.MUSE_SPARK
-        ):  # srt/configs/muse_spark.py tells its text what the whole says
+        if self.architecture == architectures.MUSE_SPARK:  # tells its text what the whole says
             return str(self.hf.get("dtype") or _OWN_CLASS).removeprefix("torch.")
         unsaid = _OWN_CLASS if self.model_type == "beam" else "float32"
         declared = self.get("dtype") or self.get("torch_dtype") or unsaid

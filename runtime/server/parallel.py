@@ -22,8 +22,7 @@ _HEADS_ON_ALL_STAGES = (
 )
 # ... which make a head, and then take the embedding for one
 _HEADS_BEFORE_TIES = (
-    *("granite", "granitemoe", "granitemoehybrid", "granitemoeshared", "granite_swa"),
-    "granitemoe_swa",
+    *("granite", "granitemoe", "granitemoehybrid", "granitemoeshared", "granite_swa", "granitemoe_swa"),
     "orion",
 )
 GROUP_NAMES = ("world", "tp", "pp", "attn_tp", "attn_dp", "moe_tp", "moe_ep")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.server.checkpoint import Checkpoint
 from sgl_tune.keys.expert_calls import checkpoint_of
+from sgl_tune.keys.undivided import undivided
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -93,12 +94,8 @@ def _heads(text: Checkpoint, ranks: int) -> Iterator[str]:
     layers, windows = text.whole("num_hidden_layers", _LAYERS), len(_listed(text.get("local_layer_ids")))
     kinds = {"": (heads, kv_heads, windows < layers), " behind windows": (*local, windows > 0)}
     for where, (queries, keys, are_there) in kinds.items():
-        if not are_there:
-            continue
-        if queries % ranks:
-            yield f"{queries} attention heads{where} cannot be divided among {ranks} ranks"
-        if keys % ranks and ranks % keys:
-            yield f"{keys} KV heads{where} cannot be divided among {ranks} ranks"
+        if are_there:
+            yield from undivided(queries, keys, ranks, where)
 
 
 def _widths(text: Checkpoint, deployment: Deployment) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from runtime.server.architectures import MUSE_SPARK
 from runtime.server.checkpoint import Checkpoint
 from sgl_tune.keys.expert_calls import checkpoint_of
+from sgl_tune.keys.undivided import undivided
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -92,10 +93,7 @@ def _storage(deployment: Deployment) -> Iterator[str]:
 
 def _heads(text: Checkpoint, ranks: int) -> Iterator[str]:
     heads, kv_heads = (text.whole(name, usual, low=1) for name, usual in _HEADS.items())
-    if heads % ranks:
-        yield f"{heads} attention heads cannot be divided among {ranks} ranks"
-    if kv_heads % ranks and ranks % kv_heads:
-        yield f"{kv_heads} KV heads cannot be divided among {ranks} ranks"
+    yield from undivided(heads, kv_heads, ranks)
 
 
 def _experts(text: Checkpoint, deployment: Deployment) -> Iterator[str]:

@@ -25,7 +25,7 @@ WITHOUT_STAGES = frozenset({
     "Lfm2VlForConditionalGeneration", "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration",
     "LongcatFlashForCausalLM",
     "MiMoForCausalLM", "MiniCPMForCausalLM", "MiniCPM3ForCausalLM", "MuseGlimmerForCausalLM",
-    "MuseGlimmerForConditionalGeneration", "MuseSparkForConditionalGeneration",
+    "MuseGlimmerForConditionalGeneration",
     "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",
     "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM", "OrionForCausalLM",
     "PaddleOCRVLForConditionalGeneration", "PersimmonForCausalLM", "Phi4MMForCausalLM", "PhiForCausalLM",
