@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -9,7 +11,7 @@ from torch import nn
 from runtime.forward.comm import Communicator
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, shard
-from runtime.layers.norm import rms_norm
+from runtime.layers.norm import RMSNorm, rms_norm
 from runtime.layers.opaque import opaque_op
 from runtime.layers.quantization import PLAIN, Plain, Scheme
 from runtime.server.config import ModelConfig
@@ -80,6 +82,10 @@ class TokenEmbedding(VocabTable):
     norm: torch.Tensor | None = None
     eps = 0.0
 
+    def __init__(self, *given: Any, own_norm: RMSNorm | None = None, **told: Any) -> None:
+        super().__init__(*given, **told)
+        self.own_norm = own_norm
+
     def take_norm(self, eps: float) -> None:
         """Without weights, of what is found."""
         self.norm = torch.ones_like(self.weight[0])
@@ -89,7 +95,12 @@ class TokenEmbedding(VocabTable):
         found = self._found(ids, comm)
         if self.norm is not None:
             found = rms_norm(found, self.norm, self.eps)
+        if self.own_norm is not None:
+            found = self.own_norm(found)
         return found if self.multiplier == 1 else found.mul_(self.multiplier)
+
+    def pieces(self) -> list[Piece]:
+        return [*super().pieces(), *(self.own_norm.pieces() if self.own_norm is not None else ())]
 
     def _found(self, ids: torch.Tensor, comm: Communicator) -> torch.Tensor:
         if not self.group or comm.size(self.group) == 1:

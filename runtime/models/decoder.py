@@ -107,7 +107,11 @@ class Decoder(nn.Module):
         is_whole = plain or (self.model.whole_embedding and self.comm.size("attn_dp") > 1)
         group = "" if is_whole else "attn_tp"
         dtype = self._head_dtype() if self.model.tie_word_embeddings else build.dtype
-        embedding = TokenEmbedding(name, self.model, self.comm, group, dtype, build.device, pads=not plain)
+        own = None
+        if self.model.embedding_norm is not None:
+            own = build.norm(self.model.embedding_norm, self.model.hidden_size)
+        how = dtype, build.device
+        embedding = TokenEmbedding(name, self.model, self.comm, group, *how, pads=not plain, own_norm=own)
         if self.model.norms_embedding:
             embedding.take_norm(self.model.rms_eps)
         return embedding

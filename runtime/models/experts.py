@@ -66,6 +66,7 @@ class Experts(nn.Module):
         self.situ = build.model.swiglu if build.model.activation == "situ" else None
         self.adds_bias = comm.rank("moe_tp") == 0
         self.transposed = build.model.model_type == "gpt_oss"
+        self.interleaves = build.model.names.interleaves
         count, inner, hidden = length(self.numbers), length(self.inner), length(self.hidden)
         self.scheme: Scheme = build.expert_scheme(build.model.experts_name(name), hidden, inner)
         over, held = comm.size("moe_tp"), (count, self.total)
@@ -155,6 +156,9 @@ class Experts(nn.Module):
         if self.transposed and isinstance(self.scheme, Plain):
             yield from self._transposed_pieces()
             return
+        if self.interleaves and isinstance(self.scheme, Plain):
+            yield from self._interleaved_pieces()
+            return
         inner, hidden = self.inner, self.hidden
         down = _Matrix(self.down, hidden, hidden, inner, ("down_proj", "w2"), "down_proj", hidden)
         for matrix in (*self._ups(), down):
@@ -235,6 +239,15 @@ class Experts(nn.Module):
                 )
         yield Source(whole, (one, *self.scheme.part(name, rows, cols)), _first)
 
+    def _interleaved_pieces(self) -> Iterator[Piece]:
+        """Inkling's: gates and ups take turns."""
+        name, half = f"{self.name}.experts", length(self.inner)
+        both = (self.numbers, slice(2 * self.inner.start, 2 * self.inner.stop))
+        for local, view in ((slice(0, half), _even_rows), (slice(half, 2 * half), _odd_rows)):
+            yield Piece(self.up["weight"][:, local], (Source(f"{name}.w13_weight", both, view),))
+        down = (self.numbers, self.hidden, self.inner)
+        yield Piece(self.down["weight"], (Source(f"{name}.w2_weight", down),))
+
     def _transposed_pieces(self) -> Iterator[Piece]:
         """gpt-oss: [experts, in, out], and gates and ups take turns."""
         name, half, padded = f"{self.name}.experts", length(self.inner), self.padded
@@ -269,6 +282,14 @@ def _first_transposed(tensor: torch.Tensor) -> torch.Tensor:
 
 def _transposed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(1, 2)
+
+
+def _even_rows(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor[:, 0::2]
+
+
+def _odd_rows(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor[:, 1::2]
 
 
 def _gates(tensor: torch.Tensor) -> torch.Tensor:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from runtime.server.layer_config import Growth, PowerGrowth
+from runtime.server.layer_config import FloorGrowth, Growth, PowerGrowth
 
 
-def grow_(queries: torch.Tensor, growth: Growth | PowerGrowth, positions: torch.Tensor) -> None:
+def grow_(queries: torch.Tensor, growth: Growth | PowerGrowth | FloorGrowth, positions: torch.Tensor) -> None:
+    if isinstance(growth, FloorGrowth):
+        times = ((positions + 1).float() / growth.floor).clamp_(min=1).log_().mul_(growth.strength).add_(1)
+        queries.copy_(queries.float() * times[:, None, None])
+        return
     steps = (positions + growth.shift).float() / growth.length
     if isinstance(growth, PowerGrowth):
         queries.mul_((steps.log1p_() * growth.power).exp_()[:, None, None])

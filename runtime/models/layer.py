@@ -11,6 +11,7 @@ from torch import nn
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.loading import Piece, Source
+from runtime.models.added_convolution import added_convolution
 from runtime.models.bank import Banks
 from runtime.models.build import Build
 from runtime.models.chained_experts import ChainedExperts
@@ -75,6 +76,8 @@ class DecoderLayer(nn.Module):
         scale = torch.ones(1, dtype=build.dtype, device=build.device) if model.scales_layers else None
         self.register_buffer("scale", scale)
         self.register_buffer("canvas_scale", scale.clone() if model.canvas and scale is not None else None)
+        self.mixer_added = added_convolution(build, layer_id, "attention")
+        self.mlp_added = added_convolution(build, layer_id, "mlp")
         self.input = None if model.layer_inputs is None else LayerInput(build, name, model.layer_inputs.width)
         self.name = name
         self.shares_choices = any(map(model.shares_choice, range(model.num_layers)))
@@ -115,6 +118,8 @@ class DecoderLayer(nn.Module):
             if hidden.shape[0]:
                 hidden = self.comm.all_reduce(self.mixer(hidden, batch, pool, table), "attn_tp")
             hidden = self.mixer_norms.leave(hidden)
+            if self.mixer_added is not None and hidden.shape[0]:
+                hidden = self.mixer_added(hidden, batch, pool)
         if self.mlp is not None and self.mlp_norms is not None:
             hidden, residual = self.mlp_norms.enter(hidden, residual)
             if self.beside is not None:
@@ -125,6 +130,8 @@ class DecoderLayer(nn.Module):
             else:
                 hidden = self.mlp(hidden, residual) if self._has_both else self.mlp(hidden)
             hidden = self.mlp_norms.leave(hidden)
+            if self.mlp_added is not None and hidden.shape[0]:
+                hidden = self.mlp_added(hidden, batch, pool)
         if self.scale is not None and residual is not None:
             rows = residual.add_(hidden)
             if self.input is not None and given is not None:
@@ -193,7 +200,15 @@ class DecoderLayer(nn.Module):
 
     def pieces(self) -> Iterator[Piece]:
         parts = (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp, self.beside, self.input, self.ngrams)
-        for part in (*parts, self.mixer_streams, self.mlp_streams, self.mixer_reads, self.mlp_reads):
+        for part in (
+            *parts,
+            self.mixer_added,
+            self.mlp_added,
+            self.mixer_streams,
+            self.mlp_streams,
+            self.mixer_reads,
+            self.mlp_reads,
+        ):
             if part is not None:
                 yield from part.pieces()
         if self.canvas_scale is not None and self.scale is not None:

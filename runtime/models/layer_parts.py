@@ -9,6 +9,7 @@ from runtime.models.chained_experts import ChainedExperts
 from runtime.models.compressed_attention import CompressedAttention
 from runtime.models.convolved_attention import ConvolvedAttention
 from runtime.models.counted_norms import counted_attention, counted_mlp
+from runtime.models.distance_attention import DistanceAttention
 from runtime.models.entered import entered_attention, entered_mlp
 from runtime.models.experts_beside import ExpertsBeside
 from runtime.models.gated_delta import GatedDeltaNet
@@ -24,8 +25,10 @@ from runtime.models.mlp import DenseLayer, MoELayer
 from runtime.models.normed_experts import NormedExperts
 from runtime.models.parallel_mixers import ParallelMixers
 from runtime.models.routed_values import RoutedValueAttention
+from runtime.models.scaled_dense import ScaledDense
 from runtime.models.scaled_entry import ScaledEntry, scaled_entry
 from runtime.models.short_conv import ShortConv
+from runtime.models.sink_experts import SinkExperts
 from runtime.models.sublayer import JoinedNorms, SublayerNorms, around_attention, around_mlp
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
@@ -33,6 +36,7 @@ from runtime.server.call_rules import has_loose_experts
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import RopeConfig
 from runtime.server.recurrent import (
+    AddedConvolutionsConfig,
     GatedDeltaConfig,
     KimiDeltaConfig,
     LightningConfig,
@@ -42,7 +46,8 @@ from runtime.server.recurrent import (
 )
 
 RecurrentMixer = GatedDeltaNet | KimiDelta | LightningAttention | Mamba2Mixer | ShortConv
-HeadAttention = BlockAttention | ConvolvedAttention | GroupedQueryAttention | RoutedValueAttention
+_Convolved = ConvolvedAttention | DistanceAttention
+HeadAttention = BlockAttention | _Convolved | GroupedQueryAttention | RoutedValueAttention
 Attention = CompressedAttention | HeadAttention | LatentAttention
 Mixer = Attention | RecurrentMixer | ParallelMixers
 _RECURRENT: dict[type, type[RecurrentMixer]] = {
@@ -92,7 +97,7 @@ def mixer_of(build: Build, layer_id: int, layer: str) -> Mixer | None:
         return _recurrence(build, layer_id, layer) if model.is_recurrent(layer_id) else None
     name = f"{layer}.{model.names.attention}{model.half_name(layer_id)}"
     attention = _attention_of(model, layer_id)(build, layer_id, name)
-    if not model.is_recurrent(layer_id) or isinstance(attention, ConvolvedAttention):
+    if not model.is_recurrent(layer_id) or isinstance(attention, _Convolved):
         return attention
     recurrence = _recurrence(build, layer_id, layer)
     assert isinstance(attention, GroupedQueryAttention) and isinstance(recurrence, Mamba2Mixer)
@@ -104,6 +109,8 @@ def _attention_of(model: ModelConfig, layer_id: int) -> type[Attention]:
         return CompressedAttention
     if isinstance(model.recurrent, TwiceConvolvedConfig):
         return ConvolvedAttention
+    if isinstance(model.recurrent, AddedConvolutionsConfig):
+        return DistanceAttention
     if model.layer_attention(layer_id).blocks is not None:
         return BlockAttention
     if model.layer_attention(layer_id).value_gate_by is not None:
@@ -136,11 +143,16 @@ def mlp_of(
             return ChainedExperts(build, name, dispatcher, backend)
         if build.model.moe.answer_eps is not None:
             return NormedExperts(build, name, dispatcher, backend)
+        if build.model.moe.sinks:
+            return SinkExperts(build, name, dispatcher, backend)
         if build.model.moe.sums_latents:
             return LatentExperts(build, name, dispatcher, backend)
         bank = banks.of(build.model.block_name(layer_id)) if build.model.moe.banks else None
         return MoELayer(build, name, dispatcher, backend, caps, build.model.moe.is_hashed(layer_id), bank)
-    return DenseLayer(build, name, build.model.mlp_size(layer_id), caps) if kind != "none" else None
+    if kind == "none":
+        return None
+    dense = ScaledDense if build.model.scaled_mlps else DenseLayer
+    return dense(build, name, build.model.mlp_size(layer_id), caps)
 
 
 def beside_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -235,6 +236,8 @@ def _gated(
         return _UNGATED.get(build.model.activation, SquaredMLP)(alone, down)
     gate = Part(f"{name}.{names.gate}", rows, within=(both, rows))
     up = Part(f"{name}.{names.up}", rows, within=(both, ups))
+    if names.interleaves:
+        gate, up = replace(gate, stored=both, taken=_evens), replace(up, stored=both, taken=_odds)
     if names.multiplies_apart:
         one, other = (build.linear([part], hidden, rows_over=size) for part in (gate, up))
         return TwinMLP(one, other, down)
@@ -248,3 +251,11 @@ def _gated(
     if build.model.swiglu is not None:
         return ClampedMLP(gate_up, down, build.model.swiglu)
     return GatedMLP(gate_up, down, activation, caps.others, caps.before)
+
+
+def _evens(rows: torch.Tensor) -> torch.Tensor:
+    return rows[0::2]
+
+
+def _odds(rows: torch.Tensor) -> torch.Tensor:
+    return rows[1::2]

@@ -26,6 +26,7 @@ _ATTENTION = {
     "named": ("attention_layernorm", None),
     "numbered": ("ln_1", None),
     "nested": ("norm_attn_norm.norm_1", None),
+    "short": ("attn_norm", None),
     "parallel": ("input_layernorm", None),
     "none": (None, None),
 }
@@ -46,6 +47,7 @@ _MLP = {
     "named": ("feedforward_layernorm", None),
     "numbered": ("ln_2", None),
     "nested": ("norm_attn_norm.norm_2", None),
+    "short": ("mlp_norm", None),
     "none": (None, None),
 }
 

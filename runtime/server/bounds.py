@@ -80,7 +80,8 @@ MODEL: Mapping[str, Bound] = {
     **dict.fromkeys(("hashed_layers", "num_hash_layers"), Bound(0, LAYERS.most)),
     **dict.fromkeys(("hc_mult", "hc_sinkhorn_iters"), Bound(1, 1 << 10)),
     **dict.fromkeys(
-        ("conv_kernel", "conv_L_cache", "linear_conv_kernel_dim", "mamba_d_conv"), Bound(1, 1 << 10)
+        ("conv_kernel", "conv_L_cache", "linear_conv_kernel_dim", "mamba_d_conv", "sconv_kernel_size"),
+        Bound(1, 1 << 10),
     ),
     **dict.fromkeys(("chunk", "chunk_size", "mamba_chunk_size"), Bound(1, 1 << 16)),
     **dict.fromkeys(("block_size", "sparse_block_size", "index_block_size"), Bound(1, 1 << 16)),
@@ -96,13 +97,19 @@ MODEL: Mapping[str, Bound] = {
     **dict.fromkeys(("rank", "hc_lowrank", "ple_embed_dim", "indexer_head_dim"), WIDTH),
     "indexer_n_heads": HEADS,
     **dict.fromkeys(("router_width", "query_rank"), WIDTH),
-    **dict.fromkeys(("head_padding", "norm_groups"), Bound(1, 1 << 16)),
+    "head_padding": Bound(1, WIDTH.most + 64),
+    "norm_groups": Bound(1, 1 << 16),
     "canvas": Bound(0, TOKENS.most),
     **dict.fromkeys(("local_blocks", "sparse_local_block", "index_local_blocks"), Bound(0, 1 << 16)),
     **dict.fromkeys(("sparse_num_index_heads", "index_n_heads"), HEADS),
     **dict.fromkeys(("sparse_index_dim", "index_head_dim", "dense_intermediate_size", "rotary_dim"), WIDTH),
     "top_k": Bound(1, WIDTH.most),  # of experts, and of keys in sparse attention
     **dict.fromkeys(("max_position", "max_position_embeddings", "sliding_window"), TOKENS),
+    **dict.fromkeys(("model_max_length", "sliding_window_size", "rel_extent", "extent"), TOKENS),
+    **dict.fromkeys(("d_rel", "profiles", "n_shared_experts", "sinks"), Bound(0, 1 << 16)),
+    **dict.fromkeys(("swa_num_attention_heads", "swa_num_key_value_heads"), HEADS),
+    "n_routed_experts": EXPERTS,
+    **dict.fromkeys(("swa_head_dim", "unpadded_vocab_size"), WIDTH),
 }
 
 

@@ -41,6 +41,7 @@ _CHOOSES = ("step3p5", "longcat_flash", "k2_horizon")
 # Whose experts are Triton's kernels on every backend: srt/models/afmoe.py, deepseek.py, dbrx.py,
 # xverse_moe.py.
 _BY_TRITON = ("afmoe", "deepseek", "dbrx", "xverse_moe")
+_INKLINGS = 258  # its routed experts, and those that all tokens ask
 MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "quark_int4fp8_moe")
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
@@ -68,7 +69,7 @@ _DRAFTS = {"qwen3_next": "model.layers", **dict.fromkeys(("qwen3_5_text", "qwen3
 def routing_form(
     model: ModelConfig, runtime: RuntimeConfig, in_fp8_blocks: bool, ep: int, attn_dp: int
 ) -> Routing:
-    if sums_answers_itself(model):
+    if sums_answers_itself(model) or _packs_choice(model):
         return "packed"
     spread = ep > 1 and attn_dp == 1
     by_family = model.model_type in DEEPSEEK_LAYERS and runtime.release.routes_fp8_under_ep
@@ -82,6 +83,17 @@ def routing_form(
 def sums_answers_itself(model: ModelConfig) -> bool:
     """srt/layers/muse_spark: kernels leave each expert's answer as it is, for a norm before their sum."""
     return model.moe is not None and model.moe.answer_eps is not None
+
+
+def _packs_choice(model: ModelConfig) -> bool:
+    """srt/models/inkling_common/moe.py: a router of so many experts has a kernel that does."""
+    moe = model.moe
+    return moe is not None and moe.sinks > 0 and moe.num_experts + moe.sinks == _INKLINGS
+
+
+def gates_residuals(model: ModelConfig) -> bool:
+    """srt/models/muse_spark.py, with experts or without."""
+    return model.gate_temperature is not None
 
 
 def router_in_fp32(model: ModelConfig, runtime: RuntimeConfig) -> Wide | None:

@@ -60,6 +60,7 @@ class ModelConfig:
     whole_embedding: bool = False  # on every rank under DP attention: srt/models, enable_tp
     embeds_whole: bool = False  # on every rank, always: srt/models/gemma3_causal.py
     norms_embedding: bool = False  # without weights
+    embedding_norm: str | None = None  # ... or with those that are called so
     scales_layers: bool = False  # each gives its rows, times a number of its own, with nothing left to add
     head_in_fp32: bool = False  # and with it an embedding that it is tied to
     head_bias: bool = False
@@ -83,6 +84,7 @@ class ModelConfig:
     norm_groups: int = 1  # of a row, which these norm by themselves
     gated_mlps: bool = True  # silu(gate) * up; without a gate, gelu(up), xielu(up) or relu(up) squared
     mlp_biases: bool = False  # of those without a gate
+    scaled_mlps: bool = False  # dense ones have a number of their own, which their answer is multiplied by
     activation: Literal["silu", "gelu", "gelu_tanh", "clamped", "situ", "xielu", "gelu_new"] = "silu"
     swiglu: tuple[float, float] | None = None  # alpha and limit, of all MLPs; of situ, those of `situ`
     multipliers: Multipliers = NO_MULTIPLIERS

@@ -12,7 +12,7 @@ from runtime.server.bounds import check_model
 NormStyle = Literal[
     "before", "around", "sandwich", "after", "alone", "operator", "attention", "feed", "parallel", "joined",
     "paired", "flanked", "named", "numbered", "nested", "entered", "enclosed", "scaled", "counted", "gated",
-    "none",
+    "short", "none",
 ]  # fmt: skip
 
 
@@ -56,6 +56,7 @@ class MoEConfig:
     zero_experts: int = 0  # behind the others, of which each answers what it is given
     router_width: int | None = None  # of the MLP that routes, beside what the layer before has made in it
     banks: int = 0  # of experts with their router, which layers share by turns; 0: each has its own
+    sinks: int = 0  # shared experts that it scores beside those of its choice, and of which each counts
 
     def is_hashed(self, layer: int) -> bool:
         return layer < self.hashed_layers
@@ -96,6 +97,26 @@ class PowerGrowth:
     power: float
     length: float
     shift: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FloorGrowth:
+    """... by 1 + strength x log((p + 1) / floor) where that is more than 1, in float32."""
+
+    strength: float
+    floor: float
+
+
+@dataclass(frozen=True, slots=True)
+class DistanceConfig:
+    """What scores are given for how far a key is behind its query: so many profiles of `extent` distances,
+    which each head of a token mixes. A key farther behind is given nothing."""
+
+    profiles: int
+    extent: int
+
+    def __post_init__(self) -> None:
+        check_model(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +182,8 @@ class AttentionConfig:
     score_cap: float | None = None  # scores are a tanh of themselves, so high
     score_growth: int | None = None  # ... at a position p behind this one, log p / log of it times as high
     chunk: int | None = None  # tokens see those before them in their own chunk
-    growth: Growth | PowerGrowth | None = None
+    growth: Growth | PowerGrowth | FloorGrowth | None = None
+    distance: DistanceConfig | None = None
     value_dim: int | None = None  # of a value's head, where it is narrower than a key's
     clip: float | None = None  # of queries, keys and values, which are no larger, nor less than that below 0
     value_scale: float = 1.0  # values count so much, as they are kept

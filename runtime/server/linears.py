@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from runtime.server.call_rules import sums_answers_itself
+from runtime.server.call_rules import gates_residuals
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import AttentionConfig, BlockConfig
-from runtime.server.mixer_linears import Product, chained_router, recurrent, twice_convolved
+from runtime.server.mixer_linears import Product, by_distance, chained_router, recurrent, twice_convolved
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import TwiceConvolvedConfig
 
@@ -76,7 +76,7 @@ def quantized_sizes(
     model: ModelConfig, parallel: ParallelConfig, spread: Spread
 ) -> tuple[tuple[int, int, Place], ...]:
     """(k, n) of what is quantized in one layer at least, each once a place."""
-    if sums_answers_itself(model):  # whose experts alone are
+    if gates_residuals(model):  # whose experts alone are
         return ()
     sizes = linears(model, parallel, spread)
     return tuple(dict.fromkeys((one.k, one.n, one.place) for one in sizes if _is_quantized(model, one)))
@@ -149,6 +149,8 @@ def _attention(model: ModelConfig, kind: str, parallel: ParallelConfig, spread: 
         ranks = parallel.tp if model.model_type in SPLIT_OVER_TP else parallel.attn_tp
         if isinstance(model.recurrent, TwiceConvolvedConfig):
             yield from twice_convolved(model, model.attention[kind], ranks)
+        elif model.attention[kind].distance is not None:
+            yield from by_distance(model, model.attention[kind], ranks)
         elif model.is_mla:
             yield from _latent(model, model.attention[kind], ranks, spread.joins_indexer)
         else:

@@ -63,6 +63,16 @@ def twice_convolved(model: ModelConfig, attention: AttentionConfig, ranks: int) 
     yield ("o_proj",), attention.num_heads // ranks * width, hidden
 
 
+def by_distance(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:
+    """Beside queries, keys and values what mixes profiles of distances."""
+    hidden, width = model.hidden_size, attention.head_dim
+    heads, kv_heads = (max(1, count // ranks) for count in (attention.num_heads, attention.num_kv_heads))
+    profiles = 0 if attention.distance is None else attention.distance.profiles
+    rows = heads * (width + profiles) + 2 * kv_heads * width
+    yield ("wq_du", "wk_dv", "wv_dv", "wr_du"), hidden, rows
+    yield (model.names.attention_out,), heads * width, hidden
+
+
 def chained_router(mlp: str, hidden: int, moe: MoEConfig) -> Iterator[Product]:
     width = moe.router_width or 0
     yield (f"{mlp}.router.down_proj",), hidden, width

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -171,6 +172,35 @@ class TwiceConvolvedConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedConvolutionsConfig:
+    """Of keys and of values, and of what either half of a layer answers, each added to what it is of. A
+    layer's state has room for the keys and values of every kind of layer: `kv` are their heads and widths."""
+
+    kv: tuple[tuple[str, int, int], ...]
+    row: int
+    conv_kernel: int
+
+    def places(self, ranks: int) -> dict[str, slice]:
+        """The channels of each in a state, by kinds of layers and halves."""
+        found, start = {}, 0
+        for name, width in self._widths(ranks):
+            found[name] = slice(start, start + width)
+            start += width
+        return found
+
+    def _widths(self, ranks: int) -> Iterator[tuple[str, int]]:
+        for kind, heads, width in self.kv:
+            for part in ("keys", "values"):
+                yield f"{kind} {part}", max(1, heads // ranks) * width
+        yield "attention", self.row
+        yield "mlp", self.row
+
+    def state_shape(self, ranks: int) -> StateShape:
+        channels = sum(width for _, width in self._widths(ranks))
+        return StateShape((channels, self.conv_kernel - 1), (1, 1, 0))
+
+
+@dataclass(frozen=True, slots=True)
 class LightningConfig:
     """Linear attention whose state forgets as much a token as the head and the depth of the layer say.
 
@@ -244,7 +274,8 @@ def _check_split(what: str, count: int, ranks: int) -> None:
 
 
 RecurrentConfig = (
-    GatedDeltaConfig
+    AddedConvolutionsConfig
+    | GatedDeltaConfig
     | KimiDeltaConfig
     | LightningConfig
     | Mamba2Config

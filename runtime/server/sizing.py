@@ -18,7 +18,7 @@ _FP8_E4M3 = "fp8_e4m3"
 HYBRID_TYPES = {
     *("gpt_oss", "mellum", "llama4_text", "step3p5", "mimo_v2_flash", "laguna", "gemma4_text"),
     *("granitemoe_swa", "dots3_note_text", "spark2_5", "muse_glimmer_text", "diffusion_gemma_text"),
-    *("iquest_q1", "beam", "muse_spark_text", "granite_swa"),
+    *("iquest_q1", "beam", "muse_spark_text", "granite_swa", "inkling_model"),
 }
 
 

@@ -43,6 +43,7 @@ class TensorNames:
     up: str = "up_proj"
     down: str = "down_proj"
     multiplies_apart: bool = False  # gate and up of a dense MLP by themselves
+    interleaves: bool = False  # rows of gate and up take turns, in experts too
     packs_groups: bool = False  # each KV head in it stands behind those that ask it
     packed_qkv: str | None = None  # the one matrix of queries, keys and values, where there are no three
     attention_out: str = "o_proj"

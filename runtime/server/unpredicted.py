@@ -1,13 +1,14 @@
-"""Starts of DeepSeek-V4, Qwen4, DiffusionGemma and Muse Spark are known up to their first forward: what that
-takes is not, nor are all pools of the first."""
+"""Starts of DeepSeek-V4, Qwen4, DiffusionGemma, Muse Spark and Inkling are known up to their first forward:
+what that takes is not, nor are all pools of the first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from runtime.server.call_rules import sums_answers_itself
+from runtime.server.call_rules import gates_residuals
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.flags.spelling import spelled
+from runtime.server.recurrent import AddedConvolutionsConfig
 from runtime.server.shape import Server
 from runtime.server.sizing import pooled_indexer
 
@@ -49,7 +50,7 @@ def unknown_pools(model: ModelConfig, server: Server) -> str | None:
 
 
 def knows_forwards(model: ModelConfig) -> bool:
-    if sums_answers_itself(model):
+    if gates_residuals(model) or isinstance(model.recurrent, AddedConvolutionsConfig):
         return False
     return model.compressed is None and pooled_indexer(model) is None and not model.canvas
 
@@ -57,7 +58,7 @@ def knows_forwards(model: ModelConfig) -> bool:
 def unpredicted(model: ModelConfig, runtime: RuntimeConfig, prefills: bool) -> tuple[str, ...]:
     """Phases from the first forward on, of whose kernels nobody here knows what they take: those of
     compressed keys, those of srt/layers/attention/qsa, those of a canvas: srt/dllm, and those of
-    srt/layers/muse_spark.
+    srt/layers/muse_spark, and those of srt/models/inkling_common.
 
     The `dsv4` backend makes nothing of its own without drafts: __init__ and init_cuda_graph_state of
     srt/layers/attention/deepseek_v4_backend.py, 0.5.12 to 0.5.23.

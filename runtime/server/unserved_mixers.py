@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.server.unserved_row import DRAFTS, PLAIN_ALONE, Row
+from runtime.server.unserved_row import DRAFTS, PLAIN_ALONE, UNSHARED, Row
 from runtime.server.unserved_when import by_logits, moves_experts
 
 MIXERS = {
@@ -30,6 +30,36 @@ MIXERS = {
             "an all-to-all: what it takes beside experts of several sizes is not known here",
         ),
         Row(moves_experts, "experts that move: which rank then has them is not known here"),
+        DRAFTS,
+    ),
+    # srt/models/inkling.py, inkling_common: what is not bf16 is read by rules of its own, and experts in bf16
+    # are its own kernels' but on TRT-LLM's
+    "inkling_model": (
+        Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its states have no other"),
+        PLAIN_ALONE,
+        Row(
+            lambda _, s: bool(s.asked.enable_multimodal),
+            "--enable-multimodal: how large what it sees and hears with is, is not known here",
+        ),
+        Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its dense layers are split over other ranks"),
+        Row(
+            lambda _, s: bool(s.asked.others.get("enable_scattered_sconv")),
+            "--enable-scattered-sconv: which channels a rank then convolves is not known here",
+        ),
+        UNSHARED,
+        Row(moves_experts, "experts that move: its class names none"),
+        Row(
+            lambda _, s: s.moe_runner_backend not in ("auto", "triton", "flashinfer_trtllm_routed"),
+            "a MoE backend but triton and flashinfer_trtllm_routed: its experts run on neither of the two",
+        ),
+        Row(
+            lambda _, s: bool(s.asked.others.get("enable_unified_memory")),
+            "--enable-unified-memory: how its three pools share what is there is not known here",
+        ),
+        Row(
+            lambda _, s: s.asked.enable_lora or bool(s.asked.lora_paths),
+            "adapters: experts then lie otherwise",
+        ),
         DRAFTS,
     ),
 }

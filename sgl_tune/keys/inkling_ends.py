@@ -35,7 +35,7 @@ def ends_of_inkling(deployment: Deployment) -> Iterator[str]:
     text = Checkpoint(checkpoint.mapping("text_config"))
     yield from _caches(deployment)
     yield from _attention(deployment)
-    yield from _windows(text)
+    yield from _windows(text, deployment.server.page_size)
     yield from _heads(text, deployment.parallel.attn_tp)
     yield from _widths(text, deployment)
     yield from _storage(checkpoint)
@@ -71,13 +71,17 @@ def _attention(deployment: Deployment) -> Iterator[str]:
             yield f"Inkling attends on fa4 and triton alone, and not on {backend}: --attention-backend triton"
 
 
-def _windows(text: Checkpoint) -> Iterator[str]:
+def _windows(text: Checkpoint, page: int) -> Iterator[str]:
     layers, told = text.whole("num_hidden_layers", _LAYERS), text.get("local_layer_ids")
     local = _listed(told)
     if not isinstance(told, list | None) or not all(type(one) is int and 0 <= one < layers for one in local):
         yield f"local_layer_ids is {repr(told)[:60]}: SGLang asks for numbers of {layers} layers"
     elif len(set(local)) != len(local):
         yield "local_layer_ids names a layer twice, which SGLang does not take"
+    elif not local:
+        yield "local_layer_ids names no layer: SGLang's pools want one behind a window"
+    elif len(local) == layers and page > 1:
+        yield f"all layers are behind windows: SGLang's pool of them takes no pages of {page}: --page-size 1"
 
 
 def _listed(told: Any) -> list[Any]:

@@ -39,7 +39,7 @@ def never_starts(deployment: Deployment) -> str | None:
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     parts = _nameless(deployment), _undivided_encoder(deployment), _short_draft(deployment)
     of_blocks = _unwritten(deployment)
-    first = heads, ends_of_muse_spark(deployment)
+    first = heads, ends_of_muse_spark(deployment), ends_of_inkling(deployment)
     of_class = ends_of_class(deployment), ends_of_kernels(deployment)
     return next(chain(*first, *parts, of_blocks, *of_class), None)
 

@@ -86,7 +86,13 @@ def _files(family: str, dice: random.Random, count: int) -> Iterator[HF]:
         served = SERVED.get(told["model_type"], ())
         if served and (told.get("architectures") or [None])[0] not in served:
             told["architectures"] = [served[0]]
-        yield {**told, "dtype": "bfloat16"}
+        yield _in_bfloat16(told)
+
+
+def _in_bfloat16(told: HF) -> HF:
+    """And each of its sections that says what it is in."""
+    sections = {name: part for name, part in told.items() if isinstance(part, dict) and "dtype" in part}
+    return {**told, **{name: _in_bfloat16(part) for name, part in sections.items()}, "dtype": "bfloat16"}
 
 
 def _ours(told: HF, release: str, tp: int) -> int | str:

@@ -82,6 +82,7 @@ class StubModule(types.ModuleType):
         value: Any = MagicMock(name=f"{self.__name__}.{name}")
         if name[0].isupper() and not name.isupper():
             body = {"__module__": self.__name__, "__get_pydantic_core_schema__": classmethod(_any_schema)}
+            body["__class_getitem__"] = classmethod(lambda cls, _: cls)
             value = _StubClass(name, (), body)
         setattr(self, name, value)
         return value

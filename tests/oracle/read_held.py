@@ -54,6 +54,10 @@ _HELD = (
 )  # by dots.note's tower, beside parameters
 
 
+# Of Inkling's class, which else compiles some while it is made.
+_NO_KERNELS = {f"SGLANG_OPT_USE_INKLING_{one}": "0" for one in ("CUSTOM_AR", "FUSED_ATTN_PROLOGUE")}
+
+
 def _bytes(model: Any) -> list[int]:
     """Of all parameters, and of those of its encoder."""
     found = {
@@ -73,7 +77,7 @@ def _bytes(model: Any) -> list[int]:
 
 
 def _model(case: dict[str, Any]) -> Any:
-    os.environ.update(case.get("environment", {}))
+    os.environ.update({**_NO_KERNELS, **case.get("environment", {})})
     with tempfile.TemporaryDirectory(prefix=case.get("named", "")) as folder:
         return _made(case, Path(folder))
 
@@ -152,6 +156,7 @@ def _without_gpu() -> None:
 
     DeepseekScalingRotaryEmbedding.__init__.__kwdefaults__["device"] = "meta"
     torch.linspace = partial(torch.linspace, device="cpu")
+    torch._C._cuda_getCurrentRawStream = MagicMock()
     _with_tiles()
     _with_frequencies()
     _with_experts()

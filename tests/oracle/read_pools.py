@@ -49,7 +49,8 @@ def _pools(rank: Any) -> dict[str, Any]:
         made = rank
     table = made.req_to_token_pool
     if rank.mambaish_config is not None:
-        return _with_states(config, made.token_to_kv_pool, table)
+        behind = [made.token_to_kv_pool_allocator] if rank.is_hybrid_swa else []
+        return _with_states(config, [made.token_to_kv_pool, *behind], table)
     return {
         "tokens": config.max_total_num_tokens,
         "window": config.swa_max_total_num_tokens,
@@ -59,9 +60,10 @@ def _pools(rank: Any) -> dict[str, Any]:
     }
 
 
-def _with_states(config: Any, kept: Any, table: Any) -> dict[str, Any]:
+def _with_states(config: Any, kept: list[Any], table: Any) -> dict[str, Any]:
     """Without what tells where a request's state lies."""
-    held = [kept, table.req_to_token, table.mamba_pool, table.short_conv_pool, table.ngram_pool]
+    more = (getattr(table, f"{one}_pool", None) for one in ("short_conv", "ngram"))
+    held = [*kept, table.req_to_token, table.mamba_pool, *more]
     return {
         "tokens": config.max_total_num_tokens,
         "requests": config.max_running_requests,
@@ -111,6 +113,7 @@ def _rank(case: dict[str, Any]) -> Any:
         model = ModelConfig.from_server_args(args)
     get = _getter(args)
     _without_gpu(torch)
+    _with_groups(get("tp_size") // _attention_dp(args, get))
     stages, first, last = get("pp_size"), *case.get("stage", (0, model.num_hidden_layers))
     groups, algorithm = _attention_dp(args, get), get("speculative_algorithm")
     kept, states = case.get("kept", "fp8_e4m3"), _states(model) if "kept" in case else None
@@ -134,7 +137,7 @@ def _rank(case: dict[str, Any]) -> Any:
         "kv_shard_group": None, "draft_model_idx": None, "extra_mamba_cache_bytes_per_req": 0,
         "layer_info": MagicMock(**place), "ps": SimpleNamespace(pp_size=stages, attn_dp_size=groups),
         "enable_hisparse": get("enable_hisparse", False), "mem_fraction_static": 0.9,
-        "spec_aux_config": MagicMock(), "tp_rank": 0, **place,
+        "spec_aux_config": MagicMock(), "is_inkling_mtp_draft": False, "tp_rank": 0, **place,
     }  # fmt: skip
     return _host(own, case["rest"])
 
@@ -185,6 +188,13 @@ def _without_gpu(torch: Any) -> None:
         parallel.override_permanently(world_group=MagicMock())
     except (ImportError, AttributeError):  # a release that asks for it by the function above
         return
+
+
+def _with_groups(ranks: int) -> None:
+    """Which releases until 0.5.19 ask how many ranks share heads."""
+    state = importlib.import_module(_PLACES[0])
+    if hasattr(state, "_ATTN_TP"):
+        state._ATTN_TP = MagicMock(world_size=ranks, rank_in_group=0)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,10 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("mtp_loss_scaling_factor", "num_key_value_heads"),
     )),
     "baichuan": frozenset(("z_loss_weight",)),
+    "inkling_model": frozenset((
+        *("chain_hidden_post_norm", "mtp_local_extent", "mtp_swa_head_dim", "mtp_swa_num_attention_heads"),
+        *("mtp_swa_num_key_value_heads", "shared_experts_size"),
+    )),
     "dbrx": frozenset(("emb_pdrop",)),
     "deepseek": frozenset(("aux_loss_alpha", "seq_aux")),
     "deepseek_v2": frozenset((

@@ -13,6 +13,7 @@ from tests.runtime.dots3_class import Dots3Config
 from tests.runtime.exaone import ExaoneConfig
 from tests.runtime.gigachat_class import GigaChat35Config
 from tests.runtime.grok import GrokConfig
+from tests.runtime.inkling_class import InklingModelConfig
 from tests.runtime.iquest_q1 import IQuestQ1Config
 from tests.runtime.k2_horizon import K2HorizonConfig
 from tests.runtime.minicpm import MiniCPMConfig
@@ -354,6 +355,7 @@ CLASSES: dict[str, Any] = {
         InternLM2Config,
         InternS1ProTextConfig,
         InternS2MobiusTextConfig,
+        InklingModelConfig,
         IQuestQ1Config,
         K2HorizonConfig,
         KimiK3Config,
@@ -437,6 +439,17 @@ NEEDED: dict[str, dict[str, Any]] = {
         **{"intermediate_size": 128, "num_key_value_heads": 4, "max_position_embeddings": 4096},
         **{"rms_norm_eps": 1e-5, "tie_word_embeddings": False, "bskcn_1": [1], "bskcn_2": [2]},
         **{"bskcn_3": [3], "bskcn_4": [4], "bskcn_tv": [0.9, 0.8]},
+    },
+    "inkling_model": {
+        **{"head_dim": 128, "swa_num_attention_heads": 12, "swa_num_key_value_heads": 4, "swa_head_dim": 128},
+        **{
+            "dense_intermediate_size": 3072,
+            "n_routed_experts": 64,
+            "n_shared_experts": 2,
+            "route_scale": 2.0,
+        },
+        **{"local_layer_ids": [0, 1, 2, 3, 4], "logits_mup_width_multiplier": 6.0, "use_embed_norm": True},
+        **dict.fromkeys(("use_sconv", "use_gate_bias", "use_global_scale", "shared_expert_sink"), True),
     },
     "hy_v3": {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True},
 }

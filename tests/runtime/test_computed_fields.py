@@ -694,6 +694,35 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("inkling_model", {}, told, said)
+        for told, said in (
+            *(
+                ({one: value}, f"{one} is told")
+                for one, value in (
+                    *(("layer_types", ["hybrid"] * 16), ("mlp_layer_types", ["sparse"] * 16)),
+                    *(("moe_intermediate_size", 768), ("conv_kernel_size", 4)),
+                )
+            ),
+            *(
+                ({one: False}, f"{one} is False")
+                for one in (
+                    *("use_embed_norm", "use_sconv", "use_gate_bias", "use_global_scale"),
+                    *("shared_expert_sink", "norm_after_topk", "inference_moe_w13_interleaved"),
+                )
+            ),
+            ({"local_layer_ids": None}, "local_layer_ids is missing"),
+            *(({one: True}, f"{one} is True") for one in ("q_bias", "o_bias", "tie_word_embeddings")),
+            ({"padded_vocab_size": 201024}, "padded_vocab_size is 201024"),
+            ({"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0"),
+            ({"gate_activation": "softmax"}, "gate_activation is 'softmax'"),
+            ({"enable_lm_head_output_fp32": False}, "enable_lm_head_output_fp32 is False"),
+            ({"v_head_dim": 64}, "v_head_dim is 64"),
+            ({"swa_v_head_dim": 64}, "swa_v_head_dim is 64"),
+            ({"sconv_kernel_size": 1}, "sconv_kernel_size is 1"),
+            ({"mtp_local_layer_ids": [0]}, "mtp_local_layer_ids is [0]"),
+        )
+    ),
+    *(
         ("beam", {}, other, said)
         for other, said in (
             ({"norm_topk_prob": None}, "norm_topk_prob is null"),

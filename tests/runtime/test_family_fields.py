@@ -69,6 +69,7 @@ _OF_SGLANG = (
     "dbrx",
     "muse_glimmer_text",
     "muse_spark_text",
+    "inkling_model",
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 _OWN_SIZES = ("d_model", "n_layers", "n_heads")  # as DBRX calls them
@@ -221,6 +222,8 @@ _BESIDE = """
     internlm2 head_dim
     minicpm3 num_experts
     chatglm intermediate_size max_position_embeddings num_hidden_layers vocab_size
+    inkling_model conv_kernel_size layer_types max_position_embeddings mlp_layer_types model_max_length
+        moe_intermediate_size
     muse_spark_text inference_moe_w13_interleaved num_shared_experts
     interns1_pro_text dual_chunk_attention_config num_local_experts router_n_groups
     internlm3 bias qkv_bias

@@ -120,6 +120,12 @@ def test_experts_whose_answers_are_normed_are_whole(
     _check(ranks, saved, family, MOE_LAYOUTS[layout])
 
 
+@pytest.mark.parametrize("layout", (*DENSE_LAYOUTS, *MOE_LAYOUTS) if _ALL else ("tp4 ep2", "pp2 dp2 ep2"))
+@pytest.mark.parametrize("family", ["inkling_mm_model"])
+def test_answers_are_convolved_on_every_rank(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
+    _check(ranks, saved, family, {**DENSE_LAYOUTS, **MOE_LAYOUTS}[layout])
+
+
 _BLOCKWISE = ("tp4", "tp4 ep2", "tp4 dp2 ep2", "pp2 dp2 ep2")
 
 

@@ -1,16 +1,28 @@
-"""Inkling, whose layers are not computed: which of its servers end, and at what of its file."""
+"""Inkling: which of its servers end, what of others is not known, what they tune, how large its pools are."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runtime.server.asked import Asked, changed
+from runtime.server.checkpoint import Checkpoint
+from runtime.server.flags import flags_of, parse
+from runtime.server.gpus import find_gpu
+from runtime.server.pool_plan import FreeMemory, plan_pool
+from runtime.server.releases import release_named
+from runtime.server.resolve import resolve
+from runtime.server.unpredicted import knows_forwards
+from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.starts import never_starts
+from tests.memory.checkpoints import checkpoints
 
 _TEXT = {
     "model_type": "inkling_model",
@@ -18,13 +30,15 @@ _TEXT = {
     **{"num_attention_heads": 8, "num_key_value_heads": 2, "swa_num_key_value_heads": 4},
     **{"intermediate_size": 64, "dense_intermediate_size": 128, "dense_mlp_idx": 1, "n_routed_experts": 8},
 }
-_DENSE, _WIDE = {"num_hidden_layers": 1, "local_layer_ids": []}, {"num_attention_heads": 6}
+_DENSE = {"num_hidden_layers": 2, "local_layer_ids": [0], "dense_mlp_idx": 2}
+_WIDE = {"num_attention_heads": 6}
+_BEHIND = {"swa_num_key_value_heads": 2}
 _ONES = {"num_bits": [2, 1], "block_sizes": {"-1": 16, "scale_bits": [4, 3]}}
 _NVFP4 = {
     **{"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["unembed"]},
     "modelopt_quant_config": {"quant_cfg": {"*weight_quantizer": _ONES}},
 }
-_FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+_IN_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 
 
 def _told(text: Any = None, vision: Any = None, audio: Any = None, **whole: Any) -> dict[str, Any]:
@@ -42,7 +56,7 @@ def _tower(**told: Any) -> dict[str, Any]:
     [
         (_told(), "", None),
         (_told(), "--tp 4", None),
-        ({**_told(), "text_config": None}, "--tp 4", None),
+        ({**_told(), "text_config": None}, "--tp 4", "local_layer_ids names no layer"),
         (_told(model_type="inkling_model"), "", "reads an inkling_mm_model"),
         (_told(), "--disable-radix-cache", "keeps prefixes, and states of them in an extra buffer"),
         (_told(), "--disable-radix-cache --disaggregation-mode decode", None),
@@ -52,11 +66,16 @@ def _tower(**told: Any) -> dict[str, Any]:
         (_told(), "--prefill-attention-backend fa4 --decode-attention-backend fa3", "not on fa3"),
         (_told(), "--pp-size 2", "has no pipeline stages"),
         (_told(text=_WIDE), "--tp 4", "6 attention heads cannot be divided among 4 ranks"),
-        (_told(text={"swa_num_attention_heads": 6}), "--tp 4", "6 attention heads behind windows"),
-        (_told(text={**_WIDE, "swa_num_attention_heads": 8, "local_layer_ids": [*range(6)]}), "--tp 4", None),
-        (_told(text={"num_key_value_heads": 3}), "--tp 4", "3 KV heads cannot be divided among 4 ranks"),
+        (_told(text={**_BEHIND, "swa_num_attention_heads": 6}), "--tp 4", "6 attention heads behind windows"),
+        (
+            _told(text={"num_attention_heads": 12, "num_key_value_heads": 3}),
+            "--tp 4",
+            "3 KV heads cannot be divided among 4 ranks",
+        ),
+        (_told(text={"local_layer_ids": []}), "", "local_layer_ids names no layer"),
+        (_told(text={"local_layer_ids": [*range(6)]}), "", "takes no pages of 128"),
+        (_told(text={"local_layer_ids": [*range(6)]}), "--attention-backend triton --page-size 1", None),
         (_told(text={"local_layer_ids": [0, 6]}), "", "SGLang asks for numbers of 6 layers"),
-        (_told(text={"local_layer_ids": 5}), "", "local_layer_ids is 5"),
         (_told(text={"local_layer_ids": [1, 1]}), "", "names a layer twice"),
         (_told(text={"n_routed_experts": 6}), "--tp 4 --ep-size 4", "6 experts cannot be divided"),
         (_told(text={"n_routed_experts": 6, **_DENSE}), "--tp 4 --ep-size 4", None),
@@ -65,7 +84,7 @@ def _tower(**told: Any) -> dict[str, Any]:
         (_told(text={"dense_intermediate_size": 66}), "--tp 4", "dense_intermediate_size is 66"),
         (_told(text={"use_sconv": False}), "--enable-scattered-sconv", "use_sconv is not told"),
         (_told(text={"hidden_size": 66}), "--tp 4 --enable-scattered-sconv", "hidden_size is 66"),
-        (_told(quantization_config=_FP8), "", "no modelopt_quant_config.quant_cfg.*weight_quantizer"),
+        (_told(quantization_config=_IN_BLOCKS), "", "no modelopt_quant_config.quant_cfg.*weight_quantizer"),
         (_told(quantization_config=_NVFP4), "", None),
         (_told(vision=_tower(patch_size=1)), "", None),
         (_told(vision=_tower(patch_size=1)), "--enable-multimodal", "patch_size is 1: SGLang asks for 2"),
@@ -86,3 +105,69 @@ def test_which_servers_end(told: Any, command: str, why: str | None, tmp_path: P
     [one] = select_deployments(flags, command=server.split())
     found = never_starts(one)
     assert (found is None) if why is None else (found is not None and why in found), found
+
+
+_CONFIG = next(one.config for one in checkpoints() if one.name == "thinkingmachines/Inkling")
+
+
+def _published(folder: Path, command: str, release: str = "0.5.23", **text: Any) -> Deployment:
+    told = {**_CONFIG, "text_config": {**_CONFIG["text_config"], **text}}
+    (folder / "config.json").write_text(json.dumps(told))
+    server = f"python -m sglang.launch_server --model-path {folder} {command}"
+    [one] = select_deployments(ServerFlags(arch="sm100", sglang_version=release), command=server.split())
+    return one
+
+
+@pytest.mark.parametrize(
+    "flag", ["--enable-multimodal", "--enable-scattered-sconv", "--enable-unified-memory", "--lora-paths /a"]
+)
+def test_what_is_not_known_is_named(flag: str, tmp_path: Path) -> None:
+    refused = _published(tmp_path, f"--tp 8 {flag}")
+    assert refused.shape.model is None and refused.server.key
+    assert "inkling_model does not go with" in refused.shape.unknown
+
+
+@pytest.mark.parametrize(("experts", "routing"), [(256, "(0,), (1, 6), (1,)"), (128, "(0,), (1, 6), (1, 6)")])
+def test_experts_in_bfloat16_are_tuned_on_trtllm_alone(experts: int, routing: str, tmp_path: Path) -> None:
+    """A router of 256 and 2 has a kernel that packs each choice in one number."""
+    assert not _published(tmp_path, "--tp 8").server.tunes
+    tuned = _published(
+        tmp_path, "--tp 8 --moe-runner-backend flashinfer_trtllm_routed", n_routed_experts=experts
+    )
+    [op] = expected_keys(tuned)
+    assert op.op == "flashinfer::trtllm_bf16_moe" and routing in op.keys[0]
+
+
+def test_its_forwards_are_not_predicted_with_experts_or_without(tmp_path: Path) -> None:
+    for dense in (2, 66):
+        model = _published(tmp_path, "--tp 8", dense_mlp_idx=dense).shape.model
+        assert model is not None and not knows_forwards(model)
+
+
+# By each release's own pools on an H200, of what its layers, its server and free memory are.
+_WIDE_PAGES = (
+    "--tp 2 --swa-full-tokens-ratio 0.3 --kv-cache-dtype fp8_e4m3 --page-size 64 --context-length 4096"
+)
+
+
+@pytest.mark.parametrize(
+    ("release", "command", "layers", "gib", "tokens", "requests"),
+    [
+        ("0.5.16", "--tp 8", 66, 60, 5199917, 226),
+        ("0.5.16", _WIDE_PAGES, 12, 20, 2383104, 353),
+        ("0.5.23", "--tp 8", 66, 60, 5199917, 226),
+        ("0.5.23", _WIDE_PAGES, 12, 20, 2383104, 352),
+        ("0.5.23", "--tp 8 --max-running-requests 48 --mamba-full-memory-ratio 0.4", 24, 20, 3745163, 48),
+    ],
+)
+def test_three_pools_share_what_is_free(
+    release: str, command: str, layers: int, gib: int, tokens: int, requests: int
+) -> None:
+    local = [layer for layer in range(layers) if (layer + 1) % 6]
+    text = {**_CONFIG["text_config"], "num_hidden_layers": layers, "local_layer_ids": local}
+    checkpoint, row = Checkpoint({**_CONFIG, "text_config": text}), release_named(release).release
+    asked = changed(Asked(), parse(flags_of(release), ["--model-path", "inkling", *command.split()]).given)
+    server, model = resolve(asked, checkpoint, None, find_gpu("H200"), row), checkpoint.model_config()
+    runtime, free = replace(server.runtime, images_mib=0), FreeMemory(gib << 30, gib << 30)
+    plan = plan_pool(free, 1.0, model, server.parallel, runtime, range(layers))
+    assert (plan.tokens, plan.max_running_requests) == (tokens, requests)

@@ -13,6 +13,7 @@ import pytest
 from runtime.server.decoders.known import model_config
 from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError
+from runtime.server.unpredicted import knows_forwards
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
@@ -194,6 +195,12 @@ def test_its_experts_are_tuned_unfinished_and_those_that_a_list_keeps_plain_too(
     assert packed.op == "flashinfer::trtllm_fp4_block_scale_moe" and beside.keys == alone.keys
     assert "((1, 0), (0,), (1, 8), (1, 8), (1, 2048), (1, 256), (0,), (0,))" in packed.keys[0]
     assert packed.buckets[-1] == 8192
+
+
+def test_forwards_without_experts_are_not_predicted_either() -> None:
+    text = {**_CONFIG["text_config"], "mlp_layer_types": ["dense"] * 62}
+    model = model_config({**_CONFIG, "text_config": text})
+    assert model.moe is None and not knows_forwards(model)
 
 
 def test_a_tower_for_all_is_whole(tmp_path: Path) -> None:

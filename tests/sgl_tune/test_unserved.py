@@ -553,6 +553,13 @@ _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
             ("swiss-ai/Apertus-8B-Instruct-2509", *row)
             for row in ((_NGRAMS, "drafts"), ({"dtype": "float16"}, "another dtype than bfloat16"))
         ),
+        *(
+            ("thinkingmachines/Inkling", *row)
+            for row in (
+                *((_NGRAMS, "drafts"), (_DP, "DP attention"), ({"dtype": "float16"}, "another dtype")),
+                ({"moe_runner_backend": "flashinfer_cutlass"}, "a MoE backend but triton"),
+            )
+        ),
         *((_SUPER, *row) for row in ((_NGRAMS, "drafts"), ({"pp": 2}, "--pp"))),
         (_SWASH, _NGRAMS, "drafts"),
     ],

@@ -37,10 +37,12 @@ def attend(
     chosen: torch.Tensor | None = None,
     block: int = 1,
     sinks: torch.Tensor | None = None,
+    by_distance: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """q [T, heads, D], k [T, kv heads, D] and v [T, kv heads, E] of the new tokens -> [T, heads, E];
     nobody's are 0. Without `k` and `v` those of another layer are read. `chosen` [T, kv heads, K] are the
-    blocks of tokens that are seen: see `choose_blocks`. `sinks` [T, heads] are each token's own."""
+    blocks of tokens that are seen: see `choose_blocks`. `sinks` [T, heads] are each token's own. What keys of
+    each distance are given is `by_distance` [T, heads, extent]."""
     assert isinstance(pool.cache, GqaPool)
     keys, values = pool.cache.keys(layer.layer_id), pool.cache.values(layer.layer_id)
     slot_map = pool.cache.slot_map(layer.layer_id)
@@ -65,6 +67,7 @@ def attend(
         chosen,
         block,
         layer.growth or 0,
+        by_distance,
     )
 
 

@@ -43,13 +43,15 @@ def grouped(
     chosen: torch.Tensor | None = None,
     block: int = 1,
     growth: int = 0,
+    by_distance: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Keys wider than values are read in two runs; `chosen` [T, kv heads, K] are of `block` tokens each."""
     width = values.shape[-1]
     out = _output(q, paging, width)
     rest = keys[..., width:] if keys.shape[-1] > width else keys
     columns = Columns(keys[..., :width], values, rest, keys)
-    _launch(q, columns, out, paging, scale, window, sinks, chosen, cap, chunk, block, growth)
+    own = sinks, chosen, cap, chunk, block, growth, by_distance
+    _launch(q, columns, out, paging, scale, window, *own)
     return out
 
 
@@ -105,6 +107,7 @@ def _launch(
     chunk: int = 0,
     span: int = 1,
     growth: int = 0,
+    by_distance: torch.Tensor | None = None,
 ) -> None:
     assert q.stride(-1) == 1, "the kernel reads a head's values as one run"
     kv_heads, dim = columns.keys.shape[1], out.shape[-1]
@@ -125,6 +128,7 @@ def _launch(
         out,
         sinks if sinks is not None else q,
         selected if selected is not None else q,
+        by_distance if by_distance is not None else q,
         paging.table,
         paging.slot_map if paging.slot_map is not None else q,
         paging.requests,
@@ -141,6 +145,7 @@ def _launch(
         *out.stride()[:2],
         paging.table.stride(0),
         sinks.stride(0) if sinks is not None and sinks.dim() == 2 else 0,
+        *(by_distance.stride()[:2] if by_distance is not None else (0, 0)),
         MAPPED=paging.slot_map is not None,
         SELECTED=selected.shape[-1] * span if selected is not None else 0,
         SPAN=span,
@@ -148,6 +153,7 @@ def _launch(
         CHUNK=chunk,
         CAPPED=cap > 0,
         GROWTH=growth,
+        EXTENT=0 if by_distance is None else by_distance.shape[-1],
         HAS_SINKS=sinks is not None,
         GROUP=group,
         HEADS=heads,

@@ -20,6 +20,7 @@ def paged_flash(
     out,
     sinks,
     selected,
+    by_distance,
     table,
     slot_map,
     requests,
@@ -41,6 +42,8 @@ def paged_flash(
     out_head,
     table_row,
     sink_token,
+    distance_token,
+    distance_head,
     MAPPED: tl.constexpr,
     SELECTED: tl.constexpr,
     SPAN: tl.constexpr,
@@ -48,6 +51,7 @@ def paged_flash(
     CHUNK: tl.constexpr,
     CAPPED: tl.constexpr,
     GROWTH: tl.constexpr,
+    EXTENT: tl.constexpr,
     HAS_SINKS: tl.constexpr,
     GROUP: tl.constexpr,
     HEADS: tl.constexpr,
@@ -156,6 +160,12 @@ def paged_flash(
             scores = cap * (2.0 * tl.sigmoid(2.0 * scores / cap) - 1.0)
         if GROWTH:
             scores *= grown[:, None]
+        if EXTENT:
+            behind = position[:, None] - at[None, :]
+            given = (first_row + query) * distance_token + head * distance_head
+            near = seen & (behind < EXTENT)
+            added = tl.load(by_distance + given[:, None] + behind, mask=near, other=0.0)
+            scores += added.to(tl.float32) * LOG2E
         scores = tl.where(seen, scores, float("-inf"))
 
         new_top = tl.maximum(top, tl.max(scores, 1))

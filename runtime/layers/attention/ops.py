@@ -55,16 +55,20 @@ def paged_attention(
     chosen: torch.Tensor | None = None,
     block: int = 1,
     growth: int = 0,
+    by_distance: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """q [T, heads, D] over keys [slots, kv heads, D] and values [slots, kv heads, E] -> [T, heads, E]; 0 is
     no `window`, no `chunk` and no `growth`. Of blocks of tokens, `chosen` [T, kv heads, K] are seen. `sinks`
-    are [heads], or [T, heads]."""
+    are [heads], or [T, heads]. `by_distance` [T, heads, extent] are added to scores of keys so far behind."""
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len, slot_map)
     if q.is_cuda:
         from runtime.layers.attention import flash
 
-        return flash.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk, chosen, block, growth)
-    return reference.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk, chosen, block, growth)
+        made = flash.grouped
+    else:
+        made = reference.grouped
+    own = window, sinks, cap, chunk, chosen, block, growth, by_distance
+    return made(q, keys, values, paging, scale, *own)
 
 
 @paged_attention.register_fake
@@ -86,6 +90,7 @@ def _(
     chosen: torch.Tensor | None = None,
     block: int = 1,
     growth: int = 0,
+    by_distance: torch.Tensor | None = None,
 ) -> torch.Tensor:
     return q.new_empty(*q.shape[:2], values.shape[-1])
 

@@ -62,6 +62,7 @@ def grouped(
     chosen: torch.Tensor | None = None,
     block: int = 1,
     growth: int = 0,
+    by_distance: torch.Tensor | None = None,
 ) -> torch.Tensor:
     out = q.new_zeros(*q.shape[:2], values.shape[-1])
     for span in _spans(paging):
@@ -77,8 +78,19 @@ def grouped(
             seen = seen & inside.repeat_interleave(q.shape[1] // keys.shape[1], dim=1)
         grown = score_growth(span.positions, growth) if growth else None
         own = sinks[rows] if sinks is not None and sinks.dim() == 2 else sinks
-        out[rows] = _attend(q[rows], keys[span.slots], values[span.slots], seen, scale, own, cap, grown)
+        given = None if by_distance is None else _behind(by_distance[rows], span.positions, len(span.slots))
+        kept = keys[span.slots], values[span.slots]
+        out[rows] = _attend(q[rows], *kept, seen, scale, own, cap, grown, given)
     return out
+
+
+def _behind(by_distance: torch.Tensor, positions: torch.Tensor, length: int) -> torch.Tensor:
+    """[t, heads, extent] -> [t, heads, length]: of each key, and nothing where none is given."""
+    extent = by_distance.shape[-1]
+    distances = positions[:, None] - torch.arange(length)
+    near = distances.clamp(0, extent - 1)[:, None].expand(-1, by_distance.shape[1], -1)
+    outside = (distances < 0) | (distances >= extent)
+    return by_distance.float().gather(-1, near).masked_fill_(outside[:, None], 0)
 
 
 def score_growth(positions: torch.Tensor, growth: int) -> torch.Tensor:
@@ -230,6 +242,7 @@ def _attend(
     sinks: torch.Tensor | None,
     cap: float = 0.0,
     grown: torch.Tensor | None = None,
+    given: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """q [t, heads, D]; k [n, kv heads, D], v [n, kv heads, E]; seen [t, 1 or heads, n] -> [t, heads, E]."""
     grouped = q.float().unflatten(1, (k.shape[1], -1))
@@ -238,6 +251,8 @@ def _attend(
         scores.div_(cap).tanh_().mul_(cap)
     if grown is not None:
         scores.mul_(grown[:, None, None])
+    if given is not None:
+        scores.add_(given)
     scores.masked_fill_(~seen, float("-inf"))
     if sinks is not None:
         scores = torch.cat([scores, sinks.float().expand(len(q), -1)[..., None]], dim=-1)

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from itertools import chain, islice
 
 from runtime.server.architectures import HYBRID_SWA, HYBRID_SWA_TYPES, WINDOWS_ALONE
-from runtime.server.call_rules import has_loose_experts, sums_answers_itself
+from runtime.server.call_rules import gates_residuals, has_loose_experts
 from runtime.server.config import ModelConfig
 from runtime.server.declared import (
     declared_block,
@@ -49,6 +49,7 @@ from runtime.server.decoders import (
     hunyuan,
     hy_v3,
     hy_v4,
+    inkling,
     internlm2,
     internlm3,
     interns1_pro,
@@ -119,7 +120,7 @@ _MODULES = (
     *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm, dots3),
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
-    *(k2_horizon, beam, muse_spark, minicpm3, chatglm),
+    *(k2_horizon, beam, muse_spark, minicpm3, chatglm, inkling),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.
@@ -212,7 +213,7 @@ def _beside_compressed(model: ModelConfig) -> Iterator[str]:
 def _experts_alone(model: ModelConfig) -> ModelConfig:
     """Muse Spark's, by names and their parts: its class asks is_layer_skipped, which knows no stars."""
     weights = model.quantized
-    if model.checkpoint_quantization is None or not sums_answers_itself(model):
+    if model.checkpoint_quantization is None or not gates_residuals(model):
         return model
     named = (*weights.excluded.names, *weights.excluded.patterns)
     excluded = replace(weights.excluded, way="paths", names=named, patterns=(), tails=())
@@ -256,7 +257,7 @@ def _is_computed(kind: Kind) -> bool:
 
 def _plain_experts(model: ModelConfig) -> Iterator[str]:
     """SGLang then runs these layers by another kernel than the rest."""
-    if has_loose_experts(model, model.checkpoint_quantization) or sums_answers_itself(model):
+    if has_loose_experts(model, model.checkpoint_quantization) or gates_residuals(model):
         return
     weights = model.quantized
     layers = (number for number, kind in enumerate(model.layer_kinds) if kind == "moe")

@@ -80,6 +80,8 @@ _TOLD = """
     baichuan BaichuanForCausalLM
     chatglm ChatGLMModel
     beam BeamForCausalLM
+    inkling_mm_model InklingForConditionalGeneration
+    inkling_model InklingForConditionalGeneration
     orion OrionForCausalLM
     xverse XverseForCausalLM XverseMoeForCausalLM
     xverse_moe XverseMoeForCausalLM

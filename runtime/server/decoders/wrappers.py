@@ -9,6 +9,7 @@ from typing import Any, Literal
 from runtime.server.decoders import bailing_hybrid_v3, kimi_k3
 from runtime.server.decoders import wrapper_fields as files
 from runtime.server.decoders.fields import architecture_of, is_vl_2
+from runtime.server.decoders.inkling import NAME as INKLING
 from runtime.server.decoders.muse_glimmer import NAME as MUSE
 from runtime.server.decoders.muse_spark import NAME as SPARK
 from runtime.server.decoders.text_names import of_text
@@ -21,6 +22,7 @@ from runtime.server.encoders import (
     ernie,
     gemma4,
     glm,
+    inkling,
     intern,
     llama4,
     mimo,
@@ -167,6 +169,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             is_named=False,
         ),
         Wrapper("muse_glimmer", MUSE, muse.muse_glimmer, **_QUANTIZED, tied_by="either", is_named=False),
+        Wrapper("inkling_mm_model", INKLING, inkling.inkling, is_named=False),
         Wrapper("muse_spark", SPARK, muse_spark.muse_spark, may_be_whole=True, **files.MUSE_SPARK),
         Wrapper("kimi_k25", "kimi_k2", moonvit.kimi_k25, may_be_whole=True),
         Wrapper("kimi_k3", kimi_k3.NAME, moonvit.kimi_k3, is_named=False, is_prefixed=False),
