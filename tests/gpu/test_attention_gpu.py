@@ -44,6 +44,8 @@ GROUPED = {
     "a small head": Grouped(4, 4, 16),
     "IQuest Q1 tp 8": Grouped(6, 1, 128, window=64, own_sinks=True),
     "Grok 2 tp 8": Grouped(8, 1, 128, cap=1.5, growth=12),
+    "Inkling tp 8": Grouped(8, 1, 128, extent=40),
+    "Inkling tp 8, sliding": Grouped(8, 2, 128, window=24, extent=24, slots_apart=True),
 }
 LATENT = {"DeepSeek tp 8": Latent(16, 512, 64), "GLM dp 8": Latent(64, 512, 64), "small": Latent(4, 32, 8)}
 

@@ -57,6 +57,7 @@ class Grouped:
     cap: float | None = None
     growth: int | None = None
     own_sinks: bool = False  # of each token
+    extent: int | None = None  # of distances that scores are given something for
 
     @property
     def value_width(self) -> int:
@@ -147,13 +148,15 @@ def run_grouped(
     sinks = torch.randn(kind.heads, device=device).to(dtype) if kind.sinks else None
     own = [torch.randn(len(q), kind.heads, device=device) for q in tokens.q] if kind.own_sinks else None
     layer = AttentionLayer(LAYER, kind.head_dim**-0.5, kind.window, sinks, cap=kind.cap, growth=kind.growth)
+    given = [torch.randn(len(q), kind.heads, kind.extent or 0, device=device).to(dtype) for q in tokens.q]
     for batch, part in zip(make_batches(lengths, pool), (tokens.prefixes, tokens.new), strict=True):
-        each = None if own is None else part(own)
-        result = attend(part(tokens.q), part(tokens.k), part(tokens.v), layer, batch, pool, sinks=each)
+        each, by_distance = None if own is None else part(own), part(given) if kind.extent else None
+        parts = part(tokens.q), part(tokens.k), part(tokens.v)
+        result = attend(*parts, layer, batch, pool, sinks=each, by_distance=by_distance)
     stored = [[rows.to(kv_dtype or dtype) for rows in of] for of in (tokens.k, tokens.v)]
     expected = [
-        naive(q, k, v, _visible(len(q), kind.window), layer.scale, each, kind.cap, kind.growth)
-        for q, k, v, each in zip(tokens.q, *stored, own or [sinks] * len(tokens.q), strict=True)
+        naive(q, k, v, _visible(len(q), kind.window), layer.scale, each, kind.cap, kind.growth, more)
+        for q, k, v, each, more in zip(tokens.q, *stored, own or [sinks] * len(tokens.q), given, strict=True)
     ]
     return result, tokens.new(expected)
 
@@ -200,8 +203,10 @@ def naive(
     sinks: torch.Tensor | None = None,
     cap: float | None = None,
     growth: int | None = None,
+    given: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """One request, one head after the other; `sinks` are [heads], or [tokens, heads]."""
+    """One request, one head after the other; `sinks` are [heads], or [tokens, heads]. `given` to scores:
+    [tokens, heads, distances]."""
     q, k, v, visible = q.double().cpu(), k.double().cpu(), v.double().cpu(), visible.cpu()
     heads = []
     for head in range(q.shape[1]):
@@ -212,6 +217,9 @@ def naive(
         if growth is not None:
             factors = [math.log(max(at, growth)) / math.log(growth) for at in range(len(q))]
             scores = scores * torch.tensor(factors)[:, None]
+        for behind in range(0 if given is None else min(given.shape[-1], len(q))):
+            at = torch.arange(behind, len(q))
+            scores[at, at - behind] += given[behind:, head, behind].double().cpu()
         weights = torch.where(visible, scores.exp(), 0.0)
         sink = 0 if sinks is None else sinks[..., head].double().cpu().exp()[..., None]
         heads.append(weights / (weights.sum(1, keepdim=True) + sink) @ v[:, kv_head])

@@ -41,6 +41,8 @@ GROUPED = {
     "windows and sinks of each token": Grouped(8, 1, 64, window=5, own_sinks=True),
     "capped scores": Grouped(4, 2, 32, cap=0.7),
     "scores that grow": Grouped(8, 2, 64, cap=0.7, growth=12),
+    "distances": Grouped(4, 2, 32, extent=7),
+    "distances in a window": Grouped(6, 2, 32, window=16, extent=16, slots_apart=True),
     "narrow values": Grouped(8, 2, 48, window=5, sinks=True, value_dim=32),
 }
 LATENT = {"latent": Latent(4, 64, 16), "wide latent": Latent(2, 512, 64)}
