@@ -24,7 +24,7 @@ class DecodeGraphs(StageGraphs):
     def make_last_outputs(self, rows: int) -> Tensors:
         decoder = self.decoder
         device = decoder.build.device
-        outputs = {"logits": torch.zeros(rows, decoder.model.vocab_size, dtype=torch.float32, device=device)}
+        outputs = {"logits": torch.zeros(rows, decoder.model.logits_size, dtype=torch.float32, device=device)}
         if decoder.logits is not None and decoder.logits.keep_hidden_states:
             size = decoder.model.hidden_size * (len(decoder.captures) or 1)
             outputs["hidden"] = torch.zeros(rows, size, dtype=decoder.build.dtype, device=device)

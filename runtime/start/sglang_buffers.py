@@ -77,7 +77,7 @@ class SglangBuffers:
             "input_embeds": self._make("input_embeds", self._dtype, rows, self.model.hidden_size),
             "custom_mask": self._make("custom_mask", torch.bool, (requests + rows) * self.sizes.width),
             "next_token_logits_buffer": self._make(
-                "next_token_logits_buffer", torch.float32, rows, self.model.vocab_size
+                "next_token_logits_buffer", torch.float32, rows, self.model.logits_size
             ),
             "mrope_positions": self._make("mrope_positions", torch.int64, 3, rows),
         }
