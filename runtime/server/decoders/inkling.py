@@ -132,6 +132,7 @@ def _routed(f: Fields) -> MoEConfig:
         correction_bias=True,
         routed_scaling_factor=f.number("route_scale"),
         sinks=f.size("n_shared_experts"),
+        keeps_rows=True,  # which those that all ask are given, too
     )
 
 
