@@ -14,7 +14,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.layer_config import AttentionConfig, BlockConfig
 from runtime.server.mixer_linears import Product, by_distance, chained_router, recurrent, twice_convolved
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.recurrent import TwiceConvolvedConfig
+from runtime.server.recurrent import AddedConvolutionsConfig, TwiceConvolvedConfig
 
 _FUSED_ROWS = 128
 # How MiniMax-M3's heads and their indexer store what they ask with, where both are made one matrix.
@@ -76,7 +76,8 @@ def quantized_sizes(
     model: ModelConfig, parallel: ParallelConfig, spread: Spread
 ) -> tuple[tuple[int, int, Place], ...]:
     """(k, n) of what is quantized in one layer at least, each once a place."""
-    if gates_residuals(model):  # whose experts alone are
+    if gates_residuals(model) or isinstance(model.recurrent, AddedConvolutionsConfig):
+        # whose experts alone are
         return ()
     sizes = linears(model, parallel, spread)
     return tuple(dict.fromkeys((one.k, one.n, one.place) for one in sizes if _is_quantized(model, one)))

@@ -36,7 +36,14 @@ MIXERS = {
     # are its own kernels' but on TRT-LLM's
     "inkling_model": (
         Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its states have no other"),
-        PLAIN_ALONE,
+        Row(
+            lambda m, s: s.weights_quantization is not None and m.quantized.experts is None,
+            "quantized weights but those of a checkpoint: what its class makes of others is not known here",
+        ),
+        Row(
+            lambda m, s: m.quantized.experts is not None and (s.gpu.major != 10 or not s.backend.routed),
+            "experts in nvfp4 but on flashinfer_trtllm_routed: what others keep of them is not known here",
+        ),
         Row(
             lambda _, s: bool(s.asked.enable_multimodal),
             "--enable-multimodal: how large what it sees and hears with is, is not known here",

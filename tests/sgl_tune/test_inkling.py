@@ -8,11 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from runtime.forward.comm import VirtualCommunicator
+from runtime.models.decoder import Decoder
 from runtime.server.asked import Asked, changed
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.config import RuntimeConfig
+from runtime.server.decoders.known import model_config
+from runtime.server.errors import ConfigError
 from runtime.server.flags import flags_of, parse
 from runtime.server.gpus import find_gpu
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import FreeMemory, plan_pool
 from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
@@ -110,11 +117,11 @@ def test_which_servers_end(told: Any, command: str, why: str | None, tmp_path: P
 _CONFIG = next(one.config for one in checkpoints() if one.name == "thinkingmachines/Inkling")
 
 
-def _published(folder: Path, command: str, release: str = "0.5.23", **text: Any) -> Deployment:
-    told = {**_CONFIG, "text_config": {**_CONFIG["text_config"], **text}}
+def _published(folder: Path, command: str, whole: Any = None, **text: Any) -> Deployment:
+    told = {**_CONFIG, **(whole or {}), "text_config": {**_CONFIG["text_config"], **text}}
     (folder / "config.json").write_text(json.dumps(told))
     server = f"python -m sglang.launch_server --model-path {folder} {command}"
-    [one] = select_deployments(ServerFlags(arch="sm100", sglang_version=release), command=server.split())
+    [one] = select_deployments(ServerFlags(arch="sm100", sglang_version="0.5.23"), command=server.split())
     return one
 
 
@@ -136,6 +143,52 @@ def test_experts_in_bfloat16_are_tuned_on_trtllm_alone(experts: int, routing: st
     )
     [op] = expected_keys(tuned)
     assert op.op == "flashinfer::trtllm_bf16_moe" and routing in op.keys[0]
+
+
+_PLAIN = [f"model.llm.layers.{n}.{one}" for n in range(66) for one in ("attn", "mlp.shared_experts")]
+_PLAIN += [f"model.llm.layers.{n}.mlp.{one}" for n in (0, 1) for one in ("w13_dn", "w2_md")]
+_PACKED = {**_NVFP4, "exclude_modules": [*_PLAIN, "model.llm.layers.2.mlp.experts"]}
+
+
+def test_experts_in_nvfp4_are_tuned_on_trtllm_and_those_that_a_list_keeps_plain_are_not(
+    tmp_path: Path,
+) -> None:
+    packed = {"quantization_config": _PACKED}
+    tuned = _published(tmp_path, "--tp 8 --moe-runner-backend flashinfer_trtllm_routed", whole=packed)
+    [op] = expected_keys(tuned)
+    assert op.op == "flashinfer::trtllm_fp4_block_scale_moe" and "(1, 3072), (1, 384)" in op.keys[0]
+    refused = _published(tmp_path, "--tp 8", whole=packed)
+    assert "experts in nvfp4 but on flashinfer_trtllm_routed" in refused.shape.unknown
+
+
+# By SGLang's own class, which leaves room for scales as CUTLASS wants them.
+@pytest.mark.parametrize(
+    ("tp", "ep", "held"), [(1, 1, 638382312708), (8, 1, 79988102404), (4, 4, 159758558724)]
+)
+def test_a_rank_holds_experts_in_nvfp4_as_its_own_class_does(tp: int, ep: int, held: int) -> None:
+    model = Checkpoint({**_CONFIG, "quantization_config": _PACKED}).model_config()
+    comm = VirtualCommunicator(ParallelConfig(tp=tp, ep=ep), tp - 1)
+    runtime = RuntimeConfig(quantization="modelopt_fp4", sm_major=10)
+    rank = Decoder(model, runtime, comm, torch.device("meta"), range(model.num_layers))
+    assert sum(one.nbytes for one in rank.parameters()) == held
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({**_PACKED, "exclude_modules": _PLAIN[1:]}, "exclude_modules mean no llm.layers.0.attn.qkvr"),
+        ({**_PACKED, "exclude_modules": _PLAIN[:-1]}, "exclude_modules mean no llm.layers.1.mlp.down_proj"),
+        ({**_PACKED, "exclude_modules": None, "ignore": _PLAIN}, "exclude_modules mean no llm.layers.0"),
+        (_IN_BLOCKS, "quantization_config: fp8: SGLang's Inkling has nvfp4 alone"),
+    ],
+)
+def test_what_else_is_quantized_is_named(section: dict[str, Any], said: str) -> None:
+    assert said in model_config({**_CONFIG, "quantization_config": section}).obstacles[0]
+
+
+def test_a_list_of_no_names_is_refused() -> None:
+    with pytest.raises(ConfigError, match="exclude_modules is 5: a list is needed"):
+        model_config({**_CONFIG, "quantization_config": {**_PACKED, "exclude_modules": 5}})
 
 
 def test_its_forwards_are_not_predicted_with_experts_or_without(tmp_path: Path) -> None:

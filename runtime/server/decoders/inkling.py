@@ -5,11 +5,15 @@ Its files are those that SGLang reads, whose names for widths transformers reads
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
-from runtime.server.decoders.fields import Fields
+from runtime.server.decoders.fields import HF, Fields
 from runtime.server.decoders.parts import heads, model
 from runtime.server.errors import ConfigError
+from runtime.server.excluded import Excluded
 from runtime.server.layer_config import AttentionConfig, DistanceConfig, FloorGrowth, MoEConfig, Multipliers
 from runtime.server.recurrent import AddedConvolutionsConfig
 from runtime.server.tensor_names import TensorNames
@@ -146,6 +150,55 @@ def _above_none(f: Fields, name: str) -> float:
     if value <= 0:
         raise ConfigError(f"config.json: {name} is {value}: it must be above 0")
     return value
+
+
+# What lists call a matrix, and its class.
+_SERVED = ((".mlp.w13_dn", ".mlp.gate_up_proj"), (".mlp.w2_md", ".mlp.down_proj"))
+
+
+def with_packed_experts(model: ModelConfig, hf: HF) -> ModelConfig:
+    """Of experts alone. What is listed is meant where it is a part of a name: inkling_common/quantization."""
+    if model.checkpoint_quantization is None:
+        return model
+    if model.checkpoint_quantization != "modelopt_fp4":
+        said = f"quantization_config: {model.checkpoint_quantization[:60]}: SGLang's Inkling has nvfp4 alone"
+        return replace(model, obstacles=(*model.obstacles, said))
+    listed = tuple(_listed(hf))
+    packed = next((one for one in _others(model) if not any(map(one.count, listed))), None)
+    if packed is not None:
+        said = f"exclude_modules mean no {packed}: here experts alone are in nvfp4"
+        return replace(model, obstacles=(*model.obstacles, f"quantization_config: {said}"))
+    experts = [f"llm.layers.{layer}.mlp.experts" for layer in _of_kind(model, "moe")]
+    plain = tuple(f"model.{one}" for one in experts if any(map(one.count, listed)))
+    weights = replace(model.quantized, linear=None, head=None, excluded=Excluded(plain))
+    said = "quantization_config: this runtime reads no experts in nvfp4 by Inkling's names"
+    return replace(model, quantized=weights, uncomputed=(*model.uncomputed, said))
+
+
+def _listed(hf: HF) -> Iterator[str]:
+    section = hf.get("quantization_config")
+    told = section.get("exclude_modules") if isinstance(section, Mapping) else None
+    if not isinstance(told, list | None) or not all(isinstance(one, str) for one in told or ()):
+        raise ConfigError(f"quantization_config: exclude_modules is {repr(told)[:60]}: a list is needed")
+    for one in told or ():
+        name = one.removeprefix("model.")
+        for stored, served in _SERVED:
+            name = name.replace(stored, served)
+        yield name
+
+
+def _others(model: ModelConfig) -> Iterator[str]:
+    """As its class calls what a list has to keep plain."""
+    for layer in range(model.num_layers):
+        yield from (f"llm.layers.{layer}.attn.{one}" for one in ("qkvr", "wo_ud"))
+    for layer in _of_kind(model, "dense"):
+        yield from (f"llm.layers.{layer}.mlp.{one}_proj" for one in ("gate_up", "down"))
+    for layer in _of_kind(model, "moe"):
+        yield f"llm.layers.{layer}.mlp.shared_experts.shared_w13_weight"
+
+
+def _of_kind(model: ModelConfig, kind: str) -> Iterator[int]:
+    return (layer for layer, one in enumerate(model.layer_kinds) if one == kind)
 
 
 FAMILIES = (

@@ -107,6 +107,7 @@ from runtime.server.decoders.served_classes import check_class
 from runtime.server.decoders.wrappers import WRAPPERS, Wrapper, encoder_of, text_part, wrapper_of
 from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
+from runtime.server.recurrent import AddedConvolutionsConfig
 from runtime.server.served_names import disagreements, kept_plain
 from runtime.server.sizing import HYBRID_TYPES
 
@@ -194,6 +195,8 @@ def _text_model(hf: HF) -> ModelConfig:
     if doubts:
         return replace(model, obstacles=(*model.obstacles, f"quantization_config: {doubts[0]}"))
     model = _experts_alone(model)
+    if isinstance(model.recurrent, AddedConvolutionsConfig):
+        return inkling.with_packed_experts(model, hf)
     return replace(model, uncomputed=(*model.uncomputed, *_uncomputed(model)))
 
 
