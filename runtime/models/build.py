@@ -60,6 +60,8 @@ class Build:
         spare: int = 0,
     ) -> Linear:
         chosen = self.scheme_of(parts) if scheme is None else scheme
+        if self.model.names.by_columns:
+            parts = [replace(part, taken=torch.t) for part in parts]
         return Linear(
             parts,
             cols,

@@ -15,6 +15,8 @@ from runtime.layers.loading import Index
 from runtime.server.decoders.text_names import alone
 from runtime.server.errors import ConfigError
 
+_BARE = ("wte.", "wpe.", "h.", "ln_f.")  # GPT-2's, as it is published
+
 
 class Checkpoint:
     """Reads just the part of a tensor that is asked for."""
@@ -26,7 +28,7 @@ class Checkpoint:
             raise ConfigError(f"{folder} holds no *.safetensors: is it a folder of save_pretrained?")
         self._files = [_open(file) for file in files]
         self._where = {
-            alone(name).replace(".block_sparse_moe.", ".mlp."): (opened, name)
+            _whole(alone(name)).replace(".block_sparse_moe.", ".mlp."): (opened, name)
             for opened in self._files
             for name in opened.keys()  # noqa: SIM118
         }
@@ -44,6 +46,10 @@ class Checkpoint:
 
     def describe(self) -> str:
         return str(self.folder)
+
+
+def _whole(name: str) -> str:
+    return f"transformer.{name}" if name.startswith(_BARE) else name
 
 
 def _open(file: Path) -> Any:

@@ -34,6 +34,7 @@ from runtime.models.layer import DecoderLayer, StageState
 from runtime.models.layer_inputs import LayerInputs
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import MoELayer
+from runtime.models.places import Places
 from runtime.models.rope_tables import RopeTables
 from runtime.models.scaled_entry import last_norm
 from runtime.models.skips import Skips
@@ -77,6 +78,8 @@ class Decoder(nn.Module):
         self.is_first = comm.layout.pp_rank == 0
         self.is_last = comm.layout.pp_rank == comm.size("pp") - 1
         self.embedding = self._embedding() if self.is_first else None
+        places = model.places if self.is_first else None
+        self.places = None if places is None else Places(build, places)
         given = model.layer_inputs if self.is_first else None
         self.inputs = None if given is None else LayerInputs(build, given)
         self.conditioning = SelfConditioning(build) if model.canvas and self.is_first else None
@@ -166,6 +169,8 @@ class Decoder(nn.Module):
 
     def _entered(self, hidden: torch.Tensor, batch: ForwardBatch) -> StageState:
         """All streams begin alike."""
+        if self.places is not None:
+            hidden = self.places(hidden, batch.positions)
         if self.model.streams is not None:
             return StageState(hidden[:, None].repeat(1, self.model.streams.count, 1))
         return StageState(hidden, inputs=self.inputs(batch.input_ids, hidden) if self.inputs else None)
@@ -260,6 +265,7 @@ class Decoder(nn.Module):
     def pieces(self) -> Iterator[Piece]:
         for part in (
             self.embedding,
+            self.places,
             self.inputs,
             self.conditioning,
             self.ropes,

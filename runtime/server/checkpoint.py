@@ -11,6 +11,7 @@ from runtime.server.bounds import TOKENS, check_size
 from runtime.server.config import ModelConfig
 from runtime.server.declared import declared_quantization
 from runtime.server.decoders.fields import architecture_of
+from runtime.server.decoders.gpt_names import with_usual
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 
@@ -74,7 +75,7 @@ class Checkpoint:
             if isinstance(section, Mapping):
                 nested = section.get("text_config")
                 return nested if isinstance(nested, Mapping) else section
-        return self.hf
+        return with_usual(self.hf)
 
     def get(self, name: str, default: Any = None) -> Any:
         """A member of the language model's section, else of the whole."""

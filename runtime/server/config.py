@@ -24,6 +24,7 @@ from runtime.server.layer_config import (
     MoEConfig,
     Multipliers,
     NormStyle,
+    PlacesConfig,
     SeveralStreams,
 )
 from runtime.server.ngrams import NgramConfig
@@ -99,6 +100,7 @@ class ModelConfig:
     key_layers: tuple[int, ...] = ()  # whose keys and values each layer reads, where some read others'
     idle_keys: bool = False  # layers that do not attend have a place in the cache, too
     layer_inputs: LayerInputsConfig | None = None
+    places: PlacesConfig | None = None  # of positions, which are added to embeddings
     canvas: int = 0  # tokens that it writes at once, by layers whose rows then count otherwise
     in_windows: bool = False  # tokens of all layers are kept as those behind a window, whatever these see
     windows_apart: bool = True  # in a pool of their own, where layers of its family have one

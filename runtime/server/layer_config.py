@@ -239,6 +239,14 @@ class LayerInputsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacesConfig:
+    """A table of positions that are learned, and how many of its rows stand before that of the first."""
+
+    name: str
+    before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class CompressedConfig:
     """DeepSeek-V4's attention: one key, which is the value too, of each token of a window, and in most layers
     of each group of earlier ones."""

@@ -42,6 +42,7 @@ class TensorNames:
     gate: str = "gate_proj"
     up: str = "up_proj"
     down: str = "down_proj"
+    by_columns: bool = False  # a linear layer's matrix is stored the other way round
     multiplies_apart: bool = False  # gate and up of a dense MLP by themselves
     interleaves: bool = False  # rows of gate and up take turns, in experts too
     packs_groups: bool = False  # each KV head in it stands behind those that ask it

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from runtime.server.unserved_row import DRAFTS, OVER_ALL_RANKS, PLAIN_ALONE, Row
 
+_BEHIND_ITS_TABLE = Row(
+    lambda m, s: s.context_length > m.max_position,
+    "a longer context than its table of positions has rows",
+)
+
 DENSE = {
     # srt/layers/activation.py
     "apertus": (
@@ -25,6 +30,7 @@ DENSE = {
     # srt/models/minicpm3.py takes its matrix of keys and values apart by rows
     "minicpm3": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
     "chatglm": (PLAIN_ALONE, DRAFTS),
+    "gpt2": (_BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),
     # srt/models/spark2_5.py, whose layers gather no rows before 0.5.22
     "spark2_5": (
         Row(lambda _, s: s.attn_dp_size > 1, "DP attention: which rows its MLPs see is not known here"),

@@ -50,4 +50,10 @@ def _gathered_keys(deployment: Deployment) -> Iterator[str]:
         yield f"{attention.num_kv_heads} KV heads are fewer than {ranks} ranks, whose keys it gathers"
 
 
-_RULES = (_gemma_2, _blocks_apart, _gathered_keys)
+def _heads_of_all(deployment: Deployment) -> Iterator[str]:
+    """srt/models/gpt2.py tells its attention of the KV heads that all ranks have, and makes a rank's."""
+    if deployment.model.model_type == "gpt2" and deployment.parallel.tp > 1:
+        yield "GPT-2's attention reads keys of all ranks' heads, and is given those of its own: --tp-size 1"
+
+
+_RULES = (_gemma_2, _blocks_apart, _gathered_keys, _heads_of_all)

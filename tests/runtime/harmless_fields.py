@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 HARMLESS = frozenset((
-    *("architectures", "attention_dropout", "bos_token_id", "chunk_size_feed_forward", "dtype"),
+    *("architectures", "attention_dropout", "attn_pdrop", "bos_token_id", "chunk_size_feed_forward", "dtype"),
     *("embd_pdrop", "eos_token_id", "hidden_dropout", "id2label", "initializer_range"),
     *("is_encoder_decoder", "label2id", "num_mtp_layers", "num_nextn_predict_layers"),
     *("output_hidden_states", "output_router_logits", "pad_token_id", "pretraining_tp"),
@@ -71,6 +71,11 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "chatglm": frozenset((
         *("apply_query_key_layer_scaling", "attention_softmax_in_fp32", "bias_dropout_fusion"),
         "prefix_projection",  # where there is no prefix, which pre_seq_len tells
+    )),
+    # ... and of answers to other questions than the next token
+    "gpt2": frozenset((
+        *("summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type"),
+        *("summary_use_proj",),
     )),
     "minicpm3": frozenset(("head_dim", "num_key_value_heads")),
     "TeleFLM": frozenset(("input_mult", "mup_scale_factor", "output_mult")),  # where use_mup does not say so

@@ -668,6 +668,21 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("gpt2", {}, other, said)
+        for other, said in (
+            ({"activation_function": "gelu"}, "activation_function is 'gelu'"),
+            ({"add_cross_attention": True}, "add_cross_attention is True"),
+            ({"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn is True"),
+            ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
+            ({"scale_attn_weights": False}, "scale_attn_weights is False"),
+            ({"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+            ({"n_head": 7}, "n_embd is no multiple of n_head"),
+            ({"hidden_size": 64}, "hidden_size is 64 beside n_embd, which is 768"),
+            ({"head_dim": 7}, "head_dim is 7"),
+            ({"num_key_value_heads": 2}, "num_key_value_heads is 2"),
+        )
+    ),
+    *(
         ("chatglm", {}, other, said)
         for other, said in (
             ({"rmsnorm": False}, "rmsnorm is False"),

@@ -74,6 +74,18 @@ def test_fused_experts_load_like_single_ones(family: str, tmp_path: Path) -> Non
         assert torch.equal(one, other), name
 
 
+def test_gpt_2s_tensors_lack_a_word_where_it_is_published(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = save(make_reference("gpt2"), tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    made = _make_generation(folder).decoder
+    bare = {name.removeprefix("transformer."): one for name, one in tensors.items()}
+    save_file(bare, folder / "model.safetensors")
+    for one, other in zip(made.parameters(), _make_generation(folder).decoder.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize(
     ("family", "changes"),
     [

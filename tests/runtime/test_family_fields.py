@@ -22,7 +22,7 @@ from tests.runtime.harmless_fields import HARMLESS, OF_FAMILY
 from tests.runtime.published_classes import NEEDED
 
 _ACTIVATION = {
-    "exaone": "activation_function",
+    **dict.fromkeys(("exaone", "gpt2"), "activation_function"),
     "zaya": "activation_func",
     **dict.fromkeys(("nemotron_h", "nemotron_h_puzzle"), "mlp_hidden_act"),
     "gemma2": "hidden_activation",
@@ -72,7 +72,7 @@ _OF_SGLANG = (
     "inkling_model",
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-_OWN_SIZES = ("d_model", "n_layers", "n_heads")  # as DBRX calls them
+_OWN_SIZES = ("d_model", "n_layers", "n_heads", "n_embd", "n_layer", "n_head")  # as DBRX and GPT-2 have them
 
 
 def _optional(family: str) -> list[str]:
@@ -221,6 +221,8 @@ _BESIDE = """
         qkv_bias rope_is_neox_style
     internlm2 head_dim
     minicpm3 num_experts
+    gpt2 hidden_size intermediate_size max_position_embeddings num_attention_heads num_hidden_layers
+        num_key_value_heads head_dim
     chatglm intermediate_size max_position_embeddings num_hidden_layers vocab_size
     inkling_model conv_kernel_size layer_types max_position_embeddings mlp_layer_types model_max_length
         moe_intermediate_size
@@ -301,7 +303,7 @@ def test_a_field_that_is_left_out_is_as_its_config_class_says(name: str) -> None
     needed = NEEDED.get(name, {})
     told = {*_SIZES, *_OWN_SIZES, *needed}
     sizes = {one: value for one, value in config_file(name).items() if one in told}
-    width = "hidden_size" if "hidden_size" in sizes else "d_model"
+    width = next(one for one in ("hidden_size", "d_model", "n_embd") if one in sizes)
     twice_as_wide = {**sizes, width: 2 * sizes[width]}
     for told in (sizes, twice_as_wide):
         said = _by_transformers(config_file(name, **told))

@@ -61,6 +61,8 @@ def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int,
             shapes[int(found[1]), found[2]] = tuple(parameter.shape)
     told = getattr(reference, "saved_as", None) or reference.config.to_dict()
     model = model_config(json.loads(json.dumps(told)))
+    if model.names.by_columns:
+        shapes = {one: shape[::-1] for one, shape in shapes.items()}
     return model, _by_halves(shapes) if model.shortcut else shapes
 
 
@@ -188,7 +190,7 @@ _OVER_ALL = {
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
     *("minicpm", "dbrx", "diffusion_gemma_text", "persimmon", "phi", "solar"),
-    *("zaya", "minicpm3", "granite_swa", "chatglm"),
+    *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2"),
 }
 
 

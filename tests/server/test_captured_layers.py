@@ -27,7 +27,11 @@ GRANITE_ATTENDS = {"layer_types": ["full_attention", "full_attention"]}
         ("granitemoehybrid", {}, "0.5.20", 9, False),
         ("granitemoehybrid", GRANITE_ATTENDS, "0.5.20", 9, True),
         ("longcat_flash", {}, "0.5.16", 9, False),
-        *((name, {}, f"0.5.{one}", 9, False) for name in ("exaone", "dbrx", "qwen") for one in (12, 17, 23)),
+        *(
+            (name, {}, f"0.5.{one}", 9, False)
+            for name in ("exaone", "dbrx", "qwen", "gpt2")
+            for one in (12, 17, 23)
+        ),
         ("bailing_hybrid", {}, "0.5.20", 9, False),
         ("nemotron_h", {}, "0.5.18", 9, True),
         ("nemotron_h", MIXERS, "0.5.20", 9, True),

@@ -23,6 +23,12 @@ def test_modelopts_own_file_stands_in_where_the_config_says_nothing() -> None:
     assert Checkpoint({}, {"quantization": "FP8"}).quantized == {}
 
 
+def test_gpt_2s_sizes_have_the_names_of_others_too() -> None:
+    model = Checkpoint({"model_type": "gpt2", "n_head": 16})
+    assert (model.get("num_attention_heads"), model.context_length) == (16, 1024)
+    assert Checkpoint({"model_type": "gpt2", "max_position_embeddings": 7}).context_length == 7
+
+
 @pytest.mark.parametrize("section", ["text_config", "llm_config", "thinker_config", "language_config"])
 def test_a_language_models_own_section_comes_first(section: str) -> None:
     model = Checkpoint({"hidden_size": 1, "vocab_size": 2, section: {"hidden_size": 3}})

@@ -46,3 +46,9 @@ def test_llama_nemotrons_layers_differ_as_its_class_expects(
 ) -> None:
     found = _why(tmp_path, _blocks(*blocks), sglang_version=release)
     assert found is None if why is None else found is not None and why in found, found
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_gpt_2s_attention_is_told_of_the_heads_of_all_ranks(ranks: int, tmp_path: Path) -> None:
+    why = _why(tmp_path, _TOLD["openai-community/gpt2-medium"], tp=ranks)
+    assert why is None if ranks == 1 else why is not None and "--tp-size 1" in why

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from runtime.server.resolve import LONGER_CONTEXT
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
@@ -525,6 +526,14 @@ def test_iquest_q1_ends_where_fa3_has_no_kernels(arch: str, ends: bool, tmp_path
     assert (found is not None and "attention on fa3 has no kernels" in found) is ends
 
 
+@pytest.mark.parametrize(("longest", "known"), [(1024, True), (1025, False)])
+def test_no_position_is_behind_a_table_of_them(longest: int, known: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(_CONFIGS["openai-community/gpt2-medium"]))
+    flags = ServerFlags(model_path=str(tmp_path), arch="sm90", context_length=longest)
+    shape = resolve_deployment(flags, environ={LONGER_CONTEXT: "1"}).shape
+    assert (shape.model is not None) is known and ("table of positions" in (shape.unknown or "")) is not known
+
+
 _SUPER = "nvidia/Llama-3_3-Nemotron-Super-49B-v1"
 _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
 
@@ -546,6 +555,7 @@ _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
                 *("stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
                 *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "a/muse-glimmer-30b-as-its-classes-have-it"),
                 *("microsoft/phi-2", "Qwen/Qwen-7B", "a/glm-4-9b-chat-from-memory"),
+                "openai-community/gpt2-medium",
             )
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"))
         ),

@@ -58,6 +58,7 @@ _TOLD = """
     glm46v Glm4vForConditionalGeneration Glm4vMoeForConditionalGeneration
     glm5_next Glm5NextForConditionalGeneration
     glm5_next_text Glm5NextForConditionalGeneration
+    gpt2 GPT2LMHeadModel
     gpt_oss GptOssForCausalLM
     minicpm MiniCPMForCausalLM
     minicpm3 MiniCPM3ForCausalLM
