@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from runtime.layers.norm import weighed_norm
 from runtime.layers.opaque import opaque_op
 
 _LEAST = 1e-3
@@ -39,9 +40,3 @@ def gated_answer(
 @gated_answer.register_fake
 def _(answer: torch.Tensor, weight: torch.Tensor | None, counts: torch.Tensor, eps: float) -> torch.Tensor:
     return torch.empty_like(answer, dtype=torch.float32)
-
-
-def weighed_norm(rows: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
-    """Of rows that are weighed before they are normed."""
-    weighed = rows if weight is None else rows * weight
-    return F.rms_norm(weighed.float(), rows.shape[-1:], None, eps).to(rows.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from runtime.layers.loading import Piece, Source
@@ -167,3 +168,9 @@ def _normalized(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tens
     wide = x.float()
     wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return wide.to(x.dtype) * weight
+
+
+def weighed_norm(rows: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
+    """Of rows that are weighed before they are normed."""
+    weighed = rows if weight is None else rows * weight
+    return F.rms_norm(weighed.float(), rows.shape[-1:], None, eps).to(rows.dtype)

@@ -11,10 +11,9 @@ from torch.nn.functional import softplus
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend
-from runtime.layers.gated_residual import weighed_norm
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, shard
-from runtime.layers.norm import rms_norm_
+from runtime.layers.norm import rms_norm_, weighed_norm
 from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_, rows_of
 from runtime.models.build import Build

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from runtime.models.bank import Banks
 from runtime.models.block_attention import BlockAttention
 from runtime.models.build import Build
@@ -58,6 +60,21 @@ _RECURRENT: dict[type, type[RecurrentMixer]] = {
     ShortConvConfig: ShortConv,
 }
 
+# Where a style has more than norms, of a mixer and of an MLP.
+_Own = Callable[[Build, int], SublayerNorms | ScaledEntry | GatedResidual]
+_AROUND_MIXER: dict[str, _Own] = {
+    "gated": gated_attention,
+    "entered": entered_attention,
+    "scaled": scaled_entry,
+    "counted": counted_attention,
+}
+_AROUND_MLP: dict[str, _Own] = {
+    "gated": gated_mlp,
+    "entered": entered_mlp,
+    "scaled": scaled_entry,
+    "counted": counted_mlp,
+}
+
 
 def rope_of(model: ModelConfig, layer_id: int) -> RopeConfig | None:
     recurrent = model.recurrent
@@ -67,26 +84,16 @@ def rope_of(model: ModelConfig, layer_id: int) -> RopeConfig | None:
 
 
 def around_mixer(build: Build, layer_id: int) -> SublayerNorms | JoinedNorms | ScaledEntry | GatedResidual:
-    if build.model.norms == "gated":
-        return gated_attention(build, layer_id)
-    if build.model.norms == "entered":
-        return entered_attention(build, layer_id)
-    if build.model.norms == "scaled":
-        return scaled_entry(build, layer_id)
-    if build.model.norms == "counted":
-        return counted_attention(build, layer_id)
+    own = _AROUND_MIXER.get(build.model.norms)
+    if own is not None:
+        return own(build, layer_id)
     return around_attention(build, build.model.layer_name(layer_id), build.model.half_name(layer_id))
 
 
 def around_own_mlp(build: Build, layer_id: int) -> SublayerNorms | ScaledEntry | GatedResidual | None:
-    if build.model.norms == "gated":
-        return gated_mlp(build, layer_id)
-    if build.model.norms == "entered":
-        return entered_mlp(build, layer_id)
-    if build.model.norms == "scaled":
-        return scaled_entry(build, layer_id)
-    if build.model.norms == "counted":
-        return counted_mlp(build, layer_id)
+    own = _AROUND_MLP.get(build.model.norms)
+    if own is not None:
+        return own(build, layer_id)
     return around_mlp(build, build.model.layer_name(layer_id), build.model.half_name(layer_id))
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from runtime.forward.kv_packing import FP8_MAX
-from runtime.layers.gated_residual import weighed_norm
+from runtime.layers.norm import weighed_norm
 from runtime.layers.opaque import opaque_op
 from runtime.moe.flashinfer_call import call_with
 from runtime.moe.trtllm_layout import kind_of, lay_out

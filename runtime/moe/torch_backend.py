@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from runtime.layers.gated_residual import weighed_norm
 from runtime.layers.mlp import capped, capped_before, clamped_swiglu, gelu_and_mul, situ
+from runtime.layers.norm import weighed_norm
 from runtime.layers.opaque import opaque_op
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.moe.backends import MoEBackend

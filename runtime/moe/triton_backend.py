@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from runtime.devices.graph_break import fused_in_a_server
-from runtime.layers.gated_residual import weighed_norm
 from runtime.layers.mlp import gelu_and_mul, silu_and_mul, situ
+from runtime.layers.norm import weighed_norm
 from runtime.moe.grouped import align, grouped_matmul, sum_choices, swiglu
 from runtime.moe.torch_backend import TorchBackend
 from runtime.moe.weights import ExpertWeights, TopK

@@ -20,6 +20,7 @@ from runtime.server.unserved_row import (
     STAGES_THAT_SEE,
     UNSHARED,
     Row,
+    in_bfloat16,
 )
 from runtime.server.unserved_when import (
     attends_to_canvases,
@@ -180,7 +181,7 @@ _ROWS = {
             lambda _, s: s.moe_a2a_backend not in ("none", "deepep"),
             "an all-to-all but deepep: its shared experts are partial sums",
         ),
-        Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its router has no other"),
+        in_bfloat16("its router has no other"),
         Row(quantized_otherwise, "weights in another format than its checkpoint has, or than mxfp8"),
         Row(
             lambda _, s: (
@@ -236,7 +237,7 @@ _ROWS = {
     ),
     # srt/models/muse_spark.py, layers/muse_spark
     "muse_spark_text": (
-        Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its kernels have no other"),
+        in_bfloat16("its kernels have no other"),
         UNSHARED,
         Row(
             lambda _, s: bool(s.asked.others.get("enable_layernorm_sp")),
@@ -251,7 +252,7 @@ _ROWS = {
     ),
     # srt/models/beam.py
     "beam": (
-        Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its head stays in that"),
+        in_bfloat16("its head stays in that"),
         Row(
             lambda _, s: s.gpu.arch == "sm103" and s.tp_size == 4,
             "four ranks of sm103: what FlashInfer's all-reduce between its layers takes is not known here",
@@ -260,7 +261,7 @@ _ROWS = {
     ),
     # srt/models/xllm.py, which ends at some of these
     "k2_horizon": (
-        Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its class ends"),
+        in_bfloat16("its class ends"),
         PLAIN_ALONE,
         UNSHARED,
         Row(moves_experts, "experts that move: its class ends"),

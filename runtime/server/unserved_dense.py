@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.server.unserved_row import DRAFTS, OVER_ALL_RANKS, PLAIN_ALONE, Row
+from runtime.server.unserved_row import DRAFTS, OVER_ALL_RANKS, PLAIN_ALONE, Row, in_bfloat16
 
 _BEHIND_ITS_TABLE = Row(
     lambda m, s: s.context_length > m.max_position,
@@ -12,10 +12,7 @@ _BEHIND_ITS_TABLE = Row(
 DENSE = {
     # srt/layers/activation.py
     "apertus": (
-        Row(
-            lambda _, s: s.dtype != "bfloat16",
-            "another dtype than bfloat16: the numbers of its activation have no other",
-        ),
+        in_bfloat16("the numbers of its activation have no other"),
         DRAFTS,
     ),
     # srt/models/stablelm.py and olmo.py give their attention no method

@@ -15,6 +15,7 @@ from runtime.server.unserved_row import (
     STAGES_THAT_SEE,
     UNSHARED,
     Row,
+    in_bfloat16,
 )
 from runtime.server.unserved_when import (
     attends_otherwise,
@@ -59,7 +60,7 @@ LATENT = {
     ),
     # srt/models/glm5_next.py, and srt/layers/attention/dsa/dsa_indexer_kpool.py
     "glm5_next_text": (
-        Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its indexer has no other"),
+        in_bfloat16("its indexer has no other"),
         DRAFTS,
         QUANTIZED,
     ),
@@ -138,12 +139,12 @@ LATENT = {
     ),
     # srt/models/hunyuan_v4.py, and srt/layers/attention/dsa/dsa_indexer.py
     "hy_v4": (
-        Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its indexer has no other"),
+        in_bfloat16("its indexer has no other"),
         QUANTIZED,
     ),
     # srt/models/qwen4_exp.py, srt/layers/hyperconnection.py, srt/layers/attention/qsa
     "qwen4_exp_text": (
-        Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its streams have no other"),
+        in_bfloat16("its streams have no other"),
         Row(
             lambda _, s: s.pp_size > 1 and not s.release.qwen4_has_stages,
             "--pp-size before 0.5.21: each stage there begins with the embedding, and ends with all streams",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.server.unserved_row import DRAFTS, PLAIN_ALONE, UNSHARED, Row
+from runtime.server.unserved_row import DRAFTS, PLAIN_ALONE, UNSHARED, Row, in_bfloat16
 from runtime.server.unserved_when import by_logits, moves_experts
 
 MIXERS = {
@@ -35,7 +35,7 @@ MIXERS = {
     # srt/models/inkling.py, inkling_common: what is not bf16 is read by rules of its own, and experts in bf16
     # are its own kernels' but on TRT-LLM's
     "inkling_model": (
-        Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its states have no other"),
+        in_bfloat16("its states have no other"),
         Row(
             lambda m, s: s.weights_quantization is not None and m.quantized.experts is None,
             "quantized weights but those of a checkpoint: what its class makes of others is not known here",

@@ -26,6 +26,12 @@ PLAIN_EXPERTS = Row(
     "gptq_marlin, does",
 )
 A2A = Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
+
+
+def in_bfloat16(why: str) -> Row:
+    return Row(lambda _, s: s.dtype != "bfloat16", f"another dtype than bfloat16: {why}")
+
+
 DRAFTS = Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers")
 STAGES_THAT_SEE = Row(
     lambda m, s: m.encoder is not None and s.pp_size > 1,

@@ -688,7 +688,7 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"rmsnorm": False}, "rmsnorm is False"),
             ({"add_bias_linear": True}, "add_bias_linear is True"),
             ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
-            ({"post_layer_norm": None}, "post_layer_norm is null"),
+            ({"post_layer_norm": None}, "post_layer_norm is None"),
             ({"quantization_bit": 4}, "quantization_bit is 4"),
             ({"pre_seq_len": 128}, "pre_seq_len is 128"),
             ({"kv_channels": 64}, "kv_channels is 64"),
@@ -740,7 +740,7 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     *(
         ("beam", {}, other, said)
         for other, said in (
-            ({"norm_topk_prob": None}, "norm_topk_prob is null"),
+            ({"norm_topk_prob": None}, "norm_topk_prob is None"),
             ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
             ({"sliding_window": 1}, "sliding_window is 1"),
             ({"num_experts": 12}, "num_experts is 12"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from runtime.layers.gated_residual import weighed_norm
+from runtime.layers.norm import weighed_norm
 from runtime.moe.backends import make_backend
 from runtime.moe.flashinfer_trtllm import summed
 from runtime.moe.tuned import TunedBackend

@@ -42,10 +42,7 @@ def _beam(f: Fields) -> ModelConfig:
 
 
 def _check(f: Fields) -> None:
-    for name, value in _ONE_WAY.items():
-        f.only(name, value)
-        if not f.has(name):
-            f.cannot(f"{name} is null: SGLang takes {value!r} alone")
+    f.always(_ONE_WAY)
     if not f.tells("max_position_embeddings"):
         f.cannot("max_position_embeddings is missing: SGLang takes 1048576, and transformers 8192")
     f.only("rope_scaling")

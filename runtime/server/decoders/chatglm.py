@@ -39,10 +39,7 @@ _BASE = 10000.0
 
 
 def _chatglm(f: Fields) -> ModelConfig:
-    for name, value in _ONE_WAY.items():
-        f.only(name, value)
-        if not f.has(name):
-            f.cannot(f"{name} is null: here it is {value}")
+    f.always(_ONE_WAY)
     f.only("quantization_bit", 0)
     f.only("pre_seq_len")
     tokens = f.size("padded_vocab_size")

@@ -143,6 +143,13 @@ class Fields:
             known = " or ".join(_shown(one) for one in served) or "nothing"
             self.cannot(f"{name} is {_shown(value)}: this runtime computes {known}")
 
+    def always(self, told: HF) -> None:
+        """Each as it is there, and not left open either."""
+        for name, value in told.items():
+            own = self.get(name)
+            if own != value or type(own) is not type(value):
+                self.cannot(f"{name} is {_shown(own)}: this runtime computes {_shown(value)}")
+
     def cannot(self, why: str) -> None:
         """The model can be planned for, as no size depends on it, and not be computed."""
         self.obstacles.append(f"config.json: {why}")
