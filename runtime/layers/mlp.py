@@ -107,6 +107,20 @@ class GeluMLP(GatedMLP):
         return self.down(F.gelu(self.gate_up(x), approximate="tanh"))
 
 
+class WholeGeluMLP(GatedMLP):
+    """... as it is."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(F.gelu(self.gate_up(x)))
+
+
+class ReluMLP(GatedMLP):
+    """... what is positive."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(F.relu(self.gate_up(x)))
+
+
 class SteppedGeluMLP(GatedMLP):
     """... the same in steps, as SGLang has gelu_new."""
 

@@ -29,6 +29,7 @@ from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
 from runtime.server.layer_kinds import layer_kind
 from runtime.server.ngrams import has_ngrams
+from runtime.server.tensor_names import within
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +71,8 @@ class DecoderLayer(nn.Module):
         self.table_name = ropes.lay(rope_of(model, layer_id))
         self.mixer_norms = None if self.mixer is None else around_mixer(build, layer_id)
         self.beside = beside_of(build, layer_id, dispatcher, backend)
-        self.mlp = mlp_of(build, layer_id, f"{name}.{model.names.mlp}{half}", dispatcher, backend, banks)
+        mlp = within(name, f"{model.names.mlp}{half}")
+        self.mlp = mlp_of(build, layer_id, mlp, dispatcher, backend, banks)
         self._turn_by_mixed(build, layer_id, ropes)
         self.mlp_norms = None if self.mlp is None else around_own_mlp(build, layer_id)
         scale = torch.ones(1, dtype=build.dtype, device=build.device) if model.scales_layers else None

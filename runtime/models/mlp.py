@@ -16,11 +16,13 @@ from runtime.layers.mlp import (
     ClampedMLP,
     GatedMLP,
     GeluMLP,
+    ReluMLP,
     ScaledMLP,
     SituMLP,
     SquaredMLP,
     SteppedGeluMLP,
     TwinMLP,
+    WholeGeluMLP,
     XieluMLP,
 )
 from runtime.layers.quantization import PLAIN
@@ -45,7 +47,12 @@ from runtime.server.errors import Unsupported
 from runtime.server.layer_config import NO_CAPS, Caps
 from runtime.server.whole_mlps import has_whole_dense, has_whole_shared
 
-_UNGATED: Mapping[str, type[GatedMLP]] = {"gelu_tanh": GeluMLP, "gelu_new": SteppedGeluMLP}
+_UNGATED: Mapping[str, type[GatedMLP]] = {
+    "gelu_tanh": GeluMLP,
+    "gelu": WholeGeluMLP,
+    "gelu_new": SteppedGeluMLP,
+    "relu": ReluMLP,
+}
 
 
 class DenseLayer(nn.Module):

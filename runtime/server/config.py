@@ -83,10 +83,10 @@ class ModelConfig:
     bare_norms: bool = False  # which have not even weights
     wide_norms: bool = False  # a step after the other, in float32
     norm_groups: int = 1  # of a row, which these norm by themselves
-    gated_mlps: bool = True  # silu(gate) * up; without a gate, gelu(up), xielu(up) or relu(up) squared
+    gated_mlps: bool = True  # silu(gate) * up; without a gate, what `activation` says, or relu(up) squared
     mlp_biases: bool = False  # of those without a gate
     scaled_mlps: bool = False  # dense ones have a number of their own, which their answer is multiplied by
-    activation: Literal["silu", "gelu", "gelu_tanh", "clamped", "situ", "xielu", "gelu_new"] = "silu"
+    activation: Literal["silu", "gelu", "gelu_tanh", "clamped", "situ", "xielu", "gelu_new", "relu"] = "silu"
     swiglu: tuple[float, float] | None = None  # alpha and limit, of all MLPs; of situ, those of `situ`
     multipliers: Multipliers = NO_MULTIPLIERS
     checkpoint_quantization: str | None = None

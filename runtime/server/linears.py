@@ -15,6 +15,7 @@ from runtime.server.layer_config import AttentionConfig, BlockConfig
 from runtime.server.mixer_linears import Product, by_distance, chained_router, recurrent, twice_convolved
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import AddedConvolutionsConfig, TwiceConvolvedConfig
+from runtime.server.tensor_names import within
 
 _FUSED_ROWS = 128
 # How MiniMax-M3's heads and their indexer store what they ask with, where both are made one matrix.
@@ -40,7 +41,7 @@ SPLIT_OVER_TP = (
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek", "paddleocr_vl_text"),
     *("minicpm", "dbrx", "diffusion_gemma_text", "muse_glimmer_text", "persimmon", "phi", "solar"),
-    *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2"),
+    *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt"),
 )
 
 Place = Literal["mixer", "dense", "beside experts"]
@@ -263,10 +264,10 @@ def _mlp(model: ModelConfig, name: str, width: int) -> Iterator[Product]:
     names = model.names
     ups = (names.gate, names.up) if model.gated_mlps else (names.up,)
     if names.multiplies_apart:
-        yield from (((f"{name}.{one}",), model.hidden_size, width) for one in ups)
+        yield from (((within(name, one),), model.hidden_size, width) for one in ups)
     else:
-        yield tuple(f"{name}.{one}" for one in ups), model.hidden_size, len(ups) * width
-    yield (f"{name}.{names.down}",), width, model.hidden_size
+        yield tuple(within(name, one) for one in ups), model.hidden_size, len(ups) * width
+    yield (within(name, names.down),), width, model.hidden_size
 
 
 def _is_quantized(model: ModelConfig, size: LinearSize) -> bool:

@@ -35,7 +35,7 @@ class TensorNames:
     norm: str = "model.norm"
     attention: str = "self_attn"
     recurrent: str = "linear_attn"
-    mlp: str = "mlp"
+    mlp: str = "mlp"  # or "", where its matrices are the layer's
     shared: str = "shared_experts"
     shared_in_mlp: bool = True  # or beside it
     gate_up: str = _GATE_UP  # where the two are one matrix
@@ -59,6 +59,11 @@ class TensorNames:
         stem = parts[0].removesuffix(self.gate)
         packs = self.gate_up != _GATE_UP and [*parts] == [f"{stem}{self.gate}", f"{stem}{self.up}"]
         return [f"{stem}{self.gate_up}"] if packs else [*parts]
+
+
+def within(module: str, name: str) -> str:
+    """What stands in a module, or, where its name is empty, in what that stands in."""
+    return f"{module}.{name}" if module and name else module or name
 
 
 USUAL = TensorNames()

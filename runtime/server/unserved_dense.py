@@ -8,6 +8,9 @@ _BEHIND_ITS_TABLE = Row(
     lambda m, s: s.context_length > m.max_position,
     "a longer context than its table of positions has rows",
 )
+_WITH_ALL_LAYERS = Row(
+    lambda _, s: s.pp_size > 1, "--pp: each stage keeps a place for the tokens of all layers"
+)
 
 DENSE = {
     # srt/layers/activation.py
@@ -28,6 +31,15 @@ DENSE = {
     "minicpm3": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
     "chatglm": (PLAIN_ALONE, DRAFTS),
     "gpt2": (_BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),
+    # srt/models/opt.py, which does not say where a stage begins
+    "opt": (
+        Row(
+            lambda m, s: s.asked.load_format == "dummy" and _WITH_ALL_LAYERS.when(m, s), _WITH_ALL_LAYERS.said
+        ),
+        _BEHIND_ITS_TABLE,
+        PLAIN_ALONE,
+        DRAFTS,
+    ),
     # srt/models/spark2_5.py, whose layers gather no rows before 0.5.22
     "spark2_5": (
         Row(lambda _, s: s.attn_dp_size > 1, "DP attention: which rows its MLPs see is not known here"),
@@ -58,8 +70,5 @@ DENSE = {
         DRAFTS,
     ),
     # srt/models/nemotron_nas.py, which does not say where a stage begins
-    "nemotron-nas": (
-        Row(lambda _, s: s.pp_size > 1, "--pp: each stage keeps a place for the tokens of all layers"),
-        DRAFTS,
-    ),
+    "nemotron-nas": (_WITH_ALL_LAYERS, DRAFTS),
 }

@@ -56,4 +56,11 @@ def _heads_of_all(deployment: Deployment) -> Iterator[str]:
         yield "GPT-2's attention reads keys of all ranks' heads, and is given those of its own: --tp-size 1"
 
 
-_RULES = (_gemma_2, _blocks_apart, _gathered_keys, _heads_of_all)
+def _layers_of_others(deployment: Deployment) -> Iterator[str]:
+    """srt/models/opt.py looks for the attention of every layer of a file."""
+    reads = deployment.server.asked.load_format != "dummy"
+    if checkpoint_of(deployment).architecture == "OPTForCausalLM" and deployment.parallel.pp > 1 and reads:
+        yield "OPT's weights are read into layers that other stages have: --pp-size 1"
+
+
+_RULES = (_gemma_2, _blocks_apart, _gathered_keys, _heads_of_all, _layers_of_others)

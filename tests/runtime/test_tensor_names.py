@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtime.server.decoders.known import model_config
+from runtime.server.tensor_names import within
 from tests.runtime.families import FAMILIES, config_json, make_reference, tensors
 
 # transformers builds it from the parts of others, under other names than its checkpoints have.
@@ -34,7 +35,7 @@ def test_layers_and_their_halves_are_named_as_transformers_names_them(
     for i, mlp in enumerate(model.layer_kinds):
         mixers = [names.recurrent] * model.is_recurrent(i) + [names.attention] * model.keeps_tokens(i)
         for part in (*mixers, *[names.mlp] * (mlp != "none")):
-            layer = f"{model.layer_name(i)}.{part}{model.half_name(i)}."
+            layer = f"{within(model.layer_name(i), part + model.half_name(i))}."
             assert any(name.startswith(layer) for name in theirs), (layer, mlp)
         if mlp == "moe":
             assert any(name.startswith(f"{model.block_name(i)}.") for name in theirs)

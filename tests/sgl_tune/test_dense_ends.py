@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.keys.starts import never_starts
 from tests.sgl_tune.ends import PUBLISHED, why_it_ends
 
 _TOLD = json.loads(PUBLISHED.read_text())
@@ -52,3 +55,16 @@ def test_llama_nemotrons_layers_differ_as_its_class_expects(
 def test_gpt_2s_attention_is_told_of_the_heads_of_all_ranks(ranks: int, tmp_path: Path) -> None:
     why = _why(tmp_path, _TOLD["openai-community/gpt2-medium"], tp=ranks)
     assert why is None if ranks == 1 else why is not None and "--tp-size 1" in why
+
+
+@pytest.mark.parametrize(
+    ("told", "ends"), [("", False), ("--pp-size 2", True), ("--pp-size 2 --load-format dummy", False)]
+)
+def test_opt_reads_the_layers_of_all_stages(told: str, ends: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(_TOLD["facebook/opt-6.7b"]))
+    flags = ServerFlags(sglang_version="0.5.23", flashinfer_version="0.7.2", arch="sm90")
+    command = f"python -m sglang.launch_server --model-path {tmp_path} {told}"
+    found = select_deployments(flags, command=command.split())[0]
+    why = never_starts(found)
+    assert (why is not None and "read into layers that other stages have" in why) is ends, why
+    assert ("--pp" in (found.shape.unknown or "")) is told.endswith("dummy")

@@ -79,6 +79,7 @@ from runtime.server.decoders import (
     nemotron_h_puzzle,
     nemotron_nas,
     olmo,
+    opt,
     orion,
     persimmon,
     phi,
@@ -123,7 +124,7 @@ _MODULES = (
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     *(k2_horizon, beam, muse_spark, minicpm3, chatglm, inkling),
-    gpt2,
+    *(gpt2, opt),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

@@ -78,6 +78,7 @@ _TOLD = """
     olmo2 Olmo2ForCausalLM
     olmo3 Olmo2ForCausalLM
     olmoe OlmoeForCausalLM
+    opt OPTForCausalLM
     baichuan BaichuanForCausalLM
     chatglm ChatGLMModel
     beam BeamForCausalLM
