@@ -31,6 +31,8 @@ DENSE = {
     "minicpm3": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
     "chatglm": (PLAIN_ALONE, DRAFTS),
     "gpt2": (_BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),
+    # srt/models/gpt_bigcode.py, whose head of keys and values every rank has
+    "gpt_bigcode": (OVER_ALL_RANKS, _BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),
     # srt/models/opt.py, which does not say where a stage begins
     "opt": (
         Row(

@@ -18,7 +18,7 @@ WITHOUT_STAGES = frozenset({
     "Gemma3ForConditionalGeneration", "Gemma3nForCausalLM", "Gemma3nForConditionalGeneration",
     "Gemma4UnifiedForConditionalGeneration", "GraniteForCausalLM", "GraniteMoeForCausalLM",
     "GraniteMoeSharedForCausalLM", "GraniteMoeSWAForCausalLM", "GraniteSWAForCausalLM",
-    "GPT2LMHeadModel", "Grok1ForCausalLM", "Grok1ModelForCausalLM",
+    "GPT2LMHeadModel", "GPTBigCodeForCausalLM", "Grok1ForCausalLM", "Grok1ModelForCausalLM",
     "HunYuanDenseV1ForCausalLM", "HunYuanMoEV1ForCausalLM", "HYV3ForCausalLM", "HYV4ForCausalLM",
     "IQuestQ1ForCausalLM", "InternLM2ForCausalLM", "InternS1ForConditionalGeneration", "InternVLChatModel",
     "KimiVLForConditionalGeneration", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM",

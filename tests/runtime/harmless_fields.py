@@ -72,6 +72,7 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("apply_query_key_layer_scaling", "attention_softmax_in_fp32", "bias_dropout_fusion"),
         "prefix_projection",  # where there is no prefix, which pre_seq_len tells
     )),
+    "gpt_bigcode": frozenset(("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32")),
     "opt": frozenset(("dropout", "init_std", "layerdrop")),
     # ... and of answers to other questions than the next token
     "gpt2": frozenset((

@@ -683,6 +683,17 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("gpt_bigcode", {}, other, said)
+        for other, said in (
+            ({"activation_function": "relu"}, "activation_function is 'relu'"),
+            ({"add_cross_attention": True}, "add_cross_attention is True"),
+            ({"multi_query": False}, "multi_query is False"),
+            ({"scale_attn_weights": None}, "scale_attn_weights is None"),
+            ({"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+            ({"num_key_value_heads": 2}, "num_key_value_heads is 2"),
+        )
+    ),
+    *(
         ("opt", {}, other, said)
         for other, said in (
             ({"activation_function": "silu"}, "activation_function is 'silu'"),

@@ -22,7 +22,7 @@ from tests.runtime.harmless_fields import HARMLESS, OF_FAMILY
 from tests.runtime.published_classes import NEEDED
 
 _ACTIVATION = {
-    **dict.fromkeys(("exaone", "gpt2", "opt"), "activation_function"),
+    **dict.fromkeys(("exaone", "gpt2", "gpt_bigcode", "opt"), "activation_function"),
     "zaya": "activation_func",
     **dict.fromkeys(("nemotron_h", "nemotron_h_puzzle"), "mlp_hidden_act"),
     "gemma2": "hidden_activation",
@@ -32,7 +32,7 @@ _ACTIVATION = {
     "diffusion_gemma_text": "hidden_activation",
 }
 # Which is, or is made, the other, or computed, too.
-_ALSO = {"gemma": "gelu", "phi": "gelu_pytorch_tanh", "opt": "gelu"}
+_ALSO = {"gemma": "gelu", "phi": "gelu_pytorch_tanh", "opt": "gelu", "gpt_bigcode": "gelu"}
 _OF_SGLANG = (
     *("nemotron_h", "mimo_v2_flash", "ernie4_5_moe", "step3p5"),
     "kimi_linear",
@@ -223,6 +223,8 @@ _BESIDE = """
     internlm2 head_dim
     minicpm3 num_experts
     opt head_dim intermediate_size num_key_value_heads
+    gpt_bigcode hidden_size intermediate_size max_position_embeddings num_attention_heads num_hidden_layers
+        num_key_value_heads head_dim
     gpt2 hidden_size intermediate_size max_position_embeddings num_attention_heads num_hidden_layers
         num_key_value_heads head_dim
     chatglm intermediate_size max_position_embeddings num_hidden_layers vocab_size

@@ -546,7 +546,10 @@ _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
         ("a/tele-flm-52b-from-memory", _NGRAMS, "drafts"),
         *(
             (name, *row)
-            for name in ("a/spark-2.5-of-the-sizes-of-its-class", "a/minicpm3-4b-from-memory")
+            for name in (
+                *("a/spark-2.5-of-the-sizes-of-its-class", "a/minicpm3-4b-from-memory"),
+                "bigcode/starcoder",
+            )
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"), (_DP, "DP attention"))
         ),
         *(

@@ -3,6 +3,8 @@ MLPs without a gate, and every matrix stored by its columns."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
@@ -11,7 +13,7 @@ from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.layer_config import PlacesConfig
 from runtime.server.tensor_names import TensorNames
 
-_NAMES = TensorNames(
+NAMES = TensorNames(
     layers="transformer.h",
     embedding="transformer.wte",
     norm="transformer.ln_f",
@@ -34,13 +36,23 @@ _ONE_WAY = {
 
 def _gpt2(f: Fields) -> ModelConfig:
     """srt/models/gpt2.py, which looks at half of those, and does the same whatever the others say."""
-    for name, value in _ONE_WAY.items():
-        f.only(name, value)
+    f.always(_ONE_WAY)
+    return read_gpt(f, NAMES, "gelu_new")
+
+
+def read_gpt(
+    f: Fields,
+    names: TensorNames,
+    activation: Literal["gelu", "gelu_new", "gelu_tanh"],
+    kv_heads: int | None = None,
+) -> ModelConfig:
+    """Without `kv_heads`, as many as heads."""
     told = as_usual(f)
-    f.only("num_key_value_heads", told.size("num_attention_heads"))
+    kv_heads = kv_heads or told.size("num_attention_heads")
+    f.only("num_key_value_heads", kv_heads)
     return model(
         told,
-        {"full": heads(told, rope=None, bias=True, output_bias=True)},
+        {"full": heads(told, kv_count=kv_heads, rope=None, bias=True, output_bias=True)},
         everywhere(told, "full"),
         everywhere(told, "dense"),
         rms_eps=f.number("layer_norm_epsilon"),
@@ -49,10 +61,10 @@ def _gpt2(f: Fields) -> ModelConfig:
         norm_biases=True,
         gated_mlps=False,
         mlp_biases=True,
-        activation="gelu_new",
+        activation=activation,
         tie_word_embeddings=True,
         places=PlacesConfig("transformer.wpe"),
-        names=_NAMES,
+        names=names,
     )
 
 

@@ -21,7 +21,7 @@ SMALL: Mapping[str, Any] = {
     "n_head": 12,
     "layer_norm_epsilon": 1e-5,
 }
-_DEFAULTS = {"gpt2": SMALL}
+_DEFAULTS = dict.fromkeys(("gpt2", "gpt_bigcode"), SMALL)
 
 
 def as_usual(f: Fields) -> Fields:

@@ -78,6 +78,7 @@ _TOLD = """
     olmo2 Olmo2ForCausalLM
     olmo3 Olmo2ForCausalLM
     olmoe OlmoeForCausalLM
+    gpt_bigcode GPTBigCodeForCausalLM
     opt OPTForCausalLM
     baichuan BaichuanForCausalLM
     chatglm ChatGLMModel
