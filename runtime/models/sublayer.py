@@ -28,7 +28,6 @@ _ATTENTION = {
     "final": ("self_attn_layer_norm", None),
     "nested": ("norm_attn_norm.norm_1", None),
     "short": ("attn_norm", None),
-    "parallel": ("input_layernorm", None),
     "none": (None, None),
 }
 _MLP = {
@@ -101,6 +100,8 @@ def around_attention(build: Build, layer: str, half: str = "") -> SublayerNorms 
         return JoinedNorms(
             build.norm_of_rows(f"{layer}.input_layernorm"), build.norm_of_rows(f"{layer}.hidden_norm")
         )
+    if build.model.norms == "parallel":
+        return _made(build, layer, half, build.model.names.entry_norm, None)
     return _made(build, layer, half, *_ATTENTION[build.model.norms])
 
 

@@ -33,6 +33,7 @@ class TensorNames:
     layers: str = "model.layers"
     embedding: str = "model.embed_tokens"
     norm: str = "model.norm"
+    entry_norm: str = "input_layernorm"  # of attention and an MLP beside each other
     attention: str = "self_attn"
     recurrent: str = "linear_attn"
     mlp: str = "mlp"  # or "", where its matrices are the layer's

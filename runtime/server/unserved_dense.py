@@ -29,7 +29,7 @@ DENSE = {
     "granite_swa": (OVER_ALL_RANKS, DRAFTS),
     # srt/models/minicpm3.py takes its matrix of keys and values apart by rows
     "minicpm3": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
-    "chatglm": (PLAIN_ALONE, DRAFTS),
+    **dict.fromkeys(("chatglm", "gptj"), (PLAIN_ALONE, DRAFTS)),
     "gpt2": (_BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),
     # srt/models/gpt_bigcode.py, whose head of keys and values every rank has
     "gpt_bigcode": (OVER_ALL_RANKS, _BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),

@@ -694,6 +694,18 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("gptj", {}, other, said)
+        for other, said in (
+            ({"activation_function": "relu"}, "activation_function is 'relu'"),
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"rotary": False}, "rotary is False"),
+            ({"rotary_dim": 63}, "rotary_dim is 63"),
+            ({"rotary_dim": 512}, "rotary_dim is 512: SGLang turns pairs of a head's 256 values"),
+            ({"rope_theta": 5000.0}, "rope_theta is 5000.0"),
+            ({"num_key_value_heads": 2}, "num_key_value_heads is 2"),
+        )
+    ),
+    *(
         ("opt", {}, other, said)
         for other, said in (
             ({"activation_function": "silu"}, "activation_function is 'silu'"),

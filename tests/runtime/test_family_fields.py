@@ -22,7 +22,7 @@ from tests.runtime.harmless_fields import HARMLESS, OF_FAMILY
 from tests.runtime.published_classes import NEEDED
 
 _ACTIVATION = {
-    **dict.fromkeys(("exaone", "gpt2", "gpt_bigcode", "opt"), "activation_function"),
+    **dict.fromkeys(("exaone", "gpt2", "gpt_bigcode", "gptj", "opt"), "activation_function"),
     "zaya": "activation_func",
     **dict.fromkeys(("nemotron_h", "nemotron_h_puzzle"), "mlp_hidden_act"),
     "gemma2": "hidden_activation",
@@ -32,7 +32,8 @@ _ACTIVATION = {
     "diffusion_gemma_text": "hidden_activation",
 }
 # Which is, or is made, the other, or computed, too.
-_ALSO = {"gemma": "gelu", "phi": "gelu_pytorch_tanh", "opt": "gelu", "gpt_bigcode": "gelu"}
+_ALSO = {"gemma": ("gelu",), "phi": ("gelu_pytorch_tanh",), "opt": ("gelu",), "gpt_bigcode": ("gelu",)}
+_ALSO["gptj"] = ("gelu", "gelu_pytorch_tanh")
 _OF_SGLANG = (
     *("nemotron_h", "mimo_v2_flash", "ernie4_5_moe", "step3p5"),
     "kimi_linear",
@@ -225,6 +226,8 @@ _BESIDE = """
     opt head_dim intermediate_size num_key_value_heads
     gpt_bigcode hidden_size intermediate_size max_position_embeddings num_attention_heads num_hidden_layers
         num_key_value_heads head_dim
+    gptj hidden_size intermediate_size max_position_embeddings num_attention_heads num_hidden_layers
+        num_key_value_heads head_dim rotary
     gpt2 hidden_size intermediate_size max_position_embeddings num_attention_heads num_hidden_layers
         num_key_value_heads head_dim
     chatglm intermediate_size max_position_embeddings num_hidden_layers vocab_size
@@ -415,7 +418,7 @@ def test_which_families_have_one_activation_that_is_not_told() -> None:
 @pytest.mark.parametrize("name", _WITH_ACTIVATION)
 def test_no_other_activation_is_computed_silently(name: str) -> None:
     file, field = config_file(name), _ACTIVATION.get(name, "hidden_act")
-    for act in {"gelu", "relu", "gelu_pytorch_tanh", 7} - {file[field], _ALSO.get(name)}:
+    for act in {"gelu", "relu", "gelu_pytorch_tanh", 7} - {file[field], *_ALSO.get(name, ())}:
         assert any(f"{field} is" in why for why in model_config({**file, field: act}).obstacles)
 
 

@@ -109,7 +109,7 @@ _WHOLE = re.compile(
     r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|val_proj[12]|router\.(down_proj|router_mlp\.\d)|per_layer_\w+|ple\.\w+|experts\.0\.w[12])$"
 )
 _BY_COLUMNS = re.compile(
-    r"(o_proj|c_proj|o_b_proj|out_proj|down_proj|output_linear|w2|dense|wo|\bfc2|dense_4h_to_h)$"
+    r"(o_proj|c_proj|o_b_proj|out_proj|down_proj|output_linear|w2|dense|wo|\bfc2|fc_out|dense_4h_to_h)$"
 )
 
 
@@ -145,7 +145,7 @@ _NO_MLP = re.compile(r"self_attn|zaya_block\.router")
 _NAMED_AS_DENSE = ("grok",)  # shared experts
 _OF_MLPS = (
     *("gate_proj", "up_proj", "down_proj", "c_fc", "c_proj", "output_linear", "feed_forward", "mlp.fc"),
-    *("mlp.w2", "mlp.dense", "fc1", "fc2"),
+    *("mlp.w2", "mlp.dense", "fc1", "fc2", "fc_in", "fc_out"),
 )
 
 
@@ -192,7 +192,7 @@ _OVER_ALL = {
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
     *("minicpm", "dbrx", "diffusion_gemma_text", "persimmon", "phi", "solar"),
-    *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode"),
+    *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
 }
 
 

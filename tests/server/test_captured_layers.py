@@ -29,7 +29,7 @@ GRANITE_ATTENDS = {"layer_types": ["full_attention", "full_attention"]}
         ("longcat_flash", {}, "0.5.16", 9, False),
         *(
             (name, {}, f"0.5.{one}", 9, False)
-            for name in ("exaone", "dbrx", "qwen", "gpt2", "opt", "gpt_bigcode")
+            for name in ("exaone", "dbrx", "qwen", "gpt2", "opt", "gpt_bigcode", "gptj")
             for one in (12, 17, 23)
         ),
         ("bailing_hybrid", {}, "0.5.20", 9, False),

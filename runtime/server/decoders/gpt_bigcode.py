@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
 
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.gpt2 import NAMES, read_gpt
-from runtime.server.decoders.gpt_names import SMALL
+from runtime.server.decoders.gpt_names import GELUS, SMALL
 
-_ACTIVATIONS: Mapping[str, Literal["gelu", "gelu_new", "gelu_tanh"]] = {
-    "gelu": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_tanh",
-}  # fmt: skip
 _ONE_WAY = {
     "add_cross_attention": False,
     "multi_query": True,
@@ -26,8 +21,8 @@ _ONE_WAY = {
 def _bigcode(f: Fields) -> ModelConfig:
     """srt/models/gpt_bigcode.py, which reads another matrix of several heads of keys than transformers."""
     f.always(_ONE_WAY)
-    f.only("activation_function", *_ACTIVATIONS)
-    activation = _ACTIVATIONS.get(str(f.get("activation_function")), "gelu_tanh")
+    f.only("activation_function", *GELUS)
+    activation = GELUS.get(str(f.get("activation_function")), "gelu_tanh")
     return read_gpt(f, replace(NAMES, by_columns=False), activation, kv_heads=1)
 
 

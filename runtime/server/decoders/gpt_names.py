@@ -1,9 +1,10 @@
-"""GPT-2's names of sizes, which its family's config classes also know by those of other families."""
+"""What a GPT-2 and its like have in common: names of sizes, which their config classes also know by those of
+other families, and what activates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from runtime.server.decoders.fields import HF, Fields
 
@@ -21,7 +22,19 @@ SMALL: Mapping[str, Any] = {
     "n_head": 12,
     "layer_norm_epsilon": 1e-5,
 }
-_DEFAULTS = dict.fromkeys(("gpt2", "gpt_bigcode"), SMALL)
+LARGE: Mapping[str, Any] = {
+    **SMALL,
+    "vocab_size": 50400,
+    "n_positions": 2048,
+    "n_embd": 4096,
+    "n_layer": 28,
+    "n_head": 16,
+}
+_DEFAULTS = {"gpt2": SMALL, "gpt_bigcode": SMALL, "gptj": LARGE}
+# get_act_fn of srt/layers/activation.py
+GELUS: Mapping[str, Literal["gelu", "gelu_new", "gelu_tanh"]] = {
+    "gelu": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_tanh",
+}  # fmt: skip
 
 
 def as_usual(f: Fields) -> Fields:

@@ -44,6 +44,7 @@ from runtime.server.decoders import (
     gpt2,
     gpt_bigcode,
     gpt_oss,
+    gptj,
     granite,
     granite_hybrid,
     granite_shared,
@@ -125,7 +126,7 @@ _MODULES = (
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     *(k2_horizon, beam, muse_spark, minicpm3, chatglm, inkling),
-    *(gpt2, opt, gpt_bigcode),
+    *(gpt2, opt, gpt_bigcode, gptj),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

@@ -79,6 +79,7 @@ _TOLD = """
     olmo3 Olmo2ForCausalLM
     olmoe OlmoeForCausalLM
     gpt_bigcode GPTBigCodeForCausalLM
+    gptj GPTJForCausalLM
     opt OPTForCausalLM
     baichuan BaichuanForCausalLM
     chatglm ChatGLMModel

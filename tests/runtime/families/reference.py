@@ -129,7 +129,7 @@ def _most_experts(model: torch.nn.Module) -> int:
 
 
 # Buffers that follow from sizes and fields.
-_OF_THE_CONFIG = ("inv_freq", "embed_scale", "mup_vector")
+_OF_THE_CONFIG = ("inv_freq", "embed_scale", "mup_vector", "attn.embed_positions")
 
 
 def _randomize(model: torch.nn.Module) -> None:
