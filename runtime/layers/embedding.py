@@ -49,7 +49,8 @@ class VocabTable(nn.Module):
         ranks, rank = (1, 0) if not group else (comm.size(group), comm.rank(group))
         count = padded_vocab(model.vocab_size, padding) if pads else model.vocab_size
         self.rows = shard(count, ranks, rank, "the padded vocabulary")
-        shape = (length(self.rows), model.hidden_size)
+        width = model.hidden_size if model.tables is None else model.tables.width
+        shape = (length(self.rows), width)
         self.stored: Linear | None = None
         if not isinstance(scheme, Plain):
             part = Part(name, self.rows)

@@ -34,6 +34,7 @@ from runtime.models.layer import DecoderLayer, StageState
 from runtime.models.layer_inputs import LayerInputs
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import MoELayer
+from runtime.models.narrow_tables import out_of_rows
 from runtime.models.places import Places
 from runtime.models.rope_tables import RopeTables
 from runtime.models.scaled_entry import last_norm
@@ -96,6 +97,7 @@ class Decoder(nn.Module):
         self.streams = stream_end(build) if model.streams and self.is_last else None
         reads_kept = model.snapshots is not None and self.is_last
         self.reads = Mixture(build, "model.output_attn_res") if reads_kept else None
+        self.out = out_of_rows(build) if self.is_last else None
         self.head = self.make_head() if self.is_last else None
         self.logits: LogitsProcessor | None = None
         if self.head is not None:
@@ -203,7 +205,8 @@ class Decoder(nn.Module):
     def run_head(self, state: StageState, batch: ForwardBatch) -> LogitsOutput:
         assert self.logits is not None
         normed = self.last_norm(state)
-        rows = normed.float() if self.model.rows_in_fp32 else normed
+        rows = normed if self.out is None else self.out(normed)
+        rows = rows.float() if self.model.rows_in_fp32 else rows
         return self.logits.forward(rows, batch, state.captured)
 
     def last_norm(self, state: StageState) -> torch.Tensor:
@@ -273,6 +276,7 @@ class Decoder(nn.Module):
             self.streams,
             self.reads,
             self.norm,
+            self.out,
             None if self.head is self.embedding else self.head,
         ):
             if part is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runtime.models.bank import Banks
+from runtime.models.behind import behind_attention, behind_mlp
 from runtime.models.block_attention import BlockAttention
 from runtime.models.build import Build
 from runtime.models.chained_experts import ChainedExperts
@@ -67,12 +68,14 @@ _AROUND_MIXER: dict[str, _Own] = {
     "entered": entered_attention,
     "scaled": scaled_entry,
     "counted": counted_attention,
+    "behind": behind_attention,
 }
 _AROUND_MLP: dict[str, _Own] = {
     "gated": gated_mlp,
     "entered": entered_mlp,
     "scaled": scaled_entry,
     "counted": counted_mlp,
+    "behind": behind_mlp,
 }
 
 

@@ -24,7 +24,6 @@ from runtime.server.layer_config import (
     MoEConfig,
     Multipliers,
     NormStyle,
-    PlacesConfig,
     SeveralStreams,
 )
 from runtime.server.ngrams import NgramConfig
@@ -35,6 +34,7 @@ from runtime.server.releases import NEWEST, Release, release_named
 from runtime.server.residual_config import EntryConfig, SnapshotsConfig
 from runtime.server.skips import SkipsConfig
 from runtime.server.speculative_config import SpeculativeConfig
+from runtime.server.table_config import PlacesConfig, TablesConfig
 from runtime.server.tensor_names import EXPERTS_IN, USUAL, TensorNames
 
 _GELUS: Mapping[str, Literal["erf", "tanh"]] = {"gelu": "erf", "gelu_tanh": "tanh"}
@@ -100,6 +100,7 @@ class ModelConfig:
     key_layers: tuple[int, ...] = ()  # whose keys and values each layer reads, where some read others'
     idle_keys: bool = False  # layers that do not attend have a place in the cache, too
     layer_inputs: LayerInputsConfig | None = None
+    tables: TablesConfig | None = None  # of the vocabulary, where they are not as wide as rows
     places: PlacesConfig | None = None  # of positions, which are added to embeddings
     canvas: int = 0  # tokens that it writes at once, by layers whose rows then count otherwise
     in_windows: bool = False  # tokens of all layers are kept as those behind a window, whatever these see

@@ -12,7 +12,7 @@ from runtime.server.bounds import check_model
 NormStyle = Literal[
     "before", "around", "sandwich", "after", "alone", "operator", "attention", "feed", "parallel", "joined",
     "paired", "flanked", "named", "numbered", "nested", "entered", "enclosed", "scaled", "counted", "gated",
-    "short", "final", "none",
+    "short", "final", "behind", "none",
 ]  # fmt: skip
 
 
@@ -236,14 +236,6 @@ class LayerInputsConfig:
 
     def __post_init__(self) -> None:
         check_model(self)
-
-
-@dataclass(frozen=True, slots=True)
-class PlacesConfig:
-    """A table of positions that are learned, and how many of its rows stand before that of the first."""
-
-    name: str
-    before: int = 0
 
 
 @dataclass(frozen=True, slots=True)

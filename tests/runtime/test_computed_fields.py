@@ -709,9 +709,7 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         ("opt", {}, other, said)
         for other, said in (
             ({"activation_function": "silu"}, "activation_function is 'silu'"),
-            ({"do_layer_norm_before": False}, "do_layer_norm_before is False"),
             ({"_remove_final_layer_norm": True}, "_remove_final_layer_norm is True"),
-            ({"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512"),
             ({"num_attention_heads": 7}, "hidden_size is no multiple of num_attention_heads"),
             ({"head_dim": 7}, "head_dim is 7"),
             ({"num_key_value_heads": 2}, "num_key_value_heads is 2"),

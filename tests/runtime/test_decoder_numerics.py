@@ -94,6 +94,7 @@ def test_gpt_2s_tensors_lack_a_word_where_it_is_published(tmp_path: Path) -> Non
         ("deepseek_v3", {"q_lora_rank": None}),
         ("deepseek_v3", {"n_shared_experts": 2}),
         ("mixtral", {"num_key_value_heads": 1}),
+        ("opt", {"do_layer_norm_before": False, "word_embed_proj_dim": 32}),
     ],
 )
 def test_variants_of_a_family(family: str, changes: dict[str, Any], tmp_path: Path) -> None:

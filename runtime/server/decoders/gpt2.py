@@ -10,7 +10,7 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.gpt_names import SMALL, as_usual
 from runtime.server.decoders.parts import everywhere, heads, model
-from runtime.server.layer_config import PlacesConfig
+from runtime.server.table_config import PlacesConfig
 from runtime.server.tensor_names import TensorNames
 
 NAMES = TensorNames(
