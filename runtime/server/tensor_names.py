@@ -33,7 +33,6 @@ class TensorNames:
     layers: str = "model.layers"
     embedding: str = "model.embed_tokens"
     norm: str = "model.norm"
-    entry_norm: str = "input_layernorm"  # of attention and an MLP beside each other
     attention: str = "self_attn"
     recurrent: str = "linear_attn"
     mlp: str = "mlp"  # or "", where its matrices are the layer's
@@ -53,6 +52,7 @@ class TensorNames:
     q_norm: str = "q_norm"
     k_norm: str = "k_norm"
     head: str = "lm_head"
+    entry_norm: str = "input_layernorm"  # of attention and an MLP beside each other
     served: ServedNames | None = None  # a checkpoint's own
 
     def listed(self, parts: Sequence[str]) -> list[str]:
