@@ -143,9 +143,10 @@ def test_ranks_share_rows_of_what_fans_out_and_columns_of_what_comes_together(na
 
 _NO_MLP = re.compile(r"self_attn|zaya_block\.router")
 _NAMED_AS_DENSE = ("grok",)  # shared experts
+_IN_LAYERS = ("fc1", "fc2")  # without a module of their own
 _OF_MLPS = (
     *("gate_proj", "up_proj", "down_proj", "c_fc", "c_proj", "output_linear", "feed_forward", "mlp.fc"),
-    *("mlp.w2", "mlp.dense", "fc1", "fc2", "fc_in", "fc_out"),
+    *("mlp.w2", "mlp.dense"),
 )
 
 
@@ -159,7 +160,8 @@ def test_mlps_are_split_over_ranks_of_their_own(name: str) -> None:
         for (modules, layers), one in alone.items():
             shared = "share" in modules[0] or name in _NAMED_AS_DENSE
             attends = modules[0].startswith("attn.") or _NO_MLP.search(modules[0]) is not None
-            is_mlp = not attends and any(part in modules[0] for part in _OF_MLPS)
+            is_of_mlp = modules[0] in _IN_LAYERS or any(part in modules[0] for part in _OF_MLPS)
+            is_mlp = not attends and is_of_mlp
             moves = is_mlp and shared == (changed == "shared")
             assert (others[modules, layers] != one) == moves, modules
 
