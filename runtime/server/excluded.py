@@ -6,7 +6,7 @@ modelopt_quant.py's is_layer_excluded, "anywhere" as awq.py, "ends" as compresse
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -148,7 +148,7 @@ def excluded_of(section: Mapping[str, Any], method: str | None) -> Excluded:
     listed = section[key]
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise ConfigError(f"quantization_config: {key} is {repr(listed)[:60]}: a list of modules is needed")
-    listed = tuple(dict.fromkeys((*listed, *_of_the_text(listed))))
+    listed = tuple(dict.fromkeys(listed))
     way = _WAYS.get(method or "", "paths")
     if way == "paths":
         stems = {one.rstrip(".").removeprefix("model.") for one in listed}
@@ -171,14 +171,6 @@ def excluded_of(section: Mapping[str, Any], method: str | None) -> Excluded:
 def fused_name(parts: Sequence[str]) -> str | None:
     stem, tails = parts[0].rpartition(".")[0], tuple(part.rpartition(".")[2] for part in parts)
     return f"{stem}.{_FUSED[tails]}" if tails in _FUSED else None
-
-
-def _of_the_text(listed: Iterable[str]) -> Iterator[str]:
-    """As the language model of a multimodal checkpoint has them by itself."""
-    for one in listed:
-        for prefix, instead in (("language_model.", ""), ("model.language_model.", "model.")):
-            if one.startswith(prefix):
-                yield instead + one.removeprefix(prefix)
 
 
 @lru_cache(maxsize=8)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.excluded import fused_name
+from runtime.server.formats.assigned import Quantized
 from runtime.server.formats.kinds import Kind
 from runtime.server.linears import Spread, linears
 from runtime.server.parallel_config import ParallelConfig
@@ -79,19 +80,38 @@ def _lies_by_rows(kind: Kind) -> bool:
 
 def kept_plain(model: ModelConfig) -> Iterator[str]:
     """What is not quantized as most are, where its class calls matrices otherwise than lists do."""
-    weights = model.quantized
     if model.checkpoint_quantization is None:
         return
     with suppress(ConfigError):
-        for size in linears(model, ParallelConfig(), Spread(1, 1)):
-            for layer in size.layers:
-                parts = model.names.listed([f"{model.layer_name(layer)}.{one}" for one in size.modules])
-                if weights.of_linear(parts) != weights.linear:
-                    yield f"{parts[0][:80]} is told apart: SGLang's class has another name for it"
-        for layer, kind in enumerate(model.layer_kinds):
+        for name, kind, usual in _stored(model, model.quantized):
+            if kind != usual:
+                yield _apart(name)
+
+
+def told_otherwise(model: ModelConfig, meant: Quantized) -> Iterator[str]:
+    """What its file means to be stored otherwise than SGLang's class looks for it to be."""
+    if model.checkpoint_quantization is None or meant == model.quantized:
+        return
+    with suppress(ConfigError):
+        both = zip(_stored(model, model.quantized), _stored(model, meant), strict=True)
+        yield from (_apart(name) for (name, kind, _), (_, other, _) in both if kind != other)
+
+
+def _stored(model: ModelConfig, weights: Quantized) -> Iterator[tuple[str, Kind | None, Kind | None]]:
+    """Each matrix, all experts of a layer, how these are stored, and how most are."""
+    for size in linears(model, ParallelConfig(), Spread(1, 1)):
+        for layer in size.layers:
+            parts = model.names.listed([f"{model.layer_name(layer)}.{one}" for one in size.modules])
+            yield parts[0], weights.of_linear(parts), weights.linear
+    for layer, kind in enumerate(model.layer_kinds):
+        if kind == "moe":
             name = model.experts_name(model.block_name(layer))
-            if kind == "moe" and weights.of_experts(name) != weights.experts:
-                yield f"{name[:80]} are told apart: SGLang's class has another name for them"
+            yield name, weights.of_experts(name), weights.experts
+
+
+def _apart(name: str) -> str:
+    are, them = ("are", "them") if name.endswith("experts") else ("is", "it")
+    return f"{name[:80]} {are} told apart: SGLang's class has another name for {them}"
 
 
 def _said(name: str, stored: Kind | None) -> str:

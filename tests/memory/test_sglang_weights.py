@@ -16,6 +16,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.sizing import kv_bytes_per_token
 from tests.memory.checkpoints import DATA, checkpoints
+from tests.memory.rank_bytes import bytes_by_kind, bytes_of
 from tests.oracle.held import sizes_of
 
 META = torch.device("meta")
@@ -29,10 +30,12 @@ def test_a_rank_holds_as_many_bytes_as_sglangs_own_model(name: str, place: str) 
     tp, ep, dp = sizes_of(place)
     layout = ParallelConfig(tp=tp, ep=ep, dp=dp, enable_dp_attention=dp > 1)
     model, comm = Checkpoint(CONFIGS[name]).model_config(), VirtualCommunicator(layout, tp - 1)
-    parts: list[torch.nn.Module] = [Decoder(model, RuntimeConfig(), comm, META, range(model.num_layers))]
-    tower = model.encoder.weights if model.encoder else ()
-    parts.append(EncoderWeights(tower, comm, torch.bfloat16, META))
-    assert [sum(one.nbytes for one in part.parameters()) for part in parts] == HELD[name][place]
+    tower = EncoderWeights(model.encoder.weights if model.encoder else (), comm, torch.bfloat16, META)
+    if place == next(iter(HELD[name])):
+        held = bytes_of(Decoder(model, RuntimeConfig(), comm, META, range(model.num_layers)))
+    else:
+        held = bytes_by_kind(model, RuntimeConfig(), comm)
+    assert [held, bytes_of(tower)] == HELD[name][place]
 
 
 # A rank of DP attention, by SGLang's classes told --enable-dp-lm-head.

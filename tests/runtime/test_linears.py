@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -48,6 +49,7 @@ _OWN = {"chatglm": {"mlp.gate_up_proj": "mlp.dense_h_to_4h"}}
 _SHARED = re.compile(r"share_expert\.|mlp\.shared_(mlp|expert)\.")
 
 
+@cache
 def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int, ...]]]:
     with torch.device("meta"):
         reference = make_reference(name)
@@ -79,7 +81,8 @@ def _stored(module: str, family: str) -> str:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
-    model, theirs = _reference(name)
+    model, known_there = _reference(name)
+    theirs = dict(known_there)
     ours: dict[tuple[int, str], tuple[int, ...]] = {}
     for one in linears(model, ParallelConfig(), ALONE):
         for layer in one.layers:

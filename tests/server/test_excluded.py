@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from runtime.server.decoders.known import model_config
-from runtime.server.decoders.wrappers import WRAPPERS, text_part
+from runtime.server.decoders.wrappers import WRAPPERS, as_listed, text_part
 from runtime.server.errors import ConfigError
 from runtime.server.excluded import Excluded, excluded_of
 from runtime.server.layer_kinds import layer_kind
+from tests.runtime.families import config_json, make_reference
 
 V3 = {
     "model_type": "deepseek_v3", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -159,12 +160,40 @@ def test_layers_that_are_kept_alike_are_of_one_kind() -> None:
 def test_a_list_of_a_multimodal_checkpoint_is_read_as_its_text_models(key: str) -> None:
     listed = ["model.language_model.layers.0.mlp", "language_model.model.layers.1.mlp"]
     listed += ["language_model.lm_head", "vision_tower.blocks.0", "language_model.norm"]
-    hf = {"model_type": "qwen3_vl", "text_config": {}, "quantization_config": {key: listed, "other": listed}}
-    section = text_part(WRAPPERS["qwen3_vl"], hf)["quantization_config"]
-    assert section == {
-        key: ["model.layers.0.mlp", "model.layers.1.mlp", "lm_head", "vision_tower.blocks.0", "model.norm"],
+    hf = {"model_type": "qwen3_5", "text_config": {}, "quantization_config": {key: listed, "other": listed}}
+    meant, read = as_listed(WRAPPERS["qwen3_5"], text_part(WRAPPERS["qwen3_5"], hf))
+    others = ["lm_head", "vision_tower.blocks.0", "model.norm"]
+    assert meant["quantization_config"] == {
+        key: ["model.layers.0.mlp", "model.layers.1.mlp", *others],
         "other": listed,
     }
+    assert read["quantization_config"][key] == ["model.layers.0.mlp", "elsewhere.layers.1.mlp", *others]
+
+
+@pytest.mark.parametrize(
+    ("name", "stem", "is_read"),
+    [
+        ("gemma3", "language_model.model.", True),
+        ("gemma3", "model.language_model.", False),
+        ("qwen3_5", "model.language_model.", True),
+        ("qwen3_5", "language_model.model.", False),
+        ("qwen3_5", "model.", False),
+        ("qwen3_vl", "model.language_model.", False),
+        ("qwen3_vl", "language_model.", True),
+        ("glm4v", "model.", True),
+        ("glm4v", "model.language_model.", False),
+        ("internvl_chat", "language_model.model.", False),
+    ],
+)
+def test_a_matrix_that_sglang_would_not_look_for_is_named(name: str, stem: str, is_read: bool) -> None:
+    hf = config_json(make_reference(name))
+    section = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [16, 16]}
+    listed = {"modules_to_not_convert": [f"{stem}layers.0.mlp.down_proj", f"{stem}layers.0.mlp.gate"]}
+    model = model_config({**hf, "quantization_config": {**section, **listed}})
+    said = [one for one in model.obstacles if "is told apart: SGLang's class has another name" in one]
+    assert bool(said) != is_read
+    if is_read:
+        assert model.quantized.of_linear(["model.layers.0.mlp.down_proj"]) is None
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.server.decoders.known import model_config
+from runtime.server.decoders.text_names import as_served, called_in
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.formats.integers import wna16
 from runtime.server.formats.kinds import Kind, Served, format_of, format_of_experts
@@ -185,6 +186,7 @@ def test_a_language_model_inside_another_is_named_without_its_wrapper() -> None:
         "weight_block_size": [128, 128],
         "modules_to_not_convert": listed,
     }
+    section = dict(as_served(section, called_in("qwen3_5") or ()))
     gates = [f"model.layers.3.linear_attn.in_proj_{one}" for one in ("b", "a")]
     assert quantized_of(section, "fp8").of_linear(gates) is None
     assert quantized_of(section, "fp8").of_linear(["model.layers.3.linear_attn.in_proj_qkv"]) is not None

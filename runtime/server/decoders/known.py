@@ -108,11 +108,11 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields, architecture_of
 from runtime.server.decoders.routes import unchosen
 from runtime.server.decoders.served_classes import check_class
-from runtime.server.decoders.wrappers import WRAPPERS, Wrapper, encoder_of, text_part, wrapper_of
+from runtime.server.decoders.wrappers import WRAPPERS, Wrapper, as_listed, encoder_of, text_part, wrapper_of
 from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
 from runtime.server.recurrent import AddedConvolutionsConfig
-from runtime.server.served_names import disagreements, kept_plain
+from runtime.server.served_names import disagreements, kept_plain, told_otherwise
 from runtime.server.sizing import HYBRID_TYPES
 
 _MODULES = (
@@ -153,12 +153,15 @@ def model_config(hf: HF) -> ModelConfig:
     check_class(hf)
     wrapper = wrapper_of(hf)
     part = hf if wrapper is None else text_part(wrapper, hf)
+    meant, part = (part, part) if wrapper is None else as_listed(wrapper, part)
     text = replace(_text_model(part), in_windows=architecture_of(hf) in WINDOWS_ALONE)
     if not _keeps_windows_apart(hf, part) and text.model_type in HYBRID_TYPES:
         text = replace(text, windows_apart=False)
     if wrapper is None:
         return text
-    doubts = [f"quantization_config: {said}" for said in islice(_of_wrapper(wrapper, text), 1)]
+    otherwise = () if part is meant else told_otherwise(text, declared_weights(meant))
+    said = chain(_of_wrapper(wrapper, text), otherwise)
+    doubts = [f"quantization_config: {one}" for one in islice(said, 1)]
     obstacles = (*text.obstacles, *doubts)
     return replace(text, obstacles=obstacles, encoder=encoder_of(wrapper, hf, text.hidden_size))
 

@@ -2,18 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 _TOPS = ("model.", "lm_head", "output.", "backbone.")  # of a model of text alone
 _INSIDE = ("model.model.", "model.lm_head.")
+_LAYERS = "layers."
+# What lists write before layers of text, in a file of more than that.
+_STEMS = (
+    *("model.", "model.model.", "language_model.", "language_model.model.", "model.language_model."),
+    *("model.language_model.model.", "thinker.model."),
+)
+# Those by which SGLang's class looks for the layers of its text, in every release and format that was asked.
+_WITHIN, _BESIDE = "model. language_model.model.", "language_model. model.language_model."
+_CALLED: Mapping[str, str] = {
+    **dict.fromkeys(("cohere2_vision", "gemma3", "kimi_vl", "llama4", "minimax_m3_vl"), _WITHIN),
+    **dict.fromkeys(("gemma4", "gemma4_unified", "qwen3_omni_moe", "qwen3_5", "qwen3_5_moe"), _BESIDE),
+    **dict.fromkeys(("intern_s2_preview", "interns2_mobius", "interns1_pro", "qwen4_exp"), _BESIDE),
+    **dict.fromkeys(("glm4v_moe", "qwen3_vl", "qwen3_vl_moe"), "language_model."),
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "paddleocr_vl"), ""),  # whose formats have none in common
+}
+# Whose class reads its lists by rules of its own, or whose layers have other names.
+_OTHERWISE = ("muse_spark", "NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "nemotron_h_omni")
 _LISTS = ("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
 
 
 def of_text(section: Mapping[str, Any]) -> Mapping[str, Any]:
     """A quantization_config whose lists have them."""
+    return _each(section, alone)
+
+
+def called_in(wrapper: str) -> tuple[str, ...] | None:
+    """What begins them there, or None: by whatever a list calls them. Most are named as in a model of text."""
+    return None if wrapper in _OTHERWISE else tuple(_CALLED.get(wrapper, "model.").split())
+
+
+def as_served(section: Mapping[str, Any], called: Sequence[str]) -> Mapping[str, Any]:
+    """... where these begin the names of layers in SGLang's class, as it looks for no others."""
+    return _each(section, lambda one: _served(one, called))
+
+
+def _each(section: Mapping[str, Any], named: Callable[[Any], Any]) -> Mapping[str, Any]:
     listed = {name: section[name] for name in _LISTS if isinstance(section.get(name), list)}
-    return {**section, **{name: [alone(one) for one in names] for name, names in listed.items()}}
+    return {**section, **{name: [named(one) for one in names] for name, names in listed.items()}}
+
+
+def _served(name: Any, called: Sequence[str]) -> Any:
+    """What it does not look for is no name here either."""
+    if not isinstance(name, str) or _LAYERS not in name:
+        return alone(name)
+    stem, _, rest = name.partition(_LAYERS)
+    if stem not in _STEMS:
+        return name
+    return f"model.{_LAYERS}{rest}" if stem in called else f"elsewhere.{_LAYERS}{rest}"
 
 
 def alone(name: Any) -> Any:

@@ -12,7 +12,7 @@ from runtime.server.decoders.fields import architecture_of, is_vl_2
 from runtime.server.decoders.inkling import NAME as INKLING
 from runtime.server.decoders.muse_glimmer import NAME as MUSE
 from runtime.server.decoders.muse_spark import NAME as SPARK
-from runtime.server.decoders.text_names import of_text
+from runtime.server.decoders.text_names import as_served, called_in, of_text
 from runtime.server.encoders import (
     bailing,
     deepseek,
@@ -169,7 +169,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             is_named=False,
         ),
         Wrapper("muse_glimmer", MUSE, muse.muse_glimmer, **_QUANTIZED, tied_by="either", is_named=False),
-        Wrapper("inkling_mm_model", INKLING, inkling.inkling, is_named=False),
+        Wrapper("inkling_mm_model", INKLING, inkling.inkling, is_named=False, is_prefixed=False),
         Wrapper("muse_spark", SPARK, muse_spark.muse_spark, may_be_whole=True, **files.MUSE_SPARK),
         Wrapper("kimi_k25", "kimi_k2", moonvit.kimi_k25, may_be_whole=True),
         Wrapper("kimi_k3", kimi_k3.NAME, moonvit.kimi_k3, is_named=False, is_prefixed=False),
@@ -182,9 +182,8 @@ WRAPPERS: Mapping[str, Wrapper] = {
             section="llm_config",
             tied_by="nobody",
             by_architecture=files.LLMS,
-            is_prefixed=False,
         ),
-        Wrapper("interns1", "", intern.interns1, by_architecture=files.S1, is_prefixed=False),
+        Wrapper("interns1", "", intern.interns1, by_architecture=files.S1),
         Wrapper(
             "interns1_pro",
             "interns1_pro_text",
@@ -285,9 +284,18 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
     if wrapper.tied_by == "unless told":
         told = [hf[name] for name in (_TIED, _TIES) if hf.get(name) is not None]
         text |= {_TIED: None, _TIES: told[0] if told else True}
-    if wrapper.is_prefixed and isinstance(text.get("quantization_config"), Mapping):
-        text["quantization_config"] = of_text(text["quantization_config"])
     return text
+
+
+def as_listed(wrapper: Wrapper, text: HF) -> tuple[HF, HF]:
+    """With the lists of its quantization as its file means them, and as SGLang's class reads them."""
+    section = text.get("quantization_config")
+    if not wrapper.is_prefixed or not isinstance(section, Mapping):
+        return text, text
+    meant, called = {**text, "quantization_config": of_text(section)}, called_in(wrapper.model_type)
+    if wrapper.is_alike or called is None:
+        return meant, meant
+    return meant, {**text, "quantization_config": as_served(section, called)}
 
 
 def _of_architecture(wrapper: Wrapper, text: HF) -> str:

@@ -1,0 +1,32 @@
+"""What a rank's layers hold, by one of each kind: models of a hundred layers have three or four."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from torch import nn
+
+from runtime.forward.comm import Communicator
+from runtime.models.decoder import Decoder
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.layer_kinds import layer_kind
+
+META = torch.device("meta")
+
+
+def bytes_of(module: nn.Module) -> int:
+    return sum(one.nbytes for one in module.parameters())
+
+
+def bytes_by_kind(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator) -> int:
+    """Layers that share their experts are all made, as are those of one kind each."""
+    kinds: dict[object, list[int]] = defaultdict(list)
+    for layer in range(model.num_layers):
+        kinds[layer_kind(model, layer)].append(layer)
+    if model.moe is not None and model.moe.banks:
+        return bytes_of(Decoder(model, runtime, comm, META, range(model.num_layers)))
+    rank = Decoder(model, runtime, comm, META, sorted(layers[0] for layers in kinds.values()))
+    alike = (len(kinds[layer_kind(model, layer.number)]) - 1 for layer in rank._stack)
+    more = sum(count * bytes_of(layer) for count, layer in zip(alike, rank._stack, strict=True))
+    return bytes_of(rank) + more
