@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 import torch
 
 from runtime.forward.comm import VirtualCommunicator
-from runtime.models.decoder import Decoder
 from runtime.models.encoder import EncoderWeights
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
@@ -18,13 +17,13 @@ from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.starts import never_starts
 from sgl_tune.memory.start import starts_of
 from tests.memory.checkpoints import DATA, checkpoints, params
+from tests.memory.rank_bytes import META, bytes_by_kind, bytes_of
 from tests.oracle.held import sizes_of
 from tests.oracle.published import Published
 
 RECORDED = DATA / "sglang_servers.json"
 RELEASE = "0.5.23"
 ARCHES = {"H200": "sm90", "B200": "sm100"}
-_META = torch.device("meta")
 _EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts")
 
 
@@ -59,6 +58,5 @@ def held(deployment: Deployment) -> list[int]:
     (start,) = starts_of(deployment, str(last))
     comm = VirtualCommunicator(start.parallel, last)
     model = start.model
-    text = Decoder(model, start.runtime, comm, _META, range(model.num_layers))
-    tower = EncoderWeights(model.encoder.weights if model.encoder else (), comm, torch.bfloat16, _META)
-    return [sum(one.nbytes for one in part.parameters()) for part in (text, tower)]
+    tower = EncoderWeights(model.encoder.weights if model.encoder else (), comm, torch.bfloat16, META)
+    return [bytes_by_kind(model, start.runtime, comm), bytes_of(tower)]
