@@ -33,7 +33,7 @@ def of_text(section: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def called_in(wrapper: str) -> tuple[str, ...] | None:
-    """What begins them there, or None: by whatever a list calls them. Most are named as in a model of text."""
+    """What begins them there, or None: by whatever a list calls them. Most are named as those of a text."""
     return None if wrapper in _OTHERWISE else tuple(_CALLED.get(wrapper, "model.").split())
 
 
