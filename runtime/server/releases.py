@@ -312,6 +312,8 @@ class Release(NamedTuple):
     norms_drafts_whole: bool = False
     # For how many tokens inputs are held before any graph's: model_executor/runner/eager_runner.py
     eager_inputs: EagerInputs = "none"
+    # Decode graphs keep what a pass back would ask: init_all_cuda_graphs of managers/scheduler.py
+    captures_for_backward: bool = True
     # Prefill graphs of a stage are given up for layers that other stages have: cuda_graph_setup.py
     captures_stages_prefills: bool = False
     # ... and for layers of NemotronH that have no attention: compute_attention_and_moe_layers there
@@ -617,6 +619,7 @@ _22 = _21._replace(
     version="0.5.22",
     blocks=BLOCKS_22,
     compressed_pools=COMPRESSED_22,
+    captures_for_backward=False,
     reads_layers_apart=True,
     flashinfer="0.7.1",
     transformers="5.19.0",

@@ -1,5 +1,5 @@
 """Starts of DeepSeek-V4, Qwen4, DiffusionGemma, Muse Spark and Inkling are known up to their first forward:
-what that takes is not, nor are all pools of the first."""
+what that takes is not, nor are all pools of the first. So are those whose decodes are kept to pass back."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ _OTHERWISE: Mapping[str, Callable[[Server], object]] = {
     },
 }
 
+_LEARNS = ("gpt2", "gptj", "opt", "orion", "persimmon", "phi", "starcoder2")
+
 
 def foreign_keys(model: ModelConfig, server: Server) -> str | None:
     """srt/mem_cache/deepseek_v4_memory_pool.py asserts that a key is kept in bytes, as fp8 is."""
@@ -55,6 +57,13 @@ def knows_forwards(model: ModelConfig) -> bool:
     return model.compressed is None and pooled_indexer(model) is None and not model.canvas
 
 
+def knows_starts(model: ModelConfig, runtime: RuntimeConfig) -> bool:
+    """srt/models: classes of torch's own norms, whose parameters learn, and whose forward does not say that
+    nobody asks for a pass back."""
+    keeps = runtime.release.captures_for_backward and bool(runtime.decode_graphs)
+    return knows_forwards(model) and not (keeps and model.model_type in _LEARNS)
+
+
 def unpredicted(model: ModelConfig, runtime: RuntimeConfig, prefills: bool) -> tuple[str, ...]:
     """Phases from the first forward on, of whose kernels nobody here knows what they take: those of
     compressed keys, those of srt/layers/attention/qsa, those of a canvas: srt/dllm, and those of
@@ -63,7 +72,7 @@ def unpredicted(model: ModelConfig, runtime: RuntimeConfig, prefills: bool) -> t
     The `dsv4` backend makes nothing of its own without drafts: __init__ and init_cuda_graph_state of
     srt/layers/attention/deepseek_v4_backend.py, 0.5.12 to 0.5.23.
     """
-    if knows_forwards(model):
+    if knows_starts(model, runtime):
         return ()
     phases = [] if runtime.disable_autotune else ["autotune"]
     phases += ["prefill graphs"] if prefills else []

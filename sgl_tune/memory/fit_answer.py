@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from runtime.server.bounds import REQUESTS
 from runtime.server.releases import Release
-from runtime.server.unpredicted import knows_forwards
+from runtime.server.unpredicted import knows_starts
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.keys.starts import server_ends
@@ -55,7 +55,7 @@ def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit,
     question = question_of(asked, asked.flags)
     starts = question.starts()
     deployment = starts[0].deployment
-    if not knows_forwards(deployment.model):
+    if not knows_starts(deployment.model, deployment.runtime):
         raise UsageError(
             f"{deployment.name}: --fit looks for whole starts, and what this model's forwards take is not "
             "known",

@@ -7,6 +7,7 @@ import pytest
 from runtime.server.captured_layers import captures_prefills
 from runtime.server.config import RuntimeConfig
 from runtime.server.decoders.known import model_config
+from runtime.server.unpredicted import knows_starts
 from tests.runtime.families import config_json, make_reference
 
 LFM2_ATTENDS = {"layer_types": ["full_attention", "full_attention"]}
@@ -53,3 +54,18 @@ def test_of_whom(family: str, told: dict[str, object], release: str, sm: int, ca
 def test_stages_are_captured_since_layers_are_counted_by_stage(release: str, captured: bool) -> None:
     model = model_config(config_json(make_reference("llama")))
     assert captures_prefills(model, RuntimeConfig(sglang_version=release), stages=2) == captured
+
+
+@pytest.mark.parametrize(
+    ("family", "release", "graphs", "known"),
+    [
+        *((name, "0.5.21", (1, 2), False) for name in ("gpt2", "gptj", "opt", "phi", "starcoder2")),
+        *(("gpt2", release, graphs, True) for release, graphs in (("0.5.21", ()), ("0.5.22", (1, 2)))),
+        *((name, "0.5.12", (1, 2), True) for name in ("gpt_bigcode", "llama")),
+    ],
+)
+def test_decodes_are_captured_for_a_pass_back_where_a_class_does_not_say_otherwise(
+    family: str, release: str, graphs: tuple[int, ...], known: bool
+) -> None:
+    model = model_config(config_json(make_reference(family)))
+    assert knows_starts(model, RuntimeConfig(sglang_version=release, decode_graphs=graphs)) is known
