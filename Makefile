@@ -6,9 +6,10 @@ BIN = $(VENV)/bin
 
 setup: $(VENV)/.installed
 
+# Python compiles what is imported: pip would compile all of torch and transformers, for a minute.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e '.[runtime,flashinfer,oci,sign,stores,zstd,test]'
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e '.[runtime,flashinfer,oci,sign,stores,zstd,test]'
 	@touch $@
 
 warm: setup

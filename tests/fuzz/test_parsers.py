@@ -13,7 +13,7 @@ from tests.fuzz import engine
 from tests.fuzz.engine import distinct, fuzz
 from tests.fuzz.parser import Parser, parser_names
 
-_COUNT = int(os.environ.get("SGL_TUNE_FUZZ", "100"))
+_COUNT = int(os.environ.get("SGL_TUNE_FUZZ", "60"))
 
 
 @pytest.mark.parametrize("name", parser_names())

@@ -27,7 +27,7 @@ from tests.sgl_tune.cache.corpus import TARGET
 from tests.sgl_tune.running import Ran, run_here
 
 RELEASES = ("0.5.12", "0.5.17", "0.5.21", "0.5.23")
-SAMPLE = os.environ.get("SGL_TUNE_ADVICE", "150")
+SAMPLE = os.environ.get("SGL_TUNE_ADVICE", "75")
 MADE_UP_SHARE = 0.2  # of a sample: most of these are of families that nobody here plans
 ADVICE = re.compile(
     r"; (?:without (?P<without>--\S+(?: --\S+)*))?(?: and )?(?:with (?P<with>.+?))? it (?P<then>tunes \d.*)$"

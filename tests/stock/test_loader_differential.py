@@ -24,7 +24,7 @@ from tests.stock.loader_differential import (
     stock_load,
 )
 
-FILES = 10_000
+FILES = 4_000
 CORPUS = build_corpus(TARGET, moe_entries())
 BARE_TARGET = dict.fromkeys(NEWEST.environment, "unknown") | {"flashinfer_version": "0.7.2"}
 MEMBERS = ["_metadata", "_records", "_generation", moe_key(1), "junk", "gpu", "cuda_version", ""]
@@ -57,7 +57,7 @@ def test_the_corpus_names_what_the_real_loader_does(name: str, case: Case, folde
 
 
 @pytest.mark.slow
-def test_ten_thousand_damaged_files_are_judged_as_flashinfer_does() -> None:
+def test_thousands_of_damaged_files_are_judged_as_flashinfer_does() -> None:
     tally = compare(FILES, seed=1)
     assert tally.found == []
     assert tally.files == FILES

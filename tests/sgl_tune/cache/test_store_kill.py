@@ -26,7 +26,7 @@ from tests.sgl_tune.cache.children import finish_child, kill_after, start_child
 from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_entries, moe_key
 
 ASKED = "SGL_TUNE_KILLS" in os.environ
-KILLS = int(os.environ.get("SGL_TUNE_KILLS", "200"))
+KILLS = int(os.environ.get("SGL_TUNE_KILLS", "100"))
 PATIENCE = 3.0
 RANKS = 4
 KEY, KEPT = "aaaa000000000000", "bbbb000000000000"
