@@ -37,6 +37,7 @@ from runtime.models.mlp import MoELayer
 from runtime.models.narrow_tables import out_of_rows
 from runtime.models.places import Places
 from runtime.models.rope_tables import RopeTables
+from runtime.models.rounds import again
 from runtime.models.scaled_entry import last_norm
 from runtime.models.skips import Skips
 from runtime.models.snapshots import Mixture, Snapshots
@@ -68,6 +69,8 @@ class Decoder(nn.Module):
         obstacles = model.obstacles if device.type == "meta" else (*model.obstacles, *model.uncomputed)
         if obstacles:
             raise Unsupported(obstacles[0])
+        if model.rounds > 1 and comm.size("pp") > 1:
+            raise Unsupported("its layers run in rounds: a later one begins on the first stage")
         if layers and model.shares_choice(layers[0]):
             raise Unsupported(
                 f"a stage begins with layer {layers[0]}, which sees what the one before chose: this runtime "
@@ -90,7 +93,11 @@ class Decoder(nn.Module):
             self.backend = make_backend(runtime.moe_runner_backend, model, runtime, comm.layout, device)
         self.ropes = ropes or RopeTables(device)
         shared = dispatcher, self.backend, self.ropes, Banks()
-        self._stack = [DecoderLayer(build, layer, *shared) for layer in layers]
+        self._stack: list[DecoderLayer] = []
+        for layer in layers:
+            is_new = layer < model.own_layers
+            made = DecoderLayer(build, layer, *shared) if is_new else again(model, layer, self._stack)
+            self._stack.append(made)
         self.layers = nn.ModuleList(self._stack)
         has_norm = self.is_last and model.norms != "none"
         self.norm = last_norm(build) if has_norm else None
@@ -160,6 +167,8 @@ class Decoder(nn.Module):
         captured: list[torch.Tensor] = []
         skips = Skips(self.model.skips, self.layer_ids)
         for layer in each_layer(self._stack, kind=self._kind):
+            if layer.number and layer.number % self.model.own_layers == 0:
+                state = self._next_round(state)
             state = skips.given(layer.number, state)
             if layer.number in self.captures:
                 captured.append(state.total())
@@ -168,6 +177,10 @@ class Decoder(nn.Module):
         if self.model.scales_layers and not self.is_last:  # two tensors are passed on, as by all
             state = replace(state, residual=torch.zeros_like(state.hidden), inputs=inputs)
         return replace(state, captured=tuple(captured)) if captured else state
+
+    def _next_round(self, state: StageState) -> StageState:
+        rows = state.total()
+        return StageState(self.norm(rows) if self.norm is not None and self.model.norms_rounds else rows)
 
     def _entered(self, hidden: torch.Tensor, batch: ForwardBatch) -> StageState:
         """All streams begin alike."""
@@ -272,7 +285,7 @@ class Decoder(nn.Module):
             self.inputs,
             self.conditioning,
             self.ropes,
-            *self._stack,
+            *(one for one in self._stack if one.number < self.model.own_layers),
             self.streams,
             self.reads,
             self.norm,

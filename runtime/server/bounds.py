@@ -72,6 +72,7 @@ MODEL: Mapping[str, Bound] = {
     "attn_res_block_size": LAYERS,
     "num_blocks": LAYERS,
     "banks": Bound(0, LAYERS.most),
+    **dict.fromkeys(("rounds", "num_loops"), LAYERS),
     **dict.fromkeys(("hidden_size_per_layer_input", "vocab_size_per_layer_input"), WIDTH),
     "num_kv_shared_layers": LAYERS,
     **dict.fromkeys(("head_vocab", "draft_vocab_size", "width", "target_hidden_size"), WIDTH),

@@ -102,6 +102,8 @@ class ModelConfig:
     layer_inputs: LayerInputsConfig | None = None
     tables: TablesConfig | None = None  # of the vocabulary, where they are not as wide as rows
     places: PlacesConfig | None = None  # of positions, which are added to embeddings
+    rounds: int = 1  # in which its layers run on the same weights, and count each time
+    norms_rounds: bool = False  # as the last norm does, what a round begins with
     canvas: int = 0  # tokens that it writes at once, by layers whose rows then count otherwise
     in_windows: bool = False  # tokens of all layers are kept as those behind a window, whatever these see
     windows_apart: bool = True  # in a pool of their own, where layers of its family have one
@@ -167,8 +169,13 @@ class ModelConfig:
         """Whether it has a state of every request."""
         return self.attention_kinds[layer] == "recurrent" or (self.recurs_beside and self.keeps_tokens(layer))
 
+    @property
+    def own_layers(self) -> int:
+        """Those that have weights of their own."""
+        return self.num_layers // self.rounds
+
     def layer_name(self, layer: int) -> str:
-        return f"{self.names.layers}.{layer // self.halves}"
+        return f"{self.names.layers}.{layer % self.own_layers // self.halves}"
 
     def half_name(self, layer: int) -> str:
         """What follows the name of a part of which a checkpoint's layer has two."""

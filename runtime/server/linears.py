@@ -42,6 +42,7 @@ SPLIT_OVER_TP = (
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek", "paddleocr_vl_text"),
     *("minicpm", "dbrx", "diffusion_gemma_text", "muse_glimmer_text", "persimmon", "phi", "solar"),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
+    "nanbeige",
 )
 
 Place = Literal["mixer", "dense", "beside experts"]
@@ -97,17 +98,18 @@ def _in_halves(size: LinearSize) -> Iterator[LinearSize]:
 
 
 def _linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Iterator[LinearSize]:
-    for kind in dict.fromkeys(model.attention_kinds):
-        layers = tuple(i for i, one in enumerate(model.attention_kinds) if one == kind)
+    own = slice(0, model.own_layers)
+    for kind in dict.fromkeys(model.attention_kinds[own]):
+        layers = tuple(i for i, one in enumerate(model.attention_kinds[own]) if one == kind)
         for name, products in _mixers(model, kind, parallel, spread):
             for modules, k, n in products:
-                own = layers
+                theirs = layers
                 if modules[0].startswith("indexer."):
-                    own = tuple(layer for layer in layers if not model.shares_choice(layer))
-                yield LinearSize(tuple(f"{name}.{one}" for one in modules), k, n, own)
+                    theirs = tuple(layer for layer in layers if not model.shares_choice(layer))
+                yield LinearSize(tuple(f"{name}.{one}" for one in modules), k, n, theirs)
     for kind in ("dense", "moe"):
         kinds = ("dense", "moe") if kind == "dense" and model.shortcut else (kind,)
-        of_kind = [i for i, one in enumerate(model.layer_kinds) if one in kinds]
+        of_kind = [i for i, one in enumerate(model.layer_kinds[own]) if one in kinds]
         for width in dict.fromkeys(map(model.mlp_size, of_kind)):
             layers = tuple(i for i in of_kind if model.mlp_size(i) == width)
             yield from _of_mlps(model, spread, kind, width, layers)

@@ -33,6 +33,8 @@ DENSE = {
     "gpt2": (_BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),
     # srt/models/gpt_bigcode.py, whose head of keys and values every rank has
     "gpt_bigcode": (OVER_ALL_RANKS, _BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),
+    # srt/models/nanbeige.py asks how many ranks all are
+    "nanbeige": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
     # srt/models/opt.py, which does not say where a stage begins
     "opt": (
         Row(

@@ -63,4 +63,11 @@ def _layers_of_others(deployment: Deployment) -> Iterator[str]:
         yield "OPT's weights are read into layers that other stages have: --pp-size 1"
 
 
-_RULES = (_gemma_2, _blocks_apart, _gathered_keys, _heads_of_all, _layers_of_others)
+def _shared_keys(deployment: Deployment) -> Iterator[str]:
+    """srt/models/nanbeige.py copies no head of keys."""
+    keys, ranks = deployment.model.main_attention.num_kv_heads, deployment.parallel.tp
+    if deployment.model.model_type == "nanbeige" and keys % ranks:
+        yield f"{keys} KV heads cannot be divided among {ranks} ranks, and Nanbeige's class copies none"
+
+
+_RULES = (_gemma_2, _blocks_apart, _gathered_keys, _heads_of_all, _layers_of_others, _shared_keys)

@@ -27,6 +27,7 @@ WITHOUT_STAGES = frozenset({
     "LongcatFlashForCausalLM",
     "MiMoForCausalLM", "MiniCPMForCausalLM", "MiniCPM3ForCausalLM", "MuseGlimmerForCausalLM",
     "MuseGlimmerForConditionalGeneration",
+    "NanbeigeForCausalLM",
     "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",
     "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM", "OrionForCausalLM",
     "PaddleOCRVLForConditionalGeneration", "PersimmonForCausalLM", "Phi4MMForCausalLM", "PhiForCausalLM",

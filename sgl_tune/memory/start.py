@@ -113,6 +113,7 @@ class Start:
         model = replace(
             self.model,
             num_layers=layers,
+            rounds=1,
             layer_kinds=self.model.layer_kinds[:layers],
             attention_kinds=self.model.attention_kinds[:layers],
         )

@@ -20,12 +20,16 @@ def bytes_of(module: nn.Module) -> int:
 
 
 def bytes_by_kind(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator) -> int:
-    """Where layers share experts, or look at one another while they are made, all of them are."""
+    """Where layers share weights, or look at one another while they are made, all of them are."""
     kinds: dict[object, list[int]] = defaultdict(list)
     for layer in range(model.num_layers):
         kinds[layer_kind(model, layer)].append(layer)
     ropes = [one.rope for one in model.attention.values() if one.rope is not None]
-    if (model.moe is not None and model.moe.banks) or any(rope.mixed is not None for rope in ropes):
+    if (
+        (model.moe is not None and model.moe.banks)
+        or model.rounds > 1
+        or any(rope.mixed is not None for rope in ropes)
+    ):
         return bytes_of(Decoder(model, runtime, comm, META, range(model.num_layers)))
     rank = Decoder(model, runtime, comm, META, sorted(layers[0] for layers in kinds.values()))
     alike = (len(kinds[layer_kind(model, layer.number)]) - 1 for layer in rank._stack)

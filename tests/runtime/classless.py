@@ -32,6 +32,7 @@ from tests.runtime import (
     kimi_k3,
     minicpm,
     mobius,
+    nanbeige,
     nemotron_nas,
     nemotron_puzzle,
     orion,
@@ -306,6 +307,10 @@ CLASSLESS = {
     ),
     "chatglm": Classless(
         *("ChatGLMModel", "chatglm", "GlmConfig", chatglm.config, _as_it_is, chatglm.tensors)
+    ),
+    "nanbeige": Classless(
+        *("NanbeigeForCausalLM", "nanbeige", "LlamaConfig"),
+        *(nanbeige.config, nanbeige.alter, nanbeige.tensors),
     ),
     "iquest_q1": Classless(
         *("IQuestQ1ForCausalLM", "iquest_q1", "LlamaConfig"),

@@ -18,6 +18,7 @@ from tests.runtime.iquest_q1 import IQuestQ1Config
 from tests.runtime.k2_horizon import K2HorizonConfig
 from tests.runtime.minicpm import MiniCPMConfig
 from tests.runtime.mobius import InternS2MobiusTextConfig
+from tests.runtime.nanbeige import NanbeigeConfig
 from tests.runtime.nemotron_puzzle import NemotronHPuzzleConfig
 from tests.runtime.orion import OrionConfig
 from tests.runtime.small_llamas import QWenConfig, TeleFLMConfig, XverseConfig
@@ -360,6 +361,7 @@ CLASSES: dict[str, Any] = {
         K2HorizonConfig,
         KimiK3Config,
         MiniCPMConfig,
+        NanbeigeConfig,
         NemotronHPuzzleConfig,
         OrionConfig,
         QWenConfig,

@@ -668,6 +668,20 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("nanbeige", {}, other, said)
+        for other, said in (
+            ({"loop_share_kv": True}, "loop_share_kv is True"),
+            ({"enable_mhc": True}, "enable_mhc is True"),
+            ({"loop_loss_weights": [0.5]}, "loop_loss_weights is [0.5]"),
+            ({"loop_middle_layers": [1]}, "loop_middle_layers is [1]"),
+            ({"emb_neighbor_num": 2}, "emb_neighbor_num is 2"),
+            ({"loop_num": 2}, "loop_num is 2"),
+            ({"rope_theta": None}, "rope_theta is null"),
+            ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling is"),
+            ({"rope_parameters": {"rope_type": "default", "rope_theta": 9.0}}, "rope_parameters is"),
+        )
+    ),
+    *(
         ("gpt2", {}, other, said)
         for other, said in (
             ({"activation_function": "gelu"}, "activation_function is 'gelu'"),

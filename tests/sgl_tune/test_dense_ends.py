@@ -57,6 +57,12 @@ def test_gpt_2s_attention_is_told_of_the_heads_of_all_ranks(ranks: int, tmp_path
     assert why is None if ranks == 1 else why is not None and "--tp-size 1" in why
 
 
+@pytest.mark.parametrize("ranks", [8, 16])
+def test_nanbeiges_heads_of_keys_are_on_one_rank_each(ranks: int, tmp_path: Path) -> None:
+    why = _why(tmp_path, _TOLD["a/nanbeige-4.2-3b-from-memory"], tp=ranks)
+    assert why is None if ranks == 8 else why is not None and "8 KV heads cannot be divided" in why
+
+
 @pytest.mark.parametrize(
     ("told", "ends"), [("", False), ("--pp-size 2", True), ("--pp-size 2 --load-format dummy", False)]
 )

@@ -559,6 +559,7 @@ _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
                 *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "a/muse-glimmer-30b-as-its-classes-have-it"),
                 *("microsoft/phi-2", "Qwen/Qwen-7B", "a/glm-4-9b-chat-from-memory"),
                 *("openai-community/gpt2-medium", "facebook/opt-6.7b", "EleutherAI/gpt-j-6b"),
+                "a/nanbeige-4.2-3b-from-memory",
             )
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"))
         ),

@@ -77,6 +77,7 @@ from runtime.server.decoders import (
     mixtral,
     muse_glimmer,
     muse_spark,
+    nanbeige,
     nemotron_h,
     nemotron_h_puzzle,
     nemotron_nas,
@@ -126,7 +127,7 @@ _MODULES = (
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     *(k2_horizon, beam, muse_spark, minicpm3, chatglm, inkling),
-    *(gpt2, opt, gpt_bigcode, gptj),
+    *(gpt2, opt, gpt_bigcode, gptj, nanbeige),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

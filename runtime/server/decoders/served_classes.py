@@ -81,6 +81,7 @@ _TOLD = """
     gpt_bigcode GPTBigCodeForCausalLM
     gptj GPTJForCausalLM
     opt OPTForCausalLM
+    nanbeige NanbeigeForCausalLM
     baichuan BaichuanForCausalLM
     chatglm ChatGLMModel
     beam BeamForCausalLM
