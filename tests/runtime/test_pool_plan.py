@@ -204,6 +204,15 @@ def test_minimaxs_indexer_keeps_a_key_of_each_token(
         pool.index_keys(2)
 
 
+@pytest.mark.parametrize("tp", [1, 8])
+def test_each_round_of_nanbeiges_layers_keeps_keys_of_its_own(tp: int) -> None:
+    told = json.loads((DATA / "published_families.json").read_text())["a/nanbeige-4.2-3b-from-memory"]
+    model, parallel = model_config(told), ParallelConfig(tp=tp)
+    each = kv_bytes_per_token_and_layer(model, parallel, "bfloat16")
+    assert each == 2 * 8 // tp * 128 * 2
+    assert kv_bytes_per_token(model, parallel, "bfloat16", range(model.num_layers)) == 2 * 22 * each
+
+
 def test_drafts_of_a_model_with_an_indexer_are_as_large_as_its_own_layers() -> None:
     plain, keys = 60 * 2 * 4 * 128 * 2, 57 * 128 * 2
     for drafts in (0, 1):
