@@ -89,6 +89,7 @@ EMBEDDING = {"EmbeddingGemma2Model": 8192}  # and the longest context
 QWEN3_VL_TYPES = frozenset({"qwen3_vl", "qwen3_vl_moe"})  # as model_type
 # utils/hf_transformers/config.py: an encoder that its config.json does not describe, by layers and width
 ENCODERS = {"Phi4MMForCausalLM": (26, 1152)}
+HRM_TEXT = "HrmTextForCausalLM"
 MUSE_SPARK = "MuseSparkForConditionalGeneration"
 INKLING = frozenset({"InklingForConditionalGeneration", "InklingForConditionalGenerationMTP"})
 MUSE_GLIMMER = frozenset({"MuseGlimmerForCausalLM", "MuseGlimmerForConditionalGeneration"})

@@ -60,7 +60,7 @@ from runtime.server.quantization import (
 )
 from runtime.server.releases import Release
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
-from runtime.server.roles import settle_item_scoring, settle_role, settle_unchunked
+from runtime.server.roles import settle_item_scoring, settle_role, settle_seen_prompts, settle_unchunked
 from runtime.server.shape import DraftServer, Server, Speculation
 from runtime.server.speculation import DRAFTLESS, counts_draft, settle_speculation
 from runtime.server.state_cache import ENVIRONMENT as STATE_VARIABLES
@@ -109,6 +109,7 @@ STEPS = (
     settle_diffusion,
     settle_unchunked,
     check_refusals,
+    settle_seen_prompts,
     settle_canvas_cache,
     settle_kv_dtype,
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from runtime.server.architectures import EMBEDDING, ENCODED_ELSEWHERE, UNCHUNKED
+from runtime.server.architectures import EMBEDDING, ENCODED_ELSEWHERE, HRM_TEXT, UNCHUNKED
 from runtime.server.attention import used_backends
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 from runtime.server.traits import is_multimodal
 
 _ROLES = ("null", "prefill", "decode")
+_SEEN = "HRM-Text's prompts, which see all of themselves"
 
 
 def settle_role(c: Choices) -> None:
@@ -47,3 +48,15 @@ def settle_unchunked(c: Choices) -> None:
         c.settle("this model prefills whole", chunked_prefill_size=-1)
     if c.model.architecture in EMBEDDING:
         c.settle("an embedding model", chunked_prefill_size=-1)
+
+
+def settle_seen_prompts(c: Choices) -> None:
+    """HRM-Text's prompts see all of themselves: whole, on triton alone, where no prefix is kept.
+    0.5.15 settles that in srt/model_executor/model_runner.py."""
+    is_it = c.model.architecture == HRM_TEXT or c.model.model_type == "hrm_text"
+    if not is_it or not c.model.get("prefix_lm", True):
+        return
+    c.settle(_SEEN, attention_backend="triton", chunked_prefill_size=-1, disable_radix_cache=True)
+    if c.release.knows_unchunked:  # before, graphs are told apart by then, and captured
+        for graphs in (c.decode, c.prefill):
+            c.disable(graphs, _SEEN)

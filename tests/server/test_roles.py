@@ -37,6 +37,22 @@ def test_some_inputs_are_prefilled_whole(version: str, chunk: int) -> None:
     assert server(CLIP, version=version, enable_multimodal=False).chunked_prefill_size == 8192
 
 
+@pytest.mark.parametrize(
+    ("version", "told", "settled"),
+    [
+        ("0.5.15", {}, ("triton", -1, True)),
+        ("0.5.16", {}, ("triton", -1, False)),
+        ("0.5.23", {}, ("triton", -1, False)),
+        ("0.5.23", {"prefix_lm": False}, ("fa3", 8192, True)),
+    ],
+)
+def test_hrm_texts_prompts_see_all_of_themselves(
+    version: str, told: dict[str, bool], settled: tuple[str, int, bool]
+) -> None:
+    found = server({**checkpoint("HrmTextForCausalLM", "llama"), **told}, version=version)
+    assert (found.attention_backend, found.chunked_prefill_size, bool(found.decode_graphs)) == settled
+
+
 def test_mimo_v2_is_multimodal_where_it_sees_and_hears() -> None:
     mimo = checkpoint("MiMoV2ForCausalLM", "llama")
     both = {**mimo, "vision_config": {}, "audio_config": {}}
