@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_named(change: dict[str, Any], said: str, tmp_pat
 
 
 def test_modules_are_excluded_by_the_names_they_have_in_the_whole(tmp_path: Path) -> None:
-    excluded = ["model.language_model.layers.0.self_attn.qkv_proj", "model.visual*", "lm_head"]
+    excluded = ["language_model.layers.0.self_attn.qkv_proj", "model.visual*", "lm_head"]
     section = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": excluded}
     model = _deployment(_folder(tmp_path / "vl", {**WHOLE, "quantization_config": section})).model
     assert model.excluded.linear([f"model.layers.0.self_attn.{part}_proj" for part in "qkv"])
