@@ -10,7 +10,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import MLPS, SLIDES, above_none, heads, model, which
+from runtime.server.decoders.parts import MLPS, SLIDES, heads, model, which
 from runtime.server.decoders.rope import read_rope_alone
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MoEConfig, Multipliers, PowerGrowth, RopeConfig
@@ -37,7 +37,7 @@ def _beam(f: Fields) -> ModelConfig:
         mlps,
         moe=_routed(f) if "moe" in mlps else None,
         norms="counted",
-        multipliers=Multipliers(logit_cap=above_none(f, "final_logit_softcapping")),
+        multipliers=Multipliers(logit_cap=f.positive_or_none("final_logit_softcapping")),
     )
 
 

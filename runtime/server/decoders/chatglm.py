@@ -10,7 +10,6 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import heads, model
-from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, RopeConfig
 from runtime.server.tensor_names import TensorNames
 
@@ -64,9 +63,7 @@ def _attention(f: Fields, longest: int) -> AttentionConfig:
     count = f.size("num_attention_heads")
     width, groups = f.size("hidden_size") // count, f.size("multi_query_group_num")
     f.only("kv_channels", width)
-    ratio = f.number("rope_ratio", 1)
-    if ratio <= 0:
-        raise ConfigError(f"config.json: rope_ratio is {ratio}: it must be above 0")
+    ratio = f.positive("rope_ratio", 1)
     if width % 4:
         f.cannot(f"heads are {width} wide: half of that are no pairs")
     base = _BASE * ratio

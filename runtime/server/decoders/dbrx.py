@@ -11,7 +11,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
-from runtime.server.decoders.parts import above_none, everywhere, heads, model
+from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.layer_config import AttentionConfig, MoEConfig
 from runtime.server.tensor_names import TensorNames
 
@@ -86,7 +86,7 @@ def _attention(f: Fields, own: Fields, told: Fields) -> AttentionConfig:
         f.cannot(f"d_model is no multiple of n_heads, which is {count}")
     f.only("num_key_value_heads", kv_count)
     f.only("head_dim", hidden // count)
-    return heads(own, kv_count=kv_count, clip=above_none(told, "clip_qkv"))
+    return heads(own, kv_count=kv_count, clip=told.positive_or_none("clip_qkv"))
 
 
 def _theta(f: Fields, told: Fields) -> float:

@@ -194,9 +194,7 @@ def _caps(f: Fields, layers: int) -> tuple[Caps, ...]:
     """Of routed and shared experts alike."""
     if not f.has("swiglu_limit"):
         f.cannot("swiglu_limit is left out: SGLang then has none, transformers 10")
-    limit = f.number("swiglu_limit", _LIMIT)
-    if limit <= 0:
-        raise ConfigError(f"config.json: swiglu_limit is {limit}: it must be above 0")
+    limit = f.positive("swiglu_limit", _LIMIT)
     return (Caps(limit, limit, before=True),) * layers
 
 

@@ -106,6 +106,15 @@ class Fields:
         value = self.get(name)
         return checked_number(name, otherwise if value is None else value)
 
+    def positive(self, name: str, otherwise: float | None = None) -> float:
+        value = self.number(name, otherwise)
+        if value <= 0:
+            raise ConfigError(f"config.json: {name} is {value}: it must be above 0")
+        return value
+
+    def positive_or_none(self, name: str) -> float | None:
+        return None if self.get(name) is None else self.positive(name)
+
     def flag(self, name: str) -> bool:
         value = self.get(name)
         if not isinstance(value, bool | None):

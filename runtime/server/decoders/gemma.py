@@ -7,7 +7,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import SLIDES, above_none, as_counted, everywhere, heads, model
+from runtime.server.decoders.parts import SLIDES, as_counted, everywhere, heads, model
 from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Multipliers, RopeConfig
@@ -34,7 +34,7 @@ def _gemma(f: Fields) -> ModelConfig:
 
 
 def _gemma2(f: Fields) -> ModelConfig:
-    rope, cap = read_rope(f, f.size("head_dim")), above_none(f, "attn_logit_softcapping")
+    rope, cap = read_rope(f, f.size("head_dim")), f.positive_or_none("attn_logit_softcapping")
     layers = f.size("num_hidden_layers")
     ours = ["full" if i % 2 else "sliding" for i in range(layers)]
     kinds = as_counted(f, "layer_types", SLIDES, ours, "every second layer")
@@ -53,7 +53,7 @@ def _model(f: Fields, kinds: list[str], attention: dict[str, AttentionConfig], *
     f.only("hidden_activation", "gelu_pytorch_tanh")
     f.only("use_bidirectional_attention", False)
     scales = Multipliers(
-        embedding=f.size("hidden_size") ** 0.5, logit_cap=above_none(f, "final_logit_softcapping")
+        embedding=f.size("hidden_size") ** 0.5, logit_cap=f.positive_or_none("final_logit_softcapping")
     )
     return model(
         f,
@@ -78,9 +78,7 @@ def _attention(f: Fields, kind: str, **own: Any) -> AttentionConfig:
     bias, window = f.flag("attention_bias"), f.size_or_none("sliding_window")
     if kind == "sliding" and window is None:
         raise ConfigError("config.json: layer_types names sliding_attention without a sliding_window")
-    scale = f.number("query_pre_attn_scalar")
-    if scale <= 0:
-        raise ConfigError(f"config.json: query_pre_attn_scalar is {scale}: it must be above 0")
+    scale = f.positive("query_pre_attn_scalar")
     seen = window if kind == "sliding" else None
     return heads(f, window=seen, scale=scale**-0.5, bias=bias, output_bias=bias, **own)
 

@@ -13,7 +13,7 @@ from runtime.server.bounds import MODEL, check_size, is_number
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
-from runtime.server.decoders.parts import SLIDES, above_none, everywhere, heads, model
+from runtime.server.decoders.parts import SLIDES, everywhere, heads, model
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import (
     AttentionConfig,
@@ -61,7 +61,7 @@ def _gemma4(f: Fields) -> ModelConfig:
         layer_inputs=_inputs(f),
         embeds_whole=True,
         multipliers=Multipliers(
-            embedding=f.size("hidden_size") ** 0.5, logit_cap=above_none(f, "final_logit_softcapping")
+            embedding=f.size("hidden_size") ** 0.5, logit_cap=f.positive_or_none("final_logit_softcapping")
         ),
     )
 
@@ -84,7 +84,7 @@ def _diffusion(f: Fields) -> ModelConfig:
         activation="gelu_tanh",
         scales_layers=True,
         multipliers=Multipliers(
-            embedding=f.size("hidden_size") ** 0.5, logit_cap=above_none(f, "final_logit_softcapping")
+            embedding=f.size("hidden_size") ** 0.5, logit_cap=f.positive_or_none("final_logit_softcapping")
         ),
         canvas=f.size("canvas_length"),
         names=_CANVAS_NAMES,

@@ -72,9 +72,7 @@ def _check(f: Fields) -> None:
     for name in _TAKEN:
         if not f.tells(name):
             f.cannot(f"{name} is missing: SGLang and transformers take two other values")
-    for name in _SAID:
-        if f.get(name) is not True:
-            f.cannot(f"{name} is {repr(f.get(name))[:60]}: this runtime computes True")
+    f.always(dict.fromkeys(_SAID, True))
     experts = "num_local_experts"
     if f.has(experts) and f.get(experts) != f.get("n_routed_experts"):
         f.cannot(f"{experts} is {repr(f.get(experts))[:60]}: SGLang reads n_routed_experts")
@@ -171,9 +169,7 @@ def _bound(f: Fields, section: HF) -> float | None:
 
 
 def _caps(f: Fields) -> Caps:
-    limit = f.number("swiglu_limit")
-    if limit <= 0:
-        raise ConfigError(f"config.json: swiglu_limit is {limit}: it must be above 0")
+    limit = f.positive("swiglu_limit")
     return Caps(limit, limit, before=True)
 
 

@@ -86,9 +86,7 @@ def _indexer(f: Fields, layers: int) -> IndexerConfig:
 
 
 def _caps(f: Fields) -> Caps:
-    limit = f.number("swiglu_limit")
-    if limit <= 0:
-        raise ConfigError(f"config.json: swiglu_limit is {limit}: it must be above 0")
+    limit = f.positive("swiglu_limit")
     return Caps(limit, before=True)
 
 

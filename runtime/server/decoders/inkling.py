@@ -76,7 +76,7 @@ def _inkling(f: Fields) -> ModelConfig:
         head_vocab=_head(f, vocab),
         head_padding=-(-vocab // _ROWS) * _ROWS,
         logits_in_fp32=True,
-        multipliers=Multipliers(logits=1 / _above_none(f, "logits_mup_width_multiplier")),
+        multipliers=Multipliers(logits=1 / f.positive("logits_mup_width_multiplier")),
         names=_NAMES,
     )
 
@@ -109,7 +109,7 @@ def _attention(f: Fields, slides: bool) -> AttentionConfig:
         raise ConfigError(f"config.json: {count} heads are not evenly those of {kv} KV heads")
     width, growth, strength = f.size(f"{prefix}head_dim"), None, f.number("log_scaling_alpha")
     if not slides and f.has("log_scaling_n_floor"):
-        growth = FloorGrowth(strength, _above_none(f, "log_scaling_n_floor"))
+        growth = FloorGrowth(strength, f.positive("log_scaling_n_floor"))
     return heads(
         f,
         count=count,
@@ -141,13 +141,6 @@ def _routed(f: Fields) -> MoEConfig:
 def _head(f: Fields, vocab: int) -> int | None:
     known = f.size_or_none("unpadded_vocab_size")
     return known if known is not None and known < vocab else None
-
-
-def _above_none(f: Fields, name: str) -> float:
-    value = f.number(name)
-    if value <= 0:
-        raise ConfigError(f"config.json: {name} is {value}: it must be above 0")
-    return value
 
 
 # What lists call a matrix, and its class.

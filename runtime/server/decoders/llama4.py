@@ -51,9 +51,7 @@ def _attention(f: Fields, kind: str) -> AttentionConfig:
 
 
 def _growth(f: Fields) -> Growth:
-    length = f.number("floor_scale")
-    if length <= 0:
-        raise ConfigError(f"config.json: floor_scale is {length}: it must be above 0")
+    length = f.positive("floor_scale")
     return Growth(float(f.number("attn_scale")), float(length), shift=1)
 
 

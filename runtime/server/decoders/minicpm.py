@@ -9,7 +9,6 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.longrope import is_long, read_long_of_heads
 from runtime.server.decoders.parts import everywhere, heads, model
-from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Multipliers
 from runtime.server.tensor_names import ServedNames, TensorNames
 
@@ -43,9 +42,7 @@ def _attention(f: Fields) -> AttentionConfig:
 
 
 def scaled_by_smaller(f: Fields) -> Multipliers:
-    base = f.number("dim_model_base")
-    if base <= 0:
-        raise ConfigError(f"config.json: dim_model_base is {base}: it must be above 0")
+    base = f.positive("dim_model_base")
     return Multipliers(
         embedding=float(f.number("scale_emb")),
         residual=f.number("scale_depth") / math.sqrt(f.size("num_hidden_layers")),

@@ -88,12 +88,9 @@ def _check(f: Fields) -> None:
     for name in _TAKEN:
         if not f.tells(name):
             f.cannot(f"{name} is missing: transformers has a value of its own for it, SGLang none")
-    for name, served in _SAID.items():
-        if f.get(name) != served or type(f.get(name)) is not type(served):
-            f.cannot(f"{name} is {repr(f.get(name))[:60]}: this runtime computes {served!r}")
+    f.always(_SAID)
     _check_quantization(f)
-    if f.number("swiglu_limit") <= 0:
-        raise ConfigError(f"config.json: swiglu_limit is {f.get('swiglu_limit')}: it must be above 0")
+    f.positive("swiglu_limit")
 
 
 def _check_quantization(f: Fields) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
-from runtime.server.decoders.parts import SLIDES, above_none, everywhere, heads, model
+from runtime.server.decoders.parts import SLIDES, everywhere, heads, model
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Multipliers
 
@@ -58,7 +58,7 @@ def _muse_glimmer(f: Fields) -> ModelConfig:
         norms_embedding=True,
         head_padding=_HEAD_PADDING,
         multipliers=Multipliers(
-            logits=f.number("output_multiplier"), logit_cap=above_none(f, "final_logit_softcapping")
+            logits=f.number("output_multiplier"), logit_cap=f.positive_or_none("final_logit_softcapping")
         ),
     )
 

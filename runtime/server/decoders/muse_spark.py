@@ -8,7 +8,7 @@ from dataclasses import replace
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
-from runtime.server.decoders.parts import MLPS, SLIDES, above_none, everywhere, heads, model
+from runtime.server.decoders.parts import MLPS, SLIDES, everywhere, heads, model
 from runtime.server.decoders.rope import read_rope_alone
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MoEConfig, Multipliers
@@ -40,11 +40,11 @@ def _muse_spark(f: Fields) -> ModelConfig:
         centred_norms=True,
         last_norm_whole=True,
         answer_eps=f.number("post_norm_eps"),
-        gate_temperature=_temperature(f),
+        gate_temperature=f.positive("residual_gate_temperature"),
         norms_embedding=True,
         logits_in_fp32=True,
         multipliers=Multipliers(
-            logits=f.number("output_multiplier"), logit_cap=above_none(f, "final_logit_softcapping")
+            logits=f.number("output_multiplier"), logit_cap=f.positive_or_none("final_logit_softcapping")
         ),
     )
 
@@ -66,13 +66,6 @@ def _check(f: Fields) -> None:
         told, layers = f.get(name), f.size("num_hidden_layers")
         if isinstance(told, list) and len(told) != layers:
             raise ConfigError(f"config.json: {name} has {len(told)} entries for {layers} layers")
-
-
-def _temperature(f: Fields) -> float:
-    found = f.number("residual_gate_temperature")
-    if found <= 0:
-        raise ConfigError(f"config.json: residual_gate_temperature is {found}: it must be above 0")
-    return found
 
 
 def _attention(f: Fields, kinds: list[str]) -> dict[str, AttentionConfig]:

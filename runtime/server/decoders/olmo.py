@@ -8,7 +8,7 @@ from dataclasses import replace
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import SLIDES, above_none, everywhere, heads, model, routed
+from runtime.server.decoders.parts import SLIDES, everywhere, heads, model, routed
 from runtime.server.decoders.rope import read_rope
 from runtime.server.layer_config import AttentionConfig
 
@@ -20,7 +20,7 @@ def _olmo(f: Fields) -> ModelConfig:
     f.only("num_key_value_heads", count)  # srt/models/olmo.py has no others
     f.only("head_dim", f.size("hidden_size") // count)
     bias = f.flag("attention_bias")
-    attention = heads(f, bias=bias, output_bias=bias, clip=above_none(f, "clip_qkv"))
+    attention = heads(f, bias=bias, output_bias=bias, clip=f.positive_or_none("clip_qkv"))
     assert attention.rope is not None
     stretched = attention.rope.parameters["rope_type"]
     if stretched != "default":

@@ -82,15 +82,6 @@ def heads(
     return AttentionConfig(count, kv_count, width, **{"scale": width**-0.5, **own})
 
 
-def above_none(f: Fields, name: str) -> float | None:
-    if not f.has(name):
-        return None
-    cap = f.number(name)
-    if cap <= 0:
-        raise ConfigError(f"config.json: {name} is {cap}: it must be above 0")
-    return cap
-
-
 def everywhere(f: Fields, kind: str) -> list[str]:
     return [kind] * f.size("num_hidden_layers")
 

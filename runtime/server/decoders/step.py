@@ -83,9 +83,7 @@ def _caps(f: Fields, layers: int) -> tuple[Caps, ...]:
 
 
 def _attention(f: Fields, kinds: list[str], kind: str) -> AttentionConfig:
-    scale = f.number("query_pre_attn_scalar", f.size("head_dim"))
-    if scale <= 0:
-        raise ConfigError(f"config.json: query_pre_attn_scalar is {scale}: it must be above 0")
+    scale = f.positive("query_pre_attn_scalar", f.size("head_dim"))
     f.only("attention_bias", False)
     window = f.size_or_none("sliding_window")
     if kind == "sliding" and window is None:

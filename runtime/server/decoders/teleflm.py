@@ -7,7 +7,6 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.decoders.rope import as_stretched
-from runtime.server.errors import ConfigError
 from runtime.server.layer_config import NO_MULTIPLIERS, Multipliers
 from runtime.server.tensor_names import ServedNames, TensorNames
 
@@ -36,9 +35,7 @@ def _teleflm(f: Fields) -> ModelConfig:
 def _multipliers(f: Fields) -> Multipliers:
     if not f.flag("use_mup"):
         return NO_MULTIPLIERS
-    scale = f.number("mup_scale_factor")
-    if scale <= 0:
-        raise ConfigError(f"config.json: mup_scale_factor is {scale}: it must be above 0")
+    scale = f.positive("mup_scale_factor")
     return Multipliers(embedding=float(f.number("input_mult")), logits=f.number("output_mult") / scale)
 
 
