@@ -118,3 +118,11 @@ def shard(total: int, size: int, rank: int, what: str) -> slice:
 
 def length(part: slice) -> int:
     return part.stop - part.start
+
+
+def even_rows(matrices: torch.Tensor) -> torch.Tensor:
+    return matrices[..., 0::2, :]
+
+
+def odd_rows(matrices: torch.Tensor) -> torch.Tensor:
+    return matrices[..., 1::2, :]

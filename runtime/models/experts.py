@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from runtime.layers.linear import register
-from runtime.layers.loading import Piece, Source, length, shard
+from runtime.layers.loading import Piece, Source, even_rows, length, odd_rows, shard
 from runtime.layers.quantization import BlockFp8, Fp4, Plain, Scheme, Unread, change
 from runtime.models.build import Build
 from runtime.moe.weights import ExpertWeights
@@ -243,7 +243,7 @@ class Experts(nn.Module):
         """Inkling's: gates and ups take turns."""
         name, half = f"{self.name}.experts", length(self.inner)
         both = (self.numbers, slice(2 * self.inner.start, 2 * self.inner.stop))
-        for local, view in ((slice(0, half), _even_rows), (slice(half, 2 * half), _odd_rows)):
+        for local, view in ((slice(0, half), even_rows), (slice(half, 2 * half), odd_rows)):
             yield Piece(self.up["weight"][:, local], (Source(f"{name}.w13_weight", both, view),))
         down = (self.numbers, self.hidden, self.inner)
         yield Piece(self.down["weight"], (Source(f"{name}.w2_weight", down),))
@@ -282,14 +282,6 @@ def _first_transposed(tensor: torch.Tensor) -> torch.Tensor:
 
 def _transposed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(1, 2)
-
-
-def _even_rows(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor[:, 0::2]
-
-
-def _odd_rows(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor[:, 1::2]
 
 
 def _gates(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from torch import nn
 from runtime.devices.graph_break import outside_graph
 from runtime.forward.dp_attention import gather, in_parts, scatter
 from runtime.layers.linear import Linear, Part
-from runtime.layers.loading import Piece, shard
+from runtime.layers.loading import Piece, even_rows, odd_rows, shard
 from runtime.layers.mlp import (
     ClampedMLP,
     GatedMLP,
@@ -244,7 +244,7 @@ def _gated(
     gate = Part(f"{name}.{names.gate}", rows, within=(both, rows))
     up = Part(f"{name}.{names.up}", rows, within=(both, ups))
     if names.interleaves:
-        gate, up = replace(gate, stored=both, taken=_evens), replace(up, stored=both, taken=_odds)
+        gate, up = replace(gate, stored=both, taken=even_rows), replace(up, stored=both, taken=odd_rows)
     if names.multiplies_apart:
         one, other = (build.linear([part], hidden, rows_over=size) for part in (gate, up))
         return TwinMLP(one, other, down)
@@ -258,11 +258,3 @@ def _gated(
     if build.model.swiglu is not None:
         return ClampedMLP(gate_up, down, build.model.swiglu)
     return GatedMLP(gate_up, down, activation, caps.others, caps.before)
-
-
-def _evens(rows: torch.Tensor) -> torch.Tensor:
-    return rows[0::2]
-
-
-def _odds(rows: torch.Tensor) -> torch.Tensor:
-    return rows[1::2]

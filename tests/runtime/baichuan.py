@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedConfig
 
-from tests.runtime.told import Randomize, Tensors, Told, shared
+from tests.runtime.told import Randomize, Tensors, Told, joined, shared
 
 
 class BaichuanConfig(PreTrainedConfig):
@@ -46,11 +46,7 @@ def alter(model: Any, told: Told, randomize: Randomize) -> None:
 
 def tensors(held: Tensors, told: Told) -> Iterator[tuple[str, torch.Tensor]]:
     """Rows of a head that SGLang makes one long are of other lengths in a file."""
-    for name, tensor in held.items():
-        if ".k_proj" in name or ".v_proj" in name:
-            continue
-        if ".q_proj" in name:
-            tensor = torch.cat([held[name.replace(".q_proj", f".{one}_proj")] for one in "qkv"])
+    for name, tensor in joined(held):
         if name == "lm_head.weight" and told["vocab_size"] == 125696:
             tensor = tensor * (1 + torch.arange(len(tensor)) % 3)[:, None]
         yield name.replace(".q_proj", ".W_pack"), tensor

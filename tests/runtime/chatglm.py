@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from transformers import PreTrainedConfig
 
-from tests.runtime.told import Tensors, Told
+from tests.runtime.told import Tensors, Told, joined, renamed
 
 
 class ChatGLMConfig(PreTrainedConfig):
@@ -84,16 +84,8 @@ _NAMES = {
 
 
 def tensors(found: Tensors, told: Told) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, tensor in found.items():
-        if ".k_proj" in name or ".v_proj" in name:
-            continue
-        if ".q_proj" in name:
-            parts = [found[name.replace("q_proj", f"{one}_proj")] for one in "qkv"]
-            tensor = torch.cat(parts)
-        renamed = name
-        for own, theirs in _NAMES.items():
-            renamed = renamed.replace(own, theirs)
-        yield renamed, tensor
+    for name, tensor in joined(found):
+        yield renamed(name, _NAMES), tensor
 
 
 def as_published(hf: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig
 
-from tests.runtime.told import Tensors, Told, shared
+from tests.runtime.told import Tensors, Told, joined, renamed, shared
 
 
 class XverseConfig(PreTrainedConfig):
@@ -144,11 +144,5 @@ _OF_QWEN = {
 
 
 def qwen_tensors(found: Tensors, told: Told) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, tensor in found.items():
-        if ".k_proj" in name or ".v_proj" in name:
-            continue
-        if ".q_proj" in name:
-            tensor = torch.cat([found[name.replace(".q_proj", f".{one}_proj")] for one in "qkv"])
-        for own, other in _OF_QWEN.items():
-            name = name.replace(own, other)
-        yield name, tensor
+    for name, tensor in joined(found):
+        yield renamed(name, _OF_QWEN), tensor

@@ -30,3 +30,18 @@ def each_expert(stem: str, kind: str, tensor: torch.Tensor) -> Iterator[tuple[st
     for number, expert in enumerate(tensor):
         for name, half in zip(names, expert.chunk(len(names)), strict=True):
             yield f"{stem}.{number}.{name}.weight", half.clone()
+
+
+def joined(found: Tensors) -> Iterator[tuple[str, torch.Tensor]]:
+    """Queries, keys and values are one matrix, which is called as that of queries."""
+    for name, tensor in found.items():
+        if ".q_proj" in name:
+            yield name, torch.cat([found[name.replace(".q_proj", f".{one}_proj")] for one in "qkv"])
+        elif ".k_proj" not in name and ".v_proj" not in name:
+            yield name, tensor
+
+
+def renamed(name: str, names: Mapping[str, str]) -> str:
+    for own, theirs in names.items():
+        name = name.replace(own, theirs)
+    return name
