@@ -93,7 +93,13 @@ def told_otherwise(model: ModelConfig, meant: Quantized) -> Iterator[str]:
     if model.checkpoint_quantization is None or meant == model.quantized:
         return
     with suppress(ConfigError):
-        both = zip(_stored(model, model.quantized), _stored(model, meant), strict=True)
+        served = list(_stored(model, model.quantized))
+        try:
+            as_meant = list(_stored(model, meant))
+        except ConfigError as error:
+            yield f"{error.message.removeprefix('quantization_config: ')}, as SGLang's class has other names"
+            return
+        both = zip(served, as_meant, strict=True)
         yield from (_apart(name) for (name, kind, _), (_, other, _) in both if kind != other)
 
 

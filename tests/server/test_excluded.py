@@ -196,6 +196,23 @@ def test_a_matrix_that_sglang_would_not_look_for_is_named(name: str, stem: str, 
         assert model.quantized.of_linear(["model.layers.0.mlp.down_proj"]) is None
 
 
+@pytest.mark.parametrize("name", ["qwen3_vl", "gemma3"])
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ({"quant_method": "fp8", "activation_scheme": "dynamic"}, "modules_to_not_convert"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "ignore"),
+    ],
+)
+def test_a_part_of_what_runs_as_one_is_named_where_sglang_would_not_look_for_it(
+    section: dict[str, Any], key: str, name: str
+) -> None:
+    listed = {key: ["lm_head", "model.language_model.layers.0.self_attn.q_proj"]}
+    model = model_config({**config_json(make_reference(name)), "quantization_config": {**section, **listed}})
+    [said] = [one for one in model.obstacles if "only some are excluded" in one]
+    assert "q_proj" in said and said.endswith("as SGLang's class has other names")
+
+
 @pytest.mark.parametrize(
     ("method", "list_", "names", "doubted"),
     [
