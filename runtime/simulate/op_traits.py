@@ -10,12 +10,16 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class OpTraits:
-    """`fresh`: some result has a storage of its own; `launches`: something runs on the device."""
+    """`fresh`: some result has a storage of its own; `launches`: something runs on the device.
+
+    `pure`: every result has, and nothing is written.
+    """
 
     name: str
     fresh: bool
     launches: bool
     composite: bool
+    pure: bool
 
 
 def describe(func: Any) -> OpTraits:
@@ -23,7 +27,8 @@ def describe(func: Any) -> OpTraits:
     # `torch.tensor` makes its storage out of sight and shows it in this one op.
     shown = schema.name == "aten::lift_fresh"
     fresh = any(result.alias_info is None for result in schema.returns)
-    writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+    aliases = [one.alias_info for one in (*schema.arguments, *schema.returns) if one.alias_info is not None]
+    writes = any(alias.is_write for alias in aliases)
     name = schema.name.removeprefix("aten::")
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     return OpTraits(
@@ -31,4 +36,5 @@ def describe(func: Any) -> OpTraits:
         fresh=fresh or shown,
         launches=(fresh or writes) and "empty" not in name,
         composite=func.has_kernel_for_dispatch_key(key),
+        pure=fresh and not aliases,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runtime.simulate.allocation import Allocation, LogEntry, Recording
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.frames import innermost_runtime_frame, stack
+from runtime.simulate.known_results import KnownResults, tensors_in
 from runtime.simulate.op_traits import OpTraits, describe
 from runtime.simulate.workspaces import Workspaces
 
@@ -60,6 +61,7 @@ class AllocationTracker(TorchDispatchMode):
         self._reset_sequence = 0
         self._freed_since_peak: list[Allocation] = []
         self._ops: dict[Any, OpTraits] = {}
+        self._results = KnownResults() if device_type == "meta" else None
 
     # -- torch's side ---------------------------------------------------------------------------------------
 
@@ -78,13 +80,16 @@ class AllocationTracker(TorchDispatchMode):
             # Elsewhere autograd has taken it apart already: a reshape that copies would look like a view.
             with self:
                 return func.decompose(*args, **(kwargs or {}))
-        out = func(*args, **kwargs) if kwargs else func(*args)
+        if op.pure and self._results is not None:
+            out = self._results.run(func, args, kwargs or {})
+        else:
+            out = func(*args, **kwargs) if kwargs else func(*args)
         self.kernels += op.launches and not self._is_outside_graph
         if op.fresh:
             if isinstance(out, torch.Tensor):
                 self._track(out, op.name)
             elif isinstance(out, (tuple, list)):
-                for tensor in _flatten(out):
+                for tensor in tensors_in(out):
                     self._track(tensor, op.name)
         self._run_workspaces(func, op.name, args, kwargs or {}, out)
         return out
@@ -215,11 +220,3 @@ class AllocationTracker(TorchDispatchMode):
         reference = _StorageRef(storage, self._storage_died)
         reference.key = storage._cdata
         self._stored[reference.key] = (reference, allocation)
-
-
-def _flatten(values: Iterable[Any]) -> Iterable[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from _flatten(value)
