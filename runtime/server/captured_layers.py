@@ -14,6 +14,8 @@ def captures_prefills(model: ModelConfig, runtime: RuntimeConfig, stages: int) -
     """compute_attention_and_moe_layers of srt/model_executor, and what becomes of its count."""
     if stages > 1 and not runtime.release.captures_stages_prefills:
         return False
+    if model.encoder is not None and model.encoder.hides_text:
+        return False
     if model.model_type in _MIXERS:
         return _captures_mixers(model, runtime)
     is_found = not model.shortcut and model.model_type not in (*_LATENTS_ELSEWHERE, *_LAYERS_ELSEWHERE)

@@ -159,6 +159,8 @@ def as_published() -> Iterator[tuple[str, dict[str, Any]]]:
     points = next(one.config for one in published() if one.config["model_type"] == "pointsv1.5_chat")
     text = {**points["llm_config"], "num_hidden_layers": 2}
     yield "small/pointsv1.5_chat", {**_told(points), "llm_config": text}
+    minicpm = next(one.config for one in published() if one.name == "a/minicpm-v-4.5-from-memory")
+    yield "small/minicpmv", {**_told(minicpm), "num_hidden_layers": 2}
     dots, step = (
         next(one.config for one in published() if one.config["model_type"] == name) for name in _WHOLE
     )

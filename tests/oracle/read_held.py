@@ -21,7 +21,7 @@ from unittest.mock import MagicMock
 from tests.oracle.inside import enter, keep_output
 
 ENCODERS = re.compile(
-    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector)\.|^(image_newline|view_seperator)$"
+    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler)\.|^(image_newline|view_seperator)$"
 )
 
 
@@ -50,8 +50,9 @@ _HELD = (
     ".e_score_correction_bias",
     ".router_bias",
     ".balancing_biases",
-    "visual.rotary_pos_emb.freqs_cache",
-)  # by dots.note's tower, beside parameters
+    "visual.rotary_pos_emb.freqs_cache",  # by dots.note's tower, beside parameters
+    *("resampler.pos_embed", "resampler.temporal_pos_embed"),
+)
 
 
 # Of Inkling's class, which else compiles some while it is made.
@@ -157,9 +158,17 @@ def _without_gpu() -> None:
     DeepseekScalingRotaryEmbedding.__init__.__kwdefaults__["device"] = "meta"
     torch.linspace = partial(torch.linspace, device="cpu")
     torch._C._cuda_getCurrentRawStream = MagicMock()
+    _with_device()
     _with_tiles()
     _with_frequencies()
     _with_experts()
+
+
+def _with_device() -> None:
+    """Where MiniCPM-V moves what it has made."""
+    from sglang.srt import utils
+
+    utils.get_device = lambda *_: "meta"
 
 
 def _with_frequencies() -> None:
@@ -312,7 +321,7 @@ def _class_of(architecture: str) -> Any:
 
     root = Path(models.__path__[0])
     for file in root.rglob("*.py"):
-        if f"class {architecture}(" in file.read_text():
+        if re.search(rf"^class {architecture}[(:]", file.read_text(), re.MULTILINE):
             inner = ".".join(file.relative_to(root).with_suffix("").parts)
             return getattr(importlib.import_module(f"sglang.srt.models.{inner}"), architecture)
     raise LookupError(f"no module has {architecture}")

@@ -64,6 +64,8 @@ _SIZES: dict[str, dict[str, Any]] = {
     "kimi_vl": {"num_hidden_layers": 3, "pos_emb_width": 3, "patch_size": 7},
     "interns1": {"num_hidden_layers": 2, "use_qk_norm": True, "attention_bias": True, "patch_size": [7, 7]},
     "intern_s2_preview": {"num_heads": 4, "in_channels": 1},
+    "minicpmv4_6": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
+    "minicpmv4_7": {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 24},
     "nemotron_h_omni": {"patch_size": 64, "num_registers": 2},
     "internvl_chat": {
         "num_hidden_layers": 2,
@@ -208,7 +210,7 @@ _HEARING = ("qwen2_audio", "glmasr", "voxtral")
 _OWN_CLASS = (
     *("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "glm5_next", "nemotron_h_omni"),
     *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr"),
-    *("muse_glimmer", "muse_spark", "llava", *_HEARING),
+    *("muse_glimmer", "muse_spark", "llava", "minicpmv4_6", "minicpmv4_7", *_HEARING),
 )
 _FIRST = ("gemma4", "gemma4_unified", "diffusion_gemma")
 _OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
@@ -341,6 +343,10 @@ _SHARED = {
         "vision_tower.patch_embedder vision_tower.layers.mlp vision_adapter vision_projection",
         "vision_tower.layers.attn",
     ),
+    **dict.fromkeys(
+        ("minicpmv4_6", "minicpmv4_7"),
+        ("encoder.layers.mlp vit_merger merger.0", "encoder.layers.attn vit_merger.attn"),
+    ),
     "internvl_chat": ("encoder.layers.mlp", "encoder.layers.attn"),
     "interns1": ("encoder.layers.mlp", "encoder.layers.attn"),
     "nemotron_h_omni": ("encoder.layers.mlp", "encoder.layers.attn"),
@@ -385,12 +391,12 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
         *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
         *("qwen3_omni_moe", "gemma4", "gemma4_unified", "nemotron_h_omni", "interns1", "ernie4_5_moe_vl"),
         *("paddleocr_vl", "qwen3_asr", "lighton_ocr", "muse_glimmer", "diffusion_gemma", *_HEARING),
-        "llava",
+        *("llava", "minicpmv4_6", "minicpmv4_7"),
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert {*WRAPPED} - quantized == {
         *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr", "diffusion_gemma"),
-        *("qwen2_audio", "glmasr"),
+        *("qwen2_audio", "glmasr", "minicpmv4_6", "minicpmv4_7"),
         "qwen3_vl",
         "qwen3_vl_moe",
         "qwen3_5",

@@ -62,6 +62,7 @@ def test_kimi_vls_ranks_share_it_since_a_release(version: int, place: str) -> No
         ("LightOnOCRForConditionalGeneration", 23, {"dp_size": 2}, True),
         ("POINTSV15ChatModel", 23, {"dp_size": 2}, True),
         ("LlavaForConditionalGeneration", 23, {"dp_size": 2, "mm_enable_dp_encoder": True}, True),
+        ("MiniCPMV4_6ForConditionalGeneration", 23, {"dp_size": 2}, True),
         ("MuseGlimmerForConditionalGeneration", 23, {"dp_size": 2}, True),
         ("StepVLForConditionalGeneration", 23, {"dp_size": 2, "mm_enable_dp_encoder": True}, True),
         ("InternS1ForConditionalGeneration", 23, {"dp_size": 2}, True),

@@ -41,12 +41,18 @@ _TIES = "tie_word_embeddings"
 def _section(model_type: str, /, **members: Any) -> dict[str, Any]:
     """Under the wrapper's own name, and of an architecture that it knows where that decides the family."""
     wrapper = WRAPPERS[model_type]
-    known: dict[str, Any] = dict.fromkeys(wrapper.needs)
+    known: dict[str, Any] = _needed(model_type)
     if wrapper.by_architecture:
         known["architectures"] = [*wrapper.by_architecture][:1]
     if wrapper.served:
         known["model_type"] = wrapper.served[0]
     return {wrapper.section: {**known, **members}}
+
+
+def _needed(model_type: str) -> dict[str, Any]:
+    wrapper = WRAPPERS[model_type]
+    version = {"version": next(iter(wrapper.by_version))} if wrapper.by_version else {}
+    return {**dict.fromkeys(wrapper.needs), **version}
 
 
 def _file(model_type: str, told: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +89,7 @@ def test_what_the_whole_says_of_its_text(model_type: str) -> None:
     wrapper = WRAPPERS[model_type]
     told = {"dtype": "float16", "torch_dtype": None}
     text = text_part(wrapper, {**told, **_file(model_type, _section(model_type, hidden_size=8))})
-    by_name = next(iter(wrapper.by_architecture.values()), None)
+    by_name = next(iter({**wrapper.by_architecture, **wrapper.by_version}.values()), None)
     family = by_name or (*wrapper.served, wrapper.text_type)[0]
     assert (text["model_type"], text["hidden_size"], text["dtype"]) == (family, 8, "float16")
     assert "torch_dtype" not in text
@@ -114,11 +120,12 @@ def test_a_wrapper_that_sglang_has_around_one_family_names_any_other(
 @pytest.mark.parametrize("model_type", WRAPPERS)
 def test_a_text_section_may_be_missing_where_the_file_is_flat(model_type: str) -> None:
     wrapper = WRAPPERS[model_type]
-    told = {**dict.fromkeys(wrapper.needs), "hidden_size": 8, "vision_config": {"depth": 1}}
+    told = {**_needed(model_type), "hidden_size": 8, "vision_config": {"depth": 1}}
     hf = _file(model_type, told)
     if wrapper.is_flat:
         text = text_part(wrapper, hf)
-        assert (text["model_type"], text["hidden_size"]) == (wrapper.text_type, 8)
+        named = next(iter(wrapper.by_version.values()), wrapper.text_type)
+        assert (text["model_type"], text["hidden_size"]) == (named, 8)
         assert "vision_config" not in text
     else:
         with pytest.raises(Unsupported, match=f"without a {wrapper.section}"):

@@ -62,6 +62,9 @@ _TOLD = """
     gpt_oss GptOssForCausalLM
     minicpm MiniCPMForCausalLM
     minicpm3 MiniCPM3ForCausalLM
+    minicpmv MiniCPMV
+    minicpmv4_6 MiniCPMV4_6ForConditionalGeneration
+    minicpmv4_7 MiniCPMV4_7ForConditionalGeneration
     minimax_m2 MiniMaxM2ForCausalLM
     muse_glimmer MuseGlimmerForConditionalGeneration
     muse_glimmer_text MuseGlimmerForConditionalGeneration

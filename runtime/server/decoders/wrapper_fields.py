@@ -48,6 +48,19 @@ UNLIMITED_OCR: Mapping[str, Any] = {
     **{"section": "language_config", "tied_by": "either", "is_named": False, "needs": OF_THE_POOL},
     "text_defaults": DEEPSEEK_OCR,
 }
+# Classes of its checkpoints' own read it, and SGLang's has neither a default of theirs nor stages.
+MINICPM_V: Mapping[str, Any] = {
+    **{"section": "", "is_flat": True, "hides_text": True},
+    "by_version": {"2.6": "qwen2", "4.0": "llama", "4.5": "qwen3"},
+    "needs": (
+        *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+        *("num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "hidden_act", "rope_theta"),
+        "tie_word_embeddings",
+    ),
+}
+MINICPM_V_4_6: Mapping[str, Any] = {
+    **{"served": ("qwen3_5_text",), "needs": ("model_type",), "hides_text": True},
+}
 MUSE_SPARK: Mapping[str, Any] = {"tied_by": "either", "is_named": False}
 # Both read text whose angles begin below 0, and bailing_mm_v3.py gives a matrix of its tower its method.
 _SEES = {"video_rope": True}

@@ -26,6 +26,7 @@ from runtime.server.encoders import (
     intern,
     llama4,
     mimo,
+    minicpmv,
     minimax,
     moonvit,
     muse,
@@ -47,9 +48,9 @@ _TIES, _TIED = "tie_word_embeddings", "tie_embedding"
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """`text_type`: of a section that does not name its own, or its architecture does, where those are told.
-    `section` may be missing where `is_flat`, and has no name where it always is. All that is served may stand
-    `inside` of one section."""
+    """`text_type`: of a section that does not name its own, or its architecture or version does, where those
+    are told. `section` may be missing where `is_flat`, and has no name where it always is. All that is served
+    may stand `inside` of one section."""
 
     model_type: str
     text_type: str
@@ -60,6 +61,7 @@ class Wrapper:
     inside: str | None = None
     is_flat: bool = False
     by_architecture: Mapping[str, str] = field(default_factory=dict)
+    by_version: Mapping[str, str] = field(default_factory=dict)
     text_defaults: HF = field(default_factory=dict)  # where the class has others than the text's own family
     # Who says whether the head is the embedding, where SGLang looks.
     tied_by: Literal["whole", "either", "section", "both", "unless told", "nobody"] = "section"
@@ -70,6 +72,7 @@ class Wrapper:
     is_prefixed: bool = True  # its modules' names, where SGLang compares them with those of a list
     # Nothing of the text may be told apart, as SGLang's class has other names for it than lists have.
     is_alike: bool = False
+    hides_text: bool = False  # in a part where SGLang does not look for layers
     # Matrices of its tower as SGLang calls them: all are plain in a checkpoint, so a list has to mean them.
     tower: tuple[str, ...] = ()
 
@@ -168,6 +171,11 @@ WRAPPERS: Mapping[str, Wrapper] = {
             tied_by="either",
             is_named=False,
         ),
+        Wrapper("minicpmv", "", minicpmv.resampled, **files.MINICPM_V),
+        *(
+            Wrapper(name, "qwen3_5_text", minicpmv.folded, **files.MINICPM_V_4_6)
+            for name in ("minicpmv4_6", "minicpmv4_7")
+        ),
         Wrapper("muse_glimmer", MUSE, muse.muse_glimmer, **_QUANTIZED, tied_by="either", is_named=False),
         Wrapper("inkling_mm_model", INKLING, inkling.inkling, is_named=False, is_prefixed=False),
         Wrapper("muse_spark", SPARK, muse_spark.muse_spark, may_be_whole=True, **files.MUSE_SPARK),
@@ -235,7 +243,8 @@ def wrapper_of(hf: HF) -> Wrapper | None:
 
 def encoder_of(wrapper: Wrapper, hf: HF, text_width: int) -> Encoder | None:
     weights = tuple(wrapper.weights(served_part(wrapper, hf), text_width))
-    return Encoder(weights, wrapper.may_be_whole, wrapper.is_quantized, wrapper.beside) if weights else None
+    told = wrapper.may_be_whole, wrapper.is_quantized, wrapper.beside, wrapper.hides_text
+    return Encoder(weights, *told) if weights else None
 
 
 def served_part(wrapper: Wrapper, hf: HF) -> HF:
@@ -271,6 +280,8 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
     text = {"model_type": wrapper.text_type, **wrapper.text_defaults, **found}
     if wrapper.by_architecture:
         text["model_type"] = _of_architecture(wrapper, found)
+    if wrapper.by_version:
+        text["model_type"] = _of_version(wrapper, found)
     if not wrapper.is_named:
         text["model_type"] = wrapper.text_type
     if wrapper.served and text["model_type"] not in wrapper.served:
@@ -306,3 +317,14 @@ def _of_architecture(wrapper: Wrapper, text: HF) -> str:
         where = f"config.json: {wrapper.section}: architectures"
         raise Unsupported(f"{where} is {repr(listed)[:60]}: this runtime knows {known}")
     return wrapper.by_architecture[name]
+
+
+def _of_version(wrapper: Wrapper, text: HF) -> str:
+    """A number or a text, as SGLang's class writes it."""
+    told = text.get("version")
+    if str(told) not in wrapper.by_version:
+        known = ", ".join(wrapper.by_version)
+        raise Unsupported(
+            f"config.json: version is {repr(told)[:60]}: SGLang has {wrapper.model_type} {known}"
+        )
+    return wrapper.by_version[str(told)]

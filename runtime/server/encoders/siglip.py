@@ -84,8 +84,8 @@ def paddle_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
     width, merge = v.size("hidden_size"), v.get("spatial_merge_size")
     if merge not in (None, _MERGED):
         raise ConfigError(f"{v.where}spatial_merge_size is {merge!r:.60}: SGLang has {_MERGED} alone")
-    yield from _patch_embedding(v, width)
-    yield from whole("embeddings.position_embedding.weight", _patches(v), width)
+    yield from patch_embedding(v, width)
+    yield from whole("embeddings.position_embedding.weight", patches(v), width)
     yield from whole("packing_position_embedding.weight", _PACKED, width)
     yield from _split_layers(v, width)
     yield from layer_norm("mlp_AR.pre_norm", width)
@@ -95,8 +95,8 @@ def paddle_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
 
 def _whole_tower(v: Section) -> Weights:
     width, inner = v.size("hidden_size"), v.size("intermediate_size")
-    yield from _patch_embedding(v, width)
-    yield from whole("embeddings.position_embedding.weight", _patches(v), width)
+    yield from patch_embedding(v, width)
+    yield from whole("embeddings.position_embedding.weight", patches(v), width)
     yield from layers(
         "encoder.layers",
         v.size("num_hidden_layers"),
@@ -122,13 +122,13 @@ def _whole_mlp(width: int, inner: int) -> Weights:
     yield from linear("mlp.fc2", width, inner)
 
 
-def _patch_embedding(v: Section, width: int) -> Weights:
+def patch_embedding(v: Section, width: int) -> Weights:
     side = v.size("patch_size")
     yield from whole("embeddings.patch_embedding.weight", width, v.size("num_channels"), side, side)
     yield from whole("embeddings.patch_embedding.bias", width)
 
 
-def _patches(v: Section) -> int:
+def patches(v: Section) -> int:
     side = v.size("patch_size")
     patches = v.size("image_size") // side
     if not patches:
@@ -138,8 +138,8 @@ def _patches(v: Section) -> int:
 
 def _tower(v: Section) -> Weights:
     width = v.size("hidden_size")
-    yield from _patch_embedding(v, width)
-    yield from vocabulary("embeddings.position_embedding", _patches(v), width)
+    yield from patch_embedding(v, width)
+    yield from vocabulary("embeddings.position_embedding", patches(v), width)
     yield from _split_layers(v, width)
 
 

@@ -99,6 +99,18 @@ TINY["qwen3_5"] = Tiny(
     tower={**sizes.TOWER, "num_position_embeddings": 64},
     as_published=counted,
 )
+_MINICPM_V = {
+    **{"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2},
+    **{"image_size": 28, "patch_size": 14},
+}
+for _version in ("4_6", "4_7"):
+    TINY[f"minicpmv{_version}"] = Tiny(
+        f"MiniCPMV{_version}Config",
+        {**TINY["qwen3_5_text"].sizes, "model_type": "qwen3_5_text"},
+        {**choices.HEADS, **_COUNTED},
+        tower=_MINICPM_V,
+        as_published=counted,
+    )
 TINY["qwen3_5_moe"] = Tiny(
     "Qwen3_5MoeConfig",
     {**TINY["qwen3_5_moe_text"].sizes},
