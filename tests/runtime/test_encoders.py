@@ -205,6 +205,22 @@ def test_kimi_spells_its_sizes_in_two_ways() -> None:
     assert _count(WRAPPERS["kimi_k25"].weights(same, 64)) == _count(_encoder("kimi_k25").weights)
 
 
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("qwen2_vl", "in_chans"),
+        ("qwen2_5_vl", "in_channels"),
+        ("qwen3_vl", "in_channels"),
+        ("qwen3_5", "in_channels"),
+    ],
+)
+def test_colours_are_read_by_the_name_that_sglang_asks_for(name: str, read: str) -> None:
+    hf = config_json(make_reference(name))
+    told = {"in_chans": 7, "in_channels": 7, read: 4}
+    first = next(iter(WRAPPERS[name].weights({**hf, "vision_config": {**hf["vision_config"], **told}}, 64)))
+    assert first.name == "patch_embed.proj.weight" and first.shape[1] == 4
+
+
 _HEARING = ("qwen2_audio", "glmasr", "voxtral")
 # The class is in files of the checkpoint, and tells no norm, or is SGLang's.
 _OWN_CLASS = (

@@ -75,7 +75,7 @@ def points(hf: Mapping[str, Any], text_width: int) -> Weights:
 def _qwen2_tower(v: Section) -> Weights:
     width, out = v.size("embed_dim"), v.size("hidden_size")
     inner = width * v.size("mlp_ratio")
-    yield from _patches(v, width)
+    yield from _patches(v, width, "in_chans", "in_channels")  # without the first a server ends
     yield from layers(
         "blocks",
         v.size("depth"),
@@ -95,7 +95,7 @@ def qwen2_5_vl(hf: Mapping[str, Any], _text_width: int) -> Weights:
     v = Section(hf, defaults=_QWEN25)
     width = v.size("hidden_size")
     inner = -(-v.size("intermediate_size") // 8) * 8
-    yield from _patches(v, width)
+    yield from _patches(v, width, "in_channels")
     yield from layers(
         "blocks",
         v.size("depth"),
@@ -158,7 +158,7 @@ def qwen3_tower(v: Section, merged_over: Callable[[Weights], Weights] = over_att
     of what merges patches a rank has."""
     width, inner = v.size("hidden_size"), v.size("intermediate_size")
     merged, out = width * v.size("spatial_merge_size") ** 2, v.size("out_hidden_size")
-    yield from _patches(v, width, bias=True)
+    yield from _patches(v, width, "in_channels", bias=True)
     for weight in vocabulary("pos_embed", v.size("num_position_embeddings"), width):
         yield replace(weight, group="attn_tp", on_first_stage_alone=True)
     mlp = chain(column("mlp.linear_fc1", inner, width), row("mlp.linear_fc2", width, inner))
@@ -180,10 +180,9 @@ def qwen3_tower(v: Section, merged_over: Callable[[Weights], Weights] = over_att
         yield from layers("deepstack_merger_list", deep, chain(layer_norm("norm", merged), projection))
 
 
-def _patches(v: Section, width: int, bias: bool = False) -> Weights:
-    side = v.size("patch_size")
-    frames, channels = v.size("temporal_patch_size"), v.size("in_channels", "in_chans")
-    yield from whole("patch_embed.proj.weight", width, channels, frames, side, side)
+def _patches(v: Section, width: int, *channels: str, bias: bool = False) -> Weights:
+    side, frames = v.size("patch_size"), v.size("temporal_patch_size")
+    yield from whole("patch_embed.proj.weight", width, v.size(*channels), frames, side, side)
     if bias:
         yield from whole("patch_embed.proj.bias", width)
 
