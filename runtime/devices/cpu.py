@@ -10,7 +10,7 @@ import torch
 from runtime.devices.base import Graph
 from runtime.devices.counted import Counted
 from runtime.simulate.allocator import CachingAllocator
-from runtime.simulate.folding import tensors_of
+from runtime.simulate.tensors import tensors_of
 from runtime.simulate.tracker import AllocationTracker
 
 

@@ -19,8 +19,9 @@ from runtime.devices.readings import MemoryReading
 from runtime.simulate.allocation import Recording
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.constants import GpuConstants, constants_for
-from runtime.simulate.folding import fold, record, replay, tensors_of
+from runtime.simulate.folding import fold, record, replay
 from runtime.simulate.known_forwards import Forward, KnownForwards
+from runtime.simulate.tensors import tensors_of
 from runtime.simulate.tracker import AllocationTracker
 from runtime.simulate.workspaces import Workspaces
 

@@ -10,12 +10,10 @@ A recording of a forward, rounds and all, also stands for a second warm-up and f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
-import torch
-
 from runtime.simulate.allocation import Allocation, Loop, Recording
+from runtime.simulate.tensors import tensors_of
 from runtime.simulate.tracker import AllocationTracker
 
 Item = TypeVar("Item")
@@ -190,17 +188,3 @@ def replay(recording: Recording, tracker: AllocationTracker) -> dict[Allocation,
         position = loop.end
     take(recording.steps[position:], copies, tracker)
     return copies
-
-
-def tensors_of(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_of(item)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from tensors_of(item)
-    elif is_dataclass(value):
-        for item in fields(value):
-            yield from tensors_of(getattr(value, item.name))

@@ -6,13 +6,16 @@ a prediction went there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from runtime.simulate.tensors import tensors_of
+
 _META = torch.device("meta")
 _MOST = 50_000
+_NEW: Any = object()
 # Equal ones differ: 1 and 1.0 and True do not promote alike.
 _NUMBERS = (bool, int, float)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -31,14 +34,14 @@ class KnownResults:
             key = (func, torch.get_default_dtype(), *map(_look, args), *map(_look, kwargs.items()))
         except _Unlike:
             return func(*args, **kwargs)
-        if key not in self._made:
+        known = self._made.get(key, _NEW)
+        if known is _NEW:
             out = func(*args, **kwargs)
             if len(self._made) >= _MOST:
                 self._made.clear()
-            taken = {one.untyped_storage()._cdata for one in tensors_in((args, kwargs))}
+            taken = {one.untyped_storage()._cdata for one in tensors_of((args, kwargs))}
             self._made[key] = _described(out, taken)
             return out
-        known = self._made[key]
         if known is None:
             return func(*args, **kwargs)
         container, made = known
@@ -89,11 +92,3 @@ def _is_usual(tensor: torch.Tensor) -> bool:
         return False
     like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
     return tensor.untyped_storage().nbytes() == like.untyped_storage().nbytes()
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, dict)):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from tensors_in(one)

@@ -19,8 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runtime.simulate.allocation import Allocation, LogEntry, Recording
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.frames import innermost_runtime_frame, stack
-from runtime.simulate.known_results import KnownResults, tensors_in
+from runtime.simulate.known_results import KnownResults
 from runtime.simulate.op_traits import OpTraits, describe
+from runtime.simulate.tensors import tensors_of
 from runtime.simulate.workspaces import Workspaces
 
 
@@ -89,7 +90,7 @@ class AllocationTracker(TorchDispatchMode):
             if isinstance(out, torch.Tensor):
                 self._track(out, op.name)
             elif isinstance(out, (tuple, list)):
-                for tensor in tensors_in(out):
+                for tensor in tensors_of(out):
                     self._track(tensor, op.name)
         self._run_workspaces(func, op.name, args, kwargs or {}, out)
         return out

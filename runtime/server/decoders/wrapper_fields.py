@@ -59,7 +59,9 @@ MINICPM_V: Mapping[str, Any] = {
     ),
 }
 MINICPM_V_4_6: Mapping[str, Any] = {
-    **{"served": ("qwen3_5_text",), "needs": ("model_type",), "hides_text": True},
+    "served": ("qwen3_5_text",),
+    "needs": ("model_type",),
+    "hides_text": True,
 }
 MUSE_SPARK: Mapping[str, Any] = {"tied_by": "either", "is_named": False}
 # Both read text whose angles begin below 0, and bailing_mm_v3.py gives a matrix of its tower its method.

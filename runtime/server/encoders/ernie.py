@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
 
 from runtime.server.encoders.section import Section
 from runtime.server.encoders.weight import (
     Weights,
-    attention,
+    block,
     column,
     layer_norm,
     layers,
     linear,
     named,
     rms_norm,
-    row,
 )
 from runtime.server.errors import ConfigError
 
@@ -41,13 +39,7 @@ def _block(v: Section, width: int) -> Weights:
     if not isinstance(ratio, (int, float)) or not 1 <= ratio * width < 1 << 24:
         raise ConfigError(f"{v.where}mlp_ratio is {ratio!r:.60}: a positive number is needed")
     inner = int(ratio * width)
-    return chain(
-        layer_norm("norm1", width),
-        layer_norm("norm2", width),
-        attention(width, v.size("num_heads")),
-        column("mlp.fc1", inner, width),
-        row("mlp.fc2", width, inner),
-    )
+    return block(width, v.size("num_heads"), inner)
 
 
 def _resampler(w: Section, text_width: int) -> Weights:

@@ -4,17 +4,15 @@ of what is seen, or windows that are folded twice (minicpmv_vit.py)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
 
 from runtime.server.encoders.section import Section
-from runtime.server.encoders.siglip import patch_embedding, patches
+from runtime.server.encoders.siglip import patch_embedding, patches, split_layers
 from runtime.server.encoders.weight import (
     Weights,
     attention,
     column,
     layer_norm,
-    layers,
     linear,
     named,
     row,
@@ -37,13 +35,13 @@ _IN_TIME = "4.5"
 def folded(hf: Mapping[str, Any], text_width: int) -> Weights:
     """Since 4.6."""
     _check_plain(hf)
-    v, rounds = Section(hf, defaults=_FOLDED), Section(hf, "", _ROUNDS).size("merger_times")
-    for where, name in ((v, "window_kernel_size"), (Section(hf, ""), "merge_kernel_size")):
+    v, beside = Section(hf, defaults=_FOLDED), Section(hf, "", _ROUNDS)
+    for where, name in ((v, "window_kernel_size"), (beside, "merge_kernel_size")):
         if (told := where.get(name)) not in (None, [2, 2]):
             raise ConfigError(f"{where.where}{name} is {told!r:.60}: SGLang folds two by two")
-    width, inner = v.size("hidden_size"), v.size("intermediate_size")
-    yield from _tower(hf, v)
-    yield from named("vit_merger", _attention(v, width))
+    width, inner, rounds = v.size("hidden_size"), v.size("intermediate_size"), beside.size("merger_times")
+    yield from _tower(v, beside)
+    yield from named("vit_merger", attention(width, v.size("num_attention_heads")))
     yield from layer_norm("vit_merger.layer_norm1", width)
     yield from layer_norm("vit_merger.pre_norm", _WINDOW * width)
     yield from column("vit_merger.linear_1", _WINDOW * inner, _WINDOW * width)
@@ -60,13 +58,13 @@ def resampled(hf: Mapping[str, Any], text_width: int) -> Weights:
     _check_plain(hf)
     if text_width < _HEAD or text_width % (text_width // _HEAD):
         raise ConfigError(f"config.json: hidden_size {text_width} is no multiple of its resampler's heads")
-    if hf.get("drop_vision_last_layer") is None:
+    v, beside = Section(hf, defaults=_COLOURS), Section(hf, "")
+    if beside.get("drop_vision_last_layer") is None:
         raise Unsupported(
             "config.json: drop_vision_last_layer is missing: its own class says what it is then"
         )
-    v = Section(hf, defaults=_COLOURS)
-    yield from _tower(hf, v)
-    width, queries = v.size("hidden_size"), Section(hf, "").size("query_num")
+    yield from _tower(v, beside)
+    width, queries = v.size("hidden_size"), beside.size("query_num")
     yield from whole("resampler.query", queries, text_width)
     if width != text_width:
         yield from linear("resampler.kv_proj", text_width, width, bias=False)
@@ -76,31 +74,15 @@ def resampled(hf: Mapping[str, Any], text_width: int) -> Weights:
         yield from layer_norm(f"resampler.{name}", text_width)
     yield from whole("resampler.proj", text_width, text_width)
     yield from whole("resampler.pos_embed", _SIDE, _SIDE, text_width)
-    if str(hf.get("version")) == _IN_TIME:
+    if str(beside.get("version")) == _IN_TIME:
         yield from whole("resampler.temporal_pos_embed", _FRAMES, text_width)
 
 
-def _tower(hf: Mapping[str, Any], v: Section) -> Weights:
-    width, inner = v.size("hidden_size"), v.size("intermediate_size")
-    dropped = Section(hf, "").flag("drop_vision_last_layer")
+def _tower(v: Section, beside: Section) -> Weights:
+    width = v.size("hidden_size")
     yield from patch_embedding(v, width)
     yield from whole("embeddings.position_embedding.weight", patches(v), width)
-    yield from layers(
-        "encoder.layers",
-        v.size("num_hidden_layers") - dropped,
-        chain(
-            layer_norm("layer_norm1", width),
-            layer_norm("layer_norm2", width),
-            _attention(v, width),
-            column("mlp.fc1", inner, width),
-            row("mlp.fc2", width, inner),
-        ),
-    )
-    yield from layer_norm("post_layernorm", width)
-
-
-def _attention(v: Section, width: int) -> Weights:
-    return attention(width, v.size("num_attention_heads"))
+    yield from split_layers(v, width, beside.flag("drop_vision_last_layer"))
 
 
 def _check_plain(hf: Mapping[str, Any]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
 
 from runtime.server.decoders.muse_glimmer import OF_SGLANG
 from runtime.server.encoders.section import Section
 from runtime.server.encoders.weight import (
     Weights,
-    attention,
+    block,
     column,
     layer_norm,
     layers,
@@ -44,13 +43,7 @@ def muse_glimmer(hf: Mapping[str, Any], text_width: int) -> Weights:
     yield from layers(
         "vision_tower.layers",
         v.size("num_hidden_layers"),
-        chain(
-            layer_norm("norm1", width),
-            layer_norm("norm2", width),
-            attention(width, heads),
-            column("mlp.fc1", inner, width),
-            row("mlp.fc2", width, inner),
-        ),
+        block(width, heads, inner),
     )
     yield from layer_norm("vision_tower.ln_post", width)
     joined = beside.size("projector_hidden_size")

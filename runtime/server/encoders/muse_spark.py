@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
 
 from runtime.server.decoders.fields import checked_number
@@ -11,7 +10,7 @@ from runtime.server.encoders.section import Section
 from runtime.server.encoders.weight import (
     EAR,
     Weights,
-    attention,
+    block,
     column,
     layer_norm,
     layers,
@@ -53,9 +52,7 @@ def _tower(v: Section) -> Weights:
     yield from whole("patch_embedder.position_embedding_table.weight", places, width)
     for norm in ("ln_pre", "ln_post"):
         yield from layer_norm(norm, width)
-    norms = chain(layer_norm("norm1", width), layer_norm("norm2", width))
-    mlp = chain(column("mlp.fc1", inner, width), row("mlp.fc2", width, inner))
-    yield from layers("layers", v.size("num_hidden_layers"), chain(norms, attention(width, heads), mlp))
+    yield from layers("layers", v.size("num_hidden_layers"), block(width, heads, inner))
 
 
 def _ear(a: Section) -> Weights:

@@ -14,6 +14,7 @@ from runtime.server.encoders.weight import (
     EAR,
     Weights,
     attention,
+    block,
     column,
     layer_norm,
     layers,
@@ -79,13 +80,7 @@ def _qwen2_tower(v: Section) -> Weights:
     yield from layers(
         "blocks",
         v.size("depth"),
-        chain(
-            layer_norm("norm1", width),
-            layer_norm("norm2", width),
-            attention(width, v.size("num_heads")),
-            column("mlp.fc1", inner, width),
-            row("mlp.fc2", width, inner),
-        ),
+        block(width, v.size("num_heads"), inner),
     )
     yield from layer_norm("merger.ln_q", width)
     yield from _projection("merger.mlp", width * v.size("spatial_merge_size") ** 2, out)
@@ -140,13 +135,7 @@ def _audio(a: Section) -> Weights:
     yield from layers(
         "layers",
         a.size("encoder_layers"),
-        chain(
-            layer_norm("self_attn_layer_norm", width),
-            layer_norm("final_layer_norm", width),
-            attention(width, a.size("encoder_attention_heads")),
-            column("mlp.fc1", inner, width),
-            row("mlp.fc2", width, inner),
-        ),
+        block(width, a.size("encoder_attention_heads"), inner, ("self_attn_layer_norm", "final_layer_norm")),
     )
     yield from layer_norm("ln_post", width)
     yield from linear("proj1", width, width)

@@ -12,7 +12,7 @@ from typing import Any
 from runtime.server.encoders.section import Section
 from runtime.server.encoders.weight import (
     Weights,
-    attention,
+    block,
     column,
     layer_norm,
     layers,
@@ -67,7 +67,7 @@ def lfm2_vl(hf: Mapping[str, Any], text_width: int) -> Weights:
         raise ConfigError(f"config.json: vision_config: hidden_size {width} is no multiple of its heads")
     yield from linear("embeddings.patch_embedding", width, v.size("num_channels") * v.size("patch_size") ** 2)
     yield from whole("embeddings.position_embedding.weight", v.size("num_patches"), width)
-    yield from _split_layers(v, width)
+    yield from split_layers(v, width)
     joined, inner = width * joiner.size("downsample_factor") ** 2, joiner.size("projector_hidden_size")
     if joiner.flag("projector_use_layernorm"):
         yield from layer_norm("multi_modal_projector.layer_norm", joined)
@@ -87,7 +87,7 @@ def paddle_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
     yield from patch_embedding(v, width)
     yield from whole("embeddings.position_embedding.weight", patches(v), width)
     yield from whole("packing_position_embedding.weight", _PACKED, width)
-    yield from _split_layers(v, width)
+    yield from split_layers(v, width)
     yield from layer_norm("mlp_AR.pre_norm", width)
     yield from linear("mlp_AR.linear_1", width * _MERGED**2, width * _MERGED**2)
     yield from linear("mlp_AR.linear_2", text_width, width * _MERGED**2)
@@ -140,20 +140,15 @@ def _tower(v: Section) -> Weights:
     width = v.size("hidden_size")
     yield from patch_embedding(v, width)
     yield from vocabulary("embeddings.position_embedding", patches(v), width)
-    yield from _split_layers(v, width)
+    yield from split_layers(v, width)
 
 
-def _split_layers(v: Section, width: int) -> Weights:
+def split_layers(v: Section, width: int, dropped: bool = False) -> Weights:
+    """`dropped`: the last of them is not there."""
     inner = v.size("intermediate_size")
     yield from layers(
         "encoder.layers",
-        v.size("num_hidden_layers"),
-        chain(
-            layer_norm("layer_norm1", width),
-            layer_norm("layer_norm2", width),
-            attention(width, v.size("num_attention_heads")),
-            column("mlp.fc1", inner, width),
-            row("mlp.fc2", width, inner),
-        ),
+        v.size("num_hidden_layers") - dropped,
+        block(width, v.size("num_attention_heads"), inner, ("layer_norm1", "layer_norm2")),
     )
     yield from layer_norm("post_layernorm", width)

@@ -143,6 +143,15 @@ def attention(
         yield from over_attention_ranks(part)
 
 
+def block(width: int, heads: int, inner: int, norms: tuple[str, str] = ("norm1", "norm2")) -> Weights:
+    """Two norms, attention and an MLP of two matrices, with all biases."""
+    for name in norms:
+        yield from layer_norm(name, width)
+    yield from attention(width, heads)
+    yield from column("mlp.fc1", inner, width)
+    yield from row("mlp.fc2", width, inner)
+
+
 def padded_for_all(weights: Iterable[EncoderWeight]) -> Weights:
     return (replace(one, for_all=one.pads) for one in weights)
 
