@@ -222,8 +222,9 @@ class Release(NamedTuple):
     inkling_on_fa4: tuple[int, ...] = (10,)
     has_minimax_m3: bool = False
     minimax_m3_attends_in_fp8: bool = False
-    # Its indexer's keys are as small as the cache on these GPUs; when the pool is sized, too
     serves_nvfp4_minimax: bool = False
+    quantizes_modelopt_fp4: bool = False  # experts of a checkpoint that is not quantized, while it loads
+    # Its indexer's keys are as small as the cache on these GPUs; when the pool is sized, too
     fp8_block_keys_on: tuple[int, ...] = ()
     pins_paged_blocks_on: tuple[int, ...] = ()  # where Triton times nothing of a decode that chooses blocks
     counts_fp8_block_keys: bool = False
@@ -520,6 +521,7 @@ _GATHERED_18 = (
 )
 _18 = _17._replace(
     version="0.5.18",
+    quantizes_modelopt_fp4=True,
     exchanges_logits=True,
     reserves_for_images=True,
     triton_asks_first_layer=False,

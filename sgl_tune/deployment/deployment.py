@@ -49,17 +49,27 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A model's layers, or why they are not known here."""
+    """A model's layers, or why they are not known here. `read`: what its file says of them, whether or not
+    this server is known to run them."""
 
     model: ModelConfig | None
     unknown: str = ""
+    read: ModelConfig | None = None
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Shape:
         try:
-            return cls(checkpoint.model_config())
+            model = checkpoint.model_config()
+            return cls(model, read=model)
         except Unsupported as error:
             return cls(None, error.message)
+
+    @property
+    def as_read(self) -> Shape:
+        return Shape(self.read, self.unknown, self.read)
+
+    def unserved(self, why: str) -> Shape:
+        return Shape(None, why, self.read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +215,7 @@ def deploy(inputs: Inputs) -> Deployment:
     if shape.model is not None:
         check_stages(shape.model.num_layers, server.parallel)
         why = unserved(shape.model, server)
-        shape = shape if why is None else Shape(None, why)
+        shape = shape if why is None else shape.unserved(why)
     drafts = Shape.of(inputs.draft_checkpoint or inputs.checkpoint) if server.draft else None
     return Deployment(inputs, server, shape, drafts)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from runtime.server.call_rules import has_loose_experts
 from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.recurrent import LightningConfig, Mamba2Config
-from runtime.server.sizing import has_block_keys, pooled_indexer
+from runtime.server.sizing import pooled_indexer
 from runtime.server.unpredicted import foreign_keys
 from sgl_tune.keys.beam_ends import ends_of_beam
 from sgl_tune.keys.class_since import too_early
@@ -19,6 +19,7 @@ from sgl_tune.keys.dense_ends import ends_of_dense
 from sgl_tune.keys.dots_note_ends import ends_of_dots_note
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.expert_ends import ends_of_experts
+from sgl_tune.keys.minimax_m3_ends import ends_of_minimax_m3
 from sgl_tune.keys.quantized_ends import ends_of_quantized
 from sgl_tune.keys.stage_ends import ends_of_stages
 from sgl_tune.keys.uncounted_ends import ends_of_uncounted
@@ -44,6 +45,7 @@ def ends_of_class(deployment: Deployment) -> Iterator[str]:
         ends_of_dense,
         ends_of_quantized,
         ends_of_dots_note,
+        ends_of_minimax_m3,
         *_OF_OTHERS,
     )
     return chain.from_iterable(rule(deployment) for rule in rules)
@@ -123,23 +125,6 @@ def _longcat(deployment: Deployment) -> Iterator[str]:
             "a factor of 1.0 and original_max_position_embeddings, stretches nothing: "
             "--json-model-override-args"
         )
-
-
-def _sparse_section(deployment: Deployment) -> Iterator[str]:
-    """get_minimax_sparse_attention_config of srt/configs/model_config.py, of transformers' own class."""
-    if checkpoint_of(deployment).model_type == "minimax_m3_vl_text":
-        yield (
-            "model_type is minimax_m3_vl_text, whose class drops the sparse_attention_config that SGLang "
-            "reads: in the text_config of a minimax_m3_vl it stays"
-        )
-
-
-def _verifies_blocks(deployment: Deployment) -> Iterator[str]:
-    """_resolve_extend_meta of srt/layers/attention/minimax_sparse_backend.py"""
-    server = deployment.server
-    drafted = server.speculative is not None and server.speculative.algorithm != "UNO"
-    if has_block_keys(deployment.model) and drafted and server.decode_graphs:
-        yield "MiniMax-M3 verifies no drafts on CUDA: its attention asks for lengths that a verify has not"
 
 
 def _layers_apart(deployment: Deployment) -> Iterator[str]:
@@ -282,9 +267,9 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 
 _RULES = (
     *(_tied_dots, _tied_paddle, _before),
-    *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
+    *(_pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     _loose_experts,
-    *(_longcat, _verifies_blocks, _layers_apart, _canvases),
+    *(_longcat, _layers_apart, _canvases),
     *(_afmoe, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
     *(_interns1_pro, _experts_for_all, _whole_norms),
 )

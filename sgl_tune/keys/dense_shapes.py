@@ -42,8 +42,8 @@ def tunes_dense(deployment: Deployment) -> bool:
 def tunes_fp4(deployment: Deployment) -> bool:
     """By any of FlashInfer's kernels: the gate may be open for another reason than theirs."""
     server, method = deployment.server, deployment.quantization
-    # fp8 made nvfp4 while it is loaded: the experts alone
-    quantized = method in FP4_METHODS and deployment.model.checkpoint_quantization != "fp8"
+    # made nvfp4 while it is loaded, of fp8 or of plain weights: the experts alone
+    quantized = method in FP4_METHODS and deployment.model.checkpoint_quantization not in (None, "fp8")
     return (
         server.tunes and quantized and server.fp4_gemm_backend in FP4_RUNNERS and server.gpu.arch != CPU.arch
     )

@@ -6,16 +6,23 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from runtime.server.recurrent import Mamba2Config
+from sgl_tune.keys.expert_calls import checkpoint_of
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
+_ASK_THE_CHECKPOINT = (
+    *("modelopt", "modelopt_fp8", "modelopt_fp4", "modelopt_mixed", "petit_nvfp4"),
+    *("compressed-tensors", "fbgemm_fp8", "quark"),
+)
+_SECTIONS = ("quantization_config", "compression_config")
 _GRANITES_EXPERTS = (("fp8", "row"), ("fp8", "block"))
 
 
 def ends_of_quantized(deployment: Deployment) -> Iterator[str]:
     if deployment.quantization is not None:
         yield from _dropped(deployment)
+        yield from _untold(deployment)
         yield from _mixers(deployment)
         yield from _granite_hybrid(deployment)
 
@@ -28,6 +35,22 @@ def _dropped(deployment: Deployment) -> Iterator[str]:
             f"SGLang reads config.json once more as --quantization {method}, of which it has no method: "
             f"--quantization {method}_marlin"
         )
+
+
+def _untold(deployment: Deployment) -> Iterator[str]:
+    """get_quant_config of srt/model_loader/weight_utils.py asks a checkpoint how it was quantized, and
+    ModelOptModelLoader, where that says nothing, makes a model of transformers' own, which serves nobody."""
+    method, release = deployment.quantization, deployment.server.release
+    checkpoint = checkpoint_of(deployment)
+    told = *map(checkpoint.mapping, _SECTIONS), checkpoint.text.get(_SECTIONS[0]), checkpoint.quant_file
+    if any(told) or method not in _ASK_THE_CHECKPOINT:
+        return
+    if method == "modelopt_fp4" and release.quantizes_modelopt_fp4:
+        return
+    yield (
+        f"--quantization {method}: SGLang {release.version} asks the checkpoint how it was quantized, and "
+        "config.json says nothing of it: --quantization fp8 quantizes what is plain"
+    )
 
 
 def _mixers(deployment: Deployment) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ def never_starts(deployment: Deployment) -> str | None:
     """Why; None of one that may."""
     if deployment.arch == CPU.arch:
         return None
+    deployment = replace(deployment, shape=deployment.shape.as_read)
     if deployment.shape.model is None:
         return next(chain(ends_of_muse_spark(deployment), ends_of_inkling(deployment)), None)  # of its file
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))

@@ -39,7 +39,8 @@ class Ranks:
         self._start()
 
     def _start(self) -> None:
-        context = mp.get_context("spawn")
+        context = mp.get_context("forkserver")
+        context.set_forkserver_preload(["tests.runtime.generation"])
         self._pipes: list[Connection] = []
         self._processes: list[mp.context.SpawnProcess] = []
         for rank in range(self._count):

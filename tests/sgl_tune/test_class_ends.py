@@ -198,6 +198,53 @@ def test_minimax_m3_ends_at_the_graphs_that_verify_drafts(
     assert found is not None and "verifies no drafts on CUDA" in found
 
 
+_EAGER = {"disable_cuda_graph": True}
+
+
+@pytest.mark.parametrize(
+    ("release", "asked", "said"),
+    [
+        ("0.5.15", {}, "has no class of MiniMax-M3 and takes transformers'"),
+        ("0.5.16", {}, None),
+        ("0.5.17", {**_EAGER, **_EAGLE}, "MiniMax-M3 has no layers that draft"),
+        ("0.5.23", {**_EAGER, **_EAGLE}, "MiniMax-M3 has no layers that draft"),
+        ("0.5.17", {**_EAGER, "draft": True}, "gives no draft its head before 0.5.18"),
+        ("0.5.18", {**_EAGER, "draft": True}, None),
+    ],
+)
+def test_minimax_m3_ends_without_a_class_and_at_drafts_that_share_nothing(
+    release: str, asked: dict[str, Any], said: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(published()["MiniMaxAI/MiniMax-M3"].config))
+    asked = dict(asked)
+    if asked.pop("draft", False):
+        head = published()["lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B"].config
+        (tmp_path / "draft").mkdir()
+        (tmp_path / "draft/config.json").write_text(json.dumps({**head, "max_position_embeddings": 1 << 20}))
+        asked["speculative_algorithm"] = "EAGLE3"
+        asked["speculative_draft_model_path"] = str(tmp_path / "draft")
+    target = {"sglang_version": release, "tp": 8, "flashinfer_version": None}
+    found = why_it_ends(model_path=str(tmp_path), **target, **asked)
+    assert found is None if said is None else found is not None and said in found
+
+
+def test_weights_that_nobody_loads_have_no_names_to_miss(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(published()["MiniMaxAI/MiniMax-M3"].config))
+    command = ["sglang", "serve", "--model-path", str(tmp_path), "--tp", "8", "--load-format", "dummy"]
+    flags = ServerFlags(arch="sm100", sglang_version="0.5.15")
+    assert never_starts(select_deployments(flags, command, environ={})[0]) is None
+
+
+def test_a_model_whose_layers_are_unknown_on_a_server_may_be_known_to_end_there(tmp_path: Path) -> None:
+    """dots.note, quantized while it is loaded."""
+    (tmp_path / "config.json").write_text(json.dumps(published()["a/dots-note-with-an-indexer"].config))
+    flags = {"model_path": str(tmp_path), "quantization": "fp8", "tp": 8, "sglang_version": "0.5.23"}
+    asked = ServerFlags(**flags, arch="sm100")
+    assert resolve_deployment(asked, environ={}).shape.model is None
+    found = why_it_ends(**flags, flashinfer_version=None)
+    assert found is not None and "prefill on fa3 or fa4" in found
+
+
 @pytest.mark.parametrize("arch", ["sm90", "sm100"])
 @pytest.mark.parametrize("backend", ["auto", "flashinfer_cutlass"])
 def test_afmoes_experts_are_tritons_whatever_its_backend(backend: str, arch: str, tmp_path: Path) -> None:

@@ -65,6 +65,10 @@ def _quantized(folder: Path, name: str, **section: object) -> str:
     return str(folder)
 
 
+def _in_modelopt(folder: Path, name: str, algorithm: str) -> str:
+    return _quantized(folder, name, quant_method="modelopt", quant_algo=algorithm, ignore=["lm_head"])
+
+
 def test_fp8_gemms_of_latent_attention_are_of_its_factors(tmp_path: Path) -> None:
     listed = ["lm_head", "*.mlp.*"]
     model = _quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="FP8", ignore=listed)
@@ -75,7 +79,7 @@ def test_fp8_gemms_of_latent_attention_are_of_its_factors(tmp_path: Path) -> Non
 
 
 def test_fp4_gemms_are_padded_and_named_by_their_backend(tmp_path: Path) -> None:
-    flags = {"model_path": "Llama-3.1-8B", "quantization": "modelopt_fp4", "tp": 2}
+    flags = {"model_path": _in_modelopt(tmp_path, "Llama-3.1-8B", "NVFP4"), "tp": 2}
     down = "(3584, 4096), (-1, 448), (448, 4096), (), (0,), (-1, 4096), (0,), (0,)"
     for version, flashinfer, arch, runner, workspace in (
         ("0.5.23", "0.7.2", "sm100", "CuteDSLFp4GemmRunner", -1),
@@ -170,8 +174,9 @@ def test_cutlass_shards(flags: dict[str, int], shapes: str, sizes: str) -> None:
         assert all(shapes in key and sizes in key for key in op.keys)
 
 
-def test_cutlass_in_modelopt_fp8_keeps_a_bf16_output() -> None:
-    ops = {op.op: op for op in _ops(**CUTLASS, quantization="modelopt_fp8")}
+def test_cutlass_in_modelopt_fp8_keeps_a_bf16_output(tmp_path: Path) -> None:
+    model = _in_modelopt(tmp_path, "Qwen3-30B-A3B", "FP8")
+    ops = {op.op: op for op in _ops(**{**CUTLASS, "model_path": model})}
     key = ops["trtllm::fused_moe::gemm1"].keys[0]
     assert "(torch.float8_e4m3fn, torch.float8_e4m3fn, torch.bfloat16, 8," in key
     assert "fp8_gemm" in ops
@@ -338,8 +343,8 @@ def test_mxfp4_of_gpt_oss_runs_on_cutlass_elsewhere() -> None:
     assert len(on_sm120) == 21
 
 
-def test_dense_fp8_layers_of_one_rank() -> None:
-    op = _only(model_path="Llama-3.1-70B", quantization="modelopt_fp8", tp=4)
+def test_dense_fp8_layers_of_one_rank(tmp_path: Path) -> None:
+    op = _only(model_path=_in_modelopt(tmp_path, "Llama-3.1-70B", "FP8"), tp=4)
     shapes = {parts.profile[1] for key in op.keys if (parts := parse_key(key))}
     assert shapes == {(1, 8192, 2560), (1, 2048, 8192), (1, 8192, 14336), (1, 7168, 8192)}
     assert op.keys[0] == (
@@ -348,8 +353,8 @@ def test_dense_fp8_layers_of_one_rank() -> None:
     )
 
 
-def test_kv_heads_are_replicated_beyond_their_number() -> None:
-    op = _only(model_path="Llama-3.1-8B", quantization="modelopt_fp8", tp=16)
+def test_kv_heads_are_replicated_beyond_their_number(tmp_path: Path) -> None:
+    op = _only(model_path=_in_modelopt(tmp_path, "Llama-3.1-8B", "FP8"), tp=16)
     shapes = {parts.profile[1] for key in op.keys if (parts := parse_key(key))}
     assert (1, 4096, (2 + 2) * 128) in shapes
 
@@ -432,13 +437,13 @@ def test_rank_numbers_in_keys_are_covered_for_every_rank(flashinfer: str) -> Non
     assert len(spread) == 8 * len(_ops(**CUTLASS, tp=8, ep=8)[0].keys) == len(set(spread))
 
 
-def test_keys_are_what_the_parser_of_cache_files_reads() -> None:
+def test_keys_are_what_the_parser_of_cache_files_reads(tmp_path: Path) -> None:
     everything = [
         *_ops(**CUTLASS, tp=4),
         *_ops(**DEEPSEEK),
         *_ops(**DEEPSEEK, quantization="modelopt_fp4"),
         *_ops(model_path="gpt-oss-20b", arch="sm100"),
-        *_ops(model_path="Llama-3.1-8B", quantization="modelopt_fp8"),
+        *_ops(model_path=_in_modelopt(tmp_path, "Llama-3.1-8B", "FP8")),
         *_ops(model_path="demo-moe", arch="cpu"),
         *_ops(**CUTLASS, flashinfer_version="0.6.12"),
         *_ops(**CUTLASS, flashinfer_version="0.6.14"),
@@ -497,7 +502,15 @@ def test_without_a_gpu_our_own_kernels_stand_in() -> None:
         ),
         (
             {"model_path": "Llama-3.1-8B", "quantization": "modelopt_fp4", "arch": "sm100"},
-            "tunes 1 op, 88 entries in 1 file",
+            "tunes nothing: the server's autotuner runs, and no layer of this model asks it",
+        ),
+        (
+            {"model_path": "Llama-3.1-8B", "quantization": "modelopt_fp8", "arch": "sm100"},
+            "tunes nothing: this server does not start: --quantization modelopt_fp8: SGLang 0.5.23 asks the",
+        ),
+        (
+            {"model_path": "Llama-3.1-8B", "quantization": "modelopt_fp4", "sglang_version": "0.5.17"},
+            "tunes nothing: this server does not start: --quantization modelopt_fp4: SGLang 0.5.17 asks the",
         ),
         ({**DEEPSEEK, "quantization": "modelopt_fp4"}, "tunes 1 op, 22 entries in 8 files"),
     ],

@@ -16,7 +16,7 @@ from sgl_tune.keys.verdict import verdict_of
 
 QWEN = {"model_path": "Qwen3-30B-A3B"}
 CUTLASS = {**QWEN, "moe_runner_backend": "flashinfer_cutlass"}
-LLAMA_FP8 = {"model_path": "Llama-3.1-8B", "quantization": "modelopt_fp8", "arch": "sm100"}
+IN_FP8 = {"model_path": "DeepSeek-V3", "arch": "sm100", "tp": 8}
 GPT_OSS = {"model_path": "gpt-oss-120b", "arch": "sm100"}
 IN_NVFP4 = {"model_path": "DeepSeek-V3", "quantization": "modelopt_fp4", "arch": "sm100", "tp": 8}
 NO_KERNELS = {"model_path": "DeepSeek-V3", "moe_runner_backend": "flashinfer_trtllm"}
@@ -33,7 +33,7 @@ def _plan(**flags: Any) -> Plan:
     [
         (QWEN, "nothing", 0, True, []),
         (CUTLASS, "planned", 0, True, []),
-        (LLAMA_FP8, "planned", 0, True, []),
+        (IN_FP8, "planned", 0, True, []),
         (GPT_OSS, "planned", 0, True, []),
         (IN_NVFP4, "planned", 0, True, []),
         (NO_KERNELS, "nothing", 1, False, []),
@@ -51,7 +51,7 @@ def test_scripts_read_what_people_are_told(
     assert (told["says"], told["obstacle"], told["advice"]) == (found.says, found.obstacle, None)
 
 
-@pytest.mark.parametrize("flags", [QWEN, CUTLASS, LLAMA_FP8, DRAFTED])
+@pytest.mark.parametrize("flags", [QWEN, CUTLASS, IN_FP8, DRAFTED])
 def test_what_this_runtime_has_layers_for_has_no_obstacle(flags: dict[str, Any]) -> None:
     assert cannot_tune(_plan(**flags)) is None and verdict_of(_plan(**flags)).obstacle is None
 
@@ -88,7 +88,7 @@ def test_the_least_change_that_tunes_is_advised(flags: dict[str, Any], added: st
     assert found.says.startswith(f"{plain.says}; {how} it tunes ")
 
 
-@pytest.mark.parametrize("flags", [CUTLASS, LLAMA_FP8, DRAFTED])
+@pytest.mark.parametrize("flags", [CUTLASS, IN_FP8, DRAFTED])
 def test_nothing_is_advised_to_who_tunes(flags: dict[str, Any]) -> None:
     assert advised(_plan(**flags)) == verdict_of(_plan(**flags))
 
@@ -103,7 +103,7 @@ def test_nothing_is_advised_where_nothing_would_help() -> None:
     [
         (QWEN, 0),
         (CUTLASS, 0),
-        (LLAMA_FP8, 0),
+        (IN_FP8, 0),
         (IN_NVFP4, 1),
         ({**CUTLASS, "quantization": "modelopt_fp4", "arch": "sm100"}, 0),
         ({**QWEN, "quantization": "modelopt_fp4", "arch": "sm100"}, 0),

@@ -16,7 +16,22 @@ NOTHING = (*QWEN, *HOPPER)
 NEITHER = (
     "tunes nothing: SGLang tunes neither MoE backend auto nor unquantized GEMMs; with --moe-runner-backend "
 )
-UNPLANNED = ("--model-path", "Llama-3.1-8B", "--quantization", "modelopt_mixed", *HOPPER)
+UNPLANNED = ("--model-path", "{mixed}", *HOPPER)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Llama 3.1 in fp8 and nvfp4."""
+    folder = tmp_path_factory.mktemp("mixed")
+    config = next(dict(preset.config) for preset in presets() if preset.name == "Llama-3.1-8B")
+    layers = {"model.layers.0.mlp.up_proj": {"quant_algo": "NVFP4", "group_size": 16}}
+    section = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
+    return folder
+
+
+def _of(mixed: Path, flags: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple(mixed if one == "{mixed}" else one for one in flags)
 
 
 def _warm(cache: Path, *arguments: object) -> Ran:
@@ -35,8 +50,9 @@ def _warm(cache: Path, *arguments: object) -> Ran:
     ],
 )
 def test_nothing_to_warm_is_the_first_line_and_writes_nothing(
-    tmp_path: Path, flags: tuple[object, ...], code: int, says: str
+    tmp_path: Path, mixed: Path, flags: tuple[object, ...], code: int, says: str
 ) -> None:
+    flags = _of(mixed, flags)
     ran, dry = _warm(tmp_path / "cache", *flags), warm(*flags)
     assert ran.out.startswith(says) and (ran.code, ran.out.count("\n")) == (code, 1)
     assert (dry.code, dry.out.splitlines()[0]) == (code, ran.out.rstrip())
@@ -44,8 +60,9 @@ def test_nothing_to_warm_is_the_first_line_and_writes_nothing(
 
 @pytest.mark.parametrize(("flags", "code", "tunes"), [(NOTHING, 0, "nothing"), (UNPLANNED, 1, "unplanned")])
 def test_scripts_learn_it_from_the_verdict(
-    tmp_path: Path, flags: tuple[object, ...], code: int, tunes: str
+    tmp_path: Path, mixed: Path, flags: tuple[object, ...], code: int, tunes: str
 ) -> None:
+    flags = _of(mixed, flags)
     ran = _warm(tmp_path / "cache", *flags, "--format", "json")
     assert ran.code == code and json.loads(ran.out)["verdict"]["tunes"] == tunes
     quiet = _warm(tmp_path / "cache", *flags, "--format", "quiet")
@@ -65,11 +82,10 @@ def test_a_draft_that_cannot_be_planned_is_named_beside_what_is_planned(tmp_path
 
 
 def test_every_deployment_has_its_line_and_the_worst_decides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, mixed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sgl-tune.toml").write_text(
-        '[deployments.idle]\nmodel-path = "Qwen3-30B-A3B"\n'
-        '[deployments.unknown]\nmodel-path = "Llama-3.1-8B"\nquantization = "modelopt_mixed"\n'
+        f'[deployments.idle]\nmodel-path = "Qwen3-30B-A3B"\n[deployments.unknown]\nmodel-path = "{mixed}"\n'
     )
     monkeypatch.chdir(tmp_path)
     for more in ((), ("--dry-run",)):
