@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from runtime.server.call_rules import MIXTRAL_FUSED
 from runtime.server.config import ModelConfig
 from runtime.server.families import MINIMAX_NVFP4
@@ -175,11 +177,13 @@ _ROWS = {
         ),
         Row(
             lambda _, s: s.weights_quantization == MINIMAX_NVFP4,
-            "experts in nvfp4 beside mxfp8: how SGLang runs MiniMax-M3.1's layers is not known here",
+            "experts in nvfp4 beside mxfp8: what MiniMax-M3.1's layers and pools take is not known here",
+            plans=True,
         ),
         Row(
             lambda _, s: s.moe_a2a_backend not in ("none", "deepep"),
             "an all-to-all but deepep: its shared experts are partial sums",
+            plans=True,
         ),
         in_bfloat16("its router has no other"),
         Row(quantized_otherwise, "weights in another format than its checkpoint has, or than mxfp8"),
@@ -297,8 +301,15 @@ _ROWS = {
 }
 
 
-def unserved(model: ModelConfig, server: Server) -> str | None:
-    """Why its layers are not known, as they would lie on this server."""
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """`why` its layers are not known, as they would lie on this server; `plans`: what they look up is."""
+
+    why: str
+    plans: bool
+
+
+def unserved(model: ModelConfig, server: Server) -> Unserved | None:
     rows = (OVER_ALL_RANKS, PLAIN_EXPERTS, *_ROWS.get(model.model_type, ()))
-    said = next((row.said for row in rows if row.when(model, server)), None)
-    return None if said is None else f"{model.model_type} does not go with {said}"
+    said = sorted((row for row in rows if row.when(model, server)), key=lambda row: row.plans)
+    return Unserved(f"{model.model_type} does not go with {said[0].said}", said[0].plans) if said else None

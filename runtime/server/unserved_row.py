@@ -15,8 +15,11 @@ from runtime.server.unserved_when import (
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """`plans`: what such a server looks up is known all the same, and not what it holds or answers."""
+
     when: Callable[[ModelConfig, Server], bool]
     said: str
+    plans: bool = False
 
 
 OVER_ALL_RANKS = Row(splits_over_all, "DP attention: its heads are split over all ranks")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runtime.server.config import ModelConfig
+from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.linears import SPLIT_OVER_TP
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import KimiDeltaConfig, LightningConfig
@@ -84,7 +85,8 @@ def by_trtllm(_: ModelConfig, server: Server) -> bool:
 
 def quantized_otherwise(model: ModelConfig, server: Server) -> bool:
     found = server.weights_quantization
-    return found not in (None, "mxfp8") or found != model.checkpoint_quantization
+    told = "mxfp8" if found == MINIMAX_NVFP4 else found  # by the file itself
+    return told not in (None, "mxfp8") or told != model.checkpoint_quantization
 
 
 def attends_otherwise(_: ModelConfig, server: Server) -> bool:

@@ -23,7 +23,7 @@ from runtime.server.resolve import resolve
 from runtime.server.shape import Server
 from runtime.server.sizing import has_window_pool
 from runtime.server.uncounted import bounds_windows, uncounted, uncounted_choices
-from runtime.server.unserved import unserved
+from runtime.server.unserved import Unserved, unserved
 from sgl_tune.deployment.launch import Launch
 
 
@@ -50,11 +50,12 @@ class Inputs:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """A model's layers, or why they are not known here. `read`: what its file says of them, whether or not
-    this server is known to run them."""
+    this server is known to run them; `plans`: that they look up what the file says is known."""
 
     model: ModelConfig | None
     unknown: str = ""
     read: ModelConfig | None = None
+    plans: bool = False
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Shape:
@@ -68,8 +69,8 @@ class Shape:
     def as_read(self) -> Shape:
         return Shape(self.read, self.unknown, self.read)
 
-    def unserved(self, why: str) -> Shape:
-        return Shape(None, why, self.read)
+    def unless(self, found: Unserved | None) -> Shape:
+        return self if found is None else Shape(None, found.why, self.read, found.plans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,11 @@ class Deployment:
         if model.encoder is None:
             return model
         return replace(model, encoder=placed(model.encoder, self.server.encoder))
+
+    @property
+    def of_lookups(self) -> Deployment:
+        """Where no more than its lookups is known, as one whose layers are."""
+        return replace(self, shape=self.shape.as_read) if self.shape.plans else self
 
     @property
     def parallel(self) -> ParallelConfig:
@@ -214,8 +220,7 @@ def deploy(inputs: Inputs) -> Deployment:
     shape = Shape.of(inputs.checkpoint)
     if shape.model is not None:
         check_stages(shape.model.num_layers, server.parallel)
-        why = unserved(shape.model, server)
-        shape = shape if why is None else shape.unserved(why)
+        shape = shape.unless(unserved(shape.model, server))
     drafts = Shape.of(inputs.draft_checkpoint or inputs.checkpoint) if server.draft else None
     return Deployment(inputs, server, shape, drafts)
 

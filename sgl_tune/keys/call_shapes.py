@@ -21,6 +21,7 @@ from runtime.server.call_rules import (
 )
 from runtime.server.config import ModelConfig
 from runtime.server.expert_weights import has_int4_experts
+from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
 from runtime.server.tuning import (
@@ -234,6 +235,13 @@ def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     return (*packed, *_trtllm_bf16(deployment)) if False in packs else packed
 
 
+def _minimax_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
+    """As compressed-tensors packs them, without padding. Behind megamoe its own kernels prefill."""
+    if deployment.server.moe_a2a_backend != "none":
+        return ()
+    return (trtllm_nvfp4_moe(_experts(deployment), routing_of(deployment), True),)
+
+
 def _packs_experts(model: ModelConfig) -> set[bool]:
     """Whether a checkpoint's layers do, or some of them."""
     blocks = (model.block_name(layer) for layer, kind in enumerate(model.layer_kinds) if kind == "moe")
@@ -297,6 +305,7 @@ _MOE_CALLS: dict[tuple[Calls | None, str | None], Callable[[Deployment], tuple[O
     ("trtllm", STATIC_FP8): _trtllm_fp8_tensor,
     ("trtllm", "modelopt_fp4"): _trtllm_nvfp4,
     ("trtllm", "nvfp4_online"): _trtllm_nvfp4,
+    ("trtllm", MINIMAX_NVFP4): _minimax_nvfp4,
     ("trtllm", "mxfp8"): _trtllm_mxfp8,
     ("trtllm", "compressed-tensors"): _trtllm_mxint4,
     ("trtllm", NVFP4_BESIDE_FP8): _trtllm_nvfp4,

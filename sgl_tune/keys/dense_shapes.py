@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import DEEPSEEK_LAYERS, has_loose_experts, has_no_shared_mlp, joins_indexer
 from runtime.server.config import ModelConfig
+from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.formats.kinds import Kind, is_absorbed_in_fp8
 from runtime.server.gpus import CPU
@@ -25,8 +26,8 @@ from sgl_tune.keys.dense_ops import FP4_RUNNERS, MXFP8_RUNNERS, dense_fp4, dense
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.op_shapes import Dtype, OpShape
 
-# Families whose shared experts are split over TP behind an all-to-all, too.
-_SPLIT_SHARED = ("llama4", "llama4_text")
+# Families whose shared experts are split over TP behind an all-to-all, too, but behind these.
+_SPLIT_SHARED = {"llama4": (), "llama4_text": (), "minimax_m3_vl_text": ("deepep", "megamoe")}
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -124,7 +125,7 @@ def _is_known(deployment: Deployment) -> bool:
 
 
 def mxfp8_is_known(deployment: Deployment) -> bool:
-    chosen = deployment.quantization == "mxfp8" and _is_known(deployment)
+    chosen = deployment.quantization in ("mxfp8", MINIMAX_NVFP4) and _is_known(deployment)
     return chosen and tunes_mxfp8(deployment) and _mxfp8_backend(deployment) in MXFP8_RUNNERS
 
 
@@ -164,7 +165,8 @@ def _has_whole_dense(deployment: Deployment) -> bool:
 
 def _has_whole_shared(deployment: Deployment) -> bool:
     model, server = deployment.model, deployment.server
-    sent = server.moe_a2a_backend != "none" and model.model_type not in _SPLIT_SHARED
+    sent_by, whole_behind = server.moe_a2a_backend, _SPLIT_SHARED.get(model.model_type)
+    sent = sent_by != "none" and (whole_behind is None or sent_by in whole_behind)
     return sent or has_whole_shared(model, deployment.runtime)
 
 

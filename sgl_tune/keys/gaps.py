@@ -30,6 +30,7 @@ class Gap:
 
 def unplanned(deployment: Deployment) -> tuple[Gap, ...]:
     """Nothing where the plan is complete, or the server tunes nothing."""
+    deployment = deployment.of_lookups
     if asks_nothing(deployment):
         return ()
     if deployment.shape.model is None:
@@ -63,6 +64,7 @@ def _why_no_experts(deployment: Deployment) -> str:
 
 def serving_gaps(deployment: Deployment) -> tuple[str, ...]:
     """Lookups that a start does not tune either."""
+    deployment = deployment.of_lookups
     server = deployment.server
     known = deployment.shape.model is not None and not asks_nothing(deployment)
     if not (known and server.backend.defers_finalising and deployment.quantization == "modelopt_fp4"):

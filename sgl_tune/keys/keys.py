@@ -54,6 +54,7 @@ class TunedOp:
 
 def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
     """Empty where the server tunes nothing, or where its calls are not known: `unplanned` says which."""
+    deployment = deployment.of_lookups
     if not deployment.server.tunes or deployment.shape.model is None or never_starts(deployment):
         return ()
     rows, form = batch_rows(deployment.server), flashinfer_of(deployment.flashinfer_version).keys
@@ -76,6 +77,7 @@ def _both(known: TunedOp, op: TunedOp) -> TunedOp:
 
 def asks_nothing(deployment: Deployment) -> bool:
     """The gate is open, and no layer goes through it: a dense model with a MoE backend, say."""
+    deployment = deployment.of_lookups
     if not deployment.server.tunes or deployment.shape.model is None:
         return not deployment.server.tunes
     if never_starts(deployment):
@@ -89,7 +91,7 @@ def asks_nothing(deployment: Deployment) -> bool:
 
 def skipped_ops(deployment: Deployment) -> frozenset[str]:
     """Which its layers ask for, and a server measures nothing of."""
-    return _asked_ops(deployment) & _skipped(deployment)
+    return _asked_ops(deployment.of_lookups) & _skipped(deployment)
 
 
 def _asked_ops(deployment: Deployment) -> frozenset[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from runtime.server.choices import is_on
 from runtime.server.families import MINIMAX3
 from runtime.server.sizing import has_block_keys
 from runtime.server.speculation import DRAFTLESS
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 _TEXT = "minimax_m3_vl_text"
 _WHOLE = "MiniMaxM3SparseForConditionalGeneration"
 _GIVES_ITS_HEAD = (0, 5, 18)  # the class around the text, to drafts that share it
+_BF16_ROUTER = "SGLANG_OPT_USE_BF16_ROUTER_GEMM"
 _SHARES_A_HEAD = ("EAGLE", "EAGLE3")
 
 
 def ends_of_minimax_m3(deployment: Deployment) -> Iterator[str]:
     if deployment.model.model_type != _TEXT:
         return
-    rules = _sparse_section, _names_of_experts, _verifies_blocks, _drafts
+    rules = _sparse_section, _names_of_experts, _router, _verifies_blocks, _drafts
     yield from chain.from_iterable(rule(deployment) for rule in rules)
 
 
@@ -47,6 +49,13 @@ def _names_of_experts(deployment: Deployment) -> Iterator[str]:
             f"SGLang {server.release.version} has no class of MiniMax-M3 and takes transformers', which has "
             "no block_sparse_moe, as its weights are called: SGLang 0.5.16"
         )
+
+
+def _router(deployment: Deployment) -> Iterator[str]:
+    """torch.mm of rows and a router in bfloat16."""
+    server, in_bfloat16 = deployment.server, deployment.inputs.environ.get(_BF16_ROUTER, "1")
+    if server.release.has_minimax_m3 and server.dtype != "bfloat16" and is_on(in_bfloat16):
+        yield f"--dtype {server.dtype}: MiniMax-M3's router multiplies in bfloat16 alone: {_BF16_ROUTER}=0"
 
 
 def _verifies_blocks(deployment: Deployment) -> Iterator[str]:

@@ -85,7 +85,7 @@ class Plan:
     @property
     def worker_bytes(self) -> int:
         """About what each worker's GPU must have free; 0 where nothing is planned for."""
-        return tuning_bytes(self.deployment, self.target.ops) if self.target.ops else 0
+        return tuning_bytes(self.deployment.of_lookups, self.target.ops) if self.target.ops else 0
 
     @property
     def is_idle(self) -> bool:

@@ -47,6 +47,9 @@ def _cuts(deployment: Deployment) -> Iterator[str]:
 
 
 def _obstacles(deployment: Deployment) -> Iterator[str]:
+    if deployment.shape.model is None:
+        yield deployment.shape.unknown
+        return
     model, server = deployment.model, deployment.server
     backend, method = server.backend, server.quantization or model.checkpoint_quantization
     if server.is_draft and drafting(model).streams is not None:

@@ -206,13 +206,15 @@ _EAGER = {"disable_cuda_graph": True}
     [
         ("0.5.15", {}, "has no class of MiniMax-M3 and takes transformers'"),
         ("0.5.16", {}, None),
+        ("0.5.16", {"dtype": "float16"}, "MiniMax-M3's router multiplies in bfloat16 alone"),
+        ("0.5.23", {"dtype": "float16"}, "MiniMax-M3's router multiplies in bfloat16 alone"),
         ("0.5.17", {**_EAGER, **_EAGLE}, "MiniMax-M3 has no layers that draft"),
         ("0.5.23", {**_EAGER, **_EAGLE}, "MiniMax-M3 has no layers that draft"),
         ("0.5.17", {**_EAGER, "draft": True}, "gives no draft its head before 0.5.18"),
         ("0.5.18", {**_EAGER, "draft": True}, None),
     ],
 )
-def test_minimax_m3_ends_without_a_class_and_at_drafts_that_share_nothing(
+def test_minimax_m3_ends_without_a_class_at_its_router_and_at_drafts_that_share_nothing(
     release: str, asked: dict[str, Any], said: str | None, tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(published()["MiniMaxAI/MiniMax-M3"].config))

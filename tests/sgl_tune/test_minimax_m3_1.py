@@ -1,0 +1,70 @@
+"""MiniMax-M3.1, whose lookups are known where its layers are not, and a server of M3 that answers wrongly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.keys.dense_shapes import linear_sizes
+from sgl_tune.keys.gaps import unplanned
+from sgl_tune.keys.keys import expected_keys
+from sgl_tune.keys.plan import make_plan
+from sgl_tune.keys.tunable import cannot_tune
+from tests.oracle.published import published
+from tests.sgl_tune.running import run_here
+
+_ROUTED = {"moe_runner_backend": "flashinfer_trtllm_routed"}
+_SENT = {"tp": 4, "dp": 4, "enable_dp_attention": True, "moe_a2a_backend": "flashinfer", **_ROUTED}
+_NAME = {"0.5.23": "MiniMaxAI/MiniMax-M3.1-NVFP4", "0.5.17": "MiniMaxAI/MiniMax-M3-MXFP8"}
+
+
+def _deployment(folder: Path, release: str, **flags: Any) -> Deployment:
+    (folder / "config.json").write_text(json.dumps(published()[_NAME[release]].config))
+    told = {"model_path": str(folder), "arch": "sm100", "sglang_version": release, **flags}
+    return resolve_deployment(ServerFlags(**told), environ={})
+
+
+def test_its_experts_are_looked_up_by_token_and_its_other_layers_in_mxfp8(tmp_path: Path) -> None:
+    found = _deployment(tmp_path, "0.5.23", tp=8, **_ROUTED)
+    assert found.quantization == "minimax_m3_nvfp4" and found.shape.model is None
+    ops = {op.op: op for op in expected_keys(found)}
+    assert set(ops) == {"flashinfer::trtllm_fp4_block_scale_moe", "mxfp8_gemm"}
+    assert unplanned(found) == ()
+    told = cannot_tune(make_plan(found, gpus=()))
+    assert told is not None and "what MiniMax-M3.1's layers and pools take is not known here" in told
+
+
+def test_on_megamoe_no_expert_is_looked_up(tmp_path: Path) -> None:
+    found = _deployment(tmp_path, "0.5.23", tp=8, chunked_prefill_size=8192)
+    assert (found.server.moe_runner_backend, found.server.moe_a2a_backend) == ("deep_gemm", "megamoe")
+    assert [op.op for op in expected_keys(found)] == ["mxfp8_gemm"] and unplanned(found) == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "split"),
+    [(_SENT, 4), ({**_SENT, "moe_a2a_backend": "deepep", "moe_runner_backend": "deep_gemm"}, 1)],
+)
+def test_behind_deepep_alone_its_shared_expert_is_whole(
+    flags: dict[str, Any], split: int, tmp_path: Path
+) -> None:
+    found = _deployment(tmp_path, "0.5.17", **flags)
+    assert unplanned(found) == () and (found.shape.model is None) is (split == 4)
+    sizes = {(k, n) for k, n, _ in linear_sizes(found.of_lookups)}
+    assert {(6144, 2 * 3072 // split), (3072 // split, 6144)} <= sizes
+
+
+@pytest.mark.parametrize("command", ["mem-report", "warm"])
+def test_what_needs_its_layers_is_refused_in_one_line(command: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(published()[_NAME["0.5.23"]].config))
+    flags = ("--arch", "sm100", "--sglang-version", "0.5.23", "--flashinfer-version", "0.7.2", "--tp", 8)
+    ran = run_here(
+        command, *flags, "--model-path", tmp_path, "--moe-runner-backend", _ROUTED["moe_runner_backend"]
+    )
+    assert ran.code not in (0, None) and "layers and pools take is not known here" in ran.err
+    assert "Traceback" not in ran.err
