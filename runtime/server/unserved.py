@@ -18,7 +18,7 @@ from runtime.server.unserved_row import (
     OVER_ALL_RANKS,
     PLAIN_ALONE,
     PLAIN_EXPERTS,
-    QUANTIZED,
+    QUANTIZED_AT_ALL,
     STAGES_THAT_SEE,
     UNSHARED,
     Row,
@@ -57,7 +57,7 @@ _ROWS = {
     **DENSE,
     **LATENT,
     **MIXERS,
-    "afmoe": (*_SPLIT_EXPERTS, DRAFTS, QUANTIZED),
+    "afmoe": (*_SPLIT_EXPERTS, DRAFTS, QUANTIZED_AT_ALL),
     # srt/models/deepseek.py and xverse_moe.py multiply by whatever experts store as by plain matrices
     **dict.fromkeys(("deepseek", "xverse_moe"), (*_SPLIT_EXPERTS, PLAIN_ALONE, DRAFTS)),
     # srt/models/dbrx.py, whose experts have no method
@@ -133,7 +133,6 @@ _ROWS = {
             "a tied embedding but in float32: its rows would be float32, and its layers not",
         ),
         DRAFTS,
-        QUANTIZED,
     ),
     # srt/models/gemma4_causal.py
     "gemma4_text": (

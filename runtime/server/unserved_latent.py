@@ -56,7 +56,6 @@ LATENT = {
         ),
         Row(other_values, "values of latents and of delta layers of two widths before 0.5.17"),
         DRAFTS,
-        QUANTIZED,
     ),
     # srt/models/glm5_next.py, and srt/layers/attention/dsa/dsa_indexer_kpool.py
     "glm5_next_text": (
@@ -148,6 +147,7 @@ LATENT = {
         Row(
             lambda _, s: s.pp_size > 1 and not s.release.qwen4_has_stages,
             "--pp-size before 0.5.21: each stage there begins with the embedding, and ends with all streams",
+            plans=True,
         ),
         DRAFTS,
         QUANTIZED,

@@ -41,9 +41,13 @@ STAGES_THAT_SEE = Row(
     "--pp beside images: each stage keeps a place for the tokens of all layers",
 )
 BLOCKS_ALONE = "quantized weights but in fp8 blocks on sm90: of others nothing is known here"
+_OTHERS = "quantized weights but those of a checkpoint: what its class makes of others is not known here"
+_EXPERTS_ALONE = ("modelopt_fp4", "nvfp4_online")  # of a plain checkpoint
+QUANTIZED_AT_ALL = Row(
+    lambda m, s: s.weights_quantization is not None and m.checkpoint_quantization is None, _OTHERS
+)
 QUANTIZED = Row(
-    lambda m, s: s.weights_quantization is not None and m.checkpoint_quantization is None,
-    "quantized weights but those of a checkpoint: what its class makes of others is not known here",
+    lambda m, s: QUANTIZED_AT_ALL.when(m, s) and s.weights_quantization not in _EXPERTS_ALONE, _OTHERS
 )
 # srt/arg_groups/dllm_hook.py, srt/dllm, srt/layers/attention/flashinfer_backend.py: of SDAR and LLaDA2
 IN_BLOCKS = (

@@ -27,7 +27,10 @@ _AFTER: tuple[tuple[str, Kind, Served, Matrix, list[Any]], ...] = (
         Kind("fp8_online"),
         Served(),
         _UP,
-        [("replaced", "weight", "float8_e4m3fn", (4, 128, 256)), ("added", "weight_scale", "float32", (4,))],
+        [
+            ("replaced", "weight", "float8_e4m3fn", (4, 128, 256)),
+            ("replaced", "weight_scale", "float32", (4,)),
+        ],
     ),
     (
         "mxfp8 online",
@@ -46,7 +49,7 @@ _AFTER: tuple[tuple[str, Kind, Served, Matrix, list[Any]], ...] = (
         _UP,
         [
             ("replaced", "weight", "float8_e4m3fn", (4, 128, 256)),
-            ("added", "weight_scale_inv", "uint8", (4, 128, 8)),
+            ("replaced", "weight_scale_inv", "uint8", (4, 128, 8)),
         ],
     ),
     (

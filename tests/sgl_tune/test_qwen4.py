@@ -13,6 +13,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.call_shapes import _experts
 from sgl_tune.keys.gaps import unplanned
+from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.starts import never_starts
 from tests.oracle.published import published
 
@@ -47,6 +48,23 @@ def test_qwen4_ends_where_its_indexer_does(
 ) -> None:
     found = never_starts(_flash(tmp_path, "", release, **text))
     assert found is None if why is None else found is not None and found.startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("flags", "release", "known", "planned"),
+    [
+        ("--quantization nvfp4_online", "0.5.23", True, True),
+        ("--quantization mxfp8", "0.5.23", False, False),
+        ("--pp-size 2", "0.5.21", True, True),
+        ("--pp-size 2", "0.5.20", False, True),
+    ],
+)
+def test_what_qwen4_looks_up_may_be_known_where_its_layers_are_not(
+    flags: str, release: str, known: bool, planned: bool, tmp_path: Path
+) -> None:
+    found = _flash(tmp_path, f"{flags} --moe-runner-backend flashinfer_trtllm", release)
+    assert (found.shape.model is not None) is known
+    assert (not unplanned(found)) is planned and bool(expected_keys(found)) is planned
 
 
 @pytest.mark.parametrize(("gpu", "backend"), [("B200", "flashinfer_trtllm"), ("H200", "flashinfer_cutlass")])

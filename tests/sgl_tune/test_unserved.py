@@ -61,7 +61,6 @@ _NGRAMS = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}
         ({"tp": 4}, _DP, "DP attention"),
         ({"tp": 4}, {"tp": 4, "moe_a2a_backend": "deepep"}, "an all-to-all"),
         ({"pp": 2}, {"pp": 2, "sglang_version": "0.5.16"}, "--pp before 0.5.17"),
-        ({}, {"quantization": "fp8"}, "quantized weights"),
     ],
 )
 def test_what_kimi_linears_class_is_not_written_for_has_a_key_alone(
@@ -182,7 +181,6 @@ def test_lightning_attention_has_heads_of_128_values(tmp_path: Path) -> None:
         ({}, {"tp": 4, "sglang_version": "0.5.21"}, {"tp": 4, "sglang_version": "0.5.20"}, "--tp before"),
         ({}, {"sglang_version": "0.5.20"}, {"tp": 2, "sglang_version": "0.5.12"}, "--tp before 0.5.21"),
         ({"tie_word_embeddings": True}, {"dtype": "float32"}, {}, "a tied embedding but in float32"),
-        ({}, {}, {"quantization": "fp8"}, "quantized weights"),
     ],
 )
 def test_what_falcon_h1s_class_is_not_written_for_has_a_key_alone(

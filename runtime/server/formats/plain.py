@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from runtime.server.formats.tensors import COLUMNS, EXPERTS, MODEL, ONE, ROWS, Change, Dim, Format, Stored
+from runtime.server.formats.tensors import (
+    COLUMNS,
+    EXPERTS,
+    MODEL,
+    ONE,
+    PARTS,
+    ROWS,
+    Change,
+    Dim,
+    Format,
+    Stored,
+)
 
 _WEIGHT, _EXPERTS = (
     Stored("weight", MODEL, (ROWS, COLUMNS)),
@@ -10,31 +21,32 @@ _WEIGHT, _EXPERTS = (
 )
 PLAIN = Format("plain", (_WEIGHT,), (_EXPERTS,))
 
-# layers/quantization/fp8.py: a scale for each row of a matrix, one for each expert.
+# layers/quantization/fp8.py: a scale for each row of a matrix; those of experts are made beside them.
 FP8_ONLINE = Format(
     "fp8, made after loading",
     (_WEIGHT,),
-    (_EXPERTS,),
+    (_EXPERTS, Stored("weight_scale", "float32", (EXPERTS, PARTS))),
     after_linear=(
         Change("replaced", Stored("weight", "float8_e4m3fn", (ROWS, COLUMNS))),
         Change("added", Stored("weight_scale", "float32", (ONE, ROWS))),
     ),
     after_experts=(
         Change("replaced", Stored("weight", "float8_e4m3fn", (EXPERTS, ROWS, COLUMNS))),
-        Change("added", Stored("weight_scale", "float32", (EXPERTS,))),
+        Change("replaced", Stored("weight_scale", "float32", (EXPERTS,))),
     ),
 )
 _GROUPS = Dim("columns", per=32)
+_MX_SCALES = Stored("weight_scale_inv", "uint8", (EXPERTS, ROWS, _GROUPS))
 MXFP8_ONLINE = Format(
     "mxfp8, made after loading",
     (_WEIGHT,),
-    (_EXPERTS,),
+    (_EXPERTS, _MX_SCALES),
     after_linear=(
         Change("replaced", Stored("weight", "float8_e4m3fn", (ROWS, COLUMNS))),
         Change("added", Stored("weight_scale_inv", "uint8", (ROWS, _GROUPS))),
     ),
     after_experts=(
         Change("replaced", Stored("weight", "float8_e4m3fn", (EXPERTS, ROWS, COLUMNS))),
-        Change("added", Stored("weight_scale_inv", "uint8", (EXPERTS, ROWS, _GROUPS))),
+        Change("replaced", _MX_SCALES),
     ),
 )

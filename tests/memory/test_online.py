@@ -1,0 +1,52 @@
+"""What a rank holds of plain checkpoints that a server quantizes, as they are made and before they are.
+
+Bytes by SGLang 0.5.23's own classes on a B200, tests/oracle/read_held.py with --quantization and
+--disable-radix-cache.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
+from tests.memory.checkpoints import checkpoints
+from tests.memory.served import held
+from tests.oracle.published import published
+
+_QWEN, _FLASH = "Qwen/Qwen3-30B-A3B", "Qwen/Qwen3.8-Flash-Next"
+_KIMI = "moonshotai/Kimi-Linear-48B-A3B-Instruct"
+_GLM = "a/glm-5.3-flash-as-its-classes-have-it"
+_HELD = (
+    (_QWEN, "fp8", 1, 1, 61064318976, 0),
+    (_QWEN, "fp8", 4, 4, 15285270528, 0),
+    (_QWEN, "mxfp8", 1, 1, 61970214912, 0),
+    (_QWEN, "mxfp8", 2, 1, 30997901312, 0),
+    (_QWEN, "nvfp4_online", 4, 4, 4866693120, 0),
+    (_FLASH, "nvfp4_online", 1, 1, 77843715200, 897862112),
+    (_FLASH, "modelopt_fp4", 4, 4, 20611143200, 227408696),
+    (_KIMI, "fp8", 1, 1, 98247574528, 0),
+    (_KIMI, "mxfp8", 4, 1, 24984765568, 0),
+    (_KIMI, "modelopt_fp4", 2, 1, 16772052736, 0),
+    (_GLM, "nvfp4_online", 2, 1, 94908293112, 598517760),
+    ("a/hy4-preview-as-its-classes-have-it", "modelopt_fp4", 4, 1, 9903431924, 0),
+    ("tiiuae/Falcon-H1-34B-Instruct", "fp8", 2, 1, 34980232192, 0),
+    ("tiiuae/Falcon-H1-34B-Instruct", "mxfp8", 1, 1, 69958942720, 0),
+)
+
+
+@pytest.mark.parametrize(("name", "method", "tp", "ep", "layers", "tower"), _HELD)
+def test_it_is_what_sglangs_class_makes(
+    name: str, method: str, tp: int, ep: int, layers: int, tower: int, tmp_path: Path
+) -> None:
+    configs = {one.name: one.config for one in checkpoints()} | {
+        one.name: one.config for one in published().values()
+    }
+    (tmp_path / "config.json").write_text(json.dumps(configs[name]))
+    command = f"sglang serve --model-path {tmp_path} --trust-remote-code --disable-radix-cache".split()
+    command += ["--quantization", method, "--tp", str(tp), "--ep", str(ep)]
+    flags = ServerFlags(gpu="B200", sglang_version="0.5.23")
+    assert held(select_deployments(flags, command, environ={})[0]) == [layers, tower]
