@@ -18,6 +18,7 @@ from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.tunable import cannot_tune
 from tests.oracle.published import published
+from tests.sgl_tune.modelopt import in_modelopt
 
 TARGET: dict[str, Any] = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm100"}
 
@@ -47,7 +48,7 @@ def test_a_chosen_fp8_gemm_is_of_mxfp8_weights(
 
 
 def test_skipped_ops_are_not_planned() -> None:
-    flags: dict[str, Any] = {"model_path": "Qwen3-30B-A3B", "quantization": "modelopt_fp4"}
+    flags: dict[str, Any] = {"model_path": in_modelopt("Qwen3-30B-A3B", "NVFP4")}
     whole = {one.op for one in expected_keys(resolve_deployment(ServerFlags(**TARGET, **flags), environ={}))}
     left = {
         one.op

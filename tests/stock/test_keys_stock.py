@@ -25,6 +25,7 @@ from sgl_tune.keys.keys import expected_keys
 from tests.oracle.deepseek_v4 import FLASH, FLASH_NVFP4, PRO, folder_of
 from tests.oracle.published import published
 from tests.runtime.starts import PRESETS
+from tests.sgl_tune.modelopt import as_checkpoint
 from tests.stock.kernel_stubs import (
     AskingTuner,
     asking_tuner,
@@ -43,7 +44,7 @@ def _meta(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
 
 def _deployment(**flags: Any) -> Deployment:
     target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm100"}
-    return resolve_deployment(ServerFlags(**{**target, **flags}), environ={})
+    return resolve_deployment(ServerFlags(**as_checkpoint({**target, **flags})), environ={})
 
 
 def _largest(deployment: Deployment, rows: int) -> int:

@@ -25,6 +25,7 @@ from sgl_tune.warm.job import make_job
 from tests.memory.checkpoints import checkpoints
 from tests.oracle.deepseek_v4 import FLASH_FP8, FLASH_NVFP4
 from tests.oracle.published import published
+from tests.sgl_tune.modelopt import as_checkpoint, in_modelopt
 from tests.stock.kernel_stubs import AskingTuner, asking_tuner, install_cutlass_module, install_trtllm_module
 
 
@@ -75,9 +76,8 @@ TRTLLM = [
     {"model_path": "DeepSeek-V3", "tp": 8, "quantization": "modelopt_fp4"},
     {"model_path": "Qwen3-235B-A22B", "tp": 4, "quantization": "modelopt_fp4", **ROUTED},
     {
-        "model_path": "Qwen3-235B-A22B",
+        "model_path": in_modelopt("Qwen3-235B-A22B", "NVFP4", "*self_attn*"),
         "tp": 4,
-        "quantization": "modelopt_fp4",
         **ROUTED,
         "sglang_version": "0.5.17",
     },
@@ -107,7 +107,7 @@ def _checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _deployment(flags: dict[str, Any]) -> Deployment:
     target = {"sglang_version": "0.5.23", "flashinfer_version": VERSION, "arch": "sm100"}
-    return resolve_deployment(ServerFlags(**{**target, **flags}), environ={})
+    return resolve_deployment(ServerFlags(**as_checkpoint({**target, **flags})), environ={})
 
 
 def _assert_asks_what_is_planned(deployment: Deployment, tuner: AskingTuner) -> None:

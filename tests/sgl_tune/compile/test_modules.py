@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from runtime.server.module import Module
+from tests.sgl_tune.modelopt import in_modelopt
 from tests.sgl_tune.planning import HOPPER, TARGET, plan
 from tests.sgl_tune.running import run
 
@@ -47,7 +48,10 @@ def test_a_plain_moe_on_hopper_is_known_whole() -> None:
     [
         (("--attention-backend", "trtllm_mha", "--arch", "sm120"), "attention by trtllm_mha"),
         (("--attention-backend", "trtllm_mha", "--arch", "sm100"), "the cubins that fmha_gen downloads"),
-        (("--quantization", "modelopt_fp8", "--arch", "sm90"), "layers quantized by modelopt_fp8"),
+        (
+            ("--model", in_modelopt("Qwen3-30B-A3B", "FP8"), "--arch", "sm90"),
+            "layers quantized by modelopt_fp8",
+        ),
         (("--gpu", "H20"), "experts by flashinfer_cutlass on an H20"),
         (("--speculative-algorithm", "NGRAM", "--arch", "sm90"), "speculation by NGRAM"),
     ],
