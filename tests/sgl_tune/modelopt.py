@@ -33,10 +33,21 @@ def as_checkpoint(flags: dict[str, Any]) -> dict[str, Any]:
 @cache
 def in_modelopt(model: str, algorithm: str, *plain: str) -> str:
     """`plain`: layers that stay so, beside the head."""
-    shipped = {preset.name: preset.config for preset in presets()}
-    config = shipped.get(model) or json.loads((Path(model) / "config.json").read_text())
-    section = {"quant_method": "modelopt", "quant_algo": algorithm, "ignore": ["lm_head", *plain]}
     folder = _FOLDER / f"{Path(model).name}-{algorithm}"
     folder.mkdir()
+    ignore = ["lm_head", *plain]
+    return quantized(folder, model, quant_method="modelopt", quant_algo=algorithm, ignore=ignore)
+
+
+def in_fp8_and_nvfp4(folder: Path, model: str) -> str:
+    layers = {"model.layers.0.mlp.up_proj": {"quant_algo": "NVFP4", "group_size": 16}}
+    section = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    return quantized(folder, model, **section)
+
+
+def quantized(folder: Path, model: str, **section: object) -> str:
+    """A preset or a plain folder, with a quantization_config, in `folder`."""
+    shipped = {preset.name: preset.config for preset in presets()}
+    config = shipped.get(model) or json.loads((Path(model) / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
     return str(folder)

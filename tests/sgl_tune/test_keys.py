@@ -20,6 +20,7 @@ from sgl_tune.keys.keys import TunedOp, expected_keys
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.tunable import cannot_tune
 from sgl_tune.keys.verdict import verdict_of
+from tests.sgl_tune.modelopt import quantized
 from tests.sgl_tune.planning import keys_of, plan
 
 PUBLISHED = Path(__file__).parents[1] / "memory/data/published_families.json"
@@ -59,19 +60,13 @@ def _keys_of(name: str, **flags: Any) -> tuple[str, ...]:
     return keys
 
 
-def _quantized(folder: Path, name: str, **section: object) -> str:
-    config = next(preset.config for preset in presets() if preset.name == name)
-    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
-    return str(folder)
-
-
 def _in_modelopt(folder: Path, name: str, algorithm: str) -> str:
-    return _quantized(folder, name, quant_method="modelopt", quant_algo=algorithm, ignore=["lm_head"])
+    return quantized(folder, name, quant_method="modelopt", quant_algo=algorithm, ignore=["lm_head"])
 
 
 def test_fp8_gemms_of_latent_attention_are_of_its_factors(tmp_path: Path) -> None:
     listed = ["lm_head", "*.mlp.*"]
-    model = _quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="FP8", ignore=listed)
+    model = quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="FP8", ignore=listed)
     keys = _keys_of("fp8_gemm", model_path=model, arch="sm100", tp=8)
     factors = (7168, 1536 + 512 + 64), (1536, 16 * 192), (512, 16 * 256), (16 * 128, 7168)
     folded = {"16, 128, 512", "16, 512, 128"}  # a product a head
@@ -94,7 +89,7 @@ def test_fp4_gemms_are_padded_and_named_by_their_backend(tmp_path: Path) -> None
 
 def test_fp8_blocks_that_pass_for_mxfp8_are_not_planned(tmp_path: Path) -> None:
     fine = {"quant_method": "fp8", "weight_block_size": [1, 32], "scale_fmt": "ue8m0"}
-    model = _quantized(tmp_path, "Llama-3.1-8B", **fine)
+    model = quantized(tmp_path, "Llama-3.1-8B", **fine)
     plain = _deployment(model_path=model, arch="sm100")
     chosen = plain.asking(fp8_gemm_runner_backend="flashinfer_cutlass")
     said = [verdict_of(make_plan(one, gpus=())).says for one in (plain, chosen)]
@@ -106,7 +101,7 @@ def test_since_0_5_21_they_are_asked_for_where_experts_open_the_gate(
     release: str, are_asked_for: bool, tmp_path: Path
 ) -> None:
     fine = {"quant_method": "fp8", "weight_block_size": [32, 32], "scale_fmt": "ue8m0"}
-    model = _quantized(tmp_path, "DeepSeek-V3", **fine)
+    model = quantized(tmp_path, "DeepSeek-V3", **fine)
     flags = {"model_path": model, "arch": "sm100", "tp": 8, "sglang_version": release}
     chosen = _deployment(**flags).asking(fp8_gemm_runner_backend="flashinfer_cutedsl")
     assert ("the MXFP8 GEMMs" in verdict_of(make_plan(chosen, gpus=())).says) == are_asked_for
@@ -238,7 +233,7 @@ def test_spread_experts_without_dp_attention_are_routed_before_the_kernel() -> N
 
 
 def test_so_are_spread_experts_in_mxfp8(tmp_path: Path) -> None:
-    config = json.loads(Path(_quantized(tmp_path, "DeepSeek-V3"), "config.json").read_text())
+    config = json.loads(Path(quantized(tmp_path, "DeepSeek-V3"), "config.json").read_text())
     del config["quantization_config"]
     (tmp_path / "config.json").write_text(json.dumps(config))
     flags = {**DEEPSEEK, "model_path": str(tmp_path), "quantization": "mxfp8"}
@@ -276,7 +271,7 @@ def test_nvfp4() -> None:
 
 
 def test_nvfp4_experts_are_finalised_before_0_5_18(tmp_path: Path) -> None:
-    model = _quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="NVFP4")
+    model = quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="NVFP4")
     flags = {"model_path": model, "arch": "sm100", "tp": 8}
     assert not _unfinalised(**flags, sglang_version="0.5.17")
     assert _unfinalised(**flags, sglang_version="0.5.18")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.deployment.models import presets
+from tests.sgl_tune.modelopt import in_fp8_and_nvfp4
 from tests.sgl_tune.planning import BLACKWELL, HOPPER, warm
 from tests.sgl_tune.running import Ran, run_here
 
@@ -22,12 +23,7 @@ UNPLANNED = ("--model-path", "{mixed}", *HOPPER)
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Llama 3.1 in fp8 and nvfp4."""
-    folder = tmp_path_factory.mktemp("mixed")
-    config = next(dict(preset.config) for preset in presets() if preset.name == "Llama-3.1-8B")
-    layers = {"model.layers.0.mlp.up_proj": {"quant_algo": "NVFP4", "group_size": 16}}
-    section = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
-    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
-    return folder
+    return Path(in_fp8_and_nvfp4(tmp_path_factory.mktemp("mixed"), "Llama-3.1-8B"))
 
 
 def _of(mixed: Path, flags: tuple[object, ...]) -> tuple[object, ...]:
