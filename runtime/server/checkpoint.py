@@ -29,10 +29,12 @@ _TELL_THE_STRETCHED = ("llama3", "yarn", "longrope")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`quant_file` is ModelOpt's hf_quant_config.json, where the folder has one."""
+    """`quant_file` is ModelOpt's hf_quant_config.json, where the folder has one; `unread_files` are others
+    in which a method may be told how the weights were quantized."""
 
     hf: HF
     quant_file: HF = field(default_factory=dict)
+    unread_files: tuple[str, ...] = ()
 
     def model_config(self) -> ModelConfig:
         """Its layers, of a family that this runtime can build."""

@@ -36,6 +36,12 @@ _METHODS = frozenset(
         "mxfp4",
     )
 )
+# get_config_filenames of srt/layers/quantization: where a method looks, if config.json tells nothing.
+OWN_FILES = {
+    "awq": ("quant_config.json", "quantize_config.json"),
+    **dict.fromkeys(("awq_marlin", "gptq", "gptq_marlin", "marlin", "moe_wna16"), ("quantize_config.json",)),
+    "auto-round": ("quantization_config.json",),
+}
 # Told by these names, SGLang makes no Marlin of them.
 _READ_ANEW = ("awq", "gptq")
 # Requested over a checkpoint's own method, which is then not looked for.
@@ -146,9 +152,21 @@ def model_quantization(
         if adopted is not None:
             wanted = method = adopted
         wanted = _agreed(wanted, method, release, draft)
+    else:
+        _check_unread(wanted, model)
     if wanted is not None and wanted not in _METHODS.difference(release.dropped_methods):
         raise ConfigError(f"quantization {wanted}: SGLang {release.version} has no such method")
     return wanted
+
+
+def _check_unread(wanted: str | None, model: Checkpoint) -> None:
+    for name in model.unread_files:
+        if name in OWN_FILES.get(wanted or "", ()):
+            raise ConfigError(
+                f"--quantization {wanted}: SGLang reads in {name} how this checkpoint is quantized, which is "
+                "not read here",
+                f"tell config.json what it says, as `quantization_config`, with `quant_method`: {wanted}",
+            )
 
 
 def _agreed(wanted: str | None, method: str, release: Release, draft: bool) -> str:

@@ -16,6 +16,7 @@ from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.nearest import meant
+from runtime.server.quantization import OWN_FILES
 from sgl_tune.deployment.hub_cache import hub_config, is_hub_id
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_object
@@ -174,11 +175,17 @@ def _from_file(file: Path, path: str) -> FoundModel:
             "elsewhere",
         )
     modelopt = file.with_name("hf_quant_config.json")
-    checkpoint = checked(Checkpoint(_config_in(file, path)), file)
+    checkpoint = checked(Checkpoint(_config_in(file, path), unread_files=_beside(file)), file)
     if not modelopt.is_file():
         return FoundModel(checkpoint, str(file))
     checkpoint = checked(replace(checkpoint, quant_file=read_object(modelopt)), modelopt)
     return FoundModel(checkpoint, f"{file} and {modelopt.name}")
+
+
+def _beside(file: Path) -> tuple[str, ...]:
+    """Where it was quantized by tools of 2023; a server that is told so looks there."""
+    names = {name for of_method in OWN_FILES.values() for name in of_method}
+    return tuple(sorted(name for name in names if file.with_name(name).is_file()))
 
 
 def _config_in(file: Path, path: str) -> dict[str, Any]:

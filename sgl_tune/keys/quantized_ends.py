@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from runtime.server.quantization import OWN_FILES
 from runtime.server.recurrent import Mamba2Config
 from sgl_tune.keys.expert_calls import checkpoint_of
 
@@ -43,7 +44,14 @@ def _untold(deployment: Deployment) -> Iterator[str]:
     method, release = deployment.quantization, deployment.server.release
     checkpoint = checkpoint_of(deployment)
     told = *map(checkpoint.mapping, _SECTIONS), checkpoint.text.get(_SECTIONS[0]), checkpoint.quant_file
-    if any(told) or method not in _ASK_THE_CHECKPOINT:
+    if any(told):
+        return
+    if method in OWN_FILES:
+        yield (
+            f"--quantization {method}: SGLang asks the checkpoint how it was quantized, of which config.json "
+            f"says nothing, and no {' or '.join(OWN_FILES[method])} lies beside it"
+        )
+    if method not in _ASK_THE_CHECKPOINT:
         return
     if method == "modelopt_fp4" and release.quantizes_modelopt_fp4:
         return

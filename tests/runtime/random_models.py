@@ -11,7 +11,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,17 +59,31 @@ def draw(family: str, dice: random.Random) -> dict[str, Any]:
     return copy.deepcopy(told)  # transformers writes into what it is given
 
 
-def compare(family: str, told: dict[str, Any], folder: Path) -> Outcome:
+Serve = Callable[[Path, list[list[int]]], dict[int, list[torch.Tensor]]]
+
+
+def alone(folder: Path, texts: list[list[int]]) -> dict[int, list[torch.Tensor]]:
+    one = ParallelConfig()
+    return Generation(folder, one, make_runtime(), VirtualCommunicator(one)).run(texts, STEPS)
+
+
+def compare(
+    family: str,
+    told: dict[str, Any],
+    folder: Path,
+    lengths: Sequence[int] = _LENGTHS,
+    serve: Serve = alone,
+) -> Outcome:
+    """`serve` answers each text by a row of logits for its last tokens."""
     try:
         model = make_reference(family, **told)
-        texts = prompts(*_LENGTHS)
+        texts = prompts(*lengths)
         want = [reference_logits(model, text)[-STEPS - 1 :] for text in texts]
     except Exception as error:
         return Outcome(told, f"transformers refused: {type(error).__name__}: {error}")
     save(model, folder)
     try:
-        one = ParallelConfig()
-        rows = Generation(folder, one, make_runtime(), VirtualCommunicator(one)).run(texts, STEPS)
+        rows = serve(folder, texts)
     except ConfigError as error:
         return Outcome(told, f"refused by name: {error}")
     worst = max(float((torch.stack(rows[i]) - want[i]).abs().max()) for i in range(len(texts)))
@@ -113,15 +127,26 @@ def outcomes(family: str, count: int, seed: int) -> Iterator[Outcome]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    asked = arguments(__doc__)
+    return report(outcomes, asked.family or TINY, asked.count, asked.seed)
+
+
+def arguments(what: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--family", choices=TINY, action="append")
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
-    asked, differ = parser.parse_args(), 0
+    return parser.parse_args()
+
+
+def report(
+    outcomes: Callable[[str, int, int], Iterator[Outcome]], families: Iterable[str], count: int, seed: int
+) -> int:
+    differ = 0
     transformers.logging.disable_progress_bar()
     transformers.logging.set_verbosity_error()
-    for family in asked.family or TINY:
-        found = list(outcomes(family, asked.count, asked.seed))
+    for family in families:
+        found = list(outcomes(family, count, seed))
         counts, worst = Counter(one.kind for one in found), max(one.worst for one in found)
         print(f"{family:14} {dict(counts)}, worst {worst:.1e}", flush=True)
         for one in found:
