@@ -1,6 +1,7 @@
 """Random tiny models of every family: bytes of a rank by SGLang's own class beside ours, where neither ends.
 
 python -m tests.oracle.held_random --family exaone4 --count 10 --seed 5 [--release 0.5.23] [--tp 1]
+python -m tests.oracle.held_random --quantized
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.starts import never_starts
 from tests.oracle.inside import run_inside
+from tests.oracle.random_sections import section_of
 from tests.oracle.wheels import WORK, wheel_of
 from tests.runtime.classless import CLASSLESS
 from tests.runtime.families import TINY, make_reference
@@ -39,6 +41,7 @@ _OWN: HF = {
     "auto_map": {"AutoConfig": "configuration_own.OwnConfig"},
     **{"embedding_dropout": 0.0, "moe_layer_freq": 1},
 }
+_USUAL = 0.7  # of quantized ones, whose formats are what is drawn
 _UNKNOWN = "Transformers does not recognize this"
 
 
@@ -51,12 +54,13 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--release", default="0.5.23")
     options.add_argument("--tp", type=int, default=1)
+    options.add_argument("--quantized", action="store_true", help="each in a format of its own")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     asked = options.parse_args()
     drawn = [
         (family, told)
         for family in asked.family or TINY
-        for told in _files(family, random.Random(f"{family} {asked.seed}"), asked.count)
+        for told in _files(family, random.Random(f"{family} {asked.seed}"), asked.count, asked.quantized)
     ]
     families, files = [family for family, _ in drawn], [told for _, told in drawn]
     ours = [_ours(told, asked.release, asked.tp) for told in files]
@@ -71,22 +75,25 @@ def main() -> None:
     for family in dict.fromkeys(families):
         print(family, dict(Counter(one.partition(":")[0] for own, one in said if own == family)), flush=True)
         for line, times in Counter(one for one in said if one[0] == family).items():
-            is_fine = line[1].startswith(("equal", "refused"))
-            print(
-                f"  {times} x {line[1][:200]}", "" if is_fine else json.dumps(files[said.index(line)])[:2000]
-            )
+            print(f"  {times} x {line[1][:200]}")
+            if not line[1].startswith(("equal", "refused")):
+                told = files[said.index(line)]
+                print(f"    {json.dumps(told.get('quantization_config', {}))} {json.dumps(told)[:2000]}")
 
 
-def _files(family: str, dice: random.Random, count: int) -> Iterator[HF]:
+def _files(family: str, dice: random.Random, count: int, quantized: bool) -> Iterator[HF]:
     for _ in range(count):
         try:
-            told = config_json(make_reference(family, **draw(family, dice)))
+            drawn = {} if quantized and dice.random() < _USUAL else draw(family, dice)
+            model = make_reference(family, **drawn)
+            told = config_json(model)
         except Exception:  # what transformers refuses
             continue
         served = SERVED.get(told["model_type"], ())
         if served and (told.get("architectures") or [None])[0] not in served:
             told["architectures"] = [served[0]]
-        yield _in_bfloat16(told)
+        section = section_of([*model.state_dict()], dice) if quantized else None
+        yield _in_bfloat16(told) | ({"quantization_config": section} if section else {})
 
 
 def _in_bfloat16(told: HF) -> HF:
@@ -106,8 +113,9 @@ def _ours(told: HF, release: str, tp: int) -> int | str:
             model, why = found.shape.model, found.shape.unknown or never_starts(found)
         except (ConfigError, UsageError) as error:
             return str(error)
-    if model is None or why or model.obstacles or model.uncomputed:
-        return str(why or (model and (*model.obstacles, *model.uncomputed)[0]))
+    uncomputed = () if model is None or "quantization_config" in told else model.uncomputed
+    if model is None or why or model.obstacles or uncomputed:
+        return str(why or (model and (*model.obstacles, *uncomputed)[0]))
     comm = VirtualCommunicator(ParallelConfig(tp=tp), tp - 1)
     try:
         rank = Decoder(model, RuntimeConfig(), comm, torch.device("meta"), range(model.num_layers))
@@ -123,7 +131,8 @@ def _asked(
     wanted = [at for at in these if not isinstance(ours[at], str)]
     if not wanted:
         return {}
-    lines = [json.dumps({"config": files[at], "tp": asked.tp, "rank": asked.tp - 1}) for at in wanted]
+    place = {"tp": asked.tp, "rank": asked.tp - 1, "quantized": asked.quantized}
+    lines = [json.dumps({"config": files[at], **place}) for at in wanted]
     wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()
     return dict(
         zip(wanted, run_inside("read_held", wheel, "H200", work, lines, 1800, "may-end"), strict=True)
