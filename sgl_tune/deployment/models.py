@@ -175,14 +175,14 @@ def _from_file(file: Path, path: str) -> FoundModel:
             "elsewhere",
         )
     modelopt = file.with_name("hf_quant_config.json")
-    checkpoint = checked(Checkpoint(_config_in(file, path), unread_files=_beside(file)), file)
+    checkpoint = checked(Checkpoint(_config_in(file, path), unread_files=_of_2023(file)), file)
     if not modelopt.is_file():
         return FoundModel(checkpoint, str(file))
     checkpoint = checked(replace(checkpoint, quant_file=read_object(modelopt)), modelopt)
     return FoundModel(checkpoint, f"{file} and {modelopt.name}")
 
 
-def _beside(file: Path) -> tuple[str, ...]:
+def _of_2023(file: Path) -> tuple[str, ...]:
     """Where it was quantized by tools of 2023; a server that is told so looks there."""
     names = {name for of_method in OWN_FILES.values() for name in of_method}
     return tuple(sorted(name for name in names if file.with_name(name).is_file()))

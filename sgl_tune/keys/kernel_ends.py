@@ -72,10 +72,7 @@ def _flash_attention_3(deployment: Deployment) -> Iterator[str]:
 
 
 def _tuned(deployment: Deployment) -> Iterator[str]:
-    server, method = deployment.server, deployment.quantization
-    backend = server.moe_runner_backend
-    if method == "mxfp8" and server.gpu.major < 10:
-        yield f"quantization mxfp8 needs sm100 at least, and this is {server.gpu.arch}"
+    server, backend = deployment.server, deployment.server.moe_runner_backend
     gemm = server.asked.fp8_gemm_runner_backend
     majors = _BLOCK_GEMM_MAJORS.get(gemm)
     if majors and server.gpu.major not in majors and _is_block_fp8(deployment):

@@ -16,6 +16,19 @@ _ASK_THE_CHECKPOINT = (
     *("modelopt", "modelopt_fp8", "modelopt_fp4", "modelopt_mixed", "petit_nvfp4"),
     *("compressed-tensors", "fbgemm_fp8", "quark"),
 )
+# get_supported_act_dtypes and get_min_capability of srt/layers/quantization, in every release; others take
+# float16 and bfloat16.
+_TAKES = {
+    **dict.fromkeys(("awq", "gptq", "marlin"), ("float16",)),
+    "w4afp8": ("bfloat16",),
+    **dict.fromkeys(("bitsandbytes", "gguf"), ("float32", "float16", "bfloat16")),
+}
+_NEEDS = {
+    "mxfp8": 100,
+    **dict.fromkeys(("w4afp8", "petit_nvfp4", "minimax_m3_nvfp4"), 90),
+    **dict.fromkeys(("modelopt", "modelopt_fp8", "w8a8_fp8"), 89),
+}
+_FP4_ON_OTHERS = (0, 5, 13)  # modelopt_fp4, by Marlin
 _SECTIONS = ("quantization_config", "compression_config")
 _GRANITES_EXPERTS = (("fp8", "row"), ("fp8", "block"))
 
@@ -23,6 +36,7 @@ _GRANITES_EXPERTS = (("fp8", "row"), ("fp8", "block"))
 def ends_of_quantized(deployment: Deployment) -> Iterator[str]:
     if deployment.quantization is not None:
         yield from _dropped(deployment)
+        yield from _unsupported(deployment)
         yield from _untold(deployment)
         yield from _mixers(deployment)
         yield from _granite_hybrid(deployment)
@@ -36,6 +50,19 @@ def _dropped(deployment: Deployment) -> Iterator[str]:
             f"SGLang reads config.json once more as --quantization {method}, of which it has no method: "
             f"--quantization {method}_marlin"
         )
+
+
+def _unsupported(deployment: Deployment) -> Iterator[str]:
+    """_get_quantization_config of srt/model_loader/loader.py."""
+    method, server = deployment.quantization or "", deployment.server
+    takes = _TAKES.get(method, ("float16", "bfloat16"))
+    if server.dtype not in takes:
+        yield f"--dtype {server.dtype}: quantization {method} takes {' or '.join(takes)}"
+    needs = _NEEDS.get(method, 0)
+    if method == "modelopt_fp4" and server.release.number < _FP4_ON_OTHERS:
+        needs = 100
+    if int(server.gpu.arch.removeprefix("sm")) < needs:
+        yield f"quantization {method} needs sm{needs} at least, and this is {server.gpu.arch}"
 
 
 def _untold(deployment: Deployment) -> Iterator[str]:

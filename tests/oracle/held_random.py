@@ -78,7 +78,7 @@ def main() -> None:
             print(f"  {times} x {line[1][:200]}")
             if not line[1].startswith(("equal", "refused")):
                 told = files[said.index(line)]
-                print(f"    {json.dumps(told.get('quantization_config', {}))} {json.dumps(told)[:2000]}")
+                print(f"    {json.dumps(told.get('quantization_config', {}))} {json.dumps(told)}")
 
 
 def _files(family: str, dice: random.Random, count: int, quantized: bool) -> Iterator[HF]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,18 @@ import torch
 from runtime.forward.comm import DistributedCommunicator
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.errors import UsageError
+from sgl_tune.keys.stage_ends import ends_of_stages
 from tests.runtime.families import MOE_FAMILIES, TINY
 from tests.runtime.generation import Generation, make_runtime
 from tests.runtime.random_models import STEPS, Outcome, arguments, compare, draw, report
 from tests.runtime.ranks import Ranks, started
 
-_SHORTEST, _LONGEST, _MOST_TEXTS = STEPS + 1, 24, 6
+_SHORTEST, _LONGEST, _MOST_TEXTS = STEPS + 1, 28, 6
+# Of prefills beyond the range that a long rope begins with: within it, angles follow from what a batch holds.
+_STRETCHED = STEPS + 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,37 +47,66 @@ class Layout:
         return {"layout": sizes, "a2a": self.a2a, "lengths": self.lengths}
 
 
-def draw_layout(family: str, dice: random.Random) -> Layout:
-    pp, tp = dice.choice([(1, 2), (1, 4), (2, 1), (2, 2), (4, 1)])
+def draw_layout(family: str, told: Mapping[str, Any], dice: random.Random) -> Layout:
+    pp, tp = dice.choice([(1, 2), (1, 4), (2, 1), (2, 2), (1, 4), (2, 2)])
     dp = dice.choice([size for size in (1, 2, 4) if tp % size == 0])
     ep = dice.choice([size for size in (1, 2, 4) if tp % size == 0]) if family in MOE_FAMILIES else 1
-    a2a = dice.choice(("none", "flashinfer")) if 1 < tp == ep else "none"
+    a2a = dice.choice(("none", "flashinfer")) if 1 < tp == ep == dp else "none"
     count = dice.randint(1, _MOST_TEXTS)
-    lengths = tuple(dice.randint(_SHORTEST, _LONGEST) for _ in range(count))
+    shortest = _STRETCHED if "longrope" in str(told) else _SHORTEST
+    lengths = tuple(dice.randint(shortest, _LONGEST) for _ in range(count))
     parallel = ParallelConfig(tp=tp, pp=pp, dp=dp, ep=ep, enable_dp_attention=dp > 1)
     return Layout(parallel, a2a, lengths)
 
 
-def _rank(
-    comm: DistributedCommunicator, folder: Path, layout: Layout, texts: list[list[int]]
-) -> dict[int, Any] | str:
+def _loaded(comm: DistributedCommunicator, folder: Path, layout: Layout) -> Generation:
     runtime = make_runtime(prefill_tokens=256, max_running_requests=8, moe_a2a_backend=layout.a2a)
+    return Generation(folder, layout.parallel, runtime, comm)
+
+
+def _refuses(comm: DistributedCommunicator, folder: Path, layout: Layout) -> str | None:
     try:
-        rows = Generation(folder, layout.parallel, runtime, comm).run(texts, STEPS)
+        _loaded(comm, folder, layout)
     except ConfigError as error:
         return str(error)
+    return None
+
+
+def _rows(
+    comm: DistributedCommunicator, folder: Path, layout: Layout, texts: list[list[int]]
+) -> dict[int, Any]:
+    rows = _loaded(comm, folder, layout).run(texts, STEPS)
     return {number: torch.stack(own).numpy() for number, own in rows.items() if own}
+
+
+def _check_served(layout: Layout, folder: Path) -> None:
+    """What a whole server is refused for, and its layers are not."""
+    one = layout.parallel
+    flags = ServerFlags(gpu="H200", model_path=str(folder), tp=one.tp, pp=one.pp, ep=one.ep, dp=one.dp)
+    flags = replace(flags, enable_dp_attention=one.enable_dp_attention, dtype="bfloat16")
+    if layout.a2a != "none":
+        flags = replace(flags, moe_a2a_backend=layout.a2a, moe_runner_backend="flashinfer_cutlass")
+    try:
+        server = resolve_deployment(flags, environ={})
+    except UsageError as error:
+        raise ConfigError(error.message) from error
+    if server.shape.unknown:
+        raise ConfigError(server.shape.unknown)
+    for why in ends_of_stages(server):
+        raise ConfigError(why)
 
 
 def _on_ranks(
     ranks: Ranks, layout: Layout, folder: Path, texts: list[list[int]]
 ) -> dict[int, list[torch.Tensor]]:
-    """Every rank of a text's group has the same rows for it."""
-    found = ranks.run(layout.parallel, _rank, folder, layout, texts)
-    if refused := [one for one in found if isinstance(one, str)]:
-        raise ConfigError(refused[0])
+    """Every rank of a text's group has the same rows for it. One may refuse its layers alone: asked first, as
+    the others would wait for it."""
+    _check_served(layout, folder)
+    for refused in ranks.run(layout.parallel, _refuses, folder, layout):
+        if refused is not None:
+            raise ConfigError(refused)
     rows: dict[int, list[torch.Tensor]] = {}
-    for one in found:
+    for one in ranks.run(layout.parallel, _rows, folder, layout, texts):
         for number, own in one.items():
             mine = list(torch.from_numpy(own))
             assert len(mine) == STEPS + 1
@@ -84,7 +119,8 @@ def _on_ranks(
 def outcomes(ranks: Ranks, family: str, count: int, seed: int) -> Iterator[Outcome]:
     dice = random.Random(f"layouts of {family} {seed}")
     for _ in range(count):
-        told, layout = draw(family, dice), draw_layout(family, dice)
+        told = draw(family, dice)
+        layout = draw_layout(family, told, dice)
         with tempfile.TemporaryDirectory() as folder:
             serve = partial(_on_ranks, ranks, layout)
             try:

@@ -11,7 +11,8 @@ def _longcat_flash(hf: dict[str, Any]) -> dict[str, Any]:
     rope = {**hf["rope_parameters"]}
     base = rope.pop("rope_theta")
     stretched = rope if rope["rope_type"] != "default" else None
-    return {**hf, "rope_theta": base, "rope_scaling": stretched, "rope_parameters": None}
+    told = {"rope_theta": base, "rope_scaling": stretched, "rope_parameters": None}
+    return {**hf, **told, "architectures": ["LongcatFlashForCausalLM"]}
 
 
 TINY: dict[str, Tiny] = {}
