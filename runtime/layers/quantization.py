@@ -20,6 +20,7 @@ from runtime.layers.scaled_linear import (
     fp8_block_linear,
     fp8_tensor_linear,
 )
+from runtime.server.call_rules import quantizes_experts_alone
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.formats import plain
@@ -179,7 +180,8 @@ def quantized(model: ModelConfig, runtime: RuntimeConfig) -> Quantized:
     if asked not in _ASKED:
         known = ", ".join((*_ASKED, *_ONLINE_FP4))
         raise ConfigError(f"--quantization {asked}: this runtime knows {known} of a plain checkpoint")
-    return _ASKED[asked]
+    made = _ASKED[asked]
+    return replace(made, linear=None) if quantizes_experts_alone(model) else made
 
 
 def served(model: ModelConfig, runtime: RuntimeConfig) -> Served:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.recurrent import AddedConvolutionsConfig
 from runtime.server.releases import Release, Wide
 
 # The kernel routes by the logits, or is given ids and weights: both in one int32, or apart.
@@ -94,6 +95,12 @@ def _packs_choice(model: ModelConfig) -> bool:
 def gates_residuals(model: ModelConfig) -> bool:
     """srt/models/muse_spark.py, with experts or without."""
     return model.gate_temperature is not None
+
+
+def quantizes_experts_alone(model: ModelConfig) -> bool:
+    """Whatever is asked: srt/models/gpt_oss.py, muse_spark.py, inkling.py give no other matrix a method."""
+    added = isinstance(model.recurrent, AddedConvolutionsConfig)
+    return model.model_type == "gpt_oss" or gates_residuals(model) or added
 
 
 def router_in_fp32(model: ModelConfig, runtime: RuntimeConfig) -> Wide | None:

@@ -10,6 +10,7 @@ from runtime.server.formats.assigned import Quantized
 from runtime.server.formats.fields import block_of, whole
 from runtime.server.formats.kinds import Kind
 from runtime.server.formats.read import quantized_of
+from runtime.server.packed import unpacked
 
 HF = Mapping[str, Any]
 
@@ -36,11 +37,14 @@ def declared_block(hf: HF) -> tuple[int, int] | None:
     return block_of(section, "weight_block_size") if isinstance(section, Mapping) else None
 
 
-def declared_weights(hf: HF) -> Quantized:
-    """Which of its matrices are quantized, and how."""
+def declared_weights(hf: HF, architecture: str) -> Quantized:
+    """Which of its matrices are quantized, and how; `architecture` serves the whole that these are of."""
     section = hf.get("quantization_config")
     section = section if isinstance(section, Mapping) else {}
-    found = quantized_of(section, declared_quantization(hf))
+    method = declared_quantization(hf)
+    found = quantized_of(section, method)
+    if architecture:
+        found = replace(found, excluded=replace(found.excluded, unpacks=unpacked(architecture, method)))
     experts = _beside_fp8(hf, section)
     return found if experts is None else replace(found, experts=experts)
 

@@ -12,13 +12,14 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from runtime.server.errors import ConfigError
+from runtime.server.packed import GATE_UP, LATENTS, QKV
 from runtime.server.patterns import Patterns
 
 # What SGLang runs as one, under its name for it.
 _FUSED = {
-    ("q_proj", "k_proj", "v_proj"): "qkv_proj",
-    ("gate_proj", "up_proj"): "gate_up_proj",
-    ("q_a_proj", "kv_a_proj_with_mqa"): "fused_qkv_a_proj_with_mqa",
+    ("q_proj", "k_proj", "v_proj"): QKV,
+    ("gate_proj", "up_proj"): GATE_UP,
+    ("q_a_proj", "kv_a_proj_with_mqa"): LATENTS,
 }
 # ModelOpt's lists name these of one layer, and SGLang takes them for every layer's.
 _IN_EVERY_LAYER = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
@@ -61,12 +62,14 @@ RUN_AS_ONE = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """`patterns` are ModelOpt's, with a `*`, or expressions; `tails` are of `_IN_EVERY_LAYER`."""
+    """`patterns` are ModelOpt's, with a `*`, or expressions; `tails` are of `_IN_EVERY_LAYER`; `unpacks`:
+    what SGLang's class looks for under the names of its parts, where that follows from the class."""
 
     names: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     tails: tuple[str, ...] = ()
     way: Way = "paths"
+    unpacks: tuple[str, ...] = (QKV, GATE_UP, LATENTS)
 
     def __bool__(self) -> bool:
         return bool(self.names or self.patterns)
@@ -74,15 +77,26 @@ class Excluded:
     def linear(self, parts: Sequence[str]) -> bool:
         """Of matrices that are run as one: SGLang's server ends where only some of them are named."""
         fused = fused_name(parts)
-        if self.way in ("anywhere", "ends") and fused is not None and self.one(fused):
-            return True
         if self.way == "anywhere":
-            return fused is None and all(self.one(part) for part in parts)
+            return self.one(fused) if fused is not None else all(self.one(part) for part in parts)
+        if self.way == "ends" and fused is not None:
+            return self._whole(fused, parts)
         modelopts = self.way == "modelopt" and fused is None
         verdicts = {self._names(part) or (modelopts and self._excludes(part)) for part in parts}
-        if len(verdicts) > 1:
-            raise ConfigError(f"quantization_config: of {', '.join(parts)} only some are excluded")
-        return verdicts.pop() or (fused is not None and self._excludes(fused))
+        return _agreed(verdicts, parts) or (fused is not None and self._excludes(fused))
+
+    def _whole(self, fused: str, parts: Sequence[str]) -> bool:
+        """A list that has its own name is written for a server; others mean what a file has in parts."""
+        if fused in self.names:
+            return True
+        stored = _agreed({self._names(part) for part in parts}, parts)
+        unpacked = fused.rpartition(".")[2] in self.unpacks
+        if unpacked or stored == self._names(fused) or _is_end_of(self.names, fused):
+            return stored or (not unpacked and self._names(fused))
+        told = "plain" if stored else "quantized"
+        raise ConfigError(
+            f"quantization_config: {parts[0][:80]} is {told} in the file, and not so in SGLang's class"
+        )
 
     def experts(self, name: str) -> bool:
         if self.way == "modelopt":
@@ -90,7 +104,8 @@ class Excluded:
         if self.way == "anywhere":
             return self._names(name)
         if self.way == "ends":
-            return self.linear([f"{name}.0.{one}_proj" for one in ("gate", "up")])
+            parts = [f"{name}.0.{one}_proj" for one in ("gate", "up", "down")]
+            return _agreed({self._names(part) for part in parts}, parts)
         return self._names(name) or any(name in listed for listed in self.names if "experts" in listed)
 
     def one(self, module: str) -> bool:
@@ -108,11 +123,10 @@ class Excluded:
                 yield f"{one[:60]!r} is excluded: only * is told from a name"
         for layer in range(num_layers if self and self.way != "anywhere" else 0):
             for stem, tails in RUN_AS_ONE:
-                modules = [f"model.layers.{layer}.{stem}.{tail}" for tail in tails]
-                fused = fused_name(modules)
-                whole = self.way == "ends" and fused is not None and self.one(fused)
-                if not whole and len({self._names(module) for module in modules}) > 1:
-                    yield f"of {', '.join(modules)} only some are excluded"
+                try:
+                    self.linear([f"model.layers.{layer}.{stem}.{tail}" for tail in tails])
+                except ConfigError as error:
+                    yield error.message.removeprefix("quantization_config: ")
 
     def _names(self, module: str) -> bool:
         if self.way == "anywhere":
@@ -138,6 +152,12 @@ class Excluded:
 
 
 NOTHING = Excluded()
+
+
+def _agreed(verdicts: set[bool], parts: Sequence[str]) -> bool:
+    if len(verdicts) > 1:
+        raise ConfigError(f"quantization_config: of {', '.join(parts)} only some are excluded")
+    return verdicts.pop()
 
 
 def excluded_of(section: Mapping[str, Any], method: str | None) -> Excluded:

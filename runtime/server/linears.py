@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from runtime.server.call_rules import gates_residuals
+from runtime.server.call_rules import quantizes_experts_alone
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import AttentionConfig, BlockConfig
 from runtime.server.mixer_linears import Product, by_distance, chained_router, recurrent, twice_convolved
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.recurrent import AddedConvolutionsConfig, TwiceConvolvedConfig
+from runtime.server.recurrent import TwiceConvolvedConfig
 from runtime.server.tensor_names import within
 
 _FUSED_ROWS = 128
@@ -78,8 +78,7 @@ def quantized_sizes(
     model: ModelConfig, parallel: ParallelConfig, spread: Spread
 ) -> tuple[tuple[int, int, Place], ...]:
     """(k, n) of what is quantized in one layer at least, each once a place."""
-    if gates_residuals(model) or isinstance(model.recurrent, AddedConvolutionsConfig):
-        # whose experts alone are
+    if quantizes_experts_alone(model):
         return ()
     sizes = linears(model, parallel, spread)
     return tuple(dict.fromkeys((one.k, one.n, one.place) for one in sizes if _is_quantized(model, one)))

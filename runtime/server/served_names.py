@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+from runtime.server.call_rules import has_loose_experts
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.excluded import fused_name
@@ -21,8 +22,8 @@ from runtime.server.tensor_names import ServedNames
 
 def disagreements(model: ModelConfig) -> Iterator[str]:
     """Nothing, where a server ends at a matrix anyway: that is said where it is made."""
-    names = model.names.served
-    if names is not None and model.checkpoint_quantization is not None:
+    names, method = model.names.served, model.checkpoint_quantization
+    if names is not None and method is not None and not has_loose_experts(model, method):
         with suppress(ConfigError):
             yield from _disagreements(model, names)
 
@@ -38,8 +39,9 @@ def _disagreements(model: ModelConfig, names: ServedNames) -> Iterator[str]:
                 yield _said(listed[0], stored)
             if served is not None and names.by_rows in size.modules and not _lies_by_rows(served):
                 yield f"SGLang takes {parts[0][:80]} apart by rows: {served.name} a {served.per} has others"
-    if "lm_head" in names.plain and weights.of_head() is not None:
-        yield _said("lm_head", weights.of_head())
+    stored, served = weights.of_head(), weights.of_head(_called(names.paths, "lm_head"))
+    if stored != (None if "lm_head" in names.plain else served):
+        yield _said("lm_head", stored)
     for layer, kind in enumerate(model.layer_kinds):
         if kind == "moe":
             yield from _of_experts(model, names, model.block_name(layer))
@@ -50,6 +52,8 @@ def _of_experts(model: ModelConfig, names: ServedNames, block: str) -> Iterator[
     served, module = None, _called(names.files, own)
     if not names.plain_experts:
         served = model.quantized.of_experts(_called(names.paths, own))
+    if not names.experts and model.quantized.of_experts(own) != served:
+        yield _said(own, model.quantized.of_experts(own))
     for name in names.experts:
         listed = f"{module.removesuffix('experts')}{name}"
         stored = model.quantized.of_linear([listed])
@@ -62,8 +66,8 @@ def _served(model: ModelConfig, names: ServedNames, parts: Sequence[str]) -> Kin
         return None
     called = [_called(names.paths, part) for part in parts]
     fused = fused_name(called)
-    if fused is not None and not names.unpacks and model.excluded.way == "ends":
-        called = [fused]
+    if fused is not None and model.excluded.way == "ends":
+        called = called if fused.rpartition(".")[2] in model.excluded.unpacks else [fused]
     return model.quantized.of_linear(called)
 
 

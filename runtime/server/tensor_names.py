@@ -13,14 +13,13 @@ class ServedNames:
     """What SGLang's class calls a matrix when it asks how it is quantized, where that is another name.
 
     `paths`: expressions, and what stands for them there; `files`: in lists. `plain`: ends of names that are
-    never quantized. `unpacks`: it looks for what is run as one under the names of its parts. `experts`: what
-    lists call theirs, in the module of an MLP. `plain_experts`: those are never quantized. `by_rows`: the
-    matrix that its class takes apart by rows, so that nothing of it may be stored otherwise."""
+    never quantized. `experts`: what lists call theirs, in the module of an MLP. `plain_experts`: those are
+    never quantized. `by_rows`: the matrix that its class takes apart by rows, so that nothing of it may be
+    stored otherwise."""
 
     paths: tuple[tuple[str, str], ...] = ()
     files: tuple[tuple[str, str], ...] = ()
     plain: tuple[str, ...] = ()
-    unpacks: bool = True
     experts: tuple[str, ...] = ()
     plain_experts: bool = False
     by_rows: str = ""

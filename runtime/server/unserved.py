@@ -76,6 +76,14 @@ _ROWS = {
         PLAIN_ALONE,
         DRAFTS,
     ),
+    # srt/models/gpt_oss.py; what of srt/layers/quantization makes biases of experts
+    "gpt_oss": (
+        Row(
+            lambda _, s: s.weights_quantization not in (None, "mxfp4", "fp8", "mxfp8"),
+            "weights but in mxfp4, fp8 or mxfp8: SGLang makes experts without their biases of others",
+            plans=True,
+        ),
+    ),
     # srt/models/phimoe.py: what its experts answer is summed over all ranks, and no layer gathers rows.
     "phimoe": (
         Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its layers add up what all ranks answer"),

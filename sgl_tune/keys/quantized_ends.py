@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from runtime.server.call_rules import fused_shared_experts
+from runtime.server.linears import LinearSize, Spread, linears
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.quantization import OWN_FILES
 from runtime.server.recurrent import Mamba2Config
 from sgl_tune.keys.expert_calls import checkpoint_of
 
 if TYPE_CHECKING:
+    from runtime.server.config import ModelConfig
+    from runtime.server.formats.kinds import Kind
     from sgl_tune.deployment.deployment import Deployment
 
 _ASK_THE_CHECKPOINT = (
@@ -30,6 +35,11 @@ _NEEDS = {
 }
 _FP4_ON_OTHERS = (0, 5, 13)  # modelopt_fp4, by Marlin
 _SECTIONS = ("quantization_config", "compression_config")
+_ASK_BOTH = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa")
+_ASK_A_WEIGHT = ("glm4_moe", "glm4v_moe_text")
+_WITHOUT_A_WEIGHT = ("nvfp4_packed", "packed", "gptq")
+_GEMMA_4 = "Gemma4ForConditionalGeneration"
+_OF_EARS = "model.audio_tower.conformer.0.lconv1d.linear_start.linear"
 _GRANITES_EXPERTS = (("fp8", "row"), ("fp8", "block"))
 
 
@@ -40,6 +50,8 @@ def ends_of_quantized(deployment: Deployment) -> Iterator[str]:
         yield from _untold(deployment)
         yield from _mixers(deployment)
         yield from _granite_hybrid(deployment)
+        yield from _shared_experts(deployment)
+        yield from _ears(deployment)
 
 
 def _dropped(deployment: Deployment) -> Iterator[str]:
@@ -110,3 +122,41 @@ def _granite_hybrid(deployment: Deployment) -> Iterator[str]:
         unread = next((one for one in kinds if one and (one.name, one.per) not in _GRANITES_EXPERTS), None)
         if unread is not None:
             yield f"SGLang's class of Granite 4 knows no tensors of experts in {unread.name} a {unread.per}"
+
+
+def _shared_experts(deployment: Deployment) -> Iterator[str]:
+    """Of DeepSeek's layers and GLM 4.5's (srt/models/deepseek_v2.py, glm4_moe.py), where they stand apart:
+    these ask one matrix for its dtype, and the other for its blocks."""
+    model = deployment.model
+    if model.model_type not in (*_ASK_BOTH, *_ASK_A_WEIGHT) or _fuses_shared(deployment):
+        return
+    sizes = [
+        size for size in linears(model, ParallelConfig(), Spread(1, 1)) if size.place == "beside experts"
+    ]
+    for up, down in zip(sizes[::2], sizes[1::2], strict=True):
+        for layer in up.layers:
+            kind, other = _kind(model, up, layer), _kind(model, down, layer)
+            if kind is not None and kind.name in _WITHOUT_A_WEIGHT and model.model_type in _ASK_A_WEIGHT:
+                yield f"SGLang's class asks shared experts for a weight, which those in {kind.name} have not"
+            if kind is not None and kind.name == "fp8" and other is None:
+                yield f"SGLang asks for blocks of fp8 in {down.modules[0]} of layer {layer}, which is plain"
+
+
+def _fuses_shared(deployment: Deployment) -> bool:
+    model = deployment.model
+    return fused_shared_experts(model, deployment.runtime, deployment.parallel.moe_ep) > 0
+
+
+def _kind(model: ModelConfig, size: LinearSize, layer: int) -> Kind | None:
+    names = model.names.listed([f"{model.layer_name(layer)}.{one}" for one in size.modules])
+    return model.quantized.of_linear(names)
+
+
+def _ears(deployment: Deployment) -> Iterator[str]:
+    """ClippableGLUParallelLinear of srt/layers/clippable_linear.py, which gives a weight another loader."""
+    checkpoint, model = checkpoint_of(deployment), deployment.model
+    if checkpoint.architecture != _GEMMA_4 or not checkpoint.mapping("audio_config"):
+        return
+    online = deployment.quantization in ("fp8", "mxfp8", "w8a8_fp8") and model.checkpoint_quantization is None
+    if online or model.quantized.of_linear([_OF_EARS]) is not None:
+        yield f"SGLang's class of Gemma 4 loads no ears that are quantized: {_OF_EARS}"

@@ -41,7 +41,7 @@ def _listed(method: str, names: Sequence[str], dice: random.Random) -> dict[str,
     """One layer, one part of each, one kind of parts, or nothing beside the head."""
     matrices = [name.removesuffix(".weight") for name in names if name.endswith(".weight")]
     layers = sorted({found[0] for one in matrices if (found := re.match(r".*?\.\d+", one))})
-    some = dice.choice(matrices)
+    some = dice.choice([one for one in matrices if "." in one])
     tail, part = some.rpartition(".")[2], some.rpartition(".")[0]
     kind = dice.choice(("none", "none", "matrix", "layer", "part", "tail", "tail"))
     exact = {"matrix": some, "layer": dice.choice(layers), "part": part}.get(kind)

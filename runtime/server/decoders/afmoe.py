@@ -34,7 +34,6 @@ _TAKEN = {
 _WINDOW = 1024  # and so here
 # afmoe.py multiplies by experts without their scales.
 _SERVED = ServedNames(
-    unpacks=False,
     experts=tuple(f"experts.0.{one}_proj" for one in ("gate_up", "gate", "up", "down")),
     plain_experts=True,
 )

@@ -10,7 +10,7 @@ from runtime.server.decoders.rope import as_stretched, read_rope, read_rope_alon
 from runtime.server.layer_config import RopeConfig
 from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(served=ServedNames(unpacks=False))
+_NAMES = TensorNames(served=ServedNames())
 _THETA = 12000000.0
 _LLAMA3 = {
     "rope_type": "llama3",

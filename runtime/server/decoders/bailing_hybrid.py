@@ -18,8 +18,17 @@ from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import model, which
 from runtime.server.layer_config import AttentionConfig, MLAConfig, MoEConfig, RopeConfig
 from runtime.server.recurrent import LightningConfig
+from runtime.server.tensor_names import ServedNames
 
-_NAMES = replace(NAMES, recurrent="attention")
+_SERVED = ServedNames(
+    (
+        (r"\.attention\.dense$", ".attention.out_proj"),
+        (r"\.attention\.query_key_value$", ".attention.qkv_proj"),
+        (r"\.attention\.g_proj$", ".attention.output_gate"),
+        ("^lm_head$", ""),
+    )
+)
+_NAMES = replace(NAMES, recurrent="attention", served=_SERVED)
 # Of no other value are SGLang's layers those of the checkpoints' own file, or they are another family's.
 _ALONE: Mapping[str, Any] = {
     **dict.fromkeys(("tie_word_embeddings", "use_bias", "use_qkv_bias", "use_mla_nope"), False),

@@ -19,9 +19,11 @@ from runtime.server.decoders.rope import interleaved, read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Caps, MLAConfig, MoEConfig, RopeConfig
 from runtime.server.recurrent import KimiDeltaConfig
+from runtime.server.tensor_names import ServedNames
 
 NAME, ARCHITECTURE = "bailing_hybrid_v3", "BailingMoeV3ForCausalLM"
-_NAMES = replace(NAMES, recurrent="attention")
+_SERVED = ServedNames(((r"\.mlp\.", "."), (r"\.attention\.", ".self_attn."), ("^lm_head$", "")))
+_NAMES = replace(NAMES, recurrent="attention", served=_SERVED)
 _MIXERS = {"linear_attention": "recurrent", "full_attention": "full"}
 # Of no other value are SGLang's layers those of transformers.
 _ALONE: Mapping[str, Any] = {

@@ -18,7 +18,6 @@ from runtime.server.tensor_names import ServedNames, TensorNames
 _SERVED = ServedNames(
     ((r".*\.self_attn\..*", ""), (r"\.feed_forward\.", ".mlp.")),
     plain=("mamba.in_proj", "mamba.out_proj", "lm_head"),
-    unpacks=False,
 )
 _NAMES = TensorNames(norm="model.final_layernorm", recurrent="mamba", mlp="feed_forward", served=_SERVED)
 

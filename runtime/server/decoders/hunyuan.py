@@ -13,9 +13,17 @@ from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MoEConfig, RopeConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(shared="shared_mlp", q_norm="query_layernorm", k_norm="key_layernorm")
+# By neither layer, nor expert, nor head.
+_SERVED = ServedNames(
+    (
+        ("^lm_head$", ""),
+        (r"^model\.layers\.\d+\.mlp\.(experts|shared_mlp)", ""),
+        (r"^model\.layers\.\d+", ""),
+    )
+)
+_NAMES = TensorNames(shared="shared_mlp", q_norm="query_layernorm", k_norm="key_layernorm", served=_SERVED)
 
 
 def _dense(f: Fields) -> ModelConfig:

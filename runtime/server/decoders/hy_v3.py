@@ -13,7 +13,7 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import MLPS, everywhere, heads, model, routed, which
 from runtime.server.layer_config import AttentionConfig, MoEConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 
 def _hy_v3(f: Fields) -> ModelConfig:
@@ -24,7 +24,7 @@ def _hy_v3(f: Fields) -> ModelConfig:
         everywhere(f, "full"),
         _mlps(f),
         moe=_routed(f),
-        names=TensorNames(shared="shared_mlp"),
+        names=TensorNames(shared="shared_mlp", served=ServedNames(((r"^model\.", ".model."),))),
     )
 
 

@@ -16,7 +16,7 @@ from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import MLPS, everywhere, latents, model, routed_by_sigmoid
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Caps, IndexerConfig, MLAConfig, StreamsConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 NAME = "hy_v4"
 _SPARSE = {"indexed_attention": "full", "deepseek_sparse_attention": "full"}
@@ -45,7 +45,7 @@ def _hy_v4(f: Fields) -> ModelConfig:
         streams=StreamsConfig(f.size("hc_mult"), 0, f.number("hc_eps"), magnitude=f.number("hc_magnitude")),
         caps=(_caps(f),) * layers,
         logits_in_fp32=f.flag("enable_lm_head_fp32"),
-        names=TensorNames(latent_gate="linear_gate"),
+        names=TensorNames(latent_gate="linear_gate", served=ServedNames(((r"^model\.", ".model."),))),
     )
 
 

@@ -21,7 +21,6 @@ _NAMES = TensorNames(
     down="w2",
     served=ServedNames(
         ((r"\.w1$", ".gate_proj"), (r"\.w3$", ".up_proj")),
-        unpacks=False,
         by_rows="attention.wqkv",
     ),
 )

@@ -9,7 +9,7 @@ from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.decoders.rope import as_stretched
 from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(served=ServedNames(unpacks=False))
+_NAMES = TensorNames(served=ServedNames())
 
 
 def _iquestcoder(f: Fields) -> ModelConfig:

@@ -54,7 +54,6 @@ _SERVED = ServedNames(
     ((r".*\.shared_experts\.", ""),),
     files=((r"\.mlp\.(shared_)?experts", r".block_sparse_moe.\1experts"),),
     plain=("kv_b_proj",),
-    unpacks=False,
     experts=("experts.0.w1", "experts.0.w2", "experts.0.w3"),
 )
 

@@ -155,12 +155,12 @@ def model_config(hf: HF) -> ModelConfig:
     wrapper = wrapper_of(hf)
     part = hf if wrapper is None else text_part(wrapper, hf)
     meant, part = (part, part) if wrapper is None else as_listed(wrapper, part)
-    text = replace(_text_model(part), in_windows=architecture_of(hf) in WINDOWS_ALONE)
+    text = replace(_text_model(part, architecture_of(hf)), in_windows=architecture_of(hf) in WINDOWS_ALONE)
     if not _keeps_windows_apart(hf, part) and text.model_type in HYBRID_TYPES:
         text = replace(text, windows_apart=False)
     if wrapper is None:
         return text
-    otherwise = () if part is meant else told_otherwise(text, declared_weights(meant))
+    otherwise = () if part is meant else told_otherwise(text, declared_weights(meant, architecture_of(hf)))
     said = chain(_of_wrapper(wrapper, text), otherwise)
     doubts = [f"quantization_config: {one}" for one in islice(said, 1)]
     obstacles = (*text.obstacles, *doubts)
@@ -187,7 +187,8 @@ def _keeps_windows_apart(hf: HF, text: HF) -> bool:
     return is_known
 
 
-def _text_model(hf: HF) -> ModelConfig:
+def _text_model(hf: HF, architecture: str) -> ModelConfig:
+    """`architecture`: what serves the whole."""
     model = replace(
         _read(hf),
         checkpoint_quantization=declared_quantization(hf),
@@ -196,8 +197,8 @@ def _text_model(hf: HF) -> ModelConfig:
     )
     model = replace(model, obstacles=(*model.obstacles, *unchosen(model.moe)))
     try:
-        model = replace(model, quantized=declared_weights(hf))
-        parts = _beside_compressed(model), _parted(model), disagreements(model)
+        model = replace(model, quantized=declared_weights(hf, architecture))
+        parts = _beside_compressed(model), _parted(model), _ungated(model), disagreements(model)
         doubts = [*chain(*parts), *model.quantized.doubts(model.num_layers)]
     except Unsupported as error:
         return replace(model, obstacles=(*model.obstacles, error.message))
@@ -220,6 +221,16 @@ def _beside_compressed(model: ModelConfig) -> Iterator[str]:
             yield f"{name[:60]!r} is listed: which of DeepSeek-V4's matrices SGLang takes it for is not known"
     if weights.linear is not None and (weights.linear.name, weights.linear.per) != ("fp8", "block"):
         yield f"how DeepSeek-V4's matrices lie in {weights.linear.name} a {weights.linear.per} is not known"
+
+
+_WITHOUT_GATES = ("fp8", "mxfp8", "modelopt_fp8", "modelopt_fp4", "modelopt_mixed")
+
+
+def _ungated(model: ModelConfig) -> Iterator[str]:
+    """create_weights of srt/layers/quantization makes two halves of other formats, whatever an expert has."""
+    kind, method = model.quantized.experts, model.checkpoint_quantization
+    if model.moe is not None and not model.gated_mlps and kind is not None and method not in _WITHOUT_GATES:
+        yield f"SGLang makes experts of {method} with gates, and these have none"
 
 
 def _experts_alone(model: ModelConfig) -> ModelConfig:

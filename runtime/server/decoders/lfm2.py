@@ -26,12 +26,11 @@ _NAMES = TensorNames(
     q_norm="q_layernorm",
     k_norm="k_layernorm",
     multiplies_apart=True,
-    served=ServedNames(unpacks=False),
+    served=ServedNames(),
 )
 # lfm2_moe.py calls its dense MLPs as others do, and a checkpoint as LFM2's.
 _OF_EXPERTS = ServedNames(
     tuple((rf"\.w{of}$", f".{one}_proj") for of, one in ((1, "gate"), (2, "down"), (3, "up"))),
-    unpacks=False,
     experts=("experts.0.w1", "experts.0.w2", "experts.0.w3"),
 )
 _NAMES_OF_EXPERTS = replace(_NAMES, multiplies_apart=False, served=_OF_EXPERTS)

@@ -12,7 +12,7 @@ from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.layer_config import AttentionConfig, Multipliers
 from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(served=ServedNames(unpacks=False, plain=("lm_head",)))
+_NAMES = TensorNames(served=ServedNames(plain=("lm_head",)))
 
 
 def _minicpm(f: Fields) -> ModelConfig:

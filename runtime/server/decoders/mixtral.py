@@ -11,7 +11,9 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model, routed
+from runtime.server.tensor_names import ServedNames, TensorNames
 
+_NAMES = TensorNames(served=ServedNames(((r"^model\.", ""),)))
 WHOLE, _ARCHITECTURE = "mixtral_quant", "QuantMixtralForCausalLM"
 
 
@@ -23,7 +25,8 @@ def _mixtral(f: Fields) -> ModelConfig:
 def _whole(f: Fields) -> ModelConfig:
     """srt/models/mixtral_quant.py, whose layers see all tokens."""
     f.size_or_none("sliding_window")
-    return replace(_read(f, "full", None), model_type=WHOLE)
+    read = _read(f, "full", None)
+    return replace(read, model_type=WHOLE, names=replace(read.names, served=None))
 
 
 def _read(f: Fields, kind: str, window: int | None) -> ModelConfig:
@@ -39,7 +42,8 @@ def _read(f: Fields, kind: str, window: int | None) -> ModelConfig:
     if theta != int(theta):
         f.cannot(f"rope_theta is {theta}: SGLang takes its whole part")
     moe = routed(f, "intermediate_size")
-    return model(f, {kind: attention}, everywhere(f, kind), everywhere(f, "moe"), moe=moe)
+    kinds = everywhere(f, kind), everywhere(f, "moe")
+    return model(f, {kind: attention}, *kinds, moe=moe, names=_NAMES)
 
 
 _OWN = {

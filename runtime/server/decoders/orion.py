@@ -8,7 +8,7 @@ from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(served=ServedNames(unpacks=False))
+_NAMES = TensorNames(served=ServedNames())
 
 
 def _orion(f: Fields) -> ModelConfig:

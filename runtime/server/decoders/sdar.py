@@ -13,7 +13,7 @@ from runtime.server.decoders.parts import everywhere, heads, model, routed
 from runtime.server.layer_config import AttentionConfig
 from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(served=ServedNames(unpacks=False))
+_NAMES = TensorNames(served=ServedNames())
 
 
 def _sdar(f: Fields) -> ModelConfig:

@@ -10,7 +10,7 @@ from runtime.server.decoders.rope import as_stretched
 from runtime.server.layer_config import NO_MULTIPLIERS, Multipliers
 from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(served=ServedNames(unpacks=False))
+_NAMES = TensorNames(served=ServedNames())
 
 
 def _teleflm(f: Fields) -> ModelConfig:

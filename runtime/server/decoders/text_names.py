@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 _TOPS = ("model.", "lm_head", "output.", "backbone.")  # of a model of text alone
@@ -24,6 +25,8 @@ _CALLED: Mapping[str, str] = {
 }
 # Whose class reads its lists by rules of its own, or whose layers have other names.
 _OTHERWISE = ("muse_spark", "NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "nemotron_h_omni")
+_EXPRESSION = "re:"
+_OF_THE_TEXT = re.compile(r"language_model|model.*layers|^model\.\*")
 _LISTS = ("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
 
 
@@ -42,6 +45,17 @@ def as_served(section: Mapping[str, Any], called: Sequence[str]) -> Mapping[str,
     return _each(section, lambda one: _served(one, called))
 
 
+def unclear_expressions(section: Mapping[str, Any]) -> Iterator[str]:
+    """Matched from the first letter of what SGLang's class calls a module: what they mean of layers may
+    depend on what it calls the text."""
+    dynamic = section.get("dynamic")
+    told = [str(one).removeprefix("-:").removeprefix("+:") for one in dynamic or ()]
+    for name in _LISTS:
+        listed = section.get(name)
+        told += [one.removeprefix(_EXPRESSION) for one in listed or () if str(one).startswith(_EXPRESSION)]
+    yield from (one for one in told if _OF_THE_TEXT.search(one))
+
+
 def _each(section: Mapping[str, Any], named: Callable[[Any], Any]) -> Mapping[str, Any]:
     listed = {name: section[name] for name in _LISTS if isinstance(section.get(name), list)}
     return {**section, **{name: [named(one) for one in names] for name, names in listed.items()}}
@@ -49,7 +63,7 @@ def _each(section: Mapping[str, Any], named: Callable[[Any], Any]) -> Mapping[st
 
 def _served(name: Any, called: Sequence[str]) -> Any:
     """What it does not look for is no name here either."""
-    if not isinstance(name, str) or _LAYERS not in name:
+    if not isinstance(name, str) or _LAYERS not in name or name.startswith(_EXPRESSION):
         return alone(name)
     stem, _, rest = name.partition(_LAYERS)
     if stem not in _STEMS:
@@ -60,7 +74,7 @@ def _served(name: Any, called: Sequence[str]) -> Any:
 def alone(name: Any) -> Any:
     """`model.language_model.layers.0`, `language_model.model.layers.0`, `thinker.model.layers.0` and
     `model.model.layers.0` are `model.layers.0` there."""
-    if not isinstance(name, str):
+    if not isinstance(name, str) or name.startswith(_EXPRESSION):
         return name
     name = name.removeprefix("thinker.")
     if name.startswith(_INSIDE):

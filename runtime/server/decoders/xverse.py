@@ -10,7 +10,7 @@ from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.decoders.rope import as_stretched
 from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(served=ServedNames(unpacks=False, plain=("lm_head",)))
+_NAMES = TensorNames(served=ServedNames(plain=("lm_head",)))
 
 
 def _xverse(f: Fields) -> ModelConfig:

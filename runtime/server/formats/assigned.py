@@ -37,7 +37,7 @@ class Quantized:
             return None
         fused = fused_name(parts)
         found = self._told(fused or parts[0])
-        if found is None and (fused is not None or len(parts) > 1):
+        if found is None and self._asks_parts(fused, parts):
             found = self._agreed(parts)
         if found is not None:
             return found[0]
@@ -45,16 +45,22 @@ class Quantized:
             raise ConfigError(f"quantization_config: no target for {fused or parts[0]}: SGLang ends at it")
         return self.linear
 
+    def _asks_parts(self, fused: str | None, parts: Sequence[str]) -> bool:
+        """find_matched_target of compressed_tensors/utils.py comes to them last, where a class unpacks it."""
+        if fused is None or not self.strict:
+            return fused is not None or len(parts) > 1
+        return self.linear is None and fused.rpartition(".")[2] in self.excluded.unpacks
+
     def of_experts(self, name: str) -> Kind | None:
         kind = self._experts(name)
         if kind is not None and kind.linears_only:
             raise ConfigError(f"quantization_config: SGLang has no experts in {kind.name} a {kind.per}")
         return kind
 
-    def of_head(self) -> Kind | None:
-        if self.excluded.one("lm_head"):
+    def of_head(self, called: str = "lm_head") -> Kind | None:
+        if self.excluded.one(called):
             return None
-        found = self._told("lm_head")
+        found = self._told(called)
         return self.head if found is None else found[0]
 
     def of_layer(self, stem: str) -> tuple[Kind | None, ...]:

@@ -22,6 +22,7 @@ _NONE = Padding()
 _HALVES = Dim("columns", per=2)
 _E4M3, _BYTE, _SCALE = "float8_e4m3fn", "uint8", "float32"
 # As CUTLASS's kernels read block scales.
+_GROUPS_OF_16 = Cut(columns=16, always=True, what="nvfp4's groups")
 _SWIZZLED = (Dim("rows", to=128), Dim("columns", per=16, to=64))
 
 
@@ -50,8 +51,8 @@ def nvfp4(group: int, is_awq: bool, swizzles: bool, padding: Padding = _NONE) ->
             Stored("weight_scale_2", _SCALE, (EXPERTS, PARTS)),
             Stored("input_scale", _SCALE, (ALL_EXPERTS, PARTS)),
         ),
-        Cut(columns=16, always=True, what="nvfp4's groups"),
-        Cut(columns=16, what="nvfp4's groups"),
+        _GROUPS_OF_16,
+        _GROUPS_OF_16,
         after_linear=(Change("copied", Stored("weight_scale", _E4M3, _SWIZZLED)),),
         after_experts=(
             (Change("copied", expert_scales), Change("dropped", room))
@@ -83,8 +84,8 @@ def nvfp4_packed(has_inputs: bool) -> Format:
             Stored("weight_global_scale", _SCALE, (EXPERTS, PARTS)),
             *((expert_inputs,) if has_inputs else ()),
         ),
-        Cut(columns=16, what="nvfp4's groups"),
-        Cut(columns=16, what="nvfp4's groups"),
+        _GROUPS_OF_16,
+        _GROUPS_OF_16,
         after_linear=(swizzled,),
         after_experts=(of_experts,),
     )

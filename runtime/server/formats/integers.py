@@ -3,6 +3,8 @@ awq/schemes, compressed_tensors/schemes/compressed_tensors_wNa16*.py."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from runtime.server.errors import ConfigError
 from runtime.server.formats.tensors import (
     COLUMNS,
@@ -51,7 +53,7 @@ def gptq(bits: int, group: int, by_activation: bool) -> Format:
             sorted_order,
         ),
         _cut(pack, group),
-        _cut(pack, group if repeats else pack),
+        replace(_cut(pack, group if repeats else pack), all_columns=max(group, 1)),
         after_linear=(
             *(keep if repeats else (Change("dropped", order),)),
             Change("dropped", zeros),

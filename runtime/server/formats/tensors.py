@@ -121,6 +121,7 @@ class Cut:
 
     rows: int = 1
     columns: int = 1
+    all_columns: int = 1  # of all ranks
     of_parts: bool = False
     always: bool = False
     what: str = "a quantization block"
@@ -137,6 +138,11 @@ class Cut:
             raise _cut(wrong, "rows", self.rows, self.what)
         if (self.always or matrix.cuts_columns) and matrix.columns % self.columns:
             raise _cut(matrix.columns, "columns", self.columns, self.what)
+        if matrix.all_columns % self.all_columns:
+            raise ConfigError(
+                f"{matrix.all_columns} columns of a matrix are no multiple of the {self.all_columns} of "
+                f"{self.what}: SGLang ends at it"
+            )
 
 
 @dataclass(frozen=True, slots=True)
