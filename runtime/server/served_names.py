@@ -62,7 +62,8 @@ def _of_experts(model: ModelConfig, names: ServedNames, block: str) -> Iterator[
 
 
 def _served(model: ModelConfig, names: ServedNames, parts: Sequence[str]) -> Kind | None:
-    if parts[0].endswith(names.plain):
+    in_fp4 = model.checkpoint_quantization == "modelopt_fp4"
+    if parts[0].endswith((*names.plain, *(names.plain_in_fp4 if in_fp4 else ()))):
         return None
     called = [_called(names.paths, part) for part in parts]
     fused = fused_name(called)

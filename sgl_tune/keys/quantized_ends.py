@@ -37,7 +37,10 @@ _FP4_ON_OTHERS = (0, 5, 13)  # modelopt_fp4, by Marlin
 _SECTIONS = ("quantization_config", "compression_config")
 _ASK_BOTH = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa")
 _ASK_A_WEIGHT = ("glm4_moe", "glm4v_moe_text")
-_WITHOUT_A_WEIGHT = ("nvfp4_packed", "packed", "gptq")
+_WITHOUT_A_WEIGHT = ("nvfp4_packed", "packed", "gptq", "awq")
+_BLOCKS_OF_ALL = (0, 5, 19)  # of every method, if none
+_WEIGHTS_IN_FP4 = (0, 5, 22)  # by Marlin
+_MIXERS_IN_FP4 = (0, 5, 17)
 _GEMMA_4 = "Gemma4ForConditionalGeneration"
 _OF_EARS = "model.audio_tower.conformer.0.lconv1d.linear_start.linear"
 _GRANITES_EXPERTS = (("fp8", "row"), ("fp8", "block"))
@@ -50,7 +53,9 @@ def ends_of_quantized(deployment: Deployment) -> Iterator[str]:
         yield from _untold(deployment)
         yield from _mixers(deployment)
         yield from _granite_hybrid(deployment)
+        yield from _packed_fp4(deployment)
         yield from _shared_experts(deployment)
+        yield from _hybrid_qwen(deployment)
         yield from _ears(deployment)
 
 
@@ -73,8 +78,12 @@ def _unsupported(deployment: Deployment) -> Iterator[str]:
     needs = _NEEDS.get(method, 0)
     if method == "modelopt_fp4" and server.release.number < _FP4_ON_OTHERS:
         needs = 100
-    if int(server.gpu.arch.removeprefix("sm")) < needs:
+    if _number(deployment) < needs:
         yield f"quantization {method} needs sm{needs} at least, and this is {server.gpu.arch}"
+
+
+def _number(deployment: Deployment) -> int:
+    return int(deployment.server.gpu.arch.removeprefix("sm"))
 
 
 def _untold(deployment: Deployment) -> Iterator[str]:
@@ -136,10 +145,48 @@ def _shared_experts(deployment: Deployment) -> Iterator[str]:
     for up, down in zip(sizes[::2], sizes[1::2], strict=True):
         for layer in up.layers:
             kind, other = _kind(model, up, layer), _kind(model, down, layer)
-            if kind is not None and kind.name in _WITHOUT_A_WEIGHT and model.model_type in _ASK_A_WEIGHT:
+            has_none = kind is not None and kind.name in _WITHOUT_A_WEIGHT and kind.name != "awq"
+            if kind is not None and has_none and model.model_type in _ASK_A_WEIGHT:
                 yield f"SGLang's class asks shared experts for a weight, which those in {kind.name} have not"
+            if kind is not None and kind.name == "fp8" and _asks_modelopt_for_blocks(deployment):
+                yield "SGLang before 0.5.19 asks ModelOpt's fp8 of shared experts for blocks"
             if kind is not None and kind.name == "fp8" and other is None:
                 yield f"SGLang asks for blocks of fp8 in {down.modules[0]} of layer {layer}, which is plain"
+
+
+def _asks_modelopt_for_blocks(deployment: Deployment) -> bool:
+    modelopts = deployment.quantization in ("modelopt_fp8", "modelopt_mixed")
+    return modelopts and deployment.server.release.number < _BLOCKS_OF_ALL
+
+
+def _packed_fp4(deployment: Deployment) -> Iterator[str]:
+    """srt/layers/quantization/compressed_tensors/compressed_tensors.py"""
+    server, weights = deployment.server, deployment.model.quantized
+    if server.release.number >= _WEIGHTS_IN_FP4 or deployment.quantization != "compressed-tensors":
+        return
+    kinds = (weights.linear, weights.experts, *weights.of_expressions, *weights.of_names)
+    for kind in dict.fromkeys(kinds):
+        if kind is not None and kind.name == "nvfp4_packed" and not kind.has_inputs:
+            yield "nvfp4 of weights alone: compressed-tensors has no kernels for it before 0.5.22"
+        elif kind is not None and kind.name == "nvfp4_packed" and _number(deployment) < 100:
+            yield f"nvfp4 of compressed-tensors needs sm100 at least before 0.5.22: this is {server.gpu.arch}"
+
+
+def _hybrid_qwen(deployment: Deployment) -> Iterator[str]:
+    """srt/models/qwen3_next.py gives a weight another loader; qwen3_5.py had mixers plain beside nvfp4."""
+    model, release = deployment.model, deployment.server.release
+    plain = deployment.quantization == "modelopt_fp4" and release.number < _MIXERS_IN_FP4
+    if model.model_type not in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"):
+        return
+    for size in linears(model, ParallelConfig(), Spread(1, 1)):
+        for layer in size.layers if size.place == "mixer" else ():
+            kind, name = _kind(model, size, layer), f"{size.modules[0]} of layer {layer}"
+            if kind is None:
+                continue
+            if model.model_type == "qwen3_next" and "in_proj" in name and kind.name in _WITHOUT_A_WEIGHT:
+                yield f"SGLang's class asks {name} for a weight, which those in {kind.name} have not"
+            if model.model_type != "qwen3_next" and plain:
+                yield f"SGLang {release.version} has {name} plain beside nvfp4, and the file quantized"
 
 
 def _fuses_shared(deployment: Deployment) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import chain, islice
@@ -109,6 +109,7 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields, architecture_of
 from runtime.server.decoders.routes import unchosen
 from runtime.server.decoders.served_classes import check_class
+from runtime.server.decoders.text_names import unclear_expressions
 from runtime.server.decoders.wrappers import WRAPPERS, Wrapper, as_listed, encoder_of, text_part, wrapper_of
 from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
@@ -161,10 +162,20 @@ def model_config(hf: HF) -> ModelConfig:
     if wrapper is None:
         return text
     otherwise = () if part is meant else told_otherwise(text, declared_weights(meant, architecture_of(hf)))
-    said = chain(_of_wrapper(wrapper, text), otherwise)
+    unclear = _unclear(wrapper, hf) if wrapper.is_prefixed else ()
+    said = chain(unclear, _of_wrapper(wrapper, text), otherwise)
     doubts = [f"quantization_config: {one}" for one in islice(said, 1)]
     obstacles = (*text.obstacles, *doubts)
     return replace(text, obstacles=obstacles, encoder=encoder_of(wrapper, hf, text.hidden_size))
+
+
+def _unclear(wrapper: Wrapper, hf: HF) -> Iterator[str]:
+    section = text_part(wrapper, hf).get("quantization_config")
+    for one in unclear_expressions(section) if isinstance(section, Mapping) else ():
+        yield (
+            f"what {one[:60]!r} means by SGLang's names of {wrapper.model_type} is not known here: "
+            "name no model before its layers"
+        )
 
 
 def _of_wrapper(wrapper: Wrapper, text: ModelConfig) -> Iterator[str]:
@@ -228,8 +239,12 @@ _WITHOUT_GATES = ("fp8", "mxfp8", "modelopt_fp8", "modelopt_fp4", "modelopt_mixe
 
 def _ungated(model: ModelConfig) -> Iterator[str]:
     """create_weights of srt/layers/quantization makes two halves of other formats, whatever an expert has."""
-    kind, method = model.quantized.experts, model.checkpoint_quantization
-    if model.moe is not None and not model.gated_mlps and kind is not None and method not in _WITHOUT_GATES:
+    method = model.checkpoint_quantization
+    if model.moe is None or model.gated_mlps or method is None or method in _WITHOUT_GATES:
+        return
+    layers = (layer for layer, kind in enumerate(model.layer_kinds) if kind == "moe")
+    names = (model.experts_name(model.block_name(layer)) for layer in layers)
+    if any(model.quantized.of_experts(name) is not None for name in names):
         yield f"SGLang makes experts of {method} with gates, and these have none"
 
 

@@ -22,9 +22,11 @@ from runtime.server.decoders.parts import (
     which,
 )
 from runtime.server.layer_config import AttentionConfig
+from runtime.server.tensor_names import ServedNames
 
 _MIXERS = {"full_attention": "full", "linear_attention": "recurrent"}
 _TURNED = 0.25
+_SERVED = ServedNames(plain_in_fp4=("q_proj", "k_proj", "v_proj"))  # srt/models/qwen3_next.py
 
 
 def _qwen3_next(f: Fields) -> ModelConfig:
@@ -33,7 +35,8 @@ def _qwen3_next(f: Fields) -> ModelConfig:
     f.only("tie_word_embeddings", False)  # SGLang's class has a head apart, and reads none
     if f.section("rope_parameters").get("rope_type", "default") != "default":
         f.cannot("rope_parameters are stretched: SGLang's class of this family takes rope_scaling for that")
-    return _hybrid(f, kinds, "heads", f.flag("norm_topk_prob"))
+    read = _hybrid(f, kinds, "heads", f.flag("norm_topk_prob"))
+    return replace(read, names=replace(read.names, served=_SERVED))
 
 
 def _qwen3_5(f: Fields) -> ModelConfig:

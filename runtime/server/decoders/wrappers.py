@@ -12,7 +12,7 @@ from runtime.server.decoders.fields import architecture_of, is_vl_2
 from runtime.server.decoders.inkling import NAME as INKLING
 from runtime.server.decoders.muse_glimmer import NAME as MUSE
 from runtime.server.decoders.muse_spark import NAME as SPARK
-from runtime.server.decoders.text_names import as_served, called_in, of_text, unclear_expressions
+from runtime.server.decoders.text_names import as_served, called_in, of_text
 from runtime.server.encoders import (
     bailing,
     deepseek,
@@ -303,12 +303,6 @@ def as_listed(wrapper: Wrapper, text: HF) -> tuple[HF, HF]:
     section = text.get("quantization_config")
     if not wrapper.is_prefixed or not isinstance(section, Mapping):
         return text, text
-    unclear = next(unclear_expressions(section), None)
-    if unclear is not None:
-        raise Unsupported(
-            f"quantization_config: what {unclear[:60]!r} means by SGLang's names of {wrapper.model_type} "
-            "is not known here: name no model before its layers"
-        )
     meant, called = {**text, "quantization_config": of_text(section)}, called_in(wrapper.model_type)
     if wrapper.is_alike or called is None:
         return meant, meant

@@ -1,0 +1,74 @@
+"""What SGLang's classes cannot make of a format: their servers end while they load."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.server.decoders.served_classes import SERVED
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.keys.starts import never_starts
+from tests.memory.quantized import SECTIONS
+from tests.runtime.families import make_reference
+from tests.runtime.families.reference import config_json
+
+
+def _why(folder: str, sglang: str, arch: str, *argv: str) -> str | None:
+    flags = ServerFlags(arch=arch, sglang_version=sglang)
+    command = ["sglang", "serve", "--model-path", folder, "--dtype", "bfloat16", *argv]
+    return never_starts(select_deployments(flags, command, environ={})[0])
+
+
+def _of_family(folder: Path, family: str, section: dict[str, Any], **changes: Any) -> str:
+    told = config_json(make_reference(family, **changes))
+    told["architectures"] = [SERVED[told["model_type"]][0]]
+    (folder / "config.json").write_text(json.dumps({**told, "quantization_config": section}))
+    return str(folder)
+
+
+_BESIDE_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+_MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}
+
+
+@pytest.mark.parametrize(
+    ("family", "section", "sglang", "arch", "why"),
+    [
+        (
+            "glm4_moe",
+            SECTIONS["nvfp4"],
+            "0.5.23",
+            "sm100",
+            "shared experts for a weight, which those in",
+        ),
+        ("glm4_moe", _BESIDE_BLOCKS, "0.5.23", "sm90", None),
+        (
+            "glm4_moe",
+            {**_BESIDE_BLOCKS, "modules_to_not_convert": ["down_proj"]},
+            "0.5.23",
+            "sm90",
+            "asks for blocks of fp8 in mlp.shared_experts.down_proj of layer 1, which is plain",
+        ),
+        ("deepseek_v3", _MODELOPT, "0.5.18", "sm90", "before 0.5.19 asks ModelOpt's fp8 of shared experts"),
+        ("deepseek_v3", _MODELOPT, "0.5.19", "sm90", None),
+        ("llama", SECTIONS["nvfp4"], "0.5.21", "sm90", "needs sm100 at least before 0.5.22: this is sm90"),
+        ("llama", SECTIONS["nvfp4"], "0.5.22", "sm90", None),
+        ("llama", SECTIONS["nvfp4 of weights"], "0.5.21", "sm100", "nvfp4 of weights alone"),
+        ("qwen3_next", SECTIONS["nvfp4"], "0.5.23", "sm100", "in_proj_qkvz of layer 0 for a weight, which"),
+    ],
+)
+def test_what_a_class_cannot_make_of_a_format(
+    family: str, section: dict[str, Any], sglang: str, arch: str, why: str | None, tmp_path: Path
+) -> None:
+    said = _why(_of_family(tmp_path, family, section), sglang, arch, "--disable-shared-experts-fusion")
+    assert said is None if why is None else said is not None and why in said
+
+
+@pytest.mark.parametrize(("method", "ends"), [("fp8", True), (None, False)])
+def test_ears_of_gemma_4_are_plain(method: str | None, ends: bool, tmp_path: Path) -> None:
+    folder = _of_family(tmp_path, "gemma4", {})
+    said = _why(folder, "0.5.23", "sm90", *(("--quantization", method) if method else ()))
+    assert ("ears that are quantized" in (said or "")) == ends
