@@ -27,6 +27,7 @@ PLAIN_EXPERTS = Row(
     leaves_experts_plain,
     "experts quantized by that name: SGLang leaves them plain and reads none; --quantization awq_marlin, or "
     "gptq_marlin, does",
+    plans=True,
 )
 A2A = Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
 
