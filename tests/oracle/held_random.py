@@ -19,6 +19,7 @@ import torch
 
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.decoder import Decoder
+from runtime.models.encoder import EncoderWeights
 from runtime.server.config import RuntimeConfig
 from runtime.server.decoders.served_classes import SERVED
 from runtime.server.errors import ConfigError
@@ -36,6 +37,7 @@ from tests.runtime.families.reference import config_json
 from tests.runtime.random_models import draw
 
 HF = dict[str, Any]
+_META = torch.device("meta")
 # A class of a checkpoint's own, and what such classes have where a file tells nothing.
 _OWN: HF = {
     "auto_map": {"AutoConfig": "configuration_own.OwnConfig"},
@@ -71,7 +73,7 @@ def main() -> None:
         files[at] = {**_OWN, **files[at]}
         ours[at] = _ours(files[at], asked.release, asked.tp)
     answers |= _asked(files, ours, asked, foreign)
-    said = [(families[at], _verdict(ours[at], answers.get(at))) for at in range(len(files))]
+    said = [(families[at], _verdict(ours[at], answers.get(at), asked.quantized)) for at in range(len(files))]
     for family in dict.fromkeys(families):
         print(family, dict(Counter(one.partition(":")[0] for own, one in said if own == family)), flush=True)
         for line, times in Counter(one for one in said if one[0] == family).items():
@@ -102,8 +104,8 @@ def _in_bfloat16(told: HF) -> HF:
     return {**told, **{name: _in_bfloat16(part) for name, part in sections.items()}, "dtype": "bfloat16"}
 
 
-def _ours(told: HF, release: str, tp: int) -> int | str:
-    """Bytes, or why there are none."""
+def _ours(told: HF, release: str, tp: int) -> list[int] | str:
+    """Bytes of the text and of its encoder, or why there are none."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(told))
         command = ["python", "-m", "sglang.launch_server", "--model-path", folder, "--tp", str(tp)]
@@ -118,14 +120,15 @@ def _ours(told: HF, release: str, tp: int) -> int | str:
         return str(why or (model and (*model.obstacles, *uncomputed)[0]))
     comm = VirtualCommunicator(ParallelConfig(tp=tp), tp - 1)
     try:
-        rank = Decoder(model, RuntimeConfig(), comm, torch.device("meta"), range(model.num_layers))
+        rank = Decoder(model, RuntimeConfig(), comm, _META, range(model.num_layers))
     except ConfigError as error:
         return str(error)
-    return sum(one.nbytes for one in rank.parameters())
+    tower = EncoderWeights(model.encoder.weights if model.encoder else (), comm, torch.bfloat16, _META)
+    return [sum(one.nbytes for one in part.parameters()) for part in (rank, tower)]
 
 
 def _asked(
-    files: list[HF], ours: list[int | str], asked: argparse.Namespace, these: list[int]
+    files: list[HF], ours: list[list[int] | str], asked: argparse.Namespace, these: list[int]
 ) -> dict[int, Any]:
     """SGLang's answers, where we have one."""
     wanted = [at for at in these if not isinstance(ours[at], str)]
@@ -139,12 +142,16 @@ def _asked(
     )
 
 
-def _verdict(ours: int | str, theirs: Any) -> str:
+def _verdict(ours: list[int] | str, theirs: Any, quantized: bool) -> str:
+    """What of an encoder is quantized is not told: see EncoderWeights."""
     if isinstance(ours, str):
         return f"refused: {ours}"
     if isinstance(theirs, str):
         return f"SGLang ends: {theirs}"
-    return "equal" if ours == theirs[0] else f"different: {ours - theirs[0]} bytes more than SGLang's"
+    more = [own - other for own, other in zip(ours, theirs, strict=True)]
+    if more[0] or (more[1] and not quantized):
+        return f"different: {more[0]} bytes more than SGLang's, and {more[1]} of its encoder"
+    return "equal"
 
 
 if __name__ == "__main__":

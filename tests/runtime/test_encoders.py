@@ -96,7 +96,7 @@ def test_it_has_as_many_parameters_as_transformers_counts(name: str, changed: bo
     """All of the model's but those of its language model and head."""
     with torch.device("meta"):
         model = make_reference(name, vision=_SIZES[name] if changed else {})
-    hf = served_part(WRAPPERS[name], config_json(model))
+    hf = _as_published(name, served_part(WRAPPERS[name], config_json(model)))
     inner = getattr(model, "model", model)
     whole = {id(p): p.numel() for p in model.parameters()}
     text = inner.decoder if name == "diffusion_gemma" else inner.language_model
@@ -107,6 +107,29 @@ def test_it_has_as_many_parameters_as_transformers_counts(name: str, changed: bo
     ear = model.config.audio_config if name == "voxtral" else None
     biases = ear.num_hidden_layers * ear.hidden_size if ear is not None else 0  # of keys, which no file has
     assert _count(used) == sum(whole.values()) + biases
+
+
+_WITHOUT_DEEP_LAYERS = ("qwen3_5", "qwen3_5_moe", "intern_s2_preview")
+
+
+def _as_published(name: str, hf: Any) -> Any:
+    """transformers writes no member that its class has not, and publishers did."""
+    if name not in _WITHOUT_DEEP_LAYERS:
+        return hf
+    return {**hf, "vision_config": {**hf["vision_config"], "deepstack_visual_indexes": []}}
+
+
+@pytest.mark.parametrize("name", [*_WITHOUT_DEEP_LAYERS, "qwen3_vl"])
+def test_sglangs_class_has_three_mergers_of_deep_layers_where_a_file_does_not_say(name: str) -> None:
+    """A fine-tuned Qwen3.5, as transformers saves it. srt/configs/qwen3_vl.py"""
+    hf = served_part(WRAPPERS[name], config_json(make_reference(name)))
+    told = {key: value for key, value in hf["vision_config"].items() if key != "deepstack_visual_indexes"}
+    made = [
+        {one.name: one.layers for one in WRAPPERS[name].weights({**hf, "vision_config": vision}, 64)}
+        for vision in (told, {**told, "deepstack_visual_indexes": []})
+    ]
+    assert made[0]["deepstack_merger_list.norm.weight"] == 3
+    assert not any(one.startswith("deepstack") for one in made[1])
 
 
 def _encoder(name: str) -> Encoder:

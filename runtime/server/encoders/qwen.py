@@ -110,7 +110,8 @@ def qwen3_vl(hf: Mapping[str, Any], _text_width: int) -> Weights:
     return qwen3_tower(Section(hf, defaults=QWEN3_DEEP))
 
 
-def qwen3_5(hf: Mapping[str, Any], _text_width: int) -> Weights:
+def interns1_pro(hf: Mapping[str, Any], _text_width: int) -> Weights:
+    """By the class beside a checkpoint."""
     return qwen3_tower(Section(hf, defaults=QWEN3))
 
 
