@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 import torch
@@ -16,10 +20,13 @@ from runtime.devices.base import Device
 from runtime.devices.cuda import Cuda
 from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.logits_processor import LogitsOutput
+from runtime.server.errors import ConfigError
 from runtime.server.recurrent import StateRules
 from runtime.start.model_runner import ModelRunner
 from sgl_tune.deployment.models import find_model
+from sgl_tune.errors import UsageError
 from tests.runtime.families import FAMILIES, WRAPPED, make_reference, prompts, reference_logits, save
+from tests.runtime.random_models import draw
 from tests.runtime.starts import make_runner, make_runtime
 
 # Whose classes mean other fields before this transformers.
@@ -32,12 +39,30 @@ SEEN = {
     **{name: {"indexer_budget": 128, "ple_layer_ids": []} for name in ("qwen4_exp", "qwen4_exp_text")},
 }
 STEPS = 6
+COUNT = int(os.environ.get("SGL_TUNE_RANDOM_MODELS", "1"))
+SEED = int(os.environ.get("SGL_TUNE_RANDOM_SEED", "1"))
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 GRAPHS = {"prefill_graphs": (16, 64), "decode_graphs": (1, 4)}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_family_answers_as_transformers_does(name: str, tmp_path: Path) -> None:
-    runner, answers = started(name, tmp_path, Cuda(), moe_runner_backend="triton", **GRAPHS)
+    _check(*started(name, tmp_path, Cuda(), moe_runner_backend="triton", **GRAPHS))
+
+
+@pytest.mark.parametrize("number", range(COUNT))
+@pytest.mark.parametrize("name", NAMES)
+def test_a_random_model_answers_as_transformers_does(name: str, number: int, tmp_path: Path) -> None:
+    """Or is refused by name, on either side."""
+    told = draw(name, random.Random(f"{name} {SEED} {number}"))
+    try:
+        runner, answers = started(name, tmp_path, Cuda(), told, moe_runner_backend="triton", **GRAPHS)
+    except (ConfigError, UsageError) as error:
+        pytest.skip(f"refused by name: {error}")
+    _check(runner, answers)
+
+
+def _check(runner: ModelRunner, answers: Callable[[list[int]], torch.Tensor]) -> None:
     texts = prompts(23, 9, 14)
     wants = [answers(text)[-STEPS - 1 :] for text in texts]
     for eagerly in (True, False):
@@ -47,16 +72,22 @@ def test_a_family_answers_as_transformers_does(name: str, tmp_path: Path) -> Non
             assert off < 1e-4, f"{'eager' if eagerly else 'through graphs'}: {off:.1e}"
 
 
-def started(name: str, folder: Path, device: Device, **changes: object):  # type: ignore[no-untyped-def]
+def started(  # type: ignore[no-untyped-def]
+    name: str, folder: Path, device: Device, told: Mapping[str, Any] = NOTHING, **changes: object
+):
     """A runner of the family's small model after its whole start, and what transformers says of a text."""
     if name in CHANGED and tuple(map(int, transformers.__version__.split(".")[:2])) < SINCE:
         pytest.skip(f"transformers {transformers.__version__} has another {name}")
     try:
-        model = make_reference(name, **SEEN.get(name, {}))
+        model = make_reference(name, **{**told, **SEEN.get(name, {})})
     except AttributeError as error:
-        if "module transformers has no attribute" not in str(error):
+        if "module transformers has no attribute" not in str(error) and not told:
             raise
         pytest.skip(f"transformers {transformers.__version__}: {error}")
+    except Exception as error:
+        if not told:
+            raise
+        pytest.skip(f"transformers refused: {error}")
     save(model, folder)
     config = find_model(str(folder), {}).checkpoint.model_config()
     states = StateRules(conv_dtype="float32")
