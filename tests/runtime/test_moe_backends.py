@@ -11,9 +11,11 @@ from runtime.moe.flashinfer_trtllm import summed
 from runtime.moe.tuned import TunedBackend
 from runtime.server.backends import BACKENDS, backend_row
 from runtime.server.config import RuntimeConfig
+from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from runtime.server.parallel import rank_layout
 from runtime.server.parallel_config import ParallelConfig
+from tests.runtime.families import MOE_FAMILIES, config_json, make_reference
 from tests.runtime.starts import make_qwen
 
 OWN = [row for row in BACKENDS.values() if not row.stood_in]
@@ -46,3 +48,10 @@ def test_answers_that_kernels_leave_unfinished_are_normed_and_added_where_they_s
             if place >= 0:
                 wanted += share * scaled / (scaled.pow(2).mean() + 1e-3).sqrt()
         torch.testing.assert_close(found[row], wanted)
+
+
+@pytest.mark.parametrize("family", sorted(MOE_FAMILIES))
+def test_experts_beside_attention_write_no_answer_over_its_rows(family: str) -> None:
+    model = model_config(config_json(make_reference(family)))
+    assert model.moe is not None
+    assert model.norms != "parallel" or model.moe.keeps_rows

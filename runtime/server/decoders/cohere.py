@@ -107,6 +107,7 @@ def _routed(f: Fields, inner: int) -> MoEConfig:
         scoring="sigmoid" if by_sigmoid else "softmax",
         renormalize=renormalize,
         together=0.5 if averages else 1.0,
+        keeps_rows=True,  # which attention reads, too
     )
 
 
