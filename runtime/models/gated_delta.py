@@ -110,7 +110,7 @@ class GatedDeltaNet(nn.Module):
             *parts, gate = projected.unflatten(-1, (length(self.key_heads), -1)).split(widths, dim=-1)
             mixed = torch.cat([part.flatten(1) for part in parts], dim=-1)
             pairs = gates.unflatten(-1, (length(self.key_heads), -1)).split(ratio, dim=-1)
-            strength, step = (part.reshape(-1, heads) for part in pairs)
+            strength, step = (part.reshape(-1, heads).contiguous() for part in pairs)
         shaped = gate.reshape(-1, heads, config.value_head_dim).contiguous()
         return mixed.contiguous(), shaped, strength, step
 

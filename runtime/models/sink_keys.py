@@ -39,7 +39,7 @@ def _only(tensor: torch.Tensor) -> torch.Tensor:
 def sink_scores(q: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tensor:
     """q [T, heads, D] and keys [kv heads, D] -> [T, heads], in float32."""
     asked = q.unflatten(1, (keys.shape[0], -1))
-    return torch.einsum("tkgd,kd->tkg", asked, keys).float().mul_(scale).flatten(1)
+    return torch.einsum("tkgd,kd->tkg", asked, keys).float().mul_(scale).flatten(1).contiguous()
 
 
 @sink_scores.register_fake

@@ -117,3 +117,17 @@ def served(runner: ModelRunner, texts: Sequence[list[int]], eagerly: bool) -> It
         yield result.next_token_logits.float().cpu().clone()
     for request, text in zip(requests, texts, strict=True):
         runner.kv.release(request, len(text))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("qwen3_next", {"linear_num_key_heads": 4, "linear_num_value_heads": 4}),
+        ("gigachat3_5", {"linear_num_key_heads": 4, "linear_num_value_heads": 4}),
+        ("iquest_q1", {"num_attention_heads": 4, "num_key_value_heads": 4, "enable_sink_attention": True}),
+        ("cohere2_moe", {"num_shared_experts": 0}),
+    ],
+)
+def test_heads_that_share_nothing_and_experts_alone(name: str, told: dict[str, Any], tmp_path: Path) -> None:
+    runner, answers = started(name, tmp_path, Cuda(), told, moe_runner_backend="triton", **GRAPHS)
+    _check(runner, [answers(text) for text in TEXTS])

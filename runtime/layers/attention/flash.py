@@ -110,6 +110,7 @@ def _launch(
     by_distance: torch.Tensor | None = None,
 ) -> None:
     assert q.stride(-1) == 1, "the kernel reads a head's values as one run"
+    assert sinks is None or sinks.stride(-1) == 1
     kv_heads, dim = columns.keys.shape[1], out.shape[-1]
     group = q.shape[1] // kv_heads
     latent = columns.keys is columns.values

@@ -155,6 +155,7 @@ def convolve(
     dim, width = weight.shape
     if not x.numel():
         return
+    assert x[0].is_contiguous()
     block = min(128, triton.next_power_of_2(dim))
     columns, requests = triton.cdiv(dim, block), slots.shape[0]
     _convolve[(requests, triton.cdiv(longest, _TOKENS), columns)](
@@ -191,6 +192,9 @@ def recur(
     if not v.numel():
         return
     opening = step if strength is None else strength
+    assert all(one[0].is_contiguous() for one in (q, k, v, step, opening)), (
+        "rows lie apart, not what is in them"
+    )
     _recur[(slots.shape[0], heads, triton.cdiv(values, _VALUES))](
         q, k, v, step, opening, rate, bias, rate if skip is None else skip, state, out,
         slots, seq_lens, query_starts, q.stride(0), k.stride(0), v.stride(0), step.stride(0),
