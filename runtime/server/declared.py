@@ -43,7 +43,7 @@ def declared_weights(hf: HF, architecture: str) -> Quantized:
     section = section if isinstance(section, Mapping) else {}
     method = declared_quantization(hf)
     found = quantized_of(section, method)
-    if architecture:
+    if architecture and section:
         found = replace(found, excluded=replace(found.excluded, unpacks=unpacked(architecture, method)))
     experts = _beside_fp8(hf, section)
     return found if experts is None else replace(found, experts=experts)

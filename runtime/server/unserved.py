@@ -28,6 +28,7 @@ from runtime.server.unserved_when import (
     attends_to_canvases,
     by_logits,
     by_silu,
+    has_mixers_in_fp4,
     moves_experts,
     quantized_otherwise,
     tunes_canvases,
@@ -77,6 +78,16 @@ _ROWS = {
         DRAFTS,
     ),
     # srt/models/gpt_oss.py; what of srt/layers/quantization makes biases of experts
+    **dict.fromkeys(
+        ("qwen3_5_text", "qwen3_5_moe_text"),
+        (
+            Row(
+                has_mixers_in_fp4,
+                "mixers in nvfp4 before 0.5.17: its class has them plain, whatever a file says",
+                plans=True,
+            ),
+        ),
+    ),
     "gpt_oss": (
         Row(
             lambda _, s: s.weights_quantization not in (None, "mxfp4", "fp8", "mxfp8"),

@@ -40,7 +40,6 @@ _ASK_A_WEIGHT = ("glm4_moe", "glm4v_moe_text")
 _WITHOUT_A_WEIGHT = ("nvfp4_packed", "packed", "gptq", "awq")
 _BLOCKS_OF_ALL = (0, 5, 19)  # of every method, if none
 _WEIGHTS_IN_FP4 = (0, 5, 22)  # by Marlin
-_MIXERS_IN_FP4 = (0, 5, 17)
 _GEMMA_4 = "Gemma4ForConditionalGeneration"
 _OF_EARS = "model.audio_tower.conformer.0.lconv1d.linear_start.linear"
 _GRANITES_EXPERTS = (("fp8", "row"), ("fp8", "block"))
@@ -55,7 +54,7 @@ def ends_of_quantized(deployment: Deployment) -> Iterator[str]:
         yield from _granite_hybrid(deployment)
         yield from _packed_fp4(deployment)
         yield from _shared_experts(deployment)
-        yield from _hybrid_qwen(deployment)
+        yield from _mixers_without_weights(deployment)
         yield from _ears(deployment)
 
 
@@ -172,21 +171,16 @@ def _packed_fp4(deployment: Deployment) -> Iterator[str]:
             yield f"nvfp4 of compressed-tensors needs sm100 at least before 0.5.22: this is {server.gpu.arch}"
 
 
-def _hybrid_qwen(deployment: Deployment) -> Iterator[str]:
-    """srt/models/qwen3_next.py gives a weight another loader; qwen3_5.py had mixers plain beside nvfp4."""
-    model, release = deployment.model, deployment.server.release
-    plain = deployment.quantization == "modelopt_fp4" and release.number < _MIXERS_IN_FP4
-    if model.model_type not in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"):
+def _mixers_without_weights(deployment: Deployment) -> Iterator[str]:
+    """srt/models/qwen3_next.py gives a weight another loader."""
+    model = deployment.model
+    if model.model_type != "qwen3_next":
         return
     for size in linears(model, ParallelConfig(), Spread(1, 1)):
         for layer in size.layers if size.place == "mixer" else ():
             kind, name = _kind(model, size, layer), f"{size.modules[0]} of layer {layer}"
-            if kind is None:
-                continue
-            if model.model_type == "qwen3_next" and "in_proj" in name and kind.name in _WITHOUT_A_WEIGHT:
+            if kind is not None and "in_proj" in name and kind.name in _WITHOUT_A_WEIGHT:
                 yield f"SGLang's class asks {name} for a weight, which those in {kind.name} have not"
-            if model.model_type != "qwen3_next" and plain:
-                yield f"SGLang {release.version} has {name} plain beside nvfp4, and the file quantized"
 
 
 def _fuses_shared(deployment: Deployment) -> bool:

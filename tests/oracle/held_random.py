@@ -1,6 +1,6 @@
 """Random tiny models of every family: bytes of a rank by SGLang's own class beside ours, where neither ends.
 
-python -m tests.oracle.held_random --family exaone4 --count 10 --seed 5 [--release 0.5.23] [--tp 1]
+python -m tests.oracle.held_random --family exaone4 --count 10 --seed 5 [--release 0.5.23] [--place 4/2/2]
 python -m tests.oracle.held_random --quantized
 """
 
@@ -20,14 +20,13 @@ import torch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.decoder import Decoder
 from runtime.models.encoder import EncoderWeights
-from runtime.server.config import RuntimeConfig
 from runtime.server.decoders.served_classes import SERVED
 from runtime.server.errors import ConfigError
-from runtime.server.parallel_config import ParallelConfig
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.starts import never_starts
+from tests.oracle.held import sizes_of
 from tests.oracle.inside import run_inside
 from tests.oracle.random_sections import section_of
 from tests.oracle.wheels import WORK, wheel_of
@@ -55,7 +54,7 @@ def main() -> None:
     options.add_argument("--count", type=int, default=10)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--release", default="0.5.23")
-    options.add_argument("--tp", type=int, default=1)
+    options.add_argument("--place", default="1", help="tp, or tp/ep/dp: its last rank")
     options.add_argument("--quantized", action="store_true", help="each in a format of its own")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     asked = options.parse_args()
@@ -65,13 +64,13 @@ def main() -> None:
         for told in _files(family, random.Random(f"{family} {asked.seed}"), asked.count, asked.quantized)
     ]
     families, files = [family for family, _ in drawn], [told for _, told in drawn]
-    ours = [_ours(told, asked.release, asked.tp) for told in files]
+    ours = [_ours(told, asked.release, asked.place) for told in files]
     answers = _asked(files, ours, asked, [*range(len(files))])
     foreign = [at for at, said in answers.items() if _UNKNOWN in str(said)]
     foreign += [at for at, said in enumerate(ours) if isinstance(said, str) and families[at] in CLASSLESS]
     for at in foreign:
         files[at] = {**_OWN, **files[at]}
-        ours[at] = _ours(files[at], asked.release, asked.tp)
+        ours[at] = _ours(files[at], asked.release, asked.place)
     answers |= _asked(files, ours, asked, foreign)
     said = [(families[at], _verdict(ours[at], answers.get(at), asked.quantized)) for at in range(len(files))]
     for family in dict.fromkeys(families):
@@ -104,11 +103,14 @@ def _in_bfloat16(told: HF) -> HF:
     return {**told, **{name: _in_bfloat16(part) for name, part in sections.items()}, "dtype": "bfloat16"}
 
 
-def _ours(told: HF, release: str, tp: int) -> list[int] | str:
+def _ours(told: HF, release: str, place: str) -> list[int] | str:
     """Bytes of the text and of its encoder, or why there are none."""
+    tp, ep, dp = sizes_of(place)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(told))
         command = ["python", "-m", "sglang.launch_server", "--model-path", folder, "--tp", str(tp)]
+        command += ["--ep", str(ep)] if ep > 1 else []
+        command += ["--dp", str(dp), "--enable-dp-attention"] if dp > 1 else []
         command += ["--trust-remote-code"] if "auto_map" in told else []
         try:
             found = select_deployments(ServerFlags(gpu="H200", sglang_version=release), command=command)[0]
@@ -118,9 +120,9 @@ def _ours(told: HF, release: str, tp: int) -> list[int] | str:
     uncomputed = () if model is None or "quantization_config" in told else model.uncomputed
     if model is None or why or model.obstacles or uncomputed:
         return str(why or (model and (*model.obstacles, *uncomputed)[0]))
-    comm = VirtualCommunicator(ParallelConfig(tp=tp), tp - 1)
+    comm = VirtualCommunicator(found.parallel, tp - 1)
     try:
-        rank = Decoder(model, RuntimeConfig(), comm, _META, range(model.num_layers))
+        rank = Decoder(model, found.runtime, comm, _META, range(model.num_layers))
     except ConfigError as error:
         return str(error)
     tower = EncoderWeights(model.encoder.weights if model.encoder else (), comm, torch.bfloat16, _META)
@@ -134,7 +136,9 @@ def _asked(
     wanted = [at for at in these if not isinstance(ours[at], str)]
     if not wanted:
         return {}
-    place = {"tp": asked.tp, "rank": asked.tp - 1, "quantized": asked.quantized}
+    tp, ep, dp = sizes_of(asked.place)
+    place = {"tp": tp, "ep": ep, "dp": dp, "rank": tp - 1, "fused": "/" in asked.place}
+    place["quantized"] = asked.quantized
     lines = [json.dumps({"config": files[at], **place}) for at in wanted]
     wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()
     return dict(

@@ -78,7 +78,8 @@ def test_a_shared_expert_behind_each_ranks_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "version", "are_planned"),
     [
-        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "0.5.17", True),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "0.5.19", True),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "0.5.18", False),  # ends at its shared experts
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, "0.5.16", False),
         (None, "0.5.17", False),  # the server's own --quantization, after what latents fold by was made
         ({}, "0.5.17", False),  # the checkpoint's blocks, which are made bf16
@@ -96,7 +97,7 @@ def test_what_latents_fold_by_in_fp8_is_planned(
 def test_one_layer_that_folds_in_fp8_is_enough(left_out: int, are_planned: bool, tmp_path: Path) -> None:
     plain = [f"model.layers.{layer}.self_attn*" for layer in range(left_out)]
     section = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": plain}
-    assert _folds_in_fp8(_deepseek(tmp_path, section, "0.5.17")) is are_planned
+    assert _folds_in_fp8(_deepseek(tmp_path, section, "0.5.19")) is are_planned
 
 
 def _deepseek(folder: Path, section: dict[str, Any] | None, version: str, **flags: Any) -> Deployment:
