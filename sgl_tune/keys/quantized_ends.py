@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import fused_shared_experts
+from runtime.server.errors import ConfigError
 from runtime.server.linears import LinearSize, Spread, linears
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.quantization import OWN_FILES
@@ -53,9 +54,16 @@ def ends_of_quantized(deployment: Deployment) -> Iterator[str]:
         yield from _mixers(deployment)
         yield from _granite_hybrid(deployment)
         yield from _packed_fp4(deployment)
-        yield from _shared_experts(deployment)
-        yield from _mixers_without_weights(deployment)
-        yield from _ears(deployment)
+        yield from _of_matrices(deployment)
+
+
+def _of_matrices(deployment: Deployment) -> Iterator[str]:
+    """Where SGLang is told two things of what it runs as one, it ends at that."""
+    try:
+        for rule in (_shared_experts, _mixers_without_weights, _ears):
+            yield from rule(deployment)
+    except ConfigError as error:
+        yield error.message
 
 
 def _dropped(deployment: Deployment) -> Iterator[str]:

@@ -72,3 +72,9 @@ def test_ears_of_gemma_4_are_plain(method: str | None, ends: bool, tmp_path: Pat
     folder = _of_family(tmp_path, "gemma4", {})
     said = _why(folder, "0.5.23", "sm90", *(("--quantization", method) if method else ()))
     assert ("ears that are quantized" in (said or "")) == ends
+
+
+def test_two_things_told_of_what_runs_as_one_are_an_end(tmp_path: Path) -> None:
+    section = {**_BESIDE_BLOCKS, "modules_to_not_convert": ["model.layers.1.mlp.shared_experts.gate_proj"]}
+    said = _why(_of_family(tmp_path, "glm4_moe", section), "0.5.23", "sm90")
+    assert said is not None and "only some are excluded" in said
