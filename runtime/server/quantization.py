@@ -165,7 +165,8 @@ def _check_unread(wanted: str | None, model: Checkpoint) -> None:
             raise ConfigError(
                 f"--quantization {wanted}: SGLang reads in {name} how this checkpoint is quantized, which is "
                 "not read here",
-                f"tell config.json what it says, as `quantization_config`, with `quant_method`: {wanted}",
+                "tell config.json what it says, as `quantization_config`, with `quant_method`: "
+                + {"awq": "awq", "awq_marlin": "awq", "auto-round": "auto-round"}.get(wanted or "", "gptq"),
             )
 
 

@@ -19,8 +19,8 @@ from sgl_tune.keys.nearest import nearest
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.verify.environment import Target
-from sgl_tune.verify.expected import NOT_AT_ALL, WARM, Checked, Expected
-from sgl_tune.verify.findings import Finding, finding
+from sgl_tune.verify.expected import WARM, Checked, Expected, way_out
+from sgl_tune.verify.findings import Finding, Severity, finding
 from sgl_tune.verify.near_keys import near_keys
 
 _BY_ITSELF = "start the server once: it tunes and saves them itself, which sgl-tune cannot do for it"
@@ -29,7 +29,7 @@ _BY_ITSELF = "start the server once: it tunes and saves them itself, which sgl-t
 def expected_of(plan: Plan) -> list[Expected]:
     """The target's, and a draft worker's own; none of a server that tunes nothing."""
     verdict = verdict_of(plan)
-    otherwise = _BY_ITSELF if verdict.runs else NOT_AT_ALL
+    otherwise = _BY_ITSELF if verdict.runs else way_out(verdict.says)
     fills = plan.caches if verdict.obstacle is None else ()
     return [
         Expected.from_plan(cache, WARM if cache in fills else otherwise)
@@ -90,7 +90,8 @@ def _of_plans(plans: Sequence[Plan]) -> Iterator[Finding]:
     for plan in plans:
         verdict, name = advised(plan), plan.deployment.name
         if not verdict.runs:
-            yield finding("not-planned", f"this server {verdict.says}", NOT_AT_ALL, where=name)
+            remedy = way_out(verdict.says)
+            yield finding("not-planned", f"this server {verdict.says}", remedy, Severity.ERROR, where=name)
         elif verdict.tunes == "nothing":
             message = f"this server {verdict.says}; it loads no cache, whatever files there are"
             yield finding("tunes-nothing", message, "nothing to do", where=name)
