@@ -93,10 +93,7 @@ class Excluded:
         unpacked = fused.rpartition(".")[2] in self.unpacks
         if unpacked or stored == self._names(fused) or _is_end_of(self.names, fused):
             return stored or (not unpacked and self._names(fused))
-        told = "plain" if stored else "quantized"
-        raise ConfigError(
-            f"quantization_config: {parts[0][:80]} is {told} in the file, and not so in SGLang's class"
-        )
+        raise ConfigError(f"quantization_config: {stored_otherwise(parts[0], is_plain=stored)}")
 
     def experts(self, name: str) -> bool:
         if self.way == "modelopt":
@@ -186,6 +183,11 @@ def excluded_of(section: Mapping[str, Any], method: str | None) -> Excluded:
         tails=tuple(tail for tail in _IN_EVERY_LAYER if tail in last_steps),
         way=way,
     )
+
+
+def stored_otherwise(name: str, is_plain: bool) -> str:
+    told = "plain" if is_plain else "quantized"
+    return f"{name[:80]} is {told} in the file, and not so in SGLang's class"
 
 
 def fused_name(parts: Sequence[str]) -> str | None:

@@ -5,7 +5,7 @@ Router gates, the LM head and embeddings are never quantized, and are not here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -87,6 +87,24 @@ def quantized_sizes(
 def linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Iterator[LinearSize]:
     for size in _linears(model, parallel, spread):
         yield from _in_halves(size) if model.shortcut else (size,)
+
+
+def listed_as(model: ModelConfig, size: LinearSize, layer: int) -> Sequence[str]:
+    """What lists call its parts."""
+    return model.names.listed([f"{model.layer_name(layer)}.{one}" for one in size.modules])
+
+
+def each_listed(model: ModelConfig) -> Iterator[tuple[LinearSize, int, Sequence[str]]]:
+    """Each matrix of each layer, as it is on one rank."""
+    for size in linears(model, ParallelConfig(), Spread(1, 1)):
+        for layer in size.layers:
+            yield size, layer, listed_as(model, size, layer)
+
+
+def experts_listed(model: ModelConfig) -> Iterator[str]:
+    """What lists call all experts of a layer."""
+    layers = (layer for layer, kind in enumerate(model.layer_kinds) if kind == "moe")
+    return (model.experts_name(model.block_name(layer)) for layer in layers)
 
 
 def _in_halves(size: LinearSize) -> Iterator[LinearSize]:
@@ -274,9 +292,4 @@ def _mlp(model: ModelConfig, name: str, width: int) -> Iterator[Product]:
 def _is_quantized(model: ModelConfig, size: LinearSize) -> bool:
     if not size.layers:
         return not model.excluded.linear(size.modules)
-    return any(
-        not model.excluded.linear(
-            model.names.listed([f"{model.layer_name(layer)}.{one}" for one in size.modules])
-        )
-        for layer in size.layers
-    )
+    return any(not model.excluded.linear(listed_as(model, size, layer)) for layer in size.layers)

@@ -12,11 +12,10 @@ from contextlib import suppress
 from runtime.server.call_rules import has_loose_experts
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
-from runtime.server.excluded import fused_name
+from runtime.server.excluded import fused_name, stored_otherwise
 from runtime.server.formats.assigned import Quantized
 from runtime.server.formats.kinds import Kind
-from runtime.server.linears import Spread, linears
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.linears import each_listed, experts_listed
 from runtime.server.tensor_names import ServedNames
 
 
@@ -30,25 +29,21 @@ def disagreements(model: ModelConfig) -> Iterator[str]:
 
 def _disagreements(model: ModelConfig, names: ServedNames) -> Iterator[str]:
     weights = model.quantized
-    for size in linears(model, ParallelConfig(), Spread(1, 1)):
-        for layer in size.layers:
-            parts = model.names.listed([f"{model.layer_name(layer)}.{one}" for one in size.modules])
-            listed = [_called(names.files, part) for part in parts]
-            stored, served = weights.of_linear(listed), _served(model, names, parts)
-            if {stored, weights.of_linear(parts)} != {served}:
-                yield _said(listed[0], stored)
-            if served is not None and names.by_rows in size.modules and not _lies_by_rows(served):
-                yield f"SGLang takes {parts[0][:80]} apart by rows: {served.name} a {served.per} has others"
+    for size, _, parts in each_listed(model):
+        listed = [_called(names.files, part) for part in parts]
+        stored, served = weights.of_linear(listed), _served(model, names, parts)
+        if {stored, weights.of_linear(parts)} != {served}:
+            yield _said(listed[0], stored)
+        if served is not None and names.by_rows in size.modules and not _lies_by_rows(served):
+            yield f"SGLang takes {parts[0][:80]} apart by rows: {served.name} a {served.per} has others"
     stored, served = weights.of_head(), weights.of_head(_called(names.paths, "lm_head"))
     if stored != (None if "lm_head" in names.plain else served):
         yield _said("lm_head", stored)
-    for layer, kind in enumerate(model.layer_kinds):
-        if kind == "moe":
-            yield from _of_experts(model, names, model.block_name(layer))
+    for own in experts_listed(model):
+        yield from _of_experts(model, names, own)
 
 
-def _of_experts(model: ModelConfig, names: ServedNames, block: str) -> Iterator[str]:
-    own = model.experts_name(block)
+def _of_experts(model: ModelConfig, names: ServedNames, own: str) -> Iterator[str]:
     served, module = None, _called(names.files, own)
     if not names.plain_experts:
         served = model.quantized.of_experts(_called(names.paths, own))
@@ -110,14 +105,10 @@ def told_otherwise(model: ModelConfig, meant: Quantized) -> Iterator[str]:
 
 def _stored(model: ModelConfig, weights: Quantized) -> Iterator[tuple[str, Kind | None, Kind | None]]:
     """Each matrix, all experts of a layer, how these are stored, and how most are."""
-    for size in linears(model, ParallelConfig(), Spread(1, 1)):
-        for layer in size.layers:
-            parts = model.names.listed([f"{model.layer_name(layer)}.{one}" for one in size.modules])
-            yield parts[0], weights.of_linear(parts), weights.linear
-    for layer, kind in enumerate(model.layer_kinds):
-        if kind == "moe":
-            name = model.experts_name(model.block_name(layer))
-            yield name, weights.of_experts(name), weights.experts
+    for _, _, parts in each_listed(model):
+        yield parts[0], weights.of_linear(parts), weights.linear
+    for name in experts_listed(model):
+        yield name, weights.of_experts(name), weights.experts
 
 
 def _apart(name: str) -> str:
@@ -126,5 +117,4 @@ def _apart(name: str) -> str:
 
 
 def _said(name: str, stored: Kind | None) -> str:
-    told = "plain" if stored is None else "quantized"
-    return f"{name[:80]} is {told} in the file, and not so in SGLang's class"
+    return stored_otherwise(name, is_plain=stored is None)

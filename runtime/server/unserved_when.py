@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runtime.server.config import ModelConfig
 from runtime.server.families import MINIMAX_NVFP4
-from runtime.server.linears import SPLIT_OVER_TP, Spread, linears
+from runtime.server.linears import SPLIT_OVER_TP, each_listed
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import KimiDeltaConfig, LightningConfig
 from runtime.server.shape import Server
@@ -35,13 +35,8 @@ def has_mixers_in_fp4(model: ModelConfig, server: Server) -> bool:
     """In a file, where srt/models/qwen3_5.py had them plain."""
     if server.weights_quantization != "modelopt_fp4" or server.release.number >= _MIXERS_IN_FP4:
         return False
-    sizes = (size for size in linears(model, ParallelConfig(), Spread(1, 1)) if size.place == "mixer")
-    names = (
-        [f"{model.layer_name(layer)}.{one}" for one in size.modules]
-        for size in sizes
-        for layer in size.layers
-    )
-    return any(model.quantized.of_linear(model.names.listed(one)) is not None for one in names)
+    names = (parts for size, _, parts in each_listed(model) if size.place == "mixer")
+    return any(model.quantized.of_linear(parts) is not None for parts in names)
 
 
 def other_values(model: ModelConfig, server: Server) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import fused_shared_experts
 from runtime.server.errors import ConfigError
-from runtime.server.linears import LinearSize, Spread, linears
+from runtime.server.linears import LinearSize, Spread, each_listed, linears, listed_as
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.quantization import OWN_FILES
 from runtime.server.recurrent import Mamba2Config
@@ -184,11 +184,11 @@ def _mixers_without_weights(deployment: Deployment) -> Iterator[str]:
     model = deployment.model
     if model.model_type != "qwen3_next":
         return
-    for size in linears(model, ParallelConfig(), Spread(1, 1)):
-        for layer in size.layers if size.place == "mixer" else ():
-            kind, name = _kind(model, size, layer), f"{size.modules[0]} of layer {layer}"
-            if kind is not None and "in_proj" in name and kind.name in _WITHOUT_A_WEIGHT:
-                yield f"SGLang's class asks {name} for a weight, which those in {kind.name} have not"
+    for size, layer, parts in each_listed(model):
+        kind = model.quantized.of_linear(parts) if size.place == "mixer" else None
+        if kind is not None and "in_proj" in size.modules[0] and kind.name in _WITHOUT_A_WEIGHT:
+            name = f"{size.modules[0]} of layer {layer}"
+            yield f"SGLang's class asks {name} for a weight, which those in {kind.name} have not"
 
 
 def _fuses_shared(deployment: Deployment) -> bool:
@@ -197,8 +197,7 @@ def _fuses_shared(deployment: Deployment) -> bool:
 
 
 def _kind(model: ModelConfig, size: LinearSize, layer: int) -> Kind | None:
-    names = model.names.listed([f"{model.layer_name(layer)}.{one}" for one in size.modules])
-    return model.quantized.of_linear(names)
+    return model.quantized.of_linear(listed_as(model, size, layer))
 
 
 def _ears(deployment: Deployment) -> Iterator[str]:

@@ -113,6 +113,7 @@ from runtime.server.decoders.text_names import unclear_expressions
 from runtime.server.decoders.wrappers import WRAPPERS, Wrapper, as_listed, encoder_of, text_part, wrapper_of
 from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
+from runtime.server.linears import experts_listed
 from runtime.server.recurrent import AddedConvolutionsConfig
 from runtime.server.served_names import disagreements, kept_plain, told_otherwise
 from runtime.server.sizing import HYBRID_TYPES
@@ -154,23 +155,23 @@ def family_of(hf: HF) -> Family:
 def model_config(hf: HF) -> ModelConfig:
     check_class(hf)
     wrapper = wrapper_of(hf)
-    part = hf if wrapper is None else text_part(wrapper, hf)
-    meant, part = (part, part) if wrapper is None else as_listed(wrapper, part)
+    told = hf if wrapper is None else text_part(wrapper, hf)
+    meant, part = (told, told) if wrapper is None else as_listed(wrapper, told)
     text = replace(_text_model(part, architecture_of(hf)), in_windows=architecture_of(hf) in WINDOWS_ALONE)
     if not _keeps_windows_apart(hf, part) and text.model_type in HYBRID_TYPES:
         text = replace(text, windows_apart=False)
     if wrapper is None:
         return text
     otherwise = () if part is meant else told_otherwise(text, declared_weights(meant, architecture_of(hf)))
-    unclear = _unclear(wrapper, hf) if wrapper.is_prefixed else ()
+    unclear = _unclear(wrapper, told) if wrapper.is_prefixed else ()
     said = chain(unclear, _of_wrapper(wrapper, text), otherwise)
     doubts = [f"quantization_config: {one}" for one in islice(said, 1)]
     obstacles = (*text.obstacles, *doubts)
     return replace(text, obstacles=obstacles, encoder=encoder_of(wrapper, hf, text.hidden_size))
 
 
-def _unclear(wrapper: Wrapper, hf: HF) -> Iterator[str]:
-    section = text_part(wrapper, hf).get("quantization_config")
+def _unclear(wrapper: Wrapper, text: HF) -> Iterator[str]:
+    section = text.get("quantization_config")
     for one in unclear_expressions(section) if isinstance(section, Mapping) else ():
         yield (
             f"what {one[:60]!r} means by SGLang's names of {wrapper.model_type} is not known here: "
@@ -242,9 +243,7 @@ def _ungated(model: ModelConfig) -> Iterator[str]:
     method = model.checkpoint_quantization
     if model.moe is None or model.gated_mlps or method is None or method in _WITHOUT_GATES:
         return
-    layers = (layer for layer, kind in enumerate(model.layer_kinds) if kind == "moe")
-    names = (model.experts_name(model.block_name(layer)) for layer in layers)
-    if any(model.quantized.of_experts(name) is not None for name in names):
+    if any(model.quantized.of_experts(name) is not None for name in experts_listed(model)):
         yield f"SGLang makes experts of {method} with gates, and these have none"
 
 
@@ -298,8 +297,7 @@ def _plain_experts(model: ModelConfig) -> Iterator[str]:
     if has_loose_experts(model, model.checkpoint_quantization) or gates_residuals(model):
         return
     weights = model.quantized
-    layers = (number for number, kind in enumerate(model.layer_kinds) if kind == "moe")
-    names = (model.experts_name(model.block_name(layer)) for layer in layers)
+    names = experts_listed(model)
     plain = next((name for name in names if weights.experts and weights.of_experts(name) is None), None)
     if plain is not None:
         yield f"quantization_config: {plain} are excluded: this runtime has no plain experts beside quantized"

@@ -50,15 +50,17 @@ def unclear_expressions(section: Mapping[str, Any]) -> Iterator[str]:
     depend on what it calls the text."""
     dynamic = section.get("dynamic")
     told = [str(one).removeprefix("-:").removeprefix("+:") for one in dynamic or ()]
-    for name in _LISTS:
-        listed = section.get(name)
-        told += [one.removeprefix(_EXPRESSION) for one in listed or () if str(one).startswith(_EXPRESSION)]
+    for listed in _listed(section).values():
+        told += [one.removeprefix(_EXPRESSION) for one in listed if str(one).startswith(_EXPRESSION)]
     yield from (one for one in told if _OF_THE_TEXT.search(one))
 
 
+def _listed(section: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {name: section[name] for name in _LISTS if isinstance(section.get(name), list)}
+
+
 def _each(section: Mapping[str, Any], named: Callable[[Any], Any]) -> Mapping[str, Any]:
-    listed = {name: section[name] for name in _LISTS if isinstance(section.get(name), list)}
-    return {**section, **{name: [named(one) for one in names] for name, names in listed.items()}}
+    return {**section, **{name: [named(one) for one in names] for name, names in _listed(section).items()}}
 
 
 def _served(name: Any, called: Sequence[str]) -> Any:

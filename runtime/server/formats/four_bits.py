@@ -21,8 +21,8 @@ from runtime.server.formats.tensors import (
 _NONE = Padding()
 _HALVES = Dim("columns", per=2)
 _E4M3, _BYTE, _SCALE = "float8_e4m3fn", "uint8", "float32"
-# As CUTLASS's kernels read block scales.
 _GROUPS_OF_16 = Cut(columns=16, always=True, what="nvfp4's groups")
+# As CUTLASS's kernels read block scales.
 _SWIZZLED = (Dim("rows", to=128), Dim("columns", per=16, to=64))
 
 
