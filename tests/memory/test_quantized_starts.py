@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from runtime.server.decoders.served_classes import SERVED
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
 from tests.memory.quantized import SECTIONS
 from tests.runtime.families import make_reference
-from tests.runtime.families.reference import config_json
+from tests.runtime.families.reference import served_json
 
 
 def _why(folder: str, sglang: str, arch: str, *argv: str) -> str | None:
@@ -23,9 +22,8 @@ def _why(folder: str, sglang: str, arch: str, *argv: str) -> str | None:
     return never_starts(select_deployments(flags, command, environ={})[0])
 
 
-def _of_family(folder: Path, family: str, section: dict[str, Any], **changes: Any) -> str:
-    told = config_json(make_reference(family, **changes))
-    told["architectures"] = [SERVED[told["model_type"]][0]]
+def _of_family(folder: Path, family: str, section: dict[str, Any]) -> str:
+    told = served_json(make_reference(family))
     (folder / "config.json").write_text(json.dumps({**told, "quantization_config": section}))
     return str(folder)
 

@@ -20,7 +20,6 @@ import torch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.decoder import Decoder
 from runtime.models.encoder import EncoderWeights
-from runtime.server.decoders.served_classes import SERVED
 from runtime.server.errors import ConfigError
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
@@ -32,7 +31,7 @@ from tests.oracle.random_sections import section_of
 from tests.oracle.wheels import WORK, wheel_of
 from tests.runtime.classless import CLASSLESS
 from tests.runtime.families import TINY, make_reference
-from tests.runtime.families.reference import config_json
+from tests.runtime.families.reference import served_json
 from tests.runtime.random_models import draw
 
 HF = dict[str, Any]
@@ -87,12 +86,9 @@ def _files(family: str, dice: random.Random, count: int, quantized: bool) -> Ite
         try:
             drawn = {} if quantized and dice.random() < _USUAL else draw(family, dice)
             model = make_reference(family, **drawn)
-            told = config_json(model)
+            told = served_json(model)
         except Exception:  # what transformers refuses
             continue
-        served = SERVED.get(told["model_type"], ())
-        if served and (told.get("architectures") or [None])[0] not in served:
-            told["architectures"] = [served[0]]
         section = section_of([*model.state_dict()], dice) if quantized else None
         yield _in_bfloat16(told) | ({"quantization_config": section} if section else {})
 

@@ -10,12 +10,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from runtime.server.decoders.served_classes import SERVED
 from tests.memory.quantized import SECTIONS
 from tests.oracle.inside import run_inside
 from tests.oracle.wheels import WORK, wheel_of
 from tests.runtime.families import TINY, make_reference
-from tests.runtime.families.reference import config_json
+from tests.runtime.families.reference import served_json
 
 RECORDED = Path(__file__).parent / "recorded/unpacked.json"
 
@@ -41,10 +40,7 @@ def main() -> None:
 
 
 def _file(family: str) -> dict[str, Any]:
-    told = config_json(make_reference(family))
-    served = SERVED.get(told["model_type"], ())
-    if served and (told.get("architectures") or [None])[0] not in served:
-        told["architectures"] = [served[0]]
+    told = served_json(make_reference(family))
     return {**told, "dtype": "bfloat16", "quantization_config": SECTIONS["fp8 a row"]}
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from runtime.server.decoders.known import model_config
-from runtime.server.decoders.served_classes import SERVED
 from runtime.server.packed import unpacked
 from tests.memory.quantized import SECTIONS
 from tests.runtime.families import make_reference
-from tests.runtime.families.reference import config_json
+from tests.runtime.families.reference import served_json
 
 _QKV = [f"model.layers.0.self_attn.{one}_proj" for one in "qkv"]
 
 
 def _obstacles(family: str, section: str, *plain: str) -> str:
-    told: dict[str, Any] = config_json(make_reference(family))
-    told["architectures"] = [SERVED[told["model_type"]][0]]
+    told = served_json(make_reference(family))
     key = "ignore" if "ignore" in SECTIONS[section] else "modules_to_not_convert"
     listed = {**SECTIONS[section], key: ["lm_head", *plain]}
     return " ".join(model_config({**told, "quantization_config": listed}).obstacles)

@@ -60,6 +60,15 @@ def config_json(model: Any) -> dict[str, Any]:
     return told
 
 
+def served_json(model: Any) -> dict[str, Any]:
+    """... and of a class that SGLang has, where it is of another or of none."""
+    told = config_json(model)
+    served = SERVED.get(told["model_type"], ())
+    if served and (told.get("architectures") or [None])[0] not in served:
+        told["architectures"] = [served[0]]
+    return told
+
+
 def _wrapped(name: str, changes: dict[str, Any], tower: dict[str, Any]) -> Any:
     import transformers
 
