@@ -60,19 +60,21 @@ class Linear(nn.Module):
         rows_over: int = 1,
         columns_over: int = 1,
         is_one: bool = False,
+        kept_as: tuple[int, ...] = (),
         any_rows: bool = False,
         spare: int = 0,
     ) -> None:
         """`adds_bias` is for partial sums: only one rank of the group may add it. `rows_over` and
-        `columns_over`: so many ranks share the matrix. `is_one`: a server keeps the parts as one matrix.
-        `any_rows`: quantization blocks need not fit its parts. `spare` rows more, which nobody reads."""
+        `columns_over`: so many ranks share the matrix. `is_one`: a server keeps the parts as one matrix;
+        `kept_as`: as those of so many rows. `any_rows`: quantization blocks need not fit its parts. `spare`
+        rows more, which nobody reads."""
         super().__init__()
         self.parts, self.cols, self.scheme, self.adds_bias = list(parts), cols, scheme, adds_bias
         rows, columns = tuple(length(part.rows) for part in parts), length(cols)
         if spare:
             rows = (*rows[:-1], rows[-1] + spare)
         self.rows, self.dtype = sum(rows), dtype
-        parts_of = (self.rows,) if is_one else rows
+        parts_of = (self.rows,) if is_one else kept_as or rows
         self.matrix = Matrix(parts_of, columns, columns * columns_over, rows_over > 1, any_rows=any_rows)
         tensors = scheme.create(self.matrix, dtype, device)
         if bias:

@@ -56,6 +56,7 @@ class Build:
         rows_over: int = 1,
         columns_over: int = 1,
         is_one: bool = False,
+        kept_as: tuple[int, ...] = (),
         any_rows: bool = False,
         spare: int = 0,
     ) -> Linear:
@@ -73,6 +74,7 @@ class Build:
             rows_over=rows_over,
             columns_over=columns_over,
             is_one=is_one,
+            kept_as=kept_as,
             any_rows=any_rows,
             spare=spare,
         )

@@ -58,7 +58,9 @@ class GatedDeltaNet(nn.Module):
     def _projections(self, build: Build, keys: slice, values: slice) -> tuple[Linear, Linear]:
         """What the convolution takes and the norm's gate; and a head's strength and step."""
         config, name, hidden = self.config, self.name, slice(0, build.model.hidden_size)
+        kept: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         if config.projections == "heads":
+            kept = (*self.sizes, self.sizes[2]), (length(self.heads),) * 2
             wide = 2 * (config.key_dim + config.value_dim) // config.num_key_heads
             narrow = 2 * config.num_value_heads // config.num_key_heads
             all_of = [Part(f"{name}.in_proj_qkvz", _rows(self.key_heads, wide))]
@@ -71,7 +73,8 @@ class GatedDeltaNet(nn.Module):
                 Part(f"{name}.in_proj_z", values),
             ]
             gates = [Part(f"{name}.in_proj_{one}", self.heads) for one in ("b", "a")]
-        return build.linear(all_of, hidden), build.linear(gates, hidden)
+        mixed = build.linear(all_of, hidden, kept_as=kept[0])
+        return mixed, build.linear(gates, hidden, kept_as=kept[1])
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None

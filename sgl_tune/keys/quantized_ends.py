@@ -180,15 +180,19 @@ def _packed_fp4(deployment: Deployment) -> Iterator[str]:
 
 
 def _mixers_without_weights(deployment: Deployment) -> Iterator[str]:
-    """srt/models/qwen3_next.py gives a weight another loader."""
-    model = deployment.model
+    """srt/models/qwen3_next.py gives a weight another loader, and its scales, which compares shapes."""
+    model, reads = deployment.model, deployment.server.asked.load_format != "dummy"
     if model.model_type != "qwen3_next":
         return
     for size, layer, parts in each_listed(model):
         kind = model.quantized.of_linear(parts) if size.place == "mixer" else None
-        if kind is not None and "in_proj" in size.modules[0] and kind.name in _WITHOUT_A_WEIGHT:
-            name = f"{size.modules[0]} of layer {layer}"
+        if kind is None or "in_proj" not in size.modules[0]:
+            continue
+        name = f"{size.modules[0]} of layer {layer}"
+        if kind.name in _WITHOUT_A_WEIGHT:
             yield f"SGLang's class asks {name} for a weight, which those in {kind.name} have not"
+        if kind.per == "tensor" and reads:
+            yield f"SGLang's class has {name} in parts, each with a scale, and a checkpoint one for all of it"
 
 
 def _fuses_shared(deployment: Deployment) -> bool:

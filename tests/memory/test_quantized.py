@@ -16,6 +16,8 @@ from runtime.server.config import RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
 from tests.memory.quantized import FIRST, RECORDED, SECTIONS, config_of
+from tests.runtime.families import make_reference
+from tests.runtime.families.reference import served_json
 
 _META = torch.device("meta")
 HELD = json.loads(RECORDED.read_text())
@@ -128,6 +130,24 @@ def test_a_list_means_what_it_means_to_sglangs_class(
     model, comm = Checkpoint(_told(name, section, told)).model_config(), _rank(2)
     rank = Decoder(model, RuntimeConfig(), comm, _META, range(model.num_layers))
     assert not model.obstacles and sum(one.nbytes for one in rank.parameters()) == held
+
+
+@pytest.mark.parametrize(
+    ("section", "held"),
+    [("fp8", 110140), ("fp8 a tensor", 110336), ("modelopt fp8", 110336), ("fp8 blocks", None)],
+)
+def test_what_a_mixer_runs_as_one_is_of_as_many_parts_as_sglangs_class_says(
+    section: str, held: int | None
+) -> None:
+    """By Qwen3NextForCausalLM, of the last of two ranks: a scale a part, and blocks that fit none."""
+    told = {**served_json(make_reference("qwen3_next")), "quantization_config": SECTIONS[section]}
+    model, comm = Checkpoint({**told, "dtype": "bfloat16"}).model_config(), _rank(2)
+    if held is None:
+        with pytest.raises(ConfigError, match="16 rows of a matrix, no multiple of the 128"):
+            Decoder(model, RuntimeConfig(), comm, _META, range(model.num_layers))
+    else:
+        rank = Decoder(model, RuntimeConfig(), comm, _META, range(model.num_layers))
+        assert sum(one.nbytes for one in rank.parameters()) == held
 
 
 def _told(name: str, section: str, told: dict[str, Any]) -> dict[str, Any]:

@@ -56,6 +56,8 @@ _MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_hea
         ("llama", SECTIONS["nvfp4"], "0.5.22", "sm90", None),
         ("llama", SECTIONS["nvfp4 of weights"], "0.5.21", "sm100", "nvfp4 of weights alone"),
         ("qwen3_next", SECTIONS["nvfp4"], "0.5.23", "sm100", "in_proj_qkvz of layer 0 for a weight, which"),
+        ("qwen3_next", SECTIONS["fp8"], "0.5.12", "sm90", "in_proj_qkvz of layer 0 in parts, each with a"),
+        ("qwen3_next", SECTIONS["fp8 blocks"], "0.5.23", "sm90", None),
     ],
 )
 def test_what_a_class_cannot_make_of_a_format(
@@ -63,6 +65,11 @@ def test_what_a_class_cannot_make_of_a_format(
 ) -> None:
     said = _why(_of_family(tmp_path, family, section), sglang, arch, "--disable-shared-experts-fusion")
     assert said is None if why is None else said is not None and why in said
+
+
+def test_what_a_class_cannot_read_it_can_draw(tmp_path: Path) -> None:
+    folder = _of_family(tmp_path, "qwen3_next", SECTIONS["fp8"])
+    assert _why(folder, "0.5.23", "sm90", "--load-format", "dummy") is None
 
 
 @pytest.mark.parametrize(("method", "ends"), [("fp8", True), (None, False)])
