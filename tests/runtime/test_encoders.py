@@ -218,14 +218,33 @@ def test_an_internlm_inside_is_one_by_itself() -> None:
     assert [alone(f"language_model.{name}") for name in names] == [*names]
 
 
-def test_kimi_spells_its_sizes_in_two_ways() -> None:
-    hf = make_reference("kimi_k25").config.to_dict()
-    told = hf["vision_config"]
-    other = {
-        f"vt_{name}": told.pop(name) for name in ("hidden_size", "num_hidden_layers", "intermediate_size")
-    }
-    same = {**hf, "vision_config": {**told, **other, "init_pos_emb_height": 4, "init_pos_emb_width": 4}}
-    assert _count(WRAPPERS["kimi_k25"].weights(same, 64)) == _count(_encoder("kimi_k25").weights)
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"vt_hidden_size": 128}, "vt_hidden_size is 128: SGLang reads hidden_size, which is 16 here"),
+        ({"hidden_size": None}, "vt_hidden_size is 16: SGLang reads hidden_size, which is 1152 here"),
+        ({"vt_num_hidden_layers": 27}, "SGLang reads num_hidden_layers, which is 1 here"),
+        ({"pos_emb_height": 5}, "pos_emb_height is 5: SGLang reads init_pos_emb_height, which is 4 here"),
+        ({"text_hidden_size": None}, "text_hidden_size is 7168: SGLang makes rows so wide"),
+        ({"merge_kernel_size": 2}, "merge_kernel_size is 2: two sizes are needed"),
+        ({"pos_emb_type": "learned"}, "pos_emb_type is 'learned': SGLang has divided_fixed"),
+    ],
+)
+def test_kimis_sizes_are_those_that_sglang_reads(told: dict[str, Any], said: str) -> None:
+    """And a file that tells others beside them is named."""
+    hf = config_json(make_reference("kimi_k25"))
+    with pytest.raises(ConfigError, match=said):
+        model_config({**hf, "vision_config": {**hf["vision_config"], **told}})
+
+
+def test_kimi_as_published_has_the_sizes_of_its_class() -> None:
+    hf = config_json(make_reference("kimi_k25"))
+    alike = {"vt_hidden_size": 1152, "vt_num_hidden_layers": 27, "vt_intermediate_size": 4304}
+    told = {**alike, "text_hidden_size": 7168, "merge_kernel_size": [2, 2]}
+    merged = 1152 * 4
+    found = {one.name: one.shape for one in WRAPPERS["kimi_k25"].weights({**hf, "vision_config": told}, 7168)}
+    assert found["mm_projector.linear_2.weight"] == (7168, merged)
+    assert found["patch_embed.pos_emb.weight"] == (64, 64, 1152)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +266,7 @@ def test_colours_are_read_by_the_name_that_sglang_asks_for(name: str, read: str)
 _HEARING = ("qwen2_audio", "glmasr", "voxtral")
 # The class is in files of the checkpoint, and tells no norm, or is SGLang's.
 _OWN_CLASS = (
-    *("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "glm5_next", "nemotron_h_omni"),
+    *("internvl_chat", "interns1", "kimi_vl", "kimi_k25", "minimax_m3_vl", "glm5_next", "nemotron_h_omni"),
     *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr"),
     *("muse_glimmer", "muse_spark", "llava", "minicpmv4_6", "minicpmv4_7", *_HEARING),
 )

@@ -3,7 +3,7 @@ does (kimi_vl_moonvit.py), both split."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -23,39 +23,64 @@ from runtime.server.encoders.weight import (
 from runtime.server.errors import ConfigError
 
 _DEFAULTS = {
-    "patch_size": 14, "init_pos_emb_height": 64, "init_pos_emb_width": 64, "vt_num_attention_heads": 16,
-    "vt_num_hidden_layers": 27, "vt_hidden_size": 1152, "vt_intermediate_size": 4304,
-    "merge_kernel_size": 2,
+    "patch_size": 14, "init_pos_emb_height": 64, "init_pos_emb_width": 64, "num_attention_heads": 16,
+    "num_hidden_layers": 27, "hidden_size": 1152, "intermediate_size": 4304, "merge_kernel_size": [2, 2],
+    "pos_emb_type": "divided_fixed", "merge_type": "sd2_tpool", "text_hidden_size": 7168,
 }  # fmt: skip
+_OTHERWISE = {
+    **{f"vt_{name}": name for name in ("hidden_size", "intermediate_size")},
+    **{f"vt_num_{name}": f"num_{name}" for name in ("hidden_layers", "attention_heads")},
+    **{f"pos_emb_{side}": f"init_pos_emb_{side}" for side in ("height", "width")},
+}
+_ALONE = {
+    "pos_emb_type": ("divided_fixed",),
+    "merge_type": ("sd2_tpool",),
+    "activation_func": ("gelu_pytorch_tanh", "gelu"),
+}
 
 
 def kimi_k25(hf: Mapping[str, Any], text_width: int) -> Weights:
-    return _tower(hf, text_width, _whole_mlp)
+    v = _section(hf)
+    _check_kinds(v, ("pos_emb_type", "merge_type"))
+    made = v.size("text_hidden_size")
+    if made != text_width:
+        raise ConfigError(
+            f"{v.where}text_hidden_size is {made}: SGLang makes rows so wide, and the text's are {text_width}"
+        )
+    return _tower(v, text_width, _whole_mlp)
 
 
 def kimi_vl(hf: Mapping[str, Any], text_width: int) -> Weights:
-    return _tower(hf, text_width, _split_mlp)
+    return _tower(_section(hf), text_width, _split_mlp)
 
 
-def _tower(hf: Mapping[str, Any], text_width: int, mlp: Callable[[int, int], Weights]) -> Weights:
+def _section(hf: Mapping[str, Any]) -> Section:
+    """Of two spellings of a size SGLang's config class has one: not always that of published files."""
     v = Section(hf, defaults=_DEFAULTS)
-    width, inner = (
-        v.size("vt_hidden_size", "hidden_size"),
-        v.size("vt_intermediate_size", "intermediate_size"),
-    )
-    patch, merged = v.size("patch_size"), width * v.size("merge_kernel_size") ** 2
+    for other, read in _OTHERWISE.items():
+        told, taken = v.get(other), v.size(read)
+        if told not in (None, taken):
+            raise ConfigError(
+                f"{v.where}{other} is {repr(told)[:60]}: SGLang reads {read}, which is {taken} here"
+            )
+    return v
+
+
+def _tower(v: Section, text_width: int, mlp: Callable[[int, int], Weights]) -> Weights:
+    width, inner = v.size("hidden_size"), v.size("intermediate_size")
+    patch, merged = v.size("patch_size"), width * _merged(v)
     yield from whole("patch_embed.proj.weight", width, 3, patch, patch)
     yield from whole("patch_embed.proj.bias", width)
-    grid = (v.size(f"init_pos_emb_{side}", f"pos_emb_{side}") for side in ("height", "width"))
+    grid = (v.size(f"init_pos_emb_{side}") for side in ("height", "width"))
     yield from whole("patch_embed.pos_emb.weight", *grid, width)
     yield from layers(
         "encoder.blocks",
-        v.size("vt_num_hidden_layers", "num_hidden_layers"),
+        v.size("num_hidden_layers"),
         chain(
             layer_norm("norm0", width),
             layer_norm("norm1", width),
             mlp(width, inner),
-            attention(width, v.size("vt_num_attention_heads", "num_attention_heads")),
+            attention(width, v.size("num_attention_heads")),
         ),
     )
     yield from layer_norm("encoder.final_layernorm", width)
@@ -68,23 +93,14 @@ _OF_K3 = {
     "patch_size": 14, "init_pos_emb_height": 64, "init_pos_emb_width": 64, "vt_num_hidden_layers": 27,
     "vt_hidden_size": 1024, "vt_intermediate_size": 4096, "qkv_hidden_size": 1536, "norm_type": "rmsnorm",
     "pos_emb_type": "divided_fixed", "merge_type": "sd2_tpool", "activation_func": "gelu_pytorch_tanh",
-    "merge_kernel_size": 2,
+    "merge_kernel_size": [2, 2],
 }  # fmt: skip
-_ALONE = {
-    "pos_emb_type": ("divided_fixed",),
-    "merge_type": ("sd2_tpool",),
-    "activation_func": ("gelu_pytorch_tanh", "gelu"),
-}
 
 
 def kimi_k3(hf: Mapping[str, Any], text_width: int) -> Weights:
     """srt/models/kimi_k3_vl.py: whole on every rank, queries as wide as they say."""
     v = Section(hf, defaults=_OF_K3)
-    for name, known in _ALONE.items():
-        if v.get(name) not in known:
-            raise ConfigError(
-                f"{v.where}{name} is {repr(v.get(name))[:60]}: SGLang has {' and '.join(known)}"
-            )
+    _check_kinds(v, _ALONE)
     width, inner, asked = (
         v.size(name) for name in ("vt_hidden_size", "vt_intermediate_size", "qkv_hidden_size")
     )
@@ -111,6 +127,13 @@ def kimi_k3(hf: Mapping[str, Any], text_width: int) -> Weights:
     yield from rms_norm("mm_projector.post_norm", text_width)
 
 
+def _check_kinds(v: Section, names: Iterable[str]) -> None:
+    for name in names:
+        if v.get(name) not in _ALONE[name]:
+            known = " and ".join(_ALONE[name])
+            raise ConfigError(f"{v.where}{name} is {repr(v.get(name))[:60]}: SGLang has {known}")
+
+
 def _norm_of(v: Section) -> Callable[[str, int], Weights]:
     known = {"rmsnorm": rms_norm, "layernorm": layer_norm}
     if v.get("norm_type") not in known:
@@ -123,8 +146,8 @@ def _norm_of(v: Section) -> Callable[[str, int], Weights]:
 def _merged(v: Section) -> int:
     """Patches that become one, by both sides."""
     sides = v.get("merge_kernel_size")
-    sides = sides if isinstance(sides, list) else [sides, sides]
-    if len(sides) != 2 or not all(type(one) is int and one > 0 for one in sides):
+    known = isinstance(sides, list) and all(type(one) is int and one > 0 for one in sides)
+    if not known or len(sides) != 2:
         raise ConfigError(f"{v.where}merge_kernel_size is {repr(sides)[:60]}: two sizes are needed")
     return int(sides[0] * sides[1])
 

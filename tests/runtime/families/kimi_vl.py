@@ -21,12 +21,13 @@ def _kimi_vl(hf: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kimi_k25(hf: dict[str, Any]) -> dict[str, Any]:
-    """Whose tower's sizes have other names than transformers'."""
-    sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    sides = ("pos_emb_height", "pos_emb_width")
-    renamed = {**{one: f"vt_{one}" for one in sizes}, **{one: f"init_{one}" for one in sides}}
-    vision = {renamed.get(name, name): value for name, value in hf["vision_config"].items()}
-    return {**hf, "text_config": with_step(hf["text_config"]), "vision_config": vision}
+    """By the names of sizes that SGLang's config class has, and by that which its class asks for."""
+    vision = dict(hf["vision_config"])
+    for side in ("height", "width"):
+        vision[f"init_pos_emb_{side}"] = vision.pop(f"pos_emb_{side}")
+    text = with_step(hf["text_config"])
+    vision |= {"vt_hidden_size": vision["hidden_size"], "text_hidden_size": text["hidden_size"]}
+    return {**hf, "text_config": text, "vision_config": vision}
 
 
 TINY: dict[str, Tiny] = {}
