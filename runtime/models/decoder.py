@@ -36,6 +36,7 @@ from runtime.models.mla import LatentAttention
 from runtime.models.mlp import MoELayer
 from runtime.models.narrow_tables import out_of_rows
 from runtime.models.places import Places
+from runtime.models.predictions import first_streams
 from runtime.models.rope_tables import RopeTables
 from runtime.models.rounds import again
 from runtime.models.scaled_entry import last_norm
@@ -86,6 +87,7 @@ class Decoder(nn.Module):
         self.places = None if places is None else Places(build, places)
         given = model.layer_inputs if self.is_first else None
         self.inputs = None if given is None else LayerInputs(build, given)
+        self.begins = first_streams(build) if self.is_first else None
         self.conditioning = SelfConditioning(build) if model.canvas and self.is_first else None
         dispatcher = dispatcher or make_dispatcher(model, runtime, comm, build.dtype, device)
         self.backend: MoEBackend | None = None
@@ -101,7 +103,8 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(self._stack)
         has_norm = self.is_last and model.norms != "none"
         self.norm = last_norm(build) if has_norm else None
-        self.streams = stream_end(build) if model.streams and self.is_last else None
+        has_streams = model.streams is not None or model.predictions is not None
+        self.streams = stream_end(build) if has_streams and self.is_last else None
         reads_kept = model.snapshots is not None and self.is_last
         self.reads = Mixture(build, "model.output_attn_res") if reads_kept else None
         self.out = out_of_rows(build) if self.is_last else None
@@ -188,7 +191,11 @@ class Decoder(nn.Module):
             hidden = self.places(hidden, batch.positions)
         if self.model.streams is not None:
             return StageState(hidden[:, None].repeat(1, self.model.streams.count, 1))
-        return StageState(hidden, inputs=self.inputs(batch.input_ids, hidden) if self.inputs else None)
+        inputs = self.inputs(batch.input_ids, hidden) if self.inputs else None
+        if self.begins is None:
+            return StageState(hidden, inputs=inputs)
+        streams, made = self.begins(hidden)
+        return StageState(streams, inputs=inputs, begun=made)
 
     def _with_room(self, state: StageState) -> StageState:
         """For the residuals that layers here keep, behind those that are kept."""
@@ -251,6 +258,9 @@ class Decoder(nn.Module):
         width, given, moe = self.model.hidden_size, self.model.layer_inputs, self.model.moe
         if self.model.streams is not None:
             return StageState(torch.empty(tokens, self.model.streams.count, width, **made))
+        if self.model.predictions is not None and given is not None:
+            hidden = torch.empty(self.model.predictions.count, tokens, width, **made)
+            return StageState(hidden, inputs=hidden.new_empty(tokens, self.model.num_layers, given.width))
         hidden, residual = torch.empty(tokens, width, **made), torch.empty(tokens, width, **made)
         if self.model.snapshots is not None:
             kept = hidden.new_empty(tokens, self._kept(sent), width)
@@ -283,6 +293,7 @@ class Decoder(nn.Module):
             self.embedding,
             self.places,
             self.inputs,
+            self.begins,
             self.conditioning,
             self.ropes,
             *(one for one in self._stack if one.number < self.model.own_layers),

@@ -15,6 +15,7 @@ from runtime.models.added_convolution import added_convolution
 from runtime.models.bank import Banks
 from runtime.models.build import Build
 from runtime.models.chained_experts import ChainedExperts
+from runtime.models.detour import Detour
 from runtime.models.experts_beside import ExpertsBeside
 from runtime.models.gqa import GroupedQueryAttention
 from runtime.models.layer_inputs import LayerInput
@@ -22,6 +23,7 @@ from runtime.models.layer_parts import around_mixer, around_own_mlp, beside_of, 
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
 from runtime.models.ngrams import Ngrams
+from runtime.models.predictions import Predictions
 from runtime.models.rope_tables import RopeTables
 from runtime.models.snapshots import Mixture, Snapshots
 from runtime.models.streams import around
@@ -31,11 +33,13 @@ from runtime.server.layer_kinds import layer_kind
 from runtime.server.ngrams import has_ngrams
 from runtime.server.tensor_names import within
 
+_SQRT_2 = 2**0.5
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageState:
     """Between layers and between pipeline stages: the last answer, not yet added to its residual; or the
-    residual streams [T, streams, H]."""
+    residual streams [T, streams, H], or those that are predicted [streams, T, H]."""
 
     hidden: torch.Tensor
     residual: torch.Tensor | None = None  # None before the first layer
@@ -44,6 +48,7 @@ class StageState:
     inputs: torch.Tensor | None = None  # of each layer [T, layers, width], between stages
     kept: Snapshots | None = None  # residuals of layers before
     selected: torch.Tensor | None = None  # what the next layer sees, where it shares its choice
+    begun: tuple[torch.Tensor, ...] = ()  # what predicted streams were made of
     routed: torch.Tensor | None = None  # what the last router made of each token, for the next one
 
     def total(self) -> torch.Tensor:
@@ -88,6 +93,9 @@ class DecoderLayer(nn.Module):
         self.keeps = model.snapshots is not None and layer_id % model.snapshots.every == 0
         self.mixer_reads = None if model.snapshots is None else Mixture(build, f"{name}.self_attention_res")
         self.mlp_reads = None if model.snapshots is None else Mixture(build, f"{name}.mlp_res")
+        predicts = model.predictions
+        self.predictions = None if predicts is None else Predictions(build, f"{name}.altup", predicts)
+        self.detour = None if predicts is None else Detour(build, f"{name}.laurel", predicts.rank)
 
     def _turn_by_mixed(self, build: Build, layer_id: int, ropes: RopeTables) -> None:
         """By another attention than the one before, which SGLang drops (srt/models/interns1pro.py)."""
@@ -113,6 +121,8 @@ class DecoderLayer(nn.Module):
             if self.ngrams is not None and given is not None and hidden.shape[0]:
                 state = replace(state, hidden=self.ngrams(hidden, given, batch, pool))
             return self._over_streams(state, batch, pool, table)
+        if self.predictions is not None and given is not None:
+            return self._over_predictions(self.predictions, state, batch, pool, table, given)
         if state.kept is not None:
             return self._over_snapshots(state.hidden, state.kept, batch, pool, table)
         if self.mixer is not None and self.mixer_norms is not None:
@@ -178,6 +188,35 @@ class DecoderLayer(nn.Module):
         row = self.mlp(row, batch.input_ids) if isinstance(self.mlp, MoELayer) else self.mlp(row)
         return StageState(self.mlp_streams.spread(row, streams, way), selected=selected)
 
+    def _over_predictions(
+        self,
+        predictions: Predictions,
+        state: StageState,
+        batch: ForwardBatch,
+        pool: KVPool,
+        table: torch.Tensor | None,
+        given: torch.Tensor,
+    ) -> StageState:
+        """Both parts, one after the other, on one of the streams: [streams, T, H]. What either is given stays
+        until the layer is through, as in SGLang."""
+        assert self.mixer is not None and self.mixer_norms is not None and self.detour is not None
+        assert isinstance(self.mlp, DenseLayer) and self.mlp_norms is not None and self.input is not None
+        predicted = predictions.predict(state.hidden)
+        active = predicted[predictions.config.active]
+        entered = self.mixer_norms.enter(active, None)[0]
+        beside = self.detour(entered)
+        answer = entered
+        if entered.shape[0]:
+            answer = self.comm.all_reduce(self.mixer(entered, batch, pool, table), "attn_tp")
+        answer = self.mixer_norms.leave(answer)
+        attended = active + answer
+        rows = (attended + beside) / _SQRT_2
+        normed = self.mlp_norms.enter(rows, None)[0]
+        computed = rows + self.mlp_norms.leave(self.mlp(normed))
+        corrected = predictions.correct(predicted, computed)
+        corrected[1:] += self.input(predictions.read(corrected), given)
+        return replace(state, hidden=corrected)
+
     def _over_snapshots(
         self,
         residual: torch.Tensor | None,
@@ -204,6 +243,8 @@ class DecoderLayer(nn.Module):
         parts = (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp, self.beside, self.input, self.ngrams)
         for part in (
             *parts,
+            self.predictions,
+            self.detour,
             self.mixer_added,
             self.mlp_added,
             self.mixer_streams,

@@ -11,6 +11,7 @@ from torch import nn
 from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, Source
 from runtime.models.build import Build
+from runtime.models.gathered import Gathered
 from runtime.server.layer_config import LayerInputsConfig
 
 _TABLE, _PROJECTION = "model.embed_tokens_per_layer", "model.per_layer_model_projection"
@@ -18,7 +19,7 @@ _NORM = "model.per_layer_projection_norm"
 
 
 class LayerInputs(nn.Module):
-    """Of all layers at once, on every rank of the first stage whole."""
+    """Of all layers at once, on every rank of the first stage; its projection may be gathered from all."""
 
     def __init__(self, build: Build, config: LayerInputsConfig) -> None:
         super().__init__()
@@ -26,14 +27,21 @@ class LayerInputs(nn.Module):
         rows, self.scale = model.num_layers * config.width, model.hidden_size**-0.5
         table = torch.empty(config.vocab_size, rows, dtype=build.dtype, device=build.device)
         self.weight = nn.Parameter(table, requires_grad=False)
-        self.projection = build.linear([Part(_PROJECTION, slice(0, rows))], slice(0, model.hidden_size))
+        self.gathered = config.gathered
+        self.projection = (
+            Gathered(build, _PROJECTION, rows, model.hidden_size)
+            if config.gathered
+            else build.linear([Part(_PROJECTION, slice(0, rows))], slice(0, model.hidden_size))
+        )
         self.norm = build.norm(_NORM, config.width)
 
     def forward(self, ids: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
         """[T] and [T, hidden] -> [T, layers, width]. A token that the table has not is its first."""
         known = ids.masked_fill(ids >= self.weight.shape[0], 0)
         looked_up = self._by_layer(F.embedding(known, self.weight) * self.sizes[1] ** 0.5)
-        made = self.norm(self._by_layer(self.projection(embedded) * self.scale))
+        made = self.projection(embedded)
+        made = made.mul_(self.scale) if self.gathered else made * self.scale
+        made = self.norm(self._by_layer(made))
         return (made + looked_up) * 0.5**0.5
 
     def _by_layer(self, rows: torch.Tensor) -> torch.Tensor:

@@ -28,6 +28,7 @@ from runtime.layers.mlp import (
 from runtime.layers.quantization import PLAIN
 from runtime.models.bank import Bank
 from runtime.models.build import Build, RowNorm
+from runtime.models.closed_gates import ClosedMLP
 from runtime.models.experts import Experts
 from runtime.models.idle_routers import IdleRouters
 from runtime.models.image_experts import ImageExperts
@@ -257,4 +258,6 @@ def _gated(
         return SituMLP(gate_up, down, build.model.swiglu)
     if build.model.swiglu is not None:
         return ClampedMLP(gate_up, down, build.model.swiglu)
+    if caps.closed is not None:
+        return ClosedMLP(gate_up, down, activation, caps.closed, build.comm, size)
     return GatedMLP(gate_up, down, activation, caps.others, caps.before)

@@ -15,6 +15,7 @@ from runtime.layers import stream_ops
 from runtime.layers.loading import Piece, Source
 from runtime.models.build import Build
 from runtime.models.gated_streams import GatedStreams
+from runtime.models.predictions import LastStreams, last_streams
 from runtime.models.stream_way import Way
 from runtime.server.layer_config import GatedStreamsConfig, StreamsConfig
 
@@ -92,8 +93,10 @@ def around(build: Build, layer: str, part: Literal["attn", "mlp"]) -> Streams | 
     return Streams(build, f"{layer}.{'ffn' if part == 'mlp' else part}_hc")
 
 
-def stream_end(build: Build) -> StreamHead | StreamMean | GatedStreams:
-    streams = build.model.streams
+def stream_end(build: Build) -> StreamHead | StreamMean | GatedStreams | LastStreams:
+    streams, last = build.model.streams, last_streams(build)
+    if last is not None:
+        return last
     if isinstance(streams, GatedStreamsConfig):
         return GatedStreams(build, "model.hyper_connection_mixer", is_last=True)
     assert streams is not None

@@ -31,7 +31,7 @@ from runtime.server.norm_gates import NormGates
 from runtime.server.parallel_config import HeadOver
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
-from runtime.server.residual_config import EntryConfig, SnapshotsConfig
+from runtime.server.residual_config import EntryConfig, PredictionsConfig, SnapshotsConfig
 from runtime.server.skips import SkipsConfig
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.table_config import PlacesConfig, TablesConfig
@@ -112,6 +112,7 @@ class ModelConfig:
     mla_behind: MLAConfig | None = None  # of layers behind a window, where theirs is another
     compressed: CompressedConfig | None = None
     streams: SeveralStreams | None = None
+    predictions: PredictionsConfig | None = None
     snapshots: SnapshotsConfig | None = None
     skips: SkipsConfig | None = None
     entry: EntryConfig | None = None  # of norms that are "entered"

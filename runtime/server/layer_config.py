@@ -233,6 +233,7 @@ class LayerInputsConfig:
 
     vocab_size: int
     width: int
+    gathered: bool = False  # of the embedding each rank makes a part
 
     def __post_init__(self) -> None:
         check_model(self)
@@ -308,6 +309,7 @@ class Caps:
     routed: float | None = None
     others: float | None = None
     before: bool = False
+    closed: float | None = None  # ... this share of the gates, by how those of a token are spread
 
 
 NO_CAPS = Caps()

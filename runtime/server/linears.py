@@ -11,10 +11,11 @@ from typing import Literal
 
 from runtime.server.call_rules import quantizes_experts_alone
 from runtime.server.config import ModelConfig
-from runtime.server.layer_config import AttentionConfig, BlockConfig
+from runtime.server.layer_config import AttentionConfig, BlockConfig, LayerInputsConfig
 from runtime.server.mixer_linears import Product, by_distance, chained_router, recurrent, twice_convolved
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import TwiceConvolvedConfig
+from runtime.server.residual_config import PredictionsConfig
 from runtime.server.tensor_names import within
 
 _FUSED_ROWS = 128
@@ -42,7 +43,7 @@ SPLIT_OVER_TP = (
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek", "paddleocr_vl_text"),
     *("minicpm", "dbrx", "diffusion_gemma_text", "muse_glimmer_text", "persimmon", "phi", "solar"),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
-    "nanbeige",
+    *("nanbeige", "gemma3n_text"),
 )
 
 Place = Literal["mixer", "dense", "beside experts"]
@@ -131,7 +132,9 @@ def _linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> It
             layers = tuple(i for i in of_kind if model.mlp_size(i) == width)
             yield from _of_mlps(model, spread, kind, width, layers)
     if model.layer_inputs is not None:
-        yield from _inputs(model, model.layer_inputs.width)
+        yield from _inputs(model, model.layer_inputs, parallel.tp)
+    if model.predictions is not None:
+        yield from _of_predictions(model, model.predictions, parallel.tp)
     if model.ngrams is not None and model.streams is not None:
         for name, rows in (("key", model.streams.count * model.hidden_size), ("value", model.hidden_size)):
             yield LinearSize((f"ple.{name}_proj",), model.ngrams.width, rows, model.ngrams.layers)
@@ -145,12 +148,26 @@ def _of_mlps(
     yield from (LinearSize(modules, k, n, layers, place) for modules, k, n in products)
 
 
-def _inputs(model: ModelConfig, width: int) -> Iterator[LinearSize]:
+def _inputs(model: ModelConfig, inputs: LayerInputsConfig, ranks: int) -> Iterator[LinearSize]:
     """Of every layer, made on the first stage; then in each of them."""
-    hidden, layers = model.hidden_size, tuple(range(model.num_layers))
-    yield LinearSize(("model.per_layer_model_projection",), hidden, model.num_layers * width, ())
+    hidden, width, layers = model.hidden_size, inputs.width, tuple(range(model.num_layers))
+    made = model.num_layers * width // (ranks if inputs.gathered else 1)
+    yield LinearSize(("model.per_layer_model_projection",), hidden, made, ())
     yield LinearSize(("per_layer_input_gate",), hidden, width, layers)
     yield LinearSize(("per_layer_projection",), width, hidden, layers)
+
+
+def _of_predictions(model: ModelConfig, config: PredictionsConfig, ranks: int) -> Iterator[LinearSize]:
+    """Before all layers, in each of them, and behind them."""
+    hidden, count, layers = model.hidden_size, config.count, tuple(range(model.num_layers))
+    for name in ("altup_projections", "altup_unembed_projections"):
+        for number in range(count - 1):
+            yield LinearSize((f"model.{name}.{number}",), hidden, hidden // ranks, ())
+    yield LinearSize(("altup.correction_coefs",), count, count, layers)
+    yield LinearSize(("altup.prediction_coefs",), count, count**2, layers)
+    yield LinearSize(("altup.modality_router",), hidden, count, layers)
+    yield LinearSize(("laurel.linear_left",), hidden, config.rank // ranks, layers)
+    yield LinearSize(("laurel.linear_right",), config.rank // ranks, hidden, layers)
 
 
 def _mixers(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runtime.server.bounds import check_model
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotsConfig:
@@ -15,6 +17,20 @@ class SnapshotsConfig:
     def before(self, layer: int) -> int:
         """How many layers in front of this one have kept theirs."""
         return -(-layer // self.every)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionsConfig:
+    """So many streams: a layer predicts each of all of them, computes the `active` one, and corrects each by
+    how far off that was. Beside its attention rows take a detour through `rank` values."""
+
+    count: int
+    active: int
+    rank: int
+    scales: bool  # the active one, by numbers of the layer's own, before its inputs are added to the others
+
+    def __post_init__(self) -> None:
+        check_model(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ DENSE = {
     "gpt_bigcode": (OVER_ALL_RANKS, _BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),
     # srt/models/nanbeige.py asks how many ranks all are
     "nanbeige": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
+    # srt/models/gemma3n_causal.py, whose layers lower the largest coefficients, which may not be stored plain
+    "gemma3n_text": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
     # srt/models/opt.py, which does not say where a stage begins
     "opt": (
         Row(

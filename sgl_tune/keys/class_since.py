@@ -6,12 +6,16 @@ from collections.abc import Iterator, Mapping
 
 from runtime.server.backends import Number
 
-# srt/models/lightonocr.py looks for an angle that transformers keeps among rope_parameters; solar.py took its
-# layers for three things, which make_layers does not give.
+# srt/models/lightonocr.py and gemma3n_causal.py look for an angle that transformers keeps among
+# rope_parameters; solar.py took its layers for three things, which make_layers does not give.
 _SINCE: Mapping[str, tuple[Number, str]] = {
     "LightOnOCRForConditionalGeneration": (
         (0, 5, 14),
         "LightOnOCR does not find the rope_theta of its tower",
+    ),
+    **dict.fromkeys(
+        ("Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"),
+        ((0, 5, 14), "Gemma 3n does not find its rope_local_base_freq"),
     ),
     "SolarForCausalLM": ((0, 5, 22), "Solar ends as it makes its layers"),
 }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def ends_of_stages(deployment: Deployment) -> Iterator[str]:
-    rules = (_inputs_over_stages, _stages_without_windows, _pages_of_windows, _stages)
+    rules = (_stages, _inputs_over_stages, _stages_without_windows, _pages_of_windows)
     return chain.from_iterable(rule(deployment) for rule in rules)
 
 

@@ -152,6 +152,8 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "qwen3_omni_moe_text": frozenset((
         *("sliding_window",),
     )),
+    # ... and of what SGLang lowers a coefficient to, which none of its models has
+    "gemma3n_text": frozenset(("altup_coef_clip",)),
     "starcoder2": frozenset((
         *("embedding_dropout", "residual_dropout"),
     )),

@@ -668,6 +668,23 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("gemma3n_text", {}, other, said)
+        for other, said in (
+            ({"hidden_activation": "gelu"}, "hidden_activation is 'gelu'"),
+            ({"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+            ({"tie_word_embeddings": None}, "tie_word_embeddings is None"),
+            ({"num_kv_shared_layers": 14}, "full_attention shares keys of layer 19, and in SGLang those of"),
+            ({"num_kv_shared_layers": 16}, "sliding_attention shares keys of layer 18, and in SGLang those"),
+            ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_scaling is"),
+            ({"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters tell 'rope_theta' of no kind"),
+            ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+            *(
+                ({"rope_parameters": {kind: {"rope_type": "linear", "factor": 2.0}}}, f"rope_type of {kind}")
+                for kind in ("full_attention", "sliding_attention")
+            ),
+        )
+    ),
+    *(
         ("nanbeige", {}, other, said)
         for other, said in (
             ({"loop_share_kv": True}, "loop_share_kv is True"),

@@ -27,6 +27,7 @@ _ACTIVATION = {
     **dict.fromkeys(("nemotron_h", "nemotron_h_puzzle"), "mlp_hidden_act"),
     "gemma2": "hidden_activation",
     "gemma3_text": "hidden_activation",
+    "gemma3n_text": "hidden_activation",
     "gemma4_text": "hidden_activation",
     "muse_glimmer_text": "hidden_activation",
     "diffusion_gemma_text": "hidden_activation",
@@ -191,6 +192,7 @@ _BESIDE = """
         swa_layers swa_rotary_base zaya_layers
     gemma hidden_activation
     gemma3_text _sliding_window_pattern rope_local_base_freq sliding_window_pattern
+    gemma3n_text rope_local_base_freq
     diffusion_gemma_text attention_k_eq_v canvas_length final_logit_softcapping global_head_dim
         num_global_key_value_heads per_layer_config
     gemma4_text global_head_dim num_global_key_value_heads per_layer_config

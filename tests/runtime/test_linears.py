@@ -30,6 +30,7 @@ _NO_LINEAR = re.compile(
     r"|self_attn\.v_(router|experts\.\d+))$"
 )
 _LINEAR = {
+    "gemma3n_text": ("per_layer_input_gate", "altup.modality_router"),
     "gemma4_text": ("per_layer_input_gate",),
     "hy_v4": ("self_attn.linear_gate",),
     "gigachat3_5": ("self_attn.gate_proj",),
@@ -91,10 +92,10 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
                 for module in one.modules
             ]
             attention = model.attention.get(model.attention_kinds[layer])
-            if model.key_layer(layer) != layer and modules[0].endswith("q_proj"):
-                theirs[layer, modules[1]] = theirs[
-                    model.key_layer(layer), modules[1]
-                ]  # multiplied by, and unread
+            source = model.key_layer(layer)
+            if source != layer and modules[0].endswith("q_proj"):  # multiplied by, and unread
+                own = {(layer, one): theirs.get((source, one)) for one in modules[1:]}
+                theirs |= {one: shape for one, shape in own.items() if shape is not None}
             if attention and attention.keys_are_values and modules[0].endswith("q_proj"):
                 theirs[layer, modules[2]] = theirs[layer, modules[1]]  # one of a checkpoint, kept twice
             known = [theirs[layer, module] for module in modules if (layer, module) in theirs]
@@ -109,11 +110,13 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
 
 # What each rank has whole: low ranks, the indexer, a latent between experts.
 _WHOLE = re.compile(
-    r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|val_proj[12]|router\.(down_proj|router_mlp\.\d)|per_layer_\w+|ple\.\w+|experts\.0\.w[12])$"
+    r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|val_proj[12]|router\.(down_proj|router_mlp\.\d)|per_layer_\w+|altup\.\w+|ple\.\w+|experts\.0\.w[12])$"
 )
 _BY_COLUMNS = re.compile(
-    r"(o_proj|c_proj|o_b_proj|out_proj|down_proj|output_linear|w2|dense|wo|\bfc2|fc_out|dense_4h_to_h)$"
+    r"(o_proj|c_proj|o_b_proj|out_proj|down_proj|output_linear|w2|dense|wo|laurel\.linear_right|\bfc2|fc_out|dense_4h_to_h)$"
 )
+
+_GATHERED = {"gemma3n_text": ("model.per_layer_model_projection",)}  # which another family has whole
 
 
 def _by_modules(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> dict[Any, LinearSize]:
@@ -128,13 +131,14 @@ def test_ranks_share_rows_of_what_fans_out_and_columns_of_what_comes_together(na
     assert alone.keys() == halves.keys()
     for key, whole in alone.items():
         half, last = halves[key], whole.modules[-1]
+        is_whole = _WHOLE.search(last) and last not in _GATHERED.get(name, ())
         kinds = {model.attention_kinds[layer] for layer in whole.layers} & model.attention.keys()
         if last.endswith("g_proj") and any(model.attention[kind].gates_first for kind in kinds):
             mla = model.layer_mla(whole.layers[0])
             kept = mla.q_lora_rank + mla.cache_dim
             gates = (whole.n - kept) // 2
             assert (half.k, half.n) == (whole.k, kept + gates + -gates % 8), last
-        elif _WHOLE.search(last) or (last.endswith("v_proj") and model.main_attention.query_rank):
+        elif is_whole or (last.endswith("v_proj") and model.main_attention.query_rank):
             assert (half.k, half.n) == (whole.k, whole.n), last
         elif _BY_COLUMNS.search(last):
             assert (half.k, half.n) == (whole.k // 2, whole.n), last
@@ -144,7 +148,7 @@ def test_ranks_share_rows_of_what_fans_out_and_columns_of_what_comes_together(na
             assert (half.k, half.n) == (whole.k, whole.n // 2), last
 
 
-_NO_MLP = re.compile(r"self_attn|zaya_block\.router")
+_NO_MLP = re.compile(r"self_attn|zaya_block\.router|altup_")
 _NAMED_AS_DENSE = ("grok",)  # shared experts
 _IN_LAYERS = ("fc1", "fc2")  # without a module of their own
 _OF_MLPS = (
@@ -198,7 +202,7 @@ _OVER_ALL = {
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
     *("minicpm", "dbrx", "diffusion_gemma_text", "persimmon", "phi", "solar"),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
-    "nanbeige",
+    *("nanbeige", "gemma3n_text"),
 }
 
 

@@ -13,7 +13,7 @@ from runtime.server.bounds import MODEL, check_size, is_number
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
-from runtime.server.decoders.parts import SLIDES, everywhere, heads, model
+from runtime.server.decoders.parts import SLIDES, everywhere, heads, model, shared_keys
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import (
     AttentionConfig,
@@ -44,7 +44,7 @@ def _gemma4(f: Fields) -> ModelConfig:
     for name in _OF_EXPERTS:
         f.get(name)
     kinds = _kinds(f)
-    key_layers = _key_layers(f, kinds)
+    key_layers = shared_keys(f, kinds)
     is_routed = f.flag("enable_moe_block")
     shapes = _shapes(f, kinds)
     return model(
@@ -97,21 +97,6 @@ def _kinds(f: Fields) -> list[str]:
     told = f.per_layer("layer_types", layers, SLIDES)
     kinds = told or ["sliding" if (i + 1) % _EVERY else "full" for i in range(layers)]
     return [*kinds[:-1], "full"]
-
-
-def _key_layers(f: Fields, kinds: list[str]) -> tuple[int, ...]:
-    """The last so many read those of the last one before them that is of their kind."""
-    layers, shared = len(kinds), f.count("num_kv_shared_layers")
-    if not shared:
-        return ()
-    before = kinds[: max(0, layers - shared)]
-    if set(before) != set(kinds):
-        raise ConfigError(
-            f"config.json: num_kv_shared_layers is {shared} of {layers}: "
-            "a layer of each kind is needed before them"
-        )
-    last = {kind: layer for layer, kind in enumerate(before)}
-    return (*range(len(before)), *(last[kind] for kind in kinds[len(before) :]))
 
 
 def _mlp_sizes(f: Fields, key_layers: tuple[int, ...]) -> tuple[int, ...]:

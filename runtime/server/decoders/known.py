@@ -37,6 +37,7 @@ from runtime.server.decoders import (
     exaone,
     falcon_h1,
     gemma,
+    gemma3n,
     gemma4,
     gigachat,
     glm,
@@ -129,7 +130,7 @@ _MODULES = (
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     *(k2_horizon, beam, muse_spark, minicpm3, chatglm, inkling),
-    *(gpt2, opt, gpt_bigcode, gptj, nanbeige),
+    *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

@@ -60,7 +60,9 @@ def one_share(f: Fields, found: Any) -> None:
         f.cannot(f"partial_rotary_factor is {beside}: SGLang takes the first in some classes")
 
 
-def read_rope_alone(f: Fields, parameters: Mapping[str, Any], width: int, share: float) -> RopeConfig:
+def read_rope_alone(
+    f: Fields, parameters: Mapping[str, Any], width: int, share: float | None = None
+) -> RopeConfig:
     """Of layers whose `parameters` stand elsewhere than a rope's do."""
     longest = f.size("max_position_embeddings")
     alone = Fields({"max_position_embeddings": longest, "rope_parameters": parameters}, {})

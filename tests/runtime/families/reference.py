@@ -138,7 +138,10 @@ def _most_experts(model: torch.nn.Module) -> int:
 
 
 # Buffers that follow from sizes and fields.
-_OF_THE_CONFIG = ("inv_freq", "embed_scale", "mup_vector", "attn.embed_positions")
+_OF_THE_CONFIG = (
+    *("inv_freq", "embed_scale", "mup_vector", "attn.embed_positions"),
+    *("_input_scale", "_projection_scale"),
+)
 
 
 def _randomize(model: torch.nn.Module) -> None:
