@@ -134,6 +134,12 @@ def dummy_decode_batch(rows: int, width: int, device: torch.device) -> ForwardBa
     )
 
 
+def dummy_prompts(rows: int, device: torch.device) -> ForwardBatch:
+    """... of one token each, where nothing is decoded."""
+    decode = dummy_decode_batch(rows, 1, device)
+    return replace(decode, mode=ForwardMode.EXTEND, extend_lens=[1] * rows, extend_prefix_lens=[0] * rows)
+
+
 def dummy_extend_batch(tokens: int, context_length: int, device: torch.device) -> ForwardBatch:
     """A prefill of `tokens` in as few requests as the context allows, on the padding slot."""
     full, rest = divmod(tokens, context_length)

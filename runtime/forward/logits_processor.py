@@ -32,6 +32,7 @@ class LogitsOutput:
     hidden_states: torch.Tensor | None = None
     full_logits: torch.Tensor | None = None  # diffusion LLM: every token's
     item_logprobs: torch.Tensor | None = None  # multi-item scoring: of the rows asked for
+    pooled: torch.Tensor | None = None  # in place of them all, a row of each prompt
 
 
 # None outside a dummy run; inside one, whether it runs the LM head.

@@ -17,6 +17,7 @@ from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import set_dp_buffer_len
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
+from runtime.forward.pooler import Pooler
 from runtime.layers.embedding import TokenEmbedding, VocabTable, multiplied_in_fp32
 from runtime.layers.linear import Linear
 from runtime.layers.loading import Piece, draw_as_sglang, fill_dummy, load
@@ -40,6 +41,7 @@ from runtime.models.predictions import first_streams
 from runtime.models.rope_tables import RopeTables
 from runtime.models.rounds import again
 from runtime.models.scaled_entry import last_norm
+from runtime.models.scores import Scores
 from runtime.models.skips import Skips
 from runtime.models.snapshots import Mixture, Snapshots
 from runtime.models.streams import stream_end
@@ -108,12 +110,17 @@ class Decoder(nn.Module):
         reads_kept = model.snapshots is not None and self.is_last
         self.reads = Mixture(build, "model.output_attn_res") if reads_kept else None
         self.out = out_of_rows(build) if self.is_last else None
-        self.head = self.make_head() if self.is_last else None
-        self.logits: LogitsProcessor | None = None
-        if self.head is not None:
-            keep_hidden = runtime.speculative is not None
-            how = keep_hidden, model.multipliers, multiply_of(model), runtime.head_over
-            self.logits = LogitsProcessor(model.logits_size, comm, self.head, *how)
+        self.head = self.make_head() if self.is_last and model.scores is None else None
+        scores = model.scores if self.is_last else None
+        self.scores = Scores(build, scores) if scores and scores.names else None
+        self.logits = self._answers(runtime) if self.is_last else None
+
+    def _answers(self, runtime: RuntimeConfig) -> LogitsProcessor | Pooler:
+        if self.head is None or runtime.embeds:
+            return Pooler(self.scores)
+        keep_hidden = runtime.speculative is not None
+        how = keep_hidden, self.model.multipliers, multiply_of(self.model), runtime.head_over
+        return LogitsProcessor(self.model.logits_size, self.comm, self.head, *how)
 
     def _embedding(self) -> TokenEmbedding:
         """Under DP attention every group embeds its own tokens, or each rank of it all of them."""
@@ -302,6 +309,7 @@ class Decoder(nn.Module):
             self.norm,
             self.out,
             None if self.head is self.embedding else self.head,
+            self.scores,
         ):
             if part is not None:
                 yield from part.pieces()

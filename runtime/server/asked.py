@@ -137,6 +137,7 @@ class Asked:
     lora_paths: tuple[str, ...] | None = None
     load_format: str = "auto"
     dllm_algorithm: str | None = None
+    is_embedding: bool = False
     debug_cuda_graph: bool = False
     enable_symm_mem: bool = False
     enable_mis: bool = False

@@ -34,7 +34,7 @@ from runtime.server.releases import NEWEST, Release, release_named
 from runtime.server.residual_config import EntryConfig, PredictionsConfig, SnapshotsConfig
 from runtime.server.skips import SkipsConfig
 from runtime.server.speculative_config import SpeculativeConfig
-from runtime.server.table_config import PlacesConfig, TablesConfig
+from runtime.server.table_config import PlacesConfig, ScoresConfig, TablesConfig
 from runtime.server.tensor_names import EXPERTS_IN, USUAL, TensorNames
 
 _GELUS: Mapping[str, Literal["erf", "tanh"]] = {"gelu": "erf", "gelu_tanh": "tanh"}
@@ -102,6 +102,7 @@ class ModelConfig:
     layer_inputs: LayerInputsConfig | None = None
     tables: TablesConfig | None = None  # of the vocabulary, where they are not as wide as rows
     places: PlacesConfig | None = None  # of positions, which are added to embeddings
+    scores: ScoresConfig | None = None  # of a class that generates nothing, in place of a head
     rounds: int = 1  # in which its layers run on the same weights, and count each time
     norms_rounds: bool = False  # as the last norm does, what a round begins with
     canvas: int = 0  # tokens that it writes at once, by layers whose rows then count otherwise
@@ -272,6 +273,7 @@ class RuntimeConfig:
     images_mib: int = 0  # of that, kept free for images
     context_length: int | None = None  # None: the model's
     positions: int = 0  # that tables of angles have at least
+    embeds: bool = False  # it answers a prompt with one row, and generates nothing
     decode_graphs: tuple[int, ...] = ()
     prefill_graphs: tuple[int, ...] = ()
     prefill_graphs_asked: bool = False  # by a flag that chooses how they are captured

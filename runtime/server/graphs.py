@@ -7,6 +7,7 @@ from itertools import chain, count, takewhile
 
 from runtime.server.architectures import GLM_5_NEXT
 from runtime.server.choices import Choices
+from runtime.server.embedders import embeds
 from runtime.server.traits import is_mla
 
 _PIPELINE_TOP, _LLAMA_2_TOP = 8192, 4096
@@ -32,7 +33,7 @@ def fit_prefill_graphs(c: Choices) -> None:
 
 def captured(c: Choices) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Decode batches and prefills, in the end."""
-    decode = c.decode.sizes if c.decode.is_on else ()
+    decode = c.decode.sizes if c.decode.is_on and not embeds(c.model.architecture, c.asked) else ()
     prefill = c.prefill.sizes if c.prefill.is_on else ()
     return tuple(sorted(decode or ())), tuple(sorted(prefill or ()))
 

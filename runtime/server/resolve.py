@@ -26,6 +26,7 @@ from runtime.server.classes import config_class
 from runtime.server.config import SLIDING_SHARE
 from runtime.server.deterministic import settle_deterministic
 from runtime.server.diffusion import settle_canvas_cache, settle_diffusion
+from runtime.server.embedders import embeds
 from runtime.server.encoders.place import encoder_place
 from runtime.server.errors import ConfigError
 from runtime.server.family_attention import settle_family_attention
@@ -163,6 +164,7 @@ def _server(c: Choices) -> Server:
         mem_fraction_static=c.mem_fraction_static,
         max_running_requests=c.max_running_requests,
         dummy_batch_rows=_dummy_rows(c),
+        embeds=embeds(c.model.architecture, c.asked),
         decode_graphs=decode_graphs,
         prefill_graphs=prefill_graphs,
         prefill_graphs_asked="backend" in c.prefill.locked,
@@ -198,6 +200,8 @@ def _say_why(c: Choices, decode: tuple[int, ...], prefill: tuple[int, ...]) -> N
     for graphs, sizes in ((c.decode, decode), (c.prefill, prefill)):
         captured_by = f"{graphs.backend}, " if graphs.backend != "full" else ""
         rule = f"{captured_by}{graphs.limit}" if graphs.is_on else graphs.off
+        if graphs is c.decode and graphs.is_on and not decode:
+            rule = "it answers a prompt with one row, and generates nothing"
         c.because(rule, **{f"{graphs.phase}_graphs": sizes})
     if c.max_running_requests is None:
         c.because("the KV cache's room decides at the start", max_running_requests=None)

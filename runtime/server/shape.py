@@ -84,6 +84,7 @@ class Server:
     mem_fraction_static: float
     max_running_requests: int | None
     dummy_batch_rows: int
+    embeds: bool  # it answers a prompt with one row, and generates nothing
     decode_graphs: tuple[int, ...]
     prefill_graphs: tuple[int, ...]
     prefill_graphs_asked: bool
@@ -187,6 +188,7 @@ class Server:
             images_mib=self.images_mib,
             context_length=self.context_length,
             positions=self._positions,
+            embeds=self.embeds,
             decode_graphs=self.decode_graphs,
             prefill_graphs=self.prefill_graphs,
             prefill_graphs_asked=self.prefill_graphs_asked,

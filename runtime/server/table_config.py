@@ -20,3 +20,13 @@ class TablesConfig:
     width: int
     into: str
     out: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScoresConfig:
+    """In place of a head: a matrix of so many `labels`, behind others with a relu between. Without any, a
+    prompt's last row is the answer."""
+
+    names: tuple[str, ...] = ()
+    labels: int = 0
+    bias: bool = False

@@ -21,6 +21,7 @@ from runtime.server.unserved_row import (
     QUANTIZED_AT_ALL,
     STAGES_THAT_SEE,
     UNSHARED,
+    WITHOUT_HEAD,
     Row,
     in_bfloat16,
 )
@@ -328,6 +329,7 @@ class Unserved:
 
 
 def unserved(model: ModelConfig, server: Server) -> Unserved | None:
-    rows = (OVER_ALL_RANKS, PLAIN_EXPERTS, *_ROWS.get(model.model_type, ()))
+    of_class = WITHOUT_HEAD if model.scores is not None else ()
+    rows = (OVER_ALL_RANKS, PLAIN_EXPERTS, *of_class, *_ROWS.get(model.model_type, ()))
     said = sorted((row for row in rows if row.when(model, server)), key=lambda row: row.plans)
     return Unserved(f"{model.model_type} does not go with {said[0].said}", said[0].plans) if said else None

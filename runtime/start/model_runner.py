@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 
 from runtime.devices.base import Device
-from runtime.forward.batch import ForwardBatch, dummy_decode_batch, dummy_extend_batch
+from runtime.forward.batch import ForwardBatch, dummy_decode_batch, dummy_extend_batch, dummy_prompts
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import RunnerKind
 from runtime.forward.kv_pool import KVPool, make_kv_pool, make_paged_pool
@@ -197,10 +197,15 @@ class ModelRunner(Drafting, Serving):
             self.channels.carry_eager(rows)
             held = self.sglang.autotune_batch(rows) if self.sglang else None
             requests = rows // self.sizes.width
-            batch = dummy_decode_batch(requests, self.sizes.width, self.device.torch_device)
+            batch = self._dummies(requests)
             with self.sglang.timing_decodes([requests]) if self.sglang else nullcontext():
                 self._tune_with(batch, "eager", "decode")
             del held
+
+    def _dummies(self, requests: int) -> ForwardBatch:
+        if self.runtime.embeds:
+            return dummy_prompts(requests, self.device.torch_device)
+        return dummy_decode_batch(requests, self.sizes.width, self.device.torch_device)
 
     def tune_extend(self) -> None:
         if self.runtime.disable_autotune or not self.runtime.autotune_extend:

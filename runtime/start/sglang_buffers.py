@@ -81,7 +81,7 @@ class SglangBuffers:
             ),
             "mrope_positions": self._make("mrope_positions", torch.int64, 3, rows),
         }
-        return {**batch, **self._split_kv_logits(requests)}
+        return batch if self.runtime.embeds else {**batch, **self._split_kv_logits(requests)}
 
     @contextmanager
     def timing_decodes(self, requests: Sequence[int]) -> Iterator[None]:

@@ -12,6 +12,7 @@ from runtime.server.call_rules import runs_by_triton
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.classes import is_guessed
 from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.embedders import is_followed
 from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.gpus import GpuModel
@@ -144,8 +145,14 @@ class Deployment:
     @property
     def not_modelled(self) -> str:
         """For the line of a verdict; nothing where every flag is followed."""
-        flags = self.inputs.not_modelled
+        flags = self._unmodelled
         return f"not counting {', '.join(flags)}: not modelled" if flags else ""
+
+    @property
+    def _unmodelled(self) -> tuple[str, ...]:
+        asked, architecture = self.inputs.asked, self.inputs.checkpoint.architecture
+        embeds = asked.is_embedding and not is_followed(architecture, asked)
+        return (*self.inputs.not_modelled, *(("--is-embedding",) if embeds else ()))
 
     @property
     def guessed(self) -> str:
@@ -177,7 +184,7 @@ class Deployment:
         hidden = None if model is None else model.hidden_size
         draft = "" if model is None else self.own_draft
         unknown = draft if isinstance(draft, str) else None
-        told = dict.fromkeys((*self.inputs.not_modelled, *uncounted(self.server, hidden, unknown)))
+        told = dict.fromkeys((*self._unmodelled, *uncounted(self.server, hidden, unknown)))
         if model is not None and bounds_windows(self.server) and has_window_pool(model):
             told["how far --max-running-requests bounds the pool of layers behind a window"] = None
         if model is not None:

@@ -6,6 +6,8 @@ or they ask for one stage themselves: SDAR.
 
 from __future__ import annotations
 
+from runtime.server.embedders import OF_DECODERS
+
 WITHOUT_STAGES = frozenset({
     "AfmoeForCausalLM", "BaichuanForCausalLM", "ChatGLMModel",
     "CohereForCausalLM", "Cohere2ForCausalLM", "Cohere2MoeForCausalLM",
@@ -39,5 +41,5 @@ WITHOUT_STAGES = frozenset({
     "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration", "UnlimitedOCRForCausalLM",
     "GlmAsrForConditionalGeneration", "POINTSV15ChatModel", "Qwen2AudioForConditionalGeneration",
     "VoxtralForConditionalGeneration", "XverseForCausalLM", "XverseMoeForCausalLM",
-})  # fmt: skip
+}) | OF_DECODERS  # fmt: skip
 SINCE_0_5_23 = frozenset({"Mistral3ForConditionalGeneration"})

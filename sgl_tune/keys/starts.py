@@ -8,7 +8,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.choices import is_on
+from runtime.server.decoders.served_classes import CLASSES
 from runtime.server.diffusion import BLOCKS
+from runtime.server.embedders import is_embedder, takes_embedding
 from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU
@@ -36,14 +38,16 @@ def never_starts(deployment: Deployment) -> str | None:
     if deployment.arch == CPU.arch:
         return None
     deployment = replace(deployment, shape=deployment.shape.as_read)
+    of_rows = _generates_alone(deployment)
     if deployment.shape.model is None:
-        return next(chain(ends_of_muse_spark(deployment), ends_of_inkling(deployment)), None)  # of its file
+        of_file = ends_of_muse_spark(deployment), ends_of_inkling(deployment)
+        return next(chain(of_rows, *of_file), None)
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     parts = _nameless(deployment), _undivided_encoder(deployment), _short_draft(deployment)
     of_blocks = _unwritten(deployment)
     first = heads, ends_of_muse_spark(deployment), ends_of_inkling(deployment)
     of_class = ends_of_class(deployment), ends_of_kernels(deployment)
-    return next(chain(*first, *parts, of_blocks, *of_class), None)
+    return next(chain(*first, *parts, of_blocks, of_rows, *of_class), None)
 
 
 def _nameless(deployment: Deployment) -> Iterator[str]:
@@ -63,6 +67,15 @@ def _unwritten(deployment: Deployment) -> Iterator[str]:
         yield f"--dllm-algorithm {algorithm}: SGLang {version} has {', '.join(known)}"
     if architecture not in BLOCKS and not server.release.blocks.checks_algorithm:
         yield f"--dllm-algorithm: SGLang {version} writes no blocks of {architecture}"
+
+
+def _generates_alone(deployment: Deployment) -> Iterator[str]:
+    """srt/model_executor tells each forward of a server that embeds to do so."""
+    architecture, release = checkpoint_of(deployment).architecture, deployment.server.release
+    if not deployment.server.asked.is_embedding or architecture not in CLASSES or deployment.server.is_draft:
+        return
+    if not is_embedder(architecture) and not takes_embedding(architecture, release.number):
+        yield f"--is-embedding: the forward of SGLang {release.version}'s {architecture} knows no embedding"
 
 
 def _undivided_encoder(deployment: Deployment) -> Iterator[str]:

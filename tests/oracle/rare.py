@@ -127,6 +127,7 @@ FLAGS: dict[str, tuple[object, ...]] = {
     "--fp4-gemm-backend": ("auto", "flashinfer_cutlass", "flashinfer_cudnn", "flashinfer_cutedsl", "marlin"),
     "--fp8-gemm-backend": ("auto", "flashinfer_cutlass", "deep_gemm", "triton", "cutlass"),
     "--enable-dp-lm-head": (),
+    "--is-embedding": (),
     "--enable-mixed-chunk": (),
 }
 

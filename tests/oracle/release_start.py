@@ -33,6 +33,8 @@ def server_of(argv: list[str]) -> dict[str, Any]:
     rank = _first_rank(args, get, model)
     _publish(args)
     answer = _arguments(get) | _model(get, model) | _graphs(get)
+    if not model.is_generation:  # which captures no decodes, whatever it has settled
+        answer["decode_graphs"] = []
     answer |= {"attn_dp_size": rank.attn_dp_size, "dummy_batch_rows": _dummy_rows(rank, get)}
     tunes, path = _autotune(rank)
     return answer | {"tunes": tunes, "key": path.parent.name, "draft": _draft(rank, get, args)}

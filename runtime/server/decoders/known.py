@@ -109,6 +109,7 @@ from runtime.server.decoders import (
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields, architecture_of
 from runtime.server.decoders.routes import unchosen
+from runtime.server.decoders.scores import without_head
 from runtime.server.decoders.served_classes import check_class
 from runtime.server.decoders.text_names import unclear_expressions
 from runtime.server.decoders.wrappers import WRAPPERS, Wrapper, as_listed, encoder_of, text_part, wrapper_of
@@ -203,7 +204,7 @@ def _keeps_windows_apart(hf: HF, text: HF) -> bool:
 def _text_model(hf: HF, architecture: str) -> ModelConfig:
     """`architecture`: what serves the whole."""
     model = replace(
-        _read(hf),
+        without_head(_read(hf), hf, architecture),
         checkpoint_quantization=declared_quantization(hf),
         quantization_block=declared_block(hf),
         dtype=declared_dtype(hf),

@@ -18,13 +18,13 @@ _TOLD = """
     bailing_moe_v2 BailingMoeV2ForCausalLM
     bailing_moe_v3_vl BailingMoeV3VLForConditionalGeneration
     bailingmm_moe_v2_lite BailingMM2NativeForConditionalGeneration BailingMMNativeForConditionalGeneration
-    llama LlamaForCausalLM
-    mistral MistralForCausalLM
+    llama LlamaForCausalLM LlamaEmbeddingModel LlamaForSequenceClassification
+    mistral MistralForCausalLM MistralModel
     mixtral MixtralForCausalLM QuantMixtralForCausalLM Grok1ForCausalLM Grok1ModelForCausalLM
     mixtral_quant QuantMixtralForCausalLM
-    qwen2 Qwen2ForCausalLM
+    qwen2 Qwen2ForCausalLM Qwen2ForSequenceClassification Qwen2ForRewardModel
     qwen2_moe Qwen2MoeForCausalLM
-    qwen3 Qwen3ForCausalLM
+    qwen3 Qwen3ForCausalLM Qwen3Model Qwen3ForSequenceClassification Qwen3ForRewardModel
     qwen3_moe Qwen3MoeForCausalLM
     qwen3_next Qwen3NextForCausalLM
     qwen3_5_text Qwen3_5ForCausalLM
@@ -111,7 +111,7 @@ _TOLD = """
     nemotron_h_omni NemotronH_Omni_Reasoning_V3
     gemma GemmaForCausalLM
     gigachat3_5 GigaChat35ForCausalLM
-    gemma2 Gemma2ForCausalLM
+    gemma2 Gemma2ForCausalLM Gemma2ForSequenceClassification
     gemma3 Gemma3ForConditionalGeneration
     gemma3_text Gemma3ForCausalLM
     gemma3n_text Gemma3nForCausalLM
@@ -167,7 +167,7 @@ _TOLD = """
     cohere2 Cohere2ForCausalLM
     cohere2_moe Cohere2MoeForCausalLM
     cohere2_vision Cohere2VisionForConditionalGeneration
-    internlm2 InternLM2ForCausalLM
+    internlm2 InternLM2ForCausalLM InternLM2ForRewardModel
     internlm3 InternLM3ForCausalLM
     iquest_q1 IQuestQ1ForCausalLM
     iquestcoder IQuestCoderForCausalLM
@@ -198,6 +198,7 @@ _TOLD = """
     qwen3_5_moe Qwen3_5MoeForConditionalGeneration
 """
 SERVED = {words[0]: tuple(words[1:]) for words in map(str.split, _TOLD.strip().splitlines())}
+CLASSES = frozenset(name for names in SERVED.values() for name in names)
 
 
 def check_class(hf: HF) -> None:

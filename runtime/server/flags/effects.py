@@ -44,7 +44,7 @@ NOT_MODELLED: dict[str, str] = {
         enable_layernorm_sp enable_megamoe_for_layernorm_sp shared_experts_tp_size
         enforce_shared_experts_fusion fuseep_mode""",
     "another model than its config says": """
-        json_model_override_args model_impl model_config_parser model_loader_extra_config is_embedding
+        json_model_override_args model_impl model_config_parser model_loader_extra_config
         encoder_only speculative_draft_model_revision decrypted_config_file
         decrypted_draft_config_file forward_hooks enable_fp32_lm_head speculative_token_map""",
     "weights quantized on the way": """

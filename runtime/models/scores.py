@@ -1,0 +1,40 @@
+"""What a model that scores prompts has in place of a head: whole on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from runtime.layers.linear import Part
+from runtime.layers.loading import Piece
+from runtime.layers.quantization import PLAIN
+from runtime.models.build import Build
+from runtime.server.table_config import ScoresConfig
+
+
+class Scores(nn.Module):
+    def __init__(self, build: Build, config: ScoresConfig) -> None:
+        super().__init__()
+        width = build.model.hidden_size
+        rows = [width] * (len(config.names) - 1) + [config.labels]
+        self._stack = [
+            build.linear([Part(name, slice(0, count))], slice(0, width), scheme=PLAIN, bias=config.bias)
+            for name, count in zip(config.names, rows, strict=True)
+        ]
+        self.matrices = nn.ModuleList(self._stack)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        for matrix in self._stack[:-1]:
+            rows = matrix(rows).relu()
+        scores: torch.Tensor = self._stack[-1](rows)
+        return scores
+
+    def pieces(self) -> Iterator[Piece]:
+        """transformers' classes have no biases where SGLang's have: as if they were nothing."""
+        for matrix in self._stack:
+            for piece in matrix.pieces():
+                is_bias = piece.sources[0].name.endswith(".bias")
+                yield replace(piece, may_lack=True) if is_bias else piece

@@ -1,0 +1,40 @@
+"""What classes that generate nothing have in place of a head: srt/models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runtime.server.config import ModelConfig
+from runtime.server.decoders.fields import HF, Fields
+from runtime.server.table_config import ScoresConfig
+
+_BARE = ("LlamaEmbeddingModel", "MistralModel", "Qwen3Model")
+_TWO = ("score.0", "score.2")
+_LABELS = 2  # of transformers' PretrainedConfig
+
+
+def without_head(model: ModelConfig, hf: HF, architecture: str) -> ModelConfig:
+    """The same layers, of a class that has none."""
+    if architecture in _BARE:
+        names = replace(model.names, layers="layers", embedding="embed_tokens", norm="norm")
+        return replace(model, scores=ScoresConfig(), names=names)
+    scores = _scores(hf, architecture)
+    return model if scores is None else replace(model, scores=scores)
+
+
+def _scores(hf: HF, architecture: str) -> ScoresConfig | None:
+    if architecture in ("LlamaForSequenceClassification", "Gemma2ForSequenceClassification"):
+        return ScoresConfig(("score",), _labels(hf))
+    if architecture in ("Qwen2ForSequenceClassification", "Qwen3ForSequenceClassification"):
+        return ScoresConfig(("score",), _labels(hf), bias=True)
+    if architecture in ("Qwen2ForRewardModel", "Qwen3ForRewardModel"):
+        return ScoresConfig(_TWO, 1, bias=True)
+    return ScoresConfig(("v_head",), 1) if architecture == "InternLM2ForRewardModel" else None
+
+
+def _labels(hf: HF) -> int:
+    """By their names, where a file has these, whatever number it tells beside them."""
+    fields = Fields(hf, {})
+    if fields.has("id2label"):
+        return fields.checked_size("how many labels id2label has", len(fields.section("id2label")))
+    return fields.size("num_labels", _LABELS)

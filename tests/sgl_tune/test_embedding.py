@@ -1,0 +1,96 @@
+"""Servers that generate nothing: what is known of them, and which of them end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.keys.starts import never_starts
+from tests.oracle.published import published
+from tests.sgl_tune.running import run_here
+
+_DENSE, _EXPERTS = "Qwen/Qwen3-32B", "Qwen/Qwen3-30B-A3B"
+
+
+def _folder(folder: Path, name: str, **changes: Any) -> Path:
+    (folder / "config.json").write_text(json.dumps({**published()[name].config, **changes}))
+    return folder
+
+
+def _deployment(folder: Path, *more: str, release: str = "0.5.23") -> Deployment:
+    command = ["sglang", "serve", "--model-path", str(folder), *more]
+    return select_deployments(ServerFlags(gpu="H200", sglang_version=release), command)[0]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "more"),
+    [
+        ("Qwen3ForCausalLM", ["--is-embedding"]),
+        ("Qwen3ForSequenceClassification", []),
+        ("Qwen3ForRewardModel", []),
+        ("Qwen3Model", ["--is-embedding"]),
+    ],
+)
+def test_it_captures_no_decodes(architecture: str, more: list[str], tmp_path: Path) -> None:
+    found = _deployment(_folder(tmp_path, _DENSE, architectures=[architecture]), *more)
+    assert found.server.embeds and found.runtime.embeds and found.server.decode_graphs == ()
+    assert "generates nothing" in found.server.why["decode_graphs"]
+    assert found.server.prefill_graphs and found.not_modelled == "" and never_starts(found) is None
+    assert (found.model.scores is None) == (architecture == "Qwen3ForCausalLM")
+
+
+@pytest.mark.parametrize("more", [["--pp-size", "2"], ["--tp", "2", "--dp", "2", "--enable-dp-attention"]])
+def test_where_what_it_takes_is_not_known_its_line_says_so(more: list[str], tmp_path: Path) -> None:
+    found = _deployment(_folder(tmp_path, _DENSE), "--is-embedding", *more)
+    assert found.not_modelled == "not counting --is-embedding: not modelled"
+
+
+def test_a_hybrid_that_embeds_is_told_to_be_not_known(tmp_path: Path) -> None:
+    found = _deployment(_folder(tmp_path, "Qwen/Qwen3.5-35B-A3B"), "--is-embedding")
+    assert never_starts(found) is None and "--is-embedding" in found.not_modelled
+
+
+@pytest.mark.parametrize(("release", "ends"), [("0.5.22", True), ("0.5.23", False)])
+def test_a_class_may_learn_to_embed(release: str, ends: bool, tmp_path: Path) -> None:
+    wrapped = {"model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"]}
+    found = _deployment(_folder(tmp_path, _DENSE, **wrapped), "--is-embedding", release=release)
+    assert (never_starts(found) is not None) is ends
+
+
+def test_a_server_whose_class_cannot_embed_is_bad(tmp_path: Path) -> None:
+    folder = _folder(tmp_path, _EXPERTS)
+    result = run_here(
+        *("verify", "--gpu", "H200", "--sglang-version", "0.5.23", "--"),
+        *("sglang", "serve", "--model-path", str(folder), "--is-embedding"),
+    )
+    assert result.code == 1, result.out
+    assert "Qwen3MoeForCausalLM knows no embedding" in result.out
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"quantization": "fp8"}, "quantized weights"),
+        ({"tp": 2, "dp": 2, "enable_dp_attention": True}, "DP attention"),
+        ({"sglang_version": "0.5.16"}, "before 0.5.17"),
+    ],
+)
+def test_a_class_that_only_embeds_is_named_where_it_is_not_known(
+    more: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    folder = _folder(tmp_path, _DENSE, architectures=["Qwen3Model"])
+    told = {"gpu": "H200", "sglang_version": "0.5.23", "model_path": str(folder), **more}
+    found = resolve_deployment(ServerFlags(**told), environ={})
+    assert found.shape.model is None and said in found.shape.unknown
+
+
+def test_classes_that_only_embed_have_no_stages(tmp_path: Path) -> None:
+    found = _deployment(_folder(tmp_path, _DENSE, architectures=["Qwen3ForRewardModel"]), "--pp-size", "2")
+    assert never_starts(found) is not None
