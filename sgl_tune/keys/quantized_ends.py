@@ -37,10 +37,14 @@ _NEEDS = {
 _FP4_ON_OTHERS = (0, 5, 13)  # modelopt_fp4, by Marlin
 _SECTIONS = ("quantization_config", "compression_config")
 _ASK_BOTH = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa")
+_OF_LATENTS = (*_ASK_BOTH, "glm4_moe_lite", "mistral_large_3", "dots_vlm_text")
 _ASK_A_WEIGHT = ("glm4_moe", "glm4v_moe_text")
+# Of deepseek_v2.py, which asks what latents are made of, and a shared expert, for a weight in these releases.
+_FIRST_LATENTS, _SECOND_LATENTS, _SHARED = (0, 5, 18), ((0, 5, 16), (0, 5, 19)), (0, 5, 19)
 _WITHOUT_A_WEIGHT = ("nvfp4_packed", "packed", "gptq", "awq")
 _BLOCKS_OF_ALL = (0, 5, 19)  # of every method, if none
 _WEIGHTS_IN_FP4 = (0, 5, 22)  # by Marlin
+_KIMI_VL = "KimiVLForConditionalGeneration"
 _GEMMA_4 = "Gemma4ForConditionalGeneration"
 _OF_EARS = "model.audio_tower.conformer.0.lconv1d.linear_start.linear"
 _GRANITES_EXPERTS = (("fp8", "row"), ("fp8", "block"))
@@ -60,7 +64,7 @@ def ends_of_quantized(deployment: Deployment) -> Iterator[str]:
 def _of_matrices(deployment: Deployment) -> Iterator[str]:
     """Where SGLang is told two things of what it runs as one, it ends at that."""
     try:
-        for rule in (_shared_experts, _mixers_without_weights, _ears):
+        for rule in (_shared_experts, _latents, _mixers_without_weights, _ears):
             yield from rule(deployment)
     except ConfigError as error:
         yield error.message
@@ -152,13 +156,38 @@ def _shared_experts(deployment: Deployment) -> Iterator[str]:
     for up, down in zip(sizes[::2], sizes[1::2], strict=True):
         for layer in up.layers:
             kind, other = _kind(model, up, layer), _kind(model, down, layer)
-            has_none = kind is not None and kind.name in _WITHOUT_A_WEIGHT and kind.name != "awq"
-            if kind is not None and has_none and model.model_type in _ASK_A_WEIGHT:
+            if kind is not None and _is_asked_in_vain(deployment, kind):
                 yield f"SGLang's class asks shared experts for a weight, which those in {kind.name} have not"
             if kind is not None and kind.name == "fp8" and _asks_modelopt_for_blocks(deployment):
                 yield "SGLang before 0.5.19 asks ModelOpt's fp8 of shared experts for blocks"
             if kind is not None and kind.name == "fp8" and other is None:
                 yield f"SGLang asks for blocks of fp8 in {down.modules[0]} of layer {layer}, which is plain"
+
+
+def _is_asked_in_vain(deployment: Deployment, kind: Kind) -> bool:
+    """AWQ's of no class is asked; of DeepSeek's, packed ones are under that name, too."""
+    if deployment.model.model_type in _ASK_A_WEIGHT:
+        return kind.name in _WITHOUT_A_WEIGHT and kind.name != "awq"
+    return kind.name == "gptq" and deployment.server.release.number < _SHARED
+
+
+def _latents(deployment: Deployment) -> Iterator[str]:
+    """srt/models/deepseek_v2.py as it makes attention; deepseek_common takes kv_b_proj apart."""
+    model, release = deployment.model, deployment.server.release.number
+    if model.model_type not in _OF_LATENTS or not model.is_mla:
+        return
+    asks_all = checkpoint_of(deployment).architecture == _KIMI_VL  # AWQ's, too
+    for size, layer, parts in each_listed(model):
+        kind = model.quantized.of_linear(parts) if size.place == "mixer" else None
+        if kind is None or kind.name not in _WITHOUT_A_WEIGHT:
+            continue
+        name = size.modules[0].rpartition(".")[2]
+        is_first = name == "q_a_proj" and release < _FIRST_LATENTS and kind.name != "awq"
+        if is_first or (name == "q_b_proj" and _SECOND_LATENTS[0] <= release < _SECOND_LATENTS[1]):
+            where = f"{name} of layer {layer}"
+            yield f"SGLang before 0.5.19 asks {where} for a weight: those in {kind.name} have none"
+        if name == "kv_b_proj" and (kind.name != "awq" or asks_all):
+            yield f"SGLang takes {name} of layer {layer} apart, and knows no way of those in {kind.name}"
 
 
 def _asks_modelopt_for_blocks(deployment: Deployment) -> bool:

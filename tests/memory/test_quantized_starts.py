@@ -72,6 +72,29 @@ def test_what_a_class_cannot_read_it_can_draw(tmp_path: Path) -> None:
     assert _why(folder, "0.5.23", "sm90", "--load-format", "dummy") is None
 
 
+_NO_SHARED, _NO_ATTENTION = "-:.*shared_experts.*", "-:.*self_attn.*"
+
+
+@pytest.mark.parametrize(
+    ("sglang", "plain", "why"),
+    [
+        ("0.5.18", (), "asks shared experts for a weight, which those in gptq have not"),
+        ("0.5.14", (_NO_SHARED,), "asks q_a_proj of layer 0 for a weight: those in gptq have none"),
+        ("0.5.18", (_NO_SHARED,), "asks q_b_proj of layer 0 for a weight: those in gptq have none"),
+        ("0.5.23", (_NO_SHARED,), "takes kv_b_proj of layer 0 apart, and knows no way of those in gptq"),
+        ("0.5.14", (_NO_SHARED, _NO_ATTENTION), None),
+        ("0.5.19", (_NO_ATTENTION,), None),
+    ],
+)
+def test_what_deepseeks_class_asks_of_gptq(
+    sglang: str, plain: tuple[str, ...], why: str | None, tmp_path: Path
+) -> None:
+    section = {**SECTIONS["gptq"], "dynamic": {one: {} for one in plain}}
+    folder = _of_family(tmp_path, "deepseek_v3", section)
+    said = _why(folder, sglang, "sm90", "--disable-shared-experts-fusion", "--quantization", "gptq_marlin")
+    assert said is None if why is None else said is not None and why in said
+
+
 @pytest.mark.parametrize(("method", "ends"), [("fp8", True), (None, False)])
 def test_ears_of_gemma_4_are_plain(method: str | None, ends: bool, tmp_path: Path) -> None:
     folder = _of_family(tmp_path, "gemma4", {})
