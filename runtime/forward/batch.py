@@ -51,6 +51,7 @@ class ForwardBatch:
     logits_indices: torch.Tensor | None = None
     dp: DpTokens | None = None
     dummy: bool = False  # stands for requests that nobody made: autotuning may drop its logits
+    captured: bool = False  # in a graph, that whatever requests are there will run
 
     @property
     def num_tokens(self) -> int:

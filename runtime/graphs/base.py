@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -139,7 +139,7 @@ class GraphRunner(ABC):
 
     def _fill(self, batch: ForwardBatch, size: int) -> ForwardBatch:
         padded = self.inputs.fill(batch, self.requests(size), self.tokens(size), self.tokens_each)
-        return padded.with_dp(self._dp_tokens(size))
+        return replace(padded, dp=self._dp_tokens(size), captured=True)
 
     def _dp_tokens(self, size: int) -> DpTokens:
         return plan_dp_tokens(

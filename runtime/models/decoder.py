@@ -28,6 +28,7 @@ from runtime.models.block_attention import BlockAttention
 from runtime.models.build import make_build
 from runtime.models.canvas import SelfConditioning
 from runtime.models.checkpoint import Checkpoint
+from runtime.models.crossing_layer import layer_of
 from runtime.models.experts import Experts
 from runtime.models.gated_residual import GatedResidual
 from runtime.models.kimi_delta import KimiDelta
@@ -100,7 +101,7 @@ class Decoder(nn.Module):
         self._stack: list[DecoderLayer] = []
         for layer in layers:
             is_new = layer < model.own_layers
-            made = DecoderLayer(build, layer, *shared) if is_new else again(model, layer, self._stack)
+            made = layer_of(build, layer, *shared) if is_new else again(model, layer, self._stack)
             self._stack.append(made)
         self.layers = nn.ModuleList(self._stack)
         has_norm = self.is_last and model.norms != "none"
@@ -184,7 +185,10 @@ class Decoder(nn.Module):
                 captured.append(state.total())
             given = windows if inputs is None else inputs[:, layer.number]
             state = layer(state, batch, pool, self._table(layer), given)
-        if self.model.scales_layers and not self.is_last:  # two tensors are passed on, as by all
+            if self.model.crosses and state.residual is not None:
+                state = StageState(state.total())
+        adds_nothing = self.model.scales_layers or self.model.crosses
+        if adds_nothing and not self.is_last:  # two tensors are passed on, as by all
             state = replace(state, residual=torch.zeros_like(state.hidden), inputs=inputs)
         return replace(state, captured=tuple(captured)) if captured else state
 

@@ -12,6 +12,7 @@ from runtime.models.chained_experts import ChainedExperts
 from runtime.models.compressed_attention import CompressedAttention
 from runtime.models.convolved_attention import ConvolvedAttention
 from runtime.models.counted_norms import counted_attention, counted_mlp
+from runtime.models.cross_attention import CrossAttention
 from runtime.models.distance_attention import DistanceAttention
 from runtime.models.entered import entered_attention, entered_mlp
 from runtime.models.experts_beside import ExpertsBeside
@@ -105,7 +106,8 @@ def mixer_of(build: Build, layer_id: int, layer: str) -> Mixer | None:
     model = build.model
     if not model.keeps_tokens(layer_id):
         return _recurrence(build, layer_id, layer) if model.is_recurrent(layer_id) else None
-    name = f"{layer}.{model.names.attention}{model.half_name(layer_id)}"
+    part = model.attention_name(model.attention_kinds[layer_id])
+    name = f"{layer}.{part}{model.half_name(layer_id)}"
     attention = _attention_of(model, layer_id)(build, layer_id, name)
     if not model.is_recurrent(layer_id) or isinstance(attention, _Convolved):
         return attention
@@ -121,6 +123,8 @@ def _attention_of(model: ModelConfig, layer_id: int) -> type[Attention]:
         return ConvolvedAttention
     if isinstance(model.recurrent, AddedConvolutionsConfig):
         return DistanceAttention
+    if model.layer_attention(layer_id).crosses:
+        return CrossAttention
     if model.layer_attention(layer_id).blocks is not None:
         return BlockAttention
     if model.layer_attention(layer_id).value_gate_by is not None:

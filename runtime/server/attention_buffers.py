@@ -12,7 +12,8 @@ from runtime.server.units import MIB
 
 KV_SPLITS = 8  # --triton-attention-num-kv-splits
 _WRAPPER = 8 * MIB
-_WRAPPERS = 4  # ragged and paged prefill, verify, decode
+_RAGGED, _EACH_WAY = 1, 3  # prefills; paged ones, verify and decode
+_WRAPPERS = _RAGGED + _EACH_WAY
 _STEP_WRAPPERS = 2  # ragged prefill and decode
 _ASKED_BY_DRAFTS = ("fa3", "fa4", "trtllm_mha")
 _SPECULATIVE_TABLES = 3  # beside a decode's: a draft's decode, a verify and a catch-up, each made by all
@@ -55,16 +56,16 @@ def key_splits(context: int, latent: bool, tile: int | None) -> int:
 
 
 def backend_buffers(
-    backend: str, requests: int, sm_major: int, sizes: Workspaces = WORKSPACES
+    backend: str, requests: int, sm_major: int, sizes: Workspaces = WORKSPACES, crosses: bool = False
 ) -> Iterator[Buffer]:
-    """Made with the backend."""
+    """Made with the backend; `crosses`: to images, too, by wrappers of their own."""
     if backend == "triton":
         yield Buffer("kv_indptr", "int32", (requests + 1,))
         yield Buffer("qo_indptr", "int64", (requests + 1,))
         yield Buffer("mask_indptr", "int64", (requests + 1,))
     if backend in ("flashinfer", "trtllm_mha", "trtllm_mla"):
         yield _bytes("flashinfer_workspace", sizes.flashinfer)
-        yield _bytes("flashinfer_wrappers", _WRAPPERS * _WRAPPER)
+        yield _bytes("flashinfer_wrappers", (_RAGGED + _EACH_WAY * (1 + crosses)) * _WRAPPER)
     if backend == "trtllm_mha":
         yield _bytes("trtllm_mha_workspace", sizes.trtllm_mha)
     if backend == "trtllm_mla":
@@ -74,15 +75,22 @@ def backend_buffers(
 
 
 def decode_graph_buffers(
-    backend: str, max_bs: int, width: int, context: int, page: int, graphs: int, topk: int = 1
+    backend: str,
+    max_bs: int,
+    width: int,
+    context: int,
+    page: int,
+    graphs: int,
+    topk: int = 1,
+    crosses: bool = False,
 ) -> Iterator[Buffer]:
     """Made for the largest decode graph and shared by all; `width` is a request's tokens."""
-    rows = max_bs * width
+    rows, ways = max_bs * width, 1 + crosses
     if backend == "triton":
         yield Buffer("cuda_graph_kv_indices", "int64", (rows * context,))
     elif backend == "flashinfer":
-        yield Buffer("cuda_graph_kv_indices", "int32", (rows * context,))
-        yield _bytes("cuda_graph_wrappers", graphs * _WRAPPER)
+        yield Buffer("cuda_graph_kv_indices", "int32", (ways * rows * context,))
+        yield _bytes("cuda_graph_wrappers", ways * graphs * _WRAPPER)
     elif backend == "dsa":
         # Speculation reads the table token by token, plain decoding page by page.
         yield Buffer("page_table", "int32", (rows, context if width > 1 else -(-context // page)))
@@ -91,6 +99,8 @@ def decode_graph_buffers(
         if backend == "trtllm_mla":
             pages = -(-context // _LATENT_ROW) * _LATENT_ROW // page
         yield Buffer("page_table", "int32", (max_bs, pages))
+        if crosses:
+            yield Buffer("encoder_page_table", "int32", (max_bs, context))
         if width > 1 and backend in _ASKED_BY_DRAFTS:
             yield from _speculative_tables(max_bs, context, page, topk)
 

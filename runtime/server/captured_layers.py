@@ -19,7 +19,8 @@ def captures_prefills(model: ModelConfig, runtime: RuntimeConfig, stages: int) -
     if model.model_type in _MIXERS:
         return _captures_mixers(model, runtime)
     is_found = not model.shortcut and model.model_type not in (*_LATENTS_ELSEWHERE, *_LAYERS_ELSEWHERE)
-    return is_found and "none" not in model.attention_kinds and not _has_layers_apart(model)
+    is_usual = "none" not in model.attention_kinds and not model.crosses
+    return is_found and is_usual and not _has_layers_apart(model)
 
 
 def _has_layers_apart(model: ModelConfig) -> bool:

@@ -163,6 +163,16 @@ class ModelConfig:
         """Of the layers that see everything, where there are any."""
         return self.attention.get("full") or next(iter(self.attention.values()))
 
+    @property
+    def crosses(self) -> bool:
+        """Some of its layers attend to images alone. Then each begins with rows to which nothing is added."""
+        return any(one.crosses for one in self.attention.values())
+
+    def attention_name(self, kind: str) -> str:
+        """Of the part that attends, in layers of this kind."""
+        attention = self.attention.get(kind)
+        return self.names.crossing if attention is not None and attention.crosses else self.names.attention
+
     def keeps_tokens(self, layer: int) -> bool:
         """Whether it has keys and values of every token."""
         return self.attention_kinds[layer] in self.attention

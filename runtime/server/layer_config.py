@@ -199,6 +199,7 @@ class AttentionConfig:
     inputs: int = 1  # rows as wide as so many of the model's are what it attends with
     blocks: BlockConfig | None = None  # of tokens, which are all that it sees
     pools: IndexerConfig | None = None  # ... or what chooses pools of them, for all heads alike
+    crosses: bool = False  # to what a tower made of images alone: a request without one skips the layer
 
     def __post_init__(self) -> None:
         check_model(self, self.blocks, self.pools)

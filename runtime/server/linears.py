@@ -43,7 +43,7 @@ SPLIT_OVER_TP = (
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek", "paddleocr_vl_text"),
     *("minicpm", "dbrx", "diffusion_gemma_text", "muse_glimmer_text", "persimmon", "phi", "solar"),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
-    *("nanbeige", "gemma3n_text"),
+    *("nanbeige", "gemma3n_text", "mllama_text_model"),
 )
 
 Place = Literal["mixer", "dense", "beside experts"]
@@ -174,7 +174,7 @@ def _mixers(
     model: ModelConfig, kind: str, parallel: ParallelConfig, spread: Spread
 ) -> Iterator[tuple[str, Iterator[Product]]]:
     if kind != "recurrent":
-        yield model.names.attention, _attention(model, kind, parallel, spread)
+        yield model.attention_name(kind), _attention(model, kind, parallel, spread)
     if kind == "recurrent" or (model.recurs_beside and kind in model.attention):
         yield model.names.recurrent, recurrent(model, parallel.attn_tp)
 

@@ -53,6 +53,7 @@ class TensorNames:
     k_norm: str = "k_norm"
     head: str = "lm_head"
     entry_norm: str = "input_layernorm"  # of attention and an MLP beside each other
+    crossing: str = "cross_attn"  # attention to images
     served: ServedNames | None = None  # a checkpoint's own
 
     def listed(self, parts: Sequence[str]) -> list[str]:

@@ -75,6 +75,26 @@ DENSE = {
         PLAIN_ALONE,
         DRAFTS,
     ),
+    # srt/models/mllama.py: what layers are given by a backend that has none of images is not read here
+    "mllama_text_model": (
+        Row(
+            lambda _, s: bool(
+                {s.prefill_attention_backend, s.decode_attention_backend} - {"fa3", "flashinfer"}
+            ),
+            "attention but on fa3 or flashinfer: others do not tell images from text",
+        ),
+        Row(
+            lambda _, s: s.disaggregation_mode != "null",
+            "disaggregation: what becomes of images between its servers is not known here",
+        ),
+        Row(
+            lambda m, s: s.tp_size > m.main_attention.num_kv_heads,
+            "more ranks than KV heads: its class takes those that ranks share for none",
+        ),
+        Row(lambda _, s: s.pp_size > 1, "--pp: its class has no stages"),
+        PLAIN_ALONE,
+        DRAFTS,
+    ),
     # srt/models/nemotron_nas.py, which does not say where a stage begins
     "nemotron-nas": (_WITH_ALL_LAYERS, DRAFTS),
 }

@@ -48,10 +48,11 @@ class SglangBuffers:
             self._hold("states of requests", torch.int32, self.plan.max_running_requests + 1)
             self._hold("free states", torch.int64, self.plan.states.slots)
         backend, requests = self.runtime.attention_backend, self.plan.max_running_requests
-        self._hold_all(backend_buffers(backend, requests, sm_major, self.runtime.workspaces))
+        told = requests, sm_major, self.runtime.workspaces, self.model.crosses
+        self._hold_all(backend_buffers(backend, *told))
         prefill = self.runtime.prefill_attention_backend or backend
         if prefill != backend:
-            self._hold_beside(backend_buffers(prefill, requests, sm_major, self.runtime.workspaces))
+            self._hold_beside(backend_buffers(prefill, *told))
 
     @property
     def holds_eager_inputs(self) -> bool:
@@ -115,7 +116,8 @@ class SglangBuffers:
             self.plan.page_size,
         )
         topk = self.runtime.speculative.eagle_topk if self.runtime.speculative else 1
-        self._hold_all(decode_graph_buffers(backend, max_bs, width, context, page, len(graphs), topk))
+        sizes = max_bs, width, context, page, len(graphs), topk
+        self._hold_all(decode_graph_buffers(backend, *sizes, self.model.crosses))
         self._hold("decode input_embeds", self._dtype, rows, self.model.hidden_size)
         self._hold("decode custom_mask", torch.bool, (max_bs + rows) * self.sizes.width)
 

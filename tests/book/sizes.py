@@ -156,15 +156,16 @@ def _own(draft: OwnDraft) -> list[Any]:
 
 
 def _buffers(deployment: Deployment, plan: PoolPlan) -> Iterator[Any]:
-    server, runtime = deployment.server, deployment.runtime
+    server, runtime, crosses = deployment.server, deployment.runtime, deployment.model.crosses
     backend, requests = runtime.attention_backend, plan.max_running_requests
     graphs = captured_sizes(requests, deployment.parallel, runtime)
     context = runtime.context_length or 0
     yield latent_splits(context)
-    yield from backend_buffers(backend, requests, server.gpu.major)
+    yield from backend_buffers(backend, requests, server.gpu.major, crosses=crosses)
     if graphs:
         width, page = runtime.width, plan.page_size
-        yield from decode_graph_buffers(backend, max(graphs), width, context, page, len(graphs))
+        sizes = max(graphs), width, context, page, len(graphs)
+        yield from decode_graph_buffers(backend, *sizes, crosses=crosses)
 
 
 def _encoder(deployment: Deployment, model: ModelConfig) -> list[Any]:

@@ -384,9 +384,11 @@ def make(name: str, told: Told, randomize: Randomize) -> Any:
 
 
 def of_text(config: Any) -> Any:
-    """transformers lists Mistral 4 among models of images alone."""
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    """transformers lists Mistral 4 among models of images alone, and Mllama's text nowhere."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, MllamaForCausalLM
 
+    if config.model_type == "mllama_text_model":
+        return MllamaForCausalLM._from_config(config)
     is_listed = type(config) in AutoModelForCausalLM._model_mapping
     return (AutoModelForCausalLM if is_listed else AutoModelForImageTextToText).from_config(config)
 

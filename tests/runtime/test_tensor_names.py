@@ -32,8 +32,9 @@ def test_layers_and_their_halves_are_named_as_transformers_names_them(
     reference = make_reference(family, **changes)
     model = model_config(config_json(reference))
     theirs, names = [*tensors(reference)], model.names
-    for i, mlp in enumerate(model.layer_kinds):
-        mixers = [names.recurrent] * model.is_recurrent(i) + [names.attention] * model.keeps_tokens(i)
+    for i, (kind, mlp) in enumerate(zip(model.attention_kinds, model.layer_kinds, strict=True)):
+        attends = [model.attention_name(kind)] * model.keeps_tokens(i)
+        mixers = [names.recurrent] * model.is_recurrent(i) + attends
         for part in (*mixers, *[names.mlp] * (mlp != "none")):
             layer = f"{within(model.layer_name(i), part + model.half_name(i))}."
             assert any(name.startswith(layer) for name in theirs), (layer, mlp)

@@ -24,6 +24,7 @@ GRANITE_ATTENDS = {"layer_types": ["full_attention", "full_attention"]}
         ("falcon_h1", {}, "0.5.17", 9, True),  # seen on a GPU, as LFM2's are not
         ("lfm2_moe", {}, "0.5.17", 9, False),
         ("lfm2", {}, "0.5.23", 9, False),
+        ("mllama_text_model", {}, "0.5.12", 9, False),
         ("lfm2", LFM2_ATTENDS, "0.5.23", 9, True),
         ("granitemoehybrid", {}, "0.5.20", 9, False),
         ("granitemoehybrid", GRANITE_ATTENDS, "0.5.20", 9, True),

@@ -32,7 +32,7 @@ _EITHER = {
     "unlimited-ocr",
     "minimax_m3_vl",
     "glm5_next",
-    *("muse_glimmer", "muse_spark"),
+    *("mllama", "muse_glimmer", "muse_spark"),
 }
 _BOTH = {"cohere2_vision", "diffusion_gemma"}
 _TIES = "tie_word_embeddings"

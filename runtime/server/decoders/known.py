@@ -76,6 +76,7 @@ from runtime.server.decoders import (
     ministral3,
     mistral4,
     mixtral,
+    mllama,
     muse_glimmer,
     muse_spark,
     nanbeige,
@@ -131,7 +132,7 @@ _MODULES = (
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     *(k2_horizon, beam, muse_spark, minicpm3, chatglm, inkling),
-    *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n),
+    *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n, mllama),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

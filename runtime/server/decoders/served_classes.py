@@ -65,6 +65,8 @@ _TOLD = """
     minicpmv MiniCPMV
     minicpmv4_6 MiniCPMV4_6ForConditionalGeneration
     minicpmv4_7 MiniCPMV4_7ForConditionalGeneration
+    mllama MllamaForConditionalGeneration
+    mllama_text_model MllamaForConditionalGeneration
     minimax_m2 MiniMaxM2ForCausalLM
     muse_glimmer MuseGlimmerForConditionalGeneration
     muse_glimmer_text MuseGlimmerForConditionalGeneration

@@ -10,6 +10,7 @@ from runtime.server.decoders import bailing_hybrid_v3, kimi_k3
 from runtime.server.decoders import wrapper_fields as files
 from runtime.server.decoders.fields import architecture_of, is_vl_2
 from runtime.server.decoders.inkling import NAME as INKLING
+from runtime.server.decoders.mllama import NAME as MLLAMA
 from runtime.server.decoders.muse_glimmer import NAME as MUSE
 from runtime.server.decoders.muse_spark import NAME as SPARK
 from runtime.server.decoders.text_names import as_served, called_in, of_text
@@ -28,6 +29,7 @@ from runtime.server.encoders import (
     mimo,
     minicpmv,
     minimax,
+    mllama,
     moonvit,
     muse,
     muse_spark,
@@ -121,6 +123,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("lighton_ocr", "qwen3", pixtral.lighton_ocr, served=("qwen3",), is_alike=True),
         Wrapper("pixtral", "", pixtral.native, by_architecture=files.LARGE_3, is_prefixed=False),
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
+        Wrapper("mllama", MLLAMA, mllama.mllama, **_QUANTIZED, tied_by="either", served=(MLLAMA,)),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
         Wrapper("gemma4", "gemma4_text", gemma4.gemma4, **_QUANTIZED),
         Wrapper("diffusion_gemma", "diffusion_gemma_text", gemma4.gemma4, tied_by="both"),
