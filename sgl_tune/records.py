@@ -75,10 +75,17 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
 
 
 def _the_one_of(kinds: list[Any], value: Any) -> Any:
-    """Of several records, the one whose members the value has."""
+    """Of several records, the one whose members the value has, and all that it asks for."""
     told = set(value) if isinstance(value, Mapping) else set()
-    alike = (kind for kind in kinds if is_dataclass(kind) and told <= {field.name for field in fields(kind)})
-    return kinds[0] if len(kinds) == 1 else next(alike, kinds[0])
+    alike = [kind for kind in kinds if is_dataclass(kind) and told <= {field.name for field in fields(kind)}]
+    whole = (kind for kind in alike if _asked(kind) <= told)
+    return kinds[0] if len(kinds) == 1 else next(whole, next(iter(alike), kinds[0]))
+
+
+def _asked(kind: Any) -> set[str]:
+    return {
+        field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
+    }
 
 
 def _decode_tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
@@ -96,7 +103,7 @@ def _decode_record(kind: Any, value: Any, where: str) -> Any:
     for field in fields(kind):
         if field.name in value:
             members[field.name] = _decode(hints[field.name], value[field.name], f"{where}.{field.name}")
-        elif field.default is MISSING and field.default_factory is MISSING:
+        elif field.name in _asked(kind):
             raise WrongMember(f"{where}.{field.name} is missing")
     return kind(**members)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from runtime.server.ngrams import NgramConfig
-from runtime.server.recurrent import StateShape
+from runtime.server.state_shape import StateShape
 from runtime.server.state_sizes import StatePlan
 
 

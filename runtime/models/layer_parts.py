@@ -31,6 +31,7 @@ from runtime.models.parallel_mixers import ParallelMixers
 from runtime.models.routed_values import RoutedValueAttention
 from runtime.models.scaled_dense import ScaledDense
 from runtime.models.scaled_entry import ScaledEntry, scaled_entry
+from runtime.models.selective_scan import SelectiveScan
 from runtime.models.short_conv import ShortConv
 from runtime.models.sink_experts import SinkExperts
 from runtime.models.sublayer import JoinedNorms, SublayerNorms, around_attention, around_mlp
@@ -48,8 +49,9 @@ from runtime.server.recurrent import (
     ShortConvConfig,
     TwiceConvolvedConfig,
 )
+from runtime.server.selective_scan import SelectiveScanConfig
 
-RecurrentMixer = GatedDeltaNet | KimiDelta | LightningAttention | Mamba2Mixer | ShortConv
+RecurrentMixer = GatedDeltaNet | KimiDelta | LightningAttention | Mamba2Mixer | SelectiveScan | ShortConv
 _Convolved = ConvolvedAttention | DistanceAttention
 HeadAttention = BlockAttention | _Convolved | GroupedQueryAttention | RoutedValueAttention
 Attention = CompressedAttention | HeadAttention | LatentAttention
@@ -59,6 +61,7 @@ _RECURRENT: dict[type, type[RecurrentMixer]] = {
     KimiDeltaConfig: KimiDelta,
     LightningConfig: LightningAttention,
     Mamba2Config: Mamba2Mixer,
+    SelectiveScanConfig: SelectiveScan,
     ShortConvConfig: ShortConv,
 }
 

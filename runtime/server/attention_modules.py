@@ -41,6 +41,8 @@ Found = Iterator[Module | str]
 
 def attention_modules(server: Server, model: ModelConfig | None, flashinfer: FlashInfer) -> Found:
     """What nobody read is named instead."""
+    if model is not None and not model.attention:
+        return
     phases = {server.prefill_attention_backend, server.decode_attention_backend}
     known = {*_OTHERS, *_PREFILLED_BY_FLASHINFER}
     for backend in sorted(phases - known):

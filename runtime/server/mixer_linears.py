@@ -13,6 +13,7 @@ from runtime.server.recurrent import (
     Mamba2Config,
     ShortConvConfig,
 )
+from runtime.server.selective_scan import SelectiveScanConfig
 
 Product = tuple[tuple[str, ...], int, int]
 
@@ -48,6 +49,12 @@ def recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
         groups = max(1, config.num_groups // ranks)  # where they do not go round, each rank has one
         yield ("in_proj",), hidden, 2 * inner + 2 * groups * config.state_size + heads
         yield ("out_proj",), inner, hidden
+    elif isinstance(config, SelectiveScanConfig):
+        channels = config.channels // ranks
+        yield ("in_proj",), hidden, 2 * channels
+        yield ("x_proj",), channels, config.narrow
+        yield ("dt_proj",), config.step_rank, channels
+        yield ("out_proj",), channels, hidden
     elif isinstance(config, ShortConvConfig):
         yield ("in_proj",), hidden, 3 * config.channels // ranks
         yield ("out_proj",), config.channels // ranks, hidden

@@ -106,8 +106,15 @@ def plan_pool(
     tokens = agree(kv_tokens(rest, per_token, page))
     if tokens == MORE_TOKENS_THAN_ANY_POOL:  # nobody said how many the other stages have
         tokens = kv_tokens(rest, _most_of_stages(model, parallel, kv_dtype, share, keys), page)
+    if tokens == MORE_TOKENS_THAN_ANY_POOL:
+        tokens = _of_states_alone(rest, model, runtime)
     tokens = _at_most(_found(tokens, free, mem_fraction), runtime)
     return plan_tokens(tokens, model, parallel, runtime, sm_major, states)
+
+
+def _of_states_alone(rest: float, model: ModelConfig, runtime: RuntimeConfig) -> int:
+    """Where no layer keeps keys: _zero_kv_max_tokens of srt/model_executor/pool_configurator.py."""
+    return 0 if rest <= 0 else runtime.max_total_tokens or runtime.context_length or model.max_position
 
 
 def _found(tokens: int, free: FreeMemory, mem_fraction: float) -> int:

@@ -8,20 +8,8 @@ from typing import Literal
 
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import RopeConfig
-
-
-@dataclass(frozen=True, slots=True)
-class StateShape:
-    """Of one layer and one request: the inputs that the convolution still sees, and what is remembered."""
-
-    conv: tuple[int, int]  # channels, steps
-    recurrent: tuple[int, int, int]  # heads, values, keys
-    row: int = 0  # of the last token, so wide, kept as those inputs are
-
-    def nbytes(self, conv_bytes: int, recurrent_bytes: int) -> int:
-        channels, steps = self.conv
-        heads, values, keys = self.recurrent
-        return (channels * steps + self.row) * conv_bytes + heads * values * keys * recurrent_bytes
+from runtime.server.selective_scan import SelectiveScanConfig
+from runtime.server.state_shape import StateShape, check_split
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +46,7 @@ class GatedDeltaConfig:
 
     def state_shape(self, ranks: int) -> StateShape:
         for what, heads in (("key", self.num_key_heads), ("value", self.num_value_heads)):
-            _check_split(f"the number of linear {what} heads", heads, ranks)
+            check_split(f"the number of linear {what} heads", heads, ranks)
         channels = (2 * self.key_dim + self.value_dim) // ranks
         return StateShape(
             (channels, self.conv_kernel - 1),
@@ -92,7 +80,7 @@ class KimiDeltaConfig:
         return self.num_heads * self.head_dim
 
     def state_shape(self, ranks: int) -> StateShape:
-        _check_split("the number of linear heads", self.num_heads, ranks)
+        check_split("the number of linear heads", self.num_heads, ranks)
         heads = self.num_heads // ranks
         return StateShape(
             (3 * heads * self.head_dim, self.conv_kernel - 1), (heads, self.head_dim, self.head_dim)
@@ -128,11 +116,11 @@ class Mamba2Config:
     def groups_per_rank(self, ranks: int) -> int:
         if self.num_groups == 1:
             return 1  # every rank has it
-        _check_split("the number of Mamba groups", self.num_groups, ranks)
+        check_split("the number of Mamba groups", self.num_groups, ranks)
         return self.num_groups // ranks
 
     def state_shape(self, ranks: int) -> StateShape:
-        _check_split("the number of Mamba heads", self.num_heads, ranks)
+        check_split("the number of Mamba heads", self.num_heads, ranks)
         channels = self.inner_size // ranks + 2 * self.groups_per_rank(ranks) * self.state_size
         return StateShape(
             (channels, self.conv_kernel - 1), (self.num_heads // ranks, self.head_dim, self.state_size)
@@ -148,7 +136,7 @@ class ShortConvConfig:
     bias: bool
 
     def state_shape(self, ranks: int) -> StateShape:
-        _check_split("the number of convolved channels", self.channels, ranks)
+        check_split("the number of convolved channels", self.channels, ranks)
         return StateShape((self.channels // ranks, self.conv_kernel - 1), (1, self.channels, 0))
 
 
@@ -167,7 +155,7 @@ class TwiceConvolvedConfig:
         return sum(self.kernels) - 2
 
     def state_shape(self, ranks: int) -> StateShape:
-        _check_split("the number of convolved heads", self.heads, ranks)
+        check_split("the number of convolved heads", self.heads, ranks)
         return StateShape((self.heads * self.head_dim // ranks, self.steps), (1, 1, 0), self.row)
 
 
@@ -229,8 +217,8 @@ class LightningConfig:
         return self.num_heads * self.head_dim
 
     def state_shape(self, ranks: int) -> StateShape:
-        _check_split("the number of linear heads", self.num_heads, ranks)
-        _check_split("the number of norm's groups", self.norm_groups, ranks)
+        check_split("the number of linear heads", self.num_heads, ranks)
+        check_split("the number of norm's groups", self.norm_groups, ranks)
         return StateShape((0, 0), (self.num_heads // ranks, self.head_dim, self.head_dim))
 
     def slopes(self, layer: int) -> list[float]:
@@ -268,17 +256,13 @@ def _check_groups(what: str, count: int, whose: str, groups: int) -> None:
         raise ConfigError(f"config.json: {count} {what} are not evenly those of {groups} {whose}")
 
 
-def _check_split(what: str, count: int, ranks: int) -> None:
-    if count % ranks:
-        raise ConfigError(f"{what} {count} cannot be split over {ranks} ranks: choose sizes that divide it")
-
-
 RecurrentConfig = (
     AddedConvolutionsConfig
     | GatedDeltaConfig
     | KimiDeltaConfig
     | LightningConfig
     | Mamba2Config
+    | SelectiveScanConfig
     | ShortConvConfig
     | TwiceConvolvedConfig
 )

@@ -111,10 +111,10 @@ def kv_bytes_per_token(
 ) -> float:
     """What one token costs one stage: a fraction where sliding layers keep only a `share` of the tokens.
     `index_dtype`: of keys of an indexer of blocks."""
-    each = kv_bytes_per_token_and_layer(model, parallel, kv_dtype, packed)
     kept, sliding = kept_layers(model, layers), len(sliding_layers(model, layers))
     if not kept:
         return 0
+    each = kv_bytes_per_token_and_layer(model, parallel, kv_dtype, packed)
     if sliding:
         behind = _bytes_behind(model, parallel, kv_dtype)
         return each * (len(kept) - sliding + draft_layers) + share * (behind * sliding)

@@ -5,7 +5,27 @@ from __future__ import annotations
 from runtime.server.unserved_row import DRAFTS, PLAIN_ALONE, UNSHARED, Row, in_bfloat16
 from runtime.server.unserved_when import by_logits, moves_experts
 
+_ALONE = (
+    Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its layers and its states are split over all ranks"),
+    Row(
+        lambda _, s: s.states.extra_buffer,
+        "states in an extra buffer: which of its own it keeps for prefixes is not known here",
+    ),
+    Row(
+        lambda _, s: s.asked.disaggregation_mode != "null",
+        "prefills and decodes apart: what is sent of states alone is not known here",
+    ),
+    Row(
+        lambda _, s: bool(s.asked.others.get("enable_unified_memory") or s.asked.enable_hierarchical_cache),
+        "--enable-unified-memory or --enable-hierarchical-cache: what they make of states alone is unknown",
+    ),
+    PLAIN_ALONE,
+    DRAFTS,
+)
+
 MIXERS = {
+    # srt/models/mamba.py, mamba2.py and falcon_mamba.py
+    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), _ALONE),
     # srt/models/zaya.py, whose experts are chosen before any kernel, and whose layers share out no rows
     "zaya": (
         Row(

@@ -47,6 +47,8 @@ class SglangBuffers:
         if self.plan.states is not None:
             self._hold("states of requests", torch.int32, self.plan.max_running_requests + 1)
             self._hold("free states", torch.int64, self.plan.states.slots)
+        if not self.model.attention:
+            return
         backend, requests = self.runtime.attention_backend, self.plan.max_running_requests
         told = requests, sm_major, self.runtime.workspaces, self.model.crosses
         self._hold_all(backend_buffers(backend, *told))
@@ -117,7 +119,8 @@ class SglangBuffers:
         )
         topk = self.runtime.speculative.eagle_topk if self.runtime.speculative else 1
         sizes = max_bs, width, context, page, len(graphs), topk
-        self._hold_all(decode_graph_buffers(backend, *sizes, self.model.crosses))
+        if self.model.attention:
+            self._hold_all(decode_graph_buffers(backend, *sizes, self.model.crosses))
         self._hold("decode input_embeds", self._dtype, rows, self.model.hidden_size)
         self._hold("decode custom_mask", torch.bool, (max_bs + rows) * self.sizes.width)
 
@@ -145,7 +148,7 @@ class SglangBuffers:
 
     def _split_kv_logits(self, rows: int) -> dict[str, torch.Tensor]:
         """The triton decode kernel's partial results, fp32, a set for every split of the keys."""
-        if self.runtime.attention_backend != "triton":
+        if self.runtime.attention_backend != "triton" or not self.model.attention:
             return {}
         attention, mla = self.model.main_attention, self.model.mla
         heads = attention.num_heads // self.parallel.attn_tp

@@ -33,6 +33,7 @@ _UNSETTLED = {
     "Lfm2VlForConditionalGeneration": "LFM2-VL",
     "NemotronH_Nano_VL_V2": "Nemotron Nano VL",
     "NemotronH_Nano_Omni_Reasoning_V3": "Nemotron Nano Omni",
+    **{f"{one.replace(' ', '')}ForCausalLM": one for one in ("Mamba", "Mamba2", "Falcon Mamba")},
 }
 _KEY_WIDTH, _PAGE, _COUNTS = 128, 64, (512, 2048)
 _WITH_TAILS = ("fa3", "tilelang", "trtllm", "flashmla_sparse")  # the last is one of the others by GPU

@@ -45,7 +45,10 @@ def _blocks_apart(deployment: Deployment) -> Iterator[str]:
 
 def _gathered_keys(deployment: Deployment) -> Iterator[str]:
     """srt/models/olmo2.py norms the keys of all ranks as one, with as many weights as the model has keys."""
-    attention, ranks = deployment.model.main_attention, deployment.parallel.attn_tp
+    model, ranks = deployment.model, deployment.parallel.attn_tp
+    if not model.attention:
+        return
+    attention = model.main_attention
     if attention.qk_norm == "all, held whole" and ranks > attention.num_kv_heads:
         yield f"{attention.num_kv_heads} KV heads are fewer than {ranks} ranks, whose keys it gathers"
 
@@ -65,8 +68,10 @@ def _layers_of_others(deployment: Deployment) -> Iterator[str]:
 
 def _shared_keys(deployment: Deployment) -> Iterator[str]:
     """srt/models/nanbeige.py copies no head of keys."""
+    if deployment.model.model_type != "nanbeige":
+        return
     keys, ranks = deployment.model.main_attention.num_kv_heads, deployment.parallel.tp
-    if deployment.model.model_type == "nanbeige" and keys % ranks:
+    if keys % ranks:
         yield f"{keys} KV heads cannot be divided among {ranks} ranks, and Nanbeige's class copies none"
 
 

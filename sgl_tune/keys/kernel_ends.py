@@ -44,13 +44,18 @@ _BY_SILU = ("awq_marlin", "gptq_marlin", "moe_wna16", "mxfp4", "w4afp8")
 def ends_of_kernels(deployment: Deployment) -> Iterator[str]:
     """Of one that tunes nothing, those of its attention and of experts by gelu alone."""
     yield from _gates(deployment)
+    if deployment.model.attention:  # else no backend of it is made, whatever is settled
+        yield from _of_attention(deployment)
+    if deployment.server.tunes:
+        yield from _tuned(deployment)
+
+
+def _of_attention(deployment: Deployment) -> Iterator[str]:
     yield from _heads_of_all(deployment)
     yield from _flash_attention_3(deployment)
     yield from _large_pages(deployment)
     yield from _untold_windows(deployment)
     yield from _first_layer(deployment)
-    if deployment.server.tunes:
-        yield from _tuned(deployment)
 
 
 def _heads_of_all(deployment: Deployment) -> Iterator[str]:

@@ -16,6 +16,7 @@ WITHOUT_STAGES = frozenset({
     "DotsOCRForCausalLM",
     "Ernie4_5_ForCausalLM",
     "Ernie4_5_MoeForCausalLM", "Ernie4_5_VLMoeForConditionalGeneration", "ExaoneForCausalLM",
+    "FalconMambaForCausalLM", "MambaForCausalLM", "Mamba2ForCausalLM",
     "FalconH1ForCausalLM", "GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
     "Gemma3ForConditionalGeneration", "Gemma3nForCausalLM", "Gemma3nForConditionalGeneration",
     "Gemma4UnifiedForConditionalGeneration", "GraniteForCausalLM", "GraniteMoeForCausalLM",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import CompressedConfig
+from runtime.server.mixer_linears import recurrent
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.sizing import kv_heads_per_rank
 from sgl_tune.deployment.deployment import Deployment
@@ -39,6 +40,8 @@ def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:
 
 
 def _attention_weights(model: ModelConfig, parallel: ParallelConfig) -> int:
+    if not model.attention:
+        return sum(k * n for _, k, n in recurrent(model, parallel.attn_tp))
     attention, mla = model.main_attention, model.mla
     heads = attention.num_heads // parallel.attn_tp
     if model.compressed is not None:

@@ -23,7 +23,9 @@ _ASKED: Mapping[str, tuple[str, ...]] = {
     ),
     "Glm4MoeLiteForCausalLM": ("first_k_dense_replace",),
     "ExaoneForCausalLM": ("pad_token_id",),
+    "Mamba2ForCausalLM": ("intermediate_size",),
 }
+_ASKED_SINCE_0_5_22 = {"Mamba2ForCausalLM": ("rms_norm",)}  # whose transformers has it no more
 _OF_TOWERS = {
     "Qwen2VLForConditionalGeneration": "in_chans",
     "KimiK25ForConditionalGeneration": "vt_hidden_size",
@@ -67,7 +69,10 @@ def _uncounted_layers(deployment: Deployment) -> Iterator[str]:
 
 def _untold(deployment: Deployment) -> Iterator[str]:
     checkpoint = checkpoint_of(deployment)
-    for asked in _ASKED.get(checkpoint.architecture, ()):
+    names = _ASKED.get(checkpoint.architecture, ())
+    if deployment.server.release.number >= (0, 5, 22):
+        names += _ASKED_SINCE_0_5_22.get(checkpoint.architecture, ())
+    for asked in names:
         if asked not in checkpoint.text:
             yield f"{asked} is missing, which SGLang's class asks for: --json-model-override-args"
 

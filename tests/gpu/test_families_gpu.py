@@ -29,8 +29,8 @@ from tests.runtime.families import FAMILIES, WRAPPED, make_reference, prompts, r
 from tests.runtime.random_models import draw
 from tests.runtime.starts import make_runner, make_runtime
 
-# Whose classes mean other fields before this transformers.
-CHANGED = {"granitemoehybrid", "longcat_flash", "glm5_next", "qwen4_exp", "qwen4_exp_text"}
+# Whose classes mean other fields, or norm otherwise, before this transformers.
+CHANGED = {"granitemoehybrid", "longcat_flash", "glm5_next", "mamba2", "qwen4_exp", "qwen4_exp_text"}
 SINCE = (5, 23)
 NAMES = sorted({*FAMILIES, *WRAPPED})
 # On a GPU a request sees all of its tokens, and no n-grams of the host's memory.

@@ -103,6 +103,32 @@ def test_the_recurrence(
     _close(answers[CUDA][1], answers[CPU][1], relative)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("seed", range(6))
+def test_channels_that_forget_at_rates_of_their_own(seed: int, dtype: torch.dtype) -> None:
+    """As many heads of one value, behind a gate."""
+    rows, heads, keys = RaggedRows.random(seed), (96, 512)[seed % 2], (4, 16, 24)[seed % 3]
+    count = rows.total + rows.padding
+    q, k, v, gate = (_random(count, *one) for one in ((1, keys), (1, keys), (heads, 1), (heads, 1)))
+    step, start, skip = _random(count, heads), torch.zeros(heads, 1), _random(heads)
+    rate, state = _random(heads, keys), _random(16, heads, 1, keys)
+    answers = {}
+    for device in (CPU, CUDA):
+        told, own = rows.tensors(device), state.clone().to(device)
+        taken = [one.to(device, dtype) for one in (q, k, v, step)]
+        where = told["slots"], told["seq_lens"], told["query_starts"], max((*rows.lens, 1))
+        answers[device] = (
+            ops.recurrence(
+                *(*taken, None, rate.to(device), start.to(device), skip.to(device), own),
+                *(*where, True, 0.0, None, gate.to(device, dtype)),
+            ),
+            own,
+        )
+    relative = 1e-4 if dtype is torch.float32 else 0.02
+    _close(answers[CUDA][0][: rows.total], answers[CPU][0][: rows.total], relative)
+    _close(answers[CUDA][1], answers[CPU][1], relative)
+
+
 @pytest.mark.parametrize(("gate_first", "plain"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize(("size", "group"), [(128, 128), (512, 128), (96, 96), (4096, 4096)])
 def test_the_gated_norm(size: int, group: int, gate_first: bool, plain: bool) -> None:

@@ -134,6 +134,11 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("activation_func_fp8_input_store", "add_bias_linear", "apply_rope_fusion"),
         *("bias_activation_fusion", "cca", "fused_add_norm", "residual_in_fp32"),
     )),
+    # ... of initial values, of ways to the same sums, and of a residual that SGLang keeps as rows are
+    **dict.fromkeys(("mamba", "falcon_mamba", "mamba2"), frozenset((
+        *("rescale_prenorm_residual", "residual_in_fp32", "time_step_floor", "time_step_init_scheme"),
+        *("time_step_max", "time_step_min", "time_step_scale", "use_associative_scan", "use_mambapy"),
+    ))),
     # ... and of what a sum is rounded to
     "hy_v3": frozenset((
         *("enable_moe_fp32_combine",),
@@ -162,3 +167,4 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("mtp_layer_types", "mtp_mlp_layer_types"),
     )),
 }  # fmt: skip
+OF_FAMILY["mamba2"] |= {"time_step_rank"}  # of the first Mamba's mixers

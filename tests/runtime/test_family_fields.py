@@ -75,6 +75,7 @@ _OF_SGLANG = (
     "inkling_model",
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+_AS_WIDE = {"mamba2": {"expand": 1}}  # as all heads together, where rows are twice as wide
 _OWN_SIZES = ("d_model", "n_layers", "n_heads", "n_embd", "n_layer", "n_head")  # as DBRX and GPT-2 have them
 
 
@@ -190,6 +191,9 @@ _BESIDE = """
     zaya cca_num_q_heads ffn_hidden_size_list hidden_act intermediate_size layer_types moe_intermediate_size
         num_experts_per_tok num_query_groups_list rms_norm_eps rope_parameters router_hidden_size
         swa_layers swa_rotary_base zaya_layers
+    mamba intermediate_size
+    falcon_mamba intermediate_size
+    mamba2 intermediate_size rms_norm
     gemma hidden_activation
     gemma3_text _sliding_window_pattern rope_local_base_freq sliding_window_pattern
     gemma3n_text rope_local_base_freq
@@ -318,7 +322,7 @@ def test_a_field_that_is_left_out_is_as_its_config_class_says(name: str) -> None
     told = {*_SIZES, *_OWN_SIZES, *needed}
     sizes = {one: value for one, value in config_file(name).items() if one in told}
     width = next(one for one in ("hidden_size", "d_model", "n_embd") if one in sizes)
-    twice_as_wide = {**sizes, width: 2 * sizes[width]}
+    twice_as_wide = {**sizes, width: 2 * sizes[width], **_AS_WIDE.get(name, {})}
     for told in (sizes, twice_as_wide):
         said = _by_transformers(config_file(name, **told))
         assert _by_transformers({"model_type": name, **told}) == said

@@ -67,19 +67,26 @@ def test_drafts_of_layers_of_one_thing_each_are_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_delta", "by_channel", "bound"),
-    [(True, False, None), (True, True, None), (True, True, -5.0), (False, False, None)],
+    ("is_delta", "by_channel", "bound", "by_rate"),
+    [
+        *((True, False, None, False), (True, True, None, False), (True, True, -5.0, False)),
+        *((False, False, None, False), (False, False, None, True)),
+    ],
 )
 @pytest.mark.parametrize("seed", range(4))
 def test_chunks_are_the_same_as_token_after_token(
-    seed: int, is_delta: bool, by_channel: bool, bound: float | None
+    seed: int, is_delta: bool, by_channel: bool, bound: float | None, by_rate: bool
 ) -> None:
     rows = RaggedRows.random(seed)
     generator = torch.Generator().manual_seed(seed)
     q, k = (torch.randn(rows.total, 2, 8, generator=generator) for _ in range(2))
     steps = (8,) if by_channel else ()
     v, step, strength = (torch.randn(rows.total, 4, *tail, generator=generator) for tail in ((6,), steps, ()))
-    rate, bias = torch.randn(4, generator=generator), torch.randn(4 * (*steps, 1)[0], generator=generator)
+    rates = (8,) if by_rate else ()
+    rate, bias = (
+        torch.randn(4, *rates, generator=generator),
+        torch.randn(4 * (*steps, 1)[0], generator=generator),
+    )
     gates = reference.gates(step, strength if is_delta else None, rate, bias, 0.0, bound)
     told = rows.tensors(torch.device("cpu"))
     state = torch.randn(16, 4, 6, 8, generator=generator)

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-INTERPRETED = ("interpreted_blocks", "interpreted_scores", "interpreted_snapshots", "interpreted_streams")
+INTERPRETED = (
+    *("interpreted_blocks", "interpreted_scan", "interpreted_scores", "interpreted_snapshots"),
+    "interpreted_streams",
+)
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")

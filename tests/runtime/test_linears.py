@@ -19,7 +19,7 @@ from tests.runtime.families import FAMILIES, config_json, make_reference, tensor
 
 ALONE = Spread(1, 1)
 _OF_A_LAYER = re.compile(
-    r"(?:model\.(?:language_model\.|decoder\.)?layers|transformer\.(?:h|blocks|encoder\.layers))\.(\d+)\.(.*)\.weight"
+    r"(?:model\.(?:language_model\.|decoder\.)?layers|transformer\.(?:h|blocks|encoder\.layers)|backbone\.layers)\.(\d+)\.(.*)\.weight"
 )
 # Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
 _NO_LINEAR = re.compile(
@@ -113,7 +113,8 @@ _WHOLE = re.compile(
     r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|val_proj[12]|router\.(down_proj|router_mlp\.\d)|per_layer_\w+|altup\.\w+|ple\.\w+|experts\.0\.w[12])$"
 )
 _BY_COLUMNS = re.compile(
-    r"(o_proj|c_proj|o_b_proj|out_proj|down_proj|output_linear|w2|dense|wo|laurel\.linear_right|\bfc2|fc_out|dense_4h_to_h)$"
+    r"(o_proj|c_proj|o_b_proj|out_proj|down_proj|output_linear|w2|dense|wo|laurel\.linear_right|\bfc2|fc_out"
+    r"|dense_4h_to_h|x_proj)$"
 )
 
 _GATHERED = {"gemma3n_text": ("model.per_layer_model_projection",)}  # which another family has whole
@@ -209,12 +210,13 @@ _OVER_ALL = {
 @pytest.mark.parametrize("name", FAMILIES)
 def test_under_dp_attention_heads_are_shared_by_a_group_where_the_model_knows_of_it(name: str) -> None:
     model, _ = _reference(name)
-    kind = next(one for one in model.attention_kinds if one in model.attention)
+    attention = next((model.attention[one] for one in model.attention_kinds if one in model.attention), None)
     attended = f"{model.names.attention}{model.half_name(0)}.{model.names.attention_out}"
-    heads = model.attention[kind].num_heads
+    if attention is None:
+        attended = f"{model.names.recurrent}.out_proj"
     out = next(one for one in linears(model, _DP, ALONE) if one.modules[0].endswith(attended))
     wide = next(one for one in linears(model, ParallelConfig(), ALONE) if one.modules == out.modules)
-    assert heads == 4 or heads % 4 == 0
+    assert attention is None or attention.num_heads % 4 == 0
     assert wide.k // out.k == (4 if name in _OVER_ALL else 2)
 
 

@@ -279,7 +279,7 @@ def test_a_rope_that_others_stretch_otherwise_has_sizes_alone() -> None:
 @pytest.mark.parametrize(
     ("members", "said"),
     [
-        ({"model_type": "mamba"}, "'mamba' is not supported"),
+        ({"model_type": "rwkv"}, "'rwkv' is not supported"),
         ({**GPT_OSS, "layer_types": ["chunked_attention"] * 4}, "layer_types names 'chunked_attention'"),
     ],
 )

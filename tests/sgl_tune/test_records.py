@@ -44,6 +44,23 @@ def test_a_choice_of_others_is_refused(told: dict[str, Any]) -> None:
         from_plain(Choice, told, "a choice")
 
 
+@dataclass(frozen=True)
+class Whole:
+    name: str
+    width: int
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Either:
+    one: Whole | Inner
+
+
+@pytest.mark.parametrize("one", [Inner("a"), Inner("a", 2), Whole("a", 3), Whole("a", 3, 4)])
+def test_of_two_records_it_is_the_one_that_asks_for_no_more(one: Inner | Whole) -> None:
+    assert from_plain(Either, to_plain(Either(one)), "it") == Either(one)
+
+
 def test_what_is_written_is_read_back() -> None:
     outer = Outer(0.5, (Inner("a"), Inner("b", 2)), 7, {"x": "y"}, {"deep": [1, {"er": None}]})
     assert from_plain(Outer, to_plain(outer), "outer") == outer

@@ -37,7 +37,8 @@ class RecurrentInputs:
 
     `strength` [T, heads] before its sigmoid makes it a delta rule; without it, a value counts as much as its
     step says. `rate`, `bias` and `skip` are of each head: the logarithm of a decay, what a step starts from,
-    and how much of a value goes past the state.
+    and how much of a value goes past the state. A `rate` [heads, K] has one for each channel of a key. A
+    `gate`, as v is, opens what is answered by its silu.
     """
 
     q: torch.Tensor
@@ -50,6 +51,7 @@ class RecurrentInputs:
     skip: torch.Tensor | None = None
     least_step: float = 0.0
     lower_bound: float | None = None
+    gate: torch.Tensor | None = None
 
 
 def convolve(
@@ -85,4 +87,5 @@ def recur(inputs: RecurrentInputs, state: torch.Tensor, rows: Rows) -> torch.Ten
         rows.keeps,
         inputs.least_step,
         inputs.lower_bound,
+        inputs.gate,
     )

@@ -64,10 +64,11 @@ def _keep_inputs(
 
 @triton.jit
 def _recur(
-    q, k, v, step, strength, rate, bias, skip, state, out, slots, seq_lens, starts,
-    q_row, k_row, v_row, step_row, strength_row, shared_by, least_step, lower_bound, scale,
+    q, k, v, step, strength, rate, bias, skip, gate, state, out, slots, seq_lens, starts,
+    q_row, k_row, v_row, step_row, strength_row, gate_row, shared_by, least_step, lower_bound, scale,
     HEADS, K, V, DELTA: tl.constexpr, SKIP: tl.constexpr, KEEPS: tl.constexpr, PER_KEY: tl.constexpr,
-    BOUNDED: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
+    RATES: tl.constexpr, BOUNDED: tl.constexpr, GATED: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_V: tl.constexpr,
 ):  # fmt: skip
     """One program a (request, head, values), token after token."""
     request, head = tl.program_id(0), tl.program_id(1)
@@ -80,7 +81,10 @@ def _recur(
     place = state + (slot * HEADS + head) * V * K + value[:, None] * K + key[None, :]
     both = values[:, None] & keys[None, :]
     held = tl.load(place, mask=both & goes_on, other=0.0).to(tl.float32)
-    decay = -tl.exp(tl.load(rate + head).to(tl.float32))
+    if RATES:
+        decay = -tl.exp(tl.load(rate + head * K + key, mask=keys, other=0.0).to(tl.float32))[None, :]
+    else:
+        decay = -tl.exp(tl.load(rate + head).to(tl.float32))
     if PER_KEY:
         start = tl.load(bias + head * K + key, mask=keys, other=0.0).to(tl.float32)[None, :]
     else:
@@ -109,6 +113,9 @@ def _recur(
             write = own * taken
         held += write[:, None] * known[None, :]
         answer = tl.sum(held * query[None, :], 1) + past * own
+        if GATED:
+            opened = tl.load(gate + at * gate_row + head * V + value, mask=values, other=0.0).to(tl.float32)
+            answer *= opened / (1.0 + tl.exp(-opened))
         tl.store(out + (at * HEADS + head) * V + value, answer.to(out.dtype.element_ty), mask=values)
         at += 1
     if KEEPS:
@@ -187,21 +194,23 @@ def recur(
     keeps: bool,
     least_step: float,
     lower_bound: float | None,
+    gate: torch.Tensor | None,
 ) -> None:
     heads, values, keys = state.shape[1:]
     if not v.numel():
         return
-    opening = step if strength is None else strength
-    assert all(one[0].is_contiguous() for one in (q, k, v, step, opening)), (
+    opening, opened = step if strength is None else strength, v if gate is None else gate
+    assert all(one[0].is_contiguous() for one in (q, k, v, step, opening, opened)), (
         "rows lie apart, not what is in them"
     )
-    _recur[(slots.shape[0], heads, triton.cdiv(values, _VALUES))](
-        q, k, v, step, opening, rate, bias, rate if skip is None else skip, state, out,
+    block = min(_VALUES, triton.next_power_of_2(values))
+    _recur[(slots.shape[0], heads, triton.cdiv(values, block))](
+        q, k, v, step, opening, rate, bias, rate if skip is None else skip, opened, state, out,
         slots, seq_lens, query_starts, q.stride(0), k.stride(0), v.stride(0), step.stride(0),
-        opening.stride(0), heads // k.shape[1], least_step, lower_bound or 0.0, keys**-0.5,
-        heads, keys, values, DELTA=strength is not None, SKIP=skip is not None, KEEPS=keeps,
-        PER_KEY=step.dim() == 3, BOUNDED=lower_bound is not None,
-        BLOCK_K=triton.next_power_of_2(keys), BLOCK_V=_VALUES, num_warps=1,
+        opening.stride(0), opened.stride(0), heads // k.shape[1], least_step, lower_bound or 0.0,
+        keys**-0.5, heads, keys, values, DELTA=strength is not None, SKIP=skip is not None, KEEPS=keeps,
+        PER_KEY=step.dim() == 3, RATES=rate.dim() == 2, BOUNDED=lower_bound is not None,
+        GATED=gate is not None, BLOCK_K=triton.next_power_of_2(keys), BLOCK_V=block, num_warps=1,
     )  # fmt: skip
 
 

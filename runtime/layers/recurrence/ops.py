@@ -55,6 +55,7 @@ def recurrence(
     keeps: bool,
     least_step: float,
     lower_bound: float | None,
+    gate: torch.Tensor | None = None,
 ) -> torch.Tensor:
     out = torch.zeros(v.shape, dtype=v.dtype, device=v.device)  # rows of padding belong to nobody
     if v.is_cuda:
@@ -62,12 +63,12 @@ def recurrence(
 
         kernels.recur(
             q, k, v, step, strength, rate, bias, skip, state, out, slots, seq_lens, query_starts, keeps,
-            least_step, lower_bound,
+            least_step, lower_bound, gate,
         )  # fmt: skip
     else:
         requests = reference.Requests(slots, seq_lens, query_starts)
         gates = reference.gates(step, strength, rate, bias, least_step, lower_bound)
-        reference.recur(q, k, v, gates, skip, state, out, requests, keeps)
+        reference.recur(q, k, v, gates, skip, state, out, requests, keeps, gate)
     return out
 
 

@@ -6,6 +6,7 @@ depends on what it wrote before: a triangular system.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 CHUNK = 64
+_PRODUCTS = 1 << 22  # of a chunk's rows with each other, where each channel of a key has its own
 _SQUARES_EPS = 1e-6
 
 
@@ -71,7 +73,8 @@ def gates(
     least_step: float,
     lower_bound: float | None = None,
 ) -> Gates:
-    raw, pace = step.float() + bias.float().view(step.shape[1:]), rate.float().exp()[:, None]
+    raw, pace = step.float() + bias.float().view(step.shape[1:]), rate.float().exp()
+    pace = pace[:, None] if pace.dim() == 1 else pace
     taken = F.softplus(raw).clamp(min=least_step)
     decay = -pace * (taken[..., None] if taken.dim() == 2 else taken)
     if lower_bound is not None:
@@ -89,23 +92,32 @@ def recur(
     out: torch.Tensor,
     requests: Requests,
     keeps: bool,
+    gate: torch.Tensor | None = None,
 ) -> None:
-    shared_by = v.shape[1] // k.shape[1]
+    shared_by, chunk = v.shape[1] // k.shape[1], _rows_of(gates.decay)
     for slot, rows, goes_on in requests:
         queries, keys = (x[rows].float().repeat_interleave(shared_by, 1) for x in (q, k))
         if gates.is_delta:
             queries, keys = _normalized(queries) * queries.shape[-1] ** -0.5, _normalized(keys)
         values, held = v[rows].float(), state[slot].float() if goes_on else torch.zeros_like(state[slot])
         held = held.float()
-        for first in range(0, len(values), CHUNK):
-            part = slice(first, first + CHUNK)
-            own = slice(rows.start + first, min(rows.start + first + CHUNK, rows.stop))
+        for first in range(0, len(values), chunk):
+            part = slice(first, first + chunk)
+            own = slice(rows.start + first, min(rows.start + first + chunk, rows.stop))
             answer, held = _chunk(queries[part], keys[part], values[part], gates, own, held)
             out[own] = answer.to(out.dtype)
         if skip is not None:
             out[rows] += (skip.float()[:, None] * values).to(out.dtype)
+        if gate is not None:
+            out[rows] *= F.silu(gate[rows].float()).to(out.dtype)
         if keeps:
             state[slot] = held.to(state.dtype)
+
+
+def _rows_of(decay: torch.Tensor) -> int:
+    """Of one chunk: as many heads of one value as Mamba has would make large ones of long chunks."""
+    _, heads, keys = decay.shape
+    return max(1, min(CHUNK, math.isqrt(_PRODUCTS // (heads * keys))))
 
 
 def _chunk(

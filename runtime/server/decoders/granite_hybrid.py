@@ -57,7 +57,7 @@ def _attention(f: Fields) -> AttentionConfig:
 
 
 def mamba(f: Fields, inner: int) -> Mamba2Config:
-    _without_step_limits(f)
+    without_step_limits(f)
     count = f.size("mamba_n_heads")
     width = inner // count if f.get("mamba_d_head") == "auto" else f.size("mamba_d_head")
     if count * width != inner:
@@ -75,7 +75,7 @@ def mamba(f: Fields, inner: int) -> Mamba2Config:
     )
 
 
-def _without_step_limits(f: Fields) -> None:
+def without_step_limits(f: Fields) -> None:
     limits = f.get("time_step_limit")
     told = [*limits] if isinstance(limits, list) else limits
     if told is not None and told not in [[0, one] for one in _NO_LIMIT]:

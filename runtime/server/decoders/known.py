@@ -67,6 +67,7 @@ from runtime.server.decoders import (
     llama,
     llama4,
     longcat,
+    mamba,
     mellum,
     mimo_v2,
     minicpm,
@@ -132,7 +133,7 @@ _MODULES = (
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     *(k2_horizon, beam, muse_spark, minicpm3, chatglm, inkling),
-    *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n, mllama),
+    *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n, mllama, mamba),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

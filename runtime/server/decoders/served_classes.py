@@ -108,6 +108,9 @@ _TOLD = """
     nemotron_h NemotronHForCausalLM
     nemotron_h_puzzle NemotronHPuzzleForCausalLM
     zaya ZayaForCausalLM
+    mamba MambaForCausalLM
+    mamba2 Mamba2ForCausalLM
+    falcon_mamba FalconMambaForCausalLM
     NemotronH_Nano_VL_V2 NemotronH_Nano_VL_V2
     NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_Omni_Reasoning_V3
     nemotron_h_omni NemotronH_Omni_Reasoning_V3
