@@ -19,6 +19,7 @@ _ENCODER_AFTER_CAPTURE_MIB = 8192
 _DRAFT_MIB, _DRAFTS_APART = 4096, {"STANDALONE": 6144, "NGRAM": 0}
 # ViT-L/14, by which SGLang measures an encoder.
 _USUAL_LAYERS, _USUAL_WIDTH = 24, 1024
+_USUALS_CLASS = "llava"  # which transformers' class makes where a file has none
 # Of SGLang's config class, where a file says none of it.
 _MUSE_SPARKS = 50, 1536
 _WIDEST_QWEN3_VL = 512
@@ -154,7 +155,7 @@ def _encoder(c: Choices) -> tuple[int, int] | None:
         return ENCODERS[c.model.architecture]
     has_usual = c.model.architecture != MUSE_SPARK
     if c.model.hf.get("vision_config") is None and has_usual:
-        return None
+        return (_USUAL_LAYERS, _USUAL_WIDTH) if c.model.model_type == _USUALS_CLASS else None
     # Its class keeps the member a dict, without these as attributes; before, transformers' has them.
     if c.model.architecture in MINIMAX_M3 and c.release.has_minimax_m3:
         return _USUAL_LAYERS, _USUAL_WIDTH

@@ -79,3 +79,31 @@ WITHOUT_HEAD = (
     PLAIN_ALONE,
     DRAFTS,
 )
+
+
+def _reads_another(model: ModelConfig, _: Server) -> bool:
+    return model.encoder is not None and model.encoder.reads_another
+
+
+def _beside_another(when: Callable[[ModelConfig, Server], bool], said: str) -> Row:
+    return Row(lambda m, s: _reads_another(m, s) and when(m, s), said)
+
+
+# srt/models/llava.py, llavavid.py: load_weights reads the tower, and tells the text its names
+READS_ANOTHER = (
+    _beside_another(
+        lambda _, s: s.asked.load_format not in ("auto", "safetensors", "pt", "npcache"),
+        "a --load-format but auto, safetensors, pt and npcache: LLaVA's tower comes with the files alone",
+    ),
+    _beside_another(
+        lambda _, s: s.dtype == "float32", "--dtype float32: LLaVA's tower is float16 all the same"
+    ),
+    _beside_another(
+        PLAIN_ALONE.when, "quantized weights: which of LLaVA's matrices lists mean is not known here"
+    ),
+    _beside_another(
+        lambda _, s: s.asked.enable_lora or bool(s.asked.lora_paths),
+        "adapters: what they mean to LLaVA's class is not known here",
+    ),
+    _beside_another(DRAFTS.when, "drafts beside images: here none stands beside its layers"),
+)

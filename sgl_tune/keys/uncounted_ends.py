@@ -22,8 +22,11 @@ _ASKED: Mapping[str, tuple[str, ...]] = {
         ("num_attention_groups", "moe_num_experts", "moe_top_k", "share_expert_dim"),
     ),
     "Glm4MoeLiteForCausalLM": ("first_k_dense_replace",),
-    "ExaoneForCausalLM": ("pad_token_id",),
     "Mamba2ForCausalLM": ("intermediate_size",),
+    **dict.fromkeys(
+        ("ExaoneForCausalLM", "LlavaLlamaForCausalLM", "LlavaMistralForCausalLM", "LlavaVidForCausalLM"),
+        ("pad_token_id",),
+    ),
 }
 _ASKED_SINCE_0_5_22 = {"Mamba2ForCausalLM": ("rms_norm",)}  # whose transformers has it no more
 _OF_TOWERS = {

@@ -168,6 +168,7 @@ def _parameters(config: dict[str, Any]) -> int:
         raise ValueError(f"its {config['model_type']} is another model")
     wrapper = wrapper_of(config)
     is_known = config["model_type"] in CONFIG_MAPPING and config["model_type"] not in INSIDE.values()
+    is_known &= wrapper is None or not wrapper.reads_another  # whose file is another model's by its name
     apart = NAMED_APART.get(config["model_type"])
     text = config if wrapper is None or (is_known and not apart) else text_part(wrapper, config)
     text = {**text, **(apart or {})}

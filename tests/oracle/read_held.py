@@ -21,7 +21,7 @@ from unittest.mock import MagicMock
 from tests.oracle.inside import enter, keep_output
 
 ENCODERS = re.compile(
-    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler)\.|^(image_newline|view_seperator)$"
+    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler)\.|^(language_model\.model\.)?(image_newline|view_seperator)$"
 )
 
 
@@ -113,7 +113,8 @@ def _made(case: dict[str, Any], folder: Path) -> Any:
     made = _class_of(config.hf_config.architectures[0])
     shared = _shared_experts(made, config, args, quantization) if case.get("fused") else nullcontext()
     with shared, torch.device("meta"):
-        return made(config=config.hf_config, **({"quant_config": quantization} if quantization else {}))
+        model = made(config=config.hf_config, **({"quant_config": quantization} if quantization else {}))
+        return _with_another(model)
 
 
 # A class that takes whatever its file tells, in place of the one that comes with a checkpoint.
@@ -228,6 +229,38 @@ def _with_siglip() -> None:
     sizes = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "image_size": 384}
     told = SiglipVisionConfig(**sizes, num_attention_heads=16, patch_size=14)
     sys.modules["timm"] = MagicMock(create_model=lambda *_, **__: SiglipVisionModel(told))
+
+
+# Checkpoints that LLaVA's own name, by what their config.json has of a tower.
+_ANOTHERS = {
+    "openai/clip-vit-large-patch14": {"image_size": 224},
+    "openai/clip-vit-large-patch14-336": {"image_size": 336},
+    "google/siglip-so400m-patch14-384": {
+        **{"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "image_size": 384}
+    },
+}
+_LIKE_BOTH = {
+    **{"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16},
+    "patch_size": 14,
+}
+
+
+def _with_another(model: Any) -> Any:
+    """LLaVA's class makes its tower as it reads its files, of which there are none here."""
+    import torch
+    from transformers import CLIPVisionModel, SiglipVisionModel
+
+    if not hasattr(model, "vision_tower") or model.vision_tower is not None:
+        return model
+
+    def found(kind: Any, name: str, torch_dtype: Any) -> Any:
+        return kind(kind.config_class(**{**_LIKE_BOTH, **_ANOTHERS[name]})).to(torch_dtype)
+
+    for kind in (CLIPVisionModel, SiglipVisionModel):
+        kind.from_pretrained = classmethod(found)
+    torch.nn.Module.cuda = lambda self, *_: self
+    model.load_weights(())
+    return model
 
 
 def _with_classes() -> None:

@@ -27,7 +27,8 @@ from tests.runtime.families import config_json, make_reference
         ({"vision_feature_select_strategy": "default"}, "select_strategy is 'default'"),
         ({"vision_feature_layer": [-2, -1]}, r"vision_feature_layer is \[-2, -1\]: SGLang takes one layer's"),
         ({"mm_patch_merge_type": "spatial_unpad"}, "a parameter more"),
-        ({"architectures": ["LlavaQwenForCausalLM"]}, "architectures names LlavaQwenForCausalLM"),
+        ({"architectures": ["LlavaQwenForCausalLM"]}, "vocab_size is missing"),  # flat, where that serves
+        ({"architectures": ["YiVLForCausalLM"]}, "architectures names YiVLForCausalLM"),
     ],
 )
 def test_what_is_not_known_of_a_file_is_named(changes: dict[str, Any], said: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from runtime.server.decoders.eagle3 import is_draft
 from runtime.server.decoders.fields import HF, architecture_of
+from runtime.server.decoders.wrapper_fields import LLAVA_TEXTS
 from runtime.server.errors import Unsupported
 
 # A model_type that is not here is chosen by its class: LongCat-Flash.
@@ -203,6 +204,7 @@ _TOLD = """
     qwen3_5_moe Qwen3_5MoeForConditionalGeneration
 """
 SERVED = {words[0]: tuple(words[1:]) for words in map(str.split, _TOLD.strip().splitlines())}
+SERVED["llava"] += tuple(LLAVA_TEXTS)
 CLASSES = frozenset(name for names in SERVED.values() for name in names)
 
 

@@ -105,7 +105,28 @@ POINTS: Mapping[str, Any] = {
     ),
 }
 # Its class calls layers as a model of text does, whatever its files call them: Mistral 3's, too.
-LLAVA: Mapping[str, Any] = {"is_alike": True, "text_defaults": {"num_attention_heads": 32}}
+LLAVA: Mapping[str, Any] = {
+    "is_alike": True,
+    "text_defaults": {
+        "vocab_size": 32000, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    },
+}  # fmt: skip
+# LLaVA's own checkpoints are flat, and read by LlavaConfig, which has nothing of a text: what a file leaves
+# out no class of transformers' fills in, and SGLang's take a base of 10,000.
+_LLAVAS_OWN = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "hidden_act", "tie_word_embeddings"),
+    *("mm_hidden_size", "mm_vision_tower", "mm_vision_select_layer"),
+)
+LLAVA_TEXTS = {
+    "LlavaLlamaForCausalLM": "llama",
+    "LlavaQwenForCausalLM": "qwen2",
+    "LlavaMistralForCausalLM": "mistral",
+    "LlavaVidForCausalLM": "llama",
+}
+LLAVAS_OWN: Mapping[str, Any] = {
+    **{"section": "", "is_flat": True, "is_named": False, "needs": _LLAVAS_OWN, "reads_another": True}
+}
 # Around a Qwen2 or a Llama alone, by SGLang's classes; what their texts leave out transformers' have.
 QWEN2_AUDIO: Mapping[str, Any] = {
     **{"served": ("qwen2",), "is_alike": True},

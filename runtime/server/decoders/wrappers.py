@@ -26,6 +26,7 @@ from runtime.server.encoders import (
     inkling,
     intern,
     llama4,
+    llava,
     mimo,
     minicpmv,
     minimax,
@@ -75,6 +76,7 @@ class Wrapper:
     # Nothing of the text may be told apart, as SGLang's class has other names for it than lists have.
     is_alike: bool = False
     hides_text: bool = False  # in a part where SGLang does not look for layers
+    reads_another: bool = False  # checkpoint, which its file names, for its tower
     # Matrices of its tower as SGLang calls them: all are plain in a checkpoint, so a list has to mean them.
     tower: tuple[str, ...] = ()
 
@@ -232,6 +234,11 @@ _AS_MISTRAL_3 = replace(WRAPPERS["lighton_ocr"], model_type="mistral3", text_typ
 # DeepSeek-VL2 has latents, and its smallest none: then its text is DeepSeek-OCR's.
 _VL_2_TINY = replace(WRAPPERS["deepseek_vl_v2"], weights=deepseek_vl2.deepseek_vl2)
 _VL_2 = replace(_VL_2_TINY, text_type="deepseek_vl2_text", needs=(), text_defaults=files.DEEPSEEK_VL2)
+# LLaVA as its own code writes it: a Llama's, Qwen2's or Mistral's file that says llava.
+_LLAVAS = {
+    name: Wrapper("llava", text, llava.llava_of_its_own, **files.LLAVAS_OWN)
+    for name, text in files.LLAVA_TEXTS.items()
+}
 
 
 def wrapper_of(hf: HF) -> Wrapper | None:
@@ -241,12 +248,20 @@ def wrapper_of(hf: HF) -> Wrapper | None:
         return _VL_2 if not isinstance(told, Mapping) or told.get("use_mla", True) else _VL_2_TINY
     if kind == "mistral3" and architecture_of(hf) == "LightOnOCRForConditionalGeneration":
         return _AS_MISTRAL_3
+    if kind == "llava" and architecture_of(hf) in _LLAVAS:
+        return _LLAVAS[architecture_of(hf)]
     return WRAPPERS.get(kind)
 
 
 def encoder_of(wrapper: Wrapper, hf: HF, text_width: int) -> Encoder | None:
     weights = tuple(wrapper.weights(served_part(wrapper, hf), text_width))
-    told = wrapper.may_be_whole, wrapper.is_quantized, wrapper.beside, wrapper.hides_text
+    told = (
+        wrapper.may_be_whole,
+        wrapper.is_quantized,
+        wrapper.beside,
+        wrapper.hides_text,
+        wrapper.reads_another,
+    )
     return Encoder(weights, *told) if weights else None
 
 

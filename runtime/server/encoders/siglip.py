@@ -52,7 +52,7 @@ def gemma3(hf: Mapping[str, Any], text_width: int) -> Weights:
 def cohere2_vision(hf: Mapping[str, Any], text_width: int) -> Weights:
     is_told = hf.get("vision_config") is not None
     v = Section(hf, defaults={**_DEFAULTS, "vision_use_head": True, **({} if is_told else _UNSAID)})
-    yield from _whole_tower(v)
+    yield from whole_tower(v)
     beside = Section(hf, "", _BESIDE)
     inner = beside.size("alignment_intermediate_size") // 2
     joined = v.size("hidden_size") * beside.size("downsample_factor") ** 2
@@ -93,7 +93,7 @@ def paddle_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
     yield from linear("mlp_AR.linear_2", text_width, width * _MERGED**2)
 
 
-def _whole_tower(v: Section) -> Weights:
+def whole_tower(v: Section) -> Weights:
     width, inner = v.size("hidden_size"), v.size("intermediate_size")
     yield from patch_embedding(v, width)
     yield from whole("embeddings.position_embedding.weight", patches(v), width)
@@ -105,7 +105,7 @@ def _whole_tower(v: Section) -> Weights:
             layer_norm("layer_norm2", width),
             linear("self_attn.qkv_proj", 3 * width, width),
             linear("self_attn.out_proj", width, width),
-            _whole_mlp(width, inner),
+            whole_mlp(width, inner),
         ),
     )
     yield from layer_norm("post_layernorm", width)
@@ -114,10 +114,10 @@ def _whole_tower(v: Section) -> Weights:
         yield from linear("head.attention.in_proj", 3 * width, width)
         yield from linear("head.attention.out_proj", width, width)
         yield from layer_norm("head.layernorm", width)
-        yield from (replace(one, name=f"head.{one.name}") for one in _whole_mlp(width, inner))
+        yield from (replace(one, name=f"head.{one.name}") for one in whole_mlp(width, inner))
 
 
-def _whole_mlp(width: int, inner: int) -> Weights:
+def whole_mlp(width: int, inner: int) -> Weights:
     yield from linear("mlp.fc1", inner, width)
     yield from linear("mlp.fc2", width, inner)
 

@@ -55,13 +55,15 @@ class EncoderWeight:
 class Encoder:
     """`may_be_whole`: on every rank, by --mm-enable-dp-encoder. `is_quantized` with the rest of the model.
     `beside` is what it has of weights that its config.json does not tell. `hides_text`: its class has its
-    language model where SGLang does not look for layers to capture."""
+    language model where SGLang does not look for layers to capture. `reads_another`: its tower is another
+    checkpoint's, and comes with the files of this one."""
 
     weights: tuple[EncoderWeight, ...]
     may_be_whole: bool = False
     is_quantized: bool = False
     beside: tuple[str, ...] = ()
     hides_text: bool = False
+    reads_another: bool = False
 
     @property
     def hears(self) -> bool:
