@@ -58,7 +58,8 @@ class SelectiveScan(nn.Module):
         state, rows, config = pool.states.layer(self.layer_id), Rows.of(batch), self.config
         mixed, gate = self.projection(x).chunk(2, dim=-1)
         decays = -torch.exp(self.rate)  # SGLang's kernels are given these, and ours the rates
-        values = self.conv(mixed, state.conv, rows)
+        kept = state.conv.dtype  # what SGLang's kernel is given, whatever rows are
+        values = self.conv(mixed.to(kept), state.conv, rows).to(x.dtype)
         narrow = self.comm.all_reduce(self.narrow(values), "attn_tp")
         sizes = [config.step_rank, config.state_size, config.state_size]
         step, keys, queries = map(self._normed, narrow.split(sizes, dim=-1))

@@ -28,6 +28,7 @@ _ASKED: Mapping[str, tuple[str, ...]] = {
         ("pad_token_id",),
     ),
 }
+_WIDTH, _WIDE = "intermediate_size", ("MambaForCausalLM", "Mamba2ForCausalLM", "FalconMambaForCausalLM")
 _ASKED_SINCE_0_5_22 = {"Mamba2ForCausalLM": ("rms_norm",)}  # whose transformers has it no more
 _OF_TOWERS = {
     "Qwen2VLForConditionalGeneration": "in_chans",
@@ -75,6 +76,8 @@ def _untold(deployment: Deployment) -> Iterator[str]:
     names = _ASKED.get(checkpoint.architecture, ())
     if deployment.server.release.number >= (0, 5, 22):
         names += _ASKED_SINCE_0_5_22.get(checkpoint.architecture, ())
+    if checkpoint.architecture in _WIDE and checkpoint.text.get(_WIDTH, 1) is None:
+        yield f"{_WIDTH} is null, by which SGLang's class makes its mixers: --json-model-override-args"
     for asked in names:
         if asked not in checkpoint.text:
             yield f"{asked} is missing, which SGLang's class asks for: --json-model-override-args"

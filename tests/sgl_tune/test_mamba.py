@@ -113,6 +113,12 @@ def test_what_its_class_asks_a_file_of_mamba_2_for(
     assert (found is not None and f"{missing} is missing" in found) is ends
 
 
+@pytest.mark.parametrize("family", _NAMES)
+def test_a_width_that_is_null_makes_no_mixer(family: str, tmp_path: Path) -> None:
+    found = never_starts(_deployment(tmp_path, family, intermediate_size=None))
+    assert found is not None and "intermediate_size is null" in found
+
+
 @pytest.mark.parametrize(
     ("family", "told", "said"),
     [
@@ -145,6 +151,22 @@ def test_as_many_tokens_as_a_context_has_and_as_many_requests_as_half_of_them(
     """Whatever memory is left: DefaultPoolConfigurator and resolve_max_num_reqs of every release."""
     plan = _plan(_deployment(tmp_path, "mamba", f"--disable-radix-cache {command}"), 130 * _GIB)
     assert (plan.tokens, plan.max_running_requests) == (tokens, requests)
+
+
+@pytest.mark.parametrize(
+    ("family", "tp", "each"),
+    [
+        *(("mamba", 1, 22937600), ("mamba", 4, 5734400)),
+        *(("falcon_mamba", 1, 36700160), ("falcon_mamba", 4, 9175040)),
+        *(("mamba2", 1, 272367616), ("mamba2", 4, 68091904)),
+    ],
+)
+def test_a_request_has_the_states_that_sglangs_config_classes_say(
+    family: str, tp: int, each: int, tmp_path: Path
+) -> None:
+    """mamba_cache_per_req, which was asked in 0.5.20 and 0.5.23."""
+    found = _deployment(tmp_path, family, f"--tp {tp}")
+    assert state_bytes(found.model, found.parallel, found.runtime) == each
 
 
 @pytest.mark.parametrize("family", _NAMES)
