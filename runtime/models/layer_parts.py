@@ -37,7 +37,7 @@ from runtime.models.sink_experts import SinkExperts
 from runtime.models.sublayer import JoinedNorms, SublayerNorms, around_attention, around_mlp
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
-from runtime.server.call_rules import has_loose_experts
+from runtime.server.call_rules import has_loose_experts_in_file
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import RopeConfig
 from runtime.server.recurrent import (
@@ -154,7 +154,7 @@ def mlp_of(
         assert backend is not None and build.model.moe is not None
         if build.model.moe.beside_dense:
             return ExpertsBeside(build, layer_id, dispatcher, backend)
-        if has_loose_experts(build.model, build.method):
+        if has_loose_experts_in_file(build.model, build.method):
             return LooseExperts(build, name)
         if build.model.moe.router_width is not None:
             return ChainedExperts(build, name, dispatcher, backend)

@@ -139,6 +139,11 @@ def has_loose_experts(model: ModelConfig, quantization: str | None) -> bool:
     return model.model_type == "mixtral" and quantization not in (None, *MIXTRAL_FUSED)
 
 
+def has_loose_experts_in_file(model: ModelConfig, method: str | None) -> bool:
+    """By a checkpoint's own name of its method: where Marlin does not run it, no experts are known at all."""
+    return has_loose_experts(model, f"{method}_marlin" if method in ("awq", "gptq") else method)
+
+
 def kernels_route(model: ModelConfig) -> bool:
     """Whether the family names a way of routing, and it is its router's."""
     moe = model.moe

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from runtime.server.call_rules import has_loose_experts
+from runtime.server.call_rules import has_loose_experts_in_file
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.excluded import fused_name, stored_otherwise
@@ -22,7 +22,7 @@ from runtime.server.tensor_names import ServedNames
 def disagreements(model: ModelConfig) -> Iterator[str]:
     """Nothing, where a server ends at a matrix anyway: that is said where it is made."""
     names, method = model.names.served, model.checkpoint_quantization
-    if names is not None and method is not None and not has_loose_experts(model, method):
+    if names is not None and method is not None and not has_loose_experts_in_file(model, method):
         with suppress(ConfigError):
             yield from _disagreements(model, names)
 

@@ -150,6 +150,23 @@ def test_what_a_mixer_runs_as_one_is_of_as_many_parts_as_sglangs_class_says(
         assert sum(one.nbytes for one in rank.parameters()) == held
 
 
+_GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": True}
+
+
+@pytest.mark.parametrize(
+    ("section", "held"),
+    [(_GPTQ, 144000), (SECTIONS["modelopt nvfp4"], 131456), (SECTIONS["modelopt fp8"], 206720)],
+)
+def test_mixtrals_experts_are_those_of_the_class_that_a_format_is_for(
+    section: dict[str, Any], held: int
+) -> None:
+    """Fused where Marlin multiplies by them, as servers run GPTQ's, and whole in ModelOpt's formats."""
+    told = {**served_json(make_reference("mixtral")), "dtype": "bfloat16", "quantization_config": section}
+    model, comm = Checkpoint(told).model_config(), VirtualCommunicator(ParallelConfig(), 0)
+    rank = Decoder(model, RuntimeConfig(), comm, _META, range(model.num_layers))
+    assert not model.obstacles and sum(one.nbytes for one in rank.parameters()) == held
+
+
 def _told(name: str, section: str, told: dict[str, Any]) -> dict[str, Any]:
     config = config_of(name, section)
     return {**config, "quantization_config": {**config["quantization_config"], **told}}

@@ -110,7 +110,7 @@ def _made(case: dict[str, Any], folder: Path) -> Any:
     _without_sounds()
     _with_siglip()
     _with_classes()
-    made = _class_of(config.hf_config.architectures[0])
+    made = _chosen(config)
     shared = _shared_experts(made, config, args, quantization) if case.get("fused") else nullcontext()
     with shared, torch.device("meta"):
         model = made(config=config.hf_config, **({"quant_config": quantization} if quantization else {}))
@@ -264,11 +264,25 @@ def _with_another(model: Any) -> Any:
 
 
 def _with_classes() -> None:
-    """LLaVA asks for those of its parts among all that are registered."""
+    """LLaVA asks for those of its parts among all that are registered, and a loader for a checkpoint's."""
     from sglang.srt import models
 
-    found = SimpleNamespace(resolve_model_cls=lambda name: (_class_of(name), name))
+    def resolve(names: Any) -> tuple[Any, str]:
+        name = names if isinstance(names, str) else names[0]
+        return _class_of(name), name
+
+    every = MagicMock(__contains__=lambda *_: True)
+    asked = {"is_arch_supported": lambda _: True, "get_supported_archs": lambda: every}  # of two releases
+    found = SimpleNamespace(resolve_model_cls=resolve, **asked)
     models.registry = SimpleNamespace(ModelRegistry=found)
+    sys.modules["sglang.srt.models.registry"] = models.registry
+
+
+def _chosen(config: Any) -> Any:
+    """A quantized Mixtral's is not the one that its file names."""
+    from sglang.srt.model_loader.utils import get_model_architecture
+
+    return get_model_architecture(config)[0]
 
 
 def _shared_experts(made: Any, config: Any, args: Any, quantization: Any) -> Any:
@@ -350,14 +364,21 @@ def _group(size: int, rank: int) -> Any:
 
 
 def _class_of(architecture: str) -> Any:
+    """Of modules that have one of that name, the one that serves it."""
     from sglang.srt import models
 
-    root = Path(models.__path__[0])
+    root, found = Path(models.__path__[0]), []
     for file in root.rglob("*.py"):
         if re.search(rf"^class {architecture}[(:]", file.read_text(), re.MULTILINE):
             inner = ".".join(file.relative_to(root).with_suffix("").parts)
-            return getattr(importlib.import_module(f"sglang.srt.models.{inner}"), architecture)
-    raise LookupError(f"no module has {architecture}")
+            module = importlib.import_module(f"sglang.srt.models.{inner}")
+            made, served = getattr(module, architecture), getattr(module, "EntryClass", ())
+            if made in (served if isinstance(served, list | tuple) else [served]):
+                return made
+            found.append(made)
+    if not found:
+        raise LookupError(f"no module has {architecture}")
+    return found[0]
 
 
 if __name__ == "__main__":

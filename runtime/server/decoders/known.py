@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from itertools import chain, islice
 
 from runtime.server.architectures import HYBRID_SWA, HYBRID_SWA_TYPES, WINDOWS_ALONE
-from runtime.server.call_rules import gates_residuals, has_loose_experts
+from runtime.server.call_rules import gates_residuals, has_loose_experts_in_file
 from runtime.server.config import ModelConfig
 from runtime.server.declared import (
     declared_block,
@@ -298,7 +298,7 @@ def _is_computed(kind: Kind) -> bool:
 
 def _plain_experts(model: ModelConfig) -> Iterator[str]:
     """SGLang then runs these layers by another kernel than the rest."""
-    if has_loose_experts(model, model.checkpoint_quantization) or gates_residuals(model):
+    if has_loose_experts_in_file(model, model.checkpoint_quantization) or gates_residuals(model):
         return
     weights = model.quantized
     names = experts_listed(model)
