@@ -52,6 +52,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = chain.from_iterable(chain.from_iterable(zip_longest(others, warm, fillvalue=[])))
 
 
+def pytest_sessionfinish() -> None:
+    """What a process is to do at its exit a worker of xdist does not."""
+    checkpoints = sys.modules.get("tests.sgl_tune.modelopt")
+    if checkpoints is not None:
+        checkpoints.remove()
+
+
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[Ranks]:
     """For every test that needs real processes: to start them takes longer than most tests."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
 from functools import cache
 from pathlib import Path
 from shutil import rmtree
@@ -13,14 +11,15 @@ from typing import Any
 
 from sgl_tune.deployment.models import presets
 
-_FOLDER, _OWNER = Path(mkdtemp(prefix="modelopt")), os.getpid()
+@cache
+def _folder() -> Path:
+    return Path(mkdtemp(prefix="modelopt"))
 
 
-@atexit.register
-def _remove() -> None:
-    """By who made it: a process that a test forks ends with the same words."""
-    if os.getpid() == _OWNER:
-        rmtree(_FOLDER)
+def remove() -> None:
+    """At a session's end, as tests/conftest.py asks for."""
+    if _folder.cache_info().currsize:
+        rmtree(_folder())
 
 
 def as_checkpoint(flags: dict[str, Any]) -> dict[str, Any]:
@@ -33,7 +32,7 @@ def as_checkpoint(flags: dict[str, Any]) -> dict[str, Any]:
 @cache
 def in_modelopt(model: str, algorithm: str, *plain: str) -> str:
     """`plain`: layers that stay so, beside the head."""
-    folder = _FOLDER / f"{Path(model).name}-{algorithm}"
+    folder = _folder() / f"{Path(model).name}-{algorithm}"
     folder.mkdir()
     ignore = ["lm_head", *plain]
     return quantized(folder, model, quant_method="modelopt", quant_algo=algorithm, ignore=ignore)
