@@ -11,6 +11,7 @@ from typing import Any
 
 from sgl_tune.deployment.models import presets
 
+
 @cache
 def _folder() -> Path:
     return Path(mkdtemp(prefix="modelopt"))
