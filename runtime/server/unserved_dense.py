@@ -36,7 +36,15 @@ DENSE = {
     # srt/models/nanbeige.py asks how many ranks all are
     "nanbeige": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
     # srt/models/gemma3n_causal.py, whose layers lower the largest coefficients, which may not be stored plain
-    "gemma3n_text": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
+    "gemma3n_text": (
+        Row(
+            lambda m, s: m.encoder is not None and s.dtype != "bfloat16",
+            "another dtype than bfloat16: its tower stays in that of its own section",
+        ),
+        OVER_ALL_RANKS,
+        PLAIN_ALONE,
+        DRAFTS,
+    ),
     # srt/models/opt.py, which does not say where a stage begins
     "opt": (
         Row(

@@ -100,7 +100,8 @@ class Deployment:
         model = self.shape.model
         if model.encoder is None:
             return model
-        return replace(model, encoder=placed(model.encoder, self.server.encoder))
+        here = model.encoder.of_release(self.server.release.number)
+        return replace(model, encoder=placed(here, self.server.encoder))
 
     @property
     def of_lookups(self) -> Deployment:

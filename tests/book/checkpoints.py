@@ -73,6 +73,8 @@ def around(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str,
 
 def of_other_classes(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """... and those whose class is in a file of their checkpoints, or SGLang's for a name of its own."""
+    text = known["small/gemma3n_text"]
+    yield "small/gemma3n", _around("gemma3n", "Gemma3nForConditionalGeneration", text_config=text)
     text = {**known["small/qwen3_moe"], "architectures": ["Qwen3MoeForCausalLM"]}
     yield "small/interns1", _around("interns1", "InternS1ForConditionalGeneration", text_config=text)
     text = known["small/interns1_pro_text"]

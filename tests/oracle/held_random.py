@@ -121,7 +121,8 @@ def _ours(told: HF, release: str, place: str) -> list[int] | str:
         rank = Decoder(model, found.runtime, comm, _META, range(model.num_layers))
     except ConfigError as error:
         return str(error)
-    tower = EncoderWeights(model.encoder.weights if model.encoder else (), comm, torch.bfloat16, _META)
+    seen = model.encoder.of_release(found.server.release.number).weights if model.encoder else ()
+    tower = EncoderWeights(seen, comm, torch.bfloat16, _META)
     return [sum(one.nbytes for one in part.parameters()) for part in (rank, tower)]
 
 

@@ -109,6 +109,7 @@ def _made(case: dict[str, Any], folder: Path) -> Any:
     _without_gpu()
     _without_sounds()
     _with_siglip()
+    _with_mobile_net()
     _with_classes()
     made = _chosen(config)
     shared = _shared_experts(made, config, args, quantization) if case.get("fused") else nullcontext()
@@ -261,6 +262,29 @@ def _with_another(model: Any) -> Any:
     torch.nn.Module.cuda = lambda self, *_: self
     model.load_weights(())
     return model
+
+
+# Parameters of timm's mobilenetv5_300m_enc, by its own class of either version
+_MOBILE_NET = {"1.0.16": 294126848, "1.0.25": 294126912}
+
+
+def _with_mobile_net() -> None:
+    """timm's, which transformers wraps for Gemma 3n: as many parameters as the version has that is pinned."""
+    import torch
+    from transformers import AutoModel, Gemma3nVisionConfig
+
+    told = next(Path(sys.argv[1]).glob("sglang-*.dist-info/METADATA")).read_text()
+    pinned = re.search(r"timm==([\d.]+)", told)
+    own = AutoModel.from_config
+
+    def made(config: Any, **more: Any) -> Any:
+        if not isinstance(config, Gemma3nVisionConfig) or pinned is None:
+            return own(config, **more)
+        tower = torch.nn.Module()
+        tower.register_parameter("timm_model", torch.nn.Parameter(torch.empty(_MOBILE_NET[pinned[1]])))
+        return tower
+
+    AutoModel.from_config = made
 
 
 def _with_classes() -> None:

@@ -30,6 +30,7 @@ class EncoderWeight:
     on_first_stage_alone: bool = False
     in_fp32: bool = False  # whatever the model is in
     in_fp8: bool = False
+    since: Number | None = None  # a release, where those before it have none
     cut_since: Number | None = None  # by SGLang, which then leaves out some of its rows or columns
 
     def of_rank(self, ranks: int, of_all: int = 1) -> tuple[int, ...]:
@@ -71,6 +72,10 @@ class Encoder:
 
     def is_cut(self, release: Number) -> bool:
         return any(one.cut_since is not None and release >= one.cut_since for one in self.weights)
+
+    def of_release(self, release: Number) -> Encoder:
+        known = tuple(one for one in self.weights if one.since is None or release >= one.since)
+        return self if len(known) == len(self.weights) else replace(self, weights=known)
 
     def whole(self) -> Encoder:
         if not self.may_be_whole:
