@@ -52,6 +52,7 @@ _TAKING = frozenset({
     "NemotronH_Omni_Reasoning_V3", "POINTSV15ChatModel", "PaddleOCRVLForConditionalGeneration",
     "Qwen2AudioForConditionalGeneration", "Qwen3ASRForConditionalGeneration", "Qwen3NextForCausalLM",
     "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen4ExpForConditionalGeneration",
+    "Sarashina2VisionForCausalLM",
     "Step3p7ForConditionalGeneration", "StepVLForConditionalGeneration", "UnlimitedOCRForCausalLM",
     "VoxtralForConditionalGeneration", "WhisperForConditionalGeneration",
 })  # fmt: skip

@@ -15,11 +15,11 @@ from runtime.server.unserved_row import (
     A2A,
     DRAFTS,
     IN_BLOCKS,
+    OF_TOWERS,
     OVER_ALL_RANKS,
     PLAIN_ALONE,
     PLAIN_EXPERTS,
     QUANTIZED_AT_ALL,
-    READS_ANOTHER,
     STAGES_THAT_SEE,
     UNSHARED,
     WITHOUT_HEAD,
@@ -331,6 +331,6 @@ class Unserved:
 
 def unserved(model: ModelConfig, server: Server) -> Unserved | None:
     of_class = WITHOUT_HEAD if model.scores is not None else ()
-    rows = (OVER_ALL_RANKS, PLAIN_EXPERTS, *READS_ANOTHER, *of_class, *_ROWS.get(model.model_type, ()))
+    rows = (OVER_ALL_RANKS, PLAIN_EXPERTS, *OF_TOWERS, *of_class, *_ROWS.get(model.model_type, ()))
     said = sorted((row for row in rows if row.when(model, server)), key=lambda row: row.plans)
     return Unserved(f"{model.model_type} does not go with {said[0].said}", said[0].plans) if said else None

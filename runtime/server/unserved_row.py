@@ -81,29 +81,33 @@ WITHOUT_HEAD = (
 )
 
 
-def _reads_another(model: ModelConfig, _: Server) -> bool:
-    return model.encoder is not None and model.encoder.reads_another
+def _beside(tower: str, when: Callable[[ModelConfig, Server], bool], said: str) -> Row:
+    """A tower of which `tower` is true."""
+    return Row(lambda m, s: m.encoder is not None and getattr(m.encoder, tower) and when(m, s), said)
 
 
-def _beside_another(when: Callable[[ModelConfig, Server], bool], said: str) -> Row:
-    return Row(lambda m, s: _reads_another(m, s) and when(m, s), said)
-
-
-# srt/models/llava.py, llavavid.py: load_weights reads the tower, and tells the text its names
-READS_ANOTHER = (
-    _beside_another(
+OF_TOWERS = (
+    # srt/models/llava.py, llavavid.py: load_weights reads another checkpoint
+    _beside(
+        "reads_another",
         lambda _, s: s.asked.load_format not in ("auto", "safetensors", "pt", "npcache"),
         "a --load-format but auto, safetensors, pt and npcache: LLaVA's tower comes with the files alone",
     ),
-    _beside_another(
-        lambda _, s: s.dtype == "float32", "--dtype float32: LLaVA's tower is float16 all the same"
+    _beside(
+        "reads_another",
+        lambda _, s: s.dtype == "float32",
+        "--dtype float32: LLaVA's tower is float16 all the same",
     ),
-    _beside_another(
-        PLAIN_ALONE.when, "quantized weights: which of LLaVA's matrices lists mean is not known here"
+    # ... and sarashina2_vision.py
+    _beside(
+        "is_plain_alone",
+        PLAIN_ALONE.when,
+        "quantized weights beside its tower: which matrices lists mean is not known here",
     ),
-    _beside_another(
+    _beside(
+        "is_plain_alone",
         lambda _, s: s.asked.enable_lora or bool(s.asked.lora_paths),
-        "adapters: what they mean to LLaVA's class is not known here",
+        "adapters beside its tower: what they mean to its class is not known here",
     ),
-    _beside_another(DRAFTS.when, "drafts beside images: here none stands beside its layers"),
+    _beside("is_plain_alone", DRAFTS.when, "drafts beside its tower: here none stands beside its layers"),
 )

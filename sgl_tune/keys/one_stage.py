@@ -38,6 +38,7 @@ WITHOUT_STAGES = frozenset({
     "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM", "OrionForCausalLM",
     "PaddleOCRVLForConditionalGeneration", "PersimmonForCausalLM", "Phi4MMForCausalLM", "PhiForCausalLM",
     "PhiMoEForCausalLM", "PixtralForConditionalGeneration", "Qwen2VLForConditionalGeneration",
+    "Sarashina2VisionForCausalLM",
     "QWenLMHeadModel", "QuantMixtralForCausalLM", "Qwen3ASRForConditionalGeneration", "Qwen3NextForCausalLM",
     "Qwen3OmniMoeForConditionalGeneration", "SDARForCausalLM",
     "SDARMoeForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",

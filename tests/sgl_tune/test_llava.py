@@ -75,12 +75,12 @@ def test_a_llamas_class_asks_what_is_padded(told: dict[str, Any], ends: bool, tm
         ("--load-format dummy", "LLaVA's tower comes with the files alone"),
         ("--load-format sharded_state", "LLaVA's tower comes with the files alone"),
         ("--dtype float32", "LLaVA's tower is float16 all the same"),
-        ("--quantization fp8", "which of LLaVA's matrices lists mean is not known here"),
+        ("--quantization fp8", "which matrices lists mean is not known here"),
         (
             "--enable-lora --max-lora-rank 8 --lora-target-modules q_proj",
-            "adapters: what they mean to LLaVA's class",
+            "adapters beside its tower",
         ),
-        ("--speculative-algorithm NGRAM --speculative-num-draft-tokens 4", "drafts beside images"),
+        ("--speculative-algorithm NGRAM --speculative-num-draft-tokens 4", "drafts beside its tower"),
     ],
 )
 def test_what_else_is_not_known_is_named(words: str, said: str, tmp_path: Path) -> None:

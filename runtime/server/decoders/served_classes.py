@@ -155,6 +155,7 @@ _TOLD = """
     step3p5 Step3p5ForCausalLM
     step3p7 Step3p7ForConditionalGeneration
     step_robotics StepVLForConditionalGeneration
+    sarashina2_vision Sarashina2VisionForCausalLM
     sarvam_mla SarvamMLAForCausalLM
     sarvam_moe SarvamMoEForCausalLM
     sdar SDARForCausalLM

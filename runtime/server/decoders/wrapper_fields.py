@@ -104,6 +104,15 @@ POINTS: Mapping[str, Any] = {
         "tie_word_embeddings",
     ),
 }
+# A Llama by a class in a file beside it, in a part that SGLang does not look into.
+SARASHINA: Mapping[str, Any] = {
+    **{"served": ("llama",), "is_quantized": True, "hides_text": True, "is_plain_alone": True},
+    "needs": (
+        *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+        *("num_attention_heads", "num_key_value_heads", "max_position_embeddings", "rms_norm_eps"),
+        *("hidden_act", "tie_word_embeddings"),
+    ),
+}
 # Its class calls layers as a model of text does, whatever its files call them: Mistral 3's, too.
 LLAVA: Mapping[str, Any] = {
     "is_alike": True,
@@ -125,7 +134,8 @@ LLAVA_TEXTS = {
     "LlavaVidForCausalLM": "llama",
 }
 LLAVAS_OWN: Mapping[str, Any] = {
-    **{"section": "", "is_flat": True, "is_named": False, "needs": _LLAVAS_OWN, "reads_another": True}
+    **{"section": "", "is_flat": True, "is_named": False, "needs": _LLAVAS_OWN},
+    **{"reads_another": True, "is_plain_alone": True},
 }
 # Around a Qwen2 or a Llama alone, by SGLang's classes; what their texts leave out transformers' have.
 QWEN2_AUDIO: Mapping[str, Any] = {

@@ -78,6 +78,7 @@ class Wrapper:
     is_alike: bool = False
     hides_text: bool = False  # in a part where SGLang does not look for layers
     reads_another: bool = False  # checkpoint, which its file names, for its tower
+    is_plain_alone: bool = False
     # Matrices of its tower as SGLang calls them: all are plain in a checkpoint, so a list has to mean them.
     tower: tuple[str, ...] = ()
 
@@ -110,6 +111,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             is_alike=True,
         ),
         Wrapper("pointsv1.5_chat", "qwen2", qwen.points, **files.POINTS),
+        Wrapper("sarashina2_vision", "llama", qwen.sarashina, **files.SARASHINA),
         Wrapper("qwen2_audio", "qwen2", whisper.qwen2_audio, **files.QWEN2_AUDIO),
         Wrapper("glmasr", "llama", whisper.glm_asr, **files.GLM_ASR),
         Wrapper("voxtral", "llama", whisper.voxtral, **files.VOXTRAL),
@@ -263,6 +265,7 @@ def encoder_of(wrapper: Wrapper, hf: HF, text_width: int) -> Encoder | None:
         wrapper.beside,
         wrapper.hides_text,
         wrapper.reads_another,
+        wrapper.is_plain_alone,
     )
     return Encoder(weights, *told) if weights else None
 

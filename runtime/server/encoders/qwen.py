@@ -1,6 +1,6 @@
 """The vision towers of Qwen2-VL, 2.5-VL and 3-VL (srt/models/qwen2_vl.py, qwen2_5_vl.py, qwen3_vl.py), both
-of Qwen3-Omni (qwen3_omni_moe.py), whose ear Qwen3-ASR has (qwen3_asr.py), and Qwen2-VL's as POINTS has it
-(points_v15_chat.py)."""
+of Qwen3-Omni (qwen3_omni_moe.py), whose ear Qwen3-ASR has (qwen3_asr.py), and Qwen2-VL's as POINTS and
+Sarashina have it (points_v15_chat.py, sarashina2_vision.py)."""
 
 from __future__ import annotations
 
@@ -71,6 +71,26 @@ def points(hf: Mapping[str, Any], text_width: int) -> Weights:
     yield from layer_norm("vision_projector.ln_q", v.size("embed_dim"))
     joined = v.size("embed_dim") * v.size("spatial_merge_size") ** 2
     yield from _projection("vision_projector.mlp", joined, text_width)
+
+
+def sarashina(hf: Mapping[str, Any], text_width: int) -> Weights:
+    """What its tower makes is normed."""
+    v, text = Section(hf), Section(hf, "text_config")
+    if v.size("hidden_size") != text_width:
+        raise Unsupported(f"{v.where}hidden_size is {v.size('hidden_size')}: its text is {text_width} wide")
+    if v.get("in_channels") not in (None, v.size("in_chans")):
+        raise Unsupported(f"{v.where}in_channels is {v.get('in_channels')!r:.60}: SGLang reads in_chans")
+    if hf.get("vocab_size") not in (None, text.get("vocab_size")):
+        raise Unsupported(f"config.json: vocab_size is {hf['vocab_size']!r:.60}: its text_config has another")
+    for name in ("rope_scaling", "rope_parameters"):
+        if text.get(name) is not None:
+            raise Unsupported(
+                f"{text.where}{name}: what SGLang makes of one it tells a LlamaConfig is unknown"
+            )
+    if any(one.get(_QUANTIZED) is not None for one in (Section(hf, ""), text)):
+        raise Unsupported(f"config.json: {_QUANTIZED}: which of Sarashina's matrices lists mean is not known")
+    yield from named("visual", _qwen2_tower(v))
+    yield from layer_norm("norm", text_width)
 
 
 def _qwen2_tower(v: Section) -> Weights:

@@ -57,7 +57,8 @@ class Encoder:
     """`may_be_whole`: on every rank, by --mm-enable-dp-encoder. `is_quantized` with the rest of the model.
     `beside` is what it has of weights that its config.json does not tell. `hides_text`: its class has its
     language model where SGLang does not look for layers to capture. `reads_another`: its tower is another
-    checkpoint's, and comes with the files of this one."""
+    checkpoint's, and comes with the files of this one. `is_plain_alone`: what its class makes of quantized
+    weights, drafts and adapters is not known here."""
 
     weights: tuple[EncoderWeight, ...]
     may_be_whole: bool = False
@@ -65,6 +66,7 @@ class Encoder:
     beside: tuple[str, ...] = ()
     hides_text: bool = False
     reads_another: bool = False
+    is_plain_alone: bool = False
 
     @property
     def hears(self) -> bool:
