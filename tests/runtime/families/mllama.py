@@ -7,10 +7,10 @@ _TEXT = {
     **choices.without(choices.HEADS, "num_hidden_layers"),
     **choices.NO_TIE,
     **choices.NO_BIAS,
-    "num_hidden_layers": (2, 3, 5),
+    "num_hidden_layers": (2, 4, 5),
     "num_key_value_heads": (1, 2, 4, 4, 4),
     "head_dim": (*(None,) * 9, 8),
-    "cross_attention_layers": (None, [], [0], [0], [1], [1], [1, 2], [0, 3, 9]),
+    "cross_attention_layers": (None, [], [0], [0], [1], [1], [1], [0, 3, 9], [1, 2]),
     "mlp_bias": (*(None,) * 9, True),
 }
 TINY: dict[str, Tiny] = {}
