@@ -44,6 +44,7 @@ _FIRST_LATENTS, _SECOND_LATENTS, _SHARED = (0, 5, 18), ((0, 5, 16), (0, 5, 19)),
 _WITHOUT_A_WEIGHT = ("nvfp4_packed", "packed", "gptq", "awq")
 _BLOCKS_OF_ALL = (0, 5, 19)  # of every method, if none
 _WEIGHTS_IN_FP4 = (0, 5, 22)  # by Marlin
+_QWEN_3_5, _MIXERS_IN_FP4 = ("qwen3_5_text", "qwen3_5_moe_text"), (0, 5, 17)
 _KIMI_VL = "KimiVLForConditionalGeneration"
 _GEMMA_4 = "Gemma4ForConditionalGeneration"
 _OF_EARS = "model.audio_tower.conformer.0.lconv1d.linear_start.linear"
@@ -64,7 +65,7 @@ def ends_of_quantized(deployment: Deployment) -> Iterator[str]:
 def _of_matrices(deployment: Deployment) -> Iterator[str]:
     """Where SGLang is told two things of what it runs as one, it ends at that."""
     try:
-        for rule in (_shared_experts, _latents, _mixers_without_weights, _ears):
+        for rule in (_shared_experts, _latents, _mixers_without_weights, _plain_mixers, _ears):
             yield from rule(deployment)
     except ConfigError as error:
         yield error.message
@@ -222,6 +223,19 @@ def _mixers_without_weights(deployment: Deployment) -> Iterator[str]:
             yield f"SGLang's class asks {name} for a weight, which those in {kind.name} have not"
         if kind.per == "tensor" and reads:
             yield f"SGLang's class has {name} in parts, each with a scale, and a checkpoint one for all of it"
+
+
+def _plain_mixers(deployment: Deployment) -> Iterator[str]:
+    """srt/models/qwen3_5.py, whose parameters compare shapes with what a file has packed."""
+    model, server = deployment.model, deployment.server
+    if model.model_type not in _QWEN_3_5:
+        return
+    in_fp4 = deployment.quantization == "modelopt_fp4" and server.release.number < _MIXERS_IN_FP4
+    for size, layer, parts in each_listed(model):
+        kind = model.quantized.of_linear(parts)
+        if in_fp4 and size.place == "mixer" and kind is not None and server.asked.load_format != "dummy":
+            name = f"{size.modules[0]} of layer {layer}"
+            yield f"SGLang before 0.5.17 has {name} plain beside nvfp4, and the file has it quantized"
 
 
 def _fuses_shared(deployment: Deployment) -> bool:

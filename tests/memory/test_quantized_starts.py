@@ -67,6 +67,25 @@ def test_what_a_class_cannot_make_of_a_format(
     assert said is None if why is None else said is not None and why in said
 
 
+_HALF = ["*in_proj_z"]
+
+
+@pytest.mark.parametrize(
+    ("sglang", "listed", "why"),
+    [
+        ("0.5.16", [], "has linear_attn.in_proj_qkv of layer 0 plain beside nvfp4, and the file has it"),
+        ("0.5.16", ["*linear_attn*", "*self_attn*"], None),
+        ("0.5.17", [], None),
+        ("0.5.16", _HALF, "in_proj_z only some are excluded"),
+        ("0.5.17", _HALF, "in_proj_z only some are excluded"),
+    ],
+)
+def test_mixers_of_qwen_3_5_in_nvfp4(sglang: str, listed: list[str], why: str | None, tmp_path: Path) -> None:
+    section = {**SECTIONS["modelopt nvfp4"], "ignore": ["lm_head", *listed]}
+    said = _why(_of_family(tmp_path, "qwen3_5", section), sglang, "sm100")
+    assert said is None if why is None else said is not None and why in said
+
+
 def test_what_a_class_cannot_read_it_can_draw(tmp_path: Path) -> None:
     folder = _of_family(tmp_path, "qwen3_next", SECTIONS["fp8"])
     assert _why(folder, "0.5.23", "sm90", "--load-format", "dummy") is None
