@@ -14,14 +14,7 @@ if TYPE_CHECKING:
     from sgl_tune.keys.plan import CachePlan
 
 WARM = "sgl-tune warm with the server's own flags"
-_OF_A_BACKEND = "leave --moe-runner-backend out: no server runs so on this GPU"
-_OF_ANYTHING = "no server starts so: change what it names"
 _UNKNOWN = "_gpu<UUID>"
-
-
-def way_out(says: str) -> str:
-    """Of a server that does not run at all."""
-    return _OF_A_BACKEND if "MoE backend" in says or "flashinfer_" in says else _OF_ANYTHING
 
 
 class Expected(NamedTuple):

@@ -18,8 +18,9 @@ from sgl_tune.keys.advice import advised
 from sgl_tune.keys.nearest import nearest
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import verdict_of
+from sgl_tune.keys.ways_to_start import way_to_start
 from sgl_tune.verify.environment import Target
-from sgl_tune.verify.expected import WARM, Checked, Expected, way_out
+from sgl_tune.verify.expected import WARM, Checked, Expected
 from sgl_tune.verify.findings import Finding, Severity, finding
 from sgl_tune.verify.near_keys import near_keys
 
@@ -29,7 +30,7 @@ _BY_ITSELF = "start the server once: it tunes and saves them itself, which sgl-t
 def expected_of(plan: Plan) -> list[Expected]:
     """The target's, and a draft worker's own; none of a server that tunes nothing."""
     verdict = verdict_of(plan)
-    otherwise = _BY_ITSELF if verdict.runs else way_out(verdict.says)
+    otherwise = _BY_ITSELF if verdict.runs else way_to_start(plan.deployment)
     fills = plan.caches if verdict.obstacle is None else ()
     return [
         Expected.from_plan(cache, WARM if cache in fills else otherwise)
@@ -90,7 +91,7 @@ def _of_plans(plans: Sequence[Plan]) -> Iterator[Finding]:
     for plan in plans:
         verdict, name = advised(plan), plan.deployment.name
         if not verdict.runs:
-            remedy = way_out(verdict.says)
+            remedy = way_to_start(plan.deployment)
             yield finding("not-planned", f"this server {verdict.says}", remedy, Severity.ERROR, where=name)
         elif verdict.tunes == "nothing":
             message = f"this server {verdict.says}; it loads no cache, whatever files there are"

@@ -11,6 +11,7 @@ import pytest
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
+from sgl_tune.keys.ways_to_start import way_to_start
 from tests.memory.quantized import SECTIONS
 from tests.runtime.families import make_reference
 from tests.runtime.families.reference import served_json
@@ -125,3 +126,27 @@ def test_two_things_told_of_what_runs_as_one_are_an_end(tmp_path: Path) -> None:
     section = {**_BESIDE_BLOCKS, "modules_to_not_convert": ["model.layers.1.mlp.shared_experts.gate_proj"]}
     said = _why(_of_family(tmp_path, "glm4_moe", section), "0.5.23", "sm90")
     assert said is not None and "only some are excluded" in said
+
+
+@pytest.mark.parametrize(
+    ("family", "section", "sglang", "argv", "way"),
+    [
+        ("deepseek_v3", _MODELOPT, "0.5.18", (), "SGLang 0.5.19, where no end of it is known"),
+        ("llama", SECTIONS["nvfp4 of weights"], "0.5.20", (), "SGLang 0.5.22, where no end of it is known"),
+        (
+            "llama",
+            {},
+            "0.5.21",
+            ("--quantization", "modelopt_fp8"),
+            "leave --quantization out: no end of it is known then",
+        ),
+        ("qwen3_next", SECTIONS["fp8"], "0.5.16", (), "no server starts so: change what it names"),
+    ],
+)
+def test_what_would_start_is_found_by_the_rules(
+    family: str, section: dict[str, Any], sglang: str, argv: tuple[str, ...], way: str, tmp_path: Path
+) -> None:
+    folder, flags = _of_family(tmp_path, family, section), ServerFlags(arch="sm100", sglang_version=sglang)
+    command = ["sglang", "serve", "--model-path", folder, "--disable-shared-experts-fusion", *argv]
+    found = select_deployments(flags, command, environ={})[0]
+    assert never_starts(found) is not None and way_to_start(found) == way

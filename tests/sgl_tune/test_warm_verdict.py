@@ -114,7 +114,7 @@ def test_a_server_that_does_not_run_is_not_told_to_tune_by_itself() -> None:
     model = ("--model-path", "DeepSeek-V3", "--moe-runner-backend", "flashinfer_trtllm", *HOPPER)
     ran = run_here("verify", *model, "--format", "json")
     remedies = {found["code"]: found["remedy"] for found in json.loads(ran.out)["findings"]}
-    assert remedies["not-planned"] == "leave --moe-runner-backend out: no server runs so on this GPU"
+    assert remedies["not-planned"] == "leave --moe-runner-backend out: no end of it is known then"
 
 
 def test_what_cannot_be_tuned_here_leaves_no_other_deployment_cold(
