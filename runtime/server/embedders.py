@@ -48,6 +48,7 @@ _TAKING = frozenset({
     "InklingForConditionalGeneration", "KimiK25ForConditionalGeneration", "KimiK3ForConditionalGeneration",
     "KimiVLForConditionalGeneration", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM",
     "Llama4ForConditionalGeneration", "LlavaForConditionalGeneration",
+    "LocateAnythingForConditionalGeneration",
     "MiniMaxM3SparseForConditionalGeneration", "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2",
     "NemotronH_Omni_Reasoning_V3", "POINTSV15ChatModel", "PaddleOCRVLForConditionalGeneration",
     "Qwen2AudioForConditionalGeneration", "Qwen3ASRForConditionalGeneration", "Qwen3NextForCausalLM",

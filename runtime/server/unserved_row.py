@@ -98,7 +98,13 @@ OF_TOWERS = (
         lambda _, s: s.dtype == "float32",
         "--dtype float32: LLaVA's tower is float16 all the same",
     ),
-    # ... and sarashina2_vision.py
+    # srt/models/locate_anything.py, which releases have since 0.5.15, and kimi_vl_moonvit.py
+    _beside(
+        "is_split_later",
+        lambda _, s: s.release.number < (0, 5, 17),
+        "releases before 0.5.17: they have no class of it, or its tower whole on every rank",
+    ),
+    # srt/models/llava.py, sarashina2_vision.py, locate_anything.py
     _beside(
         "is_plain_alone",
         PLAIN_ALONE.when,

@@ -27,6 +27,7 @@ WITHOUT_STAGES = frozenset({
     "IQuestQ1ForCausalLM", "InternLM2ForCausalLM", "InternS1ForConditionalGeneration", "InternVLChatModel",
     "KimiVLForConditionalGeneration", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM",
     "Lfm2VlForConditionalGeneration", "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration",
+    "LocateAnythingForConditionalGeneration",
     "LlavaLlamaForCausalLM", "LlavaMistralForCausalLM", "LlavaQwenForCausalLM", "LlavaVidForCausalLM",
     "LongcatFlashForCausalLM",
     "MiMoForCausalLM", "MiniCPMForCausalLM", "MiniCPM3ForCausalLM", "MiniCPMV",

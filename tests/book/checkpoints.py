@@ -166,6 +166,9 @@ def as_published() -> Iterator[tuple[str, dict[str, Any]]]:
     for kind, own in (("llama", "a/llava-v1.5-7b"), ("qwen2", "a/llava-onevision-qwen2-7b")):
         told = _told(next(one.config for one in published() if one.name == f"{own}-from-memory"))
         yield f"small/llava of a {kind}", {**told, "num_hidden_layers": 2, "pad_token_id": 0}
+    located = next(one.config for one in published() if one.config["model_type"] == "locateanything")
+    text = {**located["text_config"], "num_hidden_layers": 2}
+    yield "small/locateanything", {**_told(located), "text_config": text}
     sarashina = next(one.config for one in published() if one.config["model_type"] == "sarashina2_vision")
     text = {**sarashina["text_config"], "num_hidden_layers": 2}
     yield "small/sarashina2_vision", {**_told(sarashina), "text_config": text}

@@ -138,6 +138,7 @@ _TOLD = """
     ministral3 Ministral3ForCausalLM
     mistral3 Mistral3ForConditionalGeneration LightOnOCRForConditionalGeneration
     llava LlavaForConditionalGeneration
+    locateanything LocateAnythingForConditionalGeneration
     lighton_ocr LightOnOCRForConditionalGeneration
     mistral4 Mistral4ForCausalLM
     mistral_large_3 MistralLarge3ForCausalLM

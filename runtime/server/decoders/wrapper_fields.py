@@ -138,14 +138,16 @@ LLAVAS_OWN: Mapping[str, Any] = {
     **{"reads_another": True, "is_plain_alone": True},
 }
 # Around a Qwen2 or a Llama alone, by SGLang's classes; what their texts leave out transformers' have.
-QWEN2_AUDIO: Mapping[str, Any] = {
-    **{"served": ("qwen2",), "is_alike": True},
-    "text_defaults": {
-        "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 32768,
-        "rms_norm_eps": 1e-6,
-    },
+_QWEN2 = {
+    "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 32768,
+    "rms_norm_eps": 1e-6,
 }  # fmt: skip
+QWEN2_AUDIO: Mapping[str, Any] = {"served": ("qwen2",), "is_alike": True, "text_defaults": _QWEN2}
+# srt/configs/locate_anything.py
+LOCATE_ANYTHING: Mapping[str, Any] = {
+    **{"served": ("qwen2",), "text_defaults": _QWEN2, "is_plain_alone": True, "is_split_later": True},
+}
 GLM_ASR: Mapping[str, Any] = {
     **{"served": ("llama",), "is_alike": True},
     "text_defaults": {

@@ -79,6 +79,7 @@ class Wrapper:
     hides_text: bool = False  # in a part where SGLang does not look for layers
     reads_another: bool = False  # checkpoint, which its file names, for its tower
     is_plain_alone: bool = False
+    is_split_later: bool = False  # than its class is
     # Matrices of its tower as SGLang calls them: all are plain in a checkpoint, so a list has to mean them.
     tower: tuple[str, ...] = ()
 
@@ -191,6 +192,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("kimi_k25", "kimi_k2", moonvit.kimi_k25, may_be_whole=True),
         Wrapper("kimi_k3", kimi_k3.NAME, moonvit.kimi_k3, is_named=False, is_prefixed=False),
         Wrapper("kimi_vl", "deepseek_v3", moonvit.kimi_vl, may_be_whole=True, text_defaults=files.KIMI_VL),
+        Wrapper("locateanything", "qwen2", moonvit.locate_anything, **files.LOCATE_ANYTHING),
         Wrapper(
             "internvl_chat",
             "",
@@ -266,6 +268,7 @@ def encoder_of(wrapper: Wrapper, hf: HF, text_width: int) -> Encoder | None:
         wrapper.hides_text,
         wrapper.reads_another,
         wrapper.is_plain_alone,
+        wrapper.is_split_later,
     )
     return Encoder(weights, *told) if weights else None
 

@@ -1,5 +1,5 @@
 """MoonViT as Kimi-K2.5 has it (srt/models/kimi_k25.py), heads split, what follows them whole; and as Kimi-VL
-does (kimi_vl_moonvit.py), both split."""
+does (kimi_vl_moonvit.py), both split; its tower again in LocateAnything (locate_anything.py)."""
 
 from __future__ import annotations
 
@@ -54,6 +54,16 @@ def kimi_vl(hf: Mapping[str, Any], text_width: int) -> Weights:
     return _tower(_section(hf), text_width, _split_mlp)
 
 
+def locate_anything(hf: Mapping[str, Any], text_width: int) -> Weights:
+    """What is merged is normed, and not what each patch has."""
+    v = _section(hf)
+    merged = v.size("hidden_size") * _merged(v)
+    yield from _patches_and_layers(v, _split_mlp)
+    yield from layer_norm("multi_modal_projector.pre_norm", merged)
+    yield from linear("multi_modal_projector.linear_1", text_width, merged)
+    yield from linear("multi_modal_projector.linear_2", text_width, text_width)
+
+
 def _section(hf: Mapping[str, Any]) -> Section:
     """Of two spellings of a size SGLang's config class has one: not always that of published files."""
     v = Section(hf, defaults=_DEFAULTS)
@@ -67,8 +77,16 @@ def _section(hf: Mapping[str, Any]) -> Section:
 
 
 def _tower(v: Section, text_width: int, mlp: Callable[[int, int], Weights]) -> Weights:
-    width, inner = v.size("hidden_size"), v.size("intermediate_size")
-    patch, merged = v.size("patch_size"), width * _merged(v)
+    width = v.size("hidden_size")
+    merged = width * _merged(v)
+    yield from _patches_and_layers(v, mlp)
+    yield from layer_norm("mm_projector.pre_norm", width)
+    yield from linear("mm_projector.linear_1", merged, merged)
+    yield from linear("mm_projector.linear_2", text_width, merged)
+
+
+def _patches_and_layers(v: Section, mlp: Callable[[int, int], Weights]) -> Weights:
+    width, inner, patch = v.size("hidden_size"), v.size("intermediate_size"), v.size("patch_size")
     yield from whole("patch_embed.proj.weight", width, 3, patch, patch)
     yield from whole("patch_embed.proj.bias", width)
     grid = (v.size(f"init_pos_emb_{side}") for side in ("height", "width"))
@@ -84,9 +102,6 @@ def _tower(v: Section, text_width: int, mlp: Callable[[int, int], Weights]) -> W
         ),
     )
     yield from layer_norm("encoder.final_layernorm", width)
-    yield from layer_norm("mm_projector.pre_norm", width)
-    yield from linear("mm_projector.linear_1", merged, merged)
-    yield from linear("mm_projector.linear_2", text_width, merged)
 
 
 _OF_K3 = {

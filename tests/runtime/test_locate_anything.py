@@ -1,0 +1,68 @@
+"""LocateAnything is a Qwen2 behind Kimi-VL's tower, by a config class of SGLang's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.server.decoders.known import model_config
+from runtime.server.errors import ConfigError
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.keys.starts import never_starts
+from tests.memory.checkpoints import DATA
+
+_FILES = json.loads((DATA / "published_families.json").read_text())
+LOCATE = _FILES["a/locate-anything-3b-around-qwen2.5-3b"]
+
+
+def test_its_text_is_a_qwen2() -> None:
+    text = {**LOCATE["text_config"], "torch_dtype": LOCATE["torch_dtype"]}
+    assert replace(model_config(LOCATE), encoder=None) == model_config(text)
+
+
+def test_a_tower_that_is_not_told_is_that_of_sglangs_class() -> None:
+    whole, untold = (model_config({**LOCATE, "vision_config": one}) for one in (LOCATE["vision_config"], {}))
+    assert whole.encoder == untold.encoder
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"text_config": {**LOCATE["text_config"], "model_type": "qwen3"}}, "with qwen2 alone"),
+        ({"text_config": None}, "locateanything without a text_config"),
+        ({"vision_config": {"hidden_size": "1152"}}, "hidden_size is '1152': a positive whole number"),
+    ],
+)
+def test_what_is_not_known_of_a_file_is_named(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        model_config({**LOCATE, **changes})
+
+
+_FP8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "release", "words", "ends", "unknown"),
+    [
+        ({}, "0.5.23", "", None, ""),
+        ({}, "0.5.17", "--tp-size 2", None, ""),
+        ({}, "0.5.16", "", None, "releases before 0.5.17: they have no class of it, or its tower whole"),
+        ({}, "0.5.23", "--pp-size 2", "no pipeline stages", ""),
+        ({}, "0.5.23", "--quantization fp8", None, "quantized weights beside its tower"),
+        (_FP8, "0.5.23", "", None, "quantized weights beside its tower"),
+    ],
+)
+def test_which_servers_end_and_which_are_not_known(
+    changes: dict[str, Any], release: str, words: str, ends: str | None, unknown: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**LOCATE, **changes}))
+    command = ["python", "-m", "sglang.launch_server", "--model-path", str(tmp_path), *words.split()]
+    (found,) = select_deployments(ServerFlags(gpu="H100", sglang_version=release), command=command)
+    said = never_starts(found)
+    assert said is None if ends is None else said is not None and ends in said
+    assert unknown in found.shape.unknown if unknown else not found.shape.unknown
