@@ -66,6 +66,15 @@ def _layers_of_others(deployment: Deployment) -> Iterator[str]:
         yield "OPT's weights are read into layers that other stages have: --pp-size 1"
 
 
+def _answers_by_heads(deployment: Deployment) -> Iterator[str]:
+    """srt/models/gemma3n_causal.py hands on what srt/layers/radix_attention.py answers, as it is."""
+    if deployment.model.model_type == "gemma3n_text" and deployment.server.prefill_graphs:
+        yield (
+            "where prefills are captured, Gemma 3n's attention answers by heads, and the matrix behind it "
+            "takes whole rows: --disable-prefill-cuda-graph"
+        )
+
+
 def _shared_keys(deployment: Deployment) -> Iterator[str]:
     """srt/models/nanbeige.py copies no head of keys."""
     if deployment.model.model_type != "nanbeige":
@@ -75,4 +84,7 @@ def _shared_keys(deployment: Deployment) -> Iterator[str]:
         yield f"{keys} KV heads cannot be divided among {ranks} ranks, and Nanbeige's class copies none"
 
 
-_RULES = (_gemma_2, _blocks_apart, _gathered_keys, _heads_of_all, _layers_of_others, _shared_keys)
+_RULES = (
+    *(_gemma_2, _blocks_apart, _gathered_keys, _heads_of_all, _layers_of_others, _shared_keys),
+    _answers_by_heads,
+)

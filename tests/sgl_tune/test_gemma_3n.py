@@ -29,11 +29,13 @@ def _deployment(folder: Path, command: str, release: str = "0.5.23", told: Any =
 @pytest.mark.parametrize(
     ("command", "release", "why"),
     [
-        ("", "0.5.23", None),
-        ("--tp 2", "0.5.14", None),
+        ("--disable-prefill-cuda-graph", "0.5.23", None),
+        ("--tp 2 --disable-prefill-cuda-graph", "0.5.14", None),
+        ("", "0.5.14", "attention answers by heads"),
+        ("", "0.5.23", "takes whole rows: --disable-prefill-cuda-graph"),
         ("", "0.5.13", "before 0.5.14 SGLang's Gemma 3n does not find its rope_local_base_freq"),
         ("--pp-size 2", "0.5.23", "Gemma3nForCausalLM has no pipeline stages"),
-        ("--tp 2 --dp 2 --enable-dp-attention", "0.5.23", "splits its heads over all 2 ranks"),
+        ("--tp 2 --dp 2 --enable-dp-attention --disable-prefill-cuda-graph", "0.5.23", "over all 2 ranks"),
     ],
 )
 def test_which_servers_end(command: str, release: str, why: str | None, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ TINY["gemma3n_text"] = Tiny(
         "num_kv_shared_layers": 1,  # in one stage of two
         "final_logit_softcapping": 5.0,
         "intermediate_size": [96, 96, 64, 64],
-        "vocab_size_per_layer_input": VOCAB - 9,
+        "vocab_size_per_layer_input": VOCAB,
         "hidden_size_per_layer_input": 8,
         "altup_num_inputs": 3,
         "laurel_rank": 8,
