@@ -378,6 +378,10 @@ def _join(groups: dict[str, Any], attention: int, attn_dp: int, attn_dp_rank: in
             setattr(dp_attention, name, value)
     if hasattr(dp_attention, "_ENABLE_DP_ATTENTION_FLAG"):
         dp_attention._ENABLE_DP_ATTENTION_FLAG = attn_dp > 1
+    elif not hasattr(dp_attention, "initialize_dp_attention_flags"):  # before 0.5.21
+        from sglang.srt.runtime_context import get_flags
+
+        get_flags().dp.enabled = attn_dp > 1
 
 
 def _group(size: int, rank: int) -> Any:
