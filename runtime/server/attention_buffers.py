@@ -18,6 +18,7 @@ _STEP_WRAPPERS = 2  # ragged prefill and decode
 _ASKED_BY_DRAFTS = ("fa3", "fa4", "trtllm_mha")
 _SPECULATIVE_TABLES = 3  # beside a decode's: a draft's decode, a verify and a catch-up, each made by all
 _TREE_TABLES = 2
+_VERIFYING = 2  # of these, those of a verify and of a catch-up
 _LATENT_ROW = 4096  # tokens of a page table at a time, _FLASHMLA_CREATE_KV_BLOCK_SIZE
 _LATENT_BLOCK = 32  # _MLA_DECODE_MIN_BLOCK_KV
 _LATENT_SPLITS = 256  # the power of two above the multiprocessors: 132 to 188 on the GPUs of gpus.py
@@ -42,6 +43,19 @@ class Workspaces:
 WORKSPACES = Workspaces()
 
 
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """`tokens` of the one that is told; `apart`: they have a pool of their own; `chunk` of layers that see
+    those of their own chunk."""
+
+    tokens: int | None = None
+    apart: bool = False
+    chunk: int | None = None
+
+
+NO_WINDOWS = Windows()
+
+
 def latent_splits(context: int) -> int:
     """How many parts the keys of a request may be split into where they are latent."""
     fitting = 1 << (-(-context // _LATENT_BLOCK) - 1).bit_length()
@@ -56,16 +70,16 @@ def key_splits(context: int, latent: bool, tile: int | None) -> int:
 
 
 def backend_buffers(
-    backend: str, requests: int, sm_major: int, sizes: Workspaces = WORKSPACES, crosses: bool = False
+    backend: str, requests: int, sm_major: int, sizes: Workspaces = WORKSPACES, ways: int = 1
 ) -> Iterator[Buffer]:
-    """Made with the backend; `crosses`: to images, too, by wrappers of their own."""
+    """Made with the backend; `ways`: as many wrappers has each kind of batch."""
     if backend == "triton":
         yield Buffer("kv_indptr", "int32", (requests + 1,))
         yield Buffer("qo_indptr", "int64", (requests + 1,))
         yield Buffer("mask_indptr", "int64", (requests + 1,))
     if backend in ("flashinfer", "trtllm_mha", "trtllm_mla"):
         yield _bytes("flashinfer_workspace", sizes.flashinfer)
-        yield _bytes("flashinfer_wrappers", (_RAGGED + _EACH_WAY * (1 + crosses)) * _WRAPPER)
+        yield _bytes("flashinfer_wrappers", (_RAGGED + _EACH_WAY * ways) * _WRAPPER)
     if backend == "trtllm_mha":
         yield _bytes("trtllm_mha_workspace", sizes.trtllm_mha)
     if backend == "trtllm_mla":
@@ -74,35 +88,70 @@ def backend_buffers(
         yield _bytes("dsa_trtllm_workspace", sizes.flashinfer)
 
 
-def decode_graph_buffers(
-    backend: str,
-    max_bs: int,
-    width: int,
-    context: int,
-    page: int,
-    graphs: int,
-    topk: int = 1,
-    crosses: bool = False,
-) -> Iterator[Buffer]:
-    """Made for the largest decode graph and shared by all; `width` is a request's tokens."""
-    rows, ways = max_bs * width, 1 + crosses
+@dataclass(frozen=True, slots=True)
+class GraphSizes:
+    """`graphs` of decodes of up to `max_bs` requests, each of `width` tokens. `masks`: of which of them see
+    which, whether or not there are drafts; `crosses`: to images, too."""
+
+    max_bs: int
+    width: int
+    context: int
+    page: int
+    graphs: int
+    topk: int = 1
+    crosses: bool = False
+    masks: bool = False
+    windows: Windows = NO_WINDOWS
+
+    @property
+    def rows(self) -> int:
+        return self.max_bs * self.width
+
+
+def decode_graph_buffers(backend: str, sizes: GraphSizes) -> Iterator[Buffer]:
+    """Made for the largest decode graph and shared by all."""
+    rows, context, windows = sizes.rows, sizes.context, sizes.windows
     if backend == "triton":
         yield Buffer("cuda_graph_kv_indices", "int64", (rows * context,))
+        if windows.tokens is not None:
+            yield Buffer("cuda_graph_window_kv_indices", "int64", (rows * windows.tokens,))
+        if sizes.masks or sizes.width > 1:
+            yield _bytes("cuda_graph_custom_mask", rows * context)
     elif backend == "flashinfer":
+        ways = wrappers_each(sizes.crosses, windows)
         yield Buffer("cuda_graph_kv_indices", "int32", (ways * rows * context,))
-        yield _bytes("cuda_graph_wrappers", ways * graphs * _WRAPPER)
+        yield _bytes("cuda_graph_custom_mask", rows * context)
+        yield _bytes("cuda_graph_wrappers", ways * sizes.graphs * _WRAPPER)
     elif backend == "dsa":
         # Speculation reads the table token by token, plain decoding page by page.
-        yield Buffer("page_table", "int32", (rows, context if width > 1 else -(-context // page)))
+        pages = context if sizes.width > 1 else -(-context // sizes.page)
+        yield Buffer("page_table", "int32", (rows, pages))
     else:
-        pages = -(-context // page)
-        if backend == "trtllm_mla":
-            pages = -(-context // _LATENT_ROW) * _LATENT_ROW // page
-        yield Buffer("page_table", "int32", (max_bs, pages))
-        if crosses:
-            yield Buffer("encoder_page_table", "int32", (max_bs, context))
-        if width > 1 and backend in _ASKED_BY_DRAFTS:
-            yield from _speculative_tables(max_bs, context, page, topk)
+        yield from _page_tables(backend, sizes)
+
+
+def wrappers_each(crosses: bool, windows: Windows) -> int:
+    """Of FlashInfer, a way to attend: one more for layers that see other tokens."""
+    return 2 if crosses or windows.tokens is not None else 1
+
+
+def _page_tables(backend: str, sizes: GraphSizes) -> Iterator[Buffer]:
+    pages = -(-sizes.context // sizes.page)
+    if backend == "trtllm_mla":
+        pages = -(-sizes.context // _LATENT_ROW) * _LATENT_ROW // sizes.page
+    yield Buffer("page_table", "int32", (sizes.max_bs, pages))
+    if sizes.windows.apart and backend in _ASKED_BY_DRAFTS:
+        yield Buffer("swa_page_table", "int32", (sizes.max_bs, pages))
+    if sizes.windows.chunk is not None and backend == "fa3":
+        chunk = sizes.windows.chunk
+        chunks = sizes.max_bs * -(-sizes.context // chunk)
+        yield Buffer("local_block_table", "int32", (chunks, -(-chunk // sizes.page)))
+    if sizes.crosses:
+        yield Buffer("encoder_page_table", "int32", (sizes.max_bs, sizes.context))
+    if sizes.width > 1 and backend in _ASKED_BY_DRAFTS:
+        yield from _speculative_tables(sizes.max_bs, sizes.context, sizes.page, sizes.topk)
+        if sizes.windows.apart:
+            yield Buffer("speculative_swa_page_tables", "int32", (_VERIFYING * sizes.max_bs, pages))
 
 
 def _speculative_tables(rows: int, context: int, page: int, topk: int) -> Iterator[Buffer]:

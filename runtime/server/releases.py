@@ -315,6 +315,8 @@ class Release(NamedTuple):
     eager_inputs: EagerInputs = "none"
     # Decode graphs keep what a pass back would ask: init_all_cuda_graphs of managers/scheduler.py
     captures_for_backward: bool = True
+    # Triton's decode graphs have a mask of the context without drafts, too: attention/triton_backend.py
+    masks_decodes: bool = True
     # Prefill graphs of a stage are given up for layers that other stages have: cuda_graph_setup.py
     captures_stages_prefills: bool = False
     # ... and for layers of NemotronH that have no attention: compute_attention_and_moe_layers there
@@ -482,6 +484,7 @@ _BREAKABLE_17 = (
 )
 _17 = _16._replace(
     version="0.5.17",
+    masks_decodes=False,
     longcat_rope="a factor",
     without_rules=frozenset({"KimiK3LinearForCausalLM"}),
     absorbs_by_flashinfer=True,

@@ -17,11 +17,13 @@ from runtime.layers.rope import lengthened
 from runtime.server.attention_buffers import (
     Buffer,
     DraftGraphSizes,
+    GraphSizes,
     backend_buffers,
     decode_graph_buffers,
     draft_backend_buffers,
     draft_graph_buffers,
     key_splits,
+    wrappers_each,
 )
 from runtime.server.block_timings import CACHE_BYTES, prefill_timings, timings
 from runtime.server.compressed_sizes import second_tables
@@ -30,6 +32,7 @@ from runtime.server.own_draft import OwnDraft
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.start_sizes import StartSizes
+from runtime.server.windows import windows_of
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +53,8 @@ class SglangBuffers:
         if not self.model.attention:
             return
         backend, requests = self.runtime.attention_backend, self.plan.max_running_requests
-        told = requests, sm_major, self.runtime.workspaces, self.model.crosses
+        ways = wrappers_each(self.model.crosses, windows_of(self.model))
+        told = requests, sm_major, self.runtime.workspaces, ways
         self._hold_all(backend_buffers(backend, *told))
         prefill = self.runtime.prefill_attention_backend or backend
         if prefill != backend:
@@ -118,9 +122,10 @@ class SglangBuffers:
             self.plan.page_size,
         )
         topk = self.runtime.speculative.eagle_topk if self.runtime.speculative else 1
-        sizes = max_bs, width, context, page, len(graphs), topk
+        masks = self.runtime.release.masks_decodes
         if self.model.attention:
-            self._hold_all(decode_graph_buffers(backend, *sizes, self.model.crosses))
+            told = max_bs, width, context, page, len(graphs), topk, self.model.crosses, masks
+            self._hold_all(decode_graph_buffers(backend, GraphSizes(*told, windows_of(self.model))))
         self._hold("decode input_embeds", self._dtype, rows, self.model.hidden_size)
         self._hold("decode custom_mask", torch.bool, (max_bs + rows) * self.sizes.width)
 

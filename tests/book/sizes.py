@@ -7,7 +7,13 @@ from dataclasses import fields
 from typing import Any
 
 from runtime.server import call_rules, channels, expert_weights
-from runtime.server.attention_buffers import backend_buffers, decode_graph_buffers, latent_splits
+from runtime.server.attention_buffers import (
+    GraphSizes,
+    backend_buffers,
+    decode_graph_buffers,
+    latent_splits,
+    wrappers_each,
+)
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.compressed_sizes import compressed_buffers
 from runtime.server.config import ModelConfig
@@ -23,6 +29,7 @@ from runtime.server.rows import batch_rows
 from runtime.server.sizing import kv_bytes_per_token, kv_heads_per_rank
 from runtime.server.start_sizes import captured_sizes, start_sizes
 from runtime.server.state_sizes import state_bytes
+from runtime.server.windows import windows_of
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.dense_shapes import _spread, linear_sizes
 from tests.book.plain import plain, told
@@ -157,15 +164,17 @@ def _own(draft: OwnDraft) -> list[Any]:
 
 def _buffers(deployment: Deployment, plan: PoolPlan) -> Iterator[Any]:
     server, runtime, crosses = deployment.server, deployment.runtime, deployment.model.crosses
+    windows = windows_of(deployment.model)
     backend, requests = runtime.attention_backend, plan.max_running_requests
     graphs = captured_sizes(requests, deployment.parallel, runtime)
     context = runtime.context_length or 0
     yield latent_splits(context)
-    yield from backend_buffers(backend, requests, server.gpu.major, crosses=crosses)
+    yield from backend_buffers(backend, requests, server.gpu.major, ways=wrappers_each(crosses, windows))
     if graphs:
         width, page = runtime.width, plan.page_size
-        sizes = max(graphs), width, context, page, len(graphs)
-        yield from decode_graph_buffers(backend, *sizes, crosses=crosses)
+        told = max(graphs), width, context, page, len(graphs)
+        sizes = GraphSizes(*told, crosses=crosses, masks=server.release.masks_decodes, windows=windows)
+        yield from decode_graph_buffers(backend, sizes)
 
 
 def _encoder(deployment: Deployment, model: ModelConfig) -> list[Any]:

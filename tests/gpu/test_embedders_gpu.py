@@ -1,4 +1,4 @@
-"""Servers that embed, on a GPU: what transformers' layers make of a prompt's last token, eager or by graphs."""
+"""Servers that embed, on a GPU: what transformers' layers make of a prompt's last token."""
 
 from __future__ import annotations
 

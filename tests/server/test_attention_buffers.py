@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from runtime.server.attention_buffers import (
+    NO_WINDOWS,
     Buffer,
     DraftGraphSizes,
+    GraphSizes,
+    Windows,
     Workspaces,
     backend_buffers,
     decode_graph_buffers,
@@ -14,7 +19,10 @@ from runtime.server.attention_buffers import (
     draft_graph_buffers,
     key_splits,
 )
+from runtime.server.releases import release_named
 from runtime.server.units import MIB
+from runtime.server.windows import windows_of
+from tests.runtime.starts import make_preset
 
 
 def _bytes(name: str, mib: int) -> Buffer:
@@ -69,12 +77,25 @@ def test_buffers_of_a_backend(backend: str, major: int, buffers: list[Buffer]) -
 @pytest.mark.parametrize(
     ("backend", "width", "page", "buffers"),
     [
-        ("triton", 2, 1, [Buffer("cuda_graph_kv_indices", "int64", (6 * 130,))]),
+        ("triton", 1, 1, [Buffer("cuda_graph_kv_indices", "int64", (3 * 130,))]),
+        (
+            "triton",
+            2,
+            1,
+            [
+                Buffer("cuda_graph_kv_indices", "int64", (6 * 130,)),
+                Buffer("cuda_graph_custom_mask", "uint8", (6 * 130,)),
+            ],
+        ),
         (
             "flashinfer",
             2,
             1,
-            [Buffer("cuda_graph_kv_indices", "int32", (6 * 130,)), _bytes("cuda_graph_wrappers", 40)],
+            [
+                Buffer("cuda_graph_kv_indices", "int32", (6 * 130,)),
+                Buffer("cuda_graph_custom_mask", "uint8", (6 * 130,)),
+                _bytes("cuda_graph_wrappers", 40),
+            ],
         ),
         ("dsa", 2, 64, [Buffer("page_table", "int32", (6, 130))]),
         ("dsa", 1, 64, [Buffer("page_table", "int32", (3, 3))]),
@@ -101,8 +122,64 @@ def test_buffers_of_a_backend(backend: str, major: int, buffers: list[Buffer]) -
     ],
 )
 def test_buffers_of_decode_graphs(backend: str, width: int, page: int, buffers: list[Buffer]) -> None:
-    found = decode_graph_buffers(backend, max_bs=3, width=width, context=130, page=page, graphs=5)
-    assert list(found) == buffers
+    sizes = GraphSizes(max_bs=3, width=width, context=130, page=page, graphs=5)
+    assert list(decode_graph_buffers(backend, sizes)) == buffers
+
+
+@pytest.mark.parametrize(
+    ("backend", "windows", "more"),
+    [
+        ("triton", Windows(32), [Buffer("cuda_graph_window_kv_indices", "int64", (3 * 32,))]),
+        ("fa3", Windows(32), []),
+        ("fa3", Windows(32, apart=True), [Buffer("swa_page_table", "int32", (3, 9))]),
+        ("trtllm_mha", Windows(32, apart=True), [Buffer("swa_page_table", "int32", (3, 9))]),
+        (
+            "fa3",
+            Windows(64, apart=True, chunk=64),
+            [
+                Buffer("swa_page_table", "int32", (3, 9)),
+                Buffer("local_block_table", "int32", (3 * 3, 64 // 16)),
+            ],
+        ),
+        (
+            "flashinfer",
+            Windows(32),
+            [Buffer("cuda_graph_kv_indices", "int32", (2 * 3 * 130,)), _bytes("cuda_graph_wrappers", 80)],
+        ),
+    ],
+)
+def test_layers_behind_a_window_have_tables_of_their_own(
+    backend: str, windows: Windows, more: list[Buffer]
+) -> None:
+    sizes = GraphSizes(max_bs=3, width=1, context=130, page=16, graphs=5)
+    plain = [*decode_graph_buffers(backend, sizes)]
+    found = decode_graph_buffers(backend, replace(sizes, windows=windows))
+    assert [one for one in found if one not in plain] == more
+
+
+def test_verifying_looks_tokens_behind_a_window_up_by_tables_of_its_own() -> None:
+    sizes = GraphSizes(3, 2, 130, 1, 5, windows=Windows(32, apart=True))
+    assert [*decode_graph_buffers("fa3", sizes)][-1] == Buffer(
+        "speculative_swa_page_tables", "int32", (6, 130)
+    )
+
+
+def test_before_0_5_17_triton_has_a_mask_without_drafts() -> None:
+    sizes = GraphSizes(3, 1, 130, 1, 5, masks=release_named("0.5.16").release.masks_decodes)
+    assert Buffer("cuda_graph_custom_mask", "uint8", (390,)) in [*decode_graph_buffers("triton", sizes)]
+    assert not release_named("0.5.17").release.masks_decodes
+
+
+@pytest.mark.parametrize(
+    ("name", "windows"),
+    [
+        ("gpt-oss-20b", Windows(128, apart=True)),
+        ("Qwen3-30B-A3B", NO_WINDOWS),
+        ("Mixtral-8x7B", NO_WINDOWS),
+    ],
+)
+def test_whose_windows_are_told(name: str, windows: Windows) -> None:
+    assert windows_of(make_preset(name)) == windows
 
 
 @pytest.mark.parametrize(
