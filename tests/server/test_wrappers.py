@@ -34,7 +34,7 @@ _EITHER = {
     "glm5_next",
     *("mllama", "muse_glimmer", "muse_spark"),
 }
-_BOTH = {"cohere2_vision", "diffusion_gemma"}
+_BOTH = {"cohere2_vision", "diffusion_gemma", "gemma3n"}
 _TIES = "tie_word_embeddings"
 
 
