@@ -33,7 +33,8 @@ POOLING = frozenset({
     "NanbeigeForCausalLM", "OPTForCausalLM", "Phi3ForCausalLM", "PhiMoEForCausalLM", "Qwen2ForCausalLM",
     "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen3ForCausalLM",
     "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration",
-    "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration", "TeleFLMForCausalLM",
+    "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration", "Sarashina2VisionForCausalLM",
+    "TeleFLMForCausalLM",
 })  # fmt: skip
 # ... and whose takes that word for nothing, or hands it on.
 _TAKING = frozenset({
