@@ -18,7 +18,7 @@ _STEP_WRAPPERS = 2  # ragged prefill and decode
 _ASKED_BY_DRAFTS = ("fa3", "fa4", "trtllm_mha")
 _SPECULATIVE_TABLES = 3  # beside a decode's: a draft's decode, a verify and a catch-up, each made by all
 _TREE_TABLES = 2
-_VERIFYING = 2  # of these, those of a verify and of a catch-up
+_BEHIND_WINDOWS = {"trtllm_mha": 3}  # of these; others have none of a draft's decode
 _LATENT_ROW = 4096  # tokens of a page table at a time, _FLASHMLA_CREATE_KV_BLOCK_SIZE
 _LATENT_BLOCK = 32  # _MLA_DECODE_MIN_BLOCK_KV
 _LATENT_SPLITS = 256  # the power of two above the multiprocessors: 132 to 188 on the GPUs of gpus.py
@@ -151,7 +151,8 @@ def _page_tables(backend: str, sizes: GraphSizes) -> Iterator[Buffer]:
     if sizes.width > 1 and backend in _ASKED_BY_DRAFTS:
         yield from _speculative_tables(sizes.max_bs, sizes.context, sizes.page, sizes.topk)
         if sizes.windows.apart:
-            yield Buffer("speculative_swa_page_tables", "int32", (_VERIFYING * sizes.max_bs, pages))
+            tables = _BEHIND_WINDOWS.get(backend, _SPECULATIVE_TABLES - 1) * sizes.max_bs
+            yield Buffer("speculative_swa_page_tables", "int32", (tables, pages))
 
 
 def _speculative_tables(rows: int, context: int, page: int, topk: int) -> Iterator[Buffer]:

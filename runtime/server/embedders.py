@@ -9,6 +9,7 @@ from __future__ import annotations
 from runtime.server.architectures import GRANITE_HYBRID, HYBRID
 from runtime.server.asked import Asked
 from runtime.server.backends import Number
+from runtime.server.decoders.served_classes import CLASSES
 
 # Classes that never generate. Of decoders, whose layers are another's:
 OF_DECODERS = frozenset({
@@ -71,10 +72,10 @@ def embeds(architecture: str, asked: Asked) -> bool:
 
 
 def takes_embedding(architecture: str, release: Number) -> bool:
-    """Of a class that generates."""
+    """Of a class that generates; of one that nobody knows here, it may be."""
     if architecture in _TAKING_SINCE:
         return release >= _TAKING_SINCE[architecture]
-    return architecture in POOLING or architecture in _TAKING
+    return architecture in POOLING or architecture in _TAKING or architecture not in CLASSES
 
 
 def is_followed(architecture: str, asked: Asked) -> bool:

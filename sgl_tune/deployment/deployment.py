@@ -12,7 +12,7 @@ from runtime.server.call_rules import runs_by_triton
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.classes import is_guessed
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.embedders import is_followed
+from runtime.server.embedders import is_followed, takes_embedding
 from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.expert_weights import packs_nvfp4_beside_mxfp8
@@ -169,8 +169,9 @@ class Deployment:
     @property
     def _unmodelled(self) -> tuple[str, ...]:
         asked, architecture = self.inputs.asked, self.inputs.checkpoint.architecture
-        embeds = asked.is_embedding and not is_followed(architecture, asked)
-        return (*self.inputs.not_modelled, *(("--is-embedding",) if embeds else ()))
+        may = asked.is_embedding and takes_embedding(architecture, self.server.release.number)
+        embeds = ("--is-embedding",) if may and not is_followed(architecture, asked) else ()
+        return (*self.inputs.not_modelled, *embeds)
 
     @property
     def guessed(self) -> str:

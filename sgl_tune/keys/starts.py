@@ -8,7 +8,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.choices import is_on
-from runtime.server.decoders.served_classes import CLASSES
 from runtime.server.diffusion import BLOCKS
 from runtime.server.embedders import is_embedder, takes_embedding
 from runtime.server.encoders.place import placed
@@ -72,9 +71,8 @@ def _unwritten(deployment: Deployment) -> Iterator[str]:
 def _generates_alone(deployment: Deployment) -> Iterator[str]:
     """srt/model_executor tells each forward of a server that embeds to do so."""
     architecture, release = checkpoint_of(deployment).architecture, deployment.server.release
-    if not deployment.server.asked.is_embedding or architecture not in CLASSES or deployment.server.is_draft:
-        return
-    if not is_embedder(architecture) and not takes_embedding(architecture, release.number):
+    embeds = deployment.server.asked.is_embedding and not deployment.server.is_draft
+    if embeds and not is_embedder(architecture) and not takes_embedding(architecture, release.number):
         yield f"--is-embedding: the forward of SGLang {release.version}'s {architecture} knows no embedding"
 
 

@@ -157,11 +157,11 @@ def test_layers_behind_a_window_have_tables_of_their_own(
     assert [one for one in found if one not in plain] == more
 
 
-def test_verifying_looks_tokens_behind_a_window_up_by_tables_of_its_own() -> None:
+@pytest.mark.parametrize(("backend", "tables"), [("fa3", 2), ("trtllm_mha", 3)])
+def test_drafts_look_tokens_behind_a_window_up_by_tables_of_their_own(backend: str, tables: int) -> None:
     sizes = GraphSizes(3, 2, 130, 1, 5, windows=Windows(32, apart=True))
-    assert [*decode_graph_buffers("fa3", sizes)][-1] == Buffer(
-        "speculative_swa_page_tables", "int32", (6, 130)
-    )
+    last = [*decode_graph_buffers(backend, sizes)][-1]
+    assert last == Buffer("speculative_swa_page_tables", "int32", (tables * 3, 130))
 
 
 def test_before_0_5_17_triton_has_a_mask_without_drafts() -> None:
