@@ -93,6 +93,13 @@ def _groups_of_heads(deployment: Deployment) -> Iterator[str]:
         yield f"{compressed.output_groups} groups of heads cannot be divided among {ranks} ranks"
 
 
+def _streams_of_others(deployment: Deployment) -> Iterator[str]:
+    """srt/layers/hyperconnection.py multiplies streams by matrices in bfloat16, whatever they are in."""
+    dtype = deployment.server.dtype
+    if deployment.model.model_type == "qwen4_exp_text" and dtype != "bfloat16":
+        yield f"Qwen4 mixes streams by matrices in bfloat16, and they are in {dtype}: --dtype bfloat16"
+
+
 def _compressed_keys(deployment: Deployment) -> Iterator[str]:
     told = foreign_keys(deployment.model, deployment.server)
     if told is not None:
@@ -278,7 +285,7 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 
 _RULES = (
     *(_tied_dots, _tied_paddle, _before),
-    *(_pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
+    *(_pages_of_states, _groups_of_norms, _groups_of_heads, _streams_of_others, _compressed_keys, _mixers),
     _loose_experts,
     *(_longcat, _layers_apart, _canvases),
     *(_afmoe, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),

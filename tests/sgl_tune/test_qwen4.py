@@ -50,6 +50,13 @@ def test_qwen4_ends_where_its_indexer_does(
     assert found is None if why is None else found is not None and found.startswith(why)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
+def test_qwen4s_streams_are_mixed_in_bfloat16(dtype: str, tmp_path: Path) -> None:
+    found = never_starts(_flash(tmp_path, f"--dtype {dtype} --moe-runner-backend flashinfer_cutlass"))
+    assert (found is None) is (dtype == "bfloat16")
+    assert found is None or f"they are in {dtype}" in found
+
+
 @pytest.mark.parametrize(
     ("flags", "release", "known", "planned"),
     [
