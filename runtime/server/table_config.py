@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runtime.server.bounds import check_model
+
 
 @dataclass(frozen=True, slots=True)
 class PlacesConfig:
@@ -30,3 +32,6 @@ class ScoresConfig:
     names: tuple[str, ...] = ()
     labels: int = 0
     bias: bool = False
+
+    def __post_init__(self) -> None:
+        check_model(self)

@@ -170,3 +170,15 @@ def test_a_prediction_equals_the_start_that_a_cpu_counts() -> None:
     for one, other in zip(counted.recorder.phases, predicted.recorder.phases, strict=True):
         assert one.name == other.name
         assert one.peak_bytes == pytest.approx(other.peak_bytes, abs=1 << 13), one.name
+
+
+@pytest.mark.parametrize(
+    ("told", "said"), [({"num_labels": 10**18}, "num_labels is"), ({"num_labels": 0}, "num_labels is 0")]
+)
+def test_labels_without_end_are_refused(told: dict[str, Any], said: str, tmp_path: Path) -> None:
+    _saved("Qwen3ForSequenceClassification", tmp_path)
+    file = json.loads((tmp_path / "config.json").read_text())
+    file = {name: value for name, value in file.items() if name not in ("id2label", "label2id")}
+    (tmp_path / "config.json").write_text(json.dumps({**file, **told}))
+    with pytest.raises(UsageError, match=said):
+        find_model(str(tmp_path), {})
