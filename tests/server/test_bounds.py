@@ -14,6 +14,7 @@ from runtime.server.cache_key import cache_key
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
+from runtime.server.encoders.weight import EncoderWeight
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import IndexerConfig, MLAConfig, MoEConfig
 from runtime.server.parallel import rank_layout, stage_layers
@@ -233,3 +234,15 @@ def test_a_start_unless_told_otherwise_serves_both_phases_and_tunes() -> None:
 def test_no_layout_of_ranks_is_endless(name: str, size: object) -> None:
     with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')}"):
         ParallelConfig(**{name: size})
+
+
+@pytest.mark.parametrize("changes", [{"layers": 10**7}, {"shape": (1 << 30, 1 << 30)}])
+def test_no_tower_is_endless(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"the encoder's merger is \d+: it must be between"):
+        replace(EncoderWeight("merger", (8, 8)), **changes)
+
+
+def test_a_stretched_rope_needs_the_length_that_it_began_with() -> None:
+    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    with pytest.raises(ConfigError, match="original_max_position_embeddings is None"):
+        model_config({**DENSE, "rope_scaling": {**rope, "original_max_position_embeddings": None}})

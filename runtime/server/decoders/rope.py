@@ -41,7 +41,8 @@ def read_rope(
         f.cannot(f"partial_rotary_factor is {turned_share}: models of this family turn whole heads")
     longest = f.size("max_position_embeddings")
     if parameters["rope_type"] in _STRETCHED:
-        parameters.setdefault("original_max_position_embeddings", longest)
+        first = parameters.setdefault("original_max_position_embeddings", longest)
+        checked_number("original_max_position_embeddings", first)
     if parameters["rope_type"] == "dynamic":
         f.sizes_alone("rope_type is 'dynamic': SGLang stretches all positions, transformers long requests'")
         longest = int(longest * parameters["factor"])  # srt/layers/rotary_embedding: rows of its table

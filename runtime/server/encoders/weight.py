@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Literal
 
 from runtime.server.backends import Number
+from runtime.server.bounds import LAYERS, Bound, check_size
 from runtime.server.errors import ConfigError
 
 Group = Literal["tp", "attn_tp"]
 EAR = "audio_tower"
+_VALUES = Bound(0, 1 << 40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,10 @@ class EncoderWeight:
     in_fp8: bool = False
     since: Number | None = None  # a release, where those before it have none
     cut_since: Number | None = None  # by SGLang, which then leaves out some of its rows or columns
+
+    def __post_init__(self) -> None:
+        check_size(f"config.json: layers of the encoder's {self.name}", self.layers, LAYERS)
+        check_size(f"config.json: values of the encoder's {self.name}", prod(self.shape), _VALUES)
 
     def of_rank(self, ranks: int, of_all: int = 1) -> tuple[int, ...]:
         """`ranks` are its group's."""
