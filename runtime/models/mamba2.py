@@ -14,7 +14,7 @@ from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.recurrence import GatedNorm, RecurrentInputs, Rows, recur
 from runtime.models.build import Build
-from runtime.models.recurrent_parts import Convolution, head_vector, workspaces
+from runtime.models.recurrent_parts import Convolution, head_vector, out_of_channels, workspaces
 from runtime.server.recurrent import Mamba2Config
 
 
@@ -61,13 +61,7 @@ class Mamba2Mixer(nn.Module):
             )
         scales = _scales(config.scales, [length(inner), *self.widths, length(self.heads)], build)
         self.register_buffer("scales", scales, persistent=False)
-        self.out = build.linear(
-            [Part(f"{name}.out_proj", hidden)],
-            inner,
-            bias=config.bias,
-            adds_bias=rank == 0,
-            columns_over=ranks,
-        )
+        self.out = out_of_channels(build, f"{name}.out_proj", inner, config.bias)
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None

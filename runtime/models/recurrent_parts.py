@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from runtime.forward.batch import ForwardBatch, ForwardMode
+from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length
 from runtime.layers.recurrence import RecurrentInputs, Rows, convolve
 from runtime.models.build import Build
@@ -49,6 +50,13 @@ class Convolution(nn.Module):
             if self.bias is not None:
                 yield Piece(self.bias[local], (Source(f"{self.name}.bias", (block,)),))
             start = local.stop
+
+
+def out_of_channels(build: Build, name: str, own: slice, bias: bool) -> Linear:
+    """Rows again, of the channels that this rank has: a partial sum over the attention-TP group."""
+    ranks, is_first = build.comm.size("attn_tp"), build.comm.rank("attn_tp") == 0
+    rows = [Part(name, slice(0, build.model.hidden_size))]
+    return build.linear(rows, own, bias=bias, adds_bias=is_first, columns_over=ranks)
 
 
 def head_vector(count: int, dtype: torch.dtype, build: Build) -> nn.Parameter:

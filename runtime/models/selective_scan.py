@@ -13,7 +13,7 @@ from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.recurrence import RecurrentInputs, Rows, recur
 from runtime.models.build import Build
-from runtime.models.recurrent_parts import Convolution, head_vector
+from runtime.models.recurrent_parts import Convolution, head_vector, out_of_channels
 from runtime.server.selective_scan import SelectiveScanConfig
 
 
@@ -43,13 +43,7 @@ class SelectiveScan(nn.Module):
         self.skip = head_vector(count, build.dtype, build)
         start = torch.zeros(count, 1, dtype=build.dtype, device=build.device)
         self.register_buffer("start", start, persistent=False)  # of steps that have their bias
-        self.out = build.linear(
-            [Part(f"{name}.out_proj", hidden)],
-            own,
-            bias=config.bias,
-            adds_bias=rank == 0,
-            columns_over=ranks,
-        )
+        self.out = out_of_channels(build, f"{name}.out_proj", own, config.bias)
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None

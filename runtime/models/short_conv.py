@@ -13,7 +13,7 @@ from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, shard
 from runtime.layers.recurrence import Rows
 from runtime.models.build import Build
-from runtime.models.recurrent_parts import Convolution
+from runtime.models.recurrent_parts import Convolution, out_of_channels
 from runtime.server.recurrent import ShortConvConfig
 
 
@@ -30,13 +30,7 @@ class ShortConv(nn.Module):
         parts = [Part(f"{name}.in_proj", slice(at + own.start, at + own.stop)) for at in thirds]
         self.projection = build.linear(parts, hidden, bias=config.bias, rows_over=ranks)
         self.conv = Convolution(build, f"{name}.conv", [own], config.conv_kernel, config.bias, opens=False)
-        self.out = build.linear(
-            [Part(f"{name}.out_proj", hidden)],
-            own,
-            bias=config.bias,
-            adds_bias=rank == 0,
-            columns_over=ranks,
-        )
+        self.out = out_of_channels(build, f"{name}.out_proj", own, config.bias)
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
