@@ -77,15 +77,16 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
 def _the_one_of(kinds: list[Any], value: Any) -> Any:
     """Of several records, the one whose members the value has, and all that it asks for."""
     told = set(value) if isinstance(value, Mapping) else set()
-    alike = [kind for kind in kinds if is_dataclass(kind) and told <= {field.name for field in fields(kind)}]
+    members = {one: {field.name for field in fields(one)} for one in kinds if is_dataclass(one)}
+    alike: list[Any] = [one for one, names in members.items() if told <= names]
     whole = (kind for kind in alike if _asked(kind) <= told)
     return kinds[0] if len(kinds) == 1 else next(whole, next(iter(alike), kinds[0]))
 
 
-def _asked(kind: Any) -> set[str]:
-    return {
-        field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
-    }
+@cache
+def _asked(kind: type) -> frozenset[str]:
+    needed = (one for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING)
+    return frozenset(one.name for one in needed)
 
 
 def _decode_tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
