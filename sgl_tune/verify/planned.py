@@ -29,14 +29,13 @@ _BY_ITSELF = "start the server once: it tunes and saves them itself, which sgl-t
 
 def expected_of(plan: Plan) -> list[Expected]:
     """The target's, and a draft worker's own; none of a server that tunes nothing."""
+    caches = [cache for cache in (plan.target, plan.draft) if cache and cache.files]
+    if not caches:
+        return []
     verdict = verdict_of(plan)
     otherwise = _BY_ITSELF if verdict.runs else way_to_start(plan.deployment)
     fills = plan.caches if verdict.obstacle is None else ()
-    return [
-        Expected.from_plan(cache, WARM if cache in fills else otherwise)
-        for cache in (plan.target, plan.draft)
-        if cache and cache.files
-    ]
+    return [Expected.from_plan(cache, WARM if cache in fills else otherwise) for cache in caches]
 
 
 def expected_by_manifest(cache: Cache, manifest: Manifest) -> Expected | None:
