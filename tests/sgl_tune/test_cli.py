@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,14 @@ def test_the_unexpected_is_one_line_unless_asked(tmp_path: Path) -> None:
         assert traced.code == 3 and "Traceback" in traced.err and "hashlib.py" in traced.err
 
 
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """Beside pytest's own folder, which each run of pytest closes to others anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
 @pytest.mark.parametrize("where", ["closed", "."])
 @pytest.mark.parametrize(
@@ -100,20 +110,17 @@ def test_the_unexpected_is_one_line_unless_asked(tmp_path: Path) -> None:
     [(("verify",), 1), (("inspect",), 3), (("diff", "/etc/hostname"), 3), (("prune", "--stale"), 3)],
 )
 def test_a_folder_nobody_may_enter_is_named(
-    tmp_path: Path, command: tuple[str, ...], code: int, where: str
+    open_to_all: Path, command: tuple[str, ...], code: int, where: str
 ) -> None:
-    closed = tmp_path / "closed"
+    closed = open_to_all / "closed"
     (closed / "flashinfer" / "autotune").mkdir(parents=True)
     closed.chmod(0o700)
-    for parent in [tmp_path, *tmp_path.parents]:
-        if parent.stat().st_mode & 0o005 != 0o005 and parent.is_relative_to("/tmp"):
-            parent.chmod(0o755)
 
-    run_here(*command, tmp_path / where)  # imports what nobody may not read where Python is root's
+    run_here(*command, open_to_all / where)  # imports what nobody may not read where Python is root's
 
     def as_nobody() -> Ran:
         os.setuid(65534)
-        return run_here(*command, tmp_path / where)
+        return run_here(*command, open_to_all / where)
 
     ran = in_child(as_nobody)
     said = ran.out + ran.err
