@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.server.call_rules import MIXTRAL_FUSED
+from runtime.server.class_releases import of_transformers
 from runtime.server.config import ModelConfig
 from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.shape import Server
@@ -39,10 +40,6 @@ from runtime.server.unserved_when import (
 
 # srt/models/granitemoe.py
 _GRANITE = (
-    Row(
-        lambda _, s: s.release.number < (0, 5, 19),
-        "releases before 0.5.19: they have no class of it, and run transformers' own",
-    ),
     A2A,
     Row(moves_experts, "experts that move: its class names none"),
     DRAFTS,
@@ -135,7 +132,6 @@ _ROWS = {
             "drafts beside images: here none stands beside its layers",
         ),
     ),
-    "mistral4": (Row(lambda m, _: m.encoder is None, "any release: each runs transformers' own layers"),),
     # srt/models/pixtral.py names no experts to whoever would move them.
     "mistral_large_3": (
         Row(lambda m, s: m.encoder is not None and moves_experts(m, s), "experts that move beside images"),
@@ -177,10 +173,6 @@ _ROWS = {
     ),
     # srt/models/gemma4_diffusion.py, srt/dllm/algorithm/gemma4_renoise.py
     "diffusion_gemma_text": (
-        Row(
-            lambda _, s: s.release.number < (0, 5, 21),
-            "releases before 0.5.21: they have no class of it",
-        ),
         PLAIN_ALONE,
         Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its experts go by gelu"),
         Row(moves_experts, "experts that move: which rank then has them is not known here"),
@@ -191,10 +183,6 @@ _ROWS = {
     "hy_v3": (A2A,),
     # srt/models/minimax_m3.py: what its all-to-alls gather, and what its router multiplies in
     "minimax_m3_vl_text": (
-        Row(
-            lambda _, s: not s.release.has_minimax_m3,
-            "releases before 0.5.16: they have no class of it, and run transformers' own",
-        ),
         Row(
             lambda _, s: s.weights_quantization == MINIMAX_NVFP4,
             "experts in nvfp4 beside mxfp8: what MiniMax-M3.1's layers and pools take is not known here",
@@ -329,7 +317,11 @@ class Unserved:
     plans: bool
 
 
-def unserved(model: ModelConfig, server: Server) -> Unserved | None:
+def unserved(model: ModelConfig, server: Server, architecture: str) -> Unserved | None:
+    """`architecture`: the class that serves the whole."""
+    layers = of_transformers(architecture, server.release.number, server.asked)
+    if layers:
+        return Unserved(f"{model.model_type} does not go with {layers}", plans=False)
     of_class = WITHOUT_HEAD if model.scores is not None else ()
     rows = (OVER_ALL_RANKS, PLAIN_EXPERTS, *OF_TOWERS, *of_class, *_ROWS.get(model.model_type, ()))
     said = sorted((row for row in rows if row.when(model, server)), key=lambda row: row.plans)

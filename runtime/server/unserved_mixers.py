@@ -28,10 +28,6 @@ MIXERS = {
     **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), _ALONE),
     # srt/models/zaya.py, whose experts are chosen before any kernel, and whose layers share out no rows
     "zaya": (
-        Row(
-            lambda _, s: s.release.number < (0, 5, 14),
-            "releases before 0.5.14: they have no class of it, and run transformers' own",
-        ),
         Row(lambda _, s: s.pp_size > 1, "--pp: a stage's first router is not told what the one before made"),
         Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its layers share out no rows"),
         Row(moves_experts, "experts that move: its class names none"),
@@ -41,10 +37,6 @@ MIXERS = {
     ),
     # srt/models/nemotron_h.py, srt/configs/nemotron_h.py
     "nemotron_h_puzzle": (
-        Row(
-            lambda _, s: s.release.number < (0, 5, 13),
-            "releases before 0.5.13: they have no class of it, and run transformers' own",
-        ),
         Row(
             lambda _, s: s.moe_a2a_backend != "none",
             "an all-to-all: what it takes beside experts of several sizes is not known here",

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from runtime.server.config import ModelConfig
 from runtime.server.shape import Server
-from runtime.server.table_config import ScoresConfig
 from runtime.server.unserved_when import (
     leaves_experts_plain,
     splits_over_all,
@@ -71,10 +70,6 @@ UNSHARED = Row(
 )
 # srt/models of what embeds, scores or rewards
 WITHOUT_HEAD = (
-    Row(
-        lambda m, s: m.model_type == "qwen3" and m.scores == ScoresConfig() and s.release.number < (0, 5, 17),
-        "releases before 0.5.17: they have no class of it, and run transformers' own",
-    ),
     Row(lambda _, s: s.attn_dp_size > 1, "DP attention: of a class that generates nothing it is not known"),
     PLAIN_ALONE,
     DRAFTS,

@@ -246,7 +246,7 @@ def deploy(inputs: Inputs) -> Deployment:
     shape = Shape.of(inputs.checkpoint)
     if shape.model is not None:
         check_stages(shape.model.num_layers, server.parallel)
-        shape = shape.unless(unserved(shape.model, server))
+        shape = shape.unless(unserved(shape.model, server, inputs.checkpoint.architecture))
     drafts = Shape.of(inputs.draft_checkpoint or inputs.checkpoint) if server.draft else None
     return Deployment(inputs, server, shape, drafts)
 

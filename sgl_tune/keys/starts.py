@@ -20,6 +20,7 @@ from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.inkling_ends import ends_of_inkling
 from sgl_tune.keys.kernel_ends import ends_of_kernels
 from sgl_tune.keys.muse_spark_ends import ends_of_muse_spark
+from sgl_tune.keys.transformers_ends import ends_of_transformers, has_transformers_layers
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -37,11 +38,13 @@ def never_starts(deployment: Deployment) -> str | None:
     if deployment.arch == CPU.arch:
         return None
     deployment = replace(deployment, shape=deployment.shape.as_read)
+    heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
+    if has_transformers_layers(deployment):
+        return next(chain(_nameless(deployment), heads, ends_of_transformers(deployment)), None)
     of_rows = _generates_alone(deployment)
     if deployment.shape.model is None:
         of_file = ends_of_muse_spark(deployment), ends_of_inkling(deployment)
         return next(chain(of_rows, *of_file), None)
-    heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     parts = _nameless(deployment), _undivided_encoder(deployment), _short_draft(deployment)
     of_blocks = _unwritten(deployment)
     first = heads, ends_of_muse_spark(deployment), ends_of_inkling(deployment)

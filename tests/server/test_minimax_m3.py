@@ -24,6 +24,6 @@ def test_before_its_class_no_rule_names_it() -> None:
 @pytest.mark.parametrize("version", [15, 16])
 def test_which_releases_have_its_layers(version: int) -> None:
     found = server(M3, version, "H100", tp_size=8)
-    said = unserved(M3.model_config(), found)
+    said = unserved(M3.model_config(), found, M3.architecture)
     assert (said is not None and "releases before 0.5.16" in said.why) is (version == 15)
     assert found.moe_runner_backend == ("triton" if version == 16 else "auto")

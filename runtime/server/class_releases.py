@@ -1,0 +1,90 @@
+"""Which release has a class of its own for a model: the others take transformers', where that lets them.
+
+EntryClass of srt/models, get_model_architecture of srt/model_loader/utils.py; transformers' own are those of
+the transformers that a release pins, by is_backend_compatible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+
+from runtime.server.asked import Asked
+from runtime.server.backends import Number
+
+_FIRST: Number = (0, 5, 12)
+# Of classes whose layers are known here, those that 0.5.12 lacks.
+_SINCE: Mapping[Number, str] = {
+    (0, 5, 13): """
+        Cohere2MoeForCausalLM Cohere2VisionForConditionalGeneration Gemma4UnifiedForConditionalGeneration
+        NemotronHPuzzleForCausalLM Step3p7ForConditionalGeneration""",
+    (0, 5, 14): "ZayaForCausalLM",
+    (0, 5, 15): "LocateAnythingForConditionalGeneration UnlimitedOCRForCausalLM",
+    (0, 5, 16): """
+        InklingForConditionalGeneration MellumForCausalLM MiniMaxM3SparseForCausalLM
+        MiniMaxM3SparseForConditionalGeneration""",
+    (0, 5, 17): "KimiK3ForConditionalGeneration Qwen3Model Qwen3_5ForCausalLM Qwen3_5MoeForCausalLM",
+    (0, 5, 18): "InternS2MobiusForConditionalGeneration MuseGlimmerForConditionalGeneration",
+    (0, 5, 19): """
+        BailingMoeV3ForCausalLM Dots3NoteForCausalLM GraniteMoeSWAForCausalLM GraniteMoeSharedForCausalLM
+        GraniteSWAForCausalLM KimiK3LinearForCausalLM Spark2_5ForCausalLM""",
+    (0, 5, 20): """
+        FalconMambaForCausalLM Glm5NextForConditionalGeneration HYV4ForCausalLM K2HorizonForCausalLM
+        Mamba2ForCausalLM MambaForCausalLM NanbeigeForCausalLM NemotronH_Omni_Reasoning_V3
+        Qwen4ExpForConditionalGeneration""",
+    (0, 5, 21): """
+        BailingMM2NativeForConditionalGeneration BailingMMNativeForConditionalGeneration
+        BailingMoeV3VLForConditionalGeneration DiffusionGemmaForBlockDiffusion GigaChat35ForCausalLM
+        IQuestQ1ForCausalLM""",
+    (0, 5, 22): "ExaoneMoeForCausalLM",
+    (0, 5, 23): "BeamForCausalLM MiniCPMV4_7ForConditionalGeneration MuseSparkForConditionalGeneration",
+}
+# transformers' classes that write text, by names that no class of SGLang's has: those that let SGLang attend,
+# and those that attend by themselves, until a release pins a transformers in which they do not.
+BY_SGLANG: Mapping[Number, str] = {
+    _FIRST: """
+        AriaText BitNet Csm Cwm Doge Dots1 Emu3 Ernie4_5 ExaoneMoe FlexOlmo Fuyu GPTNeoX Glm GraniteMoeShared
+        Helium Jais2 JetMoe MiniMax Ministral Mistral4 Mllama ModernBertDecoder NanoChat Olmo3 Phi4Multimodal
+        Phimoe SeedOss SmolLM3 SolarOpen VaultGemma Youtu""",
+    (0, 5, 15): "Gemma4Unified HyperCLOVAX Mellum MiniMaxM3VL",
+    (0, 5, 22): "AXK1 AXK2 CohereCompass DiffLlama Moshi Nemotron RecurrentGemma",
+}
+BY_ITSELF: Mapping[Number, str] = {
+    _FIRST: """
+        Bamba Bart BigBird BigBirdPegasus BioGpt Blenderbot BlenderbotSmall Bloom Blt Clvp CodeGen CpmAnt
+        DiffLlama Falcon FalconMamba GPTNeo GPTNeoXJapanese Git Jamba MBart Mamba Mamba2 Marian MegatronBert
+        Moshi Mpt Musicgen MusicgenMelody Mvp Nemotron OlmoHybrid PLBart Pegasus ProphetNet Qwen3_5 Qwen3_5Moe
+        RecurrentGemma RemBert RoFormer Rwkv TrOCR Whisper XGLM Zamba Zamba2""",
+    (0, 5, 22): "Inkling Qwen4Exp",
+}
+WRITES = "ForCausalLM"
+
+
+def class_since(architecture: str) -> Number:
+    return next((number for number, names in _SINCE.items() if architecture in names.split()), _FIRST)
+
+
+def of_transformers(architecture: str, number: Number, asked: Asked) -> str:
+    """Why a server has none of SGLang's layers; nothing where it has, as far as is known here."""
+    since = class_since(architecture)
+    if asked.others.get("model_impl") == "transformers":
+        return "--model-impl transformers: it runs transformers' own layers"
+    if number < since:
+        first = ".".join(map(str, since))
+        return f"releases before {first}: they have no class of it, and run transformers' own"
+    is_foreign = lets_sglang_attend(architecture, number) is not None
+    return "any release: each runs transformers' own layers" if is_foreign else ""
+
+
+def lets_sglang_attend(architecture: str, number: Number) -> bool | None:
+    """Whether transformers' class lets SGLang attend; None of a class that is SGLang's, or not known here."""
+    name = architecture.removesuffix(WRITES)
+    if name == architecture or (_FIRST < class_since(architecture) <= number):
+        return None
+    if name in _names(BY_SGLANG, number):
+        return True
+    return False if name in _names(BY_ITSELF, number) else None
+
+
+def _names(table: Mapping[Number, str], number: Number) -> set[str]:
+    return {*chain.from_iterable(names.split() for since, names in table.items() if since <= number)}

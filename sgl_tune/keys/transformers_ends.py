@@ -1,0 +1,41 @@
+"""Where servers end that have no class of SGLang's: srt/models/transformers.py, srt/model_loader/utils.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from runtime.server.class_releases import WRITES, class_since, lets_sglang_attend, of_transformers
+from sgl_tune.keys.class_since import too_early
+from sgl_tune.keys.expert_calls import checkpoint_of
+from sgl_tune.keys.minimax_m3_ends import ends_of_minimax_m3
+
+if TYPE_CHECKING:
+    from sgl_tune.deployment.deployment import Deployment
+
+
+def has_transformers_layers(deployment: Deployment) -> bool:
+    server = deployment.server
+    architecture = checkpoint_of(deployment).architecture
+    return bool(of_transformers(architecture, server.release.number, server.asked))
+
+
+def ends_of_transformers(deployment: Deployment) -> Iterator[str]:
+    """What a file says of heads is divided by ranks, and none is copied."""
+    checkpoint, server = checkpoint_of(deployment), deployment.server
+    architecture, number = checkpoint.architecture, server.release.number
+    yield from too_early(architecture, number)
+    if deployment.shape.model is not None and number < class_since(architecture):
+        yield from ends_of_minimax_m3(deployment)
+    attends = lets_sglang_attend(architecture, number)
+    if attends is False:
+        yield (
+            f"SGLang {server.release.version} has no class {architecture}, and transformers' own lets nobody "
+            "attend for it"
+        )
+    is_written = architecture.endswith(WRITES) and "AutoModel" not in checkpoint.mapping("auto_map")
+    if attends is None and is_written and number < class_since(architecture):
+        yield f"neither SGLang {server.release.version} nor its transformers has a class {architecture}"
+    keys, ranks = checkpoint.get("num_key_value_heads"), deployment.parallel.tp
+    if attends and isinstance(keys, int) and keys % ranks:
+        yield f"{keys} KV heads cannot be divided among {ranks} ranks, and transformers' layers copy none"

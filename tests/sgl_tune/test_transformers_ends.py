@@ -1,0 +1,92 @@
+"""Servers without a class of SGLang's run transformers' layers: none is planned by others, and some end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.server.class_releases import BY_ITSELF, BY_SGLANG, class_since
+from runtime.server.decoders.served_classes import CLASSES
+from runtime.server.version_number import number
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.keys.starts import never_starts
+from tests.oracle.embedders import RECORDED
+from tests.oracle.published import published
+
+_LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def _deployed(folder: Path, release: str, tp: int = 1, **told: Any) -> Deployment:
+    (folder / "config.json").write_text(json.dumps({**published()[_LLAMA].config, **told}))
+    flags = ServerFlags(model_path=str(folder), arch="sm90", sglang_version=release, tp=tp)
+    return resolve_deployment(flags, environ={})
+
+
+def _named(folder: Path, release: str, name: str, **told: Any) -> Deployment:
+    return _deployed(folder, release, architectures=[f"{name}ForCausalLM"], model_type=name.lower(), **told)
+
+
+def test_the_first_release_with_a_class_is_sglangs() -> None:
+    told = json.loads(RECORDED.read_text())["forwards"]
+    for name in sorted(CLASSES & told.keys()):
+        assert class_since(name) == number(next(iter(told[name]))), name
+
+
+@pytest.mark.parametrize(("table", "attends"), [(BY_SGLANG, True), (BY_ITSELF, False)])
+def test_whom_transformers_classes_let_attend(table: dict[tuple[int, ...], str], attends: bool) -> None:
+    """By the newest transformers: what is in neither by then is in the other table, too."""
+    transformers = pytest.importorskip("transformers")
+    later = set() if attends else {"DiffLlama", "Moshi", "Nemotron", "RecurrentGemma"}
+    for name in {*" ".join(table.values()).split()} - later:
+        found = getattr(transformers, f"{name}ForCausalLM", None)
+        assert found is None or found.is_backend_compatible() is attends, name
+
+
+@pytest.mark.parametrize(
+    ("release", "name", "said"),
+    [
+        ("0.5.23", "Falcon", "lets nobody attend for it"),
+        ("0.5.21", "Nemotron", "lets nobody attend for it"),
+        ("0.5.22", "Nemotron", None),
+        ("0.5.23", "Helium", None),
+    ],
+)
+def test_transformers_classes_that_attend_by_themselves_end(
+    release: str, name: str, said: str | None, tmp_path: Path
+) -> None:
+    why = never_starts(_named(tmp_path, release, name))
+    assert why is None if said is None else why is not None and said in why
+
+
+@pytest.mark.parametrize(("ranks", "said"), [(8, None), (16, "8 KV heads cannot be divided among 16 ranks")])
+def test_transformers_layers_copy_no_keys(ranks: int, said: str | None, tmp_path: Path) -> None:
+    why = never_starts(_named(tmp_path, "0.5.23", "Helium", tp=ranks))
+    assert why is None if said is None else why is not None and said in why
+
+
+@pytest.mark.parametrize(("release", "said"), [("0.5.16", "before 0.5.17"), ("0.5.17", "")])
+def test_a_release_without_the_class_has_none_of_its_layers(release: str, said: str, tmp_path: Path) -> None:
+    found = _deployed(tmp_path, release, model_type="qwen3", architectures=["Qwen3Model"])
+    assert (said in found.shape.unknown) if said else found.shape.model is not None
+
+
+def test_a_class_that_nobody_has_ends(tmp_path: Path) -> None:
+    own = {"AutoConfig": "its.BeamConfig"}
+    why = never_starts(_named(tmp_path, "0.5.22", "Beam", auto_map=own))
+    assert why == "neither SGLang 0.5.22 nor its transformers has a class BeamForCausalLM"
+    assert never_starts(_named(tmp_path, "0.5.22", "Beam", auto_map={**own, "AutoModel": "its.Beam"})) is None
+
+
+def test_a_server_that_is_told_to_runs_transformers_layers() -> None:
+    command = "python -m sglang.launch_server --tp 2 --model-path", _LLAMA, "--model-impl"
+    asked = ServerFlags(gpu="b200", sglang_version="0.5.23")
+    for told in ("auto", "transformers"):
+        (found,) = select_deployments(asked, (*" ".join((*command, told)).split(),), None)
+        assert (found.shape.model is None) is (told == "transformers")
+        assert never_starts(found) is None
