@@ -33,11 +33,12 @@ class PrefillGraphs(StageGraphs):
     def pieces(self) -> int:
         return 1 if self.site.runtime.whole_prefills else 1 + sum(map(self._breaks, self.decoder.layer_ids))
 
-    def _breaks(self, layer: int) -> bool:
-        """Attention and recurrences run between two pieces. Where a recurrence does not, captured_layers.py
-        has no prefills."""
+    def _breaks(self, layer: int) -> int:
+        """Attention and recurrences run between two pieces, and a later round attends twice. Where a
+        recurrence does not, captured_layers.py has no prefills."""
         model = self.decoder.model
-        return model.keeps_tokens(layer) or model.is_recurrent(layer)
+        has_two = model.gates_rounds and layer >= model.own_layers
+        return 2 if has_two else int(model.keeps_tokens(layer) or model.is_recurrent(layer))
 
     @property
     def tokens_each(self) -> int:

@@ -40,7 +40,7 @@ from runtime.models.narrow_tables import out_of_rows
 from runtime.models.places import Places
 from runtime.models.predictions import first_streams
 from runtime.models.rope_tables import RopeTables
-from runtime.models.rounds import again
+from runtime.models.rounds import again, parts_of_rounds
 from runtime.models.scaled_entry import last_norm
 from runtime.models.scores import Scores
 from runtime.models.skips import Skips
@@ -101,7 +101,7 @@ class Decoder(nn.Module):
         self._stack: list[DecoderLayer] = []
         for layer in layers:
             is_new = layer < model.own_layers
-            made = layer_of(build, layer, *shared) if is_new else again(model, layer, self._stack)
+            made = layer_of(build, layer, *shared) if is_new else again(build, layer, self._stack)
             self._stack.append(made)
         self.layers = nn.ModuleList(self._stack)
         has_norm = self.is_last and model.norms != "none"
@@ -185,14 +185,16 @@ class Decoder(nn.Module):
                 captured.append(state.total())
             given = windows if inputs is None else inputs[:, layer.number]
             state = layer(state, batch, pool, self._table(layer), given)
-            if self.model.crosses and state.residual is not None:
+            if self.model.adds_at_once and state.residual is not None:
                 state = StageState(state.total())
-        adds_nothing = self.model.scales_layers or self.model.crosses
+        adds_nothing = self.model.scales_layers or self.model.adds_at_once
         if adds_nothing and not self.is_last:  # two tensors are passed on, as by all
             state = replace(state, residual=torch.zeros_like(state.hidden), inputs=inputs)
         return replace(state, captured=tuple(captured)) if captured else state
 
     def _next_round(self, state: StageState) -> StageState:
+        if state.residual is None and not self.model.norms_rounds:
+            return state
         rows = state.total()
         return StageState(self.norm(rows) if self.norm is not None and self.model.norms_rounds else rows)
 
@@ -307,7 +309,7 @@ class Decoder(nn.Module):
             self.begins,
             self.conditioning,
             self.ropes,
-            *(one for one in self._stack if one.number < self.model.own_layers),
+            *parts_of_rounds(self.model, self._stack),
             self.streams,
             self.reads,
             self.norm,

@@ -17,6 +17,7 @@ from runtime.layers.norm import rms_norm_, weighed_norm
 from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_, rows_of
 from runtime.models.build import Build
+from runtime.models.earlier_round import EarlierRound
 from runtime.models.growth import grow_
 from runtime.models.key_pools import KeyPools
 from runtime.models.mixed_turns import MixedTurns
@@ -53,6 +54,7 @@ class GroupedQueryAttention(nn.Module):
         self.has_keys = model.key_layer(layer_id) == layer_id
         self.turns_in_fp32 = config.turns_in_fp32
         self.mixed: MixedTurns | None = None
+        self.earlier: EarlierRound | None = None
         self.qkv = build.linear(
             parts_of_heads(name, model.names, config, asked, kv, values, self.has_keys),
             slice(0, config.inputs * model.hidden_size),
@@ -150,6 +152,8 @@ class GroupedQueryAttention(nn.Module):
         sinks = None if self.sink_keys is None else self.sink_keys(q)
         keys, values = (k, v) if own else (None, None)
         answer = attend(q, keys, values, self.layer, batch, pool, chosen, sinks=sinks)
+        if self.earlier is not None:
+            answer = self.earlier(q, answer, batch, pool)
         if self.answer_eps is not None:
             answer = weighed_norm(answer, None, self.answer_eps)
         if gate is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from runtime.models.apart import apart_attention, apart_mlp
 from runtime.models.bank import Banks
 from runtime.models.behind import behind_attention, behind_mlp
 from runtime.models.block_attention import BlockAttention
@@ -73,6 +74,7 @@ _AROUND_MIXER: dict[str, _Own] = {
     "scaled": scaled_entry,
     "counted": counted_attention,
     "behind": behind_attention,
+    "apart": apart_attention,
 }
 _AROUND_MLP: dict[str, _Own] = {
     "gated": gated_mlp,
@@ -80,6 +82,7 @@ _AROUND_MLP: dict[str, _Own] = {
     "scaled": scaled_entry,
     "counted": counted_mlp,
     "behind": behind_mlp,
+    "apart": apart_mlp,
 }
 
 

@@ -28,6 +28,7 @@ _ATTENTION = {
     "final": ("self_attn_layer_norm", None),
     "nested": ("norm_attn_norm.norm_1", None),
     "short": ("attn_norm", None),
+    "apart": ("input_layernorm", None),
     "none": (None, None),
 }
 _MLP = {
@@ -49,6 +50,7 @@ _MLP = {
     "final": ("final_layer_norm", None),
     "nested": ("norm_attn_norm.norm_2", None),
     "short": ("mlp_norm", None),
+    "apart": ("post_attention_layernorm", None),
     "none": (None, None),
 }
 

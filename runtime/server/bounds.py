@@ -74,7 +74,7 @@ MODEL: Mapping[str, Bound] = {
     "attn_res_block_size": LAYERS,
     "num_blocks": LAYERS,
     "banks": Bound(0, LAYERS.most),
-    **dict.fromkeys(("rounds", "num_loops"), LAYERS),
+    **dict.fromkeys(("rounds", "num_loops", "loop_num"), LAYERS),
     **dict.fromkeys(("hidden_size_per_layer_input", "vocab_size_per_layer_input"), WIDTH),
     "num_kv_shared_layers": LAYERS,
     **dict.fromkeys(("head_vocab", "draft_vocab_size", "width", "target_hidden_size"), WIDTH),
@@ -109,7 +109,8 @@ MODEL: Mapping[str, Bound] = {
     **dict.fromkeys(("sparse_index_dim", "index_head_dim", "dense_intermediate_size", "rotary_dim"), WIDTH),
     "top_k": Bound(1, WIDTH.most),  # of experts, and of keys in sparse attention
     **dict.fromkeys(("max_position", "max_position_embeddings", "sliding_window"), TOKENS),
-    **dict.fromkeys(("model_max_length", "sliding_window_size", "rel_extent", "extent"), TOKENS),
+    **dict.fromkeys(("model_max_length", "sliding_window_size", "loop_window_size"), TOKENS),
+    **dict.fromkeys(("rel_extent", "extent"), TOKENS),
     **dict.fromkeys(("d_rel", "profiles", "n_shared_experts", "sinks"), Bound(0, 1 << 16)),
     **dict.fromkeys(("swa_num_attention_heads", "swa_num_key_value_heads"), HEADS),
     "n_routed_experts": EXPERTS,

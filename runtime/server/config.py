@@ -105,6 +105,8 @@ class ModelConfig:
     scores: ScoresConfig | None = None  # of a class that generates nothing, in place of a head
     rounds: int = 1  # in which its layers run on the same weights, and count each time
     norms_rounds: bool = False  # as the last norm does, what a round begins with
+    gates_rounds: bool = False  # what a later one sees, against what it sees of the first
+    idle_rounds: bool = False  # the cache has a place for as many rounds of each of them
     canvas: int = 0  # tokens that it writes at once, by layers whose rows then count otherwise
     in_windows: bool = False  # tokens of all layers are kept as those behind a window, whatever these see
     windows_apart: bool = True  # in a pool of their own, where layers of its family have one
@@ -167,6 +169,11 @@ class ModelConfig:
     def crosses(self) -> bool:
         """Some of its layers attend to images alone. Then each begins with rows to which nothing is added."""
         return any(one.crosses for one in self.attention.values())
+
+    @property
+    def adds_at_once(self) -> bool:
+        """Each layer begins with rows to which nothing is left to be added."""
+        return self.crosses or self.norms == "apart"
 
     def attention_name(self, kind: str) -> str:
         """Of the part that attends, in layers of this kind."""
@@ -255,7 +262,7 @@ class ModelConfig:
 
     def layer_attention(self, layer: int) -> AttentionConfig:
         """Of a layer that keeps tokens, or has a place for them."""
-        return self.attention.get(self.attention_kinds[layer], self.main_attention)
+        return self.attention.get(self.attention_kinds[layer % self.num_layers], self.main_attention)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,10 @@ def _index_bytes(mla: MLAConfig, kv_dtype: str) -> int:
 
 
 def kept_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
-    """Those with keys and values of every token, or with a place for them."""
-    return [layer for layer in layers if model.idle_keys or model.keeps_tokens(layer)]
+    """Those with keys and values of every token, or with a place for them; what no layer is, is a place."""
+    kept = [layer for layer in layers if model.idle_keys or model.keeps_tokens(layer)]
+    times = model.rounds if model.idle_rounds else 1
+    return [layer + turn * model.num_layers for turn in range(times) for layer in kept]
 
 
 def latents_behind(model: ModelConfig, kept: Sequence[int]) -> dict[int, MLAConfig]:

@@ -35,6 +35,17 @@ DENSE = {
     "gpt_bigcode": (OVER_ALL_RANKS, _BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),
     # srt/models/nanbeige.py asks how many ranks all are
     "nanbeige": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
+    # srt/models/iquest_loopcoder.py, whose attention is given no keys, or a window that no class tells
+    "iquestloopcoder": (
+        Row(
+            lambda _, s: bool(
+                {s.prefill_attention_backend, s.decode_attention_backend} - {"fa3", "trtllm_mha"}
+            ),
+            "attention but on fa3 or trtllm_mha: in later rounds others see other tokens, or end",
+        ),
+        PLAIN_ALONE,
+        DRAFTS,
+    ),
     # srt/models/gemma3n_causal.py, whose layers lower the largest coefficients, which may not be stored plain
     "gemma3n_text": (
         Row(

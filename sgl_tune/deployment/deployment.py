@@ -15,8 +15,6 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.embedders import is_followed, takes_embedding
 from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError, Unsupported
-from runtime.server.expert_weights import packs_nvfp4_beside_mxfp8
-from runtime.server.families import MINIMAX3
 from runtime.server.gpus import GpuModel
 from runtime.server.own_draft import OwnDraft, has_own_draft, own_draft
 from runtime.server.parallel import check_stages
@@ -27,6 +25,7 @@ from runtime.server.shape import Server
 from runtime.server.sizing import has_window_pool
 from runtime.server.uncounted import bounds_windows, uncounted, uncounted_choices
 from runtime.server.unserved import Unserved, unserved
+from sgl_tune.deployment.dropped import drops
 from sgl_tune.deployment.launch import Launch
 
 
@@ -150,21 +149,7 @@ class Deployment:
         """For the line of a verdict; nothing where every flag is followed, and every matrix read."""
         flags = self._unmodelled
         said = [f"not counting {', '.join(flags)}: not modelled"] if flags else []
-        return "; ".join([*said, *self._drops])
-
-    @property
-    def _drops(self) -> list[str]:
-        """load_weights of srt/models/minimax_m3.py, which goes on at a name that it does not know."""
-        checkpoint, release = self.inputs.checkpoint, self.server.release
-        served = release.has_minimax_m3 and self.server.asked.load_format != "dummy"
-        if not served or release.serves_nvfp4_minimax or checkpoint.architecture not in MINIMAX3:
-            return []
-        if not packs_nvfp4_beside_mxfp8(checkpoint):
-            return []
-        return [
-            f"SGLang {release.version} reads none of its experts in nvfp4, by names that it does not know, "
-            "and answers noise: SGLang 0.5.23"
-        ]
+        return "; ".join([*said, *drops(self.inputs.checkpoint, self.server)])
 
     @property
     def _unmodelled(self) -> tuple[str, ...]:

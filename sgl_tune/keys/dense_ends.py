@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from runtime.server.flags.spelling import flag_of, name_of
 from sgl_tune.keys.expert_calls import checkpoint_of
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
 _GELU = "gelu_pytorch_tanh"
+_NO_PREFILLS = "disable_{}_cuda_graph"
 
 
 def ends_of_dense(deployment: Deployment) -> Iterator[str]:
@@ -84,7 +86,19 @@ def _shared_keys(deployment: Deployment) -> Iterator[str]:
         yield f"{keys} KV heads cannot be divided among {ranks} ranks, and Nanbeige's class copies none"
 
 
+def _rounds_of_attention(deployment: Deployment) -> Iterator[str]:
+    """srt/models/iquest_loopcoder.py has several in each layer, which srt/model_executor took for one."""
+    server = deployment.server
+    captures = server.release.number < (0, 5, 20) and server.prefill_graphs
+    if deployment.model.model_type == "iquestloopcoder" and captures:
+        way = "piecewise" if flag_of(server.release, _NO_PREFILLS.format("prefill")) is None else "prefill"
+        yield (
+            "where prefills are captured, SGLang before 0.5.20 looks for one attention in each layer, and "
+            f"LoopCoder has one a round: {name_of(server.release, _NO_PREFILLS.format(way))}"
+        )
+
+
 _RULES = (
     *(_gemma_2, _blocks_apart, _gathered_keys, _heads_of_all, _layers_of_others, _shared_keys),
-    _answers_by_heads,
+    *(_answers_by_heads, _rounds_of_attention),
 )

@@ -24,6 +24,7 @@ WITHOUT_STAGES = frozenset({
     "GPT2LMHeadModel", "GPTBigCodeForCausalLM", "GPTJForCausalLM",
     "Grok1ForCausalLM", "Grok1ModelForCausalLM",
     "HunYuanDenseV1ForCausalLM", "HunYuanMoEV1ForCausalLM", "HYV3ForCausalLM", "HYV4ForCausalLM",
+    "IQuestLoopCoderForCausalLM",
     "IQuestQ1ForCausalLM", "InternLM2ForCausalLM", "InternS1ForConditionalGeneration", "InternVLChatModel",
     "KimiVLForConditionalGeneration", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM",
     "Lfm2VlForConditionalGeneration", "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration",

@@ -42,7 +42,7 @@ _OWN: HF = {
     **{"embedding_dropout": 0.0, "moe_layer_freq": 1},
 }
 _USUAL = 0.7  # of quantized ones, whose formats are what is drawn
-_UNKNOWN = "Transformers does not recognize this"
+_UNKNOWN = "Transformers does not recognize"
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from tests.runtime import (
     gigachat,
     grok,
     interns1_pro,
+    iquest_loopcoder,
     iquest_q1,
     k2_horizon,
     kimi_k3,
@@ -311,6 +312,10 @@ CLASSLESS = {
     "nanbeige": Classless(
         *("NanbeigeForCausalLM", "nanbeige", "LlamaConfig"),
         *(nanbeige.config, nanbeige.alter, nanbeige.tensors),
+    ),
+    "iquestloopcoder": Classless(
+        *("IQuestLoopCoderForCausalLM", "iquestloopcoder", "LlamaConfig"),
+        *(iquest_loopcoder.config, iquest_loopcoder.alter, iquest_loopcoder.tensors),
     ),
     "iquest_q1": Classless(
         *("IQuestQ1ForCausalLM", "iquest_q1", "LlamaConfig"),

@@ -14,6 +14,7 @@ from tests.runtime.exaone import ExaoneConfig
 from tests.runtime.gigachat_class import GigaChat35Config
 from tests.runtime.grok import GrokConfig
 from tests.runtime.inkling_class import InklingModelConfig
+from tests.runtime.iquest_loopcoder import IQuestLoopCoderConfig
 from tests.runtime.iquest_q1 import IQuestQ1Config
 from tests.runtime.k2_horizon import K2HorizonConfig
 from tests.runtime.minicpm import MiniCPMConfig
@@ -357,6 +358,7 @@ CLASSES: dict[str, Any] = {
         InternS1ProTextConfig,
         InternS2MobiusTextConfig,
         InklingModelConfig,
+        IQuestLoopCoderConfig,
         IQuestQ1Config,
         K2HorizonConfig,
         KimiK3Config,
@@ -452,6 +454,11 @@ NEEDED: dict[str, dict[str, Any]] = {
         },
         **{"local_layer_ids": [0, 1, 2, 3, 4], "logits_mup_width_multiplier": 6.0, "use_embed_norm": True},
         **dict.fromkeys(("use_sconv", "use_gate_bias", "use_global_scale", "shared_expert_sink"), True),
+    },
+    "iquestloopcoder": {
+        **{"num_key_value_heads": 8, "intermediate_size": 27648, "max_position_embeddings": 131072},
+        **{"rms_norm_eps": 1e-5, "tie_word_embeddings": False, "hidden_act": "silu"},
+        **{"loop_num": 2, "loop_window_size": 64, "rope_theta": 500000.0},
     },
     "hy_v3": {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True},
 }

@@ -204,6 +204,23 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("iquestloopcoder", {}, told, said)
+        for told, said in (
+            *(
+                ({one: True}, f"{one} is True")
+                for one in ("use_sliding_window", "mlp_bias", "attention_bias", "bias")
+            ),
+            *(({one: 8}, f"{one} is 8") for one in ("clip_qkv", "sliding_window")),
+            ({"rope_is_neox_style": False}, "rope_is_neox_style is False"),
+            ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
+            ({"head_dim": 64}, "head_dim is 64: SGLang's class has heads of 128"),
+            ({"rope_theta": None}, "rope_theta is missing"),
+            ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling is"),
+            ({"rope_parameters": {"rope_type": "default", "rope_theta": 9.0}}, "rope_parameters is"),
+            ({"loop_num": 1}, "loop_num is 1"),
+        )
+    ),
+    *(
         ("nemotron-nas", {}, told, said)
         for told, said in (
             *(({one: True}, f"{one} is True") for one in ("qkv_bias", "bias", "mlp_bias")),

@@ -203,7 +203,7 @@ _OVER_ALL = {
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
     *("minicpm", "dbrx", "diffusion_gemma_text", "persimmon", "phi", "solar"),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
-    *("nanbeige", "gemma3n_text", "mllama_text_model"),
+    *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder"),
 }
 
 

@@ -47,7 +47,7 @@ MOE_LAYOUTS = {
     "pp2 dp2 ep2": ParallelConfig(tp=2, pp=2, dp=2, ep=2, enable_dp_attention=True),
 }
 WHOLE_EXPERTS = ("muse_spark",)  # split over ranks, each would norm a part of an answer
-ON_ONE_STAGE = ("nanbeige",)  # in rounds
+ON_ONE_STAGE = ("nanbeige", "iquestloopcoder")  # in rounds
 # Every family in every layout takes minutes: SGL_TUNE_ALL_LAYOUTS=1 asks for that.
 _ALL = "SGL_TUNE_ALL_LAYOUTS" in os.environ
 EVERYWHERE = ("llama", "qwen3_moe", "gpt_oss", "deepseek_v3", "minimax_m2", "exaone4")

@@ -213,6 +213,18 @@ def test_each_round_of_nanbeiges_layers_keeps_keys_of_its_own(tp: int) -> None:
     assert kv_bytes_per_token(model, parallel, "bfloat16", range(model.num_layers)) == 2 * 22 * each
 
 
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_loop_coders_cache_has_each_round_again_as_often_as_it_has_rounds(rounds: int) -> None:
+    """srt/model_executor counts attention of all rounds as layers, and those once a round."""
+    told = json.loads((DATA / "published_families.json").read_text())[
+        "a/iquest-coder-v1-40b-loop-instruct-from-memory"
+    ]
+    model, one = model_config({**told, "loop_num": rounds}), ParallelConfig()
+    each = kv_bytes_per_token_and_layer(model, one, "bfloat16")
+    assert each == 2 * 8 * 128 * 2
+    assert kv_bytes_per_token(model, one, "bfloat16", range(model.num_layers)) == rounds**2 * 80 * each
+
+
 def test_drafts_of_a_model_with_an_indexer_are_as_large_as_its_own_layers() -> None:
     plain, keys = 60 * 2 * 4 * 128 * 2, 57 * 128 * 2
     for drafts in (0, 1):

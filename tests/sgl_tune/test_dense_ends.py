@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
@@ -63,14 +64,43 @@ def test_nanbeiges_heads_of_keys_are_on_one_rank_each(ranks: int, tmp_path: Path
     assert why is None if ranks == 8 else why is not None and "8 KV heads cannot be divided" in why
 
 
+def _commanded(folder: Path, told: dict[str, Any], release: str, more: str) -> Deployment:
+    (folder / "config.json").write_text(json.dumps(told))
+    flags = ServerFlags(sglang_version=release, arch="sm90")
+    command = f"python -m sglang.launch_server --model-path {folder} {more}"
+    return select_deployments(flags, command=command.split())[0]
+
+
+_LOOPS = _TOLD["a/iquest-coder-v1-40b-loop-instruct-from-memory"]
+
+
+@pytest.mark.parametrize(
+    ("release", "told", "way"),
+    [
+        ("0.5.12", "", "--disable-piecewise-cuda-graph"),
+        ("0.5.19", "", "--disable-prefill-cuda-graph"),
+        ("0.5.19", "--disable-prefill-cuda-graph", None),
+        ("0.5.20", "", None),
+    ],
+)
+def test_loop_coders_prefills_are_captured_since_0_5_20(
+    release: str, told: str, way: str | None, tmp_path: Path
+) -> None:
+    why = never_starts(_commanded(tmp_path, _LOOPS, release, f"--trust-remote-code {told}"))
+    assert why is None if way is None else why is not None and way in why, why
+
+
+@pytest.mark.parametrize(("told", "reads"), [("", False), ("--load-format dummy", True)])
+def test_loop_coders_gates_are_read_by_no_release(told: str, reads: bool, tmp_path: Path) -> None:
+    found = _commanded(tmp_path, _LOOPS, "0.5.23", f"--trust-remote-code {told}")
+    assert ("reads none of the gates" in found.not_modelled) is not reads
+
+
 @pytest.mark.parametrize(
     ("told", "ends"), [("", False), ("--pp-size 2", True), ("--pp-size 2 --load-format dummy", False)]
 )
 def test_opt_reads_the_layers_of_all_stages(told: str, ends: bool, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(_TOLD["facebook/opt-6.7b"]))
-    flags = ServerFlags(sglang_version="0.5.23", flashinfer_version="0.7.2", arch="sm90")
-    command = f"python -m sglang.launch_server --model-path {tmp_path} {told}"
-    found = select_deployments(flags, command=command.split())[0]
+    found = _commanded(tmp_path, _TOLD["facebook/opt-6.7b"], "0.5.23", told)
     why = never_starts(found)
     assert (why is not None and "read into layers that other stages have" in why) is ends, why
     assert ("--pp" in (found.shape.unknown or "")) is told.endswith("dummy")

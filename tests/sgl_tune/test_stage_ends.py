@@ -47,7 +47,7 @@ _OF_ONE_STAGE = (
     *("deepseek-ai/deepseek-moe-16b-base", "openbmb/MiniCPM-2B-sft-bf16"),
     *("a/minicpm3-4b-from-memory", "a/glm-4-9b-chat-from-memory", "openai-community/gpt2-medium"),
     *("bigcode/starcoder", "EleutherAI/gpt-j-6b", "a/nanbeige-4.2-3b-from-memory"),
-    "a/llama-3.2-11b-vision-from-memory",
+    *("a/llama-3.2-11b-vision-from-memory", "a/iquest-coder-v1-40b-loop-instruct-from-memory"),
     *("databricks/dbrx-instruct", "a/xverse-moe-a4.2b-by-its-card"),
     *("a/mixtral-8x7b-of-whole-experts", "adept/persimmon-8b-base"),
     "baichuan-inc/Baichuan2-7B-Base",

@@ -532,6 +532,7 @@ def test_no_position_is_behind_a_table_of_them(longest: int, known: bool, tmp_pa
     assert (shape.model is not None) is known and ("table of positions" in (shape.unknown or "")) is not known
 
 
+_LOOPS = "a/iquest-coder-v1-40b-loop-instruct-from-memory"
 _SUPER = "nvidia/Llama-3_3-Nemotron-Super-49B-v1"
 _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
 
@@ -557,7 +558,7 @@ _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
                 *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "a/muse-glimmer-30b-as-its-classes-have-it"),
                 *("microsoft/phi-2", "Qwen/Qwen-7B", "a/glm-4-9b-chat-from-memory"),
                 *("openai-community/gpt2-medium", "facebook/opt-6.7b", "EleutherAI/gpt-j-6b"),
-                "a/nanbeige-4.2-3b-from-memory",
+                *("a/nanbeige-4.2-3b-from-memory", _LOOPS),
             )
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"))
         ),
@@ -574,6 +575,7 @@ _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
         ),
         *((_SUPER, *row) for row in ((_NGRAMS, "drafts"), ({"pp": 2}, "--pp"))),
         (_SWASH, _NGRAMS, "drafts"),
+        (_LOOPS, {"attention_backend": "triton"}, "attention but on fa3"),
     ],
 )
 def test_what_dense_classes_are_not_written_for_has_a_key_alone(

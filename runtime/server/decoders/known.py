@@ -57,6 +57,7 @@ from runtime.server.decoders import (
     internlm2,
     internlm3,
     interns1_pro,
+    iquest_loopcoder,
     iquest_q1,
     iquestcoder,
     k2_horizon,
@@ -134,6 +135,7 @@ _MODULES = (
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     *(k2_horizon, beam, muse_spark, minicpm3, chatglm, inkling),
     *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n, mllama, mamba),
+    iquest_loopcoder,
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

@@ -180,6 +180,7 @@ _TOLD = """
     internlm3 InternLM3ForCausalLM
     iquest_q1 IQuestQ1ForCausalLM
     iquestcoder IQuestCoderForCausalLM
+    iquestloopcoder IQuestLoopCoderForCausalLM
     k2_horizon K2HorizonForCausalLM
     internvl_chat InternVLChatModel
     interns1 InternS1ForConditionalGeneration
