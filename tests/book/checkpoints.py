@@ -172,6 +172,8 @@ def as_published() -> Iterator[tuple[str, dict[str, Any]]]:
     sarashina = next(one.config for one in published() if one.config["model_type"] == "sarashina2_vision")
     text = {**sarashina["text_config"], "num_hidden_layers": 2}
     yield "small/sarashina2_vision", {**_told(sarashina), "text_config": text}
+    phi = next(one.config for one in published() if one.config["model_type"] == "phi4mm")
+    yield "small/phi4mm", {**_told(phi), "num_hidden_layers": 2}
     dots, step = (
         next(one.config for one in published() if one.config["model_type"] == name) for name in _WHOLE
     )

@@ -21,7 +21,7 @@ from unittest.mock import MagicMock
 from tests.oracle.inside import enter, keep_output
 
 ENCODERS = re.compile(
-    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler)\.|^(language_model\.model\.)?(image_newline|view_seperator)$|^norm\."
+    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler|embed_tokens_extend)\.|^(language_model\.model\.)?(image_newline|view_seperator)$|^norm\."
 )
 
 
@@ -52,6 +52,7 @@ _HELD = (
     ".balancing_biases",
     "visual.rotary_pos_emb.freqs_cache",  # by dots.note's tower, beside parameters
     *("resampler.pos_embed", "resampler.temporal_pos_embed"),
+    "encoder.dev_type",  # of Phi-4-multimodal
 )
 
 
@@ -70,6 +71,11 @@ def _bytes(model: Any) -> list[int]:
         name: held.numel() * held.element_size()
         for name, held in model.named_buffers()
         if name.endswith(_HELD)
+    }
+    found |= {  # a table that is neither of both
+        f"{name}.pe": held.pe.numel() * held.pe.element_size()
+        for name, held in model.named_modules()
+        if name.endswith("encoder.pos_emb")
     }
     is_idle = "model.lm_head.weight" in found  # a head beside that of its language model
     encoder = sum(size for name, size in found.items() if ENCODERS.search(name))
@@ -110,6 +116,7 @@ def _made(case: dict[str, Any], folder: Path) -> Any:
     _without_sounds()
     _with_siglip()
     _with_mobile_net()
+    _with_lengths()
     _with_classes()
     made = _chosen(config)
     shared = _shared_experts(made, config, args, quantization) if case.get("fused") else nullcontext()
@@ -138,6 +145,10 @@ class {name}(PretrainedConfig):
         if "block_configs" in told:
             parts = ({{part: Told(one[part]) for part in one}} for one in told["block_configs"])
             told["block_configs"] = [Told(one) for one in parts]
+        if "original_max_position_embeddings" in told:  # transformers reads such a rope of what is there
+            lengths = "original_max_position_embeddings", "max_position_embeddings"
+            for one in (*lengths, "rope_theta", "rope_scaling", "partial_rotary_factor"):
+                setattr(self, one, told.pop(one, None))
         super().__init__(**{{"pad_token_id": None, **told}})
 """
 
@@ -285,6 +296,21 @@ def _with_mobile_net() -> None:
         return tower
 
     AutoModel.from_config = made
+
+
+def _with_lengths() -> None:
+    """Of what Phi-4-multimodal hears, which are counted in a tensor."""
+    import torch
+    from sglang.srt.models.phi4mm_utils import NemoConvSubsampling
+
+    own = NemoConvSubsampling.__init__
+
+    def made(self: Any, *told: Any, **more: Any) -> None:
+        with torch.device("cpu"):
+            own(self, *told, **more)
+        self.to("meta")
+
+    NemoConvSubsampling.__init__ = made
 
 
 def _with_classes() -> None:

@@ -198,6 +198,7 @@ _TOLD = """
     qwen2_5_vl Qwen2_5_VLForConditionalGeneration
     qwen3_vl Qwen3VLForConditionalGeneration
     qwen3_vl_moe Qwen3VLMoeForConditionalGeneration
+    phi4mm Phi4MMForCausalLM
     pointsv1.5_chat POINTSV15ChatModel
     qwen2_audio Qwen2AudioForConditionalGeneration
     qwen3_asr Qwen3ASRForConditionalGeneration

@@ -113,6 +113,15 @@ SARASHINA: Mapping[str, Any] = {
         *("hidden_act", "tie_word_embeddings"),
     ),
 }
+# A Phi 3 by a class in a file beside it.
+PHI4MM: Mapping[str, Any] = {
+    **{"section": "", "is_flat": True, "is_named": False, "is_plain_alone": True},
+    "needs": (
+        *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+        *("num_key_value_heads", "max_position_embeddings", "original_max_position_embeddings"),
+        *("rms_norm_eps", "hidden_act", "rope_theta", "partial_rotary_factor", "tie_word_embeddings"),
+    ),
+}
 # Its class calls layers as a model of text does, whatever its files call them: Mistral 3's, too.
 LLAVA: Mapping[str, Any] = {
     "is_alike": True,

@@ -145,10 +145,14 @@ def _tower(v: Section) -> Weights:
 
 def split_layers(v: Section, width: int, dropped: bool = False) -> Weights:
     """`dropped`: the last of them is not there."""
+    yield from split_blocks(v, width, dropped)
+    yield from layer_norm("post_layernorm", width)
+
+
+def split_blocks(v: Section, width: int, dropped: bool = False) -> Weights:
     inner = v.size("intermediate_size")
     yield from layers(
         "encoder.layers",
         v.size("num_hidden_layers") - dropped,
         block(width, v.size("num_attention_heads"), inner, ("layer_norm1", "layer_norm2")),
     )
-    yield from layer_norm("post_layernorm", width)
