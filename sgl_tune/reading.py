@@ -63,6 +63,18 @@ def read_object(path: Path, remedy: str | None = None, most: int = LARGEST_TEXT)
         raise UsageError(f"{path} {why}", remedy) from None
 
 
+def read_list(path: Path) -> list[Any]:
+    """A file that holds one JSON list."""
+    text = read_text(path, what="is not JSON")
+    try:
+        found = object_of(f'{{"list": {text}}}')["list"]
+    except NoObject as why:
+        raise UsageError(f"{path} {why}") from None
+    if not isinstance(found, list):
+        raise UsageError(f"{path} holds a {type(found).__name__}, not a JSON list")
+    return found
+
+
 class NoObject(ValueError):
     """What text is, if it is no JSON object that one may look into."""
 

@@ -220,7 +220,8 @@ def make_cache(
 ) -> GqaPool | LatentPool | CompressedPool:
     """The buffers alone, as a draft adds them to its target's pool; layers `apart` keep fewer tokens."""
     kept = tuple(kept_layers(model, layers))
-    shape = PoolShape(plan.tokens, plan.page_size, kept, DTYPES[plan.kv_dtype], device)
+    tokens = 0 if plan.keeps_nothing else plan.tokens
+    shape = PoolShape(tokens, plan.page_size, kept, DTYPES[plan.kv_dtype], device)
     sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None
     if model.mla is not None:
         behind = latents_behind(model, kept)

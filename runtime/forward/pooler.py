@@ -1,6 +1,7 @@
 """From hidden states to what a server answers that generates nothing: one row of each prompt.
 
-srt/layers/pooler.py: the last token's, scored by a model that scores, and else made one long.
+srt/layers/pooler.py: the last token's, or the mean of all, scored by a model that scores, and else made one
+long.
 """
 
 from __future__ import annotations
@@ -12,16 +13,30 @@ import torch.nn.functional as F
 
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.logits_processor import LogitsOutput
+from runtime.server.table_config import ScoresConfig
 
 
 class Pooler:
     keep_hidden_states = False
 
-    def __init__(self, scores: Callable[[torch.Tensor], torch.Tensor] | None) -> None:
-        self.scores = scores
+    def __init__(
+        self,
+        config: ScoresConfig | None,
+        scores: Callable[[torch.Tensor], torch.Tensor] | None,
+        dense: Callable[[torch.Tensor], torch.Tensor] | None,
+    ) -> None:
+        self.is_mean = config is not None and config.pools == "mean"
+        self.scores, self.dense = scores, dense
 
     def forward(
         self, hidden: torch.Tensor, batch: ForwardBatch, captured: Sequence[torch.Tensor] = ()
     ) -> LogitsOutput:
-        rows = hidden[batch.query_starts[1:] - 1]
-        return LogitsOutput(pooled=F.normalize(rows, dim=-1) if self.scores is None else self.scores(rows))
+        rows = _means(hidden, batch) if self.is_mean else hidden[batch.query_starts[1:] - 1]
+        if self.scores is not None:
+            return LogitsOutput(pooled=self.scores(rows))
+        return LogitsOutput(pooled=F.normalize(rows if self.dense is None else self.dense(rows), dim=-1))
+
+
+def _means(hidden: torch.Tensor, batch: ForwardBatch) -> torch.Tensor:
+    sums = F.pad(hidden.cumsum(0), (0, 0, 1, 0))[batch.query_starts]
+    return (sums[1:] - sums[:-1]) / batch.query_starts.diff()[:, None]

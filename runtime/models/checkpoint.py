@@ -1,7 +1,7 @@
 """A folder of `save_pretrained`: tensors by name in one or several safetensors files.
 
 Those of a multimodal model's language model have the names that they have in a model of text alone, and a
-block of experts that of other MLPs.
+block of experts that of other MLPs; sentence-transformers' matrices are called by their folders.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ class Checkpoint:
             for opened in self._files
             for name in opened.keys()  # noqa: SIM118
         }
+        for file in sorted(folder.glob("*_Dense/model.safetensors")):
+            opened = _open(file)
+            own = {name: f"linear.{name.rpartition('.')[2]}" for name in opened.keys()}  # noqa: SIM118
+            self._where |= {f"{file.parent.name}.{said}": (opened, name) for name, said in own.items()}
 
     def __contains__(self, name: str) -> bool:
         return name in self._where

@@ -42,7 +42,7 @@ from runtime.models.predictions import first_streams
 from runtime.models.rope_tables import RopeTables
 from runtime.models.rounds import again, parts_of_rounds
 from runtime.models.scaled_entry import last_norm
-from runtime.models.scores import Scores
+from runtime.models.scores import Dense, Scores
 from runtime.models.skips import Skips
 from runtime.models.snapshots import Mixture, Snapshots
 from runtime.models.streams import stream_end
@@ -114,11 +114,12 @@ class Decoder(nn.Module):
         self.head = self.make_head() if self.is_last and model.scores is None else None
         scores = model.scores if self.is_last else None
         self.scores = Scores(build, scores) if scores and scores.names else None
+        self.dense = Dense(build, scores.dense) if scores and scores.dense else None
         self.logits = self._answers(runtime) if self.is_last else None
 
     def _answers(self, runtime: RuntimeConfig) -> LogitsProcessor | Pooler:
         if self.head is None or runtime.embeds:
-            return Pooler(self.scores)
+            return Pooler(self.model.scores, self.scores, self.dense)
         keep_hidden = runtime.speculative is not None
         how = keep_hidden, self.model.multipliers, multiply_of(self.model), runtime.head_over
         return LogitsProcessor(self.model.logits_size, self.comm, self.head, *how)
@@ -316,6 +317,7 @@ class Decoder(nn.Module):
             self.out,
             None if self.head is self.embedding else self.head,
             self.scores,
+            self.dense,
         ):
             if part is not None:
                 yield from part.pieces()

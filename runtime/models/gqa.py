@@ -111,6 +111,7 @@ class GroupedQueryAttention(nn.Module):
             config.score_cap,
             config.chunk,
             config.score_growth,
+            config.both_ways,
         )
 
     def forward(

@@ -1,8 +1,8 @@
-"""What a model that scores prompts has in place of a head: whole on every rank."""
+"""What a model has in place of a head that scores prompts, or embeds them: whole on every rank."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,7 +12,7 @@ from runtime.layers.linear import Part
 from runtime.layers.loading import Piece
 from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build
-from runtime.server.table_config import ScoresConfig
+from runtime.server.table_config import DenseConfig, ScoresConfig
 
 
 class Scores(nn.Module):
@@ -38,3 +38,29 @@ class Scores(nn.Module):
             for piece in matrix.pieces():
                 is_bias = piece.sources[0].name.endswith(".bias")
                 yield replace(piece, may_lack=True) if is_bias else piece
+
+
+class Dense(nn.Module):
+    """What sentence-transformers keeps beside a checkpoint, one behind the other."""
+
+    def __init__(self, build: Build, configs: Sequence[DenseConfig]) -> None:
+        super().__init__()
+        self._stack = [
+            build.linear(
+                [Part(f"{one.folder}.linear", slice(0, one.outputs))],
+                slice(0, one.inputs),
+                scheme=PLAIN,
+                bias=one.bias,
+            )
+            for one in configs
+        ]
+        self.matrices = nn.ModuleList(self._stack)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        for matrix in self._stack:
+            rows = matrix(rows)
+        return rows
+
+    def pieces(self) -> Iterator[Piece]:
+        for matrix in self._stack:
+            yield from matrix.pieces()

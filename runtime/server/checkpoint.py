@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runtime.server import architectures
 from runtime.server.bounds import TOKENS, check_size
 from runtime.server.config import ModelConfig
 from runtime.server.declared import declared_quantization
+from runtime.server.decoders.dense import NO_DENSE, DenseFiles, read_dense
 from runtime.server.decoders.fields import architecture_of
 from runtime.server.decoders.gpt_names import with_usual
 from runtime.server.decoders.known import model_config
@@ -30,15 +31,22 @@ _TELL_THE_STRETCHED = ("llama3", "yarn", "longrope")
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """`quant_file` is ModelOpt's hf_quant_config.json, where the folder has one; `unread_files` are others
-    in which a method may be told how the weights were quantized."""
+    in which a method may be told how the weights were quantized, `dense_files` those
+    of sentence-transformers."""
 
     hf: HF
     quant_file: HF = field(default_factory=dict)
     unread_files: tuple[str, ...] = ()
+    dense_files: DenseFiles = NO_DENSE
 
     def model_config(self) -> ModelConfig:
         """Its layers, of a family that this runtime can build."""
-        return model_config(self.quantized)
+        model = model_config(self.quantized)
+        if model.scores is None or model.scores.pools != "mean":
+            return model
+        return replace(
+            model, scores=replace(model.scores, dense=read_dense(self.dense_files, model.hidden_size))
+        )
 
     @property
     def quantized(self) -> HF:

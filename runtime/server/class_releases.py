@@ -23,7 +23,8 @@ _SINCE: Mapping[Number, str] = {
     (0, 5, 16): """
         InklingForConditionalGeneration MellumForCausalLM MiniMaxM3SparseForCausalLM
         MiniMaxM3SparseForConditionalGeneration""",
-    (0, 5, 17): "KimiK3ForConditionalGeneration Qwen3Model Qwen3_5ForCausalLM Qwen3_5MoeForCausalLM",
+    (0, 5, 17): """
+        Gemma3TextModel KimiK3ForConditionalGeneration Qwen3Model Qwen3_5ForCausalLM Qwen3_5MoeForCausalLM""",
     (0, 5, 18): "InternS2MobiusForConditionalGeneration MuseGlimmerForConditionalGeneration",
     (0, 5, 19): """
         BailingMoeV3ForCausalLM Dots3NoteForCausalLM GraniteMoeSWAForCausalLM GraniteMoeSharedForCausalLM

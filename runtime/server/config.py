@@ -291,6 +291,7 @@ class RuntimeConfig:
     context_length: int | None = None  # None: the model's
     positions: int = 0  # that tables of angles have at least
     embeds: bool = False  # it answers a prompt with one row, and generates nothing
+    keeps_nothing: bool = False  # of a token, in its cache, which has a page a layer
     decode_graphs: tuple[int, ...] = ()
     prefill_graphs: tuple[int, ...] = ()
     prefill_graphs_asked: bool = False  # by a flag that chooses how they are captured

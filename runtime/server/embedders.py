@@ -17,6 +17,7 @@ OF_DECODERS = frozenset({
     "LlamaForSequenceClassification", "MistralModel", "Qwen2ForRewardModel", "Qwen2ForSequenceClassification",
     "Qwen3ForRewardModel", "Qwen3ForSequenceClassification", "Qwen3Model",
 })  # fmt: skip
+_OF_FILES = frozenset({"Gemma3TextModel"})  # where their file says so: embedding_gemma.py
 _OF_ENCODERS = frozenset({
     "BertForSequenceClassification", "BertModel", "CLIPModel", "Contriever", "EmbeddingGemma2Model",
     "Lfm2BidirectionalModel", "LlamaForSequenceClassificationWithNormal_Weights", "XLMRobertaModel",
@@ -74,6 +75,8 @@ def embeds(architecture: str, asked: Asked) -> bool:
 
 def takes_embedding(architecture: str, release: Number) -> bool:
     """Of a class that generates; of one that nobody knows here, it may be."""
+    if architecture in _OF_FILES:
+        return True
     if architecture in _TAKING_SINCE:
         return release >= _TAKING_SINCE[architecture]
     return architecture in POOLING or architecture in _TAKING or architecture not in CLASSES
@@ -82,5 +85,5 @@ def takes_embedding(architecture: str, release: Number) -> bool:
 def is_followed(architecture: str, asked: Asked) -> bool:
     """Whether it is known what a server takes that is told to embed."""
     is_plain = asked.pp_size == 1 and not asked.enable_dp_attention and asked.speculative_algorithm is None
-    pools = architecture in OF_DECODERS or architecture in POOLING - HYBRID - GRANITE_HYBRID
+    pools = architecture in OF_DECODERS | _OF_FILES or architecture in POOLING - HYBRID - GRANITE_HYBRID
     return is_plain and pools and asked.dllm_algorithm is None

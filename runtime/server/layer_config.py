@@ -164,6 +164,7 @@ class AttentionConfig:
     rope: RopeConfig | None
     scale: float
     window: int | None = None
+    both_ways: bool = False  # tokens see those behind them as those before
     bias: bool = False
     output_bias: bool = False
     sinks: bool = False

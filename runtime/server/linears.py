@@ -43,7 +43,7 @@ SPLIT_OVER_TP = (
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek", "paddleocr_vl_text"),
     *("minicpm", "dbrx", "diffusion_gemma_text", "muse_glimmer_text", "persimmon", "phi", "solar"),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
-    *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder"),
+    *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder", "embedding_gemma"),
 )
 
 Place = Literal["mixer", "dense", "beside experts"]

@@ -49,6 +49,7 @@ class PoolPlan:
     states: StatePlan | None = None  # of recurrent layers
     compressed: CompressedPlan | None = None  # as SGLang lays keys of groups of tokens
     index_dtype: str | None = None  # of keys of an indexer of blocks
+    keeps_nothing: bool = False  # its buffers have a page, for whoever asks for one
 
 
 def kv_dtype_of(runtime: RuntimeConfig) -> str:
@@ -176,6 +177,7 @@ def plan_tokens(
         sliding_tokens=int(tokens * runtime.sliding_share) // page * page if has_window_pool(model) else 0,
         states=states and drafted_states(states, requests, runtime),
         index_dtype=index_dtype(model, runtime, sm_major),
+        keeps_nothing=runtime.keeps_nothing,
     )
 
 

@@ -37,6 +37,7 @@ CapturedMixers = Literal["all", "none", "of experts on sm120"]
 ExpertLayout = Literal["masked", "by experts", "by memory"]
 Wide = Literal["copied", "stored"]  # in float32, where the model is not
 CuteObjects = Literal["not kept", "on demand", "kept"]
+EmbeddingGemma = Literal["unknown", "by flags", "by backends"]  # how it is told what it attends with
 _13_FUSED = names.FUSED_ALL_REDUCE | {"MistralLarge3ForCausalLM"}
 _14_FUSED = _13_FUSED | {
     "NemotronHForCausalLM",
@@ -327,6 +328,8 @@ class Release(NamedTuple):
     fused_all_reduce: frozenset[str] = names.FUSED_ALL_REDUCE
     fuses_all_reduce_on_h20: bool = False
     fuses_all_reduce_over_nodes: bool = False
+    # A Gemma 3 that sees both ways embeds, and on some backends keeps nothing: arg_groups/model_hook.py
+    embedding_gemma: EmbeddingGemma = "unknown"
     # Requests of a rank: resolve_max_num_reqs in mem_cache/kv_cache_configurator.py
     context_caps_requests: bool = True
     serves_one_request: bool = False
@@ -484,6 +487,7 @@ _BREAKABLE_17 = (
 )
 _17 = _16._replace(
     version="0.5.17",
+    embedding_gemma="by flags",
     masks_decodes=False,
     longcat_rope="a factor",
     without_rules=frozenset({"KimiK3LinearForCausalLM"}),
@@ -559,6 +563,7 @@ _18 = _17._replace(
 )
 _19 = _18._replace(
     version="0.5.19",
+    embedding_gemma="by backends",
     glm_routers="stored",
     captures_mixers="none",
     checks_a2a_as_asked=False,

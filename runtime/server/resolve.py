@@ -27,6 +27,7 @@ from runtime.server.config import SLIDING_SHARE
 from runtime.server.deterministic import settle_deterministic
 from runtime.server.diffusion import settle_canvas_cache, settle_diffusion
 from runtime.server.embedders import embeds
+from runtime.server.embedding_gemma import is_embedding_gemma, settle_embedding_gemma
 from runtime.server.encoders.place import encoder_place
 from runtime.server.errors import ConfigError
 from runtime.server.family_attention import settle_family_attention
@@ -111,6 +112,7 @@ STEPS = (
     settle_unchunked,
     check_refusals,
     settle_seen_prompts,
+    settle_embedding_gemma,
     settle_canvas_cache,
     settle_kv_dtype,
 )
@@ -164,7 +166,8 @@ def _server(c: Choices) -> Server:
         mem_fraction_static=c.mem_fraction_static,
         max_running_requests=c.max_running_requests,
         dummy_batch_rows=_dummy_rows(c),
-        embeds=embeds(c.model.architecture, c.asked),
+        embeds=embeds(c.model.architecture, c.asked) or is_embedding_gemma(c.model, c.release),
+        keeps_nothing=is_embedding_gemma(c.model, c.release) and c.prefill_only_disable_kv_cache,
         decode_graphs=decode_graphs,
         prefill_graphs=prefill_graphs,
         prefill_graphs_asked="backend" in c.prefill.locked,

@@ -85,6 +85,7 @@ class Server:
     max_running_requests: int | None
     dummy_batch_rows: int
     embeds: bool  # it answers a prompt with one row, and generates nothing
+    keeps_nothing: bool  # of a token, in its cache
     decode_graphs: tuple[int, ...]
     prefill_graphs: tuple[int, ...]
     prefill_graphs_asked: bool
@@ -189,6 +190,7 @@ class Server:
             context_length=self.context_length,
             positions=self._positions,
             embeds=self.embeds,
+            keeps_nothing=self.keeps_nothing,
             decode_graphs=self.decode_graphs,
             prefill_graphs=self.prefill_graphs,
             prefill_graphs_asked=self.prefill_graphs_asked,

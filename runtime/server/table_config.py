@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from runtime.server.bounds import check_model
 
@@ -25,13 +26,28 @@ class TablesConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DenseConfig:
+    """A matrix that sentence-transformers keeps in a folder of its own, beside a checkpoint."""
+
+    folder: str
+    inputs: int
+    outputs: int
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        check_model(self)
+
+
+@dataclass(frozen=True, slots=True)
 class ScoresConfig:
-    """In place of a head: a matrix of so many `labels`, behind others with a relu between. Without any, a
-    prompt's last row is the answer."""
+    """In place of a head: a matrix of so many `labels`, behind others with a relu between. Without any, a row
+    that `pools` a prompt's is the answer, behind `dense` matrices that stand beside a checkpoint."""
 
     names: tuple[str, ...] = ()
     labels: int = 0
     bias: bool = False
+    pools: Literal["last", "mean"] = "last"
+    dense: tuple[DenseConfig, ...] = ()
 
     def __post_init__(self) -> None:
         check_model(self)

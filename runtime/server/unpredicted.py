@@ -1,5 +1,6 @@
-"""Starts of DeepSeek-V4, Qwen4, DiffusionGemma, Muse Spark and Inkling are known up to their first forward:
-what that takes is not, nor are all pools of the first. So are those whose decodes are kept to pass back."""
+"""Starts of DeepSeek-V4, Qwen4, DiffusionGemma, Muse Spark, Inkling and EmbeddingGemma are known up to their
+first forward: what that takes is not, nor are all pools of the first. So are those whose decodes are kept to
+pass back."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def unknown_pools(model: ModelConfig, server: Server) -> str | None:
 def knows_forwards(model: ModelConfig) -> bool:
     if gates_residuals(model) or isinstance(model.recurrent, AddedConvolutionsConfig):
         return False
-    return model.compressed is None and pooled_indexer(model) is None and not model.canvas
+    sees_both_ways = any(one.both_ways for one in model.attention.values())
+    is_usual = model.compressed is None and pooled_indexer(model) is None
+    return is_usual and not model.canvas and not sees_both_ways
 
 
 def knows_starts(model: ModelConfig, runtime: RuntimeConfig) -> bool:

@@ -12,6 +12,7 @@ from runtime.server.call_rules import runs_by_triton
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.classes import is_guessed
 from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.decoders.gemma import EMBEDDING
 from runtime.server.embedders import is_followed, takes_embedding
 from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError, Unsupported
@@ -193,6 +194,14 @@ class Deployment:
             told["how far --max-running-requests bounds the pool of layers behind a window"] = None
         if model is not None:
             told |= dict.fromkeys(uncounted_choices(self.server, model))
+        if (
+            model is not None
+            and model.model_type == EMBEDDING
+            and self.inputs.checkpoint.dense_files.modules is None
+        ):
+            told[
+                "matrices that sentence-transformers tells in modules.json: there is none beside config.json"
+            ] = None
         encoder = None if model is None else self.model.encoder
         if encoder is not None:
             told["what images and sound take" if encoder.hears else "what images take"] = None

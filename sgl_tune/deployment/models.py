@@ -14,12 +14,13 @@ from typing import Any
 from runtime.server import params_json
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
+from runtime.server.decoders.dense import MODULES, DenseFiles, dense_folders
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.nearest import meant
 from runtime.server.quantization import OWN_FILES
 from sgl_tune.deployment.hub_cache import hub_config, is_hub_id
 from sgl_tune.errors import UsageError
-from sgl_tune.reading import read_object
+from sgl_tune.reading import read_list, read_object
 from sgl_tune.records import WrongMember, from_plain, to_plain
 
 DEMO = "demo-moe"
@@ -175,7 +176,8 @@ def _from_file(file: Path, path: str) -> FoundModel:
             "elsewhere",
         )
     modelopt = file.with_name("hf_quant_config.json")
-    checkpoint = checked(Checkpoint(_config_in(file, path), unread_files=_of_2023(file)), file)
+    told, beside = _config_in(file, path), _of_2023(file)
+    checkpoint = checked(Checkpoint(told, unread_files=beside, dense_files=_dense_beside(file, told)), file)
     if not modelopt.is_file():
         return FoundModel(checkpoint, str(file))
     checkpoint = checked(replace(checkpoint, quant_file=read_object(modelopt)), modelopt)
@@ -186,6 +188,16 @@ def _of_2023(file: Path) -> tuple[str, ...]:
     """Where it was quantized by tools of 2023; a server that is told so looks there."""
     names = {name for of_method in OWN_FILES.values() for name in of_method}
     return tuple(sorted(name for name in names if file.with_name(name).is_file()))
+
+
+def _dense_beside(file: Path, told: dict[str, Any]) -> DenseFiles:
+    """Of a class that has what sentence-transformers keeps there."""
+    modules = file.with_name(MODULES)
+    if told.get("model_type") != "gemma3_text" or not modules.is_file():
+        return DenseFiles()
+    listed = read_list(modules)
+    files = {one: file.parent / one / "config.json" for one in dense_folders(listed)}
+    return DenseFiles(listed, {one: read_object(path) for one, path in files.items() if path.is_file()})
 
 
 def _config_in(file: Path, path: str) -> dict[str, Any]:

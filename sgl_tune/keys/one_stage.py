@@ -18,6 +18,7 @@ WITHOUT_STAGES = frozenset({
     "Ernie4_5_MoeForCausalLM", "Ernie4_5_VLMoeForConditionalGeneration", "ExaoneForCausalLM",
     "FalconMambaForCausalLM", "MambaForCausalLM", "Mamba2ForCausalLM",
     "FalconH1ForCausalLM", "GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
+    "Gemma3TextModel",
     "Gemma3ForConditionalGeneration", "Gemma3nForCausalLM", "Gemma3nForConditionalGeneration",
     "Gemma4UnifiedForConditionalGeneration", "GraniteForCausalLM", "GraniteMoeForCausalLM",
     "GraniteMoeSharedForCausalLM", "GraniteMoeSWAForCausalLM", "GraniteSWAForCausalLM",

@@ -46,10 +46,10 @@ def never_starts(deployment: Deployment) -> str | None:
         of_file = ends_of_muse_spark(deployment), ends_of_inkling(deployment)
         return next(chain(of_rows, *of_file), None)
     parts = _nameless(deployment), _undivided_encoder(deployment), _short_draft(deployment)
-    of_blocks = _unwritten(deployment)
+    of_blocks, of_pool = _unwritten(deployment), _keeps_nothing(deployment)
     first = heads, ends_of_muse_spark(deployment), ends_of_inkling(deployment)
     of_class = ends_of_class(deployment), ends_of_kernels(deployment)
-    return next(chain(*first, *parts, of_blocks, of_rows, *of_class), None)
+    return next(chain(*first, *parts, of_blocks, of_rows, of_pool, *of_class), None)
 
 
 def _nameless(deployment: Deployment) -> Iterator[str]:
@@ -77,6 +77,18 @@ def _generates_alone(deployment: Deployment) -> Iterator[str]:
     embeds = deployment.server.asked.is_embedding and not deployment.server.is_draft
     if embeds and not is_embedder(architecture) and not takes_embedding(architecture, release.number):
         yield f"--is-embedding: the forward of SGLang {release.version}'s {architecture} knows no embedding"
+
+
+def _keeps_nothing(deployment: Deployment) -> Iterator[str]:
+    """NoOpMHATokenToKVPool of srt/mem_cache/memory_pool.py raises where a backend writes to it. Before 0.5.19
+    EmbeddingGemma has one by what the flags ask for, whatever becomes of them."""
+    server = deployment.server
+    backend = server.prefill_attention_backend
+    if server.keeps_nothing and backend not in ("fa3", "fa4"):
+        yield (
+            f"SGLang {server.release.version}'s EmbeddingGemma keeps no tokens, and {backend} writes them: "
+            f"--attention-backend {backend} in so many words, or fa4"
+        )
 
 
 def _undivided_encoder(deployment: Deployment) -> Iterator[str]:

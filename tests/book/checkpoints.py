@@ -190,6 +190,8 @@ def _served(name: str, config: dict[str, Any]) -> dict[str, Any]:
     """One of them has its name from an architecture, and transformers has none of that."""
     known = {"bailing_hybrid_v3": "bailing_hybrid", "kimi_k3_text": "kimi_linear", "xverse_moe": "xverse"}
     known["mixtral_quant"] = "mixtral"
+    if name == "embedding_gemma":
+        return {**_told(config), "model_type": "gemma3_text", "architectures": ["Gemma3TextModel"]}
     if name not in known:
         return _told(config)
     as_published = families.TINY[name].as_published

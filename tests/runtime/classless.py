@@ -389,9 +389,18 @@ def make(name: str, told: Told, randomize: Randomize) -> Any:
 
 
 def of_text(config: Any) -> Any:
-    """transformers lists Mistral 4 among models of images alone, and Mllama's text nowhere."""
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, MllamaForCausalLM
+    """transformers lists Mistral 4 among models of images alone, and Mllama's text nowhere. A Gemma 3 that
+    sees both ways generates nothing."""
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+        Gemma3TextModel,
+        MllamaForCausalLM,
+    )
 
+    if config.model_type == "gemma3_text" and config.use_bidirectional_attention:
+        config.architectures = ["Gemma3TextModel"]
+        return Gemma3TextModel._from_config(config)
     if config.model_type == "mllama_text_model":
         return MllamaForCausalLM._from_config(config)
     is_listed = type(config) in AutoModelForCausalLM._model_mapping

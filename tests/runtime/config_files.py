@@ -13,6 +13,7 @@ from tests.runtime.published_classes import CLASSES, NEEDED
 _SAME_AS = {
     **dict.fromkeys(("kimi_k2", "mistral_large_3", "dots_vlm_text", "deepseek_vl2_text"), "deepseek_v3"),
     **{"mimo": "qwen2", "mixtral_quant": "mixtral", "bailing_hybrid_v3": "bailing_hybrid"},
+    "embedding_gemma": "gemma3_text",
 }
 
 

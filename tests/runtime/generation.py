@@ -107,7 +107,10 @@ class Generation:
         self.pool = make_pool(self.model, comm, self.layers, self.decoder.build.dtype, device)
 
     def run(self, prompts: list[list[int]], steps: int) -> dict[int, list[torch.Tensor]]:
-        """The last `steps` tokens of each prompt are decoded. Prompt -> one row of logits a forward."""
+        """The last `steps` tokens of each prompt are decoded. Prompt -> one row of logits a forward, or the
+        answer to all of it of a model that embeds."""
+        if self.model.scores is not None:
+            return self._embedded(prompts)
         width, rank = self.parallel.attn_dp, self.comm.layout.attn_dp_rank
         peers = [list(range(len(prompts)))[start::width] for start in range(width)]
         mine = peers[rank]
@@ -128,6 +131,14 @@ class Generation:
                 for number, row in zip(mine, output, strict=True):
                     rows[number].append(row)
         return rows
+
+    def _embedded(self, prompts: list[list[int]]) -> dict[int, list[torch.Tensor]]:
+        requests = self.pool.requests.allocate(len(prompts))
+        output = run_stage(
+            self.decoder, make_extend_batch(prompts, requests, self.pool), self.pool, self.comm
+        )
+        assert isinstance(output, LogitsOutput) and output.pooled is not None
+        return {number: [row] for number, row in enumerate(output.pooled)}
 
     def _forward(self, batch: ForwardBatch, counts: list[int], heads: list[int]) -> torch.Tensor | None:
         peers = PeerRows(counts, heads, batch.mode is ForwardMode.EXTEND)

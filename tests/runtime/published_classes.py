@@ -384,6 +384,7 @@ CLASSES: dict[str, Any] = {
 }
 # What no model of theirs leaves out.
 NEEDED: dict[str, dict[str, Any]] = {
+    "embedding_gemma": {"use_bidirectional_attention": True},
     "bailing_moe": {"num_key_value_heads": 4, "moe_intermediate_size": 1408, "use_bias": False},
     "bailing_moe_v2": {"norm_topk_prob": True},
     "diffusion_gemma_text": {"num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 64},

@@ -26,7 +26,7 @@ _ACTIVATION = {
     "zaya": "activation_func",
     **dict.fromkeys(("nemotron_h", "nemotron_h_puzzle"), "mlp_hidden_act"),
     "gemma2": "hidden_activation",
-    "gemma3_text": "hidden_activation",
+    **dict.fromkeys(("gemma3_text", "embedding_gemma"), "hidden_activation"),
     "gemma3n_text": "hidden_activation",
     "gemma4_text": "hidden_activation",
     "muse_glimmer_text": "hidden_activation",
@@ -97,6 +97,7 @@ def test_every_field_of_the_config_class_is_read_or_known_not_to_matter(name: st
 # What published files say beside their config class, and where each is read.
 _USUAL = {"model_type", "partial_rotary_factor", "rope_scaling", "rope_theta"}
 _BESIDE = """
+    embedding_gemma _sliding_window_pattern rope_local_base_freq sliding_window_pattern
     mixtral num_experts
     mixtral_quant num_experts
     qwen2 head_dim

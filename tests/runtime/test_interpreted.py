@@ -12,7 +12,7 @@ import pytest
 
 INTERPRETED = (
     *("interpreted_blocks", "interpreted_scan", "interpreted_scores", "interpreted_snapshots"),
-    "interpreted_streams",
+    *("interpreted_streams", "interpreted_both_ways"),
 )
 
 

@@ -13,6 +13,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
+from tests.memory.checkpoints import DATA
 from tests.oracle.published import published
 from tests.sgl_tune.running import run_here
 
@@ -94,3 +95,57 @@ def test_a_class_that_only_embeds_is_named_where_it_is_not_known(
 def test_classes_that_only_embed_have_no_stages(tmp_path: Path) -> None:
     found = _deployment(_folder(tmp_path, _DENSE, architectures=["Qwen3ForRewardModel"]), "--pp-size", "2")
     assert never_starts(found) is not None
+
+
+_EMBEDDING_GEMMA = {
+    **json.loads((DATA / "published_families.json").read_text())["google/embeddinggemma-300m"],
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
+}
+
+
+def _gemma(folder: Path, *more: str, gpu: str = "H200", release: str = "0.5.23") -> Deployment:
+    (folder / "config.json").write_text(json.dumps(_EMBEDDING_GEMMA))
+    command = ["sglang", "serve", "--model-path", str(folder), *more]
+    return select_deployments(ServerFlags(gpu=gpu, sglang_version=release), command)[0]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "release", "more", "ends"),
+    [
+        ("H200", "0.5.17", (), False),
+        ("H200", "0.5.23", ("--is-embedding",), False),
+        ("B200", "0.5.17", (), True),
+        ("B200", "0.5.18", (), True),
+        ("B200", "0.5.18", ("--attention-backend", "trtllm_mha"), False),
+        ("B200", "0.5.19", (), False),
+        ("H200", "0.5.23", ("--pp-size", "2"), True),
+    ],
+)
+def test_embedding_gemma_ends_where_its_pool_of_nothing_is_written_to(
+    gpu: str, release: str, more: tuple[str, ...], ends: bool, tmp_path: Path
+) -> None:
+    found = _gemma(tmp_path, *more, gpu=gpu, release=release)
+    assert (never_starts(found) is not None) is ends
+    assert found.shape.model is not None and "is-embedding" not in found.not_modelled
+
+
+def test_before_0_5_17_embedding_gemma_is_named(tmp_path: Path) -> None:
+    found = _gemma(tmp_path, release="0.5.16")
+    assert found.shape.model is None and "before 0.5.17" in found.shape.unknown
+
+
+def test_a_report_says_that_nobody_looked_at_embedding_gemmas_matrices(tmp_path: Path) -> None:
+    assert "modules.json" in _gemma(tmp_path).not_counted
+    (tmp_path / "modules.json").write_text("[]")
+    assert "modules.json" not in _gemma(tmp_path).not_counted
+
+
+def test_its_start_is_known_up_to_its_first_forward_and_its_pool_has_a_page(tmp_path: Path) -> None:
+    _gemma(tmp_path)
+    result = run_here(
+        *("mem-report", "--gpu", "H200", "--sglang-version", "0.5.23", "--"),
+        *("sglang", "serve", "--model-path", str(tmp_path)),
+    )
+    assert result.code == 1 and "PREDICTED UP TO eager buffers" in result.out
+    assert "KV pool 21,878,501 tokens" in result.out and "kv pool                    0.19" in result.out

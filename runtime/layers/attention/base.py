@@ -16,7 +16,8 @@ SCORE_BYTES = 512 << 20  # of the indexer's scores at a time: a long prefill's w
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionLayer:
     """`window` tokens are seen, the query's own included, or those before it in a `chunk`; `sinks` [heads]
-    join each head's softmax unread. Behind `growth` tokens scores grow with a query's position."""
+    join each head's softmax unread. Behind `growth` tokens scores grow with a query's position. `both_ways`:
+    tokens behind a query are seen, too, as many as before it."""
 
     layer_id: int
     scale: float
@@ -25,6 +26,7 @@ class AttentionLayer:
     cap: float | None = None
     chunk: int | None = None
     growth: int | None = None
+    both_ways: bool = False
 
 
 def attend(
@@ -68,6 +70,7 @@ def attend(
         block,
         layer.growth or 0,
         by_distance,
+        layer.both_ways,
     )
 
 

@@ -44,13 +44,14 @@ def grouped(
     block: int = 1,
     growth: int = 0,
     by_distance: torch.Tensor | None = None,
+    both_ways: bool = False,
 ) -> torch.Tensor:
     """Keys wider than values are read in two runs; `chosen` [T, kv heads, K] are of `block` tokens each."""
     width = values.shape[-1]
     out = _output(q, paging, width)
     rest = keys[..., width:] if keys.shape[-1] > width else keys
     columns = Columns(keys[..., :width], values, rest, keys)
-    own = sinks, chosen, cap, chunk, block, growth, by_distance
+    own = sinks, chosen, cap, chunk, block, growth, by_distance, both_ways
     _launch(q, columns, out, paging, scale, window, *own)
     return out
 
@@ -108,6 +109,7 @@ def _launch(
     span: int = 1,
     growth: int = 0,
     by_distance: torch.Tensor | None = None,
+    both_ways: bool = False,
 ) -> None:
     assert q.stride(-1) == 1, "the kernel reads a head's values as one run"
     assert sinks is None or sinks.stride(-1) == 1
@@ -152,6 +154,7 @@ def _launch(
         SPAN=span,
         WINDOW=window,
         CHUNK=chunk,
+        BOTH_WAYS=both_ways,
         CAPPED=cap > 0,
         GROWTH=growth,
         EXTENT=0 if by_distance is None else by_distance.shape[-1],

@@ -49,6 +49,7 @@ def paged_flash(
     SPAN: tl.constexpr,
     WINDOW: tl.constexpr,
     CHUNK: tl.constexpr,
+    BOTH_WAYS: tl.constexpr,
     CAPPED: tl.constexpr,
     GROWTH: tl.constexpr,
     EXTENT: tl.constexpr,
@@ -115,6 +116,8 @@ def paged_flash(
     else:
         last = tl.minimum(queries - 1, (tile * BLOCK_M + BLOCK_M - 1) // HEADS)
         end = length - queries + last + 1
+        if BOTH_WAYS:
+            end = tl.minimum(length, end + WINDOW - 1) if WINDOW else length
         if WINDOW:
             oldest = length - queries + tile * BLOCK_M // HEADS - WINDOW + 1
             begin = tl.maximum(oldest, 0) // BLOCK_N * BLOCK_N
@@ -150,9 +153,13 @@ def paged_flash(
                 other=0.0,
             )
             scores += tl.dot(q_rotary, tl.trans(r.to(q_main.dtype)), input_precision="ieee")
-        seen = live[:, None] & (at >= 0)[None, :] & (at[None, :] <= position[:, None])
+        seen = live[:, None] & (at >= 0)[None, :]
+        if not BOTH_WAYS:
+            seen &= at[None, :] <= position[:, None]
         if WINDOW:
             seen &= at[None, :] > position[:, None] - WINDOW
+        if WINDOW and BOTH_WAYS:
+            seen &= at[None, :] < position[:, None] + WINDOW
         if CHUNK:
             seen &= at[None, :] // CHUNK == position[:, None] // CHUNK
         scores *= scale

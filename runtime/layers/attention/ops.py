@@ -56,10 +56,12 @@ def paged_attention(
     block: int = 1,
     growth: int = 0,
     by_distance: torch.Tensor | None = None,
+    both_ways: bool = False,
 ) -> torch.Tensor:
     """q [T, heads, D] over keys [slots, kv heads, D] and values [slots, kv heads, E] -> [T, heads, E]; 0 is
     no `window`, no `chunk` and no `growth`. Of blocks of tokens, `chosen` [T, kv heads, K] are seen. `sinks`
-    are [heads], or [T, heads]. `by_distance` [T, heads, extent] are added to scores of keys so far behind."""
+    are [heads], or [T, heads]. `by_distance` [T, heads, extent] are added to scores of keys so far behind.
+    `both_ways`: tokens behind a query are seen as those before it."""
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len, slot_map)
     if q.is_cuda:
         from runtime.layers.attention import flash
@@ -67,7 +69,7 @@ def paged_attention(
         made = flash.grouped
     else:
         made = reference.grouped
-    own = window, sinks, cap, chunk, chosen, block, growth, by_distance
+    own = window, sinks, cap, chunk, chosen, block, growth, by_distance, both_ways
     return made(q, keys, values, paging, scale, *own)
 
 
@@ -91,6 +93,7 @@ def _(
     block: int = 1,
     growth: int = 0,
     by_distance: torch.Tensor | None = None,
+    both_ways: bool = False,
 ) -> torch.Tensor:
     return q.new_empty(*q.shape[:2], values.shape[-1])
 

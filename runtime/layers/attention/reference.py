@@ -63,13 +63,14 @@ def grouped(
     block: int = 1,
     growth: int = 0,
     by_distance: torch.Tensor | None = None,
+    both_ways: bool = False,
 ) -> torch.Tensor:
     out = q.new_zeros(*q.shape[:2], values.shape[-1])
-    for span in _spans(paging):
+    for span in _spans(paging, both_ways):
         at, positions = torch.arange(len(span.slots)), span.positions[:, None]
-        seen = at <= positions
+        seen = (at <= positions) | both_ways
         if window:
-            seen &= at > positions - window
+            seen &= (at > positions - window) & (at < positions + window)
         if chunk:
             seen &= at // chunk == positions // chunk
         rows, seen = slice(span.start, span.end), seen[:, None]
@@ -210,7 +211,8 @@ def index_scores(
         out[start - first : end - first, : len(slots)] = scores.masked_fill_(later, float("-inf"))
 
 
-def _spans(paging: Paging) -> Iterator[Span]:
+def _spans(paging: Paging, whole: bool = False) -> Iterator[Span]:
+    """`whole`: with the slots of tokens behind them, too."""
     starts = paging.query_starts.tolist()
     for i, (request, length) in enumerate(
         zip(paging.requests.tolist(), paging.seq_lens.tolist(), strict=True)
@@ -219,7 +221,7 @@ def _spans(paging: Paging) -> Iterator[Span]:
         for start in range(starts[i], starts[i + 1], QUERY_BLOCK):
             end = min(start + QUERY_BLOCK, starts[i + 1])
             position = first + start - starts[i]
-            slots = paging.table[request, : position + end - start]
+            slots = paging.table[request, : length if whole else position + end - start]
             yield Span(start, end, position, slots if paging.slot_map is None else paging.slot_map[slots])
 
 

@@ -1,7 +1,11 @@
-"""Gemma: a scaled embedding; of 2 and 3 norms at either end of each answer, most layers behind a window."""
+"""Gemma: a scaled embedding; of 2 and 3 norms at either end of each answer, most layers behind a window.
+
+EmbeddingGemma is a Gemma 3 whose tokens see both ways, and whose answer is the mean of a prompt's rows.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from runtime.server.config import ModelConfig
@@ -11,7 +15,10 @@ from runtime.server.decoders.parts import SLIDES, as_counted, everywhere, heads,
 from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Multipliers, RopeConfig
+from runtime.server.table_config import ScoresConfig
+from runtime.server.tensor_names import TensorNames
 
+EMBEDDING, _ARCHITECTURE = "embedding_gemma", "Gemma3TextModel"
 _LOCAL_THETA = 10000.0
 
 
@@ -34,6 +41,7 @@ def _gemma(f: Fields) -> ModelConfig:
 
 
 def _gemma2(f: Fields) -> ModelConfig:
+    f.only("use_bidirectional_attention", False)
     rope, cap = read_rope(f, f.size("head_dim")), f.positive_or_none("attn_logit_softcapping")
     layers = f.size("num_hidden_layers")
     ours = ["full" if i % 2 else "sliding" for i in range(layers)]
@@ -42,16 +50,36 @@ def _gemma2(f: Fields) -> ModelConfig:
 
 
 def _gemma3(f: Fields) -> ModelConfig:
+    f.only("use_bidirectional_attention", False)
+    kinds = _kinds_of_3(f)
+    return _model(f, kinds, _attentions(f, kinds), embeds_whole=True)
+
+
+def _embedding(f: Fields) -> ModelConfig:
+    """srt/models/gemma3_causal.py, of whose config class a window is half as wide as told, to either side."""
+    f.always({"use_bidirectional_attention": True})
+    kinds = _kinds_of_3(f)
+    attention = {
+        kind: replace(one, both_ways=True, window=one.window and one.window // 2 + 1)
+        for kind, one in _attentions(f, kinds).items()
+    }
+    names = TensorNames(layers="layers", embedding="embed_tokens", norm="norm")
+    own = {"embeds_whole": True, "scores": ScoresConfig(pools="mean"), "names": names}
+    return replace(_model(f, kinds, attention, **own), model_type=EMBEDDING)
+
+
+def _kinds_of_3(f: Fields) -> list[str]:
     f.only("attn_logit_softcapping")
     f.get("_sliding_window_pattern")
-    kinds = _kinds(f, every=f.size("sliding_window_pattern", 6))
-    attention = {kind: _attention(f, kind, rope=_rope(f, kind), qk_norm="head") for kind in kinds}
-    return _model(f, kinds, attention, embeds_whole=True)
+    return _kinds(f, every=f.size("sliding_window_pattern", 6))
+
+
+def _attentions(f: Fields, kinds: list[str]) -> dict[str, AttentionConfig]:
+    return {kind: _attention(f, kind, rope=_rope(f, kind), qk_norm="head") for kind in kinds}
 
 
 def _model(f: Fields, kinds: list[str], attention: dict[str, AttentionConfig], **own: Any) -> ModelConfig:
     f.only("hidden_activation", "gelu_pytorch_tanh")
-    f.only("use_bidirectional_attention", False)
     scales = Multipliers(
         embedding=f.size("hidden_size") ** 0.5, logit_cap=f.positive_or_none("final_logit_softcapping")
     )
@@ -104,6 +132,7 @@ _COMMON = {
     "sliding_window": 4096,
     "hidden_activation": "gelu_pytorch_tanh",
 }
+_OF_3 = {**_COMMON, "max_position_embeddings": 131072}
 
 FAMILIES = (
     Family(
@@ -129,5 +158,6 @@ FAMILIES = (
             "attn_logit_softcapping": 50.0,
         },
     ),
-    Family("gemma3_text", _gemma3, {**_COMMON, "max_position_embeddings": 131072}),
+    Family("gemma3_text", _gemma3, _OF_3, {_ARCHITECTURE: EMBEDDING}),
+    Family(EMBEDDING, _embedding, _OF_3),
 )

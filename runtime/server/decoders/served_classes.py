@@ -119,7 +119,8 @@ _TOLD = """
     gigachat3_5 GigaChat35ForCausalLM
     gemma2 Gemma2ForCausalLM Gemma2ForSequenceClassification
     gemma3 Gemma3ForConditionalGeneration
-    gemma3_text Gemma3ForCausalLM
+    gemma3_text Gemma3ForCausalLM Gemma3TextModel
+    embedding_gemma Gemma3TextModel
     gemma3n Gemma3nForConditionalGeneration
     gemma3n_text Gemma3nForCausalLM
     gemma4 Gemma4ForConditionalGeneration
