@@ -15,6 +15,7 @@ from runtime.models.convolved_attention import ConvolvedAttention
 from runtime.models.counted_norms import counted_attention, counted_mlp
 from runtime.models.cross_attention import CrossAttention
 from runtime.models.distance_attention import DistanceAttention
+from runtime.models.dynamic_delta import DynamicDelta
 from runtime.models.entered import entered_attention, entered_mlp
 from runtime.models.experts_beside import ExpertsBeside
 from runtime.models.gated_delta import GatedDeltaNet
@@ -43,6 +44,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.layer_config import RopeConfig
 from runtime.server.recurrent import (
     AddedConvolutionsConfig,
+    DynamicDeltaConfig,
     GatedDeltaConfig,
     KimiDeltaConfig,
     LightningConfig,
@@ -52,12 +54,14 @@ from runtime.server.recurrent import (
 )
 from runtime.server.selective_scan import SelectiveScanConfig
 
-RecurrentMixer = GatedDeltaNet | KimiDelta | LightningAttention | Mamba2Mixer | SelectiveScan | ShortConv
+_Delta = DynamicDelta | GatedDeltaNet | KimiDelta
+RecurrentMixer = _Delta | LightningAttention | Mamba2Mixer | SelectiveScan | ShortConv
 _Convolved = ConvolvedAttention | DistanceAttention
 HeadAttention = BlockAttention | _Convolved | GroupedQueryAttention | RoutedValueAttention
 Attention = CompressedAttention | HeadAttention | LatentAttention
 Mixer = Attention | RecurrentMixer | ParallelMixers
 _RECURRENT: dict[type, type[RecurrentMixer]] = {
+    DynamicDeltaConfig: DynamicDelta,
     GatedDeltaConfig: GatedDeltaNet,
     KimiDeltaConfig: KimiDelta,
     LightningConfig: LightningAttention,

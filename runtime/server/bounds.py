@@ -101,7 +101,7 @@ MODEL: Mapping[str, Bound] = {
     **dict.fromkeys(("active", "altup_active_idx"), Bound(0, 1 << 10)),
     **dict.fromkeys(("rank", "laurel_rank", "hc_lowrank", "ple_embed_dim", "indexer_head_dim"), WIDTH),
     "indexer_n_heads": HEADS,
-    **dict.fromkeys(("router_width", "query_rank", "step_rank", "time_step_rank"), WIDTH),
+    **dict.fromkeys(("router_width", "query_rank", "step_rank", "time_step_rank", "generator_size"), WIDTH),
     "head_padding": Bound(1, WIDTH.most + 64),
     "norm_groups": Bound(1, 1 << 16),
     "canvas": Bound(0, TOKENS.most),

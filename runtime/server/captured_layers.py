@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.recurrent import ShortConvConfig
+from runtime.server.recurrent import DynamicDeltaConfig, ShortConvConfig
 
 _LATENTS_ELSEWHERE = ("bailing_hybrid", "bailing_hybrid_v3")
 _LAYERS_ELSEWHERE = ("exaone", "dbrx", "qwen", "gpt2", "opt", "gpt_bigcode", "gptj")
@@ -26,7 +26,10 @@ def captures_prefills(model: ModelConfig, runtime: RuntimeConfig, stages: int) -
 
 
 def _has_layers_apart(model: ModelConfig) -> bool:
-    is_apart = isinstance(model.recurrent, ShortConvConfig) or model.model_type == "granitemoehybrid"
+    is_apart = (
+        isinstance(model.recurrent, (DynamicDeltaConfig, ShortConvConfig))
+        or model.model_type == "granitemoehybrid"
+    )
     return is_apart and "recurrent" in model.attention_kinds
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import AttentionConfig, MoEConfig
 from runtime.server.recurrent import (
+    DynamicDeltaConfig,
     GatedDeltaConfig,
     KimiDeltaConfig,
     LightningConfig,
@@ -27,6 +28,8 @@ def recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
         yield mixed, hidden, 2 * (config.key_dim + config.value_dim) // ranks
         yield gates, hidden, 2 * config.num_value_heads // ranks
         yield ("out_proj",), config.value_dim // ranks, hidden
+    elif isinstance(config, DynamicDeltaConfig):
+        yield from _of_taps(config, hidden, ranks)
     elif isinstance(config, KimiDeltaConfig):
         inner = config.inner_size // ranks
         if config.narrow_gates:
@@ -58,6 +61,15 @@ def recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
     elif isinstance(config, ShortConvConfig):
         yield ("in_proj",), hidden, 3 * config.channels // ranks
         yield ("out_proj",), config.channels // ranks, hidden
+
+
+def _of_taps(config: DynamicDeltaConfig, hidden: int, ranks: int) -> Iterator[Product]:
+    taps, values = "dynamic_conv1d.kernel_generator", config.value_dim // ranks
+    rows = 2 * config.key_dim // ranks + 2 * values + 2 * config.num_heads // ranks
+    yield tuple(f"{one}_proj" for one in "qkvabg"), hidden, rows
+    yield (f"{taps}.w1",), hidden, config.generator_size
+    yield (f"{taps}.w2",), config.generator_size, values * config.conv_kernel
+    yield ("o_proj",), values, hidden
 
 
 def twice_convolved(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:

@@ -55,6 +55,36 @@ class GatedDeltaConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DynamicDeltaConfig:
+    """A gated delta rule whose values alone are convolved: by taps that each token makes of itself, through a
+    row of `generator_size`."""
+
+    num_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel: int
+    generator_size: int
+    norm_eps: float  # of what is answered
+
+    @property
+    def key_dim(self) -> int:
+        return self.num_heads * self.key_head_dim
+
+    @property
+    def value_dim(self) -> int:
+        return self.num_heads * self.value_head_dim
+
+    def state_shape(self, ranks: int) -> StateShape:
+        """With room for queries and keys, as Mamba's: srt/configs/jet_nemotron.py."""
+        check_split("the number of linear heads", self.num_heads, ranks)
+        channels = (2 * self.key_dim + self.value_dim) // ranks
+        return StateShape(
+            (channels, self.conv_kernel - 1),
+            (self.num_heads // ranks, self.value_head_dim, self.key_head_dim),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class KimiDeltaConfig:
     """A delta rule whose state forgets by channels of a key, each its own part.
 
@@ -258,6 +288,7 @@ def _check_groups(what: str, count: int, whose: str, groups: int) -> None:
 
 RecurrentConfig = (
     AddedConvolutionsConfig
+    | DynamicDeltaConfig
     | GatedDeltaConfig
     | KimiDeltaConfig
     | LightningConfig

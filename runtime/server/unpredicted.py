@@ -1,6 +1,6 @@
-"""Starts of DeepSeek-V4, Qwen4, DiffusionGemma, Muse Spark, Inkling and EmbeddingGemma are known up to their
-first forward: what that takes is not, nor are all pools of the first. So are those whose decodes are kept to
-pass back."""
+"""Starts of DeepSeek-V4, Qwen4, DiffusionGemma, Muse Spark, Inkling, EmbeddingGemma and Jet-Nemotron are known
+up to their first forward: what that takes is not, nor are all pools of the first. So are those whose decodes
+are kept to pass back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from runtime.server.call_rules import gates_residuals
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.flags.spelling import spelled
-from runtime.server.recurrent import AddedConvolutionsConfig
+from runtime.server.recurrent import AddedConvolutionsConfig, DynamicDeltaConfig
 from runtime.server.shape import Server
 from runtime.server.sizing import pooled_indexer
 
@@ -29,6 +29,8 @@ _OTHERWISE: Mapping[str, Callable[[Server], object]] = {
     },
 }
 
+# By kernels of their own, or by torch: a request after the other, each with taps of all its tokens
+_CONVOLVE_OTHERWISE = (AddedConvolutionsConfig, DynamicDeltaConfig)
 _LEARNS = ("gpt2", "gptj", "opt", "orion", "persimmon", "phi", "starcoder2")
 
 
@@ -53,7 +55,7 @@ def unknown_pools(model: ModelConfig, server: Server) -> str | None:
 
 
 def knows_forwards(model: ModelConfig) -> bool:
-    if gates_residuals(model) or isinstance(model.recurrent, AddedConvolutionsConfig):
+    if gates_residuals(model) or isinstance(model.recurrent, _CONVOLVE_OTHERWISE):
         return False
     sees_both_ways = any(one.both_ways for one in model.attention.values())
     is_usual = model.compressed is None and pooled_indexer(model) is None

@@ -26,6 +26,17 @@ _ALONE = (
 MIXERS = {
     # srt/models/mamba.py, mamba2.py and falcon_mamba.py
     **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), _ALONE),
+    # srt/models/jet_nemotron.py, whose states are told to one backend and read by a kernel of Triton's
+    "jet_nemotron": (
+        Row(
+            lambda _, s: bool(
+                {s.asked.linear_attn_backend, s.asked.linear_attn_decode_backend} - {None, "triton"}
+            ),
+            "a --linear-attn-backend but triton: what others make for it is not known here",
+        ),
+        PLAIN_ALONE,
+        DRAFTS,
+    ),
     # srt/models/zaya.py, whose experts are chosen before any kernel, and whose layers share out no rows
     "zaya": (
         Row(lambda _, s: s.pp_size > 1, "--pp: a stage's first router is not told what the one before made"),

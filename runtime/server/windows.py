@@ -10,7 +10,7 @@ from runtime.server.sizing import has_window_pool, windows_alone
 # Whose classes tell their window whatever pools they have: get_attention_sliding_window_size of srt/models.
 _TELLING = frozenset({
     "afmoe", "beam", "diffusion_gemma_text", "embedding_gemma", "exaone4", "exaone_moe", "gemma2",
-    "gemma3_text", "gemma3n_text", "gemma4_text", "gpt_oss", "inkling_model", "mellum",
+    "gemma3_text", "gemma3n_text", "gemma4_text", "gpt_oss", "inkling_model", "jet_nemotron", "mellum",
     "muse_glimmer_text", "muse_spark_text", "olmo2", "olmo3", "spark2_5",
 })  # fmt: skip
 

@@ -19,6 +19,7 @@ from sgl_tune.keys.dense_ends import ends_of_dense
 from sgl_tune.keys.dots_note_ends import ends_of_dots_note
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.expert_ends import ends_of_experts
+from sgl_tune.keys.jet_ends import ends_of_jet
 from sgl_tune.keys.llava_ends import ends_of_llava
 from sgl_tune.keys.minimax_m3_ends import ends_of_minimax_m3
 from sgl_tune.keys.mllama_ends import ends_of_mllama
@@ -60,6 +61,7 @@ _OF_OTHERS = (
     ends_of_deepseek,
     ends_of_zaya,
     ends_of_beam,
+    ends_of_jet,
     ends_of_mllama,
     ends_of_llava,
 )

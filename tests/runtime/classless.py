@@ -29,6 +29,7 @@ from tests.runtime import (
     interns1_pro,
     iquest_loopcoder,
     iquest_q1,
+    jet_nemotron,
     k2_horizon,
     kimi_k3,
     minicpm,
@@ -316,6 +317,10 @@ CLASSLESS = {
     "iquestloopcoder": Classless(
         *("IQuestLoopCoderForCausalLM", "iquestloopcoder", "LlamaConfig"),
         *(iquest_loopcoder.config, iquest_loopcoder.alter, iquest_loopcoder.tensors),
+    ),
+    "jet_nemotron": Classless(
+        *("JetNemotronForCausalLM", "jet_nemotron", "Qwen2Config"),
+        *(jet_nemotron.config, jet_nemotron.alter, same_tensors),
     ),
     "iquest_q1": Classless(
         *("IQuestQ1ForCausalLM", "iquest_q1", "LlamaConfig"),

@@ -16,6 +16,7 @@ from tests.runtime.grok import GrokConfig
 from tests.runtime.inkling_class import InklingModelConfig
 from tests.runtime.iquest_loopcoder import IQuestLoopCoderConfig
 from tests.runtime.iquest_q1 import IQuestQ1Config
+from tests.runtime.jet_nemotron import JetNemotronConfig
 from tests.runtime.k2_horizon import K2HorizonConfig
 from tests.runtime.minicpm import MiniCPMConfig
 from tests.runtime.mobius import InternS2MobiusTextConfig
@@ -360,6 +361,7 @@ CLASSES: dict[str, Any] = {
         InklingModelConfig,
         IQuestLoopCoderConfig,
         IQuestQ1Config,
+        JetNemotronConfig,
         K2HorizonConfig,
         KimiK3Config,
         MiniCPMConfig,
@@ -455,6 +457,19 @@ NEEDED: dict[str, dict[str, Any]] = {
         },
         **{"local_layer_ids": [0, 1, 2, 3, 4], "logits_mup_width_multiplier": 6.0, "use_embed_norm": True},
         **dict.fromkeys(("use_sconv", "use_gate_bias", "use_global_scale", "shared_expert_sink"), True),
+    },
+    "jet_nemotron": {
+        **{"num_hidden_layers": 3, "hidden_size": 1536, "num_attention_heads": 12},
+        **{"num_key_value_heads": 2, "intermediate_size": 8960, "max_position_embeddings": 131072},
+        **{"rms_norm_eps": 1e-6, "hidden_act": "silu", "rope_theta": 1e6, "tie_word_embeddings": True},
+        "layer_types": ["jet", "attn", "swa"],
+        "efficient_attention_config": {
+            "jet": {
+                **{"mode": "chunk", "expand_v": 2, "num_heads": 4, "head_dim": 32, "norm_eps": "1e-5"},
+                **{"conv_size": 4, "dconv_generator_reduction": 8, "dconv_implementation": "triton"},
+            },
+            "swa": {"window_size": 1152},
+        },
     },
     "iquestloopcoder": {
         **{"num_key_value_heads": 8, "intermediate_size": 27648, "max_position_embeddings": 131072},

@@ -204,6 +204,19 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("jet_nemotron", {}, told, said)
+        for told, said in (
+            ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
+            ({"head_dim": 64}, "head_dim is 64: SGLang's class has heads of 128"),
+            ({"rope_theta": 9.5}, "rope_theta is 9.5"),
+            ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling is"),
+            ({"rope_parameters": {"rope_theta": 9.0}}, "rope_parameters is"),
+            ({"layer_types": ["jet", "attn", "swa", "jet"]}, "layer_types names 4 layers"),
+            ({"layer_types": ["jet", "jet", "jet"]}, "layer_types has not both"),
+            ({"layer_types": ["attn", "attn", "swa"]}, "layer_types has not both"),
+        )
+    ),
+    *(
         ("iquestloopcoder", {}, told, said)
         for told, said in (
             *(

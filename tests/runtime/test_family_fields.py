@@ -250,6 +250,7 @@ _BESIDE = """
     k2_horizon quantization_config xllm_source_router_gemm_partitions
     mllama_text_model attention_bias bias head_dim mlp_bias original_max_position_embeddings qkv_bias
         rope_is_neox_style
+    jet_nemotron head_dim rope_parameters
     iquestloopcoder bias clip_qkv rope_is_neox_style rope_parameters
     iquestcoder bias clip_qkv original_max_position_embeddings rope_is_neox_style use_sliding_window
     cohere head_dim model_max_length

@@ -34,7 +34,7 @@ _LINEAR = {
     "gemma4_text": ("per_layer_input_gate",),
     "hy_v4": ("self_attn.linear_gate",),
     "gigachat3_5": ("self_attn.gate_proj",),
-    **dict.fromkeys(("laguna", "kimi_k3_text", "dots3_note_text"), ("self_attn.g_proj",)),
+    **dict.fromkeys(("laguna", "kimi_k3_text", "dots3_note_text", "jet_nemotron"), ("self_attn.g_proj",)),
 }
 # Stored as one by transformers.
 _STORED = {
@@ -110,10 +110,10 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
 
 # What each rank has whole: low ranks, the indexer, a latent between experts.
 _WHOLE = re.compile(
-    r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|val_proj[12]|router\.(down_proj|router_mlp\.\d)|per_layer_\w+|altup\.\w+|ple\.\w+|experts\.0\.w[12])$"
+    r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|val_proj[12]|router\.(down_proj|router_mlp\.\d)|per_layer_\w+|altup\.\w+|ple\.\w+|experts\.0\.w[12]|generator\.w1)$"
 )
 _BY_COLUMNS = re.compile(
-    r"(o_proj|c_proj|o_b_proj|out_proj|down_proj|output_linear|w2|dense|wo|laurel\.linear_right|\bfc2|fc_out"
+    r"(o_proj|c_proj|o_b_proj|out_proj|down_proj|output_linear|(?<!generator\.)w2|dense|wo|laurel\.linear_right|\bfc2|fc_out"
     r"|dense_4h_to_h|x_proj)$"
 )
 

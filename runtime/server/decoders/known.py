@@ -60,6 +60,7 @@ from runtime.server.decoders import (
     iquest_loopcoder,
     iquest_q1,
     iquestcoder,
+    jet_nemotron,
     k2_horizon,
     kimi_k3,
     kimi_linear,
@@ -135,7 +136,7 @@ _MODULES = (
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     *(k2_horizon, beam, muse_spark, minicpm3, chatglm, inkling),
     *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n, mllama, mamba),
-    iquest_loopcoder,
+    *(iquest_loopcoder, jet_nemotron),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

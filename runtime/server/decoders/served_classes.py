@@ -88,6 +88,7 @@ _TOLD = """
     gptj GPTJForCausalLM
     opt OPTForCausalLM
     nanbeige NanbeigeForCausalLM
+    jet_nemotron JetNemotronForCausalLM
     baichuan BaichuanForCausalLM
     chatglm ChatGLMModel
     beam BeamForCausalLM
