@@ -1,6 +1,6 @@
-"""Starts of DeepSeek-V4, Qwen4, DiffusionGemma, Muse Spark, Inkling, EmbeddingGemma and Jet-Nemotron are known
-up to their first forward: what that takes is not, nor are all pools of the first. So are those whose decodes
-are kept to pass back."""
+"""Starts of DeepSeek-V4, Qwen4, DiffusionGemma, Muse Spark, Inkling, EmbeddingGemma and Jet-Nemotron are
+known up to their first forward: what that takes is not, nor are all pools of the first. So are those whose
+decodes are kept to pass back."""
 
 from __future__ import annotations
 
