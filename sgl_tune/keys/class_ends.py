@@ -23,6 +23,7 @@ from sgl_tune.keys.jet_ends import ends_of_jet
 from sgl_tune.keys.llava_ends import ends_of_llava
 from sgl_tune.keys.minimax_m3_ends import ends_of_minimax_m3
 from sgl_tune.keys.mllama_ends import ends_of_mllama
+from sgl_tune.keys.nvila_ends import ends_of_nvila
 from sgl_tune.keys.quantized_ends import ends_of_quantized
 from sgl_tune.keys.stage_ends import ends_of_stages
 from sgl_tune.keys.uncounted_ends import ends_of_uncounted
@@ -62,6 +63,7 @@ _OF_OTHERS = (
     ends_of_zaya,
     ends_of_beam,
     ends_of_jet,
+    ends_of_nvila,
     ends_of_mllama,
     ends_of_llava,
 )

@@ -36,7 +36,7 @@ WITHOUT_STAGES = frozenset({
     "MiniCPMV4_6ForConditionalGeneration", "MiniCPMV4_7ForConditionalGeneration",
     "MllamaForConditionalGeneration", "MuseGlimmerForCausalLM",
     "MuseGlimmerForConditionalGeneration",
-    "NanbeigeForCausalLM",
+    "NanbeigeForCausalLM", "NVILAForConditionalGeneration", "NVILALiteForConditionalGeneration",
     "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",
     "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM", "OrionForCausalLM",
     "PaddleOCRVLForConditionalGeneration", "PersimmonForCausalLM", "Phi4MMForCausalLM", "PhiForCausalLM",

@@ -159,6 +159,8 @@ _TOLD = """
     step3p7 Step3p7ForConditionalGeneration
     step_robotics StepVLForConditionalGeneration
     sarashina2_vision Sarashina2VisionForCausalLM
+    nvila NVILAForConditionalGeneration
+    nvila_lite NVILALiteForConditionalGeneration
     sarvam_mla SarvamMLAForCausalLM
     sarvam_moe SarvamMoEForCausalLM
     sdar SDARForCausalLM

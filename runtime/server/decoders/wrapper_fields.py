@@ -113,6 +113,11 @@ SARASHINA: Mapping[str, Any] = {
         *("hidden_act", "tie_word_embeddings"),
     ),
 }
+# A Qwen2 by a class in a file beside it, in such a part.
+NVILA: Mapping[str, Any] = {
+    **{**SARASHINA, "served": ("qwen2",), "is_quantized": False},
+    "needs": (*SARASHINA["needs"], "rope_theta"),
+}
 # A Phi 3 by a class in a file beside it.
 PHI4MM: Mapping[str, Any] = {
     **{"section": "", "is_flat": True, "is_named": False, "is_plain_alone": True},
