@@ -169,9 +169,10 @@ def as_published() -> Iterator[tuple[str, dict[str, Any]]]:
     located = next(one.config for one in published() if one.config["model_type"] == "locateanything")
     text = {**located["text_config"], "num_hidden_layers": 2}
     yield "small/locateanything", {**_told(located), "text_config": text}
-    sarashina = next(one.config for one in published() if one.config["model_type"] == "sarashina2_vision")
-    text = {**sarashina["text_config"], "num_hidden_layers": 2}
-    yield "small/sarashina2_vision", {**_told(sarashina), "text_config": text}
+    for name in ("sarashina2_vision", "nvila", "nvila_lite"):
+        whole = next(one.config for one in published() if one.config["model_type"] == name)
+        text = {**whole["text_config"], "num_hidden_layers": 2}
+        yield f"small/{name}", {**_told(whole), "text_config": text}
     phi = next(one.config for one in published() if one.config["model_type"] == "phi4mm")
     yield "small/phi4mm", {**_told(phi), "num_hidden_layers": 2}
     dots, step = (
