@@ -34,6 +34,20 @@ def _table(rows: range, frequencies: torch.Tensor, scale: float) -> torch.Tensor
     """What is there beside it while it is made is as large as in SGLang, whose longest have gigabytes."""
     device = frequencies.device
     positions = torch.arange(rows.start, rows.stop, dtype=torch.float32, device=device)
+    return _rows(positions, frequencies, scale)
+
+
+def table_of_batch(rope: RopeConfig, positions: torch.Tensor) -> torch.Tensor:
+    """A row a token, where a server keeps none."""
+    return _rows(positions.float(), *_frequencies(rope, positions.device))
+
+
+def kept_frequencies(rope: RopeConfig, device: torch.device) -> torch.Tensor:
+    """In place of a table: transformers' layers keep them twice."""
+    return _frequencies(rope, device)[0].repeat(2, 1)
+
+
+def _rows(positions: torch.Tensor, frequencies: torch.Tensor, scale: float) -> torch.Tensor:
     angles = positions[:, None] * frequencies
     return torch.cat([angles.cos(), angles.sin()], dim=-1).mul_(scale)
 

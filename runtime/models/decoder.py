@@ -96,7 +96,7 @@ class Decoder(nn.Module):
         self.backend: MoEBackend | None = None
         if any(model.layer_kinds[layer] == "moe" for layer in layers):
             self.backend = make_backend(runtime.moe_runner_backend, model, runtime, comm.layout, device)
-        self.ropes = ropes or RopeTables(device)
+        self.ropes = ropes or RopeTables(device, model.by_transformers)
         shared = dispatcher, self.backend, self.ropes, Banks()
         self._stack: list[DecoderLayer] = []
         for layer in layers:
@@ -147,6 +147,7 @@ class Decoder(nn.Module):
         is_tied = self.model.tie_word_embeddings
         is_apart = self.model.embeds_whole and self.comm.size("pp") > 1  # srt/models/gemma4_causal.py
         if is_tied and not self.model.holds_head and not is_apart:
+            self._drop_head()
             return self._embedding() if self.embedding is None else self.embedding
         build, scheme = self.build, self.build.head_scheme()
         name = self.model.names.embedding if is_tied else self.model.names.head
@@ -160,6 +161,11 @@ class Decoder(nn.Module):
         if self.model.head_bias:
             head.take_bias()
         return head
+
+    def _drop_head(self) -> None:
+        """srt/models/transformers.py makes one in any case, and ties it then."""
+        if self.model.by_transformers:
+            VocabTable("", self.model, self.comm, "tp", self.build.dtype, self.build.device)
 
     @torch.no_grad()
     def forward(
@@ -177,7 +183,7 @@ class Decoder(nn.Module):
         assert state is not None, "a later pipeline stage needs the state of the one before"
         state, inputs, windows = self._with_room(state), state.inputs, self._windows(batch, pool)
         captured: list[torch.Tensor] = []
-        skips = Skips(self.model.skips, self.layer_ids)
+        skips, tables = Skips(self.model.skips, self.layer_ids), self.ropes.tables(batch.positions)
         for layer in each_layer(self._stack, kind=self._kind):
             if layer.number and layer.number % self.model.own_layers == 0:
                 state = self._next_round(state)
@@ -185,7 +191,8 @@ class Decoder(nn.Module):
             if layer.number in self.captures:
                 captured.append(state.total())
             given = windows if inputs is None else inputs[:, layer.number]
-            state = layer(state, batch, pool, self._table(layer), given)
+            table = None if layer.table_name is None else tables[layer.table_name]
+            state = layer(state, batch, pool, table, given)
             if self.model.adds_at_once and state.residual is not None:
                 state = StageState(state.total())
         adds_nothing = self.model.scales_layers or self.model.adds_at_once
@@ -232,9 +239,6 @@ class Decoder(nn.Module):
 
     def _kind(self, layer: DecoderLayer) -> object:
         return (layer.kind, layer.number in self.captures, layer.keeps)
-
-    def _table(self, layer: DecoderLayer) -> torch.Tensor | None:
-        return None if layer.table_name is None else self.ropes.get_buffer(layer.table_name)
 
     def run_head(self, state: StageState, batch: ForwardBatch) -> LogitsOutput:
         assert self.logits is not None

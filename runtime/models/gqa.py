@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,10 +24,11 @@ from runtime.models.key_pools import KeyPools
 from runtime.models.mixed_turns import MixedTurns
 from runtime.models.query_key_norm import query_key_norms
 from runtime.models.shared_query import SharedQuery
+from runtime.models.side_by_side import SideBySide
 from runtime.models.sink_keys import SinkKeys
 from runtime.server.call_rules import wide_sinks
 from runtime.server.errors import ConfigError
-from runtime.server.layer_config import AttentionConfig
+from runtime.server.layer_config import AttentionConfig, RopeConfig
 from runtime.server.tensor_names import TensorNames
 
 
@@ -52,16 +54,18 @@ class GroupedQueryAttention(nn.Module):
         self.has_gate, self.value_scale = config.output_gate, config.value_scale
         self.key_scale, self.clip = config.key_scale, config.clip
         self.has_keys = model.key_layer(layer_id) == layer_id
-        self.turns_in_fp32 = config.turns_in_fp32
+        self.turns_in_fp32, self.has_own_table = config.turns_in_fp32, model.by_transformers
         self.mixed: MixedTurns | None = None
         self.earlier: EarlierRound | None = None
-        self.qkv = build.linear(
-            parts_of_heads(name, model.names, config, asked, kv, values, self.has_keys),
-            slice(0, config.inputs * model.hidden_size),
-            bias=config.bias,
-            rows_over=ranks if config.query_rank is None else 1,
-            any_rows=config.any_rows,
-        )
+        parts = parts_of_heads(name, model.names, config, asked, kv, values, self.has_keys)
+        read = slice(0, config.inputs * model.hidden_size)
+        over = ranks if config.query_rank is None else 1
+        how: dict[str, Any] = {"bias": config.bias, "rows_over": over, "any_rows": config.any_rows}
+        self.qkv: Linear | SideBySide
+        if model.by_transformers:
+            self.qkv = SideBySide(build.linear([part], read, **how) for part in parts)
+        else:
+            self.qkv = build.linear(parts, read, **how)
         self.shared: SharedQuery | None = None
         if config.query_rank is not None:
             self.shared = SharedQuery(build, name, config.query_rank, q)
@@ -134,7 +138,7 @@ class GroupedQueryAttention(nn.Module):
         if self.mixed is not None:
             q, k = self.mixed(q, k, batch.positions)
         elif self.rope is not None and table is not None:
-            q, k = self._turned(q, k, table, rows_of(self.rope, batch.positions))
+            q, k = self._turned(q, k, table, self._rows(self.rope, batch.positions))
         if self.norms is not None and self.norms_turned:
             self.norms(q, k)
         if self.growth is not None:
@@ -163,6 +167,12 @@ class GroupedQueryAttention(nn.Module):
             gate = softplus(self.soft_gate(x).float()).to(answer.dtype)
             answer = answer * gate.unflatten(-1, (answer.shape[1], -1))
         return self.out(answer.flatten(1))
+
+    def _rows(self, rope: RopeConfig, positions: torch.Tensor) -> torch.Tensor:
+        """Of a table, which may be of this batch alone."""
+        if self.has_own_table:
+            return torch.arange(positions.shape[0], device=positions.device)
+        return rows_of(rope, positions)
 
     def _turned(
         self, q: torch.Tensor, k: torch.Tensor, table: torch.Tensor, rows: torch.Tensor

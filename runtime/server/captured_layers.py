@@ -18,6 +18,8 @@ def captures_prefills(model: ModelConfig, runtime: RuntimeConfig, stages: int) -
         return False
     if model.model_type in _MIXERS:
         return _captures_mixers(model, runtime)
+    if model.by_transformers:
+        return False
     if not model.attention:  # it looks for a mixer's attention, and for layers that say they are Mamba's
         return False
     is_found = not model.shortcut and model.model_type not in (*_LATENTS_ELSEWHERE, *_LAYERS_ELSEWHERE)

@@ -138,6 +138,11 @@ class ModelConfig:
         return _GELUS.get(self.activation, "")
 
     @property
+    def by_transformers(self) -> bool:
+        """Its layers are transformers', of matrices as a checkpoint has them."""
+        return self.names.attends_apart
+
+    @property
     def is_mla(self) -> bool:
         return self.mla is not None
 

@@ -44,6 +44,7 @@ SPLIT_OVER_TP = (
     *("minicpm", "dbrx", "diffusion_gemma_text", "muse_glimmer_text", "persimmon", "phi", "solar"),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
     *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder", "embedding_gemma"),
+    *("seed_oss", "smollm3", "helium", "ernie4_5_of_transformers"),
 )
 
 Place = Literal["mixer", "dense", "beside experts"]
@@ -207,6 +208,9 @@ def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iter
         apart = {"q_proj": wide, "k_proj": narrow, "gate_proj": wide}
         apart |= {} if attention.routed else {"v_proj": narrow}
         yield from (((name,), read, count) for name, count in apart.items())
+    elif model.names.attends_apart:
+        widths = heads * attention.head_dim, kv_heads * attention.head_dim, kv_heads * attention.value_width
+        yield from (((name,), read, width) for name, width in zip(asking, widths, strict=True))
     elif attention.blocks is None:
         yield asking, read, rows
     else:

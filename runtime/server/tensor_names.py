@@ -44,6 +44,7 @@ class TensorNames:
     down: str = "down_proj"
     by_columns: bool = False  # a linear layer's matrix is stored the other way round
     multiplies_apart: bool = False  # gate and up of a dense MLP by themselves
+    attends_apart: bool = False  # ... and queries, keys and values
     interleaves: bool = False  # rows of gate and up take turns, in experts too
     packs_groups: bool = False  # each KV head in it stands behind those that ask it
     packed_qkv: str | None = None  # the one matrix of queries, keys and values, where there are no three

@@ -1,6 +1,6 @@
-"""Starts of DeepSeek-V4, Qwen4, DiffusionGemma, Muse Spark, Inkling, EmbeddingGemma and Jet-Nemotron are
-known up to their first forward: what that takes is not, nor are all pools of the first. So are those whose
-decodes are kept to pass back."""
+"""Starts of DeepSeek-V4, Qwen4, DiffusionGemma, Muse Spark, Inkling, EmbeddingGemma, Jet-Nemotron and of
+transformers' layers are known up to their first forward: what that takes is not, nor are all pools of the
+first. So are those whose decodes are kept to pass back."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def unknown_pools(model: ModelConfig, server: Server) -> str | None:
 
 
 def knows_forwards(model: ModelConfig) -> bool:
-    if gates_residuals(model) or isinstance(model.recurrent, _CONVOLVE_OTHERWISE):
+    of_others = model.by_transformers or isinstance(model.recurrent, _CONVOLVE_OTHERWISE)
+    if gates_residuals(model) or of_others:
         return False
     sees_both_ways = any(one.both_ways for one in model.attention.values())
     is_usual = model.compressed is None and pooled_indexer(model) is None
@@ -71,8 +72,8 @@ def knows_starts(model: ModelConfig, runtime: RuntimeConfig) -> bool:
 
 def unpredicted(model: ModelConfig, runtime: RuntimeConfig, prefills: bool) -> tuple[str, ...]:
     """Phases from the first forward on, of whose kernels nobody here knows what they take: those of
-    compressed keys, those of srt/layers/attention/qsa, those of a canvas: srt/dllm, and those of
-    srt/layers/muse_spark, and those of srt/models/inkling_common.
+    compressed keys, those of srt/layers/attention/qsa, those of a canvas: srt/dllm, those of
+    srt/layers/muse_spark, those of srt/models/inkling_common, and torch's own of transformers' layers.
 
     The `dsv4` backend makes nothing of its own without drafts: __init__ and init_cuda_graph_state of
     srt/layers/attention/deepseek_v4_backend.py, 0.5.12 to 0.5.23.

@@ -320,7 +320,7 @@ class Unserved:
 def unserved(model: ModelConfig, server: Server, architecture: str) -> Unserved | None:
     """`architecture`: the class that serves the whole."""
     layers = of_transformers(architecture, server.release.number, server.asked)
-    if layers:
+    if layers and not model.by_transformers:
         return Unserved(f"{model.model_type} does not go with {layers}", plans=False)
     of_class = WITHOUT_HEAD if model.scores is not None else ()
     rows = (OVER_ALL_RANKS, PLAIN_EXPERTS, *OF_TOWERS, *of_class, *_ROWS.get(model.model_type, ()))

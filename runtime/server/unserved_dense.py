@@ -114,6 +114,22 @@ DENSE = {
         PLAIN_ALONE,
         DRAFTS,
     ),
+    # srt/models/transformers.py asks how many ranks all are
+    **dict.fromkeys(
+        ("seed_oss", "smollm3", "helium", "ernie4_5_of_transformers"),
+        (
+            Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
+            Row(
+                lambda _, s: s.pp_size > 1, "--pp: what stages of transformers' layers keep is not known here"
+            ),
+            Row(
+                lambda _, s: s.asked.is_embedding,
+                "--is-embedding: what transformers' layers make of a prompt is not known here",
+            ),
+            PLAIN_ALONE,
+            DRAFTS,
+        ),
+    ),
     # srt/models/nemotron_nas.py, which does not say where a stage begins
     "nemotron-nas": (_WITH_ALL_LAYERS, DRAFTS),
 }

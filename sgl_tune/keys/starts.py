@@ -40,7 +40,9 @@ def never_starts(deployment: Deployment) -> str | None:
     deployment = replace(deployment, shape=deployment.shape.as_read)
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     if has_transformers_layers(deployment):
-        return next(chain(_nameless(deployment), heads, ends_of_transformers(deployment)), None)
+        of_layers = next(chain(_nameless(deployment), heads, ends_of_transformers(deployment)), None)
+        if of_layers or deployment.shape.model is None or not deployment.model.by_transformers:
+            return of_layers
     of_rows = _generates_alone(deployment)
     if deployment.shape.model is None:
         of_file = ends_of_muse_spark(deployment), ends_of_inkling(deployment)

@@ -118,6 +118,7 @@ def _made(case: dict[str, Any], folder: Path) -> Any:
     _with_mobile_net()
     _with_lengths()
     _with_classes()
+    _with_layers_of_transformers()
     made = _chosen(config)
     shared = _shared_experts(made, config, args, quantization) if case.get("fused") else nullcontext()
     with shared, torch.device("meta"):
@@ -313,6 +314,13 @@ def _with_lengths() -> None:
     NemoConvSubsampling.__init__ = made
 
 
+def _with_layers_of_transformers() -> None:
+    """What is left of its tensors without data SGLang makes on the GPU: here all have none."""
+    from sglang.srt.models.transformers import TransformersBase
+
+    TransformersBase._init_parameters = lambda *_: None
+
+
 def _with_classes() -> None:
     """LLaVA asks for those of its parts among all that are registered, and a loader for a checkpoint's."""
     from sglang.srt import models
@@ -321,8 +329,8 @@ def _with_classes() -> None:
         name = names if isinstance(names, str) else names[0]
         return _class_of(name), name
 
-    every = MagicMock(__contains__=lambda *_: True)
-    asked = {"is_arch_supported": lambda _: True, "get_supported_archs": lambda: every}  # of two releases
+    every = MagicMock(__contains__=lambda _, name: _is_served(name))
+    asked = {"is_arch_supported": _is_served, "get_supported_archs": lambda: every}  # of two releases
     found = SimpleNamespace(resolve_model_cls=resolve, **asked)
     models.registry = SimpleNamespace(ModelRegistry=found)
     sys.modules["sglang.srt.models.registry"] = models.registry
@@ -415,6 +423,13 @@ def _group(size: int, rank: int) -> Any:
     edges = {"is_first_rank": True, "is_last_rank": True, "cpu_group": None, "device_group": device}
     edges |= {"ca_comm": None}  # of which Kimi K3 asks
     return SimpleNamespace(world_size=size, rank_in_group=rank, rank=rank, **edges)
+
+
+def _is_served(architecture: str) -> bool:
+    try:
+        return bool(_class_of(architecture))
+    except LookupError:
+        return False
 
 
 def _class_of(architecture: str) -> Any:

@@ -14,6 +14,7 @@ _SAME_AS = {
     **dict.fromkeys(("kimi_k2", "mistral_large_3", "dots_vlm_text", "deepseek_vl2_text"), "deepseek_v3"),
     **{"mimo": "qwen2", "mixtral_quant": "mixtral", "bailing_hybrid_v3": "bailing_hybrid"},
     "embedding_gemma": "gemma3_text",
+    "ernie4_5_of_transformers": "ernie4_5",
 }
 
 

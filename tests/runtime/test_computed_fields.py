@@ -715,6 +715,22 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("smollm3", {}, other, said)
+        for other, said in (
+            ({"mlp_bias": True}, "mlp_bias is True"),
+            ({"use_sliding_window": True}, "use_sliding_window is True"),
+            ({"sliding_window": 64}, "sliding_window is 64"),
+            ({"head_dim": None}, "head_dim is null"),
+            ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),
+        )
+    ),
+    *(
+        ("helium", {}, other, said)
+        for other, said in (({"mlp_bias": True}, "mlp_bias is True"), ({"head_dim": 64}, "head_dim is 64"))
+    ),
+    ("seed_oss", {}, {"mlp_bias": True}, "mlp_bias is True"),
+    ("ernie4_5_of_transformers", {}, {"use_bias": True}, "use_bias is True"),
+    *(
         ("nanbeige", {}, other, said)
         for other, said in (
             ({"loop_share_kv": True}, "loop_share_kv is True"),

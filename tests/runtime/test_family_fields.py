@@ -156,6 +156,7 @@ _BESIDE = """
     olmo3 head_dim
     olmoe head_dim num_local_experts
     orion head_dim
+    smollm3 head_dim
     spark2_5 attention_bias hidden_act
     xverse attention_bias head_dim mlp_bias num_experts num_key_value_heads
         original_max_position_embeddings rope_is_neox_style

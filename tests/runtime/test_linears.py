@@ -204,6 +204,7 @@ _OVER_ALL = {
     *("minicpm", "dbrx", "diffusion_gemma_text", "persimmon", "phi", "solar"),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
     *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder"),
+    *("seed_oss", "smollm3", "helium", "ernie4_5_of_transformers"),
 }
 
 

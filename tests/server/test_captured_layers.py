@@ -43,6 +43,8 @@ GRANITE_ATTENDS = {"layer_types": ["full_attention", "full_attention"]}
         ("nemotron_h_puzzle", {}, "0.5.18", 9, True),
         ("nemotron_h_puzzle", {}, "0.5.23", 9, False),
         ("nemotron_h", {}, "0.5.23", 12, False),  # an MLP among its layers
+        ("smollm3", {}, "0.5.12", 9, False),
+        ("seed_oss", {}, "0.5.23", 9, False),
     ],
 )
 def test_of_whom(family: str, told: dict[str, object], release: str, sm: int, captured: bool) -> None:

@@ -62,8 +62,9 @@ def test_a_published_checkpoint_is_of_its_own_class() -> None:
             assert "architectures names" not in error.message, one.name
 
 
-def test_transformers_name_of_ernie_is_none_of_sglangs() -> None:
+@pytest.mark.parametrize("name", ["Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"])
+def test_transformers_name_of_ernie_is_none_of_sglangs(name: str) -> None:
     """Whose registry then has transformers' layers: srt/models/registry.py, ernie4.py."""
-    told = {"model_type": "ernie4_5", "architectures": ["Ernie4_5ForCausalLM"]}
-    with pytest.raises(Unsupported, match="those of a ernie4_5 are Ernie4_5_ForCausalLM's"):
-        Checkpoint(told).model_config()
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99}
+    read = Checkpoint({"model_type": "ernie4_5", "architectures": [name], **sizes}).model_config()
+    assert read.by_transformers is (name == "Ernie4_5ForCausalLM")

@@ -83,6 +83,32 @@ def test_a_class_that_nobody_has_ends(tmp_path: Path) -> None:
     assert never_starts(_named(tmp_path, "0.5.22", "Beam", auto_map={**own, "AutoModel": "its.Beam"})) is None
 
 
+_SMOL = {"model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"]}
+
+
+def test_layers_of_transformers_are_known_on_plain_servers_alone(tmp_path: Path) -> None:
+    assert _deployed(tmp_path, "0.5.23", **_SMOL).model.by_transformers
+    quantized = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+    packed = _deployed(tmp_path, "0.5.23", **_SMOL, quantization_config=quantized)
+    assert "smollm3 does not go with quantized weights" in packed.shape.unknown
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--model-impl transformers", ""),
+        ("--dp 2 --enable-dp-attention", "DP attention"),
+        ("--pp-size 2", "--pp: what stages of transformers' layers keep"),
+        ("--is-embedding", "--is-embedding: what transformers' layers make of a prompt"),
+    ],
+)
+def test_where_layers_of_transformers_are_known(flags: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**published()[_LLAMA].config, **_SMOL}))
+    command = f"python -m sglang.launch_server --model-path {tmp_path} --tp 2 {flags}"
+    (found,) = select_deployments(ServerFlags(gpu="h200", sglang_version="0.5.23"), (*command.split(),), None)
+    assert said in found.shape.unknown if said else found.model.by_transformers
+
+
 def test_a_server_that_is_told_to_runs_transformers_layers() -> None:
     command = "python -m sglang.launch_server --tp 2 --model-path", _LLAMA, "--model-impl"
     asked = ServerFlags(gpu="b200", sglang_version="0.5.23")

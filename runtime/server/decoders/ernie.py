@@ -6,6 +6,7 @@ from __future__ import annotations
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
+from runtime.server.decoders.of_transformers import ERNIE as OF_TRANSFORMERS
 from runtime.server.decoders.parts import MLPS, everywhere, heads, model, which
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MoEConfig
@@ -127,6 +128,7 @@ FAMILIES = (
         "ernie4_5",
         _dense,
         {**_COMMON, "intermediate_size": 3072, "num_key_value_heads": 2, "head_dim": 128},
+        {"Ernie4_5ForCausalLM": OF_TRANSFORMERS},
     ),
     Family(
         "paddleocr_vl_text",

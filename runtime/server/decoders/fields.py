@@ -75,6 +75,10 @@ class Fields:
         self.seen.add(name)
         return self._hf.get(name) is not None
 
+    def is_null(self, name: str) -> bool:
+        """In so many words."""
+        return name in self._hf and self.get(name) is None
+
     def spelled(self, *names: str) -> str:
         """The one of a field's spellings that the file has, else the config class."""
         self.seen.update(names)

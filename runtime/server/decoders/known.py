@@ -86,6 +86,7 @@ from runtime.server.decoders import (
     nemotron_h,
     nemotron_h_puzzle,
     nemotron_nas,
+    of_transformers,
     olmo,
     opt,
     orion,
@@ -136,7 +137,7 @@ _MODULES = (
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     *(k2_horizon, beam, muse_spark, minicpm3, chatglm, inkling),
     *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n, mllama, mamba),
-    *(iquest_loopcoder, jet_nemotron),
+    *(iquest_loopcoder, jet_nemotron, of_transformers),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

@@ -75,7 +75,8 @@ _TOLD = """
     muse_spark_text MuseSparkForConditionalGeneration
     minimax_m3_vl MiniMaxM3SparseForConditionalGeneration
     minimax_m3_vl_text MiniMaxM3SparseForCausalLM
-    ernie4_5 Ernie4_5_ForCausalLM
+    ernie4_5 Ernie4_5_ForCausalLM Ernie4_5ForCausalLM
+    ernie4_5_of_transformers Ernie4_5ForCausalLM
     ernie4_5_moe Ernie4_5_MoeForCausalLM
     paddleocr_vl PaddleOCRVLForConditionalGeneration
     paddleocr_vl_text PaddleOCRVLForConditionalGeneration
@@ -150,6 +151,9 @@ _TOLD = """
     persimmon PersimmonForCausalLM
     phi PhiForCausalLM
     solar SolarForCausalLM
+    seed_oss SeedOssForCausalLM
+    smollm3 SmolLM3ForCausalLM
+    helium HeliumForCausalLM
     stablelm StableLmForCausalLM
     starcoder2 Starcoder2ForCausalLM
     grok Grok1ForCausalLM Grok1ModelForCausalLM

@@ -10,6 +10,7 @@ TINY["ernie4_5"] = Tiny(
     "Ernie4_5Config",
     {"head_dim": 32},
     {**choices.HEADS, "use_bias": (False,) * 5 + (True,)},
+    as_published=lambda hf: {**hf, "architectures": ["Ernie4_5_ForCausalLM"]},
 )
 TINY["ernie4_5_moe"] = Tiny(
     "Ernie4_5_MoeConfig",
