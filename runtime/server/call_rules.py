@@ -37,6 +37,22 @@ _ROUTED_BY_SOFTMAX = (
 _ROUTED_BY_LLAMA4 = ("llama4_text",)
 # Whose routers are told by their words, of either kind, and choose by themselves where nothing is shared out.
 _ROUTED_BY_EITHER = ("cohere2_moe", "bailing_moe", "bailing_moe_v2", "sarvam_moe")
+# Families that name a way of routing in every release, since 0.5.23, and in none.
+_NAME_ROUTING = (
+    *DEEPSEEK_LAYERS,
+    *("glm4_moe", "glm4v_moe_text", "nemotron_h", "nemotron_h_puzzle", "qwen2_moe", "qwen3_moe"),
+    *("qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text"),
+    *("exaone_moe", "sdar_moe", "cohere2_moe", "sarvam_moe", "step3p5", "iquest_q1", "k2_horizon"),
+)
+_NAME_IT_SINCE = (
+    *("llama4_text", "bailing_moe", "bailing_moe_v2", "bailing_hybrid", "bailing_hybrid_v3"),
+    *("mimo_v2_flash", "llada2_moe", "beam"),
+)
+_NAME_NONE = (
+    *("mixtral", "gpt_oss", "minimax_m2", "ernie4_5_moe", "gemma4_text", "glm4_moe_lite", "granitemoe"),
+    *("granitemoeshared", "granitemoehybrid", "hunyuan_v1_moe", "hy_v3", "kimi_linear", "laguna", "lfm2_moe"),
+    *("longcat_flash", "olmoe", "phimoe", "zaya"),
+)
 # Whose layers hand their choice to every backend: srt/models/step3p5.py, longcat_flash.py, xllm.py.
 _CHOOSES = ("step3p5", "longcat_flash", "k2_horizon")
 # Whose experts are Triton's kernels on every backend: srt/models/afmoe.py, deepseek.py, dbrx.py,
@@ -142,6 +158,13 @@ def has_loose_experts(model: ModelConfig, quantization: str | None) -> bool:
 def has_loose_experts_in_file(model: ModelConfig, method: str | None) -> bool:
     """By a checkpoint's own name of its method: where Marlin does not run it, no experts are known at all."""
     return has_loose_experts(model, f"{method}_marlin" if method in ("awq", "gptq") else method)
+
+
+def names_routing(model: ModelConfig, release: Release) -> bool | None:
+    """Whether a class tells its experts a way of routing; None: that is not known."""
+    if model.model_type in _NAME_IT_SINCE:
+        return release.routes_by_named_method
+    return True if model.model_type in _NAME_ROUTING else (False if model.model_type in _NAME_NONE else None)
 
 
 def kernels_route(model: ModelConfig) -> bool:

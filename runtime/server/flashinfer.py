@@ -99,13 +99,15 @@ _V0_6_18 = _V0_6_16._replace(
 _V0_7_0 = _V0_6_18._replace(
     since="0.7.0",
     environment=_SEVEN,
-    keys=_V0_6_18.keys._replace(options_of=(*_DENSE, _CUTLASS, _TRTLLM)),
+    keys=_V0_6_18.keys._replace(
+        options_of=(*_DENSE, _CUTLASS, _TRTLLM), cutedsl_moe="by quant mode and offset"
+    ),
     has_v2=True,
     strided_prefills=True,
 )
 _V0_7_1 = _V0_7_0._replace(
     since="0.7.1",
-    keys=_V0_7_0.keys._replace(trtllm_gemm=_TRTLLM_GEMM, cutedsl_moe="by quant mode and offset"),
+    keys=_V0_7_0.keys._replace(trtllm_gemm=_TRTLLM_GEMM),
     keeps_policies=True,
     latent_by_batch=True,
 )

@@ -122,7 +122,7 @@ def _group(name: str) -> str:
 def matters(field: Field, server: Server) -> bool:
     """Whether anything follows from it, for this server."""
     if field.name == "fused_finalize":
-        return server.backend.calls == "cutlass"
+        return server.backend.calls in ("cutlass", "cutedsl")
     return field.name != "model_quantization" or server.model_quantization != server.quantization
 
 

@@ -20,7 +20,6 @@ from runtime.server.call_rules import (
     sums_answers_itself,
 )
 from runtime.server.config import ModelConfig
-from runtime.server.expert_weights import has_int4_experts
 from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
@@ -34,8 +33,9 @@ from sgl_tune.keys.expert_calls import (
     NVFP4_BESIDE_FP8,
     STATIC_FP8,
     calls_are_known,
-    checkpoint_of,
+    calls_of,
     rows_of_mxfp4,
+    runs_by_own_kernels,
     runs_mxfp4_by_cutlass,
     weights_of,
 )
@@ -54,6 +54,7 @@ from sgl_tune.keys.op_shapes import (
     trtllm_mxint4_moe,
     trtllm_nvfp4_moe,
 )
+from sgl_tune.keys.packed_experts import PACKED_BLOCKS, PACKED_INT4, PACKED_NVFP4
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -66,7 +67,7 @@ def tunes_moe(deployment: Deployment) -> bool:
     fp8 = deployment.quantization == "fp8" and weights_of(deployment) != NVFP4_BESIDE_FP8
     elsewhere = fp8 and server.backend.calls == "cutlass" and server.release.runs_fp8_experts_elsewhere
     tuned = is_tuned(server.moe_runner_backend, server.release) and not elsewhere
-    return server.tunes and tuned and _has_experts(deployment)
+    return server.tunes and tuned and _has_experts(deployment) and not runs_by_own_kernels(deployment)
 
 
 def _has_experts(deployment: Deployment) -> bool:
@@ -84,7 +85,7 @@ def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     if deployment.arch == CPU.arch:
         alike, dtype = _of_equal_experts(deployment), dtype_of(deployment)
         return tuple(chain.from_iterable(cpu_moe(_experts(one), dtype) for one in alike))
-    builder = _MOE_CALLS.get((deployment.server.backend.calls, weights_of(deployment)))
+    builder = _MOE_CALLS.get((calls_of(deployment), weights_of(deployment)))
     sent = deployment.server.moe_a2a_backend not in ("none", "flashinfer")
     by_others = sent and shares_on_every_rank(deployment)
     if builder is None or by_others or not calls_are_known(deployment):
@@ -111,8 +112,10 @@ def shares_on_every_rank(deployment: Deployment) -> bool:
 
 def has_kernels(deployment: Deployment) -> bool:
     """FlashInfer, of the MoE backend, for this GPU."""
-    majors = deployment.server.backend.kernel_majors
-    return not majors or deployment.server.gpu.major in majors
+    backend = deployment.server.backend
+    if calls_of(deployment) != backend.calls or not backend.kernel_majors:
+        return True
+    return deployment.server.gpu.major in backend.kernel_majors
 
 
 def dtype_of(deployment: Deployment) -> Dtype:
@@ -163,6 +166,11 @@ def _cutlass_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     return _cutlass_call(deployment, experts, _BF16, weight, packed=16)
 
 
+def _cutlass_packed_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
+    experts, dtype = _experts(deployment), dtype_of(deployment)
+    return _cutlass_call(deployment, experts, dtype, Dtype("torch.int64"), packed=16, output=dtype)
+
+
 def _cutlass_call(
     deployment: Deployment,
     experts: Experts,
@@ -170,13 +178,15 @@ def _cutlass_call(
     weight: Dtype,
     packed: int = 1,
     rows_packed: int = 1,
+    output: Dtype | None = None,
 ) -> tuple[OpShape, ...]:
+    made = _BF16 if packed > 1 else dtype_of(deployment)
     return cutlass_moe(
         experts,
         flashinfer_of(deployment.flashinfer_version).keys,
         activation=activation,
         weight=weight,
-        output=_BF16 if packed > 1 else dtype_of(deployment),
+        output=output or made,
         fused_finalize=deployment.server.fused_finalize,
         alltoall=deployment.server.moe_a2a_backend == "flashinfer",
         packed=packed,
@@ -207,8 +217,7 @@ def _trtllm_mxfp8(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _trtllm_mxint4(deployment: Deployment) -> tuple[OpShape, ...]:
-    is_known = has_int4_experts(checkpoint_of(deployment))
-    return (trtllm_mxint4_moe(_experts(deployment)),) if is_known else ()
+    return (trtllm_mxint4_moe(_experts(deployment)),)
 
 
 def _cutedsl(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -216,7 +225,9 @@ def _cutedsl(deployment: Deployment) -> tuple[OpShape, ...]:
         return ()
     experts = _experts(deployment)
     first = tuple(rank * experts.local for rank in range(experts.ep))
-    return (cutedsl_nvfp4_moe(experts, first, flashinfer_of(deployment.flashinfer_version).keys),)
+    by_token = deployment.quantization == "nvfp4_online"
+    form, fused = flashinfer_of(deployment.flashinfer_version).keys, deployment.server.fused_finalize
+    return (cutedsl_nvfp4_moe(experts, first, form, dtype_of(deployment), fused, by_token),)
 
 
 def _trtllm_bf16(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -233,6 +244,10 @@ def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     packs = _packs_experts(deployment.model)
     packed = (replace(shape, largest=OF_FLASHINFER),) if True in packs else ()
     return (*packed, *_trtllm_bf16(deployment)) if False in packs else packed
+
+
+def _trtllm_packed_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
+    return (trtllm_nvfp4_moe(_experts(deployment, multiple=128), routing_of(deployment), by_token=False),)
 
 
 def _minimax_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -307,10 +322,14 @@ _MOE_CALLS: dict[tuple[Calls | None, str | None], Callable[[Deployment], tuple[O
     ("trtllm", "nvfp4_online"): _trtllm_nvfp4,
     ("trtllm", MINIMAX_NVFP4): _minimax_nvfp4,
     ("trtllm", "mxfp8"): _trtllm_mxfp8,
-    ("trtllm", "compressed-tensors"): _trtllm_mxint4,
+    ("trtllm", PACKED_INT4): _trtllm_mxint4,
+    ("trtllm", PACKED_NVFP4): _trtllm_packed_nvfp4,
+    ("trtllm", PACKED_BLOCKS): _trtllm_fp8_block,
+    ("cutlass", PACKED_NVFP4): _cutlass_packed_nvfp4,
     ("trtllm", NVFP4_BESIDE_FP8): _trtllm_nvfp4,
     ("mxfp4", "mxfp4"): _mxfp4,
     ("mxfp4", MXFP4_BESIDE_FP8): _mxfp4_beside_fp8,
     ("trtllm", MXFP4_BESIDE_FP8): _mxfp4_beside_fp8,
     ("cutedsl", "modelopt_fp4"): _cutedsl,
+    ("cutedsl", "nvfp4_online"): _cutedsl,
 }

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runtime.server.backends import Calls
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.expert_weights import has_fp4_experts, has_nvfp4_experts
+from runtime.server.tuning import MODELOPT_FP8
+from sgl_tune.keys.packed_experts import (
+    METHOD,
+    packed_calls_are_known,
+    packed_weights,
+    runs_by_cutlass,
+    runs_by_its_own,
+)
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -16,6 +25,10 @@ FP4_TILE = 128
 # Rows so wide, a few at a time, are left for a later kernel to finish: models/deepseek_v2.py since 0.5.21.
 _LEFT_UNFINISHED = 5120
 _ONE_LAYER_MORE = ("EAGLE", "NEXTN")
+# They run no experts by kernels of any backend: w4afp8.py, bitsandbytes.py of srt/layers/quantization.
+_BY_THEIR_OWN = ("w4afp8", "bitsandbytes")
+# Backends that choose experts themselves: later where they run them alone.
+_CHOOSE, _CHOICE_BY_KERNELS = ("flashinfer_trtllm", "flashinfer_mxfp4"), (0, 5, 23)
 
 
 def checkpoint_of(deployment: Deployment) -> Checkpoint:
@@ -26,6 +39,8 @@ def checkpoint_of(deployment: Deployment) -> Checkpoint:
 def weights_of(deployment: Deployment) -> str | None:
     """As the MoE backends tell them apart. ModelOpt leaves those of the layer that drafts as they were."""
     checkpoint = checkpoint_of(deployment)
+    if deployment.quantization == METHOD:
+        return packed_weights(deployment.model.quantized.experts, checkpoint, deployment.server.gpu.major)
     if deployment.quantization != "fp8":
         return deployment.quantization
     if _has_nvfp4_beside_fp8(deployment) and not deployment.server.is_draft:
@@ -35,6 +50,30 @@ def weights_of(deployment: Deployment) -> str | None:
     if _has_static_scales(deployment):
         return STATIC_FP8
     return "fp8 without blocks" if deployment.model.quantization_block is None else "fp8"
+
+
+def calls_of(deployment: Deployment) -> Calls | None:
+    """The MoE backend's, but where the weights bring their own."""
+    by_cutlass = runs_by_cutlass(weights_of(deployment), deployment.server)
+    return "cutlass" if by_cutlass else deployment.server.backend.calls
+
+
+def runs_by_own_kernels(deployment: Deployment) -> bool:
+    """A method's, of which FlashInfer tunes nothing, whatever --moe-runner-backend says."""
+    server, weights = deployment.server, weights_of(deployment)
+    if leaves_choice_to_others(deployment):
+        return False
+    if server.backend.calls == "mxfp4" and weights is None:
+        return True
+    if (server.backend.calls == "mxfp4" or server.backend.routed) and weights in MODELOPT_FP8:
+        return True
+    return weights in _BY_THEIR_OWN or runs_by_its_own(weights, server)
+
+
+def leaves_choice_to_others(deployment: Deployment) -> bool:
+    """To the backend's kernels, whichever run: srt/layers/moe/topk.py."""
+    server = deployment.server
+    return server.moe_runner_backend in _CHOOSE and server.release.number < _CHOICE_BY_KERNELS
 
 
 def _has_static_scales(deployment: Deployment) -> bool:
@@ -63,6 +102,8 @@ def calls_are_known(deployment: Deployment) -> bool:
     """DeepSeek-V4's first layers choose by a hash, and the others by scores that no kernel has: they call
     alike where all are given their experts. A draft of several layers may not."""
     model, server, weights = deployment.model, deployment.server, weights_of(deployment)
+    if not packed_calls_are_known(weights, model, server, deployment.parallel.moe_ep):
+        return False
     if model.compressed is None:
         return weights != MXFP4_BESIDE_FP8
     if weights != MXFP4_BESIDE_FP8:

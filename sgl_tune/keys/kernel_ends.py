@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import chooses_itself, fuses_on_each_rank
-from runtime.server.expert_weights import has_int4_experts, packs_nvfp4
 from runtime.server.recurrent import LightningConfig, Mamba2Config, ShortConvConfig
 from runtime.server.sizing import kv_heads_per_rank
 from runtime.server.unserved_when import writes_fewer_heads
@@ -16,11 +15,13 @@ from sgl_tune.keys.expert_calls import (
     MXFP4_BESIDE_FP8,
     NVFP4_BESIDE_FP8,
     STATIC_FP8,
-    checkpoint_of,
+    calls_of,
+    leaves_choice_to_others,
     rows_of_mxfp4,
     runs_mxfp4_by_cutlass,
     weights_of,
 )
+from sgl_tune.keys.packed_experts import METHOD, PACKED_NVFP4, takes_packed, wants_logits
 
 if TYPE_CHECKING:
     from runtime.server.shape import Server
@@ -88,7 +89,7 @@ def _tuned(deployment: Deployment) -> Iterator[str]:
         yield f"FlashInfer has no {backend} kernels for {server.gpu.arch}"
     if not _takes_dispatch(deployment):
         yield f"MoE backend {backend} has no kernels behind all-to-all {server.moe_a2a_backend}"
-    if server.backend.calls is not None and not _takes_weights(deployment):
+    if calls_of(deployment) is not None and not _takes_weights(deployment):
         yield f"MoE backend {backend} has no kernels for experts in {_words(deployment)}"
     if _asks_trtllm_for_fp8(deployment):
         yield f"--flashinfer-mxfp4-moe-precision fp8 ends on {server.gpu.arch}, where SGLang has none"
@@ -99,7 +100,7 @@ def _tuned(deployment: Deployment) -> Iterator[str]:
         yield f"MoE backend {backend} does not take rows that are weighted before the experts"
     if _adds_shared_to_trtllm(deployment):
         yield f"MoE backend {backend} takes no shared expert beside its own: --disable-shared-experts-fusion"
-    if server.backend.calls == "trtllm" and not _takes_routing(deployment):
+    if calls_of(deployment) == "trtllm" and not _takes_routing(deployment):
         yield f"MoE backend {backend} does not take how experts of {_words(deployment)} are chosen here"
 
 
@@ -163,27 +164,32 @@ def _takes_dispatch(deployment: Deployment) -> bool:
 
 
 def _takes_weights(deployment: Deployment) -> bool:
-    calls, method = deployment.server.backend.calls, deployment.quantization
-    trtllm = calls == "trtllm"
-    if weights_of(deployment) == NVFP4_BESIDE_FP8:
+    server, weights = deployment.server, weights_of(deployment)
+    calls, method = calls_of(deployment), deployment.quantization
+    if weights == NVFP4_BESIDE_FP8:
         return True  # which of them end is not known
-    if calls == "mxfp4" and weights_of(deployment) == MXFP4_BESIDE_FP8:
-        return deployment.server.gpu.major == 10 or runs_mxfp4_by_cutlass(deployment)
-    if calls == "mxfp4":
-        major = deployment.server.gpu.major
-        has_kernels = major == 10 or major in deployment.server.release.mxfp4_by_cutlass
-        return method not in (None, "fp8", "awq_marlin") and (method != "mxfp4" or has_kernels)
-    if method in ("mxfp4", "awq_marlin", "gptq_marlin"):
+    if calls != server.backend.calls and leaves_choice_to_others(deployment):
         return False
-    if method == "compressed-tensors":
-        checkpoint = checkpoint_of(deployment)
-        return trtllm and (has_int4_experts(checkpoint) or packs_nvfp4(checkpoint))
-    if method == "fp8" and calls == "cutlass":
+    if calls == "mxfp4":
+        return _takes_mxfp4(deployment)
+    if method == METHOD and weights is not None:
+        return takes_packed(weights, deployment.model, server)
+    if method in ("mxfp4", "awq_marlin", "gptq_marlin") or (method == "fp8" and calls == "cutlass"):
         return False
     if method == "modelopt_fp4" and calls == "cutlass":
-        return deployment.server.gpu.major >= 10
+        return server.gpu.major >= 10
     # Its scales for activations come from the checkpoint, and one that is made here has none.
-    return not (trtllm and _is_plain_fp8(deployment) and weights_of(deployment) != STATIC_FP8)
+    return not (calls == "trtllm" and _is_plain_fp8(deployment) and weights != STATIC_FP8)
+
+
+def _takes_mxfp4(deployment: Deployment) -> bool:
+    """Its kernels run experts in mxfp4 alone; of a mixed checkpoint it is not known."""
+    server, weights = deployment.server, weights_of(deployment)
+    if weights == MXFP4_BESIDE_FP8:
+        return server.gpu.major == 10 or runs_mxfp4_by_cutlass(deployment)
+    if weights == "mxfp4":
+        return server.gpu.major == 10 or server.gpu.major in server.release.mxfp4_by_cutlass
+    return weights == "modelopt_mixed"
 
 
 def _asks_trtllm_for_fp8(deployment: Deployment) -> bool:
@@ -206,9 +212,10 @@ def _takes_weighted_rows(deployment: Deployment) -> bool:
     """srt/layers/moe/moe_runner, and modelopt_quant.py of srt/layers/quantization."""
     server, moe = deployment.server, deployment.model.moe
     assert moe is not None
-    if not moe.weighs_input or server.backend.calls not in ("cutlass", "cutedsl"):
+    calls = calls_of(deployment)
+    if not moe.weighs_input or calls not in ("cutlass", "cutedsl"):
         return True
-    if server.backend.calls == "cutedsl" or deployment.quantization == "modelopt_fp4":
+    if calls == "cutedsl" or weights_of(deployment) in ("modelopt_fp4", PACKED_NVFP4):
         return False
     rule = server.release.weighted_rows
     return rule == "as others" or (rule == "of one expert" and moe.top_k == 1)
@@ -224,16 +231,17 @@ def _adds_shared_to_trtllm(deployment: Deployment) -> bool:
 def _takes_routing(deployment: Deployment) -> bool:
     """srt/layers/moe/moe_runner/flashinfer_trtllm.py: kernels of some weights choose by logits alone."""
     moe, server, method = deployment.model.moe, deployment.server, deployment.quantization
-    by_logits = routing_of(deployment) == "logits"
-    if method is None and by_logits:
+    by_logits, weights = routing_of(deployment) == "logits", weights_of(deployment)
+    if weights is None and by_logits:
         assert moe is not None
         return moe.renormalize
     if by_logits or server.release.routes_by_named_method:
         return True
-    if method == "modelopt_fp8" or weights_of(deployment) == STATIC_FP8:
+    if method == "modelopt_fp8" or weights == STATIC_FP8 or wants_logits(weights, server):
         return False
     chosen_anyway = chooses_itself(deployment.model) and not server.backend.routed
-    return not chosen_anyway or (method == "modelopt_fp4" and server.release.number >= (0, 5, 13))
+    by_ids = method == "modelopt_fp4" and server.release.number >= (0, 5, 13)
+    return not chosen_anyway or by_ids or weights == PACKED_NVFP4
 
 
 def _is_block_fp8(deployment: Deployment) -> bool:

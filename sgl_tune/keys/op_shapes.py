@@ -234,8 +234,11 @@ def _trtllm_extras(
     return ((MODULE, *counts, *formats, *sizes, activated, shuffled, layout, False, by_token),)
 
 
-def cutedsl_nvfp4_moe(experts: Experts, first: tuple[int, ...], form: KeyForm) -> OpShape:
-    """CuTe DSL's wrapper: interleaved scales as tiles, and its own output. `first`: each EP rank's expert."""
+def cutedsl_nvfp4_moe(
+    experts: Experts, first: tuple[int, ...], form: KeyForm, output: Dtype, fused: bool, by_token: bool
+) -> OpShape:
+    """CuTe DSL's wrapper: interleaved scales as tiles, and its own output. `first`: each EP rank's expert.
+    `fused`: finalized in the second GEMM."""
     e, h, i, k = experts.local, experts.hidden, experts.intermediate, experts.top_k
 
     def tiles(rows: int, columns: int) -> Shape:
@@ -244,14 +247,15 @@ def cutedsl_nvfp4_moe(experts: Experts, first: tuple[int, ...], form: KeyForm) -
     def profile(t: int) -> Profile:
         rows = ((t, h // 2), (t, h // 16), (t, k), (t, k))
         up = ((e, experts.first_rows, h // 2), tiles(experts.first_rows, h), (e,), (1,))
-        return (*rows, *up, (e, h, i // 2), tiles(h, i), (e,), (t, h))
+        scale: Profile = ((t,),) if by_token else ()
+        return (*rows, *up, (e, h, i // 2), tiles(h, i), (e,), *scale, (t, h))
 
-    name, runner, extras = _cutedsl_form(experts, first, form)
+    name, runner, extras = _cutedsl_form(experts, first, form, (fused, output, True))
     return OpShape(name, COLD_UNREPLAYED, profile, extras, runner=runner)
 
 
 def _cutedsl_form(
-    experts: Experts, first: tuple[int, ...], form: KeyForm
+    experts: Experts, first: tuple[int, ...], form: KeyForm, rest: tuple[Any, ...]
 ) -> tuple[str, str, tuple[tuple[Any, ...], ...]]:
     op, runner = "CuteDslMoEWrapper::run", "CuteDslFusedMoENvfp4Runner"
     if form.cutedsl_moe == "plain":
@@ -264,7 +268,6 @@ def _cutedsl_form(
         return f"{op}::{kind}", runner, ((*swiglu, None, None),)
     offsets: list[tuple[int, ...]] = [(one,) for one in first]
     sizes = [()] if form.cutedsl_moe == "by quant mode" else offsets
-    rest = (False, Dtype("torch.bfloat16"), True)
     extras = tuple(("w4a4", *swiglu, None, None, experts.total, *size, *rest) for size in sizes)
     return f"{op}::w4a4::{kind}", "CuteDslFusedMoERunner", extras
 

@@ -111,6 +111,8 @@ def _untold(deployment: Deployment) -> Iterator[str]:
             f"--quantization {method}: SGLang asks the checkpoint how it was quantized, of which config.json "
             f"says nothing, and no {' or '.join(OWN_FILES[method])} lies beside it"
         )
+    if method == "mxfp4":
+        yield "--quantization mxfp4: SGLang makes mxfp4 of plain weights on AMD's GPUs alone"
     if method not in _ASK_THE_CHECKPOINT:
         return
     if method == "modelopt_fp4" and release.quantizes_modelopt_fp4:

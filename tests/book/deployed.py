@@ -26,6 +26,7 @@ from sgl_tune.keys.op_shapes import OpShape
 from tests.book.cases import checkpoint_of
 from tests.book.plain import plain
 from tests.book.rows import Row
+from tests.memory.quantized import SECTIONS
 
 _FLASHINFER, _LONG = "0.7.2", 100
 _BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [32, 32]}
@@ -43,6 +44,14 @@ _BASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "cutedsl": (
         *("small/qwen2_moe", {**_CUTEDSL, "quantization": "modelopt_fp4"}),
         {"mlp_only_layers": []},
+    ),
+    "rows scaled each": (
+        *("small/qwen2_moe", {**_CUTEDSL, "quantization": "nvfp4_online"}),
+        {"mlp_only_layers": []},
+    ),
+    "packed nvfp4": (
+        *("small/qwen3_moe", {**_TRTLLM}),
+        {"quantization_config": SECTIONS["nvfp4"], "mlp_only_layers": []},
     ),
     "weighted rows": ("small/llama4_text", {**_CUTLASS}, {}),
     "behind an all-to-all": ("small/deepseek_v2", {

@@ -46,7 +46,8 @@ def _shapes(form: op_shapes.KeyForm) -> Iterator[OpShape]:
             yield from (op_shapes.trtllm_nvfp4_moe(experts, routing, by_token) for by_token in (True, False))
         yield op_shapes.trtllm_mxint4_moe(experts)
         yield op_shapes.trtllm_mxfp4_moe(experts, 2880)
-        yield op_shapes.cutedsl_nvfp4_moe(experts, (0, 32), form)
+        for by_token in (True, False):
+            yield op_shapes.cutedsl_nvfp4_moe(experts, (0, 32), form, _BF16, not by_token, by_token)
         yield from op_shapes.cpu_moe(experts, _BF16)
 
 
