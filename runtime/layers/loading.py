@@ -121,8 +121,9 @@ def length(part: slice) -> int:
 
 
 def even_rows(matrices: torch.Tensor) -> torch.Tensor:
-    return matrices[..., 0::2, :]
+    """Or values, of a bias."""
+    return matrices[0::2] if matrices.dim() == 1 else matrices[..., 0::2, :]
 
 
 def odd_rows(matrices: torch.Tensor) -> torch.Tensor:
-    return matrices[..., 1::2, :]
+    return matrices[1::2] if matrices.dim() == 1 else matrices[..., 1::2, :]

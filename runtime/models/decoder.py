@@ -53,6 +53,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
 from runtime.server.layer_kinds import layer_kind
 from runtime.server.ngrams import has_ngrams
+from runtime.server.parallel import embeds_twice
 
 
 class Decoder(nn.Module):
@@ -85,7 +86,9 @@ class Decoder(nn.Module):
         self.build, self.layer_ids = build, tuple(layers)
         self.is_first = comm.layout.pp_rank == 0
         self.is_last = comm.layout.pp_rank == comm.size("pp") - 1
+        dropped = self._embedding() if self.is_first and embeds_twice(model.model_type) else None
         self.embedding = self._embedding() if self.is_first else None
+        del dropped
         places = model.places if self.is_first else None
         self.places = None if places is None else Places(build, places)
         given = model.layer_inputs if self.is_first else None

@@ -16,6 +16,7 @@ from runtime.layers.mlp import (
     ClampedMLP,
     GatedMLP,
     GeluMLP,
+    QuickGeluMLP,
     ReluMLP,
     ScaledMLP,
     SituMLP,
@@ -249,10 +250,13 @@ def _gated(
     if names.multiplies_apart:
         one, other = (build.linear([part], hidden, rows_over=size) for part in (gate, up))
         return TwinMLP(one, other, down)
-    gate_up, activation = build.linear([gate, up], hidden, rows_over=size), build.model.activation
+    gate_up = build.linear([gate, up], hidden, bias=bias, rows_over=size)
+    activation = build.model.activation
     scales = build.model.multipliers.mlp
     if scales is not None:
         return ScaledMLP(gate_up, down, activation, scales)
+    if activation == "gegelu":
+        return QuickGeluMLP(gate_up, down)
     if build.model.activation == "situ":
         assert build.model.swiglu is not None
         return SituMLP(gate_up, down, build.model.swiglu)

@@ -84,9 +84,11 @@ class ModelConfig:
     wide_norms: bool = False  # a step after the other, in float32
     norm_groups: int = 1  # of a row, which these norm by themselves
     gated_mlps: bool = True  # silu(gate) * up; without a gate, what `activation` says, or relu(up) squared
-    mlp_biases: bool = False  # of those without a gate
+    mlp_biases: bool = False  # of dense ones
     scaled_mlps: bool = False  # dense ones have a number of their own, which their answer is multiplied by
-    activation: Literal["silu", "gelu", "gelu_tanh", "clamped", "situ", "xielu", "gelu_new", "relu"] = "silu"
+    activation: Literal[
+        "silu", "gelu", "gelu_tanh", "clamped", "situ", "xielu", "gelu_new", "relu", "gegelu"
+    ] = "silu"
     swiglu: tuple[float, float] | None = None  # alpha and limit, of all MLPs; of situ, those of `situ`
     multipliers: Multipliers = NO_MULTIPLIERS
     checkpoint_quantization: str | None = None

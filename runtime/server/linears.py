@@ -44,7 +44,7 @@ SPLIT_OVER_TP = (
     *("minicpm", "dbrx", "diffusion_gemma_text", "muse_glimmer_text", "persimmon", "phi", "solar"),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
     *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder", "embedding_gemma"),
-    *("seed_oss", "smollm3", "helium", "ernie4_5_of_transformers"),
+    *("seed_oss", "smollm3", "helium", "ernie4_5_of_transformers", "phi3small"),
 )
 
 Place = Literal["mixer", "dense", "beside experts"]

@@ -23,8 +23,9 @@ _HEADS_ON_ALL_STAGES = (
 # ... which make a head, and then take the embedding for one
 _HEADS_BEFORE_TIES = (
     *("granite", "granitemoe", "granitemoehybrid", "granitemoeshared", "granite_swa", "granitemoe_swa"),
-    "orion",
+    *("orion", "phi3small"),
 )
+_EMBEDS_TWICE = ("phi3small",)  # of which the first is dropped when the second is there
 GROUP_NAMES = ("world", "tp", "pp", "attn_tp", "attn_dp", "moe_tp", "moe_ep")
 
 
@@ -106,6 +107,10 @@ def check_stages(num_layers: int, parallel: ParallelConfig) -> None:
 def has_idle_head(model_type: str, is_tied: bool) -> bool:
     """Of a stage that is not the last."""
     return model_type in _HEADS_ON_ALL_STAGES and not is_tied
+
+
+def embeds_twice(model_type: str) -> bool:
+    return model_type in _EMBEDS_TWICE
 
 
 def drops_head(model_type: str, is_tied: bool) -> bool:

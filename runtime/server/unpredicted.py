@@ -31,7 +31,7 @@ _OTHERWISE: Mapping[str, Callable[[Server], object]] = {
 
 # By kernels of their own, or by torch: a request after the other, each with taps of all its tokens
 _CONVOLVE_OTHERWISE = (AddedConvolutionsConfig, DynamicDeltaConfig)
-_LEARNS = ("gpt2", "gptj", "opt", "orion", "persimmon", "phi", "starcoder2")
+_LEARNS = ("gpt2", "gptj", "opt", "orion", "persimmon", "phi", "phi3small", "starcoder2")
 
 
 def foreign_keys(model: ModelConfig, server: Server) -> str | None:
@@ -57,6 +57,8 @@ def unknown_pools(model: ModelConfig, server: Server) -> str | None:
 def knows_forwards(model: ModelConfig) -> bool:
     of_others = model.by_transformers or isinstance(model.recurrent, _CONVOLVE_OTHERWISE)
     if gates_residuals(model) or of_others:
+        return False
+    if model.activation == "gegelu":
         return False
     sees_both_ways = any(one.both_ways for one in model.attention.values())
     is_usual = model.compressed is None and pooled_indexer(model) is None

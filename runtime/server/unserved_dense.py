@@ -30,6 +30,15 @@ DENSE = {
     # srt/models/minicpm3.py takes its matrix of keys and values apart by rows
     "minicpm3": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
     **dict.fromkeys(("chatglm", "gptj"), (PLAIN_ALONE, DRAFTS)),
+    # srt/models/phi3_small.py, where groups of heads are one matrix, and gates and ups take turns in another
+    "phi3small": (
+        Row(
+            lambda _, s: s.tp_size > 1,
+            "several ranks: SGLang's class cuts its heads and its MLPs elsewhere than their files do",
+        ),
+        PLAIN_ALONE,
+        DRAFTS,
+    ),
     "gpt2": (_BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),
     # srt/models/gpt_bigcode.py, whose head of keys and values every rank has
     "gpt_bigcode": (OVER_ALL_RANKS, _BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),

@@ -12,7 +12,7 @@ from sgl_tune.keys.expert_calls import checkpoint_of
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
-_GELU = "gelu_pytorch_tanh"
+_GELU, _TIES = "gelu_pytorch_tanh", "tie_word_embeddings"
 _NO_PREFILLS = "disable_{}_cuda_graph"
 
 
@@ -98,7 +98,18 @@ def _rounds_of_attention(deployment: Deployment) -> Iterator[str]:
         )
 
 
+def _untold_ties(deployment: Deployment) -> Iterator[str]:
+    """srt/models/phi3_small.py asks a config for what neither its class nor transformers' has."""
+    if deployment.model.model_type != "phi3small" or deployment.server.release.number >= (0, 5, 14):
+        return
+    if _TIES not in checkpoint_of(deployment).hf:
+        yield (
+            f"{_TIES} is missing, and before 0.5.14 SGLang's Phi 3 small asks for it: "
+            f"""--json-model-override-args '{{"{_TIES}": true}}'"""
+        )
+
+
 _RULES = (
     *(_gemma_2, _blocks_apart, _gathered_keys, _heads_of_all, _layers_of_others, _shared_keys),
-    *(_answers_by_heads, _rounds_of_attention),
+    *(_answers_by_heads, _rounds_of_attention, _untold_ties),
 )

@@ -150,6 +150,11 @@ class {name}(PretrainedConfig):
             lengths = "original_max_position_embeddings", "max_position_embeddings"
             for one in (*lengths, "rope_theta", "rope_scaling", "partial_rotary_factor"):
                 setattr(self, one, told.pop(one, None))
+        if "rope_embedding_base" in told:  # of Phi 3 small, which makes one width of others
+            self.rope_scaling = None
+            inner = (told["ff_dim_multiplier"] or 0) * (told["hidden_size"] // 3) * 2
+            inner += -inner % 256 if told["gegelu_pad_to_256"] else 0
+            self.intermediate_size = told["ff_intermediate_size"] or inner
         super().__init__(**{{"pad_token_id": None, **told}})
 """
 

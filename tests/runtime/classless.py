@@ -38,6 +38,7 @@ from tests.runtime import (
     nemotron_nas,
     nemotron_puzzle,
     orion,
+    phi3_small,
     sarvam_mla,
     small_llamas,
     solar,
@@ -321,6 +322,10 @@ CLASSLESS = {
     "jet_nemotron": Classless(
         *("JetNemotronForCausalLM", "jet_nemotron", "Qwen2Config"),
         *(jet_nemotron.config, jet_nemotron.alter, same_tensors),
+    ),
+    "phi3small": Classless(
+        *("Phi3SmallForCausalLM", "phi3small", "Starcoder2Config"),
+        *(phi3_small.config, phi3_small.alter, phi3_small.tensors),
     ),
     "iquest_q1": Classless(
         *("IQuestQ1ForCausalLM", "iquest_q1", "LlamaConfig"),

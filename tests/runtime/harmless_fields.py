@@ -74,6 +74,13 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("apply_query_key_layer_scaling", "attention_softmax_in_fp32", "bias_dropout_fusion"),
         "prefix_projection",  # where there is no prefix, which pre_seq_len tells
     )),
+    # ... and of what SGLang's class makes nothing of: layers that see blocks, a limit, how much logits count
+    "phi3small": frozenset((
+        *("attention_dropout_prob", "blocksparse_homo_head_pattern", "blocksparse_num_local_blocks"),
+        *("blocksparse_vert_stride", "dense_attention_every_n_layers", "embedding_dropout_prob"),
+        *("ffn_dropout_prob", "gegelu_limit", "mup_width_multiplier", "pad_sequence_to_multiple_of_64"),
+        "reorder_and_upcast_attn",
+    )),
     "gpt_bigcode": frozenset(("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32")),
     "opt": frozenset(("dropout", "init_std", "layerdrop")),
     # ... and of answers to other questions than the next token

@@ -23,6 +23,7 @@ from tests.runtime.mobius import InternS2MobiusTextConfig
 from tests.runtime.nanbeige import NanbeigeConfig
 from tests.runtime.nemotron_puzzle import NemotronHPuzzleConfig
 from tests.runtime.orion import OrionConfig
+from tests.runtime.phi3_small import Phi3SmallConfig
 from tests.runtime.small_llamas import QWenConfig, TeleFLMConfig, XverseConfig
 from tests.runtime.solar import SolarConfig
 from tests.runtime.spark2_5 import Spark2_5Config
@@ -381,6 +382,7 @@ CLASSES: dict[str, Any] = {
         ChatGLMConfig,
         XverseConfig,
         XverseMoeConfig,
+        Phi3SmallConfig,
         SolarConfig,
     )
 }

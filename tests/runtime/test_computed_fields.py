@@ -698,6 +698,17 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("phi3small", {}, other, said)
+        for other, said in (
+            ({"rope_scaling": {"type": "longrope"}}, "rope_scaling is"),
+            ({"rope_parameters": {"rope_type": "default"}}, "rope_parameters is"),
+            ({"rope_position_scale": 2.0}, "rope_position_scale is 2.0"),
+            ({"blocksparse_block_size": 32}, "blocksparse_triton_kernel_block_size is 64"),
+            ({"intermediate_size": 96}, "intermediate_size is 96"),
+            ({"head_dim": 32}, "head_dim is 32"),
+        )
+    ),
+    *(
         ("gemma3n_text", {}, other, said)
         for other, said in (
             ({"hidden_activation": "gelu"}, "hidden_activation is 'gelu'"),

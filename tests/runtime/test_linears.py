@@ -46,7 +46,10 @@ _BY_TRANSFORMERS = {
     "shared_mlp.gate_up_proj": "shared_mlp.input_linear",
     **{f"self_attn.f_{one}_proj": f"self_attn.forget_gate.f_{one}_proj" for one in "ab"},
 }
-_OWN = {"chatglm": {"mlp.gate_up_proj": "mlp.dense_h_to_4h"}}
+_OWN = {
+    "chatglm": {"mlp.gate_up_proj": "mlp.dense_h_to_4h"},
+    "phi3small": {"mlp.gate_up_proj": "mlp.up_proj"},
+}
 _SHARED = re.compile(r"share_expert\.|mlp\.shared_(mlp|expert)\.")
 
 
@@ -204,7 +207,7 @@ _OVER_ALL = {
     *("minicpm", "dbrx", "diffusion_gemma_text", "persimmon", "phi", "solar"),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
     *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder"),
-    *("seed_oss", "smollm3", "helium", "ernie4_5_of_transformers"),
+    *("seed_oss", "smollm3", "helium", "ernie4_5_of_transformers", "phi3small"),
 }
 
 

@@ -64,6 +64,17 @@ def test_nanbeiges_heads_of_keys_are_on_one_rank_each(ranks: int, tmp_path: Path
     assert why is None if ranks == 8 else why is not None and "8 KV heads cannot be divided" in why
 
 
+@pytest.mark.parametrize(
+    ("release", "told", "ends"),
+    [("0.5.13", {}, True), ("0.5.13", {"tie_word_embeddings": True}, False), ("0.5.14", {}, False)],
+)
+def test_phi_3_smalls_class_asked_whether_its_head_is_tied(
+    release: str, told: dict[str, Any], ends: bool, tmp_path: Path
+) -> None:
+    why = _why(tmp_path, {**_TOLD["microsoft/Phi-3-small-8k-instruct"], **told}, sglang_version=release)
+    assert why is not None and "tie_word_embeddings is missing" in why if ends else why is None
+
+
 def _commanded(folder: Path, told: dict[str, Any], release: str, more: str) -> Deployment:
     (folder / "config.json").write_text(json.dumps(told))
     flags = ServerFlags(sglang_version=release, arch="sm90")

@@ -585,3 +585,13 @@ def test_what_dense_classes_are_not_written_for_has_a_key_alone(
     refused = _deployment(tmp_path, {}, _CONFIGS[name], **{"tp": 4, **not_served})
     assert refused.shape.model is None and refused.server.key
     assert f" does not go with {said}" in refused.shape.unknown
+
+
+@pytest.mark.parametrize(
+    ("not_served", "said"), [({"tp": 2}, "several ranks"), (_NGRAMS, "drafts"), (_FP8, "quantized")]
+)
+def test_phi_3_small_is_on_one_rank(not_served: dict[str, Any], said: str, tmp_path: Path) -> None:
+    phi = _CONFIGS["microsoft/Phi-3-small-8k-instruct"]
+    assert _deployment(tmp_path, {}, phi, tp=1).shape.model is not None
+    refused = _deployment(tmp_path, {}, phi, **{"tp": 1, **not_served})
+    assert refused.shape.model is None and f" does not go with {said}" in refused.shape.unknown

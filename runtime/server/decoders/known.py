@@ -93,6 +93,7 @@ from runtime.server.decoders import (
     persimmon,
     phi,
     phi1,
+    phi3_small,
     phimoe,
     qwen,
     qwen4,
@@ -137,7 +138,7 @@ _MODULES = (
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     *(k2_horizon, beam, muse_spark, minicpm3, chatglm, inkling),
     *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n, mllama, mamba),
-    *(iquest_loopcoder, jet_nemotron, of_transformers),
+    *(iquest_loopcoder, jet_nemotron, of_transformers, phi3_small),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

@@ -150,6 +150,7 @@ _TOLD = """
     hunyuan_v1_moe HunYuanMoEV1ForCausalLM
     persimmon PersimmonForCausalLM
     phi PhiForCausalLM
+    phi3small Phi3SmallForCausalLM
     solar SolarForCausalLM
     seed_oss SeedOssForCausalLM
     smollm3 SmolLM3ForCausalLM
