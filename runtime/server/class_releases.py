@@ -58,6 +58,20 @@ BY_ITSELF: Mapping[Number, str] = {
         RecurrentGemma RemBert RoFormer Rwkv TrOCR Whisper XGLM Zamba Zamba2""",
     (0, 5, 22): "Inkling Qwen4Exp",
 }
+# Of the first: whose plan of ranks splits a matrix as SGLang knows no way to, and who has none.
+OTHER_WAYS = frozenset({"AXK2", "Doge", "FlexOlmo", "Glm", "Phi4Multimodal"})
+ON_ONE_RANK = frozenset(
+    {
+        "BitNet",
+        "DiffLlama",
+        "GraniteMoeShared",
+        "JetMoe",
+        "ModernBertDecoder",
+        "Nemotron",
+        "Phimoe",
+        "RecurrentGemma",
+    }
+)
 WRITES = "ForCausalLM"
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from runtime.server.class_releases import WRITES, class_since, lets_sglang_attend, of_transformers
+from runtime.server.class_releases import (
+    ON_ONE_RANK,
+    OTHER_WAYS,
+    WRITES,
+    class_since,
+    lets_sglang_attend,
+    of_transformers,
+)
 from sgl_tune.keys.class_since import too_early
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.minimax_m3_ends import ends_of_minimax_m3
@@ -36,6 +43,17 @@ def ends_of_transformers(deployment: Deployment) -> Iterator[str]:
     is_written = architecture.endswith(WRITES) and "AutoModel" not in checkpoint.mapping("auto_map")
     if attends is None and is_written and number < class_since(architecture):
         yield f"neither SGLang {server.release.version} nor its transformers has a class {architecture}"
+    if attends:
+        yield from _over_ranks(architecture, deployment.parallel.tp)
     keys, ranks = checkpoint.get("num_key_value_heads"), deployment.parallel.tp
     if attends and isinstance(keys, int) and keys % ranks:
         yield f"{keys} KV heads cannot be divided among {ranks} ranks, and transformers' layers copy none"
+
+
+def _over_ranks(architecture: str, ranks: int) -> Iterator[str]:
+    """recursive_replace of srt/models/transformers.py, by what transformers plans of a class."""
+    name = architecture.removesuffix(WRITES)
+    if name in OTHER_WAYS:
+        yield f"transformers splits {architecture}'s matrices in a way that SGLang's layers do not know"
+    if name in ON_ONE_RANK and ranks > 1:
+        yield f"transformers plans no ranks of {architecture}: --tp-size 1"

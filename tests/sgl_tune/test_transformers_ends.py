@@ -64,6 +64,22 @@ def test_transformers_classes_that_attend_by_themselves_end(
     assert why is None if said is None else why is not None and said in why
 
 
+@pytest.mark.parametrize(
+    ("name", "ranks", "said"),
+    [
+        ("Glm", 1, "splits GlmForCausalLM's matrices in a way that SGLang's layers do not know"),
+        ("BitNet", 2, "transformers plans no ranks of BitNetForCausalLM: --tp-size 1"),
+        ("BitNet", 1, None),
+        ("Jais2", 2, None),
+    ],
+)
+def test_ranks_are_as_transformers_plans_them(
+    name: str, ranks: int, said: str | None, tmp_path: Path
+) -> None:
+    why = never_starts(_named(tmp_path, "0.5.23", name, tp=ranks))
+    assert why is None if said is None else why is not None and said in why
+
+
 @pytest.mark.parametrize(("ranks", "said"), [(8, None), (16, "8 KV heads cannot be divided among 16 ranks")])
 def test_transformers_layers_copy_no_keys(ranks: int, said: str | None, tmp_path: Path) -> None:
     why = never_starts(_named(tmp_path, "0.5.23", "Helium", tp=ranks))
