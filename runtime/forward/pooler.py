@@ -1,7 +1,7 @@
 """From hidden states to what a server answers that generates nothing: one row of each prompt.
 
-srt/layers/pooler.py: the last token's, or the mean of all, scored by a model that scores, and else made one
-long.
+srt/layers/pooler.py: the last token's or the first's, or the mean of all, scored by a model that scores, and
+else made one long.
 """
 
 from __future__ import annotations
@@ -25,16 +25,21 @@ class Pooler:
         scores: Callable[[torch.Tensor], torch.Tensor] | None,
         dense: Callable[[torch.Tensor], torch.Tensor] | None,
     ) -> None:
-        self.is_mean = config is not None and config.pools == "mean"
+        self.pools = "last" if config is None else config.pools
         self.scores, self.dense = scores, dense
 
     def forward(
         self, hidden: torch.Tensor, batch: ForwardBatch, captured: Sequence[torch.Tensor] = ()
     ) -> LogitsOutput:
-        rows = _means(hidden, batch) if self.is_mean else hidden[batch.query_starts[1:] - 1]
+        rows = self._pooled(hidden, batch)
         if self.scores is not None:
             return LogitsOutput(pooled=self.scores(rows))
         return LogitsOutput(pooled=F.normalize(rows if self.dense is None else self.dense(rows), dim=-1))
+
+    def _pooled(self, hidden: torch.Tensor, batch: ForwardBatch) -> torch.Tensor:
+        if self.pools == "mean":
+            return _means(hidden, batch)
+        return hidden[batch.query_starts[:-1] if self.pools == "first" else batch.query_starts[1:] - 1]
 
 
 def _means(hidden: torch.Tensor, batch: ForwardBatch) -> torch.Tensor:

@@ -16,8 +16,15 @@ def behind_attention(build: Build, layer_id: int) -> SublayerNorms:
 
 def behind_mlp(build: Build, layer_id: int) -> SublayerNorms:
     name = build.model.layer_name(layer_id)
-    return ReplacingNorms(build.norm_of_rows(f"{name}.self_attn_layer_norm"), None)
+    return ReplacingNorms(build.norm_of_rows(f"{name}.{_names(build)[0]}"), None)
 
 
 def norm_behind(build: Build, layer_id: int) -> str:
-    return f"{build.model.layer_name(layer_id)}.final_layer_norm"
+    return f"{build.model.layer_name(layer_id)}.{_names(build)[1]}"
+
+
+def _names(build: Build) -> tuple[str, str]:
+    """Of that behind attention, and of that behind the MLP."""
+    if build.model.added is not None:
+        return "attention.output.LayerNorm", "output.LayerNorm"
+    return "self_attn_layer_norm", "final_layer_norm"

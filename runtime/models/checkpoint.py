@@ -15,6 +15,7 @@ from runtime.layers.loading import Index
 from runtime.server.decoders.text_names import alone
 from runtime.server.errors import ConfigError
 
+_OF_BERT = {f".attention.self.{one}.": f".attention.{one[0]}_proj." for one in ("query", "key", "value")}
 _BARE = ("wte.", "wpe.", "h.", "ln_f.")  # GPT-2's, as it is published
 
 
@@ -53,6 +54,9 @@ class Checkpoint:
 
 
 def _whole(name: str) -> str:
+    name = name.removeprefix("bert.").removeprefix("roberta.")
+    for own, usual in _OF_BERT.items():
+        name = name.replace(own, usual)
     return f"transformer.{name}" if name.startswith(_BARE) else name
 
 

@@ -23,6 +23,7 @@ from runtime.layers.linear import Linear
 from runtime.layers.loading import Piece, draw_as_sglang, fill_dummy, load
 from runtime.layers.ngrams import token_windows
 from runtime.layers.recurrence import Rows
+from runtime.models.added_rows import AddedRows
 from runtime.models.bank import Banks
 from runtime.models.block_attention import BlockAttention
 from runtime.models.build import make_build
@@ -91,6 +92,8 @@ class Decoder(nn.Module):
         del dropped
         places = model.places if self.is_first else None
         self.places = None if places is None else Places(build, places)
+        added = model.added if self.is_first else None
+        self.added = None if added is None else AddedRows(build, added)
         given = model.layer_inputs if self.is_first else None
         self.inputs = None if given is None else LayerInputs(build, given)
         self.begins = first_streams(build) if self.is_first else None
@@ -213,6 +216,8 @@ class Decoder(nn.Module):
         """All streams begin alike."""
         if self.places is not None:
             hidden = self.places(hidden, batch.positions)
+        if self.added is not None:
+            hidden = self.added(hidden, batch)
         if self.model.streams is not None:
             return StageState(hidden[:, None].repeat(1, self.model.streams.count, 1))
         inputs = self.inputs(batch.input_ids, hidden) if self.inputs else None
@@ -313,6 +318,7 @@ class Decoder(nn.Module):
         for part in (
             self.embedding,
             self.places,
+            self.added,
             self.inputs,
             self.begins,
             self.conditioning,

@@ -18,7 +18,7 @@ from runtime.server.table_config import DenseConfig, ScoresConfig
 class Scores(nn.Module):
     def __init__(self, build: Build, config: ScoresConfig) -> None:
         super().__init__()
-        width = build.model.hidden_size
+        width, self.by_tanh = build.model.hidden_size, config.by == "tanh"
         rows = [width] * (len(config.names) - 1) + [config.labels]
         self._stack = [
             build.linear([Part(name, slice(0, count))], slice(0, width), scheme=PLAIN, bias=config.bias)
@@ -28,7 +28,7 @@ class Scores(nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         for matrix in self._stack[:-1]:
-            rows = matrix(rows).relu()
+            rows = matrix(rows).tanh() if self.by_tanh else matrix(rows).relu()
         scores: torch.Tensor = self._stack[-1](rows)
         return scores
 

@@ -65,6 +65,7 @@ MODEL: Mapping[str, Bound] = {
     "image_intermediate_size": WIDTH,
     **dict.fromkeys(("num_labels", "how many labels id2label has"), WIDTH),
     **dict.fromkeys(("in_features", "out_features", "inputs", "outputs"), WIDTH),
+    **dict.fromkeys(("positions", "types", "type_vocab_size"), WIDTH),
     "labels": Bound(0, WIDTH.most),
     **dict.fromkeys(("num_experts", "num_experts_per_tok", "num_groups", "top_k_groups"), EXPERTS),
     **dict.fromkeys(("num_key_heads", "num_value_heads", "mamba_num_heads"), HEADS),

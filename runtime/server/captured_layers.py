@@ -6,7 +6,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.recurrent import DynamicDeltaConfig, ShortConvConfig
 
 _LATENTS_ELSEWHERE = ("bailing_hybrid", "bailing_hybrid_v3")
-_LAYERS_ELSEWHERE = ("exaone", "dbrx", "qwen", "gpt2", "opt", "gpt_bigcode", "gptj")
+_LAYERS_ELSEWHERE = ("exaone", "dbrx", "qwen", "gpt2", "opt", "gpt_bigcode", "gptj", "bert", "xlm-roberta")
 _MIXERS = ("nemotron_h", "nemotron_h_puzzle")
 
 

@@ -34,7 +34,7 @@ from runtime.server.releases import NEWEST, Release, release_named
 from runtime.server.residual_config import EntryConfig, PredictionsConfig, SnapshotsConfig
 from runtime.server.skips import SkipsConfig
 from runtime.server.speculative_config import SpeculativeConfig
-from runtime.server.table_config import PlacesConfig, ScoresConfig, TablesConfig
+from runtime.server.table_config import AddedRowsConfig, PlacesConfig, ScoresConfig, TablesConfig
 from runtime.server.tensor_names import EXPERTS_IN, USUAL, TensorNames
 
 _GELUS: Mapping[str, Literal["erf", "tanh"]] = {"gelu": "erf", "gelu_tanh": "tanh"}
@@ -104,6 +104,7 @@ class ModelConfig:
     layer_inputs: LayerInputsConfig | None = None
     tables: TablesConfig | None = None  # of the vocabulary, where they are not as wide as rows
     places: PlacesConfig | None = None  # of positions, which are added to embeddings
+    added: AddedRowsConfig | None = None  # ... and of types of tokens, behind which all is normed
     scores: ScoresConfig | None = None  # of a class that generates nothing, in place of a head
     rounds: int = 1  # in which its layers run on the same weights, and count each time
     norms_rounds: bool = False  # as the last norm does, what a round begins with

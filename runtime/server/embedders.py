@@ -18,11 +18,15 @@ OF_DECODERS = frozenset({
     "Qwen3ForRewardModel", "Qwen3ForSequenceClassification", "Qwen3Model",
 })  # fmt: skip
 _OF_FILES = frozenset({"Gemma3TextModel"})  # where their file says so: embedding_gemma.py
-_OF_ENCODERS = frozenset({
-    "BertForSequenceClassification", "BertModel", "CLIPModel", "Contriever", "EmbeddingGemma2Model",
-    "Lfm2BidirectionalModel", "LlamaForSequenceClassificationWithNormal_Weights", "XLMRobertaModel",
-    "XLMRobertaForSequenceClassification",
+# Of encoders, whose layers are known here:
+OF_BERT = frozenset({
+    "BertForSequenceClassification", "BertModel", "Contriever", "XLMRobertaForSequenceClassification",
+    "XLMRobertaModel",
 })  # fmt: skip
+_OF_ENCODERS = OF_BERT | {
+    "CLIPModel", "EmbeddingGemma2Model", "Lfm2BidirectionalModel",
+    "LlamaForSequenceClassificationWithNormal_Weights",
+}  # fmt: skip
 # Of srt/models: whose forward makes one row of a prompt where it is told to embed,
 POOLING = frozenset({
     "ApertusForCausalLM", "ArceeForCausalLM", "DeciLMForCausalLM", "Exaone4ForCausalLM", "Glm4ForCausalLM",
@@ -86,5 +90,7 @@ def takes_embedding(architecture: str, release: Number) -> bool:
 def is_followed(architecture: str, asked: Asked) -> bool:
     """Whether it is known what a server takes that is told to embed."""
     is_plain = asked.pp_size == 1 and not asked.enable_dp_attention and asked.speculative_algorithm is None
-    pools = architecture in OF_DECODERS | _OF_FILES or architecture in POOLING - HYBRID - GRANITE_HYBRID
+    pools = (
+        architecture in OF_DECODERS | OF_BERT | _OF_FILES or architecture in POOLING - HYBRID - GRANITE_HYBRID
+    )
     return is_plain and pools and asked.dllm_algorithm is None

@@ -35,6 +35,7 @@ SPLIT_OVER_TP = (
         "ernie4_5_vl_moe_text",
     ),
     *("qwen2_vl_text", "qwen2_5_vl_text", "glm4v_text", "glm_ocr_text"),
+    *("bert", "xlm-roberta"),
     *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3", "gemma3_text", "granite"),
     *("granitemoe", "granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
     *("orion", "baichuan", "xverse", "xverse_moe", "TeleFLM", "qwen"),

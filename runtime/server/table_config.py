@@ -26,6 +26,20 @@ class TablesConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedRowsConfig:
+    """Tables of positions and of types of tokens, of each of which a row is added to a token's. With
+    `padding`, positions are counted without such tokens, behind theirs."""
+
+    name: str
+    positions: int
+    types: int
+    padding: int | None = None
+
+    def __post_init__(self) -> None:
+        check_model(self)
+
+
+@dataclass(frozen=True, slots=True)
 class DenseConfig:
     """A matrix that sentence-transformers keeps in a folder of its own, beside a checkpoint."""
 
@@ -40,13 +54,14 @@ class DenseConfig:
 
 @dataclass(frozen=True, slots=True)
 class ScoresConfig:
-    """In place of a head: a matrix of so many `labels`, behind others with a relu between. Without any, a row
-    that `pools` a prompt's is the answer, behind `dense` matrices that stand beside a checkpoint."""
+    """In place of a head: a matrix of so many `labels`, behind others that are opened `by` something.
+    Without any, a row that `pools` a prompt's is the answer, behind `dense` matrices beside a checkpoint."""
 
     names: tuple[str, ...] = ()
     labels: int = 0
     bias: bool = False
-    pools: Literal["last", "mean"] = "last"
+    by: Literal["relu", "tanh"] = "relu"
+    pools: Literal["last", "first", "mean"] = "last"
     dense: tuple[DenseConfig, ...] = ()
 
     def __post_init__(self) -> None:

@@ -12,6 +12,9 @@ HARMLESS = frozenset((
 ))  # fmt: skip
 # Those of one family: of initial values, of other servers' kernels, of what its models never have.
 OF_FAMILY: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("bert", "xlm-roberta"), frozenset((
+        *("attention_probs_dropout_prob", "classifier_dropout", "hidden_dropout_prob"),
+    ))),
     "bailing_moe": frozenset((
         *("embedding_dropout", "max_window_layers", "output_dropout", "sliding_window"),
     )),

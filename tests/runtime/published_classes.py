@@ -388,6 +388,8 @@ CLASSES: dict[str, Any] = {
 }
 # What no model of theirs leaves out.
 NEEDED: dict[str, dict[str, Any]] = {
+    "bert": {"position_embedding_type": "absolute"},
+    "xlm-roberta": {"position_embedding_type": "absolute"},
     "embedding_gemma": {"use_bidirectional_attention": True},
     "bailing_moe": {"num_key_value_heads": 4, "moe_intermediate_size": 1408, "use_bias": False},
     "bailing_moe_v2": {"norm_topk_prob": True},

@@ -34,6 +34,7 @@ _ACTIVATION = {
 }
 # Which is, or is made, the other, or computed, too.
 _ALSO = {"gemma": ("gelu",), "phi": ("gelu_pytorch_tanh",), "opt": ("gelu",), "gpt_bigcode": ("gelu",)}
+_ALSO |= dict.fromkeys(("bert", "xlm-roberta"), ("gelu_pytorch_tanh", "gelu_new"))
 _ALSO["gptj"] = ("gelu", "gelu_pytorch_tanh")
 _OF_SGLANG = (
     *("nemotron_h", "mimo_v2_flash", "ernie4_5_moe", "step3p5"),
@@ -97,6 +98,8 @@ def test_every_field_of_the_config_class_is_read_or_known_not_to_matter(name: st
 # What published files say beside their config class, and where each is read.
 _USUAL = {"model_type", "partial_rotary_factor", "rope_scaling", "rope_theta"}
 _BESIDE = """
+    bert head_dim num_key_value_heads position_embedding_type sbert_ce_default_activation_function
+    xlm-roberta head_dim num_key_value_heads position_embedding_type sbert_ce_default_activation_function
     embedding_gemma _sliding_window_pattern rope_local_base_freq sliding_window_pattern
     mixtral num_experts
     mixtral_quant num_experts

@@ -149,3 +149,42 @@ def test_its_start_is_known_up_to_its_first_forward_and_its_pool_has_a_page(tmp_
     )
     assert result.code == 1 and "PREDICTED UP TO eager buffers" in result.out
     assert "KV pool 21,878,501 tokens" in result.out and "kv pool                    0.19" in result.out
+
+
+_FILES = json.loads((DATA / "published_families.json").read_text())
+
+
+@pytest.mark.parametrize("release", ["0.5.12", "0.5.23"])
+@pytest.mark.parametrize("name", ["BAAI/bge-m3", "BAAI/bge-reranker-v2-m3", "BAAI/bge-large-en-v1.5"])
+def test_an_encoders_start_is_known_whole_as_it_runs_no_forward(
+    name: str, release: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**_FILES[name], "num_hidden_layers": 2}))
+    result = run_here(
+        *("mem-report", "--gpu", "H200", "--sglang-version", release, "--"),
+        *("sglang", "serve", "--model-path", str(tmp_path)),
+    )
+    assert result.code == 0 and "FITS" in result.out, result.out
+    assert "graphs" not in result.out.partition("Sizes:")[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--quantization", "fp8"), "quantized weights"),
+        (("--tp", "2", "--dp", "2", "--enable-dp-attention"), "DP attention"),
+    ],
+)
+def test_an_encoder_is_named_where_it_is_not_known(more: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(_FILES["BAAI/bge-m3"]))
+    command = ["sglang", "serve", "--model-path", str(tmp_path), *more]
+    found = select_deployments(ServerFlags(gpu="H200", sglang_version="0.5.23"), command)[0]
+    assert found.shape.model is None and said in found.shape.unknown
+
+
+@pytest.mark.parametrize(("size", "ends"), [("1", False), ("2", True)])
+def test_an_encoder_has_no_stages(size: str, ends: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(_FILES["BAAI/bge-reranker-v2-m3"]))
+    command = ["sglang", "serve", "--model-path", str(tmp_path), "--pp-size", size, "--is-embedding"]
+    found = select_deployments(ServerFlags(gpu="H200", sglang_version="0.5.23"), command)[0]
+    assert (never_starts(found) is not None) is ends and not found.not_modelled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from runtime.server.config import ModelConfig
@@ -15,6 +16,8 @@ _LABELS = 2  # of transformers' PretrainedConfig
 
 def without_head(model: ModelConfig, hf: HF, architecture: str) -> ModelConfig:
     """The same layers, of a class that has none."""
+    if architecture in _ENCODERS:
+        return replace(model, scores=_ENCODERS[architecture](hf))
     if architecture in _BARE:
         names = replace(model.names, layers="layers", embedding="embed_tokens", norm="norm")
         return replace(model, scores=ScoresConfig(), names=names)
@@ -38,3 +41,18 @@ def _labels(hf: HF) -> int:
     if fields.has("id2label"):
         return fields.checked_size("how many labels id2label has", len(fields.section("id2label")))
     return fields.size("num_labels", _LABELS)
+
+
+def _first(hf: HF) -> ScoresConfig:
+    return ScoresConfig(pools="first")
+
+
+def _scored(*names: str) -> Callable[[HF], ScoresConfig]:
+    return lambda hf: ScoresConfig(names, _labels(hf), bias=True, by="tanh", pools="first")
+
+
+_ENCODERS: Mapping[str, Callable[[HF], ScoresConfig]] = {
+    **dict.fromkeys(("BertModel", "Contriever", "XLMRobertaModel"), _first),
+    "BertForSequenceClassification": _scored("pooler.dense", "classifier"),
+    "XLMRobertaForSequenceClassification": _scored("classifier.dense", "classifier.out_proj"),
+}

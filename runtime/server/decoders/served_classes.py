@@ -93,6 +93,8 @@ _TOLD = """
     baichuan BaichuanForCausalLM
     chatglm ChatGLMModel
     beam BeamForCausalLM
+    bert BertModel BertForSequenceClassification Contriever
+    xlm-roberta XLMRobertaModel XLMRobertaForSequenceClassification
     inkling_mm_model InklingForConditionalGeneration
     inkling_model InklingForConditionalGeneration
     orion OrionForCausalLM
