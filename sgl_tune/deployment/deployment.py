@@ -29,6 +29,8 @@ from runtime.server.unserved import Unserved, unserved
 from sgl_tune.deployment.dropped import drops
 from sgl_tune.deployment.launch import Launch
 
+_BY_TRANSFORMERS = "--model-impl transformers"
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
@@ -157,7 +159,9 @@ class Deployment:
         asked, architecture = self.inputs.asked, self.inputs.checkpoint.architecture
         may = asked.is_embedding and takes_embedding(architecture, self.server.release.number)
         embeds = ("--is-embedding",) if may and not is_followed(architecture, asked) else ()
-        return (*self.inputs.not_modelled, *embeds)
+        model = self.shape.model
+        followed = _BY_TRANSFORMERS if model is not None and model.by_transformers else ""
+        return (*(one for one in self.inputs.not_modelled if one != followed), *embeds)
 
     @property
     def guessed(self) -> str:
