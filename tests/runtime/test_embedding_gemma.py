@@ -12,9 +12,15 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from runtime.forward.comm import VirtualCommunicator
+from runtime.models.decoder import Decoder
+from runtime.server.config import RuntimeConfig
 from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
 from sgl_tune.deployment.models import find_model
 from sgl_tune.errors import UsageError
+from tests.memory.checkpoints import DATA
+from tests.memory.rank_bytes import bytes_of
 from tests.runtime.families import make_reference, prompts, reference_logits, save
 from tests.runtime.random_models import alone, compare, draw
 
@@ -83,3 +89,20 @@ def test_other_matrices_are_refused(told: dict[str, Any], said: str, tmp_path: P
     _with_dense(save(model, tmp_path), nn.Linear(model.config.hidden_size, 8), **told)
     with pytest.raises((ConfigError, UsageError), match=said):
         find_model(str(tmp_path), {}).checkpoint.model_config()
+
+
+# By SGLang's own class, in 0.5.17 and 0.5.23, made beside these files: its layers, and two matrices.
+_HELD = 605726208, 2 * 768 * 3072 * 2
+
+
+def test_a_rank_holds_the_published_models_matrices_whole(tmp_path: Path) -> None:
+    published = json.loads((DATA / "published_families.json").read_text())["google/embeddinggemma-300m"]
+    (tmp_path / "config.json").write_text(json.dumps(published))
+    matrices = nn.Linear(768, 3072, bias=False), nn.Linear(3072, 768, bias=False)
+    _with_dense(tmp_path, *matrices)
+    model = find_model(str(tmp_path), {}).checkpoint.model_config()
+    for tp, dense in ((1, _HELD[1]), (3, _HELD[1])):
+        comm = VirtualCommunicator(ParallelConfig(tp=tp), tp - 1)
+        made = Decoder(model, RuntimeConfig(), comm, torch.device("meta"), range(model.num_layers))
+        assert made.dense is not None and bytes_of(made.dense) == dense
+        assert tp > 1 or bytes_of(made) == sum(_HELD)
