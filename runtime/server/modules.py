@@ -22,7 +22,8 @@ class Modules:
     unknown: tuple[str, ...]
 
 
-# srt/layers/layernorm.py and sgl_kernel/elementwise.py: every RMSNorm of half precision
+# srt/layers/layernorm.py and sgl_kernel/elementwise.py: every RMSNorm of half precision, but those that
+# srt/models/transformers.py makes, of another kernel
 _NORM = Module(
     "norm",
     "norm:gen_norm_module",
@@ -48,7 +49,8 @@ _BY_THE_GPU_ITSELF = "H20"  # flashinfer/jit/fused_moe.py: another module where 
 def modules_of(server: Server, model: ModelConfig | None, flashinfer: FlashInfer) -> Modules:
     """`model` is None where this runtime does not know its layers; `flashinfer`, which names them, is the
     deployment's."""
-    known = [_NORM, *([_SAMPLING] if server.asked.sampling_backend != "pytorch" else ())]
+    norms = () if model is not None and model.by_transformers else (_NORM,)
+    known = [*norms, *([_SAMPLING] if server.asked.sampling_backend != "pytorch" else ())]
     unknown = list(_unread(server, model))
     attention = attention_modules(server, model, flashinfer)
     for found in (_experts(server, model), attention, _all_reduce(server)):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from runtime.server.module import Module
+from tests.memory.checkpoints import checkpoints
 from tests.sgl_tune.modelopt import in_modelopt
 from tests.sgl_tune.planning import HOPPER, TARGET, plan
 from tests.sgl_tune.running import run
@@ -41,6 +42,12 @@ def test_a_plain_moe_on_hopper_is_known_whole() -> None:
         "modules": ["norm", "sampling", "fused_moe_90", "trtllm_utils"],
         "unknown": [],
     }
+
+
+def test_norms_of_transformers_layers_are_another_kernels(tmp_path: Path) -> None:
+    (smollm3,) = (one for one in checkpoints() if one.name == "a/smollm3-3b-by-its-card")
+    (tmp_path / "config.json").write_text(json.dumps(smollm3.config))
+    assert asked("--model", tmp_path, *HOPPER) == {"modules": ["sampling"], "unknown": []}
 
 
 @pytest.mark.parametrize(
