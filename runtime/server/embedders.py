@@ -60,6 +60,7 @@ _TAKING = frozenset({
     "MiniMaxM3SparseForConditionalGeneration", "NVILAForConditionalGeneration",
     "NVILALiteForConditionalGeneration", "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2",
     "NemotronH_Omni_Reasoning_V3", "POINTSV15ChatModel", "PaddleOCRVLForConditionalGeneration",
+    "MultiModalityCausalLM", "NVILAForConditionalGeneration", "NVILALiteForConditionalGeneration",
     "Phi4MMForCausalLM",
     "Qwen2AudioForConditionalGeneration", "Qwen3ASRForConditionalGeneration", "Qwen3NextForCausalLM",
     "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen4ExpForConditionalGeneration",

@@ -34,7 +34,7 @@ WITHOUT_STAGES = frozenset({
     "LongcatFlashForCausalLM",
     "MiMoForCausalLM", "MiniCPMForCausalLM", "MiniCPM3ForCausalLM", "MiniCPMV",
     "MiniCPMV4_6ForConditionalGeneration", "MiniCPMV4_7ForConditionalGeneration",
-    "MllamaForConditionalGeneration", "MuseGlimmerForCausalLM",
+    "MllamaForConditionalGeneration", "MultiModalityCausalLM", "MuseGlimmerForCausalLM",
     "MuseGlimmerForConditionalGeneration",
     "NanbeigeForCausalLM", "NVILAForConditionalGeneration", "NVILALiteForConditionalGeneration",
     "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",

@@ -173,6 +173,9 @@ def as_published() -> Iterator[tuple[str, dict[str, Any]]]:
         whole = next(one.config for one in published() if one.config["model_type"] == name)
         text = {**whole["text_config"], "num_hidden_layers": 2}
         yield f"small/{name}", {**_told(whole), "text_config": text}
+    janus = next(one.config for one in published() if one.config["model_type"] == "multi_modality")
+    text = {**janus["language_config"], "num_hidden_layers": 2}
+    yield "small/multi_modality", {**_told(janus), "language_config": text}
     phi = next(one.config for one in published() if one.config["model_type"] == "phi4mm")
     yield "small/phi4mm", {**_told(phi), "num_hidden_layers": 2}
     dots, step = (

@@ -21,7 +21,7 @@ from unittest.mock import MagicMock
 from tests.oracle.inside import enter, keep_output
 
 ENCODERS = re.compile(
-    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler|embed_tokens_extend)\.|^(language_model\.model\.)?(image_newline|view_seperator)$|^norm\."
+    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler|embed_tokens_extend|aligner|gen_\w+)\.|^(language_model\.model\.)?(image_newline|view_seperator)$|^norm\."
 )
 
 

@@ -52,7 +52,7 @@ _OF_ONE_STAGE = (
     *("a/mixtral-8x7b-of-whole-experts", "adept/persimmon-8b-base"),
     "baichuan-inc/Baichuan2-7B-Base",
     *("a/muse-glimmer-30b-as-its-classes-have-it", "a/muse-spark-816b-from-its-classes", "microsoft/phi-2"),
-    "microsoft/Phi-3-small-8k-instruct",
+    *("microsoft/Phi-3-small-8k-instruct", "a/janus-pro-7b-from-memory"),
     *("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B", "Qwen/Qwen-7B"),
     *("a/unlimited-ocr-of-deepseek-ocrs-sizes", "a/granite-swa-2b-of-the-sizes-of-its-class"),
     *(

@@ -210,6 +210,7 @@ _TOLD = """
     qwen3_vl Qwen3VLForConditionalGeneration
     qwen3_vl_moe Qwen3VLMoeForConditionalGeneration
     phi4mm Phi4MMForCausalLM
+    multi_modality MultiModalityCausalLM
     pointsv1.5_chat POINTSV15ChatModel
     qwen2_audio Qwen2AudioForConditionalGeneration
     qwen3_asr Qwen3ASRForConditionalGeneration

@@ -134,6 +134,11 @@ LLAVA: Mapping[str, Any] = {
         "vocab_size": 32000, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
     },
 }  # fmt: skip
+# Around a Llama alone, by SGLang's MultiModalityConfig (srt/configs/janus_pro.py).
+JANUS: Mapping[str, Any] = {
+    **{"section": "language_config", "served": ("llama",), "is_plain_alone": True},
+    "text_defaults": LLAVA["text_defaults"],
+}
 # LLaVA's own checkpoints are flat, and read by LlavaConfig, which has nothing of a text: what a file leaves
 # out no class of transformers' fills in, and SGLang's take a base of 10,000.
 _LLAVAS_OWN = (

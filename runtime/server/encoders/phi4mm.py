@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from runtime.server.encoders.section import Section
+from runtime.server.encoders.section import Section, known_section, object_in
 from runtime.server.encoders.siglip import patch_embedding, patches, split_blocks
 from runtime.server.encoders.weight import EAR, Weights, layer_norm, layers, linear, named, whole
 from runtime.server.errors import ConfigError, Unsupported
@@ -75,15 +75,15 @@ _REDUCTIONS = (2, 4, 8, 16)
 
 def phi4mm(hf: HF, text_width: int) -> Weights:
     _check(hf)
-    layer = _inside(hf, "embd_layer")
+    layer = object_in(hf, "embd_layer")
     _known(layer, "image_embd_layer")
     yield from named("vision_encoder", _eye(Section({}, defaults=_SEES), text_width))
     sounds = _known(layer, "audio_embd_layer")
     rate = sounds.size("downsample_rate") if "downsample_rate" in layer["audio_embd_layer"] else 1
-    processor = _inside(hf, "audio_processor")
+    processor = object_in(hf, "audio_processor")
     _known(hf, "audio_processor")
     a = _known(processor, "config")
-    told = _inside(processor, "config")
+    told = object_in(processor, "config")
     yield from named(EAR, named("encoder", _ear(a, told)))
     yield from named(EAR, _joined(rate * a.size("attention_dim"), text_width))
 
@@ -102,23 +102,8 @@ def _check(hf: HF) -> None:
         )
 
 
-def _inside(hf: HF, name: str) -> HF:
-    found = hf.get(name)
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"config.json: {name} is {found!r:.60}: an object is needed")
-    return found
-
-
 def _known(hf: HF, name: str) -> Section:
-    found, section, fixed = _inside(hf, name), Section(hf, name), _FIXED.get(name, {})
-    for one, known in fixed.items():
-        if found.get(one) not in known:
-            raise Unsupported(f"{section.where}{one} is {found.get(one)!r:.60}: here is {known[-1]!r}")
-    among = (*fixed, *_SIZES.get(name, ()), *_IDLE.get(name, ()))
-    for one in found:
-        if one not in among:
-            raise Unsupported(f"{section.where}{str(one)[:60]}: what becomes of it is not known here")
-    return section
+    return known_section(hf, name, _FIXED.get(name, {}), (*_SIZES.get(name, ()), *_IDLE.get(name, ())))
 
 
 def _eye(v: Section, text_width: int) -> Weights:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from runtime.server.bounds import WIDTH, check_size
-from runtime.server.errors import ConfigError
+from runtime.server.errors import ConfigError, Unsupported
 
 HF = Mapping[str, Any]
 
@@ -45,3 +45,25 @@ class Section:
         if not isinstance(listed, list):
             raise ConfigError(f"{self.where}{name} is {repr(listed)[:60]}: a list is needed")
         return len(listed)
+
+
+def object_in(hf: HF, name: str) -> HF:
+    found = hf.get(name)
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"config.json: {name} is {found!r:.60}: an object is needed")
+    return found
+
+
+def known_section(
+    hf: HF, name: str, fixed: Mapping[str, tuple[Any, ...]], others: Collection[str] = ()
+) -> Section:
+    """One that tells what is `fixed` as it is there, or leaves it out where None is among that, and of what
+    else is read `others` alone."""
+    found, section = object_in(hf, name), Section(hf, name)
+    for one, known in fixed.items():
+        if found.get(one) not in known:
+            raise Unsupported(f"{section.where}{one} is {found.get(one)!r:.60}: here is {known[-1]!r}")
+    for one in found:
+        if one not in fixed and one not in others:
+            raise Unsupported(f"{section.where}{str(one)[:60]}: what becomes of it is not known here")
+    return section
