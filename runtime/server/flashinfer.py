@@ -25,6 +25,7 @@ class KeyForm(NamedTuple):
     names_ranks: bool = True  # among a cutlass MoE's options, until 0.7.1
     workspace: int = -1  # of a GEMM, in bytes, until 0.6.12
     trtllm_gemm: tuple[object, ...] = ()  # the options of its fp4 GEMMs
+    cutedsl_mxfp8: bool = False  # its mxfp8 GEMMs tell what they write, and dependent launches, since 0.6.15
     cutedsl_moe: CuteDslForm = "plain"
     lora_rows: bool = True  # a place for them among a trtllm MoE's inputs, since 0.6.13
 
@@ -85,7 +86,7 @@ _V0_6_13 = _V0_6_11._replace(
 )
 _V0_6_15 = _V0_6_13._replace(
     since="0.6.15",
-    keys=_V0_6_13.keys._replace(cutedsl_moe="by activation"),
+    keys=_V0_6_13.keys._replace(cutedsl_moe="by activation", cutedsl_mxfp8=True),
     tells_unknown=True,
     checks_fa3_heads=True,
 )
@@ -100,14 +101,15 @@ _V0_7_0 = _V0_6_18._replace(
     since="0.7.0",
     environment=_SEVEN,
     keys=_V0_6_18.keys._replace(
-        options_of=(*_DENSE, _CUTLASS, _TRTLLM), cutedsl_moe="by quant mode and offset"
+        options_of=(*_DENSE, _CUTLASS, _TRTLLM),
+        trtllm_gemm=_TRTLLM_GEMM,
+        cutedsl_moe="by quant mode and offset",
     ),
     has_v2=True,
     strided_prefills=True,
 )
 _V0_7_1 = _V0_7_0._replace(
     since="0.7.1",
-    keys=_V0_7_0.keys._replace(trtllm_gemm=_TRTLLM_GEMM),
     keeps_policies=True,
     latent_by_batch=True,
 )

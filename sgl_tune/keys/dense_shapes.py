@@ -29,6 +29,10 @@ from sgl_tune.keys.op_shapes import Dtype, OpShape
 # Families whose shared experts are split over TP behind an all-to-all, too, but behind these.
 _SPLIT_SHARED = {"llama4": (), "llama4_text": (), "minimax_m3_vl_text": ("deepep", "megamoe")}
 
+# What --fp8-gemm-backend names of mxfp8's GEMMs, first and later; of others a GPU has its own.
+_BY_CUTLASS = ("flashinfer_cutlass", "flashinfer_trtllm")
+_OF_MXFP8 = (*_BY_CUTLASS, "flashinfer_cutedsl")
+
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
@@ -67,7 +71,7 @@ def _by_cutlass_alone(deployment: Deployment) -> bool:
     if server.release.mxfp8_gemm_methods or deployment.quantization != "mxfp8":
         return False
     by_default = asked == "auto" and server.release.mxfp8_runs_cutlass_gemm and server.gpu.major == 10
-    return by_default or (asked == "flashinfer_cutlass" and server.gpu.major >= 10)
+    return by_default or (asked in _BY_CUTLASS and server.gpu.major >= 10)
 
 
 def tunes_absorbed(deployment: Deployment) -> bool:
@@ -93,18 +97,17 @@ def dense_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _dense_shapes(deployment: Deployment) -> Iterator[OpShape]:
-    form = flashinfer_of(deployment.flashinfer_version).keys
+    form, output = flashinfer_of(deployment.flashinfer_version).keys, dtype_of(deployment)
     if fp8_is_known(deployment):
-        output = dtype_of(deployment)
         yield from (products_in_fp8(k, n, output, form, seen) for k, n, seen in linear_sizes(deployment))
     if tunes_absorbed(deployment):
         yield from _absorbed(deployment, form)
     if mxfp8_is_known(deployment):
         gemm = _mxfp8_backend(deployment)
-        yield from (dense_mxfp8(k, n, gemm, seen) for k, n, seen in linear_sizes(deployment))
+        yield from (dense_mxfp8(k, n, gemm, output, form, seen) for k, n, seen in linear_sizes(deployment))
     if fp4_is_known(deployment):
         backend = deployment.server.fp4_gemm_backend
-        yield from (dense_fp4(k, n, backend, form, seen) for k, n, seen in linear_sizes(deployment))
+        yield from (dense_fp4(k, n, backend, output, form, seen) for k, n, seen in linear_sizes(deployment))
 
 
 def _absorbed(deployment: Deployment, form: KeyForm) -> Iterator[OpShape]:
@@ -130,11 +133,12 @@ def mxfp8_is_known(deployment: Deployment) -> bool:
 
 
 def _mxfp8_backend(deployment: Deployment) -> str:
-    """What an unset --fp8-gemm-backend becomes: srt/layers/quantization/fp8_utils.py."""
+    """resolve_mxfp8_dense_gemm_backend of srt/layers/quantization/fp8_utils.py, in its releases."""
+    if _by_cutlass_alone(deployment):
+        return "flashinfer_cutlass"
     asked = deployment.server.asked.fp8_gemm_runner_backend
-    by_cutedsl = deployment.server.gpu.major == 10 and not _by_cutlass_alone(deployment)
-    by_gpu = "flashinfer_cutedsl" if by_cutedsl else "flashinfer_cutlass"
-    return by_gpu if asked == "auto" else asked
+    by_gpu = "flashinfer_cutedsl" if deployment.server.gpu.major == 10 else "flashinfer_cutlass"
+    return asked if asked in _OF_MXFP8 else by_gpu
 
 
 def fp4_is_known(deployment: Deployment) -> bool:

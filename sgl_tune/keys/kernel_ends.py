@@ -10,6 +10,7 @@ from runtime.server.recurrent import LightningConfig, Mamba2Config, ShortConvCon
 from runtime.server.sizing import kv_heads_per_rank
 from runtime.server.unserved_when import writes_fewer_heads
 from sgl_tune.keys.call_shapes import has_kernels, routing_of, tunes_moe
+from sgl_tune.keys.dense_shapes import linear_sizes, mxfp8_is_known
 from sgl_tune.keys.expert_calls import (
     FP4_TILE,
     MXFP4_BESIDE_FP8,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 # Of block-scaled fp8 GEMMs by FlashInfer, where they are asked for: srt/layers/quantization/fp8_utils.py.
 _BLOCK_GEMM_MAJORS = {"flashinfer_cutlass": (10, 11, 12), "flashinfer_trtllm": (10,)}
 
+_MXFP8_COLUMNS = 256  # of TRT-LLM's
 # Experts that go by gelu: the backends and, of TRT-LLM's kernels, the weights that take them.
 _WITH_GELU = (
     *("auto", "triton", "triton_kernel", "torch"),
@@ -83,6 +85,7 @@ def _tuned(deployment: Deployment) -> Iterator[str]:
     majors = _BLOCK_GEMM_MAJORS.get(gemm)
     if majors and server.gpu.major not in majors and _is_block_fp8(deployment):
         yield f"--fp8-gemm-backend {gemm} has no kernels for {server.gpu.arch}"
+    yield from _mxfp8_gemms(deployment)
     if not tunes_moe(deployment):
         return
     if not has_kernels(deployment):
@@ -102,6 +105,21 @@ def _tuned(deployment: Deployment) -> Iterator[str]:
         yield f"MoE backend {backend} takes no shared expert beside its own: --disable-shared-experts-fusion"
     if calls_of(deployment) == "trtllm" and not _takes_routing(deployment):
         yield f"MoE backend {backend} does not take how experts of {_words(deployment)} are chosen here"
+
+
+def _mxfp8_gemms(deployment: Deployment) -> Iterator[str]:
+    """srt/layers/quantization/fp8_utils.py, and mm_mxfp8 of flashinfer/gemm/gemm_base.py."""
+    server, asked = deployment.server, deployment.server.asked.fp8_gemm_runner_backend
+    if not mxfp8_is_known(deployment) or not server.release.mxfp8_gemm_methods:
+        return
+    if asked in ("flashinfer_trtllm", "flashinfer_cutedsl") and server.gpu.major != 10:
+        yield f"--fp8-gemm-backend {asked} has no mxfp8 kernels for {server.gpu.arch}"
+    elif asked == "flashinfer_trtllm" and server.dtype != "bfloat16":
+        yield f"--fp8-gemm-backend {asked} multiplies mxfp8 into bfloat16, and this server has {server.dtype}"
+    elif asked == "flashinfer_trtllm":
+        cut = next((k for k, _, _ in linear_sizes(deployment) if k % _MXFP8_COLUMNS), None)
+        if cut is not None:
+            yield f"--fp8-gemm-backend {asked} takes mxfp8 in multiples of {_MXFP8_COLUMNS}, not {cut}"
 
 
 def _gates(deployment: Deployment) -> Iterator[str]:

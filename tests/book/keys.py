@@ -29,8 +29,12 @@ def lookups() -> Iterator[Row]:
 def _shapes(form: op_shapes.KeyForm) -> Iterator[OpShape]:
     for k, n in ((4096, 6144), (2880, 200), (96, 33)):
         yield dense_ops.products_in_fp8(k, n, _BF16, form, "own")
-        yield from (dense_ops.dense_fp4(k, n, backend, form, "own") for backend in dense_ops.FP4_RUNNERS)
-        yield from (dense_ops.dense_mxfp8(k, n, backend, "own") for backend in dense_ops.MXFP8_RUNNERS)
+        yield from (
+            dense_ops.dense_fp4(k, n, backend, _BF16, form, "own") for backend in dense_ops.FP4_RUNNERS
+        )
+        yield from (
+            dense_ops.dense_mxfp8(k, n, backend, _BF16, form, "own") for backend in dense_ops.MXFP8_RUNNERS
+        )
     for experts in _EXPERTS:
         for on, packed in product((True, False), (1, 2)):
             yield from op_shapes.cutlass_moe(
