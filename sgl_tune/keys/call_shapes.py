@@ -207,17 +207,17 @@ def _trtllm_fp8_block(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _trtllm_fp8_tensor(deployment: Deployment) -> tuple[OpShape, ...]:
-    experts = _experts(deployment, multiple=_by_gate(deployment, 16, 128))
+    experts = _experts(deployment, multiple=128)
     return (trtllm_fp8_tensor_moe(experts, routing_of(deployment)),)
 
 
 def _trtllm_mxfp8(deployment: Deployment) -> tuple[OpShape, ...]:
-    experts = _experts(deployment, multiple=_by_gate(deployment, 16, 128))
+    experts = _experts(deployment, multiple=128)
     return (trtllm_mxfp8_moe(experts, routing_of(deployment, in_fp8_blocks=True)),)
 
 
 def _trtllm_mxint4(deployment: Deployment) -> tuple[OpShape, ...]:
-    return (trtllm_mxint4_moe(_experts(deployment)),)
+    return (trtllm_mxint4_moe(_experts(deployment, multiple=128)),)
 
 
 def _cutedsl(deployment: Deployment) -> tuple[OpShape, ...]:

@@ -57,7 +57,7 @@ def takes_packed(weights: str | None, model: ModelConfig, server: Server) -> boo
     unnamed = on_trtllm and names_routing(model, release) is False
     if weights == PACKED_BLOCKS:
         return on_trtllm and (release.routes_by_named_method or not unnamed)
-    return (on_trtllm and weights == PACKED_INT4) or (weights == PACKED_NVFP4 and not unnamed)
+    return not unnamed and (weights == PACKED_NVFP4 or (on_trtllm and weights == PACKED_INT4))
 
 
 def wants_logits(weights: str | None, server: Server) -> bool:

@@ -115,6 +115,46 @@ def fp8_block(deployment: Deployment, rows: int, routed: bool = False, packed: b
     fused_moe.trtllm_fp8_block_scale_routed_moe(topk_ids=topk, **tensors, **common)
 
 
+def mxfp8(deployment: Deployment, rows: int) -> None:
+    h, e, total, _, _ = sizes_of(deployment)
+    common = common_arguments(deployment, rows, 128)
+    i = common["intermediate_size"]
+    fused_moe.trtllm_fp8_block_scale_moe(
+        routing_logits=meta(rows, total),
+        routing_bias=None,
+        hidden_states=meta(rows, h, dtype=FP8),
+        hidden_states_scale=meta(rows, h // 32, dtype=torch.uint8),
+        gemm1_weights=meta(e, 2 * i, h, dtype=FP8),
+        gemm1_weights_scale=meta(e, 2 * i, h // 32, dtype=torch.uint8),
+        gemm2_weights=meta(e, h, i, dtype=FP8),
+        gemm2_weights_scale=meta(e, h, i // 32, dtype=torch.uint8),
+        output=meta(rows, h),
+        use_shuffled_weight=True,
+        fp8_quantization_type=Fp8QuantizationType.MxFp8,
+        **common,
+    )
+
+
+def mxint4(deployment: Deployment, rows: int) -> None:
+    h, e, total, _, _ = sizes_of(deployment)
+    common = common_arguments(deployment, rows, 128)
+    i = common["intermediate_size"]
+    fused_moe.trtllm_mxint4_block_scale_moe(
+        routing_logits=meta(rows, total, dtype=torch.float32),
+        routing_bias=None,
+        hidden_states=meta(rows, h),
+        gemm1_weights=meta(e, h // 64, 2 * i, 32, dtype=torch.uint8),
+        gemm1_weights_scale=meta(e, 2 * i, h // 32),
+        gemm1_alpha=None,
+        gemm1_beta=None,
+        gemm1_clamp_limit=None,
+        gemm2_weights=meta(e, i // 64, h, 32, dtype=torch.uint8),
+        gemm2_weights_scale=meta(e, h, i // 32),
+        output=meta(rows, h),
+        **common,
+    )
+
+
 def fp8_block_routed(deployment: Deployment, rows: int) -> None:
     fp8_block(deployment, rows, routed=True)
 

@@ -42,6 +42,7 @@ from tests.stock.calls import (
     meta,
     mxfp4,
     mxfp4_plain,
+    mxfp8,
     nvfp4,
     nvfp4_by_token,
     serve,
@@ -164,12 +165,15 @@ TRTLLM = [
     (fp8_block_routed, {"model_path": "DeepSeek-V3", "tp": 8, **ROUTED}),
     (fp8_block_packed, {"model_path": "DeepSeek-V3", "tp": 8, "sglang_version": "0.5.17", **ROUTED}),
     (fp8_tensor, {"model_path": "Qwen3-30B-A3B", "quantization": "modelopt_fp8"}),
+    (fp8_tensor, {"model_path": "Qwen3-30B-A3B", "quantization": "modelopt_fp8", "tp": 4}),
     (bf16, {"model_path": "Qwen3-30B-A3B"}),
     (bf16, {"model_path": "Qwen3-235B-A22B", "tp": 8, "ep": 2}),
     (bf16_routed, {"model_path": "Qwen3-30B-A3B", "tp": 2, **ROUTED}),
     (nvfp4, {"model_path": "Qwen3-235B-A22B", "quantization": "modelopt_fp4", "tp": 4}),
     (nvfp4, {"model_path": "DeepSeek-V3", "quantization": "modelopt_fp4", "tp": 8}),
     (nvfp4_by_token, {"model_path": "Qwen3-30B-A3B", "quantization": "nvfp4_online", "tp": 4}),
+    (mxfp8, {"model_path": "Qwen3-30B-A3B", "quantization": "mxfp8", "tp": 4}),
+    (mxfp8, {"model_path": "Qwen3-235B-A22B", "quantization": "mxfp8", "tp": 8, "ep": 4}),
     (mxfp4, {"model_path": "gpt-oss-120b", "tp": 4}),
     (mxfp4, {"model_path": "gpt-oss-20b", "chunked_prefill_size": 4096}),
     (mxfp4_plain, {"model_path": "gpt-oss-20b", "tp": 2}),
@@ -186,7 +190,7 @@ def test_trtllm(call: Call, flags: dict[str, Any], monkeypatch: pytest.MonkeyPat
         rows = "bf16" if call is mxfp4_plain else "default"
         deployment = deployment_of(**flags).asking(flashinfer_mxfp4_moe_precision=rows)
     asked = serve(deployment, call, tuner)
-    experts = [op for op in expected_keys(deployment) if op.op not in ("fp8_gemm", "fp4_gemm")]
+    experts = [op for op in expected_keys(deployment) if op.op not in ("fp8_gemm", "fp4_gemm", "mxfp8_gemm")]
     assert {key: op.policy for op in experts for key in op.keys} == asked
 
 

@@ -20,6 +20,7 @@ from tests.stock.calls import (
     deployment_of,
     fp8_block,
     meta,
+    mxint4,
     nvfp4,
     serve,
     sizes_of,
@@ -28,11 +29,20 @@ from tests.stock.cute_dsl_keys import keys_of_cute_dsl
 from tests.stock.kernel_stubs import asking_tuner, cutlass_module, install_trtllm_module
 
 MODEL = "Qwen3-30B-A3B"
-RELEASES = ("0.5.12", "0.5.16", "0.5.17", "0.5.22", "0.5.23")
+
+
+_INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
+FORMS = {
+    **SECTIONS,
+    "int4 in groups of 32": {
+        **SECTIONS["int4"],
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": _INT4}},
+    },
+}
 
 
 def _packed(folder: Path, form: str, **flags: Any) -> Deployment:
-    told = {"model_path": quantized(folder, MODEL, **SECTIONS[form]), **flags}
+    told = {"model_path": quantized(folder, MODEL, **FORMS[form]), **flags}
     return deployment_of(**told)
 
 
@@ -42,7 +52,13 @@ def _nvfp4(deployment: Deployment, rows: int) -> None:
 
 @pytest.mark.filterwarnings("ignore:Calling a trtllm-gen block-scale MoE op:DeprecationWarning")
 @pytest.mark.parametrize(
-    ("form", "call", "tp"), [("nvfp4", _nvfp4, 2), ("nvfp4", _nvfp4, 4), ("fp8 a block", fp8_block, 2)]
+    ("form", "call", "tp"),
+    [
+        ("nvfp4", _nvfp4, 2),
+        ("nvfp4", _nvfp4, 4),
+        ("fp8 a block", fp8_block, 2),
+        ("int4 in groups of 32", mxint4, 4),
+    ],
 )
 def test_trtllm(form: str, call: Call, tp: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_trtllm_module(monkeypatch)
