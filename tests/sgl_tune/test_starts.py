@@ -79,7 +79,7 @@ BF16, FP8, FP4 = "meta-llama/Llama-4-Scout-17B-16E-Instruct", f"{LLAMA}FP8", f"{
         (BF16, "0.5.23", TRTLLM, CHOSEN),  # its shares are not made one
         (BF16, "0.5.23", ROUTED, None),
         (FP8, "0.5.22", TRTLLM, None),
-        (FP8, "0.5.22", ROUTED, CHOSEN),
+        (FP8, "0.5.22", ROUTED, None),  # on Triton's kernels
         (FP8, "0.5.23", ROUTED, None),
         (FP4, "0.5.17", TRTLLM, None),
         (STEP, "0.5.22", TRTLLM, CHOSEN),
@@ -117,7 +117,7 @@ def test_command_a_plus_names_how_it_routes_and_north_chooses_itself(
     assert (routing_of(deployment) == "logits") is (renormalize or release == "0.5.22")
 
 
-def test_compressed_nvfp4_experts_start_and_their_lookups_are_not_known(tmp_path: Path) -> None:
+def test_compressed_nvfp4_experts_are_planned_on_the_backend_that_sglang_chooses(tmp_path: Path) -> None:
     """As Command A+ is published in four bits: SGLang chooses its backend for it."""
     weights = {
         "num_bits": 4,
@@ -136,18 +136,29 @@ def test_compressed_nvfp4_experts_start_and_their_lookups_are_not_known(tmp_path
     flags = ServerFlags(model_path=str(tmp_path), arch="sm100", sglang_version="0.5.23")
     deployment = resolve_deployment(flags, environ={})
     assert deployment.server.moe_runner_backend == "flashinfer_trtllm"
-    assert never_starts(deployment) is None and expected_keys(deployment) == ()
-    assert any("experts of flashinfer_trtllm" in gap.what for gap in unplanned(deployment))
+    assert never_starts(deployment) is None and unplanned(deployment) == ()
+    assert [op.op for op in expected_keys(deployment)] == ["flashinfer::trtllm_fp4_block_scale_moe"]
 
 
-def test_compressed_experts_run_in_four_bits_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("bits", "release", "ends"),
+    [(4, "0.5.22", False), (8, "0.5.22", True), (4, "0.5.23", False), (8, "0.5.23", False)],
+)
+def test_trtllm_runs_compressed_experts_in_four_bits_alone(
+    bits: int, release: str, ends: bool, tmp_path: Path
+) -> None:
+    """Of Marlin's, its routers choose since 0.5.23."""
     config = next(dict(preset.config) for preset in presets() if preset.name == "DeepSeek-V3")
-    int4 = {"num_bits": 4, "group_size": 32, "strategy": "group", "type": "int"}
-    for weights, ends in ((int4, False), ({**int4, "num_bits": 8}, True)):
-        groups = {"group_0": {"weights": weights}}
-        section = {"quant_method": "compressed-tensors", "config_groups": groups}
-        (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
-        assert (why_it_ends(model_path=str(tmp_path), tp=8, **TRTLLM) is not None) is ends
+    weights = {"num_bits": bits, "group_size": 32, "strategy": "group", "type": "int"}
+    section = {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
+        "ignore": ["lm_head", "re:.*self_attn.*"],
+    }
+    (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
+    versions = {"sglang_version": release, "flashinfer_version": None}
+    assert (why_it_ends(model_path=str(tmp_path), tp=8, **versions, **TRTLLM) is not None) is ends
 
 
 @pytest.mark.parametrize(("named", "ends"), [({}, True), ({"architectures": ["Qwen3ForCausalLM"]}, False)])
