@@ -1,7 +1,4 @@
-"""What DeepSeek-VL2 sees with: timm's SigLIP of one size, whole on each rank (srt/models/deepseek_vl2.py).
-
-Its pool of what was seen is made, too, and nobody asks it.
-"""
+"""What DeepSeek-VL2 sees with: timm's SigLIP of one size, whole on each rank (srt/models/deepseek_vl2.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.server.encoders.section import Section
-from runtime.server.encoders.weight import Weights, layer_norm, layers, linear, named, whole
+from runtime.server.encoders.timm_siglip import TimmSiglip
+from runtime.server.encoders.weight import Weights, linear, named, whole
 from runtime.server.errors import ConfigError, Unsupported
 
 _WIDTH, _INNER, _LAYERS, _PATCH, _PATCHES = 1152, 4304, 27, 14, 27**2
@@ -27,7 +25,7 @@ _JOINS = {
 
 def deepseek_vl2(hf: Mapping[str, Any], text_width: int) -> Weights:
     _check(hf, text_width)
-    yield from named("vision", _siglip())
+    yield from named("vision", TimmSiglip(_WIDTH, _INNER, _LAYERS, _PATCH).weights(_PATCHES))
     yield from linear("projector.layers.0", text_width, 4 * _WIDTH)
     yield from linear("projector.layers.2", text_width, text_width)
     yield from whole("image_newline", text_width)
@@ -44,29 +42,3 @@ def _check(hf: Mapping[str, Any], text_width: int) -> None:
     for name, only in {**_JOINS, "n_embed": text_width}.items():
         if joiner.get(name) != only:
             raise Unsupported(f"{joiner.where}{name} is {repr(joiner.get(name))[:60]}: here is {only!r}")
-
-
-def _siglip() -> Weights:
-    yield from whole("pos_embed", 1, _PATCHES, _WIDTH)
-    yield from whole("patch_embed.proj.weight", _WIDTH, 3, _PATCH, _PATCH)
-    yield from whole("patch_embed.proj.bias", _WIDTH)
-    yield from layers("blocks", _LAYERS, _block())
-    yield from layer_norm("norm", _WIDTH)
-    yield from whole("attn_pool.latent", 1, 1, _WIDTH)
-    for name, rows in (("q", _WIDTH), ("kv", 2 * _WIDTH), ("proj", _WIDTH)):
-        yield from linear(f"attn_pool.{name}", rows, _WIDTH)
-    yield from layer_norm("attn_pool.norm", _WIDTH)
-    yield from named("attn_pool", _mlp())
-
-
-def _block() -> Weights:
-    yield from layer_norm("norm1", _WIDTH)
-    yield from linear("attn.qkv", 3 * _WIDTH, _WIDTH)
-    yield from linear("attn.proj", _WIDTH, _WIDTH)
-    yield from layer_norm("norm2", _WIDTH)
-    yield from _mlp()
-
-
-def _mlp() -> Weights:
-    yield from linear("mlp.fc1", _INNER, _WIDTH)
-    yield from linear("mlp.fc2", _WIDTH, _INNER)

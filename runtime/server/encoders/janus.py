@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.server.encoders.section import Section, known_section, object_in
-from runtime.server.encoders.weight import Weights, attention, layer_norm, layers, linear, named, whole
+from runtime.server.encoders.timm_siglip import TimmSiglip
+from runtime.server.encoders.weight import Weights, layer_norm, linear, named, whole
 from runtime.server.errors import ConfigError, Unsupported
 
 HF = Mapping[str, Any]
@@ -64,32 +65,10 @@ def _joined(part: HF, read: int, text_width: int) -> Weights:
 
 
 def _siglip(v: Section) -> Weights:
-    """Its pool of what was seen is made, too, and nobody asks it."""
     side = v.size("image_size") // _PATCH
     if not side:
         raise ConfigError(f"{v.where}image_size is {v.size('image_size')}: no patch of {_PATCH} fits")
-    yield from whole("pos_embed", 1, side * side, _WIDTH)
-    yield from whole("patch_embed.proj.weight", _WIDTH, 3, _PATCH, _PATCH)
-    yield from whole("patch_embed.proj.bias", _WIDTH)
-    yield from layers("blocks", _LAYERS, _block())
-    yield from layer_norm("norm", _WIDTH)
-    yield from whole("attn_pool.latent", 1, 1, _WIDTH)
-    for name, rows in (("q", _WIDTH), ("kv", 2 * _WIDTH), ("proj", _WIDTH)):
-        yield from linear(f"attn_pool.{name}", rows, _WIDTH)
-    yield from layer_norm("attn_pool.norm", _WIDTH)
-    yield from named("attn_pool", _mlp())
-
-
-def _block() -> Weights:
-    yield from layer_norm("norm1", _WIDTH)
-    yield from attention(_WIDTH, _HEADS)
-    yield from layer_norm("norm2", _WIDTH)
-    yield from _mlp()
-
-
-def _mlp() -> Weights:
-    yield from linear("mlp.fc1", _INNER, _WIDTH)
-    yield from linear("mlp.fc2", _WIDTH, _INNER)
+    return TimmSiglip(_WIDTH, _INNER, _LAYERS, _PATCH, _HEADS).weights(side * side)
 
 
 def _vq() -> Weights:
