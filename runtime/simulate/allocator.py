@@ -47,6 +47,8 @@ class CachingAllocator:
         self.segments: dict[int, Segment] = {}
         self._lists: dict[tuple[int, int], tuple[FreeList, FreeList]] = {}
         self._current: dict[int, tuple[FreeList, FreeList]] = {}  # by stream
+        self._is_changing = False
+        self._late: list[Block] = []
         self._capturing: list[tuple[int, int]] = []
         self._pool_users: dict[int, int] = {DEFAULT_POOL: 1}
         self._next_pool = DEFAULT_POOL + 1
@@ -54,6 +56,29 @@ class CachingAllocator:
     # -- malloc and free ------------------------------------------------------------------------------------
 
     def malloc(self, nbytes: int, stream: int = 0, tag: object = None) -> Block:
+        self._is_changing = True
+        try:
+            return self._malloc(nbytes, stream, tag)
+        finally:
+            self._settle()
+
+    def free(self, block: Block) -> None:
+        """Garbage collection may free a storage in the middle of a change: its block waits for the end."""
+        if self._is_changing:
+            self._late.append(block)
+            return
+        self._is_changing = True
+        try:
+            self._free(block)
+        finally:
+            self._settle()
+
+    def _settle(self) -> None:
+        self._is_changing = False
+        while self._late:
+            self.free(self._late.pop(0))
+
+    def _malloc(self, nbytes: int, stream: int, tag: object) -> Block:
         if nbytes <= 0:
             raise ValueError(f"an allocation of {nbytes} bytes: torch makes none for an empty tensor")
         size = (nbytes + MIN_BLOCK - 1) & -MIN_BLOCK
@@ -89,7 +114,7 @@ class CachingAllocator:
             self.events.append(Event("alloc", block.address, block.size, free_list, tag))
         return block
 
-    def free(self, block: Block) -> None:
+    def _free(self, block: Block) -> None:
         if not block.live:
             raise ValueError(f"the block at {block.address:#x} is free already")
         self.allocated -= block.size
@@ -128,6 +153,13 @@ class CachingAllocator:
 
     def empty_cache(self) -> None:
         """Give every segment without a live block back, but those of graph pools still in use."""
+        self._is_changing = True
+        try:
+            self._release_unused()
+        finally:
+            self._settle()
+
+    def _release_unused(self) -> None:
         for (pool, _), lists in self._lists.items():
             if pool == DEFAULT_POOL or not self._pool_users[pool]:
                 for free_list in lists:
@@ -144,7 +176,7 @@ class CachingAllocator:
     def _new_segment(self, size: int, free_list: FreeList, tag: object) -> Block:
         nbytes = segment_size(size)
         if not self._fits(nbytes) and not self._capturing:
-            self.empty_cache()
+            self._release_unused()
         if not self._fits(nbytes):
             if self.events is not None:
                 self.events.append(Event("oom", self.free_bytes or 0, nbytes, free_list, tag))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.server.units import GIB, MIB
+from runtime.simulate import allocator
 from runtime.simulate.addresses import AddressSpace
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.blocks import Block
@@ -241,3 +244,24 @@ def test_a_block_is_not_freed_twice() -> None:
     allocator.free(block)
     with pytest.raises(ValueError, match="free already"):
         allocator.free(block)
+
+
+def test_what_is_freed_in_the_middle_of_a_change_is_free_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As garbage collection does, which may run at any line that makes an object."""
+    model = CachingAllocator()
+    first, second = model.malloc(4 * MIB), model.malloc(4 * MIB)
+    model.free(second)
+    waiting = [first]
+
+    def collecting(*told: Any) -> Block:
+        if waiting:
+            model.free(waiting.pop())
+        return Block(*told)
+
+    monkeypatch.setattr(allocator, "Block", collecting)
+    third = model.malloc(3 * MIB)
+    assert not waiting and not first.live and model.allocated == 3 * MIB
+    model.free(third)
+    assert model.allocated == 0 and len(model.free_blocks()[1]) == 1
+    model.empty_cache()
+    assert model.reserved == 0 and not any(map(len, model.free_blocks()))
