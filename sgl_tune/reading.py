@@ -7,12 +7,13 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from sgl_tune.errors import UsageError
 from sgl_tune.units import human_bytes
 
 LARGEST_TEXT = 8 << 20
+_Kind = TypeVar("_Kind", dict[str, Any], list[Any])
 DEEPEST = 60
 _OPENED = (Path("/dev/fd"), Path("/proc/self/fd"))  # a shell's <(...): who started us writes to it
 
@@ -67,16 +68,13 @@ def read_list(path: Path) -> list[Any]:
     """A file that holds one JSON list."""
     text = read_text(path, what="is not JSON")
     try:
-        found = object_of(f'{{"list": {text}}}')["list"]
+        return _json_of(text, list, "list")
     except NoObject as why:
         raise UsageError(f"{path} {why}") from None
-    if not isinstance(found, list):
-        raise UsageError(f"{path} holds a {type(found).__name__}, not a JSON list")
-    return found
 
 
 class NoObject(ValueError):
-    """What text is, if it is no JSON object that one may look into."""
+    """What text is, if it is no JSON object, or list, that one may look into."""
 
 
 class NoJson(NoObject):
@@ -84,12 +82,16 @@ class NoJson(NoObject):
 
 
 def object_of(text: str | bytes) -> dict[str, Any]:
+    return _json_of(text, dict, "object")
+
+
+def _json_of(text: str | bytes, kind: type[_Kind], name: str) -> _Kind:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NoJson(f"is not JSON: {str(error)[:200]}") from None
-    if not isinstance(content, dict):
-        raise NoObject(f"holds a {type(content).__name__}, not a JSON object")
+    if not isinstance(content, kind):
+        raise NoObject(f"holds a {type(content).__name__}, not a JSON {name}")
     if is_deeper(content, DEEPEST):
         raise NoObject(f"is nested more than {DEEPEST} deep")
     return content
