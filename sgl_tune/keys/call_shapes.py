@@ -154,7 +154,7 @@ def _cutlass(deployment: Deployment) -> tuple[OpShape, ...]:
     dtype, quantized = dtype_of(deployment), deployment.quantization in MODELOPT_FP8
     stored = _E4M3 if quantized else dtype
     experts = _experts(deployment, multiple=16 if quantized else 1)
-    return _cutlass_call(deployment, experts, stored, stored)
+    return _cutlass_call(deployment, experts, stored, stored, dtype)
 
 
 def _cutlass_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -162,13 +162,13 @@ def _cutlass_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     experts, weight = _experts(deployment, multiple=_by_gate(deployment, 1, 128)), Dtype("torch.int64")
     if deployment.server.gathers_nvfp4 or deployment.server.moe_a2a_backend == "flashinfer":
         uint8 = Dtype("torch.uint8")
-        return _cutlass_call(deployment, experts, uint8, weight, packed=16, rows_packed=2)
-    return _cutlass_call(deployment, experts, _BF16, weight, packed=16)
+        return _cutlass_call(deployment, experts, uint8, weight, _BF16, packed=16, rows_packed=2)
+    return _cutlass_call(deployment, experts, _BF16, weight, _BF16, packed=16)
 
 
 def _cutlass_packed_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     experts, dtype = _experts(deployment), dtype_of(deployment)
-    return _cutlass_call(deployment, experts, dtype, Dtype("torch.int64"), packed=16, output=dtype)
+    return _cutlass_call(deployment, experts, dtype, Dtype("torch.int64"), dtype, packed=16)
 
 
 def _cutlass_call(
@@ -176,17 +176,16 @@ def _cutlass_call(
     experts: Experts,
     activation: Dtype,
     weight: Dtype,
+    output: Dtype,
     packed: int = 1,
     rows_packed: int = 1,
-    output: Dtype | None = None,
 ) -> tuple[OpShape, ...]:
-    made = _BF16 if packed > 1 else dtype_of(deployment)
     return cutlass_moe(
         experts,
         flashinfer_of(deployment.flashinfer_version).keys,
         activation=activation,
         weight=weight,
-        output=output or made,
+        output=output,
         fused_finalize=deployment.server.fused_finalize,
         alltoall=deployment.server.moe_a2a_backend == "flashinfer",
         packed=packed,
