@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedConfig
 
-from tests.runtime.told import Randomize, Tensors, Told
+from tests.runtime.told import Norm, Randomize, Tensors, Told
 
 _ROUTER_CAP = 30.0
 
@@ -63,15 +63,6 @@ def _linear(inputs: int, outputs: int) -> nn.Linear:
 
 def _capped(x: torch.Tensor, cap: float) -> torch.Tensor:
     return cap * torch.tanh(x / cap) if cap > 0 else x
-
-
-class Norm(nn.Module):
-    def __init__(self, told: Told) -> None:
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(told["hidden_size"])), told["rms_norm_eps"]
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt() * self.weight
 
 
 class Attention(nn.Module):

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedConfig
 
-from tests.runtime.told import Randomize, Tensors, Told
+from tests.runtime.told import Norm, Randomize, Tensors, Told
 
 
 class IQuestLoopCoderConfig(PreTrainedConfig):
@@ -47,15 +47,6 @@ class IQuestLoopCoderConfig(PreTrainedConfig):
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:
     return nn.Linear(inputs, outputs, bias=False)
-
-
-class Norm(nn.Module):
-    def __init__(self, told: Told) -> None:
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(told["hidden_size"])), told["rms_norm_eps"]
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt() * self.weight
 
 
 class Attention(nn.Module):

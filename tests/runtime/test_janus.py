@@ -12,10 +12,8 @@ import pytest
 
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import DATA
+from tests.sgl_tune.ends import check_server
 
 JANUS = json.loads((DATA / "published_families.json").read_text())["a/janus-pro-7b-from-memory"]
 # transformers' LlamaConfig's, which a Llama's file tells
@@ -72,10 +70,4 @@ def test_what_is_not_known_of_a_file_is_named(
 def test_which_servers_end_and_which_are_not_known(
     words: str, ends: str | None, unknown: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(JANUS))
-    command = ["python", "-m", "sglang.launch_server", "--model-path", str(tmp_path)]
-    flags = ServerFlags(gpu="H100", sglang_version="0.5.23")
-    (found,) = select_deployments(flags, command=[*command, *words.split()])
-    said = never_starts(found)
-    assert said is None if ends is None else said is not None and ends in said
-    assert unknown in found.shape.unknown if unknown else not found.shape.unknown
+    check_server(tmp_path, JANUS, words, ends, unknown)

@@ -11,10 +11,8 @@ import pytest
 
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import DATA
+from tests.sgl_tune.ends import check_server
 
 _FILES = json.loads((DATA / "published_families.json").read_text())
 LOCATE = _FILES["a/locate-anything-3b-around-qwen2.5-3b"]
@@ -60,9 +58,4 @@ _FP8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128
 def test_which_servers_end_and_which_are_not_known(
     changes: dict[str, Any], release: str, words: str, ends: str | None, unknown: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({**LOCATE, **changes}))
-    command = ["python", "-m", "sglang.launch_server", "--model-path", str(tmp_path), *words.split()]
-    (found,) = select_deployments(ServerFlags(gpu="H100", sglang_version=release), command=command)
-    said = never_starts(found)
-    assert said is None if ends is None else said is not None and ends in said
-    assert unknown in found.shape.unknown if unknown else not found.shape.unknown
+    check_server(tmp_path, {**LOCATE, **changes}, words, ends, unknown, release)

@@ -11,10 +11,8 @@ import pytest
 
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import DATA
+from tests.sgl_tune.ends import check_server
 
 _FILES = json.loads((DATA / "published_families.json").read_text())
 _WHOLE, _LITE = (
@@ -64,10 +62,4 @@ def test_what_its_own_class_would_say_is_to_be_told(name: str) -> None:
 def test_which_servers_end_and_which_are_not_known(
     words: str, release: str, ends: str | None, unknown: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(_WHOLE))
-    command = ["python", "-m", "sglang.launch_server", "--model-path", str(tmp_path), "--trust-remote-code"]
-    flags = ServerFlags(gpu="H100", sglang_version=release)
-    (found,) = select_deployments(flags, command=[*command, *words.split()])
-    said = never_starts(found)
-    assert said is None if ends is None else said is not None and ends in said
-    assert unknown in found.shape.unknown if unknown else not found.shape.unknown
+    check_server(tmp_path, _WHOLE, f"--trust-remote-code {words}", ends, unknown, release)

@@ -12,10 +12,8 @@ import pytest
 
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import DATA
+from tests.sgl_tune.ends import check_server
 
 PHI = json.loads((DATA / "published_families.json").read_text())["microsoft/Phi-4-multimodal-instruct"]
 _BESIDE = ("architectures", "auto_map", "audio_processor", "embd_layer", "vision_lora", "speech_lora")
@@ -110,10 +108,4 @@ def test_what_its_own_class_would_say_is_to_be_told(name: str) -> None:
 def test_which_servers_end_and_which_are_not_known(
     words: str, ends: str | None, unknown: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(PHI))
-    command = ["python", "-m", "sglang.launch_server", "--model-path", str(tmp_path), "--trust-remote-code"]
-    flags = ServerFlags(gpu="H100", sglang_version="0.5.23")
-    (found,) = select_deployments(flags, command=[*command, *words.split()])
-    said = never_starts(found)
-    assert said is None if ends is None else said is not None and ends in said
-    assert unknown in found.shape.unknown if unknown else not found.shape.unknown
+    check_server(tmp_path, PHI, f"--trust-remote-code {words}", ends, unknown)

@@ -11,10 +11,8 @@ import pytest
 
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import DATA
+from tests.sgl_tune.ends import check_server
 
 _FILES = json.loads((DATA / "published_families.json").read_text())
 SARASHINA = _FILES["a/sarashina2-vision-8b-from-its-classes"]
@@ -70,10 +68,4 @@ def test_its_text_has_one_vocabulary() -> None:
 def test_which_servers_end_and_which_are_not_known(
     words: str, ends: str | None, unknown: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(SARASHINA))
-    command = ["python", "-m", "sglang.launch_server", "--model-path", str(tmp_path), "--trust-remote-code"]
-    flags = ServerFlags(gpu="H100", sglang_version="0.5.23")
-    (found,) = select_deployments(flags, command=[*command, *words.split()])
-    said = never_starts(found)
-    assert said is None if ends is None else said is not None and ends in said
-    assert unknown in found.shape.unknown if unknown else not found.shape.unknown
+    check_server(tmp_path, SARASHINA, f"--trust-remote-code {words}", ends, unknown)

@@ -6,10 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 Told = dict[str, Any]
 Tensors = Mapping[str, torch.Tensor]
 Randomize = Callable[[torch.nn.Module], None]
+
+
+class Norm(nn.Module):
+    def __init__(self, told: Told) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(told["hidden_size"])), told["rms_norm_eps"]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt() * self.weight
 
 
 def shared(told: Told) -> Told:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
 
 PUBLISHED = Path(__file__).parents[1] / "memory/data/published_families.json"
@@ -19,3 +20,15 @@ QWEN, DEEPSEEK = {"model_path": "Qwen3-30B-A3B"}, {"model_path": "DeepSeek-V3", 
 def why_it_ends(**flags: Any) -> str | None:
     target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm100"}
     return never_starts(resolve_deployment(ServerFlags(**{**target, **flags}), environ={}))
+
+
+def check_server(
+    folder: Path, config: Any, words: str, ends: str | None, unknown: str, release: str = "0.5.23"
+) -> None:
+    """Of a model with a tower on an H100: what of its start a line of words makes an end, or not known."""
+    (folder / "config.json").write_text(json.dumps(config))
+    command = ["python", "-m", "sglang.launch_server", "--model-path", str(folder), *words.split()]
+    (found,) = select_deployments(ServerFlags(gpu="H100", sglang_version=release), command=command)
+    said = never_starts(found)
+    assert said is None if ends is None else said is not None and ends in said
+    assert unknown in found.shape.unknown if unknown else not found.shape.unknown
