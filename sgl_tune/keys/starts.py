@@ -19,6 +19,7 @@ from sgl_tune.keys.class_ends import ends_of_class
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.inkling_ends import ends_of_inkling
 from sgl_tune.keys.kernel_ends import ends_of_kernels
+from sgl_tune.keys.llava_ends import ends_of_yi_vl
 from sgl_tune.keys.muse_spark_ends import ends_of_muse_spark
 from sgl_tune.keys.transformers_ends import ends_of_transformers, has_transformers_layers
 
@@ -45,7 +46,7 @@ def never_starts(deployment: Deployment) -> str | None:
             return of_layers
     of_rows = _generates_alone(deployment)
     if deployment.shape.model is None:
-        of_file = ends_of_muse_spark(deployment), ends_of_inkling(deployment)
+        of_file = ends_of_muse_spark(deployment), ends_of_inkling(deployment), ends_of_yi_vl(deployment)
         return next(chain(of_rows, *of_file), None)
     parts = _nameless(deployment), _undivided_encoder(deployment), _short_draft(deployment)
     of_blocks, of_pool = _unwritten(deployment), _keeps_nothing(deployment)

@@ -19,6 +19,7 @@ _OF_LLAMA, _OF_QWEN, _OF_MISTRAL = (
     _FILES[f"a/llava-{name}-from-memory"] for name in ("v1.5-7b", "onevision-qwen2-7b", "v1.6-mistral-7b")
 )
 _VIDEO = {**_OF_LLAMA, "architectures": ["LlavaVidForCausalLM"]}
+_YI = {**_OF_LLAMA, "architectures": ["YiVLForCausalLM"], "num_key_value_heads": 4}
 _ALL = (_OF_LLAMA, _OF_QWEN, _OF_MISTRAL, _VIDEO)
 
 
@@ -91,3 +92,23 @@ def test_what_is_kept_free_is_by_the_tower_that_transformers_class_makes(tmp_pat
     """SGLang's answers, for an H100."""
     found = (_deployment(tmp_path, _OF_LLAMA, words=words) for words in ("", "--tp-size 2"))
     assert [one.server.mem_fraction_static for one in found] == pytest.approx([0.793, 0.792], abs=6e-4)
+
+
+@pytest.mark.parametrize("release", ["0.5.12", "0.5.23"])
+@pytest.mark.parametrize(
+    ("told", "words", "why"),
+    [
+        ({}, "", "of 32 layers that keep 4096 values, and it has 32 of 512"),
+        ({}, "--tp-size 4", "of 32 layers that keep 1024 values, and it has 32 of 128"),
+        ({"num_key_value_heads": 32, "num_hidden_layers": 60}, "", "and it has 60 of 4096"),
+        ({"num_key_value_heads": 32, "head_dim": 64}, "", "and it has 32 of 2048"),
+        ({"num_hidden_layers": None}, "", "num_hidden_layers is missing"),
+        ({"num_key_value_heads": 32}, "", None),
+        ({"text_config": {"num_key_value_heads": 4}}, "", None),
+    ],
+)
+def test_yi_vl_ends_at_a_pool_that_another_llama_would_have(
+    told: dict[str, Any], words: str, why: str | None, release: str, tmp_path: Path
+) -> None:
+    found = never_starts(_deployment(tmp_path, {**_YI, **told}, release, words))
+    assert found is None if why is None else found is not None and why in found
