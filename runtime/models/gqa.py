@@ -62,7 +62,7 @@ class GroupedQueryAttention(nn.Module):
         over = ranks if config.query_rank is None else 1
         how: dict[str, Any] = {"bias": config.bias, "rows_over": over, "any_rows": config.any_rows}
         self.qkv: Linear | SideBySide
-        if model.by_transformers:
+        if model.names.attends_apart:
             self.qkv = SideBySide(build.linear([part], read, **how) for part in parts)
         else:
             self.qkv = build.linear(parts, read, **how)

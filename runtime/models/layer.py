@@ -115,7 +115,7 @@ class DecoderLayer(nn.Module):
     ) -> StageState:
         """`given` [T, width]: this layer's inputs, or a token and those before it."""
         hidden, residual, routed = state.hidden, state.residual, state.routed
-        if self.norms == "parallel":
+        if self.norms in ("parallel", "beside"):
             return self._side_by_side(state, batch, pool, table)
         if self.mixer_streams is not None:
             if self.ngrams is not None and given is not None and hidden.shape[0]:
@@ -159,10 +159,10 @@ class DecoderLayer(nn.Module):
     def _side_by_side(
         self, state: StageState, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
     ) -> StageState:
-        """Attention and MLP of the same rows."""
+        """Attention and MLP of the same rows, which one norm or two have normed."""
         assert self.mixer is not None and self.mixer_norms is not None and self.mlp is not None
         normed, residual = self.mixer_norms.enter(state.hidden, state.residual)
-        answer = self.mlp(normed)
+        answer = self.mlp(normed if self.mlp_norms is None else self.mlp_norms.enter(residual, None)[0])
         if normed.shape[0]:
             answer = self.comm.all_reduce(self.mixer(normed, batch, pool, table), "attn_tp").add_(answer)
         return StageState(answer, residual)

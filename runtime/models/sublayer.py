@@ -29,6 +29,7 @@ _ATTENTION = {
     "nested": ("norm_attn_norm.norm_1", None),
     "short": ("attn_norm", None),
     "apart": ("input_layernorm", None),
+    "beside": ("input_layernorm", None),
     "none": (None, None),
 }
 _MLP = {
@@ -51,6 +52,7 @@ _MLP = {
     "nested": ("norm_attn_norm.norm_2", None),
     "short": ("mlp_norm", None),
     "apart": ("post_attention_layernorm", None),
+    "beside": ("post_attention_layernorm", None),
     "none": (None, None),
 }
 

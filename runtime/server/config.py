@@ -127,6 +127,7 @@ class ModelConfig:
     recurs_beside: bool = False
     shortcut: bool = False  # two layers are one of a checkpoint's: see `halves`
     names: TensorNames = USUAL
+    by_transformers: bool = False  # its layers are transformers', of matrices as a checkpoint has them
     encoder: Encoder | None = None  # of what is no text
     obstacles: tuple[str, ...] = ()  # what of it this runtime does not know
     uncomputed: tuple[str, ...] = ()  # of what is known, its sizes too, what it does not compute
@@ -139,11 +140,6 @@ class ModelConfig:
     def gelu(self) -> Literal["", "erf", "tanh"]:
         """By what, where its gates open by one."""
         return _GELUS.get(self.activation, "")
-
-    @property
-    def by_transformers(self) -> bool:
-        """Its layers are transformers', of matrices as a checkpoint has them."""
-        return self.names.attends_apart
 
     @property
     def is_mla(self) -> bool:

@@ -12,7 +12,7 @@ from runtime.server.bounds import check_model
 NormStyle = Literal[
     "before", "around", "sandwich", "after", "alone", "operator", "attention", "feed", "parallel", "joined",
     "paired", "flanked", "named", "numbered", "nested", "entered", "enclosed", "scaled", "counted", "gated",
-    "short", "final", "behind", "apart", "none",
+    "short", "final", "behind", "apart", "beside", "none",
 ]  # fmt: skip
 
 

@@ -45,7 +45,7 @@ SPLIT_OVER_TP = (
     *("minicpm", "dbrx", "diffusion_gemma_text", "muse_glimmer_text", "persimmon", "phi", "solar"),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
     *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder", "embedding_gemma"),
-    *("seed_oss", "smollm3", "helium", "ernie4_5_of_transformers", "phi3small"),
+    "phi3small",
 )
 
 Place = Literal["mixer", "dense", "beside experts"]
@@ -90,6 +90,10 @@ def quantized_sizes(
 def linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Iterator[LinearSize]:
     for size in _linears(model, parallel, spread):
         yield from _in_halves(size) if model.shortcut else (size,)
+
+
+def splits_over_tp(model: ModelConfig) -> bool:
+    return model.by_transformers or model.model_type in SPLIT_OVER_TP
 
 
 def listed_as(model: ModelConfig, size: LinearSize, layer: int) -> Sequence[str]:
@@ -186,7 +190,7 @@ def _attention(model: ModelConfig, kind: str, parallel: ParallelConfig, spread: 
         yield from _compressed(model, kind, parallel.attn_tp)
     elif kind in model.attention:
         # DP attention is not for these: each of its groups would need all heads, and has a part of them.
-        ranks = parallel.tp if model.model_type in SPLIT_OVER_TP else parallel.attn_tp
+        ranks = parallel.tp if splits_over_tp(model) else parallel.attn_tp
         if isinstance(model.recurrent, TwiceConvolvedConfig):
             yield from twice_convolved(model, model.attention[kind], ranks)
         elif model.attention[kind].distance is not None:

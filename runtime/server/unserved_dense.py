@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runtime.server.unserved_row import DRAFTS, OVER_ALL_RANKS, PLAIN_ALONE, Row, in_bfloat16
+from runtime.server.unserved_when import attends_by, has_windows
 
 _BEHIND_ITS_TABLE = Row(
     lambda m, s: s.context_length > m.max_position,
@@ -12,6 +13,21 @@ _WITH_ALL_LAYERS = Row(
     lambda _, s: s.pp_size > 1, "--pp: each stage keeps a place for the tokens of all layers"
 )
 
+# srt/models/transformers.py asks how many ranks all are, and tells nobody how far its layers see
+OF_TRANSFORMERS = (
+    Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
+    Row(lambda _, s: s.pp_size > 1, "--pp: what stages of transformers' layers keep is not known here"),
+    Row(
+        lambda _, s: s.asked.is_embedding,
+        "--is-embedding: what transformers' layers make of a prompt is not known here",
+    ),
+    Row(
+        lambda m, s: has_windows(m) and bool(attends_by(s) - {"fa3", "trtllm_mha"}),
+        "attention but on fa3 or trtllm_mha: others ask a class how far behind a window its layers see",
+    ),
+    PLAIN_ALONE,
+    DRAFTS,
+)
 DENSE = {
     # srt/layers/activation.py
     "apertus": (
@@ -47,9 +63,7 @@ DENSE = {
     # srt/models/iquest_loopcoder.py, whose attention is given no keys, or a window that no class tells
     "iquestloopcoder": (
         Row(
-            lambda _, s: bool(
-                {s.prefill_attention_backend, s.decode_attention_backend} - {"fa3", "trtllm_mha"}
-            ),
+            lambda _, s: bool(attends_by(s) - {"fa3", "trtllm_mha"}),
             "attention but on fa3 or trtllm_mha: in later rounds others see other tokens, or end",
         ),
         PLAIN_ALONE,
@@ -106,9 +120,7 @@ DENSE = {
     # srt/models/mllama.py: what layers are given by a backend that has none of images is not read here
     "mllama_text_model": (
         Row(
-            lambda _, s: bool(
-                {s.prefill_attention_backend, s.decode_attention_backend} - {"fa3", "flashinfer"}
-            ),
+            lambda _, s: bool(attends_by(s) - {"fa3", "flashinfer"}),
             "attention but on fa3 or flashinfer: others do not tell images from text",
         ),
         Row(
@@ -122,22 +134,6 @@ DENSE = {
         Row(lambda _, s: s.pp_size > 1, "--pp: its class has no stages"),
         PLAIN_ALONE,
         DRAFTS,
-    ),
-    # srt/models/transformers.py asks how many ranks all are
-    **dict.fromkeys(
-        ("seed_oss", "smollm3", "helium", "ernie4_5_of_transformers"),
-        (
-            Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
-            Row(
-                lambda _, s: s.pp_size > 1, "--pp: what stages of transformers' layers keep is not known here"
-            ),
-            Row(
-                lambda _, s: s.asked.is_embedding,
-                "--is-embedding: what transformers' layers make of a prompt is not known here",
-            ),
-            PLAIN_ALONE,
-            DRAFTS,
-        ),
     ),
     # srt/models/nemotron_nas.py, which does not say where a stage begins
     "nemotron-nas": (_WITH_ALL_LAYERS, DRAFTS),

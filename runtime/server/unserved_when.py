@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.families import MINIMAX_NVFP4
-from runtime.server.linears import SPLIT_OVER_TP, each_listed
+from runtime.server.linears import each_listed, splits_over_tp
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import KimiDeltaConfig, LightningConfig
 from runtime.server.shape import Server
@@ -15,13 +15,13 @@ _MIXERS_IN_FP4 = (0, 5, 17)
 
 def splits_over_all(model: ModelConfig, server: Server) -> bool:
     """And its cache has room for the same, or it would end: see `writes_fewer_heads`."""
-    whole = server.attn_dp_size > 1 and model.model_type in SPLIT_OVER_TP
+    whole = server.attn_dp_size > 1 and splits_over_tp(model)
     return whole and not writes_fewer_heads(model, server.parallel)
 
 
 def writes_fewer_heads(model: ModelConfig, parallel: ParallelConfig) -> bool:
     """Than a group's cache has: kvcache.cuh of srt/mem_cache's kernels wants a row for each token."""
-    if model.is_mla or model.model_type not in SPLIT_OVER_TP:
+    if model.is_mla or not splits_over_tp(model):
         return False
     heads = model.main_attention.num_kv_heads
     return max(1, heads // parallel.tp) < max(1, heads // parallel.attn_tp)
@@ -120,7 +120,15 @@ def tunes_canvases(_: ModelConfig, server: Server) -> bool:
 
 
 def attends_to_canvases(_: ModelConfig, server: Server) -> bool:
-    return {server.prefill_attention_backend, server.decode_attention_backend} != {"triton"}
+    return attends_by(server) != {"triton"}
+
+
+def attends_by(server: Server) -> set[str]:
+    return {server.prefill_attention_backend, server.decode_attention_backend}
+
+
+def has_windows(model: ModelConfig) -> bool:
+    return any(one.window is not None for one in model.attention.values())
 
 
 def by_logits(_: ModelConfig, server: Server) -> bool:

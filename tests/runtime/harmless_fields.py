@@ -61,6 +61,7 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "interns2_mobius_text": frozenset(("decoder_sparse_step", "mlp_only_layers")),
     "mllama_text_model": frozenset(("dropout",)),
     "seed_oss": frozenset(("residual_dropout",)),
+    "gpt_neox": frozenset(("classifier_dropout", "is_decoder")),
     "grok": frozenset((
         *("load_presharded_attn", "load_presharded_embedding", "load_presharded_mlp"),
         *("load_presharded_moe", "merge_gate_up"),

@@ -742,6 +742,42 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ("seed_oss", {}, {"mlp_bias": True}, "mlp_bias is True"),
     ("ernie4_5_of_transformers", {}, {"use_bias": True}, "use_bias is True"),
     *(
+        ("seed_oss", {}, other, said)
+        for other, said in (
+            ({"logit_scale": 0.5}, "logit_scale is 0.5"),
+            ({"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0"),
+        )
+    ),
+    *(
+        ("gpt_neox", {}, other, said)
+        for other, said in (
+            ({"rope_theta": 5e5}, "rope_theta is 500000.0"),
+            ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+            ({"num_key_value_heads": 2}, "num_key_value_heads is 2"),
+            ({"head_dim": 32}, "head_dim is 32"),
+            ({"hidden_size": 66}, "hidden_size is no multiple of num_attention_heads"),
+            ({"hidden_act": "silu"}, "hidden_act is 'silu'"),
+            ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),
+        )
+    ),
+    *(
+        ("jais2", {}, other, said)
+        for other, said in (
+            ({"hidden_act": "silu"}, "hidden_act is 'silu'"),
+            ({"hidden_size": 66}, "hidden_size is no multiple of num_attention_heads"),
+        )
+    ),
+    *(
+        ("cwm", {}, other, said)
+        for other, said in (
+            ({"mlp_bias": True}, "mlp_bias is True"),
+            ({"attention_bias": True}, "attention_bias is True"),
+            ({"head_dim": None}, "head_dim is not told"),
+            ({"rope_parameters": None}, "rope_parameters is null"),
+        )
+    ),
+    ("ministral", {"head_dim": 32}, {"head_dim": None}, "head_dim is not told"),
+    *(
         ("nanbeige", {}, other, said)
         for other, said in (
             ({"loop_share_kv": True}, "loop_share_kv is True"),

@@ -36,6 +36,7 @@ _ACTIVATION = {
 _ALSO = {"gemma": ("gelu",), "phi": ("gelu_pytorch_tanh",), "opt": ("gelu",), "gpt_bigcode": ("gelu",)}
 _ALSO |= dict.fromkeys(("bert", "xlm-roberta"), ("gelu_pytorch_tanh", "gelu_new"))
 _ALSO["gptj"] = ("gelu", "gelu_pytorch_tanh")
+_ALSO["gpt_neox"] = ("gelu_fast", "gelu_new", "gelu_pytorch_tanh", "relu")
 _OF_SGLANG = (
     *("nemotron_h", "mimo_v2_flash", "ernie4_5_moe", "step3p5"),
     "kimi_linear",
@@ -159,7 +160,15 @@ _BESIDE = """
     olmo3 head_dim
     olmoe head_dim num_local_experts
     orion head_dim
-    smollm3 head_dim
+    seed_oss final_logit_softcapping layer_types logit_scale
+    smollm3 final_logit_softcapping head_dim logit_scale
+    helium final_logit_softcapping layer_types logit_scale
+    ernie4_5_of_transformers final_logit_softcapping layer_types logit_scale
+    gpt_neox final_logit_softcapping head_dim layer_types logit_scale num_key_value_heads rotary_emb_base
+        rotary_pct
+    jais2 final_logit_softcapping layer_types logit_scale
+    cwm attention_bias final_logit_softcapping logit_scale
+    ministral final_logit_softcapping logit_scale
     spark2_5 attention_bias hidden_act
     xverse attention_bias head_dim mlp_bias num_experts num_key_value_heads
         original_max_position_embeddings rope_is_neox_style

@@ -19,7 +19,7 @@ from tests.runtime.families import FAMILIES, config_json, make_reference, tensor
 
 ALONE = Spread(1, 1)
 _OF_A_LAYER = re.compile(
-    r"(?:model\.(?:language_model\.|decoder\.)?layers|transformer\.(?:h|blocks|encoder\.layers)|backbone\.layers)\.(\d+)\.(.*)\.weight"
+    r"(?:model\.(?:language_model\.|decoder\.)?layers|transformer\.(?:h|blocks|encoder\.layers)|backbone\.layers|gpt_neox\.layers)\.(\d+)\.(.*)\.weight"
 )
 # Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
 _NO_LINEAR = re.compile(
@@ -208,6 +208,7 @@ _OVER_ALL = {
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
     *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder"),
     *("seed_oss", "smollm3", "helium", "ernie4_5_of_transformers", "phi3small"),
+    *("gpt_neox", "jais2", "cwm", "ministral"),
 }
 
 

@@ -133,3 +133,17 @@ def test_a_server_that_is_told_to_runs_transformers_layers() -> None:
         (found,) = select_deployments(asked, (*" ".join((*command, told)).split(),), None)
         assert (found.shape.model is None) is (told == "transformers")
         assert never_starts(found) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [("", ""), ("--attention-backend triton", "on fa3 or trtllm_mha"), ("--attention-backend fa3", "")],
+)
+def test_windows_of_transformers_layers_are_known_where_a_layer_alone_tells_them(
+    flags: str, said: str, tmp_path: Path
+) -> None:
+    told = {"model_type": "cwm", "architectures": ["CwmForCausalLM"], "head_dim": 128}
+    (tmp_path / "config.json").write_text(json.dumps({**published()[_LLAMA].config, **told}))
+    command = f"python -m sglang.launch_server --model-path {tmp_path} --tp 2 {flags}"
+    (found,) = select_deployments(ServerFlags(gpu="h200", sglang_version="0.5.23"), (*command.split(),), None)
+    assert said in found.shape.unknown if said else found.model.by_transformers

@@ -28,6 +28,7 @@ from runtime.server.decoders import (
     bert,
     chatglm,
     cohere,
+    cwm,
     dbrx,
     deepseek,
     deepseek_moe,
@@ -45,6 +46,7 @@ from runtime.server.decoders import (
     glm5_next,
     gpt2,
     gpt_bigcode,
+    gpt_neox,
     gpt_oss,
     gptj,
     granite,
@@ -61,6 +63,7 @@ from runtime.server.decoders import (
     iquest_loopcoder,
     iquest_q1,
     iquestcoder,
+    jais2,
     jet_nemotron,
     k2_horizon,
     kimi_k3,
@@ -139,7 +142,7 @@ _MODULES = (
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     *(k2_horizon, beam, bert, muse_spark, minicpm3, chatglm, inkling),
     *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n, mllama, mamba),
-    *(iquest_loopcoder, jet_nemotron, of_transformers, phi3_small),
+    *(iquest_loopcoder, jet_nemotron, of_transformers, phi3_small, gpt_neox, jais2, cwm),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

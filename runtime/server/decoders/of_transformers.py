@@ -1,31 +1,23 @@
-"""Models that SGLang has no class of, and runs by transformers' own layers: Seed-OSS, SmolLM3, Helium, and
-ERNIE 4.5 where a file names transformers' class.
-
-srt/models/transformers.py makes linear layers of its own of a checkpoint's matrices, each by itself, and
-attends for them.
-"""
+"""Llamas by transformers' own layers: Seed-OSS, SmolLM3, Helium, and ERNIE 4.5 of transformers' class."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from runtime.server.config import ModelConfig
+from runtime.server.decoders.by_transformers import SEES_ALL, by_transformers
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import everywhere, heads, model
+from runtime.server.decoders.parts import heads
 from runtime.server.errors import ConfigError
-from runtime.server.layer_config import AttentionConfig
-from runtime.server.tensor_names import TensorNames
 
 ERNIE = "ernie4_5_of_transformers"
-_NAMES = TensorNames(attends_apart=True, multiplies_apart=True)
-_SEES_ALL = {"full_attention": "full"}
 
 
 def _seed_oss(f: Fields) -> ModelConfig:
     f.only("mlp_bias", False)
     attention = heads(f, bias=f.flag("attention_bias"), output_bias=f.flag("attention_out_bias"))
-    return _alike(f, attention)
+    return by_transformers(f, {"full": attention})
 
 
 def _smollm3(f: Fields) -> ModelConfig:
@@ -36,13 +28,13 @@ def _smollm3(f: Fields) -> ModelConfig:
     if f.is_null("head_dim"):
         f.cannot("head_dim is null: its class has no other in its place")
     layers = f.size("num_hidden_layers")
-    f.per_layer("layer_types", layers, _SEES_ALL)
+    f.per_layer("layer_types", layers, SEES_ALL)
     bias = f.flag("attention_bias")
     turned = heads(f, theta=2e6, bias=bias, output_bias=bias)
     both = {"full": turned, "unturned": replace(turned, rope=None)}
     kinds = ["full" if turns else "unturned" for turns in _turning(f, layers)]
-    read = model(f, {kind: both[kind] for kind in kinds}, kinds, everywhere(f, "dense"), names=_NAMES)
-    return _checked(f, read, turned)
+    read = by_transformers(f, both, kinds)
+    return replace(read, attention={kind: both[kind] for kind in kinds})
 
 
 def _helium(f: Fields) -> ModelConfig:
@@ -50,26 +42,13 @@ def _helium(f: Fields) -> ModelConfig:
     attention = heads(f, theta=1e5, bias=f.flag("attention_bias"), is_interleaved=True)
     if f.is_null("head_dim") or attention.num_heads * attention.head_dim != f.size("hidden_size"):
         f.cannot(f"head_dim is {attention.head_dim}: what heads answer has to be as wide as rows")
-    return _alike(f, attention)
+    return by_transformers(f, {"full": attention})
 
 
 def _ernie(f: Fields) -> ModelConfig:
     f.only("use_bias", False)
-    return replace(_alike(f, heads(f, theta=500000.0, is_interleaved=True)), model_type=ERNIE)
-
-
-def _alike(f: Fields, attention: AttentionConfig) -> ModelConfig:
-    kinds = everywhere(f, "full"), everywhere(f, "dense")
-    return _checked(f, model(f, {"full": attention}, *kinds, names=_NAMES), attention)
-
-
-def _checked(f: Fields, read: ModelConfig, turned: AttentionConfig) -> ModelConfig:
-    """A rope that is stretched by how long a request is has its angles made anew by one."""
-    assert turned.rope is not None
-    stretched = turned.rope.parameters["rope_type"]
-    if stretched == "dynamic":
-        f.cannot("rope_type is 'dynamic': transformers' layers make its angles anew for a long request")
-    return replace(read, obstacles=tuple(dict.fromkeys(f.obstacles)))
+    attention = heads(f, theta=500000.0, is_interleaved=True)
+    return replace(by_transformers(f, {"full": attention}), model_type=ERNIE)
 
 
 def _turning(f: Fields, layers: int) -> list[bool]:

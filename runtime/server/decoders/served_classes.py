@@ -157,6 +157,10 @@ _TOLD = """
     seed_oss SeedOssForCausalLM
     smollm3 SmolLM3ForCausalLM
     helium HeliumForCausalLM
+    gpt_neox GPTNeoXForCausalLM
+    jais2 Jais2ForCausalLM
+    cwm CwmForCausalLM
+    ministral MinistralForCausalLM
     stablelm StableLmForCausalLM
     starcoder2 Starcoder2ForCausalLM
     grok Grok1ForCausalLM Grok1ModelForCausalLM
