@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from runtime.server.unserved_row import DRAFTS, OVER_ALL_RANKS, PLAIN_ALONE, Row, in_bfloat16
+from runtime.server.unserved_row import (
+    DRAFTS,
+    OVER_ALL_RANKS,
+    PLAIN_ALONE,
+    QUANTIZED_AT_ALL,
+    Row,
+    in_bfloat16,
+)
 from runtime.server.unserved_when import attends_by, has_windows
 
 _BEHIND_ITS_TABLE = Row(
@@ -34,18 +41,15 @@ DENSE = {
         in_bfloat16("the numbers of its activation have no other"),
         DRAFTS,
     ),
-    # srt/models/stablelm.py and olmo.py give their attention no method
-    "stablelm": (PLAIN_ALONE, DRAFTS),
-    "olmo": (PLAIN_ALONE, DRAFTS),
-    # srt/models/phi.py and persimmon.py tell no matrix how it is called
-    **dict.fromkeys(("phi", "persimmon"), (PLAIN_ALONE, DRAFTS)),
+    **dict.fromkeys(("stablelm", "olmo", "phi", "chatglm", "qwen", "exaone"), (QUANTIZED_AT_ALL, DRAFTS)),
     "starcoder2": (DRAFTS,),
     **dict.fromkeys(("minicpm", "orion", "xverse", "TeleFLM"), (DRAFTS,)),
     # srt/models/granite.py
     "granite_swa": (OVER_ALL_RANKS, DRAFTS),
     # srt/models/minicpm3.py takes its matrix of keys and values apart by rows
     "minicpm3": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
-    **dict.fromkeys(("chatglm", "gptj"), (PLAIN_ALONE, DRAFTS)),
+    # srt/models/persimmon.py tells no matrix how it is called
+    **dict.fromkeys(("gptj", "persimmon"), (PLAIN_ALONE, DRAFTS)),
     # srt/models/phi3_small.py, where groups of heads are one matrix, and gates and ups take turns in another
     "phi3small": (
         Row(
@@ -100,13 +104,13 @@ DENSE = {
             lambda m, _: m.hidden_size != 4096,
             "rows of another width than 4096: SGLang's class tells their tokens no places",
         ),
-        PLAIN_ALONE,
+        Row(
+            lambda m, _: m.unit_head and m.quantized.of_head() is not None,
+            "a quantized head: its rows are made one long as they are read, and these are none",
+        ),
+        QUANTIZED_AT_ALL,
         DRAFTS,
     ),
-    # srt/models/qwen.py calls its attention and its MLPs otherwise than files and their lists do
-    "qwen": (PLAIN_ALONE, DRAFTS),
-    # srt/models/exaone.py calls its attention otherwise than files and their lists do
-    "exaone": (PLAIN_ALONE, DRAFTS),
     # srt/models/paddleocr_vl.py, whose tower's MLPs have a method where their widths divide
     "paddleocr_vl_text": (PLAIN_ALONE, DRAFTS),
     # srt/models/muse_glimmer.py takes queries, keys and values apart where they are quantized

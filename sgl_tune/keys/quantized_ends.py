@@ -37,7 +37,8 @@ _NEEDS = {
 _FP4_ON_OTHERS = (0, 5, 13)  # modelopt_fp4, by Marlin
 _SECTIONS = ("quantization_config", "compression_config")
 _ASK_BOTH = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa")
-_OF_LATENTS = (*_ASK_BOTH, "glm4_moe_lite", "mistral_large_3", "dots_vlm_text")
+_MINICPM_3 = "minicpm3"  # whose class asks no other of its matrices
+_OF_LATENTS = (*_ASK_BOTH, "glm4_moe_lite", "mistral_large_3", "dots_vlm_text", _MINICPM_3)
 _ASK_A_WEIGHT = ("glm4_moe", "glm4v_moe_text")
 # Of deepseek_v2.py, which asks what latents are made of, and a shared expert, for a weight in these releases.
 _FIRST_LATENTS, _SECOND_LATENTS, _SHARED = (0, 5, 18), ((0, 5, 16), (0, 5, 19)), (0, 5, 19)
@@ -45,6 +46,7 @@ _WITHOUT_A_WEIGHT = ("nvfp4_packed", "packed", "gptq", "awq")
 _BLOCKS_OF_ALL = (0, 5, 19)  # of every method, if none
 _WEIGHTS_IN_FP4 = (0, 5, 22)  # by Marlin
 _QWEN_3_5, _MIXERS_IN_FP4 = ("qwen3_5_text", "qwen3_5_moe_text"), (0, 5, 17)
+_PLAIN_ATTENTION = {"stablelm": "StableLM", "olmo": "OLMo 1"}
 _KIMI_VL = "KimiVLForConditionalGeneration"
 _GEMMA_4 = "Gemma4ForConditionalGeneration"
 _OF_EARS = "model.audio_tower.conformer.0.lconv1d.linear_start.linear"
@@ -65,7 +67,11 @@ def ends_of_quantized(deployment: Deployment) -> Iterator[str]:
 def _of_matrices(deployment: Deployment) -> Iterator[str]:
     """Where SGLang is told two things of what it runs as one, it ends at that."""
     try:
-        for rule in (_shared_experts, _latents, _mixers_without_weights, _plain_mixers, _ears):
+        rules = (
+            *(_shared_experts, _latents, _mixers_without_weights),
+            *(_plain_mixers, _plain_attention, _ears),
+        )
+        for rule in rules:
             yield from rule(deployment)
     except ConfigError as error:
         yield error.message
@@ -175,18 +181,21 @@ def _is_asked_in_vain(deployment: Deployment, kind: Kind) -> bool:
 
 
 def _latents(deployment: Deployment) -> Iterator[str]:
-    """srt/models/deepseek_v2.py as it makes attention; deepseek_common takes kv_b_proj apart."""
+    """srt/models/deepseek_v2.py as it makes attention; deepseek_common takes kv_b_proj apart, and minicpm3.py
+    its own."""
     model, release = deployment.model, deployment.server.release.number
     if model.model_type not in _OF_LATENTS or not model.is_mla:
         return
-    asks_all = checkpoint_of(deployment).architecture == _KIMI_VL  # AWQ's, too
+    is_minicpm = model.model_type == _MINICPM_3
+    asks_all = is_minicpm or checkpoint_of(deployment).architecture == _KIMI_VL  # AWQ's, too
     for size, layer, parts in each_listed(model):
         kind = model.quantized.of_linear(parts) if size.place == "mixer" else None
         if kind is None or kind.name not in _WITHOUT_A_WEIGHT:
             continue
         name = size.modules[0].rpartition(".")[2]
         is_first = name == "q_a_proj" and release < _FIRST_LATENTS and kind.name != "awq"
-        if is_first or (name == "q_b_proj" and _SECOND_LATENTS[0] <= release < _SECOND_LATENTS[1]):
+        is_second = name == "q_b_proj" and _SECOND_LATENTS[0] <= release < _SECOND_LATENTS[1]
+        if (is_first or is_second) and not is_minicpm:
             where = f"{name} of layer {layer}"
             yield f"SGLang before 0.5.19 asks {where} for a weight: those in {kind.name} have none"
         if name == "kv_b_proj" and (kind.name != "awq" or asks_all):
@@ -238,6 +247,18 @@ def _plain_mixers(deployment: Deployment) -> Iterator[str]:
         if in_fp4 and size.place == "mixer" and kind is not None and server.asked.load_format != "dummy":
             name = f"{size.modules[0]} of layer {layer}"
             yield f"SGLang before 0.5.17 has {name} plain beside nvfp4, and the file has it quantized"
+
+
+def _plain_attention(deployment: Deployment) -> Iterator[str]:
+    """srt/models/stablelm.py and olmo.py give it no method, and know no tensors of one as they read files."""
+    model, reads = deployment.model, deployment.server.asked.load_format != "dummy"
+    if model.model_type not in _PLAIN_ATTENTION or model.checkpoint_quantization is None:
+        return
+    for size, layer, parts in each_listed(model):
+        if size.place == "mixer" and reads and model.quantized.of_linear(parts) is not None:
+            called = _PLAIN_ATTENTION[model.model_type]
+            name = f"{size.modules[0]} of layer {layer}"
+            yield f"SGLang's class of {called} has {name} plain, and knows no scales of it"
 
 
 def _fuses_shared(deployment: Deployment) -> bool:

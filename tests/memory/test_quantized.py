@@ -23,6 +23,7 @@ _META = torch.device("meta")
 HELD = json.loads(RECORDED.read_text())
 # Its class makes them, and here they are refused: a rank's columns are no multiple of a group, its rows none
 # of a packed word, or experts are kept plain by an expression of GPTQ's, which other classes do not ask.
+# Phi 2's class quantizes its head, whatever is listed.
 # InternLM 2's class ends when it loads what it made: of wqkv it takes nothing apart but rows.
 REFUSED = (
     ("LiquidAI/LFM2-8B-A1B", "int4", "8"),
@@ -35,8 +36,21 @@ REFUSED = (
         for one in SECTIONS.keys() - {"fp8 a row", "int8"}
         for tp in "128"
     ),
-    ("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "gptq", "8"),
-    ("xverse/XVERSE-13B", "gptq", "8"),
+    *(
+        (name, "gptq", "8")
+        for name in (
+            "nvidia/Llama-3_3-Nemotron-Super-49B-v1",
+            "xverse/XVERSE-13B",
+            "a/glm-4-9b-chat-from-memory",
+            "Qwen/Qwen-7B",
+            "baichuan-inc/Baichuan2-7B-Base",
+            "microsoft/phi-2",
+            "stabilityai/stablelm-2-1_6b",
+            "allenai/OLMo-7B-0424-hf",
+        )
+    ),
+    ("a/glm-4-9b-chat-from-memory", "gptq", "2"),
+    *(("microsoft/phi-2", one, tp) for one in ("modelopt fp8", "modelopt nvfp4") for tp in "128"),
     *(("a/tele-flm-52b-from-memory", one, "8") for one in ("nvfp4", "nvfp4 of weights")),
     *(("a/tele-flm-52b-from-memory", "gptq", tp) for tp in "128"),
 )

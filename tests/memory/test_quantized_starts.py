@@ -59,6 +59,11 @@ _MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_hea
         ("qwen3_next", SECTIONS["nvfp4"], "0.5.23", "sm100", "in_proj_qkvz of layer 0 for a weight, which"),
         ("qwen3_next", SECTIONS["fp8"], "0.5.12", "sm90", "in_proj_qkvz of layer 0 in parts, each with a"),
         ("qwen3_next", SECTIONS["fp8 blocks"], "0.5.23", "sm90", None),
+        ("minicpm3", SECTIONS["int4"], "0.5.22", "sm90", "takes kv_b_proj of layer 0 apart, and knows no"),
+        ("minicpm3", SECTIONS["fp8"], "0.5.23", "sm90", None),
+        ("stablelm", SECTIONS["fp8"], "0.5.12", "sm90", "StableLM has self_attn.q_proj of layer 0 plain"),
+        ("olmo", SECTIONS["int4"], "0.5.23", "sm90", "OLMo 1 has self_attn.q_proj of layer 0 plain"),
+        ("olmo", {**SECTIONS["fp8"], "modules_to_not_convert": ["self_attn"]}, "0.5.23", "sm90", None),
     ],
 )
 def test_what_a_class_cannot_make_of_a_format(
@@ -88,8 +93,9 @@ def test_mixers_of_qwen_3_5_in_nvfp4(sglang: str, listed: list[str], why: str | 
 
 
 def test_what_a_class_cannot_read_it_can_draw(tmp_path: Path) -> None:
-    folder = _of_family(tmp_path, "qwen3_next", SECTIONS["fp8"])
-    assert _why(folder, "0.5.23", "sm90", "--load-format", "dummy") is None
+    for family in ("qwen3_next", "olmo"):
+        folder = _of_family(tmp_path, family, SECTIONS["fp8"])
+        assert _why(folder, "0.5.23", "sm90", "--load-format", "dummy") is None
 
 
 _NO_SHARED, _NO_ATTENTION = "-:.*shared_experts.*", "-:.*self_attn.*"

@@ -7,9 +7,9 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(packed_qkv="W_pack")
+_NAMES = TensorNames(packed_qkv="W_pack", served=ServedNames())
 _OF_THE_SECOND = 125696  # by which srt/models/baichuan.py knows it
 
 

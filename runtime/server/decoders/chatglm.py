@@ -11,7 +11,7 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import heads, model
 from runtime.server.layer_config import AttentionConfig, RopeConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _NAMES = TensorNames(
     layers="transformer.encoder.layers",
@@ -23,6 +23,7 @@ _NAMES = TensorNames(
     gate_up="dense_h_to_4h",
     down="dense_4h_to_h",
     head="transformer.output_layer",
+    served=ServedNames(plain=("lm_head",)),
 )
 # srt/models/chatglm.py has other layers where these are otherwise.
 _ONE_WAY: Mapping[str, Any] = {

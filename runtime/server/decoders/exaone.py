@@ -20,7 +20,7 @@ from runtime.server.decoders.parts import (
 from runtime.server.decoders.rope import as_stretched
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _NAMES = TensorNames(
     layers="transformer.h",
@@ -31,6 +31,14 @@ _NAMES = TensorNames(
     gate="c_fc_0",
     up="c_fc_1",
     down="c_proj",
+    served=ServedNames(
+        (
+            (r"\.attn\.attention\.", ".self_attn."),
+            (r"\.c_fc_0$", ".gate_proj"),
+            (r"\.c_fc_1$", ".up_proj"),
+        ),
+        plain=("lm_head",),
+    ),
 )
 
 

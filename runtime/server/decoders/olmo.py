@@ -11,8 +11,11 @@ from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import SLIDES, everywhere, heads, model, routed
 from runtime.server.decoders.rope import read_rope
 from runtime.server.layer_config import AttentionConfig
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _THETA = 500000.0  # where a file is silent
+# srt/models/olmo.py gives its attention no method
+_NAMES = TensorNames(served=ServedNames(plain=("q_proj", "k_proj", "v_proj", "o_proj")))
 
 
 def _olmo(f: Fields) -> ModelConfig:
@@ -26,7 +29,7 @@ def _olmo(f: Fields) -> ModelConfig:
     if stretched != "default":
         f.cannot(f"rope_type is {stretched!r}: SGLang stretches no rope of this family")
     kinds = everywhere(f, "full"), everywhere(f, "dense")
-    return model(f, {"full": attention}, *kinds, rms_eps=1e-5, mean_norms=True, bare_norms=True)
+    return model(f, {"full": attention}, *kinds, rms_eps=1e-5, mean_norms=True, bare_norms=True, names=_NAMES)
 
 
 def _olmo2(f: Fields) -> ModelConfig:

@@ -10,9 +10,15 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(norm="model.final_layernorm", attention_out="dense", up="fc1", down="fc2")
+_NAMES = TensorNames(
+    norm="model.final_layernorm",
+    attention_out="dense",
+    up="fc1",
+    down="fc2",
+    served=ServedNames(((r"^.*$", ""),)),  # srt/models/phi.py tells no matrix how it is called
+)
 _ACTIVATIONS: Mapping[str, Literal["gelu_new", "gelu_tanh"]] = {
     "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_tanh",
 }  # fmt: skip

@@ -6,7 +6,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import heads, model
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _NAMES = TensorNames(
     layers="transformer.h",
@@ -18,6 +18,7 @@ _NAMES = TensorNames(
     gate="w2",
     up="w1",
     down="c_proj",
+    served=ServedNames(((r"\.w2$", ".gate_proj"), (r"\.w1$", ".up_proj")), plain=("lm_head",)),
 )
 _PADDED = 64  # rows of a table of tokens
 

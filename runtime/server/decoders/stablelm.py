@@ -6,8 +6,11 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _SHARE = 0.25
+_PLAIN = ("q_proj", "k_proj", "v_proj", "o_proj", "lm_head")  # srt/models/stablelm.py gives them no method
+_NAMES = TensorNames(served=ServedNames(plain=_PLAIN))
 
 
 def _stablelm(f: Fields) -> ModelConfig:
@@ -34,6 +37,7 @@ def _stablelm(f: Fields) -> ModelConfig:
         rms_eps=eps,
         mean_norms=True,
         norm_biases=True,
+        names=_NAMES,
     )
 
 
