@@ -30,13 +30,13 @@ def disagreements(model: ModelConfig) -> Iterator[str]:
 def _disagreements(model: ModelConfig, names: ServedNames) -> Iterator[str]:
     weights = model.quantized
     for size, _, parts in each_listed(model):
-        listed = [_called(names.files, part) for part in parts]
+        listed = [called(names.files, part) for part in parts]
         stored, served = weights.of_linear(listed), _served(model, names, parts)
         if {stored, weights.of_linear(parts)} != {served}:
             yield _said(listed[0], stored)
         if served is not None and names.by_rows in size.modules and not _lies_by_rows(served):
             yield f"SGLang takes {parts[0][:80]} apart by rows: {served.name} a {served.per} has others"
-    stored, served = weights.of_head(), weights.of_head(_called(names.paths, "lm_head"))
+    stored, served = weights.of_head(), weights.of_head(called(names.paths, "lm_head"))
     if stored != (None if "lm_head" in names.plain else served):
         yield _said("lm_head", stored)
     for own in experts_listed(model):
@@ -44,9 +44,9 @@ def _disagreements(model: ModelConfig, names: ServedNames) -> Iterator[str]:
 
 
 def _of_experts(model: ModelConfig, names: ServedNames, own: str) -> Iterator[str]:
-    served, module = None, _called(names.files, own)
+    served, module = None, called(names.files, own)
     if not names.plain_experts:
-        served = model.quantized.of_experts(_called(names.paths, own))
+        served = model.quantized.of_experts(called(names.paths, own))
     if not names.experts and model.quantized.of_experts(own) != served:
         yield _said(own, model.quantized.of_experts(own))
     for name in names.experts:
@@ -60,14 +60,14 @@ def _served(model: ModelConfig, names: ServedNames, parts: Sequence[str]) -> Kin
     in_fp4 = model.checkpoint_quantization == "modelopt_fp4"
     if parts[0].endswith((*names.plain, *(names.plain_in_fp4 if in_fp4 else ()))):
         return None
-    called = [_called(names.paths, part) for part in parts]
-    fused = fused_name(called)
+    own = [called(names.paths, part) for part in parts]
+    fused = fused_name(own)
     if fused is not None and model.excluded.way == "ends":
-        called = called if fused.rpartition(".")[2] in model.excluded.unpacks else [fused]
-    return model.quantized.of_linear(called)
+        own = own if fused.rpartition(".")[2] in model.excluded.unpacks else [fused]
+    return model.quantized.of_linear(own)
 
 
-def _called(paths: tuple[tuple[str, str], ...], module: str) -> str:
+def called(paths: tuple[tuple[str, str], ...], module: str) -> str:
     for pattern, instead in paths:
         module = re.sub(pattern, instead, module)
     return module

@@ -87,7 +87,11 @@ def test_groups_of_different_formats_are_told_by_their_targets() -> None:
         {"targets": ["Linear"], "weights": INT4, "format": "pack-quantized"},
         form="mixed-precision",
     )
-    assert _kinds(section, "compressed-tensors") == ("fp84", "packed4", "packed4")
+    quantized = quantized_of(section, "compressed-tensors")
+    told = quantized.of_linear(QKV), quantized.of_linear(GATE_UP)
+    assert [kind and kind.name for kind in told] == ["fp8", "packed"]
+    with pytest.raises(ConfigError, match="no experts in packed a group, of a file in another format"):
+        quantized.of_experts(EXPERTS)
 
 
 def test_a_module_in_no_group_ends_the_server() -> None:
@@ -314,33 +318,35 @@ def test_quarks_other_formats_are_named(told: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("weights", "kind"),
     [
-        ({"num_bits": 4, "strategy": "tensor_group"}, "nvfp4_packed"),
         ({"num_bits": 4, "strategy": "tensor_group", "group_size": 16}, "nvfp4_packed"),
         ({"num_bits": 4, "strategy": "tensor_group", "group_size": 32}, None),
         ({"num_bits": 4, "strategy": "group", "group_size": 32}, "mxfp4"),
         ({"num_bits": 4, "strategy": "group", "group_size": 64}, None),
-        ({"num_bits": 4, "strategy": "group"}, None),
         ({"num_bits": 6, "strategy": "channel"}, None),
     ],
 )
 def test_four_bits_in_groups_of_16_are_nvfp4_and_of_32_mxfp4(
     weights: dict[str, Any], kind: str | None
 ) -> None:
-    section = _compressed([], {"targets": ["Linear"], "weights": {"type": "float", **weights}})
+    group = {"targets": ["Linear"], "weights": {"type": "float", **weights}}
+    section = _compressed([], group, form="nvfp4-pack-quantized")
     if kind is None:
         with pytest.raises(Unsupported, match="unknown here"):
-            quantized_of(section, "compressed-tensors").of_linear(QKV)
+            quantized_of(section, "compressed-tensors")
     else:
-        found = quantized_of(section, "compressed-tensors").of_linear(QKV)
+        found = quantized_of(section, "compressed-tensors").of_experts(EXPERTS)
         assert found is not None and found.name == kind
 
 
-def test_a_block_of_no_size_is_of_128_rows_and_columns() -> None:
-    weights = {**FP8, "strategy": "block"}
-    for told, block in (({}, (128, 128)), ({"block_structure": [64, 32]}, (64, 32))):
-        section = _compressed([], {"targets": ["Linear"], "weights": {**weights, **told}})
-        found = quantized_of(section, "compressed-tensors").of_linear(QKV)
-        assert found is not None and (found.per, found.block) == ("block", block)
+def test_a_block_has_the_size_that_is_told_and_ends_without_one() -> None:
+    weights = {**FP8, "strategy": "block", "block_structure": [64, 32]}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": TOKENS}
+    section = _compressed([], group, form="float-quantized")
+    found = quantized_of(section, "compressed-tensors").of_linear(QKV)
+    assert found is not None and (found.per, found.block) == ("block", (64, 32))
+    del weights["block_structure"]
+    with pytest.raises(ConfigError, match="strategy 'block' and block_structure go together"):
+        quantized_of(section, "compressed-tensors")
 
 
 def test_a_target_that_is_a_name_stands_for_itself_alone() -> None:
@@ -351,7 +357,13 @@ def test_a_target_that_is_a_name_stands_for_itself_alone() -> None:
         name.removesuffix("_proj"),
         name.removeprefix("model."),
     ):
-        groups = {"targets": [target], "weights": FP8}, {"targets": ["Linear"], "weights": INT4}
+        groups = (
+            {"targets": [target], "weights": FP8, "format": "float-quantized"},
+            {
+                "targets": ["Linear"],
+                "weights": INT4,
+            },
+        )
         found = quantized_of(_compressed([], *groups), "compressed-tensors").of_linear([name])
         assert found is not None and (found.name == "fp8") is (target == name)
 

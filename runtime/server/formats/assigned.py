@@ -18,6 +18,7 @@ class Quantized:
 
     `expressions` and `names` have a kind each, and the first that matches counts; `covers_experts`: also for
     experts, which otherwise are all alike. `strict`: a matrix that nothing names ends the server.
+    `every_linear`: of each that is no expert's, whatever is listed. `own_formats`: groups have some.
     """
 
     linear: Kind | None = None
@@ -30,9 +31,19 @@ class Quantized:
     of_names: tuple[Kind | None, ...] = ()
     covers_experts: bool = False
     strict: bool = False
+    every_linear: Kind | None = None
+    own_formats: bool = False
 
     def of_linear(self, parts: Sequence[str]) -> Kind | None:
         """Of matrices that are run as one."""
+        if self.every_linear is not None:
+            return self.every_linear
+        kind = self._linear(parts)
+        if kind is not None and kind.name == "mxfp4":
+            raise ConfigError(f"quantization_config: SGLang has nothing in mxfp4 but experts, not {parts[0]}")
+        return kind
+
+    def _linear(self, parts: Sequence[str]) -> Kind | None:
         if self.excluded.linear(parts):
             return None
         fused = fused_name(parts)
@@ -53,15 +64,22 @@ class Quantized:
 
     def of_experts(self, name: str) -> Kind | None:
         kind = self._experts(name)
+        if self.strict and kind != self.experts and self.experts is not None and self.experts.name == "mxfp4":
+            raise ConfigError(f"quantization_config: SGLang takes all experts for mxfp4, also {name}")
         if kind is not None and kind.linears_only:
-            raise ConfigError(f"quantization_config: SGLang has no experts in {kind.name} a {kind.per}")
+            apart = ", of a file in another format" if kind.name == "packed" else ""
+            named = f"{kind.name} a {kind.per}{apart}"
+            raise ConfigError(f"quantization_config: SGLang has no experts in {named}")
         return kind
 
     def of_head(self, called: str = "lm_head") -> Kind | None:
         if self.excluded.one(called):
             return None
         found = self._told(called)
-        return self.head if found is None else found[0]
+        kind = self.head if found is None else found[0]
+        if self.strict and kind is not None and (kind.per == "block" or kind.name == "mxfp4"):
+            raise ConfigError(f"quantization_config: SGLang has no {called} in {kind.name} a {kind.per}")
+        return kind
 
     def of_layer(self, stem: str) -> tuple[Kind | None, ...]:
         """Equal for layers whose matrices are stored alike; `stem` is the layer's own name."""
@@ -82,8 +100,14 @@ class Quantized:
         experts = [f"{stem}.{mlp}.experts" for mlp in ("mlp", "block_sparse_moe", "mixer")]
         return (
             *(self._of_one(module) for module in (*modules, *fused)),
-            *(self._experts(name) for name in experts),
+            *(kind for name in experts for kind in self._probed(name)),
         )
+
+    def _probed(self, experts: str) -> tuple[Kind | None, ...]:
+        """Of a layer that may have none under that name."""
+        if self.strict:
+            return tuple(self._of_one(part) for part in expert_parts(experts))
+        return (self._experts(experts),)
 
     def doubts(self, num_layers: int) -> Iterator[str]:
         yield from self.excluded.doubts(num_layers)
@@ -109,13 +133,24 @@ class Quantized:
         return found[0]
 
     def _of_experts(self, name: str) -> tuple[Kind | None] | None:
+        if self.strict:
+            return self._of_parts(expert_parts(name))
         told = self._told(name)
         if told is not None:
             return told
-        found = {self._told(f"{name}.0.{one}_proj") for one in ("gate", "up", "down")} - {None}
+        found = {self._told(part) for part in expert_parts(name)} - {None}
         if len(found) > 1:
             raise ConfigError(f"quantization_config: the experts of {name} are of several kinds")
         return found.pop() if found else None
+
+    def _of_parts(self, names: Sequence[str]) -> tuple[Kind | None]:
+        """As get_moe_scheme of compressed_tensors.py comes to them, what no name tells by the class."""
+        found = {self._told(name) or (self.experts,) for name in names}
+        if found == {(None,)}:
+            raise ConfigError(f"quantization_config: no target for {names[0]}: SGLang ends at it")
+        if len(found) > 1:
+            raise ConfigError(f"quantization_config: {', '.join(names)} are of several kinds, and run as one")
+        return found.pop()
 
     def _told(self, module: str) -> tuple[Kind | None] | None:
         if module in self._kinds:
@@ -130,6 +165,10 @@ class Quantized:
     @cached_property
     def _patterns(self) -> Patterns:
         return Patterns(self.expressions)
+
+
+def expert_parts(experts: str) -> list[str]:
+    return [f"{experts}.0.{one}_proj" for one in ("gate", "up", "down")]
 
 
 UNQUANTIZED = Quantized()
