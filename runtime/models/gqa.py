@@ -81,7 +81,7 @@ class GroupedQueryAttention(nn.Module):
             gates = [Part(f"{name}.g_proj", self.heads)]
             self.head_gate = build.linear(gates, slice(0, model.hidden_size), scheme=PLAIN, rows_over=ranks)
         if config.value_gate:
-            gates = [Part(f"{name}.gate_proj", q)]
+            gates = [Part(f"{name}.{model.names.value_gate}", q)]
             self.head_gate = build.linear(gates, slice(0, model.hidden_size), rows_over=ranks)
         self.gate_bias: nn.Parameter | None = None
         if config.gate_bias:

@@ -1,4 +1,5 @@
-"""Norms of queries and keys before they are turned: of each head, or of all heads of all ranks as one."""
+"""Norms of queries and keys before they are turned, and of answers: of each head, or of all heads of all
+ranks as one."""
 
 from __future__ import annotations
 
@@ -90,6 +91,23 @@ class WholeNorms(HeadNorms):
             weight = norm.weight[own].view(x.shape[1:])
             width = weight.numel() * self.comm.size("attn_tp")
             x.mul_(torch.rsqrt(sums / width + norm.eps)[:, None, None]).mul_(weight)
+
+
+class AnswerNorm(nn.Module):
+    """... and of what all heads of all ranks answer."""
+
+    def __init__(self, norm: RMSNorm, width: int, build: Build) -> None:
+        super().__init__()
+        self.comm, self.norm, self.width = build.comm, norm, width
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        squares = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float32).square()
+        self.comm.all_reduce(squares, "attn_tp")
+        shrinks = torch.rsqrt(squares / self.width + self.norm.eps)[:, None]
+        return (x * shrinks).to(x.dtype) * self.norm.weight
+
+    def pieces(self) -> list[Piece]:
+        return self.norm.pieces()
 
 
 def query_key_norms(

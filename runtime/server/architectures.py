@@ -89,6 +89,7 @@ EMBEDDING = {"EmbeddingGemma2Model": 8192}  # and the longest context
 QWEN3_VL_TYPES = frozenset({"qwen3_vl", "qwen3_vl_moe"})  # as model_type
 # utils/hf_transformers/config.py: an encoder that its config.json does not describe, by layers and width
 ENCODERS = {"Phi4MMForCausalLM": (26, 1152)}
+MINICPM_SALA = "MiniCPMSALAForCausalLM"
 HRM_TEXT = "HrmTextForCausalLM"
 MUSE_SPARK = "MuseSparkForConditionalGeneration"
 INKLING = frozenset({"InklingForConditionalGeneration", "InklingForConditionalGenerationMTP"})
@@ -122,11 +123,12 @@ HYBRID = NEMOTRON_H | QWEN_HYBRID | TRITON_HYBRID | LFM2 | INKLING | {
     "BailingMoeV3ForCausalLM", "BailingMoeV3VLForConditionalGeneration", "Qwen3_5ForCausalLM",
     "Qwen3_5MoeForCausalLM", "Qwen4ExpForConditionalGeneration", "NemotronH_Omni_Reasoning_V3",
     "ZayaForCausalLM", "Glm5NextForConditionalGeneration", "GigaChat35ForCausalLM",
+    "MiniCPMSALAForCausalLM",
 }  # fmt: skip
 # ... whose state can be kept for prefixes while batches overlap
 KEEPS_STATES = HYBRID - LFM2 - INKLING - {
     "JetNemotronForCausalLM", "JetVLMForConditionalGeneration", "ZayaForCausalLM", "KimiLinearForCausalLM",
-    "GigaChat35ForCausalLM",
+    "GigaChat35ForCausalLM", "MiniCPMSALAForCausalLM",
 } | GRANITE_HYBRID  # fmt: skip
 
 GEMMA_4 = frozenset({

@@ -28,7 +28,7 @@ _SINCE: Mapping[Number, str] = {
     (0, 5, 18): "InternS2MobiusForConditionalGeneration MuseGlimmerForConditionalGeneration",
     (0, 5, 19): """
         BailingMoeV3ForCausalLM Dots3NoteForCausalLM GraniteMoeSWAForCausalLM GraniteMoeSharedForCausalLM
-        GraniteSWAForCausalLM KimiK3LinearForCausalLM Spark2_5ForCausalLM""",
+        GraniteSWAForCausalLM KimiK3LinearForCausalLM MiniCPMSALAForCausalLM Spark2_5ForCausalLM""",
     (0, 5, 20): """
         FalconMambaForCausalLM Glm5NextForConditionalGeneration HYV4ForCausalLM K2HorizonForCausalLM
         Mamba2ForCausalLM MambaForCausalLM NanbeigeForCausalLM NemotronH_Omni_Reasoning_V3

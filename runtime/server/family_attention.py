@@ -9,19 +9,20 @@ from collections.abc import Callable
 
 from runtime.server import architectures
 from runtime.server.attention import default_backend, used_backends
-from runtime.server.choices import Choices
+from runtime.server.choices import Choices, is_on
 from runtime.server.compressed_rules import WINDOW_SHARE
 from runtime.server.config import SLIDING_SHARE
 from runtime.server.errors import ConfigError
 from runtime.server.memory import is_large_hopper_qwen3_vl
 from runtime.server.minimax_nvfp4 import is_in_nvfp4
 from runtime.server.state_cache import EXTRA, STATE_SHARE, keeps_states_now
-from runtime.server.traits import is_hybrid, is_sparse
+from runtime.server.traits import chooses_blocks, is_hybrid, is_sparse
 
 _SPARSE_KV = ("bfloat16", "fp8_e4m3")
 _GPT_OSS = ("triton", "trtllm_mha", "fa3", "fa4", "aiter", "ascend", "intel_amx", "intel_xpu")
 _LLAMA_4 = ("fa3", "aiter", "triton", "ascend", "trtllm_mha", "intel_xpu")
 _INKLING_SHARE = 0.1
+DENSE = "SGLANG_MINICPM_FORCE_DENSE"
 _GEMMA_4 = ("trtllm_mha", "triton", "fa4", "intel_xpu", "aiter")
 
 
@@ -151,6 +152,19 @@ def _kimi_k3(c: Choices) -> None:
         c.settle("Kimi-K3 on sm100", prefill_attention_backend=both, decode_attention_backend=both)
 
 
+def _minicpm_sala(c: Choices) -> None:
+    if chooses_blocks(c) or is_hybrid(c):
+        c.settle("MiniCPM-SALA", disable_radix_cache=True)
+    blackwell = c.gpu.major in (10, 11, 12)
+    if is_on(c.environ.get(DENSE)):
+        dense = {"minicpm_flashattn": "fa4" if blackwell else "fa3", "minicpm_flashinfer": "flashinfer"}
+        names = ("attention_backend", "prefill_attention_backend", "decode_attention_backend")
+        asked = {name: dense.get(str(getattr(c, name))) for name in names}
+        c.settle(DENSE, **{name: backend for name, backend in asked.items() if backend})
+    elif chooses_blocks(c) and _unset(c):
+        _take(c, "minicpm_flashinfer" if blackwell else "minicpm_flashattn")
+
+
 def _refuse_others(c: Choices, used: tuple[str | None, ...], possible: tuple[str | None, ...]) -> None:
     for backend in used:
         if backend not in possible:
@@ -254,6 +268,7 @@ _RULES: dict[str, Callable[[Choices], None]] = {
     "MossVLForConditionalGeneration": _moss_vl,
     "IQuestQ1ForCausalLM": _iquest,
     "IQuestQ1MTP": _iquest,
+    architectures.MINICPM_SALA: _minicpm_sala,
     "KimiK3ForConditionalGeneration": _kimi_k3,
     **dict.fromkeys(architectures.STEP_3P5, _step_3p5),
     **dict.fromkeys(architectures.MIMO_V2, _mimo_v2),

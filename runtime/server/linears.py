@@ -42,7 +42,16 @@ SPLIT_OVER_TP = (
     *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text", "afmoe"),
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek", "paddleocr_vl_text"),
-    *("minicpm", "dbrx", "diffusion_gemma_text", "muse_glimmer_text", "persimmon", "phi", "solar"),
+    *(
+        "minicpm",
+        "minicpm_sala",
+        "dbrx",
+        "diffusion_gemma_text",
+        "muse_glimmer_text",
+        "persimmon",
+        "phi",
+        "solar",
+    ),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
     *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder", "embedding_gemma"),
     "phi3small",
@@ -227,7 +236,7 @@ def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iter
         pools = attention.pools
         yield ("indexer.index_qk_proj",), model.hidden_size, (pools.num_heads + 1) * pools.head_dim
     if attention.value_gate:
-        yield ("gate_proj",), model.hidden_size, heads * attention.head_dim
+        yield (model.names.value_gate,), model.hidden_size, heads * attention.head_dim
     if attention.softplus_gate is not None:
         each = attention.head_dim if attention.softplus_gate == "value" else 1
         yield ("g_proj",), model.hidden_size, heads * each

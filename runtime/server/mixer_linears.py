@@ -44,8 +44,10 @@ def recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
         yield (model.names.attention_out,), inner, hidden
     elif isinstance(config, LightningConfig):
         inner = config.inner_size // ranks
-        yield (str(model.names.packed_qkv),), hidden, 3 * inner
-        yield ("g_proj",), hidden, inner
+        packed = model.names.packed_qkv
+        yield ("q_proj", "k_proj", "v_proj") if packed is None else (packed,), hidden, 3 * inner
+        if config.gated:
+            yield (model.names.state_gate,), hidden, inner
         yield (model.names.attention_out,), inner, hidden
     elif isinstance(config, Mamba2Config):
         heads, inner = config.num_heads // ranks, config.inner_size // ranks

@@ -222,15 +222,18 @@ class AddedConvolutionsConfig:
 class LightningConfig:
     """Linear attention whose state forgets as much a token as the head and the depth of the layer say.
 
-    What it answers is normed in `norm_groups` before a gate opens it.
+    What it answers is normed, in `norm_groups` or as one of all ranks, before a gate opens it.
     """
 
     num_heads: int
     head_dim: int
     norm_groups: int
     normed_heads: bool  # of queries and keys
-    rope: RopeConfig
+    rope: RopeConfig | None
     num_layers: int  # of the whole model: the last one forgets nearly nothing
+    by_depth: bool = True
+    normed: Literal["in groups", "as one", "not"] = "in groups"
+    gated: bool = True
 
     def __post_init__(self) -> None:
         if self.inner_size % self.norm_groups:
@@ -248,12 +251,13 @@ class LightningConfig:
 
     def state_shape(self, ranks: int) -> StateShape:
         check_split("the number of linear heads", self.num_heads, ranks)
-        check_split("the number of norm's groups", self.norm_groups, ranks)
+        if self.normed == "in groups":
+            check_split("the number of norm's groups", self.norm_groups, ranks)
         return StateShape((0, 0), (self.num_heads // ranks, self.head_dim, self.head_dim))
 
     def slopes(self, layer: int) -> list[float]:
         """By how much a head's state shrinks at each token, as a logarithm."""
-        depth = 1 - layer / max(self.num_layers - 1, 1) + 1e-5
+        depth = 1 - layer / max(self.num_layers - 1, 1) + 1e-5 if self.by_depth else 1
         return [slope * depth for slope in _slopes(self.num_heads)]
 
 

@@ -30,7 +30,7 @@ from runtime.server.embedders import embeds
 from runtime.server.embedding_gemma import is_embedding_gemma, settle_embedding_gemma
 from runtime.server.encoders.place import encoder_place
 from runtime.server.errors import ConfigError
-from runtime.server.family_attention import settle_family_attention
+from runtime.server.family_attention import DENSE, settle_family_attention
 from runtime.server.fused_all_reduce import fuses_all_reduce
 from runtime.server.gpus import GpuModel
 from runtime.server.graph_backends import (
@@ -77,7 +77,7 @@ _FUSED_FINALIZE = "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
 LONGER_CONTEXT = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 # All that the rules read of it.
 ENVIRONMENT = (
-    *(_EXTEND, _FUSED_FINALIZE, LONGER_CONTEXT, RAGGED_VERIFY),
+    *(_EXTEND, _FUSED_FINALIZE, LONGER_CONTEXT, RAGGED_VERIFY, DENSE),
     *(*budgets.ENVIRONMENT, *WORKSPACE_VARIABLES, *STATE_VARIABLES, *IMAGE_VARIABLES),
 )
 STEPS = (

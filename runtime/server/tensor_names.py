@@ -50,6 +50,9 @@ class TensorNames:
     packed_qkv: str | None = None  # the one matrix of queries, keys and values, where there are no three
     attention_out: str = "o_proj"
     latent_gate: str = "g_proj"
+    value_gate: str = "gate_proj"  # of what heads answer
+    state_gate: str = "g_proj"  # ... of what lightning attention does
+    state_norm: str = "g_norm"
     q_norm: str = "q_norm"
     k_norm: str = "k_norm"
     head: str = "lm_head"

@@ -35,7 +35,16 @@ def is_hybrid(c: Choices) -> bool:
     """Some of its layers keep a recurrent state."""
     if c.model.architecture in architectures.GRANITE_HYBRID:
         return "mamba" in c.model.names("layer_types")
+    if c.model.architecture == architectures.MINICPM_SALA:
+        return any(one.startswith("lightning") for one in c.model.names("mixer_types"))
     return c.model.architecture in architectures.HYBRID - c.release.without_rules
+
+
+def chooses_blocks(c: Choices) -> bool:
+    """Of MiniCPM-SALA, by the config class that SGLang has of it: srt/configs/minicpm.py."""
+    attends = any(not one.startswith("lightning") for one in c.model.names("mixer_types") or ("minicpm4",))
+    is_it = c.model.architecture == architectures.MINICPM_SALA and c.model.model_type == "minicpm_sala"
+    return is_it and attends and c.model.has("sparse_config")
 
 
 def has_delta_attention(c: Choices) -> bool:

@@ -1,6 +1,6 @@
-"""Starts of DeepSeek-V4, Qwen4, DiffusionGemma, Muse Spark, Inkling, EmbeddingGemma, Jet-Nemotron and of
-transformers' layers are known up to their first forward: what that takes is not, nor are all pools of the
-first. So are those whose decodes are kept to pass back."""
+"""Starts of DeepSeek-V4, Qwen4, DiffusionGemma, Muse Spark, Inkling, EmbeddingGemma, Jet-Nemotron,
+MiniCPM-SALA and of transformers' layers are known up to their first forward: what that takes is not, nor are
+all pools of the first. So are those whose decodes are kept to pass back."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def knows_forwards(model: ModelConfig) -> bool:
     of_others = model.by_transformers or isinstance(model.recurrent, _CONVOLVE_OTHERWISE)
     if gates_residuals(model) or of_others:
         return False
-    if model.activation == "gegelu":
+    if model.activation == "gegelu" or model.model_type == "minicpm_sala":
         return False
     sees_both_ways = any(one.both_ways for one in model.attention.values())
     is_usual = model.compressed is None and pooled_indexer(model) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.server.unserved_row import DRAFTS, PLAIN_ALONE, UNSHARED, Row, in_bfloat16
-from runtime.server.unserved_when import by_logits, moves_experts
+from runtime.server.unserved_when import by_logits, moves_experts, other_widths
 
 _ALONE = (
     Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its layers and its states are split over all ranks"),
@@ -34,6 +34,17 @@ MIXERS = {
             ),
             "a --linear-attn-backend but triton: what others make for it is not known here",
         ),
+        PLAIN_ALONE,
+        DRAFTS,
+    ),
+    # srt/models/minicpm.py, srt/layers/attention/minicpm, srt/layers/attention/linear's seg_la
+    "minicpm_sala": (
+        Row(
+            lambda _, s: "minicpm_" in f"{s.prefill_attention_backend} {s.decode_attention_backend}",
+            "attention on minicpm_flashattn and minicpm_flashinfer: what they keep of blocks is not known "
+            "here; --attention-backend fa3, as any other, sees all tokens",
+        ),
+        Row(other_widths, "heads of other widths than 128: its kernel of a decode has no part for them"),
         PLAIN_ALONE,
         DRAFTS,
     ),

@@ -86,7 +86,8 @@ def _pages_of_states(deployment: Deployment) -> Iterator[str]:
 def _groups_of_norms(deployment: Deployment) -> Iterator[str]:
     """srt/models/bailing_moe_linear.py: a rank norms what its own heads answer."""
     recurrent, ranks = deployment.model.recurrent, deployment.parallel.attn_tp
-    if isinstance(recurrent, LightningConfig) and recurrent.norm_groups % ranks:
+    in_groups = isinstance(recurrent, LightningConfig) and recurrent.normed == "in groups"
+    if isinstance(recurrent, LightningConfig) and in_groups and recurrent.norm_groups % ranks:
         yield f"{recurrent.norm_groups} groups of norms cannot be divided among {ranks} ranks"
 
 

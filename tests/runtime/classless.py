@@ -33,6 +33,7 @@ from tests.runtime import (
     k2_horizon,
     kimi_k3,
     minicpm,
+    minicpm_sala,
     mobius,
     nanbeige,
     nemotron_nas,
@@ -322,6 +323,10 @@ CLASSLESS = {
     "jet_nemotron": Classless(
         *("JetNemotronForCausalLM", "jet_nemotron", "Qwen2Config"),
         *(jet_nemotron.config, jet_nemotron.alter, same_tensors),
+    ),
+    "minicpm_sala": Classless(
+        *("MiniCPMSALAForCausalLM", "minicpm_sala", "GraniteConfig"),
+        *(minicpm_sala.config, minicpm_sala.alter, same_tensors),
     ),
     "phi3small": Classless(
         *("Phi3SmallForCausalLM", "phi3small", "Starcoder2Config"),

@@ -19,6 +19,7 @@ from tests.runtime.iquest_q1 import IQuestQ1Config
 from tests.runtime.jet_nemotron import JetNemotronConfig
 from tests.runtime.k2_horizon import K2HorizonConfig
 from tests.runtime.minicpm import MiniCPMConfig
+from tests.runtime.minicpm_sala import MiniCPMSALAConfig
 from tests.runtime.mobius import InternS2MobiusTextConfig
 from tests.runtime.nanbeige import NanbeigeConfig
 from tests.runtime.nemotron_puzzle import NemotronHPuzzleConfig
@@ -366,6 +367,7 @@ CLASSES: dict[str, Any] = {
         K2HorizonConfig,
         KimiK3Config,
         MiniCPMConfig,
+        MiniCPMSALAConfig,
         NanbeigeConfig,
         NemotronHPuzzleConfig,
         OrionConfig,
@@ -462,6 +464,7 @@ NEEDED: dict[str, dict[str, Any]] = {
         **{"local_layer_ids": [0, 1, 2, 3, 4], "logits_mup_width_multiplier": 6.0, "use_embed_norm": True},
         **dict.fromkeys(("use_sconv", "use_gate_bias", "use_global_scale", "shared_expert_sink"), True),
     },
+    "minicpm_sala": {"mixer_types": ["minicpm4", "lightning-attn"], "lightning_nkv": 32},
     "jet_nemotron": {
         **{"num_hidden_layers": 3, "hidden_size": 1536, "num_attention_heads": 12},
         **{"num_key_value_heads": 2, "intermediate_size": 8960, "max_position_embeddings": 131072},

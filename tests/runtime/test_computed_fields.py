@@ -144,6 +144,20 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("minicpm_sala", {}, told, said)
+        for told, said in (
+            ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
+            ({"attention_bias": True}, "attention_bias is True"),
+            ({"num_experts": 8}, "num_experts is 8"),
+            ({"lightning_scale": 0.5}, "lightning_scale is 0.5"),
+            ({"linear_backend": "minimax"}, "linear_backend is 'minimax'"),
+            ({"lightning_nkv": 2}, "lightning_nkv is 2 beside 32 heads"),
+            ({"rope_parameters": {"rope_theta": 9.0}}, "rope_parameters is"),
+            ({"mixer_types": ["attn"]}, "no layer has a state"),
+            ({"mixer_types": ["lightning"]}, "no layer has attention"),
+        )
+    ),
+    *(
         (name, {}, told, said)
         for name in ("orion", "xverse", "TeleFLM")
         for told, said in (

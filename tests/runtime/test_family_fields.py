@@ -243,6 +243,7 @@ _BESIDE = """
         qkv_bias rope_is_neox_style
     internlm2 head_dim
     minicpm3 num_experts
+    minicpm_sala linear_backend num_experts rope_parameters
     phi3small head_dim intermediate_size rope_parameters
     nanbeige emb_neighbor_num enable_depth_attention enable_double_loop_split enable_h_res_identity
         enable_hyper_connection enable_mhc insert_ngram_layer_idx loop_middle_layers loop_num loop_share_kv

@@ -34,6 +34,7 @@ _LINEAR = {
     "gemma4_text": ("per_layer_input_gate",),
     "hy_v4": ("self_attn.linear_gate",),
     "gigachat3_5": ("self_attn.gate_proj",),
+    "minicpm_sala": ("self_attn.o_gate", "self_attn.z_proj"),
     **dict.fromkeys(("laguna", "kimi_k3_text", "dots3_note_text", "jet_nemotron"), ("self_attn.g_proj",)),
 }
 # Stored as one by transformers.
@@ -204,7 +205,7 @@ _OVER_ALL = {
     *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text", "afmoe"),
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
-    *("minicpm", "dbrx", "diffusion_gemma_text", "persimmon", "phi", "solar"),
+    *("minicpm", "minicpm_sala", "dbrx", "diffusion_gemma_text", "persimmon", "phi", "solar"),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
     *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder"),
     *("seed_oss", "smollm3", "helium", "ernie4_5_of_transformers", "phi3small"),

@@ -22,7 +22,7 @@ _UNASKED = {
     *("Qwen2MoeForCausalLM", "Cosmos3ForConditionalGeneration", "LongcatFlashNgramForCausalLM"),
     *("InternLM2ForCausalLM", "Olmo3ForCausalLM", "MistralForCausalLM", "MistralForCausalLMEagle"),
     *("Grok1ModelForCausalLM", "XverseMoeForCausalLM", "QuantMixtralForCausalLM"),
-    *("MiMoForCausalLM", "HrmTextForCausalLM", "Gemma3TextModel"),
+    *("MiMoForCausalLM", "HrmTextForCausalLM", "Gemma3TextModel", "MiniCPMSALAForCausalLM"),
     *("AutoModel", "DeepseekOCR2ForCausalLM", "DeepseekVLV2ForCausalLM"),
 }
 _WRITTEN_BY_A_TOOL = {"class_table"}

@@ -54,7 +54,7 @@ def test_a_command_is_planned_as_the_rules_have_it(
 
 def test_a_family_without_layers_here_keeps_its_key_and_its_files(folder: Path, tmp_path: Path) -> None:
     known = json.loads((folder / "models/Qwen/Qwen3-Next-80B-A3B-Instruct-FP8/config.json").read_text())
-    unknown = {**known, "model_type": "minicpm_sala", "architectures": ["MiniCPMSALAForCausalLM"]}
+    unknown = {**known, "model_type": "jet_vlm", "architectures": ["JetVLMForConditionalGeneration"]}
     (tmp_path / "config.json").write_text(json.dumps(unknown))
     model = (
         "--model-path",
@@ -69,6 +69,6 @@ def test_a_family_without_layers_here_keeps_its_key_and_its_files(folder: Path, 
     ran = warm(*TARGET, *model, "--format", "json")
     data = json.loads(ran.out)
     assert ran.code == 1 and data["verdict"]["tunes"] == "unplanned"
-    assert data["key_parts"][8] == "MiniCPMHybridConfig" and data["server"]["tunes"]
+    assert data["key_parts"][8] == "JetVLMConfig" and data["server"]["tunes"]
     assert len(data["files"]) == 8 and data["ops"] == [] and data["worker_bytes"] == 0
-    assert "model_type 'minicpm_sala' is not supported" in warm(*TARGET, *model).out
+    assert "model_type 'jet_vlm' is not supported" in warm(*TARGET, *model).out

@@ -413,7 +413,7 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
         ),
         *("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
         *("IQuestLab/IQuest-Coder-V1-40B-Instruct", "swiss-ai/Apertus-8B-Instruct-2509"),
-        *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "openbmb/MiniCPM-2B-sft-bf16"),
+        "LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct",
         *("a/muse-glimmer-30b-as-its-classes-have-it", "microsoft/phi-2", "adept/persimmon-8b-base"),
         "baichuan-inc/Baichuan2-7B-Base",
         *("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B", "a/tele-flm-52b-from-memory", "Qwen/Qwen-7B"),

@@ -3,11 +3,12 @@ srt/server_args.py)."""
 
 from __future__ import annotations
 
-from runtime.server.architectures import DEEPSEEK_V4, ENCODED_ELSEWHERE, LFM2, MIMO_V2
+from runtime.server.architectures import DEEPSEEK_V4, ENCODED_ELSEWHERE, LFM2, MIMO_V2, MINICPM_SALA
 from runtime.server.checks.row import Condition, Refusal, under
 from runtime.server.choices import Choices
 from runtime.server.encoders.place import encoder_place
 from runtime.server.traits import (
+    chooses_blocks,
     has_dp_attention,
     is_disaggregated,
     is_multimodal,
@@ -146,7 +147,22 @@ _QWEN4 = (
 )
 
 
+def _attends_to_blocks(c: Choices) -> bool:
+    backends = c.attention_backend, c.prefill_attention_backend, c.decode_attention_backend
+    return chooses_blocks(c) and any(str(one).startswith("minicpm_") for one in backends)
+
+
 ROWS = (
+    Refusal(
+        lambda c: is_disaggregated(c) and _attends_to_blocks(c),
+        "MiniCPM-SALA's blocks do not go with [disaggregation_mode]",
+        "--attention-backend fa3",
+    ),
+    Refusal(
+        lambda c: c.model.architecture in (MINICPM_SALA, "MiniCPMForCausalLM") and has_dp_attention(c),
+        "MiniCPM does not go with DP attention",
+        since=(0, 5, 19),
+    ),
     *under(_of("IQuestQ1ForCausalLM"), _IQUEST, since=(0, 5, 21)),
     *under(_of(*MIMO_V2), _MIMO_V2),
     *under(lambda c: is_sparse(c) and c.dcp_size > 1, _SPARSE_CONTEXT, since=(0, 5, 22)),

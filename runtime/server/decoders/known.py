@@ -78,6 +78,7 @@ from runtime.server.decoders import (
     mimo_v2,
     minicpm,
     minicpm3,
+    minicpm_sala,
     minimax,
     minimax_m3,
     ministral3,
@@ -140,7 +141,7 @@ _MODULES = (
     *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm, dots3),
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
-    *(k2_horizon, beam, bert, muse_spark, minicpm3, chatglm, inkling),
+    *(k2_horizon, beam, bert, muse_spark, minicpm3, minicpm_sala, chatglm, inkling),
     *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n, mllama, mamba),
     *(iquest_loopcoder, jet_nemotron, of_transformers, phi3_small, gpt_neox, jais2, cwm),
 )

@@ -63,6 +63,7 @@ _TOLD = """
     gpt_oss GptOssForCausalLM
     minicpm MiniCPMForCausalLM
     minicpm3 MiniCPM3ForCausalLM
+    minicpm_sala MiniCPMSALAForCausalLM
     minicpmv MiniCPMV
     minicpmv4_6 MiniCPMV4_6ForConditionalGeneration
     minicpmv4_7 MiniCPMV4_7ForConditionalGeneration
