@@ -15,6 +15,11 @@ from runtime.layers.loading import Piece, Source
 from runtime.layers.opaque import opaque_op
 
 _GELU_SCALE, _QUICK = math.sqrt(2 / math.pi), 1.702
+_GATES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+}
 
 
 class GatedMLP(nn.Module):
@@ -44,13 +49,14 @@ class GatedMLP(nn.Module):
 class TwinMLP(nn.Module):
     """The same of two matrices, and in steps."""
 
-    def __init__(self, gate: Linear, up: Linear, down: Linear) -> None:
+    def __init__(self, gate: Linear, up: Linear, down: Linear, activation: str = "silu") -> None:
         super().__init__()
         self.gate, self.up, self.down = gate, up, down
+        self.open = _GATES[activation]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         gate, up = self.gate(x), self.up(x)
-        return self.down(F.silu(gate) * up)
+        return self.down(self.open(gate) * up)
 
     def pieces(self) -> Iterator[Piece]:
         for part in (self.gate, self.up, self.down):

@@ -249,7 +249,7 @@ def _gated(
         gate, up = replace(gate, stored=both, taken=even_rows), replace(up, stored=both, taken=odd_rows)
     if names.multiplies_apart:
         one, other = (build.linear([part], hidden, rows_over=size) for part in (gate, up))
-        return TwinMLP(one, other, down)
+        return TwinMLP(one, other, down, build.model.activation)
     gate_up = build.linear([gate, up], hidden, bias=bias, rows_over=size)
     activation = build.model.activation
     scales = build.model.multipliers.mlp

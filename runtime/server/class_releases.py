@@ -58,20 +58,20 @@ BY_ITSELF: Mapping[Number, str] = {
         RecurrentGemma RemBert RoFormer Rwkv TrOCR Whisper XGLM Zamba Zamba2""",
     (0, 5, 22): "Inkling Qwen4Exp",
 }
-# Of the first: whose plan of ranks splits a matrix as SGLang knows no way to, and who has none.
-OTHER_WAYS = frozenset({"AXK2", "Doge", "FlexOlmo", "Glm", "Phi4Multimodal"})
-ON_ONE_RANK = frozenset(
-    {
-        "BitNet",
-        "DiffLlama",
-        "GraniteMoeShared",
-        "JetMoe",
-        "ModernBertDecoder",
-        "Nemotron",
-        "Phimoe",
-        "RecurrentGemma",
-    }
-)
+# ... and by names that a class of SGLang's has, too: of a server that is told --model-impl transformers.
+TOLD_BY_SGLANG = """
+    Afmoe Apertus Arcee Cohere Cohere2 DeepseekV2 DeepseekV3 Ernie4_5_Moe Gemma Gemma2 Glm4 Glm4Moe
+    Glm4MoeLite GlmMoeDsa GptOss Granite GraniteMoe HYV3 Lfm2 Llama MiniMaxM2 Ministral3 Mistral Mixtral OPT
+    Olmo Olmo2 Olmoe Persimmon Phi Phi3 Qwen2 Qwen2Moe Qwen3 Qwen3Moe Starcoder2"""
+TOLD_BY_ITSELF = "FalconH1 GPTJ Qwen3Next StableLm"
+# Of those that let it: whose plan of ranks splits a matrix as SGLang knows no way to, who has none, and whose
+# layers do not pass on what SGLang attends with.
+OTHER_WAYS = """
+    AXK2 DeepseekV2 Doge FlexOlmo Glm Glm4 Glm4MoeLite GlmMoeDsa MiniMaxM2 Olmo2 Olmoe Phi3 Phi4Multimodal"""
+ON_ONE_RANK = """
+    Afmoe BitNet DiffLlama GptOss GraniteMoe GraniteMoeShared JetMoe Lfm2 ModernBertDecoder Nemotron OPT
+    Persimmon Phimoe RecurrentGemma"""
+PASSES_NOTHING = "Moshi Nemotron"
 WRITES = "ForCausalLM"
 
 
@@ -82,7 +82,7 @@ def class_since(architecture: str) -> Number:
 def of_transformers(architecture: str, number: Number, asked: Asked) -> str:
     """Why a server has none of SGLang's layers; nothing where it has, as far as is known here."""
     since = class_since(architecture)
-    if asked.others.get("model_impl") == "transformers":
+    if is_told(asked):
         return "--model-impl transformers: it runs transformers' own layers"
     if number < since:
         first = ".".join(map(str, since))
@@ -91,10 +91,19 @@ def of_transformers(architecture: str, number: Number, asked: Asked) -> str:
     return "any release: each runs transformers' own layers" if is_foreign else ""
 
 
-def lets_sglang_attend(architecture: str, number: Number) -> bool | None:
-    """Whether transformers' class lets SGLang attend; None of a class that is SGLang's, or not known here."""
+def is_told(asked: Asked) -> bool:
+    return asked.others.get("model_impl") == "transformers"
+
+
+def lets_sglang_attend(architecture: str, number: Number, told: bool = False) -> bool | None:
+    """Whether transformers' class lets SGLang attend; None of a class that is SGLang's, unless a server is
+    `told` to run transformers', or not known here."""
     name = architecture.removesuffix(WRITES)
-    if name == architecture or (_FIRST < class_since(architecture) <= number):
+    if name == architecture:
+        return None
+    if told and name in (*TOLD_BY_SGLANG.split(), *TOLD_BY_ITSELF.split()):
+        return name in TOLD_BY_SGLANG.split()
+    if not told and _FIRST < class_since(architecture) <= number:
         return None
     if name in _names(BY_SGLANG, number):
         return True

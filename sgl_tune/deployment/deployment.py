@@ -10,8 +10,10 @@ from typing import Any
 from runtime.server.asked import Asked
 from runtime.server.call_rules import runs_by_triton
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.class_releases import of_transformers
 from runtime.server.classes import is_guessed
 from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.decoders.as_transformers import as_transformers
 from runtime.server.decoders.gemma import EMBEDDING
 from runtime.server.embedders import is_followed, takes_embedding
 from runtime.server.encoders.place import placed
@@ -244,7 +246,10 @@ def deploy(inputs: Inputs) -> Deployment:
     shape = Shape.of(inputs.checkpoint)
     if shape.model is not None:
         check_stages(shape.model.num_layers, server.parallel)
-        shape = shape.unless(unserved(shape.model, server, inputs.checkpoint.architecture))
+        model, architecture = shape.model, inputs.checkpoint.architecture
+        if of_transformers(architecture, server.release.number, server.asked):
+            model = as_transformers(model, inputs.checkpoint.hf)
+        shape = Shape(model, read=model).unless(unserved(model, server, architecture))
     drafts = Shape.of(inputs.draft_checkpoint or inputs.checkpoint) if server.draft else None
     return Deployment(inputs, server, shape, drafts)
 

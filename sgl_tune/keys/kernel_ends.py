@@ -152,7 +152,8 @@ def _large_pages(deployment: Deployment) -> Iterator[str]:
 def _untold_windows(deployment: Deployment) -> Iterator[str]:
     """srt/layers/attention/triton_backend.py plans windows of models that say one."""
     server, model = deployment.server, deployment.model
-    if _by_triton(server) and model.model_type in _SAY_NO_WINDOW and "sliding" in model.attention_kinds:
+    says_none = model.by_transformers or model.model_type in _SAY_NO_WINDOW
+    if _by_triton(server) and says_none and "sliding" in model.attention_kinds:
         yield "its class tells the triton attention backend of no window, and its layers ask for one"
 
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from runtime.server.class_releases import (
     ON_ONE_RANK,
     OTHER_WAYS,
+    PASSES_NOTHING,
     WRITES,
     class_since,
+    is_told,
     lets_sglang_attend,
     of_transformers,
 )
@@ -34,15 +36,18 @@ def ends_of_transformers(deployment: Deployment) -> Iterator[str]:
     yield from too_early(architecture, number)
     if deployment.shape.model is not None and number < class_since(architecture):
         yield from ends_of_minimax_m3(deployment)
-    attends = lets_sglang_attend(architecture, number)
+    attends = lets_sglang_attend(architecture, number, is_told(server.asked))
     if attends is False:
+        has = "is told to run it" if is_told(server.asked) else "has no other"
         yield (
-            f"SGLang {server.release.version} has no class {architecture}, and transformers' own lets nobody "
-            "attend for it"
+            f"transformers' own class {architecture} lets nobody attend for it, and SGLang "
+            f"{server.release.version} {has}"
         )
     is_written = architecture.endswith(WRITES) and "AutoModel" not in checkpoint.mapping("auto_map")
     if attends is None and is_written and number < class_since(architecture):
         yield f"neither SGLang {server.release.version} nor its transformers has a class {architecture}"
+    if attends and architecture.removesuffix(WRITES) in PASSES_NOTHING.split():
+        yield f"transformers' layers of {architecture} do not pass on what SGLang attends with"
     if attends:
         yield from _over_ranks(architecture, deployment.parallel.tp)
     keys, ranks = checkpoint.get("num_key_value_heads"), deployment.parallel.tp
@@ -53,7 +58,7 @@ def ends_of_transformers(deployment: Deployment) -> Iterator[str]:
 def _over_ranks(architecture: str, ranks: int) -> Iterator[str]:
     """recursive_replace of srt/models/transformers.py, by what transformers plans of a class."""
     name = architecture.removesuffix(WRITES)
-    if name in OTHER_WAYS:
+    if name in OTHER_WAYS.split():
         yield f"transformers splits {architecture}'s matrices in a way that SGLang's layers do not know"
-    if name in ON_ONE_RANK and ranks > 1:
+    if name in ON_ONE_RANK.split() and ranks > 1:
         yield f"transformers plans no ranks of {architecture}: --tp-size 1"

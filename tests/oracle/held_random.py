@@ -54,6 +54,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--release", default="0.5.23")
     options.add_argument("--place", default="1", help="tp, or tp/ep/dp: its last rank")
+    options.add_argument("--server", default="", help="what each server is told beside")
     options.add_argument("--quantized", action="store_true", help="each in a format of its own")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     asked = options.parse_args()
@@ -63,13 +64,13 @@ def main() -> None:
         for told in _files(family, random.Random(f"{family} {asked.seed}"), asked.count, asked.quantized)
     ]
     families, files = [family for family, _ in drawn], [told for _, told in drawn]
-    ours = [_ours(told, asked.release, asked.place) for told in files]
+    ours = [_ours(told, asked) for told in files]
     answers = _asked(files, ours, asked, [*range(len(files))])
     foreign = [at for at, said in answers.items() if _UNKNOWN in str(said)]
     foreign += [at for at, said in enumerate(ours) if isinstance(said, str) and families[at] in CLASSLESS]
     for at in foreign:
         files[at] = {**_OWN, **files[at]}
-        ours[at] = _ours(files[at], asked.release, asked.place)
+        ours[at] = _ours(files[at], asked)
     answers |= _asked(files, ours, asked, foreign)
     said = [(families[at], _verdict(ours[at], answers.get(at), asked.quantized)) for at in range(len(files))]
     for family in dict.fromkeys(families):
@@ -99,17 +100,19 @@ def _in_bfloat16(told: HF) -> HF:
     return {**told, **{name: _in_bfloat16(part) for name, part in sections.items()}, "dtype": "bfloat16"}
 
 
-def _ours(told: HF, release: str, place: str) -> list[int] | str:
+def _ours(told: HF, asked: argparse.Namespace) -> list[int] | str:
     """Bytes of the text and of its encoder, or why there are none."""
-    tp, ep, dp = sizes_of(place)
+    tp, ep, dp = sizes_of(asked.place)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(told))
         command = ["python", "-m", "sglang.launch_server", "--model-path", folder, "--tp", str(tp)]
         command += ["--ep", str(ep)] if ep > 1 else []
         command += ["--dp", str(dp), "--enable-dp-attention"] if dp > 1 else []
         command += ["--trust-remote-code"] if "auto_map" in told else []
+        command += asked.server.split()
+        flags = ServerFlags(gpu="H200", sglang_version=asked.release)
         try:
-            found = select_deployments(ServerFlags(gpu="H200", sglang_version=release), command=command)[0]
+            found = select_deployments(flags, command=command)[0]
             model, why = found.shape.model, found.shape.unknown or never_starts(found)
         except (ConfigError, UsageError) as error:
             return str(error)
@@ -135,7 +138,7 @@ def _asked(
         return {}
     tp, ep, dp = sizes_of(asked.place)
     place = {"tp": tp, "ep": ep, "dp": dp, "rank": tp - 1, "fused": "/" in asked.place}
-    place["quantized"] = asked.quantized
+    place |= {"quantized": asked.quantized, "argv": asked.server.split()}
     lines = [json.dumps({"config": files[at], **place}) for at in wanted]
     wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()
     return dict(

@@ -29,6 +29,7 @@ from runtime.models.decoder import Decoder
 from runtime.models.gqa import kv_shard
 from runtime.models.stage import run_stage
 from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.decoders.as_transformers import as_transformers
 from runtime.server.layer_config import AttentionConfig
 from runtime.server.parallel import stage_layers
 from runtime.server.parallel_config import ParallelConfig
@@ -98,9 +99,14 @@ class Generation:
         runtime: RuntimeConfig,
         comm: Communicator,
         device: torch.device = CPU,
+        by_transformers: bool = False,
     ) -> None:
+        """`by_transformers`: as a server that is told --model-impl transformers."""
         self.parallel, self.runtime, self.comm = parallel, runtime, comm
-        self.model = find_model(str(folder), {}).checkpoint.model_config()
+        checkpoint = find_model(str(folder), {}).checkpoint
+        self.model = checkpoint.model_config()
+        if by_transformers:
+            self.model = as_transformers(self.model, checkpoint.hf)
         self.layers = stage_layers(self.model.num_layers, parallel, comm.layout.pp_rank)
         self.decoder = Decoder(self.model, runtime, comm, device, self.layers)
         self.decoder.load_hf(folder)

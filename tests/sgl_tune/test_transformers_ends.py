@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from runtime.server.class_releases import BY_ITSELF, BY_SGLANG, class_since
+from runtime.server.class_releases import (
+    BY_ITSELF,
+    BY_SGLANG,
+    TOLD_BY_ITSELF,
+    TOLD_BY_SGLANG,
+    class_since,
+)
 from runtime.server.decoders.served_classes import CLASSES
 from runtime.server.version_number import number
 from sgl_tune.deployment.deployment import Deployment
@@ -43,7 +49,8 @@ def test_whom_transformers_classes_let_attend(table: dict[tuple[int, ...], str],
     """By the newest transformers: what is in neither by then is in the other table, too."""
     transformers = pytest.importorskip("transformers")
     later = set() if attends else {"DiffLlama", "Moshi", "Nemotron", "RecurrentGemma"}
-    for name in {*" ".join(table.values()).split()} - later:
+    own = TOLD_BY_SGLANG if attends else TOLD_BY_ITSELF
+    for name in {*" ".join((*table.values(), own)).split()} - later:
         found = getattr(transformers, f"{name}ForCausalLM", None)
         assert found is None or found.is_backend_compatible() is attends, name
 
@@ -53,7 +60,7 @@ def test_whom_transformers_classes_let_attend(table: dict[tuple[int, ...], str],
     [
         ("0.5.23", "Falcon", "lets nobody attend for it"),
         ("0.5.21", "Nemotron", "lets nobody attend for it"),
-        ("0.5.22", "Nemotron", None),
+        ("0.5.22", "Nemotron", "do not pass on what SGLang attends with"),
         ("0.5.23", "Helium", None),
     ],
 )
@@ -131,8 +138,50 @@ def test_a_server_that_is_told_to_runs_transformers_layers() -> None:
     asked = ServerFlags(gpu="b200", sglang_version="0.5.23")
     for told in ("auto", "transformers"):
         (found,) = select_deployments(asked, (*" ".join((*command, told)).split(),), None)
-        assert (found.shape.model is None) is (told == "transformers")
-        assert never_starts(found) is None
+        assert found.model.by_transformers is (told == "transformers")
+        assert not found.not_modelled and never_starts(found) is None
+
+
+def _told(folder: Path, name: str, flags: str = "", **told: Any) -> Deployment:
+    """A server that runs transformers' layers of a model that SGLang has a class of."""
+    config = published()[name].config if "/" in name else published()[_LLAMA].config
+    (folder / "config.json").write_text(json.dumps({**config, **told}))
+    command = f"python -m sglang.launch_server --model-path {folder} --model-impl transformers {flags}"
+    (found,) = select_deployments(ServerFlags(gpu="h200", sglang_version="0.5.23"), (*command.split(),), None)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "said"),
+    [
+        ("StableLm", "", "lets nobody attend for it, and SGLang 0.5.23 is told to run it"),
+        ("Falcon", "", "lets nobody attend for it, and SGLang 0.5.23 is told to run it"),
+        ("Phi3", "", "in a way that SGLang's layers do not know"),
+        ("GptOss", "--tp 2", "plans no ranks of GptOssForCausalLM"),
+        ("GptOss", "", None),
+        ("Llama", "--tp 16", "8 KV heads cannot be divided among 16 ranks"),
+        ("Qwen3Moe", "--tp 8", None),
+    ],
+)
+def test_where_servers_end_that_are_told_to_run_transformers_layers(
+    name: str, flags: str, said: str | None, tmp_path: Path
+) -> None:
+    why = never_starts(_told(tmp_path, name, flags, architectures=[f"{name}ForCausalLM"]))
+    assert why is None if said is None else why is not None and said in why
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "said"),
+    [
+        ("Qwen/Qwen3-30B-A3B", "", "qwen3_moe does not go with --model-impl transformers"),
+        (_LLAMA, "--quantization fp8", "llama does not go with quantized weights"),
+        (_LLAMA, "--tp 2 --dp 2 --enable-dp-attention", "llama does not go with DP attention"),
+        (_LLAMA, "--tp 2", ""),
+    ],
+)
+def test_which_servers_are_known_that_are_told_to(name: str, flags: str, said: str, tmp_path: Path) -> None:
+    found = _told(tmp_path, name, flags)
+    assert said in found.shape.unknown if said else found.model.by_transformers
 
 
 @pytest.mark.parametrize(

@@ -30,15 +30,23 @@ def by_transformers(
     names: TensorNames = APART,
     **own: Any,
 ) -> ModelConfig:
-    """Of dense layers, which see everything where no `kinds` are told. A rope that is stretched by how long a
-    request is has its angles made anew by one."""
-    for name, served in _OF_ANY.items():
-        f.only(name, *served)
+    """Of dense layers, which see everything where no `kinds` are told."""
+    asked_of_any(f)
     if kinds is None:
         f.per_layer("layer_types", f.size("num_hidden_layers"), SEES_ALL)
     of_layers = everywhere(f, "full") if kinds is None else kinds
     read = model(f, attention, of_layers, everywhere(f, "dense"), names=names, by_transformers=True, **own)
+    stretched_anew(f, attention)
+    return replace(read, obstacles=tuple(dict.fromkeys(f.obstacles)))
+
+
+def asked_of_any(f: Fields) -> None:
+    for name, served in _OF_ANY.items():
+        f.only(name, *served)
+
+
+def stretched_anew(f: Fields, attention: Mapping[str, AttentionConfig]) -> None:
+    """A rope that is stretched by how long a request is has its angles made anew by one."""
     ropes = [one.rope for one in attention.values() if one.rope is not None]
     if any(rope.parameters["rope_type"] == "dynamic" for rope in ropes):
         f.cannot("rope_type is 'dynamic': transformers' layers make its angles anew for a long request")
-    return replace(read, obstacles=tuple(dict.fromkeys(f.obstacles)))
