@@ -27,10 +27,13 @@ class Pooler:
     ) -> None:
         self.pools = "last" if config is None else config.pools
         self.scores, self.dense = scores, dense
+        self.scores_all = config is not None and config.scores_all
 
     def forward(
         self, hidden: torch.Tensor, batch: ForwardBatch, captured: Sequence[torch.Tensor] = ()
     ) -> LogitsOutput:
+        if self.scores is not None and self.scores_all:
+            return LogitsOutput(pooled=self._pooled(self.scores(hidden), batch))
         rows = self._pooled(hidden, batch)
         if self.scores is not None:
             return LogitsOutput(pooled=self.scores(rows))

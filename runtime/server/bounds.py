@@ -63,7 +63,7 @@ MODEL: Mapping[str, Bound] = {
     "qk_rope_head_dim": Bound(0, WIDTH.most),
     **dict.fromkeys(("intermediate_size", "shared_intermediate_size"), Bound(0, WIDTH.most)),
     "image_intermediate_size": WIDTH,
-    **dict.fromkeys(("num_labels", "how many labels id2label has"), WIDTH),
+    **dict.fromkeys(("num_labels", "how many labels id2label has", "classification_out_size"), WIDTH),
     **dict.fromkeys(("in_features", "out_features", "inputs", "outputs"), WIDTH),
     **dict.fromkeys(("positions", "types", "type_vocab_size"), WIDTH),
     "labels": Bound(0, WIDTH.most),

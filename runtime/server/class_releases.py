@@ -31,7 +31,8 @@ _SINCE: Mapping[Number, str] = {
         GraniteSWAForCausalLM KimiK3LinearForCausalLM MiniCPMSALAForCausalLM Spark2_5ForCausalLM""",
     (0, 5, 20): """
         FalconMambaForCausalLM Glm5NextForConditionalGeneration HYV4ForCausalLM K2HorizonForCausalLM
-        Mamba2ForCausalLM MambaForCausalLM NanbeigeForCausalLM NemotronH_Omni_Reasoning_V3
+        Mamba2ForCausalLM MambaForCausalLM NanbeigeForCausalLM NanbeigeForSequenceClassification
+        NemotronH_Omni_Reasoning_V3
         Qwen4ExpForConditionalGeneration""",
     (0, 5, 21): """
         BailingMM2NativeForConditionalGeneration BailingMMNativeForConditionalGeneration

@@ -17,6 +17,8 @@ OF_DECODERS = frozenset({
     "LlamaForSequenceClassification", "MistralModel", "Qwen2ForRewardModel", "Qwen2ForSequenceClassification",
     "Qwen3ForRewardModel", "Qwen3ForSequenceClassification", "Qwen3Model",
 })  # fmt: skip
+# ... by --is-embedding alone: without it, they are asked for logits.
+BY_FLAG = frozenset({"LlamaForClassification", "NanbeigeForSequenceClassification"})
 _OF_FILES = frozenset({"Gemma3TextModel"})  # where their file says so: embedding_gemma.py
 # Of encoders, whose layers are known here:
 OF_BERT = frozenset({
@@ -42,7 +44,7 @@ POOLING = frozenset({
     "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration",
     "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration", "Sarashina2VisionForCausalLM",
     "TeleFLMForCausalLM",
-})  # fmt: skip
+}) | BY_FLAG  # fmt: skip
 # ... and whose takes that word for nothing, or hands it on.
 _TAKING = frozenset({
     "BailingMM2NativeForConditionalGeneration", "BailingMMNativeForConditionalGeneration",

@@ -63,6 +63,7 @@ class ScoresConfig:
     by: Literal["relu", "tanh"] = "relu"
     pools: Literal["last", "first", "mean"] = "last"
     dense: tuple[DenseConfig, ...] = ()
+    scores_all: bool = False  # its rows, of which one is then the answer
 
     def __post_init__(self) -> None:
         check_model(self)

@@ -6,7 +6,7 @@ or they ask for one stage themselves: SDAR.
 
 from __future__ import annotations
 
-from runtime.server.embedders import OF_BERT, OF_DECODERS
+from runtime.server.embedders import BY_FLAG, OF_BERT, OF_DECODERS
 
 WITHOUT_STAGES = frozenset({
     "AfmoeForCausalLM", "BaichuanForCausalLM", "ChatGLMModel",
@@ -50,5 +50,5 @@ WITHOUT_STAGES = frozenset({
     "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration", "UnlimitedOCRForCausalLM",
     "GlmAsrForConditionalGeneration", "POINTSV15ChatModel", "Qwen2AudioForConditionalGeneration",
     "VoxtralForConditionalGeneration", "XverseForCausalLM", "XverseMoeForCausalLM",
-}) | OF_DECODERS | OF_BERT  # fmt: skip
+}) | OF_DECODERS | BY_FLAG | OF_BERT  # fmt: skip
 SINCE_0_5_23 = frozenset({"Mistral3ForConditionalGeneration"})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from runtime.server.choices import is_on
 from runtime.server.diffusion import BLOCKS
-from runtime.server.embedders import is_embedder, takes_embedding
+from runtime.server.embedders import BY_FLAG, is_embedder, takes_embedding
 from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU
@@ -78,6 +78,8 @@ def _generates_alone(deployment: Deployment) -> Iterator[str]:
     """srt/model_executor tells each forward of a server that embeds to do so."""
     architecture, release = checkpoint_of(deployment).architecture, deployment.server.release
     embeds = deployment.server.asked.is_embedding and not deployment.server.is_draft
+    if architecture in BY_FLAG and not deployment.server.asked.is_embedding:
+        yield f"{architecture} answers rows, and SGLang asks it for logits: --is-embedding"
     if embeds and not is_embedder(architecture) and not takes_embedding(architecture, release.number):
         yield f"--is-embedding: the forward of SGLang {release.version}'s {architecture} knows no embedding"
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runtime.server.embedders import OF_DECODERS
+from runtime.server.embedders import BY_FLAG, OF_DECODERS
 from runtime.server.releases import RELEASES
 from tests.oracle.inside import run_inside
 from tests.oracle.wheels import WORK, wheel_of
@@ -42,7 +42,7 @@ def main() -> None:
             told = forwards.setdefault(name, {})
             if how != next(reversed(told.values()), None):
                 told[release.version] = how
-    files = [(name, tp) for name in sorted(OF_DECODERS) for tp in PLACES]
+    files = [(name, tp) for name in sorted(OF_DECODERS | BY_FLAG) for tp in PLACES]
     lines = [
         json.dumps({"config": file_of(name) | _class_beside(name), "tp": tp, "rank": tp - 1})
         for name, tp in files
@@ -63,7 +63,8 @@ def file_of(name: str, **changes: Any) -> dict[str, Any]:
     """A small model's, of that class."""
     told = config_json(make_reference(family_of(name), **changes))
     gelu = {"hidden_act": told["hidden_activation"]} if "hidden_activation" in told else {}  # as published
-    return {**told, **gelu, "architectures": [name], "dtype": "bfloat16"}
+    size = {"classification_out_size": 5} if name == "LlamaForClassification" else {}
+    return {**told, **gelu, **size, "architectures": [name], "dtype": "bfloat16"}
 
 
 def _class_beside(name: str) -> dict[str, Any]:

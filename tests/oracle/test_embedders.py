@@ -13,7 +13,7 @@ from runtime.server.architectures import HYBRID
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import RuntimeConfig
 from runtime.server.decoders.served_classes import SERVED
-from runtime.server.embedders import OF_DECODERS, POOLING, is_embedder, takes_embedding
+from runtime.server.embedders import BY_FLAG, OF_DECODERS, POOLING, is_embedder, takes_embedding
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.releases import RELEASES
 from runtime.server.version_number import number
@@ -43,7 +43,7 @@ def test_all_that_generate_nothing_are_known() -> None:
 
 
 @pytest.mark.parametrize("tp", PLACES)
-@pytest.mark.parametrize("name", sorted(OF_DECODERS))
+@pytest.mark.parametrize("name", sorted(OF_DECODERS | BY_FLAG))
 def test_a_rank_holds_as_many_bytes_as_sglangs_own_class(name: str, tp: int) -> None:
     model, layout = Checkpoint(file_of(name)).model_config(), ParallelConfig(tp=tp)
     comm = VirtualCommunicator(layout, tp - 1)

@@ -17,7 +17,7 @@ from runtime.devices.cpu import Cpu
 from runtime.forward.batch import ForwardBatch, ForwardMode, make_extend_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.logits_processor import LogitsOutput
-from runtime.server.embedders import OF_DECODERS
+from runtime.server.embedders import BY_FLAG, OF_DECODERS
 from runtime.server.parallel_config import ParallelConfig
 from runtime.start.model_runner import ModelRunner
 from sgl_tune.deployment.models import find_model
@@ -30,6 +30,7 @@ from tests.runtime.starts import make_meta, make_qwen, make_runner
 from tests.runtime.starts import make_runtime as start_runtime
 
 _PREFIX = "model."
+_HEADS = {"InternLM2ForRewardModel": "v_head", "LlamaForClassification": "classification_head"}
 
 
 def _saved(name: str, folder: Path, **changes: Any) -> tuple[Any, nn.Module | None]:
@@ -45,10 +46,10 @@ def _saved(name: str, folder: Path, **changes: Any) -> tuple[Any, nn.Module | No
         held = {one.removeprefix(_PREFIX): tensor for one, tensor in held.items()}
     for one, tensor in () if scores is None else scores.named_parameters():
         tensor.data.copy_(torch.randn(tensor.shape, generator=generator) * width**-0.5)
-        held[f"{'v_head' if 'InternLM2' in name else 'score'}.{one}"] = tensor.detach()
+        held[f"{_HEADS.get(name, 'score')}.{one}"] = tensor.detach()
     folder.mkdir(exist_ok=True)
     save_file({one: tensor.contiguous() for one, tensor in held.items()}, folder / "model.safetensors")
-    told = {**config_json(model), "architectures": [name]}
+    told = {**config_json(model), "architectures": [name], "classification_out_size": labels}
     (folder / "config.json").write_text(json.dumps(told))
     return model, scores
 
@@ -79,7 +80,7 @@ def _wanted(model: Any, scores: nn.Module | None, texts: list[list[int]]) -> tor
     return found
 
 
-@pytest.mark.parametrize("name", sorted(OF_DECODERS))
+@pytest.mark.parametrize("name", sorted(OF_DECODERS | BY_FLAG))
 def test_a_prompt_is_answered_with_its_last_row_or_what_that_scores(name: str, tmp_path: Path) -> None:
     changes = {"id2label": dict(enumerate("abc"))} if "Classification" in name else {}
     model, scores = _saved(name, tmp_path / "checkpoint", **changes)

@@ -18,6 +18,7 @@ from tests.oracle.published import published
 from tests.sgl_tune.running import run_here
 
 _DENSE, _EXPERTS = "Qwen/Qwen3-32B", "Qwen/Qwen3-30B-A3B"
+_LOOPED = "a/nanbeige-4.2-3b-from-memory"
 
 
 def _folder(folder: Path, name: str, **changes: Any) -> Path:
@@ -45,6 +46,42 @@ def test_it_captures_no_decodes(architecture: str, more: list[str], tmp_path: Pa
     assert "generates nothing" in found.server.why["decode_graphs"]
     assert found.server.prefill_graphs and found.not_modelled == "" and never_starts(found) is None
     assert (found.model.scores is None) == (architecture == "Qwen3ForCausalLM")
+
+
+_LLAMA, _NANBEIGE = "LlamaForClassification", "NanbeigeForSequenceClassification"
+
+
+def _scoring(folder: Path, architecture: str, *more: str) -> Deployment:
+    known = json.loads((DATA / "published_families.json").read_text())
+    known[_LLAMA] = published()["meta-llama/Llama-3.1-8B-Instruct"].config
+    told = known[_LLAMA if architecture == _LLAMA else _LOOPED]
+    changes = {"architectures": [architecture], "classification_out_size": 5}
+    (folder / "config.json").write_text(json.dumps({**told, **changes}))
+    return _deployment(folder, *more)
+
+
+@pytest.mark.parametrize("architecture", [_LLAMA, _NANBEIGE])
+def test_classes_that_score_by_the_flag_alone_are_asked_for_logits_without_it(
+    architecture: str, tmp_path: Path
+) -> None:
+    found = _scoring(tmp_path, architecture, "--is-embedding")
+    assert found.server.embeds and found.not_modelled == "" and never_starts(found) is None
+    assert found.model.scores is not None and not found.shape.unknown
+    said = never_starts(_scoring(tmp_path, architecture))
+    assert said is not None and f"{architecture} answers rows" in said and "--is-embedding" in said
+    assert "quantized weights" in str(
+        _scoring(tmp_path, architecture, "--is-embedding", "--quantization", "fp8").shape.unknown
+    )
+    staged = never_starts(_scoring(tmp_path, architecture, "--is-embedding", "--pp-size", "2"))
+    assert staged is not None and "no pipeline stages" in staged
+
+
+def test_how_much_a_llama_tells_apart_is_to_be_told(tmp_path: Path) -> None:
+    _scoring(tmp_path, _LLAMA)
+    told = json.loads((tmp_path / "config.json").read_text())
+    del told["classification_out_size"]
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    assert "classification_out_size is missing" in str(_deployment(tmp_path, "--is-embedding").shape.unknown)
 
 
 @pytest.mark.parametrize("more", [["--pp-size", "2"], ["--tp", "2", "--dp", "2", "--enable-dp-attention"]])

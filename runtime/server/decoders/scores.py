@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.fields import HF, Fields
+from runtime.server.errors import Unsupported
 from runtime.server.table_config import ScoresConfig
 
 _BARE = ("LlamaEmbeddingModel", "MistralModel", "Qwen3Model")
@@ -26,6 +27,10 @@ def without_head(model: ModelConfig, hf: HF, architecture: str) -> ModelConfig:
 
 
 def _scores(hf: HF, architecture: str) -> ScoresConfig | None:
+    if architecture == "LlamaForClassification":
+        return ScoresConfig(("classification_head",), _told_apart(hf))
+    if architecture == "NanbeigeForSequenceClassification":
+        return ScoresConfig(("score",), _labels(hf), scores_all=True)
     if architecture in ("LlamaForSequenceClassification", "Gemma2ForSequenceClassification"):
         return ScoresConfig(("score",), _labels(hf))
     if architecture in ("Qwen2ForSequenceClassification", "Qwen3ForSequenceClassification"):
@@ -41,6 +46,14 @@ def _labels(hf: HF) -> int:
     if fields.has("id2label"):
         return fields.checked_size("how many labels id2label has", len(fields.section("id2label")))
     return fields.size("num_labels", _LABELS)
+
+
+def _told_apart(hf: HF) -> int:
+    """Of a class that no config class knows of."""
+    fields, name = Fields(hf, {}), "classification_out_size"
+    if not fields.has(name):
+        raise Unsupported(f"config.json: {name} is missing: SGLang's class asks how much it tells apart")
+    return fields.size(name)
 
 
 def _first(hf: HF) -> ScoresConfig:

@@ -19,7 +19,7 @@ _TOLD = """
     bailing_moe_v2 BailingMoeV2ForCausalLM
     bailing_moe_v3_vl BailingMoeV3VLForConditionalGeneration
     bailingmm_moe_v2_lite BailingMM2NativeForConditionalGeneration BailingMMNativeForConditionalGeneration
-    llama LlamaForCausalLM LlamaEmbeddingModel LlamaForSequenceClassification
+    llama LlamaForCausalLM LlamaEmbeddingModel LlamaForSequenceClassification LlamaForClassification
     mistral MistralForCausalLM MistralModel
     mixtral MixtralForCausalLM QuantMixtralForCausalLM Grok1ForCausalLM Grok1ModelForCausalLM
     mixtral_quant QuantMixtralForCausalLM
@@ -89,7 +89,7 @@ _TOLD = """
     gpt_bigcode GPTBigCodeForCausalLM
     gptj GPTJForCausalLM
     opt OPTForCausalLM
-    nanbeige NanbeigeForCausalLM
+    nanbeige NanbeigeForCausalLM NanbeigeForSequenceClassification
     jet_nemotron JetNemotronForCausalLM
     baichuan BaichuanForCausalLM
     chatglm ChatGLMModel
