@@ -18,6 +18,8 @@ from runtime.server.formats.kinds import Kind
 from runtime.server.linears import each_listed, experts_listed
 from runtime.server.tensor_names import ServedNames
 
+_EACH_BY_ITSELF, _PLAIN_ANYWAY = ("fp8", "awq", "gptq"), ("lm_head", "embed_tokens", "norm")
+
 
 def disagreements(model: ModelConfig) -> Iterator[str]:
     """Nothing, where a server ends at a matrix anyway: that is said where it is made."""
@@ -25,6 +27,18 @@ def disagreements(model: ModelConfig) -> Iterator[str]:
     if names is not None and method is not None and not has_loose_experts_in_file(model, method):
         with suppress(ConfigError):
             yield from _disagreements(model, names)
+
+
+def mapped(model: ModelConfig) -> Iterator[str]:
+    """srt/models/transformers.py has all begin with `model.`, in lists and among kinds of modules."""
+    excluded, method = model.quantized.excluded, model.checkpoint_quantization
+    if not model.by_transformers or method is None:
+        return
+    if method not in _EACH_BY_ITSELF:
+        yield f"what {method} and its lists mean to transformers' layers is not known here"
+    for name in excluded.names if excluded.way == "paths" else ():
+        if not name.startswith(("model.", "layers.")) and name not in _PLAIN_ANYWAY:
+            yield f"{name[:60]!r} is listed: SGLang has lists begin with model., and looks for another path"
 
 
 def _disagreements(model: ModelConfig, names: ServedNames) -> Iterator[str]:

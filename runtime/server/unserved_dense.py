@@ -10,7 +10,7 @@ from runtime.server.unserved_row import (
     Row,
     in_bfloat16,
 )
-from runtime.server.unserved_when import attends_by, has_windows
+from runtime.server.unserved_when import attends_by, has_windows, lowers_packed, not_each_by_itself
 
 _BEHIND_ITS_TABLE = Row(
     lambda m, s: s.context_length > m.max_position,
@@ -32,7 +32,10 @@ OF_TRANSFORMERS = (
         lambda m, s: has_windows(m) and bool(attends_by(s) - {"fa3", "trtllm_mha"}),
         "attention but on fa3 or trtllm_mha: others ask a class how far behind a window its layers see",
     ),
-    PLAIN_ALONE,
+    Row(
+        not_each_by_itself,
+        "quantized weights but a checkpoint's in fp8, AWQ and GPTQ: of others it is not known here",
+    ),
     DRAFTS,
 )
 DENSE = {
@@ -73,14 +76,17 @@ DENSE = {
         PLAIN_ALONE,
         DRAFTS,
     ),
-    # srt/models/gemma3n_causal.py, whose layers lower the largest coefficients, which may not be stored plain
+    # srt/models/gemma3n_causal.py
     "gemma3n_text": (
         Row(
             lambda m, s: m.encoder is not None and s.dtype != "bfloat16",
             "another dtype than bfloat16: its tower stays in that of its own section",
         ),
         OVER_ALL_RANKS,
-        PLAIN_ALONE,
+        Row(
+            lowers_packed, "quantized coefficients of its streams: it lowers the largest, which are then none"
+        ),
+        QUANTIZED_AT_ALL,
         DRAFTS,
     ),
     # srt/models/opt.py, which does not say where a stage begins

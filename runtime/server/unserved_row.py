@@ -9,6 +9,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.shape import Server
 from runtime.server.unserved_when import (
     leaves_experts_plain,
+    quantizes_towers,
     splits_over_all,
 )
 
@@ -102,7 +103,7 @@ OF_TOWERS = (
     # srt/models/llava.py, sarashina2_vision.py, locate_anything.py
     _beside(
         "is_plain_alone",
-        PLAIN_ALONE.when,
+        quantizes_towers,
         "quantized weights beside its tower: which matrices lists mean is not known here",
     ),
     _beside(

@@ -11,6 +11,7 @@ from runtime.server.recurrent import KimiDeltaConfig, LightningConfig
 from runtime.server.shape import Server
 
 _MIXERS_IN_FP4 = (0, 5, 17)
+_EACH_BY_ITSELF = ("fp8", "awq", "gptq")
 
 
 def splits_over_all(model: ModelConfig, server: Server) -> bool:
@@ -87,6 +88,30 @@ def not_in_blocks(model: ModelConfig, server: Server) -> bool:
 def not_in_blocks_anywhere(model: ModelConfig, server: Server) -> bool:
     in_blocks = model.checkpoint_quantization == "fp8" and model.quantization_block is not None
     return server.weights_quantization is not None and not in_blocks
+
+
+def not_each_by_itself(model: ModelConfig, server: Server) -> bool:
+    """Under names that srt/models/transformers.py maps to its own, which those of a class are not read by."""
+    method, declared = server.weights_quantization, model.checkpoint_quantization
+    of_file = method in (declared, f"{declared}_marlin") and model.names.served is not None
+    known = of_file and declared in _EACH_BY_ITSELF
+    return method is not None and (not known or model.quantized.of_head() is not None)
+
+
+def quantizes_towers(model: ModelConfig, server: Server) -> bool:
+    """Of a class that knows nothing of lists: what has no method is plain anyway."""
+    text_alone = model.encoder is not None and model.encoder.quantizes_text
+    known = text_alone and model.checkpoint_quantization is not None
+    return server.weights_quantization is not None and not known
+
+
+def lowers_packed(model: ModelConfig, _: Server) -> bool:
+    """srt/models/gemma3n_causal.py, in each forward, what its streams are mixed by."""
+    names = (parts for _, _, parts in each_listed(model) if parts[0].endswith("_coefs"))
+    try:
+        return any(model.quantized.of_linear(parts) is not None for parts in names)
+    except ConfigError:
+        return False
 
 
 def moves_experts(_: ModelConfig, server: Server) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from runtime.server.class_releases import (
     ON_ONE_RANK,
@@ -50,9 +50,24 @@ def ends_of_transformers(deployment: Deployment) -> Iterator[str]:
         yield f"transformers' layers of {architecture} do not pass on what SGLang attends with"
     if attends:
         yield from _over_ranks(architecture, deployment.parallel.tp)
+    if deployment.quantization == "compressed-tensors":
+        yield from _targets(checkpoint.mapping("quantization_config"))
     keys, ranks = checkpoint.get("num_key_value_heads"), deployment.parallel.tp
     if attends and isinstance(keys, int) and keys % ranks:
         yield f"{keys} KV heads cannot be divided among {ranks} ranks, and transformers' layers copy none"
+
+
+def _targets(section: Mapping[str, Any]) -> Iterator[str]:
+    """apply_weight_name_mapper of srt/layers/quantization takes kinds of modules for names."""
+    groups = section.get("config_groups")
+    groups = groups.values() if isinstance(groups, Mapping) else ()
+    told = [str(one) for group in groups if isinstance(group, Mapping) for one in group.get("targets") or ()]
+    named = any("." in one and not one.startswith("re:") for one in told)
+    if told and not named and not section.get("linear_fp8_config"):
+        yield (
+            f"SGLang looks for compressed-tensors' {told[0][:40]} as model.{told[0][:40]} among "
+            "transformers' layers, and ends at the first of them"
+        )
 
 
 def _over_ranks(architecture: str, ranks: int) -> Iterator[str]:

@@ -82,6 +82,17 @@ FIRST: dict[str, dict[str, Any]] = {
     "microsoft/phi-2": {"num_hidden_layers": 1},
     "stabilityai/stablelm-2-1_6b": {"num_hidden_layers": 1},
     "allenai/OLMo-7B-0424-hf": {"num_hidden_layers": 1},
+    "a/seed-oss-36b-by-its-card": {"num_hidden_layers": 1},
+    "microsoft/Phi-4-multimodal-instruct": {"num_hidden_layers": 1},
+    "google/gemma-3n-E4B-it": {
+        "text_config": {
+            "num_hidden_layers": 3,
+            "intermediate_size": [16384] * 3,
+            "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+            "num_kv_shared_layers": 1,
+            "activation_sparsity_pattern": [0.95, 0.0, 0.0],
+        }
+    },
     "a/sdar-8b-from-memory": {"num_hidden_layers": 1},
     "a/sdar-30b-a3b-from-memory": {"num_hidden_layers": 1},
     "stepfun-ai/Step3-VL-10B": {"text_config": {"num_hidden_layers": 1}, "vision_config": {"layers": 1}},
@@ -108,6 +119,10 @@ _PLAIN: dict[str, tuple[str, ...]] = {
     "tiiuae/Falcon-H1-34B-Instruct": ("mamba",),
     "arcee-ai/Trinity-Mini": ("mlp.experts",),
     **dict.fromkeys(("stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"), ("self_attn",)),
+    "google/gemma-3n-E4B-it": (
+        *("audio_tower", "vision_tower", "embed_vision", "embed_audio", "altup", "laurel"),
+        *("per_layer_input_gate", "per_layer_projection", "per_layer_model_projection"),
+    ),
     "stepfun-ai/Step3-VL-10B": ("vision_model", "vit_large_projector"),
     "a/lfm2-1.2b-beside-a-siglip-2": ("vision_tower", "multi_modal_projector"),
 }

@@ -23,7 +23,7 @@ _META = torch.device("meta")
 HELD = json.loads(RECORDED.read_text())
 # Its class makes them, and here they are refused: a rank's columns are no multiple of a group, its rows none
 # of a packed word, or experts are kept plain by an expression of GPTQ's, which other classes do not ask.
-# Phi 2's class quantizes its head, whatever is listed.
+# Phi 2's class quantizes its head, whatever is listed, and so does that of transformers' layers.
 # InternLM 2's class ends when it loads what it made: of wqkv it takes nothing apart but rows.
 REFUSED = (
     ("LiquidAI/LFM2-8B-A1B", "int4", "8"),
@@ -50,7 +50,12 @@ REFUSED = (
         )
     ),
     ("a/glm-4-9b-chat-from-memory", "gptq", "2"),
-    *(("microsoft/phi-2", one, tp) for one in ("modelopt fp8", "modelopt nvfp4") for tp in "128"),
+    *(
+        (name, one, tp)
+        for name in ("microsoft/phi-2", "a/seed-oss-36b-by-its-card")
+        for one in ("modelopt fp8", "modelopt nvfp4")
+        for tp in "128"
+    ),
     *(("a/tele-flm-52b-from-memory", one, "8") for one in ("nvfp4", "nvfp4 of weights")),
     *(("a/tele-flm-52b-from-memory", "gptq", tp) for tp in "128"),
 )
@@ -80,6 +85,11 @@ def test_a_rank_holds_as_many_bytes_as_sglangs_own_class(name: str, section: str
 
 
 _FIRST, _QKV = "model.layers.0.", [f"model.layers.0.self_attn.{one}_proj" for one in "qkv"]
+_GEMMA, _PHI = "google/gemma-3n-E4B-it", "microsoft/Phi-4-multimodal-instruct"
+_EARS = ["lm_head", *(f"re:.*{one}.*" for one in ("altup", "laurel", "embed_", "tower"))]
+_GATES = [
+    f"model.language_model.{one}" for one in ("per_layer_model_projection", "layers.0.per_layer_input_gate")
+]
 _TOWER, _JOINS = "vision_model", "vit_large_projector"
 
 
@@ -103,6 +113,9 @@ _TOWER, _JOINS = "vision_model", "vit_large_projector"
                 "swiss-ai/Apertus-8B-Instruct-2509",
             )
         ),
+        (_GEMMA, "int4", {"ignore": ["lm_head"]}, "no list means model.embed_vision.embedding_projection"),
+        (_GEMMA, "int4", {"ignore": [*_EARS, f"{_FIRST}mlp.down_proj"]}, "mlp.down_proj is told apart"),
+        (_PHI, "int4", {"ignore": ["lm_head", "re:.*o_proj"]}, "o_proj is told apart"),
         (
             "stepfun-ai/Step3-VL-10B",
             "fp8",
@@ -135,6 +148,10 @@ def test_what_sglangs_class_calls_otherwise_or_cannot_load_is_named(
         ("a/sdar-8b-from-memory", "fp8 a row", {"ignore": ["re:.*self_attn.*"]}, 1362190848),
         ("a/sdar-8b-from-memory", "fp8", {"modules_to_not_convert": _QKV}, 1353736720),
         ("bigcode/starcoder2-7b", "awq", {"modules_to_not_convert": ["c_fc"]}, 345845248),
+        ("Qwen/Qwen-7B", "awq", {"modules_to_not_convert": ["attn.c_proj"]}, 1309685760),
+        ("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "fp8", {"modules_to_not_convert": ["mlp"]}, 1036017680),
+        ("a/glm-4-9b-chat-from-memory", "fp8 a row", {"ignore": ["re:.*dense_h_to_4h"]}, 1399657984),
+        (_GEMMA, "int4", {"ignore": [*_EARS, *_GATES]}, 1593503984),
         ("bigcode/starcoder2-7b", "modelopt fp8", {"ignore": ["lm_head", "*o_proj"]}, 345734696),
     ],
 )

@@ -16,9 +16,11 @@ from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
 from tests.memory.checkpoints import DATA
+from tests.memory.quantized import SECTIONS
 from tests.runtime.config_files import config_file
 from tests.runtime.families import config_json, make_reference, prompts, reference_logits
 from tests.runtime.generation import Generation, make_runtime
+from tests.sgl_tune.ends import check_server
 
 _FILE = config_file("gemma3n_text")
 _WHOLE = json.loads((DATA / "published_families.json").read_text())["google/gemma-3n-E4B-it"]
@@ -104,3 +106,23 @@ def test_the_text_of_a_whole_one_answers_as_the_text_alone(tmp_path: Path) -> No
         torch.testing.assert_close(
             torch.stack(rows[number]), reference_logits(model, text)[-9:], atol=1e-4, rtol=0
         )
+
+
+_STREAMS = "quantized coefficients of its streams"
+_EARS = [f"re:.*{one}.*" for one in ("embed_audio", "embed_vision", "audio_tower", "vision_tower")]
+
+
+@pytest.mark.parametrize(
+    ("of", "listed", "unknown"),
+    [
+        ("int4", ["re:.*altup.*", "re:.*laurel.*", *_EARS], ""),
+        ("int4", _EARS, _STREAMS),
+        ("fp8 a row", ["re:.*altup.*", "re:.*laurel.*"], ""),
+    ],
+)
+def test_what_of_quantized_ones_is_read(of: str, listed: list[str], unknown: str, tmp_path: Path) -> None:
+    """What hears, and is quantized in SGLang's class alone, is read as long as it has as many values."""
+    section = {**SECTIONS[of], "ignore": ["lm_head", *listed]}
+    config, words = {**_WHOLE, "quantization_config": section}, "--disable-prefill-cuda-graph"
+    assert not model_config(config).obstacles
+    check_server(tmp_path, config, words, None, unknown)

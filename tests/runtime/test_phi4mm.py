@@ -13,6 +13,7 @@ import pytest
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from tests.memory.checkpoints import DATA
+from tests.memory.quantized import SECTIONS
 from tests.sgl_tune.ends import check_server
 
 PHI = json.loads((DATA / "published_families.json").read_text())["microsoft/Phi-4-multimodal-instruct"]
@@ -109,3 +110,17 @@ def test_which_servers_end_and_which_are_not_known(
     words: str, ends: str | None, unknown: str, tmp_path: Path
 ) -> None:
     check_server(tmp_path, PHI, f"--trust-remote-code {words}", ends, unknown)
+
+
+def test_a_quantized_one_is_known_where_its_file_says_so(tmp_path: Path) -> None:
+    """And not where a server quantizes a plain one."""
+    for listed, said in (
+        ("lm_head", ""),
+        ("model.layers.0.mlp.down_proj.base_layer", "what base_layer means"),
+    ):
+        config = {**PHI, "quantization_config": {**SECTIONS["int4"], "ignore": [listed]}}
+        if said:
+            with pytest.raises(ConfigError, match=said):
+                model_config(config)
+        else:
+            check_server(tmp_path, config, "--trust-remote-code", None, "")

@@ -22,6 +22,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
+from tests.memory.quantized import SECTIONS
 from tests.oracle.embedders import RECORDED
 from tests.oracle.published import published
 
@@ -109,11 +110,48 @@ def test_a_class_that_nobody_has_ends(tmp_path: Path) -> None:
 _SMOL = {"model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"]}
 
 
-def test_layers_of_transformers_are_known_on_plain_servers_alone(tmp_path: Path) -> None:
-    assert _deployed(tmp_path, "0.5.23", **_SMOL).model.by_transformers
-    quantized = {"quant_method": "fp8", "activation_scheme": "dynamic"}
-    packed = _deployed(tmp_path, "0.5.23", **_SMOL, quantization_config=quantized)
-    assert "smollm3 does not go with quantized weights" in packed.shape.unknown
+_IN_FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        (None, ""),
+        ({**_IN_FP8, "modules_to_not_convert": ["lm_head", "model.layers.0.mlp"]}, ""),
+        (SECTIONS["gptq"], ""),
+        (
+            {**_IN_FP8, "modules_to_not_convert": ["down_proj"]},
+            "'down_proj' is listed: SGLang has lists begin",
+        ),
+        (SECTIONS["modelopt fp8"], "what modelopt_fp8 and its lists mean to transformers' layers"),
+    ],
+)
+def test_layers_of_transformers_are_known_of_some_formats(
+    section: dict[str, Any] | None, said: str, tmp_path: Path
+) -> None:
+    told = {} if section is None else {"quantization_config": section}
+    found = _deployed(tmp_path, "0.5.23", **_SMOL, **told)
+    assert never_starts(found) is None
+    if said:
+        assert said in str(found.shape.as_read.model.obstacles)
+    else:
+        assert found.model.by_transformers and not found.model.obstacles
+
+
+def test_what_a_server_quantizes_itself_is_known_of_no_layers_of_transformers(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**published()[_LLAMA].config, **_SMOL}))
+    command = f"python -m sglang.launch_server --model-path {tmp_path} --quantization fp8"
+    (found,) = select_deployments(ServerFlags(gpu="h200", sglang_version="0.5.23"), (*command.split(),), None)
+    assert "smollm3 does not go with quantized weights but a checkpoint's in fp8" in found.shape.unknown
+
+
+@pytest.mark.parametrize("of", ["int4", "fp8 a row"])
+@pytest.mark.parametrize("release", ["0.5.12", "0.5.23"])
+def test_compressed_tensors_kinds_are_no_targets_among_transformers_layers(
+    release: str, of: str, tmp_path: Path
+) -> None:
+    why = never_starts(_deployed(tmp_path, release, **_SMOL, quantization_config=SECTIONS[of]))
+    assert why is not None and "looks for compressed-tensors' Linear as model.Linear" in why
 
 
 @pytest.mark.parametrize(
@@ -175,6 +213,7 @@ def test_where_servers_end_that_are_told_to_run_transformers_layers(
     [
         ("Qwen/Qwen3-30B-A3B", "", "qwen3_moe does not go with --model-impl transformers"),
         (_LLAMA, "--quantization fp8", "llama does not go with quantized weights"),
+        ("Qwen/Qwen3-32B-FP8", "", "qwen3 does not go with quantized weights"),
         (_LLAMA, "--tp 2 --dp 2 --enable-dp-attention", "llama does not go with DP attention"),
         (_LLAMA, "--tp 2", ""),
     ],

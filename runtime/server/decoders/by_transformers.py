@@ -14,9 +14,9 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, model
 from runtime.server.layer_config import AttentionConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
-APART = TensorNames(attends_apart=True, multiplies_apart=True)
+APART = TensorNames(attends_apart=True, multiplies_apart=True, served=ServedNames())
 # A list of layers that all see everything.
 SEES_ALL = {"full_attention": "full"}
 # What SGLang's class around them, and its logits, ask every file for.

@@ -14,6 +14,7 @@ from runtime.server.decoders.rope import one_share, read_rope_alone
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Caps, LayerInputsConfig, Multipliers, RopeConfig
 from runtime.server.residual_config import PredictionsConfig
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _EVERY = 5  # of layers, the last sees everything
 _CLOSED, _CLOSING = 0.95, 10  # as many gates, of the first so many layers, where there are more
@@ -40,6 +41,7 @@ def _gemma3n(f: Fields) -> ModelConfig:
         key_layers=_key_layers(f, kinds),
         mlp_sizes=sizes,
         caps=tuple(Caps(closed=share) for share in _closed(f)),
+        names=TensorNames(served=ServedNames()),
         predictions=_predictions(f),
         layer_inputs=LayerInputsConfig(
             f.size("vocab_size_per_layer_input"), f.size("hidden_size_per_layer_input"), gathered=True

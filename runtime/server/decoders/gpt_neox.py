@@ -12,7 +12,7 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import heads
 from runtime.server.layer_config import AttentionConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _NAMES = TensorNames(
     layers="gpt_neox.layers",
@@ -25,6 +25,7 @@ _NAMES = TensorNames(
     up="dense_h_to_4h",
     down="dense_4h_to_h",
     head="embed_out",
+    served=ServedNames(((r"^gpt_neox\.", "model."),)),
 )
 _ACTIVATIONS: Mapping[str, Literal["gelu", "gelu_new", "gelu_tanh", "relu"]] = {
     **{"gelu": "gelu", "gelu_new": "gelu_new", "gelu_fast": "gelu_new"},

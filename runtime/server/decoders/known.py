@@ -128,7 +128,7 @@ from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
 from runtime.server.linears import experts_listed
 from runtime.server.recurrent import AddedConvolutionsConfig
-from runtime.server.served_names import disagreements, kept_plain, told_otherwise
+from runtime.server.served_names import disagreements, kept_plain, mapped, told_otherwise
 from runtime.server.sizing import HYBRID_TYPES
 
 _MODULES = (
@@ -153,6 +153,7 @@ _BY_ARCHITECTURE = {
 }
 # Of what quantizes a matrix: this runtime's own kernels.
 _COMPUTED = ("fp8", "nvfp4", "mxfp4", "mxfp4_beside_fp8")
+_AS_MANY_VALUES = ("fp8", "int8")  # under the same name, as a plain matrix
 _HEADS = ("lm_head", "head")  # plain in any case
 
 
@@ -197,9 +198,15 @@ def _of_wrapper(wrapper: Wrapper, text: ModelConfig) -> Iterator[str]:
     if wrapper.is_alike:
         yield from kept_plain(text)
     if text.checkpoint_quantization is not None:
-        met = next((one for one in wrapper.tower if text.quantized.of_linear([one]) is not None), None)
+        met = next((one for one in wrapper.tower if _is_lost(wrapper, text.quantized.of_linear([one]))), None)
         if met is not None:
             yield f"no list means {met}, as SGLang calls it: it would be quantized, and is not in a file"
+
+
+def _is_lost(wrapper: Wrapper, kind: Kind | None) -> bool:
+    """A matrix that is plain in a file, and of this kind in SGLang's class."""
+    is_as_large = kind is not None and kind.name in _AS_MANY_VALUES and kind.per != "block"
+    return kind is not None and not (wrapper.reads_plain and is_as_large)
 
 
 def _keeps_windows_apart(hf: HF, text: HF) -> bool:
@@ -224,7 +231,13 @@ def _text_model(hf: HF, architecture: str) -> ModelConfig:
     model = replace(model, obstacles=(*model.obstacles, *unchosen(model.moe)))
     try:
         model = replace(model, quantized=declared_weights(hf, architecture))
-        parts = _beside_compressed(model), _parted(model), _ungated(model), disagreements(model)
+        parts = (
+            _beside_compressed(model),
+            _parted(model),
+            _ungated(model),
+            disagreements(model),
+            mapped(model),
+        )
         doubts = [*chain(*parts), *model.quantized.doubts(model.num_layers)]
     except Unsupported as error:
         return replace(model, obstacles=(*model.obstacles, error.message))

@@ -18,7 +18,8 @@ _STEMS = (
 _WITHIN, _BESIDE = "model. language_model.model.", "language_model. model.language_model."
 _CALLED: Mapping[str, str] = {
     **dict.fromkeys(("cohere2_vision", "gemma3", "kimi_vl", "llama4", "minimax_m3_vl"), _WITHIN),
-    **dict.fromkeys(("gemma4", "gemma4_unified", "qwen3_omni_moe", "qwen3_5", "qwen3_5_moe"), _BESIDE),
+    **dict.fromkeys(("gemma3n", "gemma4", "gemma4_unified", "qwen3_omni_moe"), _BESIDE),
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), _BESIDE),
     **dict.fromkeys(("intern_s2_preview", "interns2_mobius", "interns1_pro", "qwen4_exp"), _BESIDE),
     **dict.fromkeys(("glm4v_moe", "qwen3_vl", "qwen3_vl_moe"), "language_model."),
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "paddleocr_vl"), ""),  # whose formats have none in common

@@ -118,9 +118,25 @@ NVILA: Mapping[str, Any] = {
     **{**SARASHINA, "served": ("qwen2",), "is_quantized": False},
     "needs": (*SARASHINA["needs"], "rope_theta"),
 }
+# By the names of srt/models/gemma3n_mm.py, of each kind of what it hears and joins with.
+_EARS_LAYER = "model.audio_tower.conformer.0."
+GEMMA3N: Mapping[str, Any] = {
+    **{"tied_by": "both", "reads_plain": True},
+    "tower": (
+        *(f"model.{one}.embedding_projection" for one in ("embed_vision", "embed_audio")),
+        "model.audio_tower.subsample_conv_projection.input_proj_linear",
+        *(f"{_EARS_LAYER}ffw_layer_{where}.ffw_layer_{n}" for where in ("start", "end") for n in (1, 2)),
+        *(
+            f"{_EARS_LAYER}attention.attn.{one}"
+            for one in ("qkv_proj", "relative_position_embedding.pos_proj")
+        ),
+        *(f"{_EARS_LAYER}{one}" for one in ("attention.post", "lconv1d.linear_start", "lconv1d.linear_end")),
+    ),
+}
 # A Phi 3 by a class in a file beside it.
 PHI4MM: Mapping[str, Any] = {
     **{"section": "", "is_flat": True, "is_named": False, "is_plain_alone": True},
+    **{"quantizes_text": True, "is_alike": True},
     "needs": (
         *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
         *("num_key_value_heads", "max_position_embeddings", "original_max_position_embeddings"),

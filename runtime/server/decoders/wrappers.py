@@ -82,9 +82,11 @@ class Wrapper:
     hides_text: bool = False  # in a part where SGLang does not look for layers
     reads_another: bool = False  # checkpoint, which its file names, for its tower
     is_plain_alone: bool = False
+    quantizes_text: bool = False
     is_split_later: bool = False  # than its class is
     # Matrices of its tower as SGLang calls them: all are plain in a checkpoint, so a list has to mean them.
     tower: tuple[str, ...] = ()
+    reads_plain: bool = False  # what of it is quantized in fp8 or int8 all the same: it makes noise
 
 
 _QUANTIZED: Mapping[str, Any] = {"is_quantized": True}
@@ -138,7 +140,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
         Wrapper("mllama", MLLAMA, mllama.mllama, **_QUANTIZED, tied_by="either", served=(MLLAMA,)),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
-        Wrapper("gemma3n", "gemma3n_text", gemma3n.gemma3n, tied_by="both"),
+        Wrapper("gemma3n", "gemma3n_text", gemma3n.gemma3n, **_QUANTIZED, **files.GEMMA3N),
         Wrapper("gemma4", "gemma4_text", gemma4.gemma4, **_QUANTIZED),
         Wrapper("diffusion_gemma", "diffusion_gemma_text", gemma4.gemma4, tied_by="both"),
         Wrapper("gemma4_unified", "gemma4_text", gemma4.gemma4_unified, is_named=False, needs=files.UNIFIED),
@@ -275,6 +277,7 @@ def encoder_of(wrapper: Wrapper, hf: HF, text_width: int) -> Encoder | None:
         wrapper.hides_text,
         wrapper.reads_another,
         wrapper.is_plain_alone,
+        wrapper.quantizes_text,
         wrapper.is_split_later,
     )
     return Encoder(weights, *told) if weights else None

@@ -69,6 +69,13 @@ _UNTOLD: HF = {
     **{"rope_is_neox_style": (None, True), "is_hybrid_swa": (None, False)},
 }
 _FACTORS = ("short_factor", "long_factor")
+_RENAMED = (
+    "base_layer",
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "gate_proj",
+)  # what stands in no name of a text's matrix
 _PLACES, _TAPS = 5000, 3
 _REDUCTIONS = (2, 4, 8, 16)
 
@@ -92,6 +99,9 @@ def _check(hf: HF) -> None:
     for name, known in _UNTOLD.items():
         if hf.get(name) not in known:
             raise Unsupported(f"config.json: {name} is {hf[name]!r:.60}: published files have {known[-1]!r}")
+    renamed = next((one for one in _RENAMED if one in str(hf.get("quantization_config"))), None)
+    if renamed is not None:
+        raise Unsupported(f"quantization_config: what {renamed} means by SGLang's names is not known here")
     rope = hf.get("rope_scaling")
     if rope is None:
         return

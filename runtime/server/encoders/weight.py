@@ -65,7 +65,8 @@ class Encoder:
     `beside` is what it has of weights that its config.json does not tell. `hides_text`: its class has its
     language model where SGLang does not look for layers to capture. `reads_another`: its tower is another
     checkpoint's, and comes with the files of this one. `is_plain_alone`: what its class makes of quantized
-    weights, drafts and adapters is not known here. `is_split_later`: since 0.5.17 alone."""
+    weights, drafts and adapters is not known here. `quantizes_text`: of a checkpoint's own it is, as nothing
+    else has a method. `is_split_later`: since 0.5.17 alone."""
 
     weights: tuple[EncoderWeight, ...]
     may_be_whole: bool = False
@@ -74,6 +75,7 @@ class Encoder:
     hides_text: bool = False
     reads_another: bool = False
     is_plain_alone: bool = False
+    quantizes_text: bool = False
     is_split_later: bool = False
 
     @property
