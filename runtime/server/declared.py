@@ -10,6 +10,7 @@ from runtime.server.formats.assigned import Quantized
 from runtime.server.formats.fields import block_of, whole
 from runtime.server.formats.kinds import Kind
 from runtime.server.formats.read import quantized_of
+from runtime.server.formats.sections import check_section
 from runtime.server.packed import unpacked
 
 HF = Mapping[str, Any]
@@ -42,6 +43,8 @@ def declared_weights(hf: HF, architecture: str) -> Quantized:
     section = hf.get("quantization_config")
     section = section if isinstance(section, Mapping) else {}
     method = declared_quantization(hf)
+    if method is not None:
+        check_section(section, method.lower(), str(hf.get("model_type")))
     found = quantized_of(section, method)
     if architecture and section:
         found = replace(found, excluded=replace(found.excluded, unpacks=unpacked(architecture, method)))

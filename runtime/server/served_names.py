@@ -24,11 +24,15 @@ _EACH_BY_ITSELF, _PLAIN_ANYWAY = ("fp8", "awq", "gptq"), ("lm_head", "embed_toke
 def disagreements(model: ModelConfig) -> Iterator[str]:
     """Nothing, where a server ends at a matrix anyway: that is said where it is made."""
     names, method = model.names.served, model.checkpoint_quantization
-    if names is not None and method is not None and not has_loose_experts_in_file(model, method):
-        with suppress(ConfigError):
+    if names is None or method is None:
+        return
+    with suppress(ConfigError):
+        yield from _of_head(model.quantized, names)
+        if not has_loose_experts_in_file(model, method):
             yield from _disagreements(model, names)
 
 
+<<<<<<< HEAD
 def mapped(model: ModelConfig) -> Iterator[str]:
     """srt/models/transformers.py has all begin with `model.`, in lists and among kinds of modules."""
     excluded, method = model.quantized.excluded, model.checkpoint_quantization
@@ -39,6 +43,12 @@ def mapped(model: ModelConfig) -> Iterator[str]:
     for name in excluded.names if excluded.way == "paths" else ():
         if not name.startswith(("model.", "layers.")) and name not in _PLAIN_ANYWAY:
             yield f"{name[:60]!r} is listed: SGLang has lists begin with model., and looks for another path"
+=======
+def _of_head(weights: Quantized, names: ServedNames) -> Iterator[str]:
+    stored, served = weights.of_head(), weights.of_head(called(names.paths, "lm_head"))
+    if stored != (None if "lm_head" in names.plain else served):
+        yield _said("lm_head", stored)
+>>>>>>> e3b7f8fb (What a method of quantization ends at as it reads its section is named, and heads that a class gives no method are plain in no file: both had bytes)
 
 
 def _disagreements(model: ModelConfig, names: ServedNames) -> Iterator[str]:
@@ -50,9 +60,6 @@ def _disagreements(model: ModelConfig, names: ServedNames) -> Iterator[str]:
             yield _said(listed[0], stored)
         if served is not None and names.by_rows in size.modules and not _lies_by_rows(served):
             yield f"SGLang takes {parts[0][:80]} apart by rows: {served.name} a {served.per} has others"
-    stored, served = weights.of_head(), weights.of_head(called(names.paths, "lm_head"))
-    if stored != (None if "lm_head" in names.plain else served):
-        yield _said("lm_head", stored)
     for own in experts_listed(model):
         yield from _of_experts(model, names, own)
 

@@ -15,13 +15,14 @@ from runtime.server.linears import each_listed, experts_listed
 from runtime.server.served_names import called
 from runtime.server.unserved_row import Row
 
+_METHODS = ("compressed-tensors", "compressed_tensors", "w8a8_int8")  # whose lists are read alike
 _ZEROS, _OF_EXPERTS, _WHOLE_NAMES, _HEADS = (0, 5, 13), (0, 5, 15), (0, 5, 17), (0, 5, 19)
 
 
 def _before(release: tuple[int, int, int], when: Callable[[ModelConfig], bool], said: str) -> Row:
     number = ".".join(map(str, release))
     return Row(
-        lambda m, s: m.quantized.strict and s.release.number < release and when(m),
+        lambda m, s: m.checkpoint_quantization in _METHODS and s.release.number < release and when(m),
         f"{said} before {number}",
     )
 
@@ -38,7 +39,11 @@ def _has_zeros(model: ModelConfig) -> bool:
 def _packs_experts_apart(model: ModelConfig) -> bool:
     """Their sizes were those of the group of all linears."""
     weights = model.quantized
-    if model.moe is None or (not weights.expressions and weights.experts == weights.linear):
+    if (
+        model.moe is None
+        or not weights.strict
+        or (not weights.expressions and weights.experts == weights.linear)
+    ):
         return False
     kinds = map(weights.of_experts, experts_listed(model))
     return any(kind is not None and kind.name == "packed" for kind in kinds)

@@ -167,6 +167,8 @@ def _shared_experts(deployment: Deployment) -> Iterator[str]:
             kind, other = _kind(model, up, layer), _kind(model, down, layer)
             if kind is not None and _is_asked_in_vain(deployment, kind):
                 yield f"SGLang's class asks shared experts for a weight, which those in {kind.name} have not"
+            if kind is not None and kind.name == "fp8" and deployment.quantization == "w8a8_fp8":
+                yield "SGLang asks shared experts for blocks of their method, and w8a8_fp8 has no such thing"
             if kind is not None and kind.name == "fp8" and _asks_modelopt_for_blocks(deployment):
                 yield "SGLang before 0.5.19 asks ModelOpt's fp8 of shared experts for blocks"
             if kind is not None and kind.name == "fp8" and other is None:

@@ -176,6 +176,7 @@ def test_a_head_is_in_no_blocks() -> None:
         (_section("pack-quantized", _group(ASKEW)), "0.5.12", "not symmetric"),
         (_section("mixed-precision", _group(FP8, TOKENS, format="float-quantized")), "0.5.16", "formats of"),
         (_section("float-quantized", _group(FP8, TOKENS), ignore=["Model.layers.1"]), "0.5.16", "parts of"),
+        ({"quant_method": "w8a8_int8", "ignore": ["layers.1.mlp.down"]}, "0.5.16", "parts of"),
         (_section("float-quantized", _group(FP8, TOKENS, ["re:.*"]), ignore=[]), "0.5.18", "lm_head"),
     ],
 )

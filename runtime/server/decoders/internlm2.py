@@ -21,6 +21,7 @@ _NAMES = TensorNames(
     down="w2",
     served=ServedNames(
         ((r"\.w1$", ".gate_proj"), (r"\.w3$", ".up_proj")),
+        plain=("lm_head",),
         by_rows="attention.wqkv",
     ),
 )

@@ -13,7 +13,8 @@ from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model, routed
 from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(served=ServedNames(((r"^model\.", ""),)))
+_PLAIN = ("lm_head",)  # srt/models/mixtral.py and mixtral_quant.py give it no method
+_NAMES = TensorNames(served=ServedNames(((r"^model\.", ""),), plain=_PLAIN))
 WHOLE, _ARCHITECTURE = "mixtral_quant", "QuantMixtralForCausalLM"
 
 
@@ -26,7 +27,7 @@ def _whole(f: Fields) -> ModelConfig:
     """srt/models/mixtral_quant.py, whose layers see all tokens."""
     f.size_or_none("sliding_window")
     read = _read(f, "full", None)
-    return replace(read, model_type=WHOLE, names=replace(read.names, served=None))
+    return replace(read, model_type=WHOLE, names=replace(read.names, served=ServedNames(plain=_PLAIN)))
 
 
 def _read(f: Fields, kind: str, window: int | None) -> ModelConfig:
