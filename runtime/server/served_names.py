@@ -32,7 +32,6 @@ def disagreements(model: ModelConfig) -> Iterator[str]:
             yield from _disagreements(model, names)
 
 
-<<<<<<< HEAD
 def mapped(model: ModelConfig) -> Iterator[str]:
     """srt/models/transformers.py has all begin with `model.`, in lists and among kinds of modules."""
     excluded, method = model.quantized.excluded, model.checkpoint_quantization
@@ -43,12 +42,12 @@ def mapped(model: ModelConfig) -> Iterator[str]:
     for name in excluded.names if excluded.way == "paths" else ():
         if not name.startswith(("model.", "layers.")) and name not in _PLAIN_ANYWAY:
             yield f"{name[:60]!r} is listed: SGLang has lists begin with model., and looks for another path"
-=======
+
+
 def _of_head(weights: Quantized, names: ServedNames) -> Iterator[str]:
     stored, served = weights.of_head(), weights.of_head(called(names.paths, "lm_head"))
     if stored != (None if "lm_head" in names.plain else served):
         yield _said("lm_head", stored)
->>>>>>> e3b7f8fb (What a method of quantization ends at as it reads its section is named, and heads that a class gives no method are plain in no file: both had bytes)
 
 
 def _disagreements(model: ModelConfig, names: ServedNames) -> Iterator[str]:
