@@ -308,9 +308,9 @@ def _beside_experts(model: ModelConfig, spread: Spread, dense: int) -> Iterator[
         yield (f"{mlp}.fc2_latent_proj",), moe.latent_size, model.hidden_size
     if moe.shared_intermediate_size and spread.shared:
         width = moe.shared_intermediate_size // spread.shared
-        up, down = _mlp(model, model.shared_name(mlp), width)
+        *ups, down = _mlp(model, model.shared_name(mlp), width)
         if not (spread.fuses_shared and 2 * width % _FUSED_ROWS == 0):
-            yield up
+            yield from ups
         yield down
 
 

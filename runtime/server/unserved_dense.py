@@ -10,7 +10,14 @@ from runtime.server.unserved_row import (
     Row,
     in_bfloat16,
 )
-from runtime.server.unserved_when import attends_by, has_windows, lowers_packed, not_each_by_itself
+from runtime.server.unserved_when import (
+    attends_by,
+    by_logits,
+    has_windows,
+    lowers_packed,
+    moves_experts,
+    not_each_by_itself,
+)
 
 _BEHIND_ITS_TABLE = Row(
     lambda m, s: s.context_length > m.max_position,
@@ -33,11 +40,28 @@ OF_TRANSFORMERS = (
         "attention but on fa3 or trtllm_mha: others ask a class how far behind a window its layers see",
     ),
     Row(
+        lambda m, s: m.moe is not None and (s.ep_size > 1 or s.moe_a2a_backend != "none"),
+        "--ep or an all-to-all: ranks of whole experts do not add up what each answers",
+    ),
+    Row(
+        lambda m, s: m.moe is not None and moves_experts(m, s),
+        "experts that move: which layer's they are is counted otherwise",
+    ),
+    Row(
+        lambda m, s: m.moe is not None and by_logits(m, s),
+        "experts but on triton or flashinfer_cutlass: others choose them by themselves",
+    ),
+    Row(
+        lambda m, s: m.moe is not None and s.weights_quantization is not None,
+        "quantized weights: what its experts are made of is not known here",
+    ),
+    Row(
         not_each_by_itself,
         "quantized weights but a checkpoint's in fp8, AWQ and GPTQ: of others it is not known here",
     ),
     DRAFTS,
 )
+
 DENSE = {
     # srt/layers/activation.py
     "apertus": (

@@ -14,6 +14,7 @@ _DENSE = (
 )
 # Whose classes ask should_use_flashinfer_cutlass_moe_fp4_allgather for their shared experts.
 _SHARED = (*DEEPSEEK_LAYERS, "glm4_moe", "glm4v_moe_text", "glm4_moe_lite", "step3p5")
+_PLANNED_BY_NONE = ("solar_open",)  # base_model_tp_plan
 
 
 def has_whole_dense(model: ModelConfig, runtime: RuntimeConfig) -> bool:
@@ -21,5 +22,6 @@ def has_whole_dense(model: ModelConfig, runtime: RuntimeConfig) -> bool:
 
 
 def has_whole_shared(model: ModelConfig, runtime: RuntimeConfig) -> bool:
-    """Where rows are gathered in nvfp4 for the experts alone."""
-    return runtime.gathers_nvfp4 and model.model_type in _SHARED
+    """Where rows are gathered in nvfp4 for the experts alone, or transformers plans no ranks of them."""
+    is_gathered = runtime.gathers_nvfp4 and model.model_type in _SHARED
+    return is_gathered or model.model_type in _PLANNED_BY_NONE

@@ -397,6 +397,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "bailing_moe_v2": {"norm_topk_prob": True},
     "diffusion_gemma_text": {"num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 64},
     "deepseek": {"n_routed_experts": 64, "num_experts_per_tok": 6},
+    "dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6},
     "xverse_moe": {
         **{"num_experts": 64, "num_shared_experts": 2, "moe_top_k": 6, "intermediate_size": 1728},
         **{"max_position_embeddings": 8192, "rms_norm_eps": 1e-6},

@@ -790,6 +790,15 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"rope_parameters": None}, "rope_parameters is null"),
         )
     ),
+    *(
+        (family, {}, other, said)
+        for family in ("dots1", "solar_open")
+        for other, said in (
+            ({"num_experts": 4}, "num_experts is 4"),
+            ({"num_shared_experts": 2}, "num_shared_experts is 2"),
+            ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        )
+    ),
     ("ministral", {"head_dim": 32}, {"head_dim": None}, "head_dim is not told"),
     *(
         ("nanbeige", {}, other, said)

@@ -169,6 +169,9 @@ _BESIDE = """
     jais2 final_logit_softcapping layer_types logit_scale
     cwm attention_bias final_logit_softcapping logit_scale
     ministral final_logit_softcapping logit_scale
+    dots1 final_logit_softcapping head_dim logit_scale num_experts num_local_experts num_shared_experts
+    solar_open final_logit_softcapping intermediate_size layer_types logit_scale num_experts
+        num_local_experts num_shared_experts
     spark2_5 attention_bias hidden_act
     xverse attention_bias head_dim mlp_bias num_experts num_key_value_heads
         original_max_position_embeddings rope_is_neox_style

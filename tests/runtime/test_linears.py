@@ -209,7 +209,7 @@ _OVER_ALL = {
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
     *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder"),
     *("seed_oss", "smollm3", "helium", "ernie4_5_of_transformers", "phi3small"),
-    *("gpt_neox", "jais2", "cwm", "ministral"),
+    *("gpt_neox", "jais2", "cwm", "ministral", "dots1", "solar_open"),
 }
 
 

@@ -21,7 +21,9 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.starts import never_starts
+from tests.memory.checkpoints import checkpoints
 from tests.memory.quantized import SECTIONS
 from tests.oracle.embedders import RECORDED
 from tests.oracle.published import published
@@ -235,3 +237,25 @@ def test_windows_of_transformers_layers_are_known_where_a_layer_alone_tells_them
     command = f"python -m sglang.launch_server --model-path {tmp_path} --tp 2 {flags}"
     (found,) = select_deployments(ServerFlags(gpu="h200", sglang_version="0.5.23"), (*command.split(),), None)
     assert said in found.shape.unknown if said else found.model.by_transformers
+
+
+_DOTS = "a/dots.llm1-142b-from-memory"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--moe-runner-backend flashinfer_cutlass", ""),
+        ("", ""),
+        ("--ep 8", "--ep or an all-to-all: ranks of whole experts do not add up"),
+        ("--moe-runner-backend flashinfer_trtllm", "others choose them by themselves"),
+        ("--ep-num-redundant-experts 8", "experts that move"),
+    ],
+)
+def test_where_experts_of_transformers_are_known(flags: str, said: str, tmp_path: Path) -> None:
+    config = next(one.config for one in checkpoints() if one.name == _DOTS)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    command = f"python -m sglang.launch_server --model-path {tmp_path} --tp 8 {flags}"
+    (found,) = select_deployments(ServerFlags(gpu="b200", sglang_version="0.5.23"), (*command.split(),), None)
+    assert said in found.shape.unknown if said else found.model.by_transformers
+    assert said or bool(make_plan(found).target.ops) is ("cutlass" in flags)

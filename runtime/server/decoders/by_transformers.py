@@ -28,14 +28,16 @@ def by_transformers(
     attention: Mapping[str, AttentionConfig],
     kinds: Iterable[str] | None = None,
     names: TensorNames = APART,
+    mlp_kinds: Iterable[str] | None = None,
     **own: Any,
 ) -> ModelConfig:
-    """Of dense layers, which see everything where no `kinds` are told."""
+    """Layers are dense, and see everything, where no kinds are told."""
     asked_of_any(f)
     if kinds is None:
         f.per_layer("layer_types", f.size("num_hidden_layers"), SEES_ALL)
     of_layers = everywhere(f, "full") if kinds is None else kinds
-    read = model(f, attention, of_layers, everywhere(f, "dense"), names=names, by_transformers=True, **own)
+    mlps = everywhere(f, "dense") if mlp_kinds is None else mlp_kinds
+    read = model(f, attention, of_layers, mlps, names=names, by_transformers=True, **own)
     stretched_anew(f, attention)
     return replace(read, obstacles=tuple(dict.fromkeys(f.obstacles)))
 

@@ -33,6 +33,7 @@ from runtime.server.decoders import (
     deepseek,
     deepseek_moe,
     deepseek_v4,
+    dots1,
     dots3,
     eagle3,
     ernie,
@@ -143,7 +144,7 @@ _MODULES = (
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     *(k2_horizon, beam, bert, muse_spark, minicpm3, minicpm_sala, chatglm, inkling),
     *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n, mllama, mamba),
-    *(iquest_loopcoder, jet_nemotron, of_transformers, phi3_small, gpt_neox, jais2, cwm),
+    *(iquest_loopcoder, jet_nemotron, of_transformers, phi3_small, gpt_neox, jais2, cwm, dots1),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

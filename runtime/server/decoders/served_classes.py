@@ -162,6 +162,8 @@ _TOLD = """
     jais2 Jais2ForCausalLM
     cwm CwmForCausalLM
     ministral MinistralForCausalLM
+    dots1 Dots1ForCausalLM
+    solar_open SolarOpenForCausalLM
     stablelm StableLmForCausalLM
     starcoder2 Starcoder2ForCausalLM
     grok Grok1ForCausalLM Grok1ModelForCausalLM
