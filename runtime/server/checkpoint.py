@@ -9,7 +9,7 @@ from typing import Any
 from runtime.server import architectures
 from runtime.server.bounds import TOKENS, check_size
 from runtime.server.config import ModelConfig
-from runtime.server.declared import declared_quantization
+from runtime.server.declared import MIXED, declared_quantization, is_whole, mixed_lists
 from runtime.server.decoders.dense import NO_DENSE, DenseFiles, read_dense
 from runtime.server.decoders.fields import architecture_of
 from runtime.server.decoders.gpt_names import with_usual
@@ -52,9 +52,14 @@ class Checkpoint:
     def quantized(self) -> HF:
         """With ModelOpt's own file, which only the loader of the weights reads."""
         section = self.quant_file.get("quantization")
-        if self.quantization is not None or not isinstance(section, Mapping):
+        if not isinstance(section, Mapping):
             return self.hf
-        return {**self.hf, "quantization_config": {"quant_method": "modelopt", **section}}
+        if self.quantization is None:
+            return {**self.hf, "quantization_config": {"quant_method": "modelopt", **section}}
+        own = self.mapping("quantization_config")
+        if self.quantization == MIXED and not is_whole(own) and mixed_lists(own) != mixed_lists(section):
+            raise ConfigError("config.json and hf_quant_config.json list quantized_layers otherwise")
+        return self.hf
 
     @property
     def model_type(self) -> str:

@@ -14,6 +14,8 @@ from runtime.server.formats.sections import check_section
 from runtime.server.packed import unpacked
 
 HF = Mapping[str, Any]
+MIXED = "modelopt_mixed"
+_OF_KEYS = ("kv_cache_quant_algo", "kv_cache_scheme")
 
 
 def declared_quantization(hf: HF) -> str | None:
@@ -30,7 +32,18 @@ def declared_quantization(hf: HF) -> str | None:
 def _modelopt(algorithm: str) -> str:
     if "FP4" in algorithm:
         return "modelopt_fp4"
-    return {"FP8": "modelopt_fp8", "MIXED_PRECISION": "modelopt_mixed"}.get(algorithm, "modelopt")
+    return {"FP8": "modelopt_fp8", "MIXED_PRECISION": MIXED}.get(algorithm, "modelopt")
+
+
+def is_whole(section: HF) -> bool:
+    """Of a mixed one: else SGLang reads hf_quant_config.json, for how keys are stored. srt/model_loader."""
+    return "quantized_layers" in section and any(name in section for name in _OF_KEYS)
+
+
+def mixed_lists(section: HF) -> tuple[Any, list[Any]]:
+    """What of it is quantized, and what is not."""
+    plain = section.get("ignore", section.get("exclude_modules")) or []
+    return section.get("quantized_layers"), sorted(map(str, plain)) if isinstance(plain, list) else []
 
 
 def declared_block(hf: HF) -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.choices import Choices
+from runtime.server.declared import MIXED, is_whole
 from runtime.server.families import MINIMAX_NVFP4
 
 _STRING_SCHEMES = ("FP8", "FLOAT8")
@@ -48,8 +49,9 @@ def has_fp8_scales(c: Choices, model: Checkpoint, method: str | None) -> bool:
         return _is_static_fp8(section.get("kv_cache_scheme"))
     if method in ("fp8", "mxfp8"):
         return _names_fp8(section.get("kv_cache_quant_algo"))
-    if "quant_algo" not in section:
-        nested = section or model.quant_file
+    of_file = method == MIXED and c.release.mixed_by_layers and not is_whole(section)
+    if "quant_algo" not in section or of_file:
+        nested = model.quant_file if of_file else section or model.quant_file
         return _names_fp8(_mapping(nested.get("quantization")).get("kv_cache_quant_algo"))
     return _modelopt(c, section, str(method))
 

@@ -5,12 +5,14 @@ Router gates, the LM head and embeddings are never quantized, and are not here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from runtime.server.call_rules import quantizes_experts_alone
 from runtime.server.config import ModelConfig
+from runtime.server.formats.kinds import Kind
 from runtime.server.layer_config import AttentionConfig, BlockConfig, LayerInputsConfig
 from runtime.server.mixer_linears import Product, by_distance, chained_router, recurrent, twice_convolved
 from runtime.server.parallel_config import ParallelConfig
@@ -58,6 +60,7 @@ SPLIT_OVER_TP = (
 )
 
 Place = Literal["mixer", "dense", "beside experts"]
+Wanted = Callable[[Kind | None], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +90,14 @@ class Spread:
 
 
 def quantized_sizes(
-    model: ModelConfig, parallel: ParallelConfig, spread: Spread
+    model: ModelConfig, parallel: ParallelConfig, spread: Spread, wanted: Wanted | None = None
 ) -> tuple[tuple[int, int, Place], ...]:
-    """(k, n) of what is quantized in one layer at least, each once a place."""
+    """(k, n) of what is quantized in one layer at least, each once a place; `wanted`: in such a kind."""
     if quantizes_experts_alone(model):
         return ()
     sizes = linears(model, parallel, spread)
-    return tuple(dict.fromkeys((one.k, one.n, one.place) for one in sizes if _is_quantized(model, one)))
+    asked = _is_quantized if wanted is None else partial(_is_wanted, wanted)
+    return tuple(dict.fromkeys((one.k, one.n, one.place) for one in sizes if asked(model, one)))
 
 
 def linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Iterator[LinearSize]:
@@ -322,6 +326,11 @@ def _mlp(model: ModelConfig, name: str, width: int) -> Iterator[Product]:
     else:
         yield tuple(within(name, one) for one in ups), model.hidden_size, len(ups) * width
     yield (within(name, names.down),), width, model.hidden_size
+
+
+def _is_wanted(wanted: Wanted, model: ModelConfig, size: LinearSize) -> bool:
+    named = [listed_as(model, size, layer) for layer in size.layers] or [size.modules]
+    return any(wanted(model.quantized.of_linear(parts)) for parts in named)
 
 
 def _is_quantized(model: ModelConfig, size: LinearSize) -> bool:

@@ -13,6 +13,7 @@ from runtime.server.unserved_compressed import COMPRESSED
 from runtime.server.unserved_dense import DENSE, OF_TRANSFORMERS
 from runtime.server.unserved_latent import LATENT
 from runtime.server.unserved_mixers import MIXERS
+from runtime.server.unserved_modelopt import OF_MODELOPT
 from runtime.server.unserved_row import (
     A2A,
     DRAFTS,
@@ -325,6 +326,6 @@ def unserved(model: ModelConfig, server: Server, architecture: str) -> Unserved 
         return Unserved(f"{model.model_type} does not go with {layers}", plans=False)
     of_class = WITHOUT_HEAD if model.scores is not None else ()
     of_family = OF_TRANSFORMERS if model.by_transformers else _ROWS.get(model.model_type, ())
-    rows = (OVER_ALL_RANKS, PLAIN_EXPERTS, *COMPRESSED, *OF_TOWERS, *of_class, *of_family)
+    rows = (OVER_ALL_RANKS, PLAIN_EXPERTS, *COMPRESSED, *OF_MODELOPT, *OF_TOWERS, *of_class, *of_family)
     said = sorted((row for row in rows if row.when(model, server)), key=lambda row: row.plans)
     return Unserved(f"{model.model_type} does not go with {said[0].said}", said[0].plans) if said else None

@@ -19,7 +19,6 @@ from runtime.server.call_rules import (
     runs_by_triton,
     sums_answers_itself,
 )
-from runtime.server.config import ModelConfig
 from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
@@ -29,6 +28,8 @@ from runtime.server.tuning import (
 )
 from sgl_tune.keys.expert_calls import (
     FP4_TILE,
+    FP8_METHODS,
+    HAVE_NO_FP8,
     MXFP4_BESIDE_FP8,
     NVFP4_BESIDE_FP8,
     STATIC_FP8,
@@ -39,6 +40,7 @@ from sgl_tune.keys.expert_calls import (
     runs_mxfp4_by_cutlass,
     weights_of,
 )
+from sgl_tune.keys.mixed import of_each_kind
 from sgl_tune.keys.op_shapes import (
     Dtype,
     Experts,
@@ -64,10 +66,16 @@ _E4M3, _BF16 = Dtype("torch.float8_e4m3fn"), Dtype("torch.bfloat16")
 
 def tunes_moe(deployment: Deployment) -> bool:
     server = deployment.server
-    fp8 = deployment.quantization == "fp8" and weights_of(deployment) != NVFP4_BESIDE_FP8
-    elsewhere = fp8 and server.backend.calls == "cutlass" and server.release.runs_fp8_experts_elsewhere
-    tuned = is_tuned(server.moe_runner_backend, server.release) and not elsewhere
-    return server.tunes and tuned and _has_experts(deployment) and not runs_by_own_kernels(deployment)
+    asked = server.tunes and is_tuned(server.moe_runner_backend, server.release) and _has_experts(deployment)
+    return asked and any(not _runs_elsewhere(one) for one in of_each_kind(deployment))
+
+
+def _runs_elsewhere(deployment: Deployment) -> bool:
+    """Than on what --moe-runner-backend says: by Triton's kernels, or a method's own."""
+    server = deployment.server
+    fp8 = deployment.quantization in FP8_METHODS and weights_of(deployment) != NVFP4_BESIDE_FP8
+    elsewhere = fp8 and server.backend.calls in HAVE_NO_FP8 and server.release.runs_fp8_experts_elsewhere
+    return elsewhere or runs_by_own_kernels(deployment)
 
 
 def _has_experts(deployment: Deployment) -> bool:
@@ -85,6 +93,20 @@ def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     if deployment.arch == CPU.arch:
         alike, dtype = _of_equal_experts(deployment), dtype_of(deployment)
         return tuple(chain.from_iterable(cpu_moe(_experts(one), dtype) for one in alike))
+    return tuple(chain.from_iterable(map(_shapes_of, of_each_kind(deployment))))
+
+
+def unknown_experts(deployment: Deployment) -> Iterator[Deployment]:
+    """Of those kinds whose lookups are not known."""
+    if tunes_moe(deployment):
+        for one in of_each_kind(deployment):
+            if not _runs_elsewhere(one) and not _shapes_of(one):
+                yield one
+
+
+def _shapes_of(deployment: Deployment) -> tuple[OpShape, ...]:
+    if _runs_elsewhere(deployment):
+        return ()
     builder = _MOE_CALLS.get((calls_of(deployment), weights_of(deployment)))
     sent = deployment.server.moe_a2a_backend not in ("none", "flashinfer")
     by_others = sent and shares_on_every_rank(deployment)
@@ -238,11 +260,7 @@ def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     experts = _experts(deployment, multiple=_by_gate(deployment, gated, 128))
     by_token = deployment.quantization == "nvfp4_online"
     shape = trtllm_nvfp4_moe(experts, routing_of(deployment), by_token)
-    if not sums_answers_itself(deployment.model):
-        return (shape,)
-    packs = _packs_experts(deployment.model)
-    packed = (replace(shape, largest=OF_FLASHINFER),) if True in packs else ()
-    return (*packed, *_trtllm_bf16(deployment)) if False in packs else packed
+    return (replace(shape, largest=OF_FLASHINFER),) if sums_answers_itself(deployment.model) else (shape,)
 
 
 def _trtllm_packed_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -254,12 +272,6 @@ def _minimax_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     if deployment.server.moe_a2a_backend != "none":
         return ()
     return (trtllm_nvfp4_moe(_experts(deployment), routing_of(deployment), True),)
-
-
-def _packs_experts(model: ModelConfig) -> set[bool]:
-    """Whether a checkpoint's layers do, or some of them."""
-    blocks = (model.block_name(layer) for layer, kind in enumerate(model.layer_kinds) if kind == "moe")
-    return {model.quantized.of_experts(model.experts_name(block)) is not None for block in blocks}
 
 
 def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:

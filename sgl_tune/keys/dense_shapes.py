@@ -13,17 +13,12 @@ from runtime.server.formats.kinds import Kind, is_absorbed_in_fp8
 from runtime.server.gpus import CPU
 from runtime.server.linears import Spread, quantized_sizes
 from runtime.server.rows import Seen
-from runtime.server.tuning import (
-    FP4_METHODS,
-    MODELOPT_FP8,
-    runs_block_fp8_as_mxfp8,
-    runs_fp8_gemm,
-    runs_mxfp8_gemm,
-)
+from runtime.server.tuning import MODELOPT_FP8, runs_block_fp8_as_mxfp8, runs_mxfp8_gemm
 from runtime.server.whole_mlps import has_whole_dense, has_whole_shared
 from sgl_tune.keys.call_shapes import dtype_of
 from sgl_tune.keys.dense_ops import FP4_RUNNERS, MXFP8_RUNNERS, dense_fp4, dense_mxfp8, products_in_fp8
 from sgl_tune.keys.expert_calls import checkpoint_of
+from sgl_tune.keys.mixed import MIXED, has_dense, shares_in_fp4_alone, wanted_for
 from sgl_tune.keys.op_shapes import Dtype, OpShape
 
 # Families whose shared experts are split over TP behind an all-to-all, too, but behind these.
@@ -39,18 +34,19 @@ if TYPE_CHECKING:
 
 def tunes_dense(deployment: Deployment) -> bool:
     """FP8 GEMMs with one scale a tensor, through FlashInfer."""
-    server, method = deployment.server, deployment.quantization
-    quantized = method in MODELOPT_FP8 or runs_fp8_gemm(method, server.gpu, server.release)
+    server = deployment.server
+    quantized = deployment.quantization in MODELOPT_FP8 or has_dense(deployment, "modelopt_fp8")
     return server.tunes and quantized and server.gpu.major in server.release.fp8_gemm_layers
 
 
 def tunes_fp4(deployment: Deployment) -> bool:
     """By any of FlashInfer's kernels: the gate may be open for another reason than theirs."""
-    server, method = deployment.server, deployment.quantization
-    # made nvfp4 while it is loaded, of fp8 or of plain weights: the experts alone
-    quantized = method in FP4_METHODS and deployment.model.checkpoint_quantization not in (None, "fp8")
+    server = deployment.server
+    # what is made nvfp4 while it is loaded, of fp8 or of plain weights, are the experts alone
+    quantized = deployment.model.checkpoint_quantization not in (None, "fp8")
+    has_some = quantized and has_dense(deployment, "modelopt_fp4")
     return (
-        server.tunes and quantized and server.fp4_gemm_backend in FP4_RUNNERS and server.gpu.arch != CPU.arch
+        server.tunes and has_some and server.fp4_gemm_backend in FP4_RUNNERS and server.gpu.arch != CPU.arch
     )
 
 
@@ -58,8 +54,9 @@ def tunes_mxfp8(deployment: Deployment) -> bool:
     """Of mxfp8 weights, or of fp8 weights that can pass for them."""
     server, quantization, model = deployment.server, deployment.quantization, checkpoint_of(deployment)
     release, backend = server.release, server.asked.fp8_gemm_runner_backend
+    multiplied = "mxfp8" if has_dense(deployment, "mxfp8") else quantization
     return server.tunes and (
-        runs_mxfp8_gemm(quantization, backend, server.gpu, release)
+        runs_mxfp8_gemm(multiplied, backend, server.gpu, release)
         or runs_block_fp8_as_mxfp8(quantization, model, backend, server.gpu, release)
         or _by_cutlass_alone(deployment)
     )
@@ -99,15 +96,16 @@ def dense_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
 def _dense_shapes(deployment: Deployment) -> Iterator[OpShape]:
     form, output = flashinfer_of(deployment.flashinfer_version).keys, dtype_of(deployment)
     if fp8_is_known(deployment):
-        yield from (products_in_fp8(k, n, output, form, seen) for k, n, seen in linear_sizes(deployment))
+        sizes = linear_sizes(deployment, "modelopt_fp8")
+        yield from (products_in_fp8(k, n, output, form, seen) for k, n, seen in sizes)
     if tunes_absorbed(deployment):
         yield from _absorbed(deployment, form)
     if mxfp8_is_known(deployment):
-        gemm = _mxfp8_backend(deployment)
-        yield from (dense_mxfp8(k, n, gemm, output, form, seen) for k, n, seen in linear_sizes(deployment))
+        gemm, sizes = _mxfp8_backend(deployment), linear_sizes(deployment, "mxfp8")
+        yield from (dense_mxfp8(k, n, gemm, output, form, seen) for k, n, seen in sizes)
     if fp4_is_known(deployment):
-        backend = deployment.server.fp4_gemm_backend
-        yield from (dense_fp4(k, n, backend, output, form, seen) for k, n, seen in linear_sizes(deployment))
+        gemm, sizes = deployment.server.fp4_gemm_backend, linear_sizes(deployment, "modelopt_fp4")
+        yield from (dense_fp4(k, n, gemm, output, form, seen) for k, n, seen in sizes)
 
 
 def _absorbed(deployment: Deployment, form: KeyForm) -> Iterator[OpShape]:
@@ -120,7 +118,7 @@ def _absorbed(deployment: Deployment, form: KeyForm) -> Iterator[OpShape]:
 
 
 def fp8_is_known(deployment: Deployment) -> bool:
-    return tunes_dense(deployment) and _is_known(deployment) and deployment.quantization in MODELOPT_FP8
+    return tunes_dense(deployment) and _is_known(deployment)
 
 
 def _is_known(deployment: Deployment) -> bool:
@@ -128,7 +126,7 @@ def _is_known(deployment: Deployment) -> bool:
 
 
 def mxfp8_is_known(deployment: Deployment) -> bool:
-    chosen = deployment.quantization in ("mxfp8", MINIMAX_NVFP4) and _is_known(deployment)
+    chosen = deployment.quantization in ("mxfp8", MINIMAX_NVFP4, MIXED) and _is_known(deployment)
     return chosen and tunes_mxfp8(deployment) and _mxfp8_backend(deployment) in MXFP8_RUNNERS
 
 
@@ -142,14 +140,15 @@ def _mxfp8_backend(deployment: Deployment) -> str:
 
 
 def fp4_is_known(deployment: Deployment) -> bool:
-    return tunes_fp4(deployment) and _is_known(deployment) and deployment.quantization == "modelopt_fp4"
+    return tunes_fp4(deployment) and _is_known(deployment)
 
 
-def linear_sizes(deployment: Deployment) -> tuple[tuple[int, int, Seen], ...]:
-    """(K, N) of each kind of quantized linear layer on one rank, and which rows it sees."""
+def linear_sizes(deployment: Deployment, method: str) -> tuple[tuple[int, int, Seen], ...]:
+    """(K, N) of each kind of linear layer that `method` runs on one rank, and which rows it sees."""
     whole = {"dense": _has_whole_dense(deployment), "beside experts": _has_whole_shared(deployment)}
     seen: dict[str, Seen] = {place: "scattered" if one else "gathered" for place, one in whole.items()}
-    sizes = quantized_sizes(deployment.model, deployment.parallel, _spread(deployment))
+    wanted = wanted_for(deployment, method)
+    sizes = quantized_sizes(deployment.model, deployment.parallel, _spread(deployment), wanted)
     return tuple(dict.fromkeys((k, n, seen.get(place, "own")) for k, n, place in sizes))
 
 
@@ -176,7 +175,7 @@ def _has_whole_shared(deployment: Deployment) -> bool:
 
 def _fuses_swiglu(deployment: Deployment) -> bool:
     server, model = deployment.server, deployment.model
-    fits = model.model_type in DEEPSEEK_LAYERS and not model.caps
+    fits = model.model_type in DEEPSEEK_LAYERS and not model.caps and shares_in_fp4_alone(model)
     fused = server.release.fuses_nvfp4_swiglu and fits and server.gpu.major == 10
     backend = fused and fp4_is_known(deployment) and deployment.server.fp4_gemm_backend != "flashinfer_trtllm"
     return backend and not server.compiles_prefills and not server.asked.enable_lora

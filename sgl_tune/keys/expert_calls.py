@@ -27,6 +27,7 @@ _LEFT_UNFINISHED = 5120
 _ONE_LAYER_MORE = ("EAGLE", "NEXTN")
 # They run no experts by kernels of any backend: w4afp8.py, bitsandbytes.py of srt/layers/quantization.
 _BY_THEIR_OWN = ("w4afp8", "bitsandbytes")
+FP8_METHODS, HAVE_NO_FP8 = ("fp8", "mxfp8"), ("cutlass", "cutedsl")
 # Backends that choose experts themselves: later where they run them alone.
 _CHOOSE, _CHOICE_BY_KERNELS = ("flashinfer_trtllm", "flashinfer_mxfp4"), (0, 5, 23)
 
@@ -67,6 +68,8 @@ def runs_by_own_kernels(deployment: Deployment) -> bool:
         return True
     if (server.backend.calls == "mxfp4" or server.backend.routed) and weights in MODELOPT_FP8:
         return True
+    if server.backend.calls == "cutedsl" and weights in (None, *MODELOPT_FP8):
+        return deployment.parallel.moe_ep == 1  # else its rows are numbered for CuTe DSL's experts
     return weights in _BY_THEIR_OWN or runs_by_its_own(weights, server)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.keys.call_shapes import moe_shapes, tunes_moe
+from sgl_tune.keys.call_shapes import unknown_experts
 from sgl_tune.keys.dense_shapes import (
     fp4_is_known,
     fp8_is_known,
@@ -40,14 +40,10 @@ def unplanned(deployment: Deployment) -> tuple[Gap, ...]:
 
 def _unplanned(deployment: Deployment) -> Iterator[Gap]:
     server, quantization = deployment.server, deployment.quantization
-    if tunes_moe(deployment) and not moe_shapes(deployment):
-        what = f"the experts of {server.moe_runner_backend}"
-        yield Gap(what, _why_no_experts(deployment))
+    for one in unknown_experts(deployment):
+        yield Gap(f"the experts of {server.moe_runner_backend}", _why_no_experts(one))
     if tunes_dense(deployment) and not fp8_is_known(deployment):
-        yield Gap(
-            f"the FP8 GEMMs of dense layers in {quantization}",
-            _UNREAD if deployment.model.compressed else "those of mixed weights are not known here",
-        )
+        yield Gap(f"the FP8 GEMMs of dense layers in {quantization}", _UNREAD)
     if tunes_fp4(deployment) and not fp4_is_known(deployment):
         yield Gap("the FP4 GEMMs of dense layers", _UNREAD)
     if tunes_mxfp8(deployment) and not mxfp8_is_known(deployment):

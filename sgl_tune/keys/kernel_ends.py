@@ -13,6 +13,8 @@ from sgl_tune.keys.call_shapes import has_kernels, routing_of, tunes_moe
 from sgl_tune.keys.dense_shapes import linear_sizes, mxfp8_is_known
 from sgl_tune.keys.expert_calls import (
     FP4_TILE,
+    FP8_METHODS,
+    HAVE_NO_FP8,
     MXFP4_BESIDE_FP8,
     NVFP4_BESIDE_FP8,
     STATIC_FP8,
@@ -22,6 +24,7 @@ from sgl_tune.keys.expert_calls import (
     runs_mxfp4_by_cutlass,
     weights_of,
 )
+from sgl_tune.keys.mixed import has_dense, of_each_kind
 from sgl_tune.keys.packed_experts import METHOD, PACKED_NVFP4, takes_packed, wants_logits
 
 if TYPE_CHECKING:
@@ -80,12 +83,17 @@ def _flash_attention_3(deployment: Deployment) -> Iterator[str]:
 
 
 def _tuned(deployment: Deployment) -> Iterator[str]:
-    server, backend = deployment.server, deployment.server.moe_runner_backend
-    gemm = server.asked.fp8_gemm_runner_backend
+    server, gemm = deployment.server, deployment.server.asked.fp8_gemm_runner_backend
     majors = _BLOCK_GEMM_MAJORS.get(gemm)
     if majors and server.gpu.major not in majors and _is_block_fp8(deployment):
         yield f"--fp8-gemm-backend {gemm} has no kernels for {server.gpu.arch}"
     yield from _mxfp8_gemms(deployment)
+    for one in of_each_kind(deployment) if tunes_moe(deployment) else ():
+        yield from _of_experts(one)
+
+
+def _of_experts(deployment: Deployment) -> Iterator[str]:
+    server, backend = deployment.server, deployment.server.moe_runner_backend
     if not tunes_moe(deployment):
         return
     if not has_kernels(deployment):
@@ -117,16 +125,20 @@ def _mxfp8_gemms(deployment: Deployment) -> Iterator[str]:
     elif asked == "flashinfer_trtllm" and server.dtype != "bfloat16":
         yield f"--fp8-gemm-backend {asked} multiplies mxfp8 into bfloat16, and this server has {server.dtype}"
     elif asked == "flashinfer_trtllm":
-        cut = next((k for k, _, _ in linear_sizes(deployment) if k % _MXFP8_COLUMNS), None)
+        cut = next((k for k, _, _ in linear_sizes(deployment, "mxfp8") if k % _MXFP8_COLUMNS), None)
         if cut is not None:
             yield f"--fp8-gemm-backend {asked} takes mxfp8 in multiples of {_MXFP8_COLUMNS}, not {cut}"
 
 
 def _gates(deployment: Deployment) -> Iterator[str]:
     """srt/layers/moe/moe_runner, srt/layers/quantization: who asks for silu."""
-    model, server, method = deployment.model, deployment.server, deployment.quantization
-    if model.moe is None or not model.gelu:
-        return
+    if deployment.model.moe is not None and deployment.model.gelu:
+        for one in of_each_kind(deployment):
+            yield from _by_gelu(one)
+
+
+def _by_gelu(deployment: Deployment) -> Iterator[str]:
+    server, method = deployment.server, deployment.quantization
     by_trtllm = server.backend.calls == "trtllm" and method not in _GELU_ON_TRTLLM
     if server.moe_runner_backend not in _WITH_GELU or method in _BY_SILU or by_trtllm:
         backend = server.moe_runner_backend
@@ -193,7 +205,7 @@ def _takes_weights(deployment: Deployment) -> bool:
         return _takes_mxfp4(deployment)
     if method == METHOD and weights is not None:
         return takes_packed(weights, deployment.model, server)
-    if method in ("mxfp4", "awq_marlin", "gptq_marlin") or (method == "fp8" and calls == "cutlass"):
+    if method in ("mxfp4", "awq_marlin", "gptq_marlin") or (method in FP8_METHODS and calls in HAVE_NO_FP8):
         return False
     if method == "modelopt_fp4" and calls == "cutlass":
         return server.gpu.major >= 10
@@ -202,13 +214,13 @@ def _takes_weights(deployment: Deployment) -> bool:
 
 
 def _takes_mxfp4(deployment: Deployment) -> bool:
-    """Its kernels run experts in mxfp4 alone; of a mixed checkpoint it is not known."""
+    """Its kernels run experts in mxfp4 alone."""
     server, weights = deployment.server, weights_of(deployment)
     if weights == MXFP4_BESIDE_FP8:
         return server.gpu.major == 10 or runs_mxfp4_by_cutlass(deployment)
     if weights == "mxfp4":
         return server.gpu.major == 10 or server.gpu.major in server.release.mxfp4_by_cutlass
-    return weights == "modelopt_mixed"
+    return False
 
 
 def _asks_trtllm_for_fp8(deployment: Deployment) -> bool:
@@ -264,7 +276,8 @@ def _takes_routing(deployment: Deployment) -> bool:
 
 
 def _is_block_fp8(deployment: Deployment) -> bool:
-    return deployment.quantization == "fp8" and deployment.model.quantization_block is not None
+    in_blocks = deployment.quantization == "fp8" and deployment.model.quantization_block is not None
+    return in_blocks or has_dense(deployment, "fp8")
 
 
 def _is_plain_fp8(deployment: Deployment) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from runtime.server.call_rules import fused_shared_experts
+from runtime.server.call_rules import fused_shared_experts, fuses_on_each_rank
 from runtime.server.errors import ConfigError
 from runtime.server.linears import LinearSize, Spread, each_listed, linears, listed_as
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.quantization import OWN_FILES
 from runtime.server.recurrent import Mamba2Config
 from sgl_tune.keys.expert_calls import checkpoint_of
+from sgl_tune.keys.modelopt_ends import ends_of_modelopt
 
 if TYPE_CHECKING:
     from runtime.server.config import ModelConfig
@@ -58,6 +59,7 @@ def ends_of_quantized(deployment: Deployment) -> Iterator[str]:
         yield from _dropped(deployment)
         yield from _unsupported(deployment)
         yield from _untold(deployment)
+        yield from ends_of_modelopt(deployment)
         yield from _mixers(deployment)
         yield from _granite_hybrid(deployment)
         yield from _packed_fp4(deployment)
@@ -68,7 +70,7 @@ def _of_matrices(deployment: Deployment) -> Iterator[str]:
     """Where SGLang is told two things of what it runs as one, it ends at that."""
     try:
         rules = (
-            *(_shared_experts, _latents, _mixers_without_weights),
+            *(_shared_experts, _fused_experts, _latents, _mixers_without_weights),
             *(_plain_mixers, _plain_attention, _ears),
         )
         for rule in rules:
@@ -173,6 +175,18 @@ def _shared_experts(deployment: Deployment) -> Iterator[str]:
                 yield "SGLang before 0.5.19 asks ModelOpt's fp8 of shared experts for blocks"
             if kind is not None and kind.name == "fp8" and other is None:
                 yield f"SGLang asks for blocks of fp8 in {down.modules[0]} of layer {layer}, which is plain"
+
+
+def _fused_experts(deployment: Deployment) -> Iterator[str]:
+    """srt/models/qwen2_moe.py, whose shared expert is then one of the routed ones, in their format."""
+    model = deployment.model
+    if not fuses_on_each_rank(model, deployment.runtime):
+        return
+    for size in linears(model, ParallelConfig(), Spread(1, 1)):
+        for layer in size.layers if size.place == "beside experts" and "shared" in size.modules[0] else ():
+            routed = model.quantized.of_experts(model.experts_name(model.block_name(layer)))
+            if _kind(model, size, layer) != routed:
+                yield f"SGLang runs layer {layer}'s shared expert as a routed one: it is stored otherwise"
 
 
 def _is_asked_in_vain(deployment: Deployment, kind: Kind) -> bool:

@@ -1,7 +1,8 @@
 """Random tiny models of every family: bytes of a rank by SGLang's own class beside ours, where neither ends.
 
-python -m tests.oracle.held_random --family exaone4 --count 10 --seed 5 [--release 0.5.23] [--place 4/2/2]
-python -m tests.oracle.held_random --quantized
+python -m tests.oracle.held_random --family exaone4 --count 10 --seed 5 [--release 0.5.23] [--gpu B200]
+    [--place 4/2/2]
+python -m tests.oracle.held_random --quantized [mixed]
 """
 
 from __future__ import annotations
@@ -53,15 +54,18 @@ def main() -> None:
     options.add_argument("--count", type=int, default=10)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--release", default="0.5.23")
+    options.add_argument("--gpu", default="H200")
     options.add_argument("--place", default="1", help="tp, or tp/ep/dp: its last rank")
     options.add_argument("--server", default="", help="what each server is told beside")
-    options.add_argument("--quantized", action="store_true", help="each in a format of its own")
+    options.add_argument(
+        "--quantized", nargs="?", const="", help="each in a format of its own, or of ModelOpt's mixed ones"
+    )
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     asked = options.parse_args()
     drawn = [
         (family, told)
         for family in asked.family or TINY
-        for told in _files(family, random.Random(f"{family} {asked.seed}"), asked.count, asked.quantized)
+        for told in _files(family, random.Random(f"{family} {asked.seed}"), asked)
     ]
     families, files = [family for family, _ in drawn], [told for _, told in drawn]
     ours = [_ours(told, asked) for told in files]
@@ -72,7 +76,10 @@ def main() -> None:
         files[at] = {**_OWN, **files[at]}
         ours[at] = _ours(files[at], asked)
     answers |= _asked(files, ours, asked, foreign)
-    said = [(families[at], _verdict(ours[at], answers.get(at), asked.quantized)) for at in range(len(files))]
+    said = [
+        (families[at], _verdict(ours[at], answers.get(at), asked.quantized is not None))
+        for at in range(len(files))
+    ]
     for family in dict.fromkeys(families):
         print(family, dict(Counter(one.partition(":")[0] for own, one in said if own == family)), flush=True)
         for line, times in Counter(one for one in said if one[0] == family).items():
@@ -82,15 +89,17 @@ def main() -> None:
                 print(f"    {json.dumps(told.get('quantization_config', {}))} {json.dumps(told)}")
 
 
-def _files(family: str, dice: random.Random, count: int, quantized: bool) -> Iterator[HF]:
-    for _ in range(count):
+def _files(family: str, dice: random.Random, asked: argparse.Namespace) -> Iterator[HF]:
+    quantized = asked.quantized is not None
+    for _ in range(asked.count):
         try:
             drawn = {} if quantized and dice.random() < _USUAL else draw(family, dice)
             model = make_reference(family, **drawn)
             told = served_json(model)
         except Exception:  # what transformers refuses
             continue
-        section = section_of([*model.state_dict()], dice) if quantized else None
+        how = asked.release, asked.quantized or None
+        section = section_of([*model.state_dict()], dice, *how) if quantized else None
         yield _in_bfloat16(told) | ({"quantization_config": section} if section else {})
 
 
@@ -110,7 +119,7 @@ def _ours(told: HF, asked: argparse.Namespace) -> list[int] | str:
         command += ["--dp", str(dp), "--enable-dp-attention"] if dp > 1 else []
         command += ["--trust-remote-code"] if "auto_map" in told else []
         command += asked.server.split()
-        flags = ServerFlags(gpu="H200", sglang_version=asked.release)
+        flags = ServerFlags(gpu=asked.gpu, sglang_version=asked.release)
         try:
             found = select_deployments(flags, command=command)[0]
             model, why = found.shape.model, found.shape.unknown or never_starts(found)
@@ -138,11 +147,11 @@ def _asked(
         return {}
     tp, ep, dp = sizes_of(asked.place)
     place = {"tp": tp, "ep": ep, "dp": dp, "rank": tp - 1, "fused": "/" in asked.place}
-    place |= {"quantized": asked.quantized, "argv": asked.server.split()}
+    place |= {"quantized": asked.quantized is not None, "argv": asked.server.split()}
     lines = [json.dumps({"config": files[at], **place}) for at in wanted]
     wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()
     return dict(
-        zip(wanted, run_inside("read_held", wheel, "H200", work, lines, 1800, "may-end"), strict=True)
+        zip(wanted, run_inside("read_held", wheel, asked.gpu, work, lines, 1800, "may-end"), strict=True)
     )
 
 

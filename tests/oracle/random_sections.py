@@ -10,14 +10,48 @@ from typing import Any
 from tests.memory.quantized import SECTIONS
 
 _GROUPS = (16, 32)
+_MIXED, _ALONE = 0.15, 0.1
 _BLOCKS = ([16, 16], [32, 32])
 _FORMATS = tuple(SECTIONS)
+_MIXED_SINCE = {"FP8": 12, "NVFP4": 12, "W4A16_NVFP4": 15, "MXFP8": 17, "FP8_BLOCK_SCALES": 21}
+_NEVER_MIXED = ("norm", "embed", "lm_head", "conv1d", "router", ".gate.", "bias", "visual", "vision", "tower")
 
 
-def section_of(names: Sequence[str], dice: random.Random) -> dict[str, Any]:
-    """`names`: of the tensors that a file has of its model."""
+def section_of(
+    names: Sequence[str], dice: random.Random, release: str = "0.5.23", of: str | None = None
+) -> dict[str, Any]:
+    """`names`: of the tensors that a file has of its model; `of`: "mixed", or None for any."""
+    if of == "mixed" or (of is None and dice.random() < _MIXED):
+        return mixed_of(names, dice, release)
     section = _small(SECTIONS[dice.choice(_FORMATS)], dice)
     return {**section, **_listed(section["quant_method"], names, dice)}
+
+
+def mixed_of(names: Sequence[str], dice: random.Random, release: str) -> dict[str, Any]:
+    """Each part of a layer in an algorithm, or plain; experts of all layers in one, or of some plain."""
+    number = int(release.rpartition(".")[2])
+    known = [None, *(one for one, since in _MIXED_SINCE.items() if number >= since)]
+    matrices = [name.removesuffix(".weight") for name in names if name.endswith(".weight")]
+    experts = dict.fromkeys(found[1] for name in names if (found := re.match(r"(.*\.experts)\.\D", name)))
+    matrices = [one for one in matrices if not any(part in f"{one}." for part in _NEVER_MIXED)]
+    matrices += [f"{one}.0.{part}_proj" for one in experts for part in ("up", "down")]
+    chosen: dict[str, str | None] = {}
+    layers: dict[str, dict[str, Any]] = {}
+    for one in matrices:
+        part = re.sub(r"\.\d+\.", ".", one).rpartition(".")[0]
+        part = f"{part} {one}" if dice.random() < _ALONE and "experts" not in part else part
+        algorithm = chosen.setdefault(part, dice.choice(known))
+        if algorithm is not None:
+            layers[one] = {"quant_algo": algorithm} | ({"group_size": 16} if "NVFP4" in algorithm else {})
+            layers[one] |= {"group_size": 32} if "BLOCK" in algorithm else {}
+    if not layers:
+        layers[matrices[0]] = {"quant_algo": "FP8"}
+    told = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    told |= {"kv_cache_scheme": None, "ignore": ["lm_head"]}
+    if dice.random() < _ALONE:
+        layers["lm_head"] = {"quant_algo": dice.choice([one for one in known if one and "BLOCK" not in one])}
+        told["ignore"] = []
+    return told
 
 
 def _small(section: dict[str, Any], dice: random.Random) -> dict[str, Any]:
@@ -55,4 +89,5 @@ def _listed(method: str, names: Sequence[str], dice: random.Random) -> dict[str,
     if method == "compressed-tensors" and kind in ("layer", "part"):
         meant = around.format(exact)
     key = "ignore" if method in ("compressed-tensors", "modelopt") else "modules_to_not_convert"
-    return {key: ["lm_head", *([] if kind == "none" or meant is None else [meant])]}
+    head = [] if method == "modelopt" and dice.random() < _ALONE else ["lm_head"]
+    return {key: [*head, *([] if kind == "none" or meant is None else [meant])]}

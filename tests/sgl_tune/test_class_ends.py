@@ -177,7 +177,7 @@ def test_minimax_m3s_shared_expert_is_no_mlp_where_it_runs_as_a_routed_one(
         json.dumps({**told, "quantization_config": {"quant_method": "mxfp8"}})
     )
     asked = ServerFlags(model_path=str(tmp_path), arch=arch, sglang_version="0.5.23", tp=8, **flags)
-    sizes = {(k, n) for k, n, _ in linear_sizes(resolve_deployment(asked, environ={}))}
+    sizes = {(k, n) for k, n, _ in linear_sizes(resolve_deployment(asked, environ={}), "mxfp8")}
     hidden, split = 6144, 1 if "moe_a2a_backend" in flags else 8
     attention = {(hidden, 1280), (hidden, 1280 + 256), (1024, hidden)}
     of_shared = {(hidden, 2 * 3072 // split), (3072 // split, hidden)}

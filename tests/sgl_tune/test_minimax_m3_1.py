@@ -55,7 +55,7 @@ def test_behind_deepep_alone_its_shared_expert_is_whole(
 ) -> None:
     found = _deployment(tmp_path, "0.5.17", **flags)
     assert unplanned(found) == () and (found.shape.model is None) is (split == 4)
-    sizes = {(k, n) for k, n, _ in linear_sizes(found.of_lookups)}
+    sizes = {(k, n) for k, n, _ in linear_sizes(found.of_lookups, "mxfp8")}
     assert {(6144, 2 * 3072 // split), (3072 // split, 6144)} <= sizes
 
 

@@ -40,7 +40,7 @@ def test_mxfp8_on_each_backend(asked: str, monkeypatch: pytest.MonkeyPatch) -> N
     _without_kernels(monkeypatch)
 
     def call(deployment: Deployment, rows: int) -> None:
-        for k, n, _ in linear_sizes(deployment):
+        for k, n, _ in linear_sizes(deployment, "mxfp8"):
             scales = -(-rows // 128) * 128 * (k // 32)
             gemm_base.mm_mxfp8(
                 *(meta(rows, k, dtype=FP8), meta(n, k, dtype=FP8).T),
@@ -73,7 +73,7 @@ def test_nvfp4_on_each_backend(asked: str, monkeypatch: pytest.MonkeyPatch) -> N
     deployment = deployment.asking(fp4_gemm_runner_backend=asked)
 
     def call(deployment: Deployment, rows: int) -> None:
-        for k, n, _ in linear_sizes(deployment):
+        for k, n, _ in linear_sizes(deployment, "modelopt_fp4"):
             gemm_base.mm_fp4(
                 *(meta(rows, k // 2, dtype=FP4), meta(n, k // 2, dtype=FP4).T),
                 meta(-(-rows // 128) * 128, k // 16, dtype=FP8),

@@ -104,7 +104,7 @@ def test_cutlass(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def _call_dense_fp8(deployment: Deployment, rows: int) -> None:
-    for k, n, _ in linear_sizes(deployment):
+    for k, n, _ in linear_sizes(deployment, "modelopt_fp8"):
         _fp8_products(1, rows, k, n)
 
 

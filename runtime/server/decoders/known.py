@@ -123,7 +123,7 @@ from runtime.server.decoders.fields import HF, Fields, architecture_of
 from runtime.server.decoders.routes import unchosen
 from runtime.server.decoders.scores import without_head
 from runtime.server.decoders.served_classes import check_class
-from runtime.server.decoders.text_names import unclear_expressions
+from runtime.server.decoders.text_names import BACKBONE, of_backbone, unclear_expressions
 from runtime.server.decoders.wrappers import WRAPPERS, Wrapper, as_listed, encoder_of, text_part, wrapper_of
 from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
@@ -221,6 +221,14 @@ def _keeps_windows_apart(hf: HF, text: HF) -> bool:
     return is_known
 
 
+def _listed_as(model: ModelConfig, hf: HF) -> HF:
+    """Lists of a backbone's layers may call them a model's: SGLang's class takes either."""
+    section = hf.get("quantization_config")
+    if not model.names.layers.startswith(BACKBONE) or not isinstance(section, Mapping):
+        return hf
+    return {**hf, "quantization_config": of_backbone(section)}
+
+
 def _text_model(hf: HF, architecture: str) -> ModelConfig:
     """`architecture`: what serves the whole."""
     model = replace(
@@ -231,7 +239,7 @@ def _text_model(hf: HF, architecture: str) -> ModelConfig:
     )
     model = replace(model, obstacles=(*model.obstacles, *unchosen(model.moe)))
     try:
-        model = replace(model, quantized=declared_weights(hf, architecture))
+        model = replace(model, quantized=declared_weights(_listed_as(model, hf), architecture))
         parts = (
             _beside_compressed(model),
             _parted(model),
@@ -317,7 +325,7 @@ def _uncomputed(model: ModelConfig) -> Iterator[str]:
 def _is_computed(kind: Kind) -> bool:
     if kind.name == "fp8":
         return kind.per == "block" or (kind.per == "tensor" and kind.is_static)
-    return kind.name in _COMPUTED and not kind.is_awq
+    return kind.name in _COMPUTED and kind.has_inputs and not kind.is_awq
 
 
 def _plain_experts(model: ModelConfig) -> Iterator[str]:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-_TOPS = ("model.", "lm_head", "output.", "backbone.")  # of a model of text alone
+BACKBONE = "backbone."
+_TOPS = ("model.", "lm_head", "output.", BACKBONE)  # of a model of text alone
 _INSIDE = ("model.model.", "model.lm_head.")
 _LAYERS = "layers."
 # What lists write before layers of text, in a file of more than that.
@@ -28,12 +29,24 @@ _CALLED: Mapping[str, str] = {
 _OTHERWISE = ("muse_spark", "NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "nemotron_h_omni")
 _EXPRESSION = "re:"
 _OF_THE_TEXT = re.compile(r"language_model|model.*layers|^model\.\*")
+_MIXED = "quantized_layers"
+# Of ModelOpt's mixed ones, since 0.5.20: _quantized_layer_prefix_candidates of srt/.../modelopt_quant.py
+_ALSO: Mapping[str, tuple[str, ...]] = {
+    "model.": ("model.language_model.",),
+    "model.language_model.": ("language_model.model.", "model."),
+    "language_model.model.": ("model.language_model.",),
+}
 _LISTS = ("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
 
 
 def of_text(section: Mapping[str, Any]) -> Mapping[str, Any]:
     """A quantization_config whose lists have them."""
     return _each(section, alone)
+
+
+def of_backbone(section: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A quantization_config whose lists name those of a model whose layers are a backbone's."""
+    return _each(section, lambda one: re.sub(r"^model\.", BACKBONE, one) if isinstance(one, str) else one)
 
 
 def called_in(wrapper: str) -> tuple[str, ...] | None:
@@ -43,7 +56,11 @@ def called_in(wrapper: str) -> tuple[str, ...] | None:
 
 def as_served(section: Mapping[str, Any], called: Sequence[str]) -> Mapping[str, Any]:
     """... where these begin the names of layers in SGLang's class, as it looks for no others."""
-    return _each(section, lambda one: _served(one, called))
+    made = _each(section, lambda one: _served(one, called))
+    if not isinstance(section.get(_MIXED), Mapping):
+        return made
+    also = {other for stem in called for other in _ALSO.get(stem, ())}
+    return {**made, _MIXED: {_served(name, (*called, *also)): kind for name, kind in section[_MIXED].items()}}
 
 
 def unclear_expressions(section: Mapping[str, Any]) -> Iterator[str]:
@@ -61,7 +78,10 @@ def _listed(section: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _each(section: Mapping[str, Any], named: Callable[[Any], Any]) -> Mapping[str, Any]:
-    return {**section, **{name: [named(one) for one in names] for name, names in _listed(section).items()}}
+    lists: dict[str, Any] = {name: [named(one) for one in names] for name, names in _listed(section).items()}
+    if isinstance(section.get(_MIXED), Mapping):
+        lists[_MIXED] = {named(name): kind for name, kind in section[_MIXED].items()}
+    return {**section, **lists}
 
 
 def _served(name: Any, called: Sequence[str]) -> Any:

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from runtime.server.errors import ConfigError
-from runtime.server.excluded import NOTHING, PROBES, RUN_AS_ONE, Excluded, fused_name
+from runtime.server.excluded import NOTHING, PROBES, RUN_AS_ONE, Excluded, fused_name, stored_otherwise
 from runtime.server.formats.kinds import Kind
 from runtime.server.patterns import Patterns
+
+# Beside those of two names that others have: srt/models/qwen3_5.py
+_UNPACKED = ("in_proj_qkv", "in_proj_z"), ("in_proj_b", "in_proj_a")
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,7 @@ class Quantized:
     `expressions` and `names` have a kind each, and the first that matches counts; `covers_experts`: also for
     experts, which otherwise are all alike. `strict`: a matrix that nothing names ends the server.
     `every_linear`: of each that is no expert's, whatever is listed. `own_formats`: groups have some.
+    `by_any_part`: what is run as one is of the kind of those parts that are named, and experts of theirs.
     """
 
     linear: Kind | None = None
@@ -33,6 +37,7 @@ class Quantized:
     strict: bool = False
     every_linear: Kind | None = None
     own_formats: bool = False
+    by_any_part: bool = False
 
     def of_linear(self, parts: Sequence[str]) -> Kind | None:
         """Of matrices that are run as one."""
@@ -47,6 +52,8 @@ class Quantized:
         if self.excluded.linear(parts):
             return None
         fused = fused_name(parts)
+        if self.by_any_part and len(set(parts)) > 1:
+            return self._of_any(fused, parts)
         found = self._told(fused or parts[0])
         if found is None and self._asks_parts(fused, parts):
             found = self._agreed(parts)
@@ -115,6 +122,8 @@ class Quantized:
     def _experts(self, name: str) -> Kind | None:
         if self.excluded.experts(name):
             return None
+        if self.by_any_part:
+            return self._within(name)
         found = self._of_experts(name) if self.covers_experts else None
         return self.experts if found is None else found[0]
 
@@ -131,6 +140,36 @@ class Quantized:
         if len(set(found)) > 1:
             raise ConfigError(f"quantization_config: {', '.join(parts)} are of several kinds, and run as one")
         return found[0]
+
+    def _of_any(self, fused: str | None, parts: Sequence[str]) -> Kind | None:
+        """Where the class unpacks it: others look for the whole alone."""
+        whole = None if fused is None else self._told(fused)
+        found = {told for told in map(self._told, parts) if told is not None}
+        if whole is not None or not found:
+            return None if whole is None else whole[0]
+        tails = tuple(dict.fromkeys(part.rpartition(".")[2] for part in parts))
+        if tails not in _UNPACKED and (fused or "").rpartition(".")[2] not in self.excluded.unpacks:
+            raise ConfigError(f"quantization_config: {stored_otherwise(parts[0], is_plain=False)}")
+        if len(found) > 1:
+            raise ConfigError(f"quantization_config: {', '.join(parts)} are of several kinds, and run as one")
+        return found.pop()[0]
+
+    def _within(self, name: str) -> Kind | None:
+        """The kind of what lies in it."""
+        kinds = self._in_parents.get(name, ())
+        if len(kinds) > 1:
+            raise ConfigError(f"quantization_config: the experts of {name} are of several kinds")
+        return kinds[0] if kinds else None
+
+    @cached_property
+    def _in_parents(self) -> dict[str, tuple[Kind | None, ...]]:
+        """Of each path, the kinds of all that is named below it."""
+        found: dict[str, dict[Kind | None, None]] = {}
+        for name, kind in zip(self.names, self.of_names, strict=True):
+            steps = name.split(".")
+            for end in range(1, len(steps) + 1):
+                found.setdefault(".".join(steps[:end]), {})[kind] = None
+        return {name: tuple(kinds) for name, kinds in found.items()}
 
     def _of_experts(self, name: str) -> tuple[Kind | None] | None:
         if self.strict:

@@ -3,6 +3,8 @@ compressed_tensors/schemes/*nvfp4*.py."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from runtime.server.formats.tensors import (
     ALL_EXPERTS,
     COLUMNS,
@@ -61,6 +63,12 @@ def nvfp4(group: int, is_awq: bool, swizzles: bool, padding: Padding = _NONE) ->
         ),
         padding=padding,
     )
+
+
+def by_marlin(made: Format) -> Format:
+    """Of weights alone: ModelOptNvFp4A16LinearMethod lays both tensors out anew, as large as before."""
+    kept = tuple(one for one in made.linear if one.name in ("weight", "weight_scale"))
+    return replace(made, after_linear=tuple(Change("replaced", one) for one in kept))
 
 
 def nvfp4_packed(has_inputs: bool) -> Format:

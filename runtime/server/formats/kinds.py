@@ -47,9 +47,17 @@ class Kind:
     is_static: bool = False
     one_input: bool = False
     scale: str = "weight_scale_inv"
-    has_inputs: bool = True
+    has_inputs: bool = True  # scales for what is multiplied: without, weights alone are quantized
     is_awq: bool = False
     linears_only: bool = False  # SGLang has no experts of it
+
+
+def method_of(kind: Kind | None) -> str | None:
+    """That runs the matrices of a ModelOpt's mixed checkpoint which are of this kind."""
+    if kind is None:
+        return None
+    named = {"nvfp4": "modelopt_fp4", "fp8": "modelopt_fp8" if kind.per == "tensor" else "fp8"}
+    return named.get(kind.name, kind.name)
 
 
 def is_absorbed_in_fp8(kind: Kind | None) -> bool:
@@ -125,7 +133,8 @@ def _nvfp4(kind: Kind, served: Served) -> Format:
     backend = served.moe_backend
     rows = served.nvfp4_trtllm_rows if served.is_gated and served.a2a_backend != "megamoe" else 128
     padding = Padding(rows) if backend in _TRTLLM else Padding()
-    return four_bits.nvfp4(kind.group, kind.is_awq, backend not in _NO_ROOM, padding)
+    made = four_bits.nvfp4(kind.group, kind.is_awq, backend not in _NO_ROOM, padding)
+    return made if kind.has_inputs else four_bits.by_marlin(made)
 
 
 def _mxfp4(served: Served) -> Format:

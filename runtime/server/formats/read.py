@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from runtime.server.errors import Unsupported
+from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.excluded import excluded_of
 from runtime.server.formats.assigned import UNQUANTIZED, Quantized
 from runtime.server.formats.compressed import compressed
@@ -15,6 +15,7 @@ from runtime.server.formats.kinds import Kind
 Section = Mapping[str, Any]
 _FP8_TENSOR = Kind("fp8", "tensor", is_static=True)
 _BLOCK_FP8 = ("FP8_PB_WO", "FP8_BLOCK_SCALES")
+_IN_FP4 = ("NVFP4", "W4A16_NVFP4")
 
 
 def quantized_of(section: Section, method: str | None) -> Quantized:
@@ -54,7 +55,7 @@ def _modelopt_fp4(section: Section) -> Quantized:
 
 
 def _nvfp4(algorithm: str, group: int) -> Kind:
-    return Kind("nvfp4", group=group, is_awq="AWQ" in algorithm)
+    return Kind("nvfp4", group=group, is_awq="AWQ" in algorithm, has_inputs=algorithm != "W4A16_NVFP4")
 
 
 def _group_size(section: Section) -> int:
@@ -70,26 +71,39 @@ def _modelopt_mixed(section: Section) -> Quantized:
     layers = section_of(section, "quantized_layers")
     if not layers:
         return Quantized(Kind("fp8", "block"), Kind("w4afp8", group=128))
+    told = [(name, section_of(layers, name)) for name in layers]
+    group, block = _first_size(told, _IN_FP4, 16), _first_size(told, _BLOCK_FP8, 128)
     names, kinds = [], []
-    for name in layers:
-        kind = _of_algorithm(section_of(layers, name))
+    for name, layer in told:
+        kind = _of_algorithm(algorithm_of(layer), group, block)
         for spelled in (name, name.replace("model.language_model.", "model.", 1)):
             names.append(spelled)
             kinds.append(kind)
     excluded = excluded_of(section, "modelopt_mixed")
-    return Quantized(excluded=excluded, names=tuple(names), of_names=tuple(kinds), covers_experts=True)
+    return Quantized(excluded=excluded, names=tuple(names), of_names=tuple(kinds), by_any_part=True)
 
 
-def _of_algorithm(layer: Section) -> Kind | None:
-    algorithm = str(layer.get("quant_algo", "")).upper()
+def _first_size(told: list[tuple[str, Section]], of: tuple[str, ...], usual: int) -> int:
+    """SGLang takes groups of all layers for as large as the first one's, and asks blocks to be alike."""
+    found = [whole(layer, "group_size", 1, usual) for _, layer in told if algorithm_of(layer) in of]
+    if of == _BLOCK_FP8 and len(set(found)) > 1:
+        raise ConfigError("quantization_config: quantized_layers has fp8 in blocks of several sizes")
+    return found[0] if found else usual
+
+
+def algorithm_of(layer: Section) -> str:
+    """Of one of quantized_layers."""
+    return text(layer, "quant_algo").upper()
+
+
+def _of_algorithm(algorithm: str, group: int, block: int) -> Kind | None:
     if algorithm == "FP8":
         return _FP8_TENSOR
     if algorithm in _BLOCK_FP8:
-        size = whole(layer, "group_size", 1, 128)
-        return Kind("fp8", "block", (size, size))
+        return Kind("fp8", "block", (block, block))
     if algorithm == "MXFP8":
         return Kind("mxfp8")
-    return _nvfp4(algorithm, whole(layer, "group_size", 1, 16)) if "NVFP4" in algorithm else None
+    return _nvfp4(algorithm, group) if algorithm in _IN_FP4 else None
 
 
 def _mxfp4(section: Section) -> Quantized:

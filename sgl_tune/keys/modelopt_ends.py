@@ -1,0 +1,50 @@
+"""Where SGLang ends at what a file tells of ModelOpt: layers/quantization/modelopt_quant.py, from_config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from runtime.server.declared import MIXED, is_whole
+from sgl_tune.keys.expert_calls import checkpoint_of
+
+if TYPE_CHECKING:
+    from sgl_tune.deployment.deployment import Deployment
+
+# In so many letters.
+_ALGORITHMS = {"FP8": (0, 5, 12), "NVFP4": (0, 5, 12), "NVFP4_AWQ": (0, 5, 17), "W4A16_NVFP4": (0, 5, 19)}
+
+
+def ends_of_modelopt(deployment: Deployment) -> Iterator[str]:
+    if deployment.quantization == "modelopt_fp4":
+        yield from _algorithm(deployment)
+    if deployment.quantization == MIXED:
+        yield from _half_told(deployment)
+
+
+def _algorithm(deployment: Deployment) -> Iterator[str]:
+    told, release = _section(deployment).get("quant_algo"), deployment.server.release
+    known = [name for name, since in _ALGORITHMS.items() if release.number >= since]
+    if told is not None and told not in known:
+        yield f"quant_algo is {str(told)[:40]!r}: SGLang {release.version} knows {', '.join(known)}"
+
+
+def _half_told(deployment: Deployment) -> Iterator[str]:
+    """get_quant_config of srt/model_loader/weight_utils.py looks for another file."""
+    checkpoint, release = checkpoint_of(deployment), deployment.server.release
+    section = checkpoint.mapping("quantization_config")
+    if not section or is_whole(section):
+        return
+    if release.mixed_by_layers and not checkpoint.quant_file:
+        yield (
+            f"config.json tells nothing of how ModelOpt's keys are stored, and SGLang {release.version} then "
+            "looks for hf_quant_config.json beside it: there is none"
+        )
+    elif not release.mixed_by_layers and not section.get("quantized_layers"):
+        yield "config.json has no quantized_layers, and SGLang before 0.5.15 looks nowhere else"
+
+
+def _section(deployment: Deployment) -> Mapping[str, Any]:
+    checkpoint = checkpoint_of(deployment)
+    nested = checkpoint.quant_file.get("quantization")
+    return checkpoint.mapping("quantization_config") or (nested if isinstance(nested, Mapping) else {})
