@@ -26,7 +26,15 @@ _UNASKED = {
     *("AutoModel", "DeepseekOCR2ForCausalLM", "DeepseekVLV2ForCausalLM"),
 }
 _WRITTEN_BY_A_TOOL = {"class_table"}
-_NOT_ASKED_ABOUT = {"served_classes", "packed", "embedders", "scores"}  # of every family, whose own tests ask
+_NOT_ASKED_ABOUT = {
+    *(
+        "served_classes",
+        "packed",
+        "embedders",
+        "scores",
+        "as_transformers",
+    )  # of every family, whose own tests ask
+}
 
 
 def _modules() -> Iterator[ModuleType]:
