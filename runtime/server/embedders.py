@@ -59,7 +59,7 @@ _TAKING = frozenset({
     "KimiVLForConditionalGeneration", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM",
     "Llama4ForConditionalGeneration", "LlavaForConditionalGeneration",
     "LocateAnythingForConditionalGeneration",
-    "MiniMaxM3SparseForConditionalGeneration", "NVILAForConditionalGeneration",
+    "MiDashengLMModel", "MiniMaxM3SparseForConditionalGeneration", "NVILAForConditionalGeneration",
     "NVILALiteForConditionalGeneration", "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2",
     "NemotronH_Omni_Reasoning_V3", "POINTSV15ChatModel", "PaddleOCRVLForConditionalGeneration",
     "MultiModalityCausalLM", "Phi4MMForCausalLM",

@@ -32,7 +32,7 @@ WITHOUT_STAGES = frozenset({
     "LocateAnythingForConditionalGeneration",
     "LlavaLlamaForCausalLM", "LlavaMistralForCausalLM", "LlavaQwenForCausalLM", "LlavaVidForCausalLM",
     "LongcatFlashForCausalLM",
-    "MiMoForCausalLM", "MiniCPMForCausalLM", "MiniCPM3ForCausalLM",
+    "MiDashengLMModel", "MiMoForCausalLM", "MiniCPMForCausalLM", "MiniCPM3ForCausalLM",
     "MiniCPMSALAForCausalLM", "MiniCPMV",
     "MiniCPMV4_6ForConditionalGeneration", "MiniCPMV4_7ForConditionalGeneration",
     "MllamaForConditionalGeneration", "MultiModalityCausalLM", "MuseGlimmerForCausalLM",

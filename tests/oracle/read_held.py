@@ -21,7 +21,7 @@ from unittest.mock import MagicMock
 from tests.oracle.inside import enter, keep_output
 
 ENCODERS = re.compile(
-    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler|embed_tokens_extend|aligner|gen_\w+)\.|^(language_model\.model\.)?(image_newline|view_seperator)$|^norm\."
+    r"(^|\.)(visual|audio_tower|audio_encoder|audio_projector|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler|embed_tokens_extend|aligner|gen_\w+)\.|^(language_model\.model\.)?(image_newline|view_seperator)$|^norm\."
 )
 
 
@@ -53,6 +53,8 @@ _HELD = (
     "visual.rotary_pos_emb.freqs_cache",  # by dots.note's tower, beside parameters
     *("resampler.pos_embed", "resampler.temporal_pos_embed"),
     "encoder.dev_type",  # of Phi-4-multimodal
+    *(f"front_end.{one}" for one in ("spectrogram_window", "melscale_fbanks")),  # of MiDashengLM
+    *("init_bn.running_mean", "init_bn.running_var"),
 )
 
 
@@ -114,6 +116,7 @@ def _made(case: dict[str, Any], folder: Path) -> Any:
     torch.cuda.Stream = torch.cuda.Event = MagicMock
     _without_gpu()
     _without_sounds()
+    _with_bands()
     _with_siglip()
     _with_mobile_net()
     _with_lengths()
@@ -138,7 +141,7 @@ class Told(dict):
 
 class {name}(PretrainedConfig):
     def __init__(self, **told):
-        for one in ("text_config", "llm_config", "vision_config"):
+        for one in ("text_config", "llm_config", "vision_config", "audio_encoder_config"):
             if one in told:
                 section, told[one] = told[one], PretrainedConfig.from_dict(told[one])
                 if "rope_theta" in section:  # which transformers takes for a part of the rope
@@ -238,6 +241,15 @@ def _without_sounds() -> None:
     huggingface_hub.snapshot_download = lambda *_, **__: ""
     if hasattr(mimo_audio, "AudioEncoderMixin"):  # which releases before 0.5.13 have not
         mimo_audio.AudioEncoderMixin._load_mimo_audio_tokenizer = staticmethod(lambda *_: None)
+
+
+def _with_bands() -> None:
+    """torchaudio's, of which SGLang's MiDashengLM keeps the bands of a spectrogram."""
+    import torch
+
+    bands = MagicMock(melscale_fbanks=lambda n_freqs, n_mels, **_: torch.empty(n_freqs, n_mels))
+    sys.modules["torchaudio"] = MagicMock(functional=bands)
+    sys.modules["torchaudio.functional"] = bands
 
 
 def _with_siglip() -> None:

@@ -31,6 +31,7 @@ _TOLD = """
     qwen3_5_text Qwen3_5ForCausalLM
     qwen3_5_moe_text Qwen3_5MoeForCausalLM
     mimo MiMoForCausalLM
+    midashenglm MiDashengLMModel
     mimo_v2 MiMoV2ForCausalLM
     mimo_v2_flash MiMoV2FlashForCausalLM MiMoV2ForCausalLM
     dbrx DbrxForCausalLM

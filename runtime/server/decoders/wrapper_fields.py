@@ -104,6 +104,10 @@ POINTS: Mapping[str, Any] = {
         "tie_word_embeddings",
     ),
 }
+# ... as a Qwen2.5-Omni's text.
+MIDASHENG: Mapping[str, Any] = {
+    **{"is_named": False, "is_plain_alone": True, "needs": (*POINTS["needs"], "use_sliding_window")},
+}
 # A Llama by a class in a file beside it, in a part that SGLang does not look into.
 SARASHINA: Mapping[str, Any] = {
     **{"served": ("llama",), "is_quantized": True, "hides_text": True, "is_plain_alone": True},

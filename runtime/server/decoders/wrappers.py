@@ -16,6 +16,7 @@ from runtime.server.decoders.muse_spark import NAME as SPARK
 from runtime.server.decoders.text_names import as_served, called_in, of_text
 from runtime.server.encoders import (
     bailing,
+    dasheng,
     deepseek,
     deepseek_vl2,
     dots,
@@ -122,6 +123,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("nvila_lite", "qwen2", nvila.nvila_lite, **files.NVILA),
         Wrapper("phi4mm", "phi3", phi4mm.phi4mm, **files.PHI4MM),
         Wrapper("multi_modality", "llama", janus.janus, **files.JANUS),
+        Wrapper("midashenglm", "qwen2", dasheng.midasheng, **files.MIDASHENG),
         Wrapper("qwen2_audio", "qwen2", whisper.qwen2_audio, **files.QWEN2_AUDIO),
         Wrapper("glmasr", "llama", whisper.glm_asr, **files.GLM_ASR),
         Wrapper("voxtral", "llama", whisper.voxtral, **files.VOXTRAL),

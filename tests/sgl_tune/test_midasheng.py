@@ -1,0 +1,30 @@
+"""Servers of MiDashengLM: which end, and which are not known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.memory.checkpoints import DATA
+from tests.sgl_tune.ends import check_server
+
+_FILE = json.loads((DATA / "published_families.json").read_text())["a/midashenglm-7b-from-memory"]
+
+
+@pytest.mark.parametrize(
+    ("words", "ends", "unknown"),
+    [
+        ("", None, ""),
+        ("--tp-size 4", None, ""),
+        ("--pp-size 2", "no pipeline stages", ""),
+        ("--tp-size 8", "28 attention heads cannot be divided among 8 ranks", ""),
+        ("--quantization fp8", None, "which matrices lists mean is not known here"),
+        ("--enable-lora --max-lora-rank 8 --lora-target-modules q_proj", None, "adapters beside its tower"),
+        ("--speculative-algorithm NGRAM --speculative-num-draft-tokens 4", None, "drafts beside its tower"),
+    ],
+)
+@pytest.mark.parametrize("release", ["0.5.12", "0.5.23"])
+def test_its_server(words: str, ends: str | None, unknown: str, release: str, tmp_path: Path) -> None:
+    check_server(tmp_path, _FILE, f"--trust-remote-code {words}", ends, unknown, release)
