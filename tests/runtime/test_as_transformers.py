@@ -21,8 +21,9 @@ from tests.runtime.families.reference import served_json
 from tests.runtime.generation import Generation, make_runtime
 from tests.runtime.random_models import STEPS, compare, draw
 
-_ALIKE = ("llama", "mistral", "qwen2", "qwen3", "arcee", "gemma")
-_SEES_ALL: dict[str, dict[str, Any]] = {"mistral": {"sliding_window": None}}
+_ALIKE = ("llama", "mistral", "qwen2", "qwen3", "arcee", "gemma", "qwen3_moe", "mixtral")
+_SEES_ALL: dict[str, dict[str, Any]] = dict.fromkeys(("mistral", "mixtral"), {"sliding_window": None})
+_SEES_ALL["qwen3_moe"] = {"use_sliding_window": False}
 _EACH = 3
 _ONE = ParallelConfig()
 
@@ -59,7 +60,7 @@ def test_each_matrix_stands_by_itself(family: str) -> None:
 @pytest.mark.parametrize(
     ("family", "told"),
     [
-        ("qwen3_moe", {}),
+        ("granite", {}),
         ("mistral", {"sliding_window": 5}),
         ("llama", {"architectures": ["LlamaEmbeddingModel"]}),
         ("llama", {"sliding_window": 5, "layer_types": ["sliding_attention"] * 2}),

@@ -213,7 +213,10 @@ def test_where_servers_end_that_are_told_to_run_transformers_layers(
 @pytest.mark.parametrize(
     ("name", "flags", "said"),
     [
-        ("Qwen/Qwen3-30B-A3B", "", "qwen3_moe does not go with --model-impl transformers"),
+        ("zai-org/GLM-4.5-Air", "", "glm4_moe does not go with --model-impl transformers"),
+        ("Qwen/Qwen3-30B-A3B", "--tp 2 --ep 2", "qwen3_moe does not go with --ep or an all-to-all"),
+        ("Qwen/Qwen3-30B-A3B", "--quantization fp8", "qwen3_moe does not go with quantized weights"),
+        ("Qwen/Qwen3-30B-A3B", "--moe-runner-backend flashinfer_cutlass", ""),
         (_LLAMA, "--quantization fp8", "llama does not go with quantized weights"),
         ("Qwen/Qwen3-32B-FP8", "", "qwen3 does not go with quantized weights"),
         (_LLAMA, "--tp 2 --dp 2 --enable-dp-attention", "llama does not go with DP attention"),

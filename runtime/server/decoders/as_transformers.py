@@ -18,6 +18,8 @@ _ALIKE: Mapping[str, str] = {
     "qwen3": "Qwen3ForCausalLM",
     "arcee": "ArceeForCausalLM",
     "gemma": "GemmaForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "mixtral": "MixtralForCausalLM",
 }
 _BEHIND_WINDOWS = ("qwen2", "qwen3")  # whose class in transformers has a list of layers in any case
 
