@@ -22,8 +22,11 @@ from tests.runtime.generation import Generation, make_runtime
 from tests.runtime.random_models import STEPS, compare, draw
 
 _ALIKE = ("llama", "mistral", "qwen2", "qwen3", "arcee", "gemma", "qwen3_moe", "mixtral")
-_SEES_ALL: dict[str, dict[str, Any]] = dict.fromkeys(("mistral", "mixtral"), {"sliding_window": None})
-_SEES_ALL["qwen3_moe"] = {"use_sliding_window": False}
+_SEES_ALL: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": None},
+    "mixtral": {"sliding_window": None},
+    "qwen3_moe": {"use_sliding_window": False},
+}
 _EACH = 3
 _ONE = ParallelConfig()
 
