@@ -27,9 +27,9 @@ def disagreements(model: ModelConfig) -> Iterator[str]:
     if names is None or method is None:
         return
     with suppress(ConfigError):
-        yield from _of_head(model.quantized, names)
         if not has_loose_experts_in_file(model, method):
             yield from _disagreements(model, names)
+        yield from _of_head(model.quantized, names)
 
 
 def mapped(model: ModelConfig) -> Iterator[str]:

@@ -74,7 +74,7 @@ def sizes(deployment: Deployment, model: ModelConfig) -> dict[str, Any]:
         "idle head": has_idle_head(model.model_type, model.tie_word_embeddings),
         "calls": told(_calls, deployment, model),
         "channels": told(_channels, deployment, model, rows.serving),
-        "dense": told(linear_sizes, deployment),
+        "dense": told(linear_sizes, deployment, deployment.quantization or ""),
         "layers": [*_layers(deployment, model)],
         "pools": [told(_pool, deployment, model, stage) for stage in {0, parallel.pp - 1}],
     }
