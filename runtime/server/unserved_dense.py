@@ -166,7 +166,7 @@ DENSE = {
             "more ranks than KV heads: its class takes those that ranks share for none",
         ),
         Row(lambda _, s: s.pp_size > 1, "--pp: its class has no stages"),
-        PLAIN_ALONE,
+        QUANTIZED_AT_ALL,
         DRAFTS,
     ),
     # srt/models/nemotron_nas.py, which does not say where a stage begins

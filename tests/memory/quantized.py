@@ -93,6 +93,10 @@ FIRST: dict[str, dict[str, Any]] = {
             "activation_sparsity_pattern": [0.95, 0.0, 0.0],
         }
     },
+    "a/llama-3.2-11b-vision-from-memory": {
+        "text_config": {"num_hidden_layers": 2, "cross_attention_layers": [1]},
+        "vision_config": {"num_hidden_layers": 1, "num_global_layers": 1},
+    },
     "a/sdar-8b-from-memory": {"num_hidden_layers": 1},
     "a/sdar-30b-a3b-from-memory": {"num_hidden_layers": 1},
     "stepfun-ai/Step3-VL-10B": {"text_config": {"num_hidden_layers": 1}, "vision_config": {"layers": 1}},
@@ -123,6 +127,7 @@ _PLAIN: dict[str, tuple[str, ...]] = {
         *("audio_tower", "vision_tower", "embed_vision", "embed_audio", "altup", "laurel"),
         *("per_layer_input_gate", "per_layer_projection", "per_layer_model_projection"),
     ),
+    "a/llama-3.2-11b-vision-from-memory": ("vision_model", "multi_modal_projector"),
     "stepfun-ai/Step3-VL-10B": ("vision_model", "vit_large_projector"),
     "a/lfm2-1.2b-beside-a-siglip-2": ("vision_tower", "multi_modal_projector"),
 }

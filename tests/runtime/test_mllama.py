@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from runtime.models.crossing_layer import CrossingLayer
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
+from tests.memory.checkpoints import DATA
+from tests.memory.quantized import SECTIONS
 from tests.runtime.families import config_json, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
 
@@ -92,3 +95,22 @@ def test_a_tied_head_is_named_wherever_it_is_told(where: str) -> None:
     if where == "whole":
         whole["text_config"] = {n: one for n, one in hf["text_config"].items() if n not in told}
     assert any("tie_word_embeddings is True" in one for one in model_config(whole).obstacles)
+
+
+_NAMES = [f"vision_model.transformer.layers.0.{one}" for one in ("self_attn.q_proj", "mlp.fc1", "mlp.fc2")]
+
+
+@pytest.mark.parametrize(
+    ("of", "listed", "said"),
+    [
+        ("int4", ["re:.*lm_head", "re:vision_model.*", "re:multi_modal_projector.*"], ""),
+        ("int4", _NAMES, "no list means vision_model.transformer.layers.0.self_attn.qkv_proj"),
+        ("fp8 a row", _NAMES, ""),
+        ("fp8 a row", ["model.language_model.layers.0.mlp.down_proj"], "mlp.down_proj is told apart"),
+    ],
+)
+def test_what_of_quantized_ones_is_read(of: str, listed: list[str], said: str) -> None:
+    """What sees, and is quantized in SGLang's class alone, is read as long as it has as many values."""
+    config = json.loads((DATA / "published_families.json").read_text())["a/llama-3.2-11b-vision-from-memory"]
+    told = {**config, "quantization_config": {**SECTIONS[of], "ignore": ["lm_head", *listed]}}
+    assert said in str(model_config(told).obstacles) if said else not model_config(told).obstacles

@@ -10,6 +10,7 @@ from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import heads, model
 from runtime.server.decoders.rope import as_stretched
 from runtime.server.errors import ConfigError
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 NAME = "mllama_text_model"
 _SEEING = (3, 8, 13, 18, 23, 28, 33, 38)
@@ -30,7 +31,8 @@ def _mllama(f: Fields) -> ModelConfig:
     as_stretched(f, reading.rope)
     attention = {"full": reading, "cross": heads(f, rope=None, qk_norm="head", crosses=True)}
     here = {kind: attention[kind] for kind in dict.fromkeys(kinds)}
-    found = model(f, here, kinds, ["dense"] * len(kinds), tie_word_embeddings=False)
+    names = TensorNames(served=ServedNames())
+    found = model(f, here, kinds, ["dense"] * len(kinds), tie_word_embeddings=False, names=names)
     return replace(found, vocab_size=found.vocab_size + _UNSAID, head_vocab=found.vocab_size)
 
 

@@ -18,7 +18,7 @@ _STEMS = (
 # Those by which SGLang's class looks for the layers of its text, in every release and format that was asked.
 _WITHIN, _BESIDE = "model. language_model.model.", "language_model. model.language_model."
 _CALLED: Mapping[str, str] = {
-    **dict.fromkeys(("cohere2_vision", "gemma3", "kimi_vl", "llama4", "minimax_m3_vl"), _WITHIN),
+    **dict.fromkeys(("cohere2_vision", "gemma3", "kimi_vl", "llama4", "minimax_m3_vl", "mllama"), _WITHIN),
     **dict.fromkeys(("gemma3n", "gemma4", "gemma4_unified", "qwen3_omni_moe"), _BESIDE),
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), _BESIDE),
     **dict.fromkeys(("intern_s2_preview", "interns2_mobius", "interns1_pro", "qwen4_exp"), _BESIDE),

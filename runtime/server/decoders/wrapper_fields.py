@@ -137,6 +137,19 @@ GEMMA3N: Mapping[str, Any] = {
         *(f"{_EARS_LAYER}{one}" for one in ("attention.post", "lconv1d.linear_start", "lconv1d.linear_end")),
     ),
 }
+# By the names of srt/models/mllama.py
+_EYES = tuple(f"vision_model.{one}.layers.0." for one in ("transformer", "global_transformer"))
+MLLAMA: Mapping[str, Any] = {
+    **{"tied_by": "either", "is_quantized": True, "reads_plain": True},
+    "tower": (
+        *(
+            f"{eye}{one}"
+            for eye in _EYES
+            for one in ("self_attn.qkv_proj", "self_attn.proj", "mlp.fc1", "mlp.fc2")
+        ),
+        "multi_modal_projector",
+    ),
+}
 # A Phi 3 by a class in a file beside it.
 PHI4MM: Mapping[str, Any] = {
     **{"section": "", "is_flat": True, "is_named": False, "is_plain_alone": True},

@@ -140,7 +140,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("lighton_ocr", "qwen3", pixtral.lighton_ocr, served=("qwen3",), is_alike=True),
         Wrapper("pixtral", "", pixtral.native, by_architecture=files.LARGE_3, is_prefixed=False),
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
-        Wrapper("mllama", MLLAMA, mllama.mllama, **_QUANTIZED, tied_by="either", served=(MLLAMA,)),
+        Wrapper("mllama", MLLAMA, mllama.mllama, served=(MLLAMA,), **files.MLLAMA),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
         Wrapper("gemma3n", "gemma3n_text", gemma3n.gemma3n, **_QUANTIZED, **files.GEMMA3N),
         Wrapper("gemma4", "gemma4_text", gemma4.gemma4, **_QUANTIZED),
