@@ -169,7 +169,7 @@ def as_published() -> Iterator[tuple[str, dict[str, Any]]]:
     located = next(one.config for one in published() if one.config["model_type"] == "locateanything")
     text = {**located["text_config"], "num_hidden_layers": 2}
     yield "small/locateanything", {**_told(located), "text_config": text}
-    for name in ("sarashina2_vision", "nvila", "nvila_lite"):
+    for name in ("sarashina2_vision", "nvila", "nvila_lite", "midashenglm"):
         whole = next(one.config for one in published() if one.config["model_type"] == name)
         text = {**whole["text_config"], "num_hidden_layers": 2}
         yield f"small/{name}", {**_told(whole), "text_config": text}

@@ -62,6 +62,7 @@ def test_what_its_ear_is_made_of_is_to_be_told(name: str) -> None:
         ({_TEXT: {name: one for name, one in _FILE[_TEXT].items() if name != "rope_theta"}}, "rope_theta is"),
         ({_EAR: {**_FILE[_EAR], "num_heads": 12}}, "1280 cannot be divided among 12 heads"),
         ({_EAR: {**_FILE[_EAR], "patch_size": [1, 2, 3]}}, "patch_size is .*: two numbers are needed"),
+        *(({_EAR: {**_FILE[_EAR], "mlp_ratio": ratio}}, "mlp_ratio is") for ratio in (0, -4.0, 1e-9, "4")),
         ({"subsample_factor": None}, "subsample_factor is None"),
     ],
 )

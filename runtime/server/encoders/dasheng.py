@@ -70,6 +70,8 @@ def _layers(a: Section, width: int) -> Weights:
     if width % heads:
         raise ConfigError(f"{a.where}{width} cannot be divided among {heads} heads")
     inner = int(width * ratio)
+    if inner < 1:
+        raise ConfigError(f"{a.where}mlp_ratio is {ratio!r:.60}: MLPs of {width} are then of nothing")
     scales = ("ls1.gamma", "ls2.gamma") if a.flag("init_values") else ()
     each = chain(
         layer_norm("norm1", width),
