@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.server.decoders.known import model_config
+from runtime.server.errors import ConfigError
 from tests.runtime.families import make_reference
 from tests.runtime.families.reference import served_json
 
@@ -76,7 +77,12 @@ def test_others_are_none(section: dict[str, Any]) -> None:
     assert _obstacles(section) == ()
 
 
-@pytest.mark.parametrize("family", ["mixtral", "minimax_m2", "internlm2"])
+def test_a_list_that_is_none_is_refused_by_who_reads_it() -> None:
+    with pytest.raises(ConfigError, match=r"ignore is 1\.5: a list of modules is needed"):
+        _obstacles(_quark(TENSOR, TENSOR, exclude=1.5))
+
+
+@pytest.mark.parametrize("family", ["mixtral", "minimax_m2"])
 def test_a_head_without_a_method_is_quantized_in_no_file(family: str) -> None:
     """Which ModelOpt's formats have quantized where their list names none."""
     told = served_json(make_reference(family))

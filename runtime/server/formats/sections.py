@@ -42,8 +42,7 @@ def _activations(section: Section, method: str) -> None:
             f"quantization_config: activation_scheme is {repr(told)[:60]}{beside}: SGLang ends at it"
         )
     for key in _FP8_LISTS:
-        listed = section.get(key)
-        if isinstance(listed, list) and any(isinstance(one, str) and not one.strip(".") for one in listed):
+        if any(not one.strip(".") for one in _names(section, key)):
             raise Unsupported(f"quantization_config: {key}: a name is empty")
 
 
@@ -57,9 +56,8 @@ def _in_int8_blocks(section: Section, method: str) -> None:
 
 def _by_rows(section: Section, method: str) -> None:
     """It makes a linear's method for whatever it ignores, and ends where that is none."""
-    listed = section.get("ignore")
-    for one in listed if isinstance(listed, list) else ():
-        if isinstance(one, str) and (one.startswith(_EXPRESSION) or one.rpartition(".")[2] in _MODULES):
+    for one in _names(section, "ignore"):
+        if one.startswith(_EXPRESSION) or one.rpartition(".")[2] in _MODULES:
             raise Unsupported(f"quantization_config: ignore: {one[:60]!r} of {method} is not followed here")
 
 
@@ -88,9 +86,15 @@ def _quarks(section: Section, _: str) -> None:
             "quantization_config: of quark's formats only fp8 a tensor beside inputs a tensor, or a channel "
             "beside rows, is known here"
         )
-    for one in section.get("exclude") or ():
-        if isinstance(one, str) and not one.startswith(_WHOLE):
+    for one in _names(section, "exclude"):
+        if not one.startswith(_WHOLE):
             raise Unsupported(f"quantization_config: exclude: {one[:60]!r} of quark is not followed here")
+
+
+def _names(section: Section, key: str) -> list[str]:
+    """What else a list has, or is, its reader refuses."""
+    listed = section.get(key)
+    return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
 
 
 _CHECKS: dict[str, Callable[[Section, str], None]] = {
