@@ -56,6 +56,10 @@ OF_TRANSFORMERS = (
         "quantized weights: what its experts are made of is not known here",
     ),
     Row(
+        lambda m, s: m.names.packs_groups and s.weights_quantization == "fp8",
+        "weights in fp8: whose scales queries, keys and values of one matrix have is not known here",
+    ),
+    Row(
         not_each_by_itself,
         "quantized weights but a checkpoint's in fp8, AWQ and GPTQ: of others it is not known here",
     ),

@@ -262,3 +262,17 @@ def test_where_experts_of_transformers_are_known(flags: str, said: str, tmp_path
     (found,) = select_deployments(ServerFlags(gpu="b200", sglang_version="0.5.23"), (*command.split(),), None)
     assert said in found.shape.unknown if said else found.model.by_transformers
     assert said or bool(make_plan(found).target.ops) is ("cutlass" in flags)
+
+
+@pytest.mark.parametrize(
+    ("method", "said"), [("fp8", "gpt_neox does not go with weights in fp8"), ("gptq", "")]
+)
+def test_heads_whose_parts_are_one_matrix_are_not_known_in_fp8(
+    method: str, said: str, tmp_path: Path
+) -> None:
+    config = next(one.config for one in checkpoints() if one.name == "a/pythia-6.9b-from-memory")
+    section = {"quant_method": method, "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
+    flags = ServerFlags(model_path=str(tmp_path), arch="sm90", sglang_version="0.5.23")
+    found = resolve_deployment(flags, environ={})
+    assert said in found.shape.unknown if said else found.model.by_transformers
