@@ -13,6 +13,16 @@ _GROUPS = (16, 32)
 _MIXED, _ALONE = 0.15, 0.1
 _BLOCKS = ([16, 16], [32, 32])
 _FORMATS = tuple(SECTIONS)
+# Of which SGLang has no scheme, or another one.
+_SELDOM = (
+    {"symmetric": False},
+    {"dynamic": True},
+    {"actorder": "static"},
+    {"group_size": 16},
+    {"num_bits": 6},
+)
+_OTHER_FORMATS = ("mixed-precision", "naive-quantized", "pack-quantized", None)
+_RARE = 0.15
 _MIXED_SINCE = {"FP8": 12, "NVFP4": 12, "W4A16_NVFP4": 15, "MXFP8": 17, "FP8_BLOCK_SCALES": 21}
 _NEVER_MIXED = ("norm", "embed", "lm_head", "conv1d", "router", ".gate.", "bias", "visual", "vision", "tower")
 
@@ -67,6 +77,10 @@ def _small(section: dict[str, Any], dice: random.Random) -> dict[str, Any]:
             weights["group_size"] = dice.choice(_GROUPS)
         if weights["strategy"] == "block":
             weights["block_structure"] = dice.choice(_BLOCKS)
+        if dice.random() < _RARE:
+            weights |= dice.choice(_SELDOM)
+        if dice.random() < _RARE:
+            told["format"] = dice.choice(_OTHER_FORMATS)
         told["config_groups"] = {"group_0": {**group, "weights": weights}}
     return told
 
