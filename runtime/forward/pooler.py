@@ -15,6 +15,10 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.server.table_config import ScoresConfig
 
+Rows = Callable[[torch.Tensor], torch.Tensor]
+# Of all rows, and what picks those of prompts.
+Scoring = Callable[[torch.Tensor, Rows], torch.Tensor]
+
 
 class Pooler:
     keep_hidden_states = False
@@ -22,21 +26,18 @@ class Pooler:
     def __init__(
         self,
         config: ScoresConfig | None,
-        scores: Callable[[torch.Tensor], torch.Tensor] | None,
+        scores: Scoring | None,
         dense: Callable[[torch.Tensor], torch.Tensor] | None,
     ) -> None:
         self.pools = "last" if config is None else config.pools
         self.scores, self.dense = scores, dense
-        self.scores_all = config is not None and config.scores_all
 
     def forward(
         self, hidden: torch.Tensor, batch: ForwardBatch, captured: Sequence[torch.Tensor] = ()
     ) -> LogitsOutput:
-        if self.scores is not None and self.scores_all:
-            return LogitsOutput(pooled=self._pooled(self.scores(hidden), batch))
-        rows = self._pooled(hidden, batch)
         if self.scores is not None:
-            return LogitsOutput(pooled=self.scores(rows))
+            return LogitsOutput(pooled=self.scores(hidden, lambda rows: self._pooled(rows, batch)))
+        rows = self._pooled(hidden, batch)
         return LogitsOutput(pooled=F.normalize(rows if self.dense is None else self.dense(rows), dim=-1))
 
     def _pooled(self, hidden: torch.Tensor, batch: ForwardBatch) -> torch.Tensor:

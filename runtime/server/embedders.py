@@ -14,7 +14,8 @@ from runtime.server.decoders.served_classes import CLASSES
 # Classes that never generate. Of decoders, whose layers are another's:
 OF_DECODERS = frozenset({
     "Gemma2ForSequenceClassification", "InternLM2ForRewardModel", "LlamaEmbeddingModel",
-    "LlamaForSequenceClassification", "MistralModel", "Qwen2ForRewardModel", "Qwen2ForSequenceClassification",
+    "LlamaForSequenceClassification", "LlamaForSequenceClassificationWithNormal_Weights",
+    "MistralModel", "Qwen2ForRewardModel", "Qwen2ForSequenceClassification",
     "Qwen3ForRewardModel", "Qwen3ForSequenceClassification", "Qwen3Model",
 })  # fmt: skip
 # ... by --is-embedding alone: without it, they are asked for logits.
@@ -27,7 +28,6 @@ OF_BERT = frozenset({
 })  # fmt: skip
 _OF_ENCODERS = OF_BERT | {
     "CLIPModel", "EmbeddingGemma2Model", "Lfm2BidirectionalModel",
-    "LlamaForSequenceClassificationWithNormal_Weights",
 }  # fmt: skip
 # Of srt/models: whose forward makes one row of a prompt where it is told to embed,
 POOLING = frozenset({

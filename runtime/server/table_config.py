@@ -64,6 +64,7 @@ class ScoresConfig:
     pools: Literal["last", "first", "mean"] = "last"
     dense: tuple[DenseConfig, ...] = ()
     scores_all: bool = False  # its rows, of which one is then the answer
+    weights: tuple[str, ...] = ()  # of every second score, in float16, which are added up by them
 
     def __post_init__(self) -> None:
         check_model(self)

@@ -26,6 +26,7 @@ PLACES, RELEASE = (1, 2), "0.5.23"
 _FAMILIES = {
     "LlamaEmbeddingModel": "llama",
     "LlamaForSequenceClassification": "llama",
+    "LlamaForSequenceClassificationWithNormal_Weights": "llama",
     "MistralModel": "mistral",
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from runtime.devices.base import Device
@@ -17,7 +17,10 @@ from runtime.devices.cpu import Cpu
 from runtime.forward.batch import ForwardBatch, ForwardMode, make_extend_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.logits_processor import LogitsOutput
+from runtime.server.decoders.known import model_config
+from runtime.server.decoders.scores import NORMAL_WEIGHTS
 from runtime.server.embedders import BY_FLAG, OF_DECODERS
+from runtime.server.errors import Unsupported
 from runtime.server.parallel_config import ParallelConfig
 from runtime.start.model_runner import ModelRunner
 from sgl_tune.deployment.models import find_model
@@ -80,7 +83,7 @@ def _wanted(model: Any, scores: nn.Module | None, texts: list[list[int]]) -> tor
     return found
 
 
-@pytest.mark.parametrize("name", sorted(OF_DECODERS | BY_FLAG))
+@pytest.mark.parametrize("name", sorted((OF_DECODERS | BY_FLAG) - {NORMAL_WEIGHTS}))
 def test_a_prompt_is_answered_with_its_last_row_or_what_that_scores(name: str, tmp_path: Path) -> None:
     changes = {"id2label": dict(enumerate("abc"))} if "Classification" in name else {}
     model, scores = _saved(name, tmp_path / "checkpoint", **changes)
@@ -88,6 +91,32 @@ def test_a_prompt_is_answered_with_its_last_row_or_what_that_scores(name: str, t
     got, want = _pooled(tmp_path / "checkpoint", texts), _wanted(model, scores, texts)
     assert got.shape == want.shape and want.std() > 0.05
     torch.testing.assert_close(got, want, atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_every_second_score_counts_as_an_mlp_in_float16_says(tmp_path: Path) -> None:
+    model, scores = _saved(NORMAL_WEIGHTS, tmp_path, id2label=dict(enumerate("abcdef")))
+    width, generator = model.config.hidden_size, torch.Generator().manual_seed(4)
+    selu = nn.SELU()
+    parts = nn.Linear(width, width), selu, nn.Linear(width, width), selu, nn.Linear(width, 3)
+    weighs = nn.Sequential(*parts).half()
+    for one in weighs.parameters():
+        one.copy_(torch.randn(one.shape, generator=generator) * width**-0.5)
+    own = {f"weights.fc.{name}": one for name, one in weighs.named_parameters()}
+    save_file({**load_file(tmp_path / "model.safetensors"), **own}, tmp_path / "model.safetensors")
+    texts = prompts(17, 9, 13)
+    rows = torch.stack([model.model(torch.tensor([text])).last_hidden_state[0, -1] for text in texts])
+    assert scores is not None
+    want = (scores(rows)[:, ::2] * weighs(rows.half())).sum(-1, keepdim=True)
+    got = _pooled(tmp_path, texts)
+    assert got.shape == want.shape and want.std() > 0.05
+    torch.testing.assert_close(got, want, atol=2e-3, rtol=0)  # of float16
+
+
+def test_labels_that_are_no_pairs_are_refused(tmp_path: Path) -> None:
+    _saved(NORMAL_WEIGHTS, tmp_path, id2label=dict(enumerate("abc")))
+    with pytest.raises(Unsupported, match="3 labels do not come in pairs"):
+        model_config(json.loads((tmp_path / "config.json").read_text()))
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "granite", "glm4", "phi3", "exaone4"])

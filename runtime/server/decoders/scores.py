@@ -12,6 +12,8 @@ from runtime.server.table_config import ScoresConfig
 
 _BARE = ("LlamaEmbeddingModel", "MistralModel", "Qwen3Model")
 _TWO = ("score.0", "score.2")
+NORMAL_WEIGHTS = "LlamaForSequenceClassificationWithNormal_Weights"
+_WEIGHTS = ("weights.fc.0", "weights.fc.2", "weights.fc.4")
 _LABELS = 2  # of transformers' PretrainedConfig
 
 
@@ -29,6 +31,8 @@ def without_head(model: ModelConfig, hf: HF, architecture: str) -> ModelConfig:
 def _scores(hf: HF, architecture: str) -> ScoresConfig | None:
     if architecture == "LlamaForClassification":
         return ScoresConfig(("classification_head",), _told_apart(hf))
+    if architecture == NORMAL_WEIGHTS:
+        return ScoresConfig(("score",), _in_pairs(hf), scores_all=True, weights=_WEIGHTS)
     if architecture == "NanbeigeForSequenceClassification":
         return ScoresConfig(("score",), _labels(hf), scores_all=True)
     if architecture in ("LlamaForSequenceClassification", "Gemma2ForSequenceClassification"):
@@ -46,6 +50,14 @@ def _labels(hf: HF) -> int:
     if fields.has("id2label"):
         return fields.checked_size("how many labels id2label has", len(fields.section("id2label")))
     return fields.size("num_labels", _LABELS)
+
+
+def _in_pairs(hf: HF) -> int:
+    """A score, and how sure that is, which nobody asks."""
+    labels = _labels(hf)
+    if labels % 2:
+        raise Unsupported(f"config.json: {labels} labels do not come in pairs, as SGLang's class asks")
+    return labels
 
 
 def _told_apart(hf: HF) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from runtime.server.decoders.eagle3 import is_draft
 from runtime.server.decoders.fields import HF, architecture_of
+from runtime.server.decoders.scores import NORMAL_WEIGHTS
 from runtime.server.decoders.wrapper_fields import LLAVA_TEXTS
 from runtime.server.errors import Unsupported
 
@@ -19,7 +20,7 @@ _TOLD = """
     bailing_moe_v2 BailingMoeV2ForCausalLM
     bailing_moe_v3_vl BailingMoeV3VLForConditionalGeneration
     bailingmm_moe_v2_lite BailingMM2NativeForConditionalGeneration BailingMMNativeForConditionalGeneration
-    llama LlamaForCausalLM LlamaEmbeddingModel LlamaForSequenceClassification LlamaForClassification
+    llama LlamaForCausalLM LlamaEmbeddingModel LlamaForClassification LlamaForSequenceClassification
     mistral MistralForCausalLM MistralModel
     mixtral MixtralForCausalLM QuantMixtralForCausalLM Grok1ForCausalLM Grok1ModelForCausalLM
     mixtral_quant QuantMixtralForCausalLM
@@ -230,6 +231,7 @@ _TOLD = """
 """
 SERVED = {words[0]: tuple(words[1:]) for words in map(str.split, _TOLD.strip().splitlines())}
 SERVED["llava"] += tuple(LLAVA_TEXTS)
+SERVED["llama"] += (NORMAL_WEIGHTS,)
 CLASSES = frozenset(name for names in SERVED.values() for name in names)
 
 
