@@ -75,7 +75,8 @@ class Linear(nn.Module):
             rows = (*rows[:-1], rows[-1] + spare)
         self.rows, self.dtype = sum(rows), dtype
         parts_of = (self.rows,) if is_one else kept_as or rows
-        self.matrix = Matrix(parts_of, columns, columns * columns_over, rows_over > 1, any_rows=any_rows)
+        cut, everywhere = rows_over > 1, columns * columns_over
+        self.matrix = Matrix(parts_of, columns, everywhere, cut, any_rows=any_rows, rows_over=rows_over)
         tensors = scheme.create(self.matrix, dtype, device)
         if bias:
             tensors["bias"] = torch.zeros(self.rows, dtype=dtype, device=device)

@@ -181,6 +181,26 @@ def test_what_a_mixer_runs_as_one_is_of_as_many_parts_as_sglangs_class_says(
         assert sum(one.nbytes for one in rank.parameters()) == held
 
 
+@pytest.mark.parametrize(
+    ("name", "tp", "held"),
+    [
+        ("a/sdar-8b-from-memory", 8, 325132800),
+        ("Qwen/Qwen-7B", 2, 1303195648),
+        ("Qwen/Qwen-7B", 8, None),  # of 1376 columns
+    ],
+)
+def test_shares_of_awqs_matrices_are_whole_tiles_of_its_kernel(name: str, tp: int, held: int | None) -> None:
+    model, layers = Checkpoint(_told(name, "awq", {"group_size": 32})).model_config(), range(1)
+    if held is None:
+        with pytest.raises(
+            ConfigError, match="1376 columns of a matrix, no multiple of the 128 of a kernel's"
+        ):
+            Decoder(model, RuntimeConfig(), _rank(tp), _META, layers)
+    else:
+        rank = Decoder(model, RuntimeConfig(), _rank(tp), _META, layers)
+        assert sum(one.nbytes for one in rank.parameters()) == held
+
+
 _GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": True}
 
 

@@ -21,6 +21,8 @@ from runtime.server.formats.tensors import (
 )
 
 _WORD = "int32"
+# srt/layers/quantization/marlin_utils.py asks the whole of a matrix of AWQ's, and ends at a rank's share.
+_TILE, _OF_MARLIN = (64, 128), (-1, 32, 64, 128)
 _TWO = Dim("one", to=2)
 
 
@@ -85,7 +87,7 @@ def awq(bits: int, group: int) -> Format:
         "awq",
         linear,
         experts,
-        _cut(pack, group),
+        replace(_cut(pack, group), tile=_TILE if bits == 4 and group in _OF_MARLIN else None),
         _cut(pack, group),
         after_linear=tuple(Change("copied", one) for one in linear),
         after_experts=tuple(Change("copied", one) for one in experts),

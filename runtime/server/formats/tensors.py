@@ -29,6 +29,7 @@ class Matrix:
     all_experts: int = 0
     is_down: bool = False  # of experts: back from the inner size
     any_rows: bool = False  # its class has blocks of scales end anywhere
+    rows_over: int = 1  # so many ranks
 
     @property
     def cuts_columns(self) -> bool:
@@ -127,10 +128,13 @@ class Cut:
     what: str = "a quantization block"
     waived: bool = False  # where the matrix's class says so
     last_is_free: bool = False  # of parts that are run as one, and not cut
+    tile: tuple[int, int] | None = None  # of a kernel that takes the whole, in rows and columns of a share
 
     def check(self, matrix: Matrix) -> None:
         if self.waived and matrix.any_rows:
             return
+        if self.tile is not None:
+            self._check_tile(matrix, *self.tile)
         asked = self.always or matrix.cuts_rows or (self.of_parts and len(matrix.rows) > 1)
         parts = matrix.rows[:-1] if self.last_is_free and not matrix.cuts_rows else matrix.rows
         wrong = next((rows for rows in parts if asked and rows % self.rows), None)
@@ -143,6 +147,15 @@ class Cut:
                 f"{matrix.all_columns} columns of a matrix are no multiple of the {self.all_columns} of "
                 f"{self.what}: SGLang ends at it"
             )
+
+    def _check_tile(self, matrix: Matrix, rows: int, columns: int) -> None:
+        share = sum(matrix.rows)
+        if matrix.all_columns % columns or share * matrix.rows_over % rows:
+            return
+        if share % rows:
+            raise _cut(share, "rows", rows, "a kernel's tile")
+        if matrix.columns % columns:
+            raise _cut(matrix.columns, "columns", columns, "a kernel's tile")
 
 
 @dataclass(frozen=True, slots=True)
