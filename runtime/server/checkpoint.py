@@ -14,7 +14,7 @@ from runtime.server.decoders.dense import NO_DENSE, DenseFiles, read_dense
 from runtime.server.decoders.fields import architecture_of
 from runtime.server.decoders.gpt_names import with_usual
 from runtime.server.decoders.known import model_config
-from runtime.server.errors import ConfigError
+from runtime.server.errors import ConfigError, Unsupported
 
 HF = Mapping[str, Any]
 # Where a multimodal model's language model is described, in the order SGLang looks.
@@ -51,12 +51,15 @@ class Checkpoint:
     @property
     def quantized(self) -> HF:
         """With ModelOpt's own file, which only the loader of the weights reads."""
-        section = self.quant_file.get("quantization")
+        section, own = self.quant_file.get("quantization"), self.mapping("quantization_config")
+        if self.quantization == "modelopt_fp8" and own.get("exclude_modules") and own.get("ignore") is None:
+            raise Unsupported(
+                "quantization_config: exclude_modules: SGLang reads ignore there, and no other list"
+            )
         if not isinstance(section, Mapping):
             return self.hf
         if self.quantization is None:
             return {**self.hf, "quantization_config": {"quant_method": "modelopt", **section}}
-        own = self.mapping("quantization_config")
         if self.quantization == MIXED and not is_whole(own) and mixed_lists(own) != mixed_lists(section):
             raise ConfigError("config.json and hf_quant_config.json list quantized_layers otherwise")
         return self.hf

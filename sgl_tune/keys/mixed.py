@@ -14,6 +14,7 @@ from runtime.server.errors import ConfigError
 from runtime.server.formats.assigned import UNQUANTIZED, Quantized
 from runtime.server.formats.kinds import Kind, method_of
 from runtime.server.linears import Wanted, each_listed, experts_listed
+from runtime.server.recurrent import AddedConvolutionsConfig
 
 if TYPE_CHECKING:
     from runtime.server.config import ModelConfig
@@ -32,11 +33,15 @@ def of_each_kind(deployment: Deployment) -> Iterator[Deployment]:
     kinds = () if _is_one_layer_more(deployment) else _of_experts(model)
     if deployment.quantization == MIXED:
         yield from (_as_all(deployment, model, kind, method_of(kind)) for kind in kinds or (None,))
-    elif None not in kinds:
-        yield deployment
     else:
-        yield _as_all(deployment, model, None, None)
-        yield from (deployment,) if len(kinds) > 1 else ()
+        has_plain = _has_plain_call(model, kinds)
+        yield from () if has_plain and len(kinds) == 1 else (deployment,)
+        yield from (_as_all(deployment, model, None, None),) if has_plain else ()
+
+
+def _has_plain_call(model: ModelConfig, kinds: tuple[Kind | None, ...]) -> bool:
+    """But where the class runs such experts by kernels of its own: srt/models/inkling.py."""
+    return None in kinds and not isinstance(model.recurrent, AddedConvolutionsConfig)
 
 
 def wanted_for(deployment: Deployment, method: str) -> Wanted | None:

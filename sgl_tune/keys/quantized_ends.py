@@ -60,6 +60,7 @@ def ends_of_quantized(deployment: Deployment) -> Iterator[str]:
         yield from _unsupported(deployment)
         yield from _untold(deployment)
         yield from ends_of_modelopt(deployment)
+        yield from _of_no_scheme(deployment)
         yield from _mixers(deployment)
         yield from _granite_hybrid(deployment)
         yield from _packed_fp4(deployment)
@@ -129,6 +130,15 @@ def _untold(deployment: Deployment) -> Iterator[str]:
         f"--quantization {method}: SGLang {release.version} asks the checkpoint how it was quantized, and "
         "config.json says nothing of it: --quantization fp8 quantizes what is plain"
     )
+
+
+def _of_no_scheme(deployment: Deployment) -> Iterator[str]:
+    """from_config of srt/layers/quantization/fp8.py asks for it, in every release."""
+    checkpoint, method = checkpoint_of(deployment), deployment.quantization
+    section = checkpoint.mapping(_SECTIONS[0]) or checkpoint.section(_SECTIONS[0])
+    asks = method in ("fp8", "mxfp8") and section.get("quant_method") == method
+    if asks and "activation_scheme" not in section:
+        yield f"quantization_config: activation_scheme is missing, and SGLang's {method} asks for it"
 
 
 def _mixers(deployment: Deployment) -> Iterator[str]:

@@ -88,7 +88,12 @@ def test_fp4_gemms_are_padded_and_named_by_their_backend(tmp_path: Path) -> None
 
 
 def test_fp8_blocks_that_pass_for_mxfp8_are_not_planned(tmp_path: Path) -> None:
-    fine = {"quant_method": "fp8", "weight_block_size": [1, 32], "scale_fmt": "ue8m0"}
+    fine = {
+        "quant_method": "fp8",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [1, 32],
+        "scale_fmt": "ue8m0",
+    }
     model = quantized(tmp_path, "Llama-3.1-8B", **fine)
     plain = _deployment(model_path=model, arch="sm100")
     chosen = plain.asking(fp8_gemm_runner_backend="flashinfer_cutlass")
@@ -100,7 +105,12 @@ def test_fp8_blocks_that_pass_for_mxfp8_are_not_planned(tmp_path: Path) -> None:
 def test_since_0_5_21_they_are_asked_for_where_experts_open_the_gate(
     release: str, are_asked_for: bool, tmp_path: Path
 ) -> None:
-    fine = {"quant_method": "fp8", "weight_block_size": [32, 32], "scale_fmt": "ue8m0"}
+    fine = {
+        "quant_method": "fp8",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [32, 32],
+        "scale_fmt": "ue8m0",
+    }
     model = quantized(tmp_path, "DeepSeek-V3", **fine)
     flags = {"model_path": model, "arch": "sm100", "tp": 8, "sglang_version": release}
     chosen = _deployment(**flags).asking(fp8_gemm_runner_backend="flashinfer_cutedsl")

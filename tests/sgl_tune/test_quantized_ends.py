@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.deployment.models import presets
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.errors import UsageError
 from tests.sgl_tune.ends import why_it_ends
 
@@ -80,3 +82,17 @@ def test_nvfp4_runs_by_marlin_since_0_5_13(sglang: str, ends: bool, tmp_path: Pa
     (tmp_path / "config.json").write_text(json.dumps({**_LLAMA, "quantization_config": section}))
     why = why_it_ends(model_path=str(tmp_path), arch="sm90", sglang_version=sglang)
     assert why == ("quantization modelopt_fp4 needs sm100 at least, and this is sm90" if ends else None)
+
+
+def test_a_file_in_fp8_that_names_no_scheme_ends(tmp_path: Path) -> None:
+    section = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    (tmp_path / "config.json").write_text(json.dumps({**_LLAMA, "quantization_config": section}))
+    why = why_it_ends(model_path=str(tmp_path), arch="sm90")
+    assert why == "quantization_config: activation_scheme is missing, and SGLang's fp8 asks for it"
+
+
+def test_modelopts_fp8_is_not_told_what_is_plain_by_another_list(tmp_path: Path) -> None:
+    section = {"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    (tmp_path / "config.json").write_text(json.dumps({**_LLAMA, "quantization_config": section}))
+    found = resolve_deployment(ServerFlags(model_path=str(tmp_path), arch="sm90"), environ={})
+    assert "SGLang reads ignore there, and no other list" in found.shape.unknown

@@ -74,7 +74,9 @@ def test_what_has_no_stages_ends_at_a_second(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("method", "ends"), [("modelopt", True), ("fp8", False)])
 def test_a_mixtral_of_whole_experts_has_no_stages(method: str, ends: bool, tmp_path: Path) -> None:
     told = json.loads(PUBLISHED.read_text())["a/mixtral-8x7b-of-whole-experts"]
-    section = {"quantization_config": {"quant_method": method, "quant_algo": "FP8"}}
+    section = {
+        "quantization_config": {"quant_method": method, "quant_algo": "FP8", "activation_scheme": "dynamic"}
+    }
     file = {**told, **section, "architectures": ["MixtralForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(file))
     found = why_it_ends(model_path=str(tmp_path), arch="sm90", tp=2, pp=2)

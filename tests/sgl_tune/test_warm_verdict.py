@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.deployment.models import presets
-from tests.sgl_tune.modelopt import in_fp8_and_nvfp4
+from tests.sgl_tune.modelopt import with_its_embedding
 from tests.sgl_tune.planning import BLACKWELL, HOPPER, warm
 from tests.sgl_tune.running import Ran, run_here
 
@@ -22,8 +22,8 @@ UNPLANNED = ("--model-path", "{mixed}", *HOPPER)
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Llama 3.1 in fp8 and nvfp4."""
-    return Path(in_fp8_and_nvfp4(tmp_path_factory.mktemp("mixed"), "Llama-3.1-8B"))
+    """Llama 3.1 with its embedding in nvfp4."""
+    return Path(with_its_embedding(tmp_path_factory.mktemp("mixed"), "Llama-3.1-8B"))
 
 
 def _of(mixed: Path, flags: tuple[object, ...]) -> tuple[object, ...]:
@@ -42,7 +42,7 @@ def _warm(cache: Path, *arguments: object) -> Ran:
     [
         (NOTHING, 0, NEITHER),
         ((*NOTHING, "--disable-flashinfer-autotune"), 0, "tunes nothing: --disable-flashinfer-autotune"),
-        (UNPLANNED, 1, "tunes the FP8 GEMMs of dense layers in modelopt_mixed, which cannot be planned: "),
+        (UNPLANNED, 1, "tunes FP8 GEMMs of quantization modelopt_mixed, which cannot be planned: "),
     ],
 )
 def test_nothing_to_warm_is_the_first_line_and_writes_nothing(

@@ -15,7 +15,7 @@ from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.plan import make_plan
 from tests.sgl_tune.cache.caches import KEY, cache_folder, good, rank_names, write_ranks
 from tests.sgl_tune.cache.corpus import TARGET
-from tests.sgl_tune.modelopt import in_fp8_and_nvfp4
+from tests.sgl_tune.modelopt import with_its_embedding
 from tests.sgl_tune.running import ROOT, Ran, run, run_anew, run_on_terminal
 
 MODEL = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
@@ -372,7 +372,7 @@ def test_files_under_another_key_are_not_loaded(tmp_path: Path, target: Path) ->
 
 def test_what_cannot_be_planned_is_not_called_covered(tmp_path: Path, target: Path) -> None:
     (tmp_path / "model").mkdir()
-    model = ("--model-path", in_fp8_and_nvfp4(tmp_path / "model", "Llama-3.1-8B"))
+    model = ("--model-path", with_its_embedding(tmp_path / "model", "Llama-3.1-8B"))
     data = _report(run("verify", *model, *_there(tmp_path, target)))
     (missing,) = data["files"]
     assert _codes(data) == {"rank-missing", "not-planned"} and missing["verdict"] == "missing"
