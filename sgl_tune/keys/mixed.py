@@ -64,8 +64,11 @@ def has_dense(deployment: Deployment, method: str) -> bool:
     wanted, model = wanted_for(deployment, method), deployment.shape.model
     if wanted is None or model is None:
         return False
+    told = model.quantized
+    if not any(map(wanted, (told.linear, *told.of_names, *told.of_expressions))):
+        return False
     try:
-        return any(wanted(model.quantized.of_linear(parts)) for _, _, parts in each_listed(model))
+        return any(wanted(told.of_linear(parts)) for _, _, parts in each_listed(model))
     except ConfigError:  # at which its server ends
         return False
 

@@ -12,7 +12,7 @@ from runtime.server.parallel_config import ParallelConfig
 from runtime.server.quantization import OWN_FILES
 from runtime.server.recurrent import Mamba2Config
 from sgl_tune.keys.expert_calls import checkpoint_of
-from sgl_tune.keys.modelopt_ends import ends_of_modelopt
+from sgl_tune.keys.section_ends import ends_of_section
 
 if TYPE_CHECKING:
     from runtime.server.config import ModelConfig
@@ -59,8 +59,7 @@ def ends_of_quantized(deployment: Deployment) -> Iterator[str]:
         yield from _dropped(deployment)
         yield from _unsupported(deployment)
         yield from _untold(deployment)
-        yield from ends_of_modelopt(deployment)
-        yield from _of_no_scheme(deployment)
+        yield from ends_of_section(deployment)
         yield from _mixers(deployment)
         yield from _granite_hybrid(deployment)
         yield from _packed_fp4(deployment)
@@ -130,15 +129,6 @@ def _untold(deployment: Deployment) -> Iterator[str]:
         f"--quantization {method}: SGLang {release.version} asks the checkpoint how it was quantized, and "
         "config.json says nothing of it: --quantization fp8 quantizes what is plain"
     )
-
-
-def _of_no_scheme(deployment: Deployment) -> Iterator[str]:
-    """from_config of srt/layers/quantization/fp8.py asks for it, in every release."""
-    checkpoint, method = checkpoint_of(deployment), deployment.quantization
-    section = checkpoint.mapping(_SECTIONS[0]) or checkpoint.section(_SECTIONS[0])
-    asks = method in ("fp8", "mxfp8") and section.get("quant_method") == method
-    if asks and "activation_scheme" not in section:
-        yield f"quantization_config: activation_scheme is missing, and SGLang's {method} asks for it"
 
 
 def _mixers(deployment: Deployment) -> Iterator[str]:

@@ -372,3 +372,12 @@ def test_int8_in_blocks_is_of_128_rows_and_columns_where_nobody_says() -> None:
     for told, block in (({}, (128, 128)), ({"weight_block_size": [64, 32]}, (64, 32))):
         section = {"quant_method": "blockwise_int8", "activation_scheme": "dynamic", **told}
         assert quantized_of(section, "blockwise_int8").of_linear(QKV) == Kind("int8", "block", block)
+
+
+def test_a_layers_experts_are_told_once_of_hundreds() -> None:
+    """A file has a line of each, and its first ones stand for all that are alike."""
+    told = {f"{EXPERTS}.{at}.up_proj": {"quant_algo": "NVFP4"} for at in range(512)}
+    assert len(quantized_of({"quantized_layers": told}, "modelopt_mixed").names) == 1
+    told[f"{EXPERTS}.300.up_proj"] = {"quant_algo": "FP8"}
+    with pytest.raises(ConfigError, match=r"the experts of .* are of several kinds"):
+        quantized_of({"quantized_layers": told}, "modelopt_mixed").of_experts(EXPERTS)

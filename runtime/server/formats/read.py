@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from runtime.server.errors import ConfigError, Unsupported
@@ -13,6 +14,8 @@ from runtime.server.formats.fields import block_of, flag, section_of, text, whol
 from runtime.server.formats.kinds import Kind
 
 Section = Mapping[str, Any]
+Layers = list[tuple[str, Section]]
+_EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.")
 _FP8_TENSOR = Kind("fp8", "tensor", is_static=True)
 _BLOCK_FP8 = ("FP8_PB_WO", "FP8_BLOCK_SCALES")
 _IN_FP4 = ("NVFP4", "W4A16_NVFP4")
@@ -73,17 +76,27 @@ def _modelopt_mixed(section: Section) -> Quantized:
         return Quantized(Kind("fp8", "block"), Kind("w4afp8", group=128))
     told = [(name, section_of(layers, name)) for name in layers]
     group, block = _first_size(told, _IN_FP4, 16), _first_size(told, _BLOCK_FP8, 128)
-    names, kinds = [], []
-    for name, layer in told:
+    of_names: dict[str, Kind | None] = {}
+    for name, layer in _of_first_experts(told):
         kind = _of_algorithm(algorithm_of(layer), group, block)
-        for spelled in (name, name.replace("model.language_model.", "model.", 1)):
-            names.append(spelled)
-            kinds.append(kind)
+        of_names |= dict.fromkeys((name, name.replace("model.language_model.", "model.", 1)), kind)
     excluded = excluded_of(section, "modelopt_mixed")
-    return Quantized(excluded=excluded, names=tuple(names), of_names=tuple(kinds), by_any_part=True)
+    kinds = tuple(of_names.values())
+    return Quantized(excluded=excluded, names=tuple(of_names), of_names=kinds, by_any_part=True)
 
 
-def _first_size(told: list[tuple[str, Section]], of: tuple[str, ...], usual: int) -> int:
+def _of_first_experts(told: Layers) -> Iterator[tuple[str, Section]]:
+    """A layer has hundreds, which are of one kind: of others than the first, what tells another."""
+    seen = set()
+    for name, layer in told:
+        found = _EXPERT.match(name)
+        if found is None or found[2] == "0" or (found[1], algorithm_of(layer)) not in seen:
+            yield name, layer
+        if found is not None:
+            seen.add((found[1], algorithm_of(layer)))
+
+
+def _first_size(told: Layers, of: tuple[str, ...], usual: int) -> int:
     """SGLang takes groups of all layers for as large as the first one's, and asks blocks to be alike."""
     found = [whole(layer, "group_size", 1, usual) for _, layer in told if algorithm_of(layer) in of]
     if of == _BLOCK_FP8 and len(set(found)) > 1:

@@ -1,4 +1,4 @@
-"""Where SGLang ends at what a file tells of ModelOpt: layers/quantization/modelopt_quant.py, from_config."""
+"""Where SGLang ends as it reads a quantization_config: from_config of srt/layers/quantization."""
 
 from __future__ import annotations
 
@@ -15,11 +15,22 @@ if TYPE_CHECKING:
 _ALGORITHMS = {"FP8": (0, 5, 12), "NVFP4": (0, 5, 12), "NVFP4_AWQ": (0, 5, 17), "W4A16_NVFP4": (0, 5, 19)}
 
 
-def ends_of_modelopt(deployment: Deployment) -> Iterator[str]:
-    if deployment.quantization == "modelopt_fp4":
+def ends_of_section(deployment: Deployment) -> Iterator[str]:
+    method = deployment.quantization
+    if method == "modelopt_fp4":
         yield from _algorithm(deployment)
-    if deployment.quantization == MIXED:
+    if method == MIXED:
         yield from _half_told(deployment)
+    if method in ("fp8", "mxfp8"):
+        yield from _no_scheme(deployment, method)
+
+
+def _no_scheme(deployment: Deployment, method: str) -> Iterator[str]:
+    """In every release."""
+    checkpoint = checkpoint_of(deployment)
+    section = checkpoint.mapping("quantization_config") or checkpoint.section("quantization_config")
+    if section.get("quant_method") == method and "activation_scheme" not in section:
+        yield f"quantization_config: activation_scheme is missing, and SGLang's {method} asks for it"
 
 
 def _algorithm(deployment: Deployment) -> Iterator[str]:
