@@ -41,7 +41,8 @@ def test_what_is_not_known_of_a_file_is_named(changes: dict[str, Any], said: str
         model_config({**LOCATE, **changes})
 
 
-_FP8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+_FP8 = {"quantization_config": _BLOCKS}
 
 
 @pytest.mark.parametrize(
