@@ -15,6 +15,7 @@ from runtime.server.packed import unpacked
 
 HF = Mapping[str, Any]
 MIXED = "modelopt_mixed"
+MODELOPTS = ("modelopt", "modelopt_fp8", "modelopt_fp4", MIXED)
 _OF_KEYS = ("kv_cache_quant_algo", "kv_cache_scheme")
 
 

@@ -101,7 +101,7 @@ class Excluded:
         if self.way == "anywhere":
             return self._names(name)
         if self.way == "ends":
-            parts = [f"{name}.0.{one}_proj" for one in ("gate", "up", "down")]
+            parts = expert_parts(name)
             return _agreed({self._names(part) for part in parts}, parts)
         return self._names(name) or any(name in listed for listed in self.names if "experts" in listed)
 
@@ -188,6 +188,10 @@ def excluded_of(section: Mapping[str, Any], method: str | None) -> Excluded:
 def stored_otherwise(name: str, is_plain: bool) -> str:
     told = "plain" if is_plain else "quantized"
     return f"{name[:80]} is {told} in the file, and not so in SGLang's class"
+
+
+def expert_parts(experts: str) -> list[str]:
+    return [f"{experts}.0.{one}_proj" for one in ("gate", "up", "down")]
 
 
 def fused_name(parts: Sequence[str]) -> str | None:

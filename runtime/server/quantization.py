@@ -7,6 +7,7 @@ from typing import Any
 
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.choices import Choices, Reason
+from runtime.server.declared import MODELOPTS
 from runtime.server.errors import ConfigError
 from runtime.server.expert_weights import packs_nvfp4_beside_mxfp8
 from runtime.server.families import (
@@ -25,11 +26,10 @@ DTYPES = ("bfloat16", "float16", "float32")
 _DTYPE_ALIASES = {"half": "float16", "float": "float32"}
 _FP4_LAYERS = ("NVFP4", "W4A16_NVFP4")
 _MARLIN_GROUPS = (-1, 32, 64, 128)
-_MODELOPT = ("modelopt", "modelopt_fp8", "modelopt_fp4", "modelopt_mixed")
 # srt/layers/quantization/__init__.py
 _METHODS = frozenset(
     (
-        *("fp8", "mxfp8", "minimax_m3_nvfp4", "blockwise_int8", *_MODELOPT, "nvfp4_online", "w8a8_int8"),
+        *("fp8", "mxfp8", "minimax_m3_nvfp4", "blockwise_int8", *MODELOPTS, "nvfp4_online", "w8a8_int8"),
         *("w8a8_fp8", "awq", "awq_marlin", "bitsandbytes", "gguf", "gptq", "gptq_marlin", "moe_wna16"),
         *("compressed-tensors", "qoq", "w4afp8", "petit_nvfp4", "fbgemm_fp8", "quark", "quark_mxfp4"),
         *("auto-round", "auto-round-int8", "modelslim", "quark_int4fp8_moe", "humming", "mxfp_w4a8"),
@@ -93,7 +93,7 @@ def _write_back(c: Choices, explicitly_unset: bool) -> None:
     """Some families make the checkpoint's method the argument, under the name that config.json gives it."""
     architecture, found = c.model.architecture, c.model_quantization
     rule = f"{architecture} makes the checkpoint's the argument"
-    if architecture in NEMOTRON and found in _MODELOPT:
+    if architecture in NEMOTRON and found in MODELOPTS:
         _check_activation(c.model)
         c.settle(rule, quantization="modelopt_fp8" if found == "modelopt" else found)  # of no algorithm
     if c.quantization is not None or explicitly_unset:
@@ -243,7 +243,7 @@ def _adopted(
     """The first method that takes this checkpoint for its own, whatever was asked."""
     if wanted == "quark_mxfp4" or _keeps_online(wanted, method, draft):
         return None
-    if method in _MODELOPT[1:] and not (release.fp8_algorithms_apart and wanted in _REQUANTIZES):
+    if method in MODELOPTS[1:] and not (release.fp8_algorithms_apart and wanted in _REQUANTIZES):
         return method
     if method == "awq" and wanted in (None, "marlin", "awq_marlin") and _is_marlin_awq(section):
         return "awq_marlin"

@@ -8,6 +8,7 @@ from runtime.server.architectures import MUSE_GLIMMER
 from runtime.server.backends import backend_row
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.choices import Choices
+from runtime.server.declared import MIXED
 from runtime.server.errors import ConfigError
 from runtime.server.expert_weights import is_block_fp8_of_32, is_mxfp8_modelopt
 from runtime.server.families import BY_DEEP_GEMM, HYV4
@@ -15,8 +16,7 @@ from runtime.server.gpus import CPU, GpuModel
 from runtime.server.releases import Release
 
 MODELOPT_FP8 = ("modelopt", "modelopt_fp8")
-_MIXED = "modelopt_mixed"
-FP4_METHODS = ("modelopt_fp4", _MIXED)
+FP4_METHODS = ("modelopt_fp4", MIXED)
 _TUNED_FP4 = ("flashinfer_cutlass", "flashinfer_cutedsl")
 _MXFP8_GEMMS = ("flashinfer_cutlass", "flashinfer_cutedsl")
 _BLACKWELL = (10, 11, 12)
@@ -98,7 +98,7 @@ def tunes_fp4_gemm(quantization: str | None, backend: str) -> bool:
 
 def runs_fp8_gemm(quantization: str | None, gpu: GpuModel, release: Release) -> bool:
     """By FlashInfer: modelopt's, in one scale a tensor."""
-    return quantization in (*MODELOPT_FP8, _MIXED) and gpu.major in release.fp8_gemm_majors
+    return quantization in (*MODELOPT_FP8, MIXED) and gpu.major in release.fp8_gemm_majors
 
 
 def runs_mxfp8_gemm(quantization: str | None, asked: str, gpu: GpuModel, release: Release) -> bool:

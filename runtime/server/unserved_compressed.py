@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from runtime.server.config import ModelConfig
-from runtime.server.excluded import fused_name
-from runtime.server.formats.assigned import expert_parts
+from runtime.server.excluded import expert_parts, fused_name
 from runtime.server.formats.kinds import Kind
 from runtime.server.linears import each_listed, experts_listed
 from runtime.server.served_names import called

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from runtime.server.config import ModelConfig
-from runtime.server.declared import MIXED
+from runtime.server.declared import MIXED, MODELOPTS
 from runtime.server.formats.kinds import Kind
 from runtime.server.shape import Server
 from runtime.server.unserved_row import Row
@@ -16,7 +16,6 @@ from runtime.server.unserved_row import Row
 _LISTED_ANEW = (0, 5, 20)  # of a wrapper's text, under any of its names
 _WRAPPED = ("model.language_model.", "language_model.model.")
 _HEADS_SINCE = (0, 5, 15)  # and embeddings, as no file has them here
-_MODELOPTS = ("modelopt", "modelopt_fp8", "modelopt_fp4", MIXED)
 _OF_DRAFTS = re.compile(r"(?:.*\.)?mtp\.|model\.layers\.(\d+)\.")
 
 
@@ -34,8 +33,7 @@ def _known_since(kind: Kind | None) -> tuple[int, int, int]:
 
 
 def _has_newer(model: ModelConfig, server: Server) -> bool:
-    newest = max(map(_known_since, model.quantized.of_names), default=(0, 5, 12))
-    return _lists_kinds(model) and server.release.number < newest
+    return _lists_kinds(model) and server.release.number < max(map(_known_since, model.quantized.of_names))
 
 
 def _is_wrapped(model: ModelConfig, server: Server) -> bool:
@@ -51,7 +49,7 @@ def _lists_a_draft(model: ModelConfig, server: Server) -> bool:
 
 
 def _has_head(model: ModelConfig, server: Server) -> bool:
-    of_modelopt = model.checkpoint_quantization in _MODELOPTS and server.release.number < _HEADS_SINCE
+    of_modelopt = model.checkpoint_quantization in MODELOPTS and server.release.number < _HEADS_SINCE
     return of_modelopt and not model.tie_word_embeddings and model.quantized.of_head() is not None
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from runtime.server.declared import MIXED, is_whole
+from runtime.server.formats.sections import FP4_SINCE
 from sgl_tune.keys.expert_calls import checkpoint_of
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
 # In so many letters.
-_ALGORITHMS = {"FP8": (0, 5, 12), "NVFP4": (0, 5, 12), "NVFP4_AWQ": (0, 5, 17), "W4A16_NVFP4": (0, 5, 19)}
+_ALGORITHMS = {"FP8": (0, 5, 12), **FP4_SINCE}
 
 
 def ends_of_section(deployment: Deployment) -> Iterator[str]:

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from runtime.server.errors import ConfigError
-from runtime.server.excluded import NOTHING, PROBES, RUN_AS_ONE, Excluded, fused_name, stored_otherwise
+from runtime.server.excluded import (
+    NOTHING,
+    PROBES,
+    RUN_AS_ONE,
+    Excluded,
+    expert_parts,
+    fused_name,
+    stored_otherwise,
+)
 from runtime.server.formats.kinds import Kind
 from runtime.server.patterns import Patterns
 
@@ -134,12 +142,9 @@ class Quantized:
         return self.linear if found is None else found[0]
 
     def _agreed(self, parts: Sequence[str]) -> tuple[Kind | None] | None:
-        found = [self._told(part) for part in parts]
-        if any(one is None for one in found):
-            return None
-        if len(set(found)) > 1:
-            raise ConfigError(f"quantization_config: {', '.join(parts)} are of several kinds, and run as one")
-        return found[0]
+        found = {self._told(part) for part in parts}
+        told = {one for one in found if one is not None}
+        return _only(told, parts) if len(told) == len(found) else None
 
     def _of_any(self, fused: str | None, parts: Sequence[str]) -> Kind | None:
         """Where the class unpacks it: others look for the whole alone."""
@@ -150,9 +155,7 @@ class Quantized:
         tails = tuple(dict.fromkeys(part.rpartition(".")[2] for part in parts))
         if tails not in _UNPACKED and (fused or "").rpartition(".")[2] not in self.excluded.unpacks:
             raise ConfigError(f"quantization_config: {stored_otherwise(parts[0], is_plain=False)}")
-        if len(found) > 1:
-            raise ConfigError(f"quantization_config: {', '.join(parts)} are of several kinds, and run as one")
-        return found.pop()[0]
+        return _only(found, parts)[0]
 
     def _within(self, name: str) -> Kind | None:
         """The kind of what lies in it."""
@@ -187,9 +190,7 @@ class Quantized:
         found = {self._told(name) or (self.experts,) for name in names}
         if found == {(None,)}:
             raise ConfigError(f"quantization_config: no target for {names[0]}: SGLang ends at it")
-        if len(found) > 1:
-            raise ConfigError(f"quantization_config: {', '.join(names)} are of several kinds, and run as one")
-        return found.pop()
+        return _only(found, names)
 
     def _told(self, module: str) -> tuple[Kind | None] | None:
         if module in self._kinds:
@@ -206,8 +207,10 @@ class Quantized:
         return Patterns(self.expressions)
 
 
-def expert_parts(experts: str) -> list[str]:
-    return [f"{experts}.0.{one}_proj" for one in ("gate", "up", "down")]
+def _only(found: set[tuple[Kind | None]], parts: Sequence[str]) -> tuple[Kind | None]:
+    if len(found) > 1:
+        raise ConfigError(f"quantization_config: {', '.join(parts)} are of several kinds, and run as one")
+    return found.pop()
 
 
 UNQUANTIZED = Quantized()

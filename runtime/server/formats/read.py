@@ -78,7 +78,7 @@ def _modelopt_mixed(section: Section) -> Quantized:
     group, block = _first_size(told, _IN_FP4, 16), _first_size(told, _BLOCK_FP8, 128)
     of_names: dict[str, Kind | None] = {}
     for name, layer in _of_first_experts(told):
-        kind = _of_algorithm(algorithm_of(layer), group, block)
+        kind = _of_algorithm(_algorithm(layer), group, block)
         of_names |= dict.fromkeys((name, name.replace("model.language_model.", "model.", 1)), kind)
     excluded = excluded_of(section, "modelopt_mixed")
     kinds = tuple(of_names.values())
@@ -90,21 +90,21 @@ def _of_first_experts(told: Layers) -> Iterator[tuple[str, Section]]:
     seen = set()
     for name, layer in told:
         found = _EXPERT.match(name)
-        if found is None or found[2] == "0" or (found[1], algorithm_of(layer)) not in seen:
+        if found is None or found[2] == "0" or (found[1], _algorithm(layer)) not in seen:
             yield name, layer
         if found is not None:
-            seen.add((found[1], algorithm_of(layer)))
+            seen.add((found[1], _algorithm(layer)))
 
 
 def _first_size(told: Layers, of: tuple[str, ...], usual: int) -> int:
     """SGLang takes groups of all layers for as large as the first one's, and asks blocks to be alike."""
-    found = [whole(layer, "group_size", 1, usual) for _, layer in told if algorithm_of(layer) in of]
+    found = [whole(layer, "group_size", 1, usual) for _, layer in told if _algorithm(layer) in of]
     if of == _BLOCK_FP8 and len(set(found)) > 1:
         raise ConfigError("quantization_config: quantized_layers has fp8 in blocks of several sizes")
     return found[0] if found else usual
 
 
-def algorithm_of(layer: Section) -> str:
+def _algorithm(layer: Section) -> str:
     """Of one of quantized_layers."""
     return text(layer, "quant_algo").upper()
 

@@ -15,10 +15,8 @@ from runtime.server.formats.fields import section_of
 Section = Mapping[str, Any]
 _SCHEMES = ("dynamic", "static")
 _FP8_LISTS = ("ignored_layers", "modules_to_not_convert")
-_ALGORITHMS = {
-    "modelopt_fp8": ("FP8",),
-    "modelopt_fp4": ("NVFP4", "NVFP4_AWQ", "W4A16_NVFP4"),
-}
+FP4_SINCE = {"NVFP4": (0, 5, 12), "NVFP4_AWQ": (0, 5, 17), "W4A16_NVFP4": (0, 5, 19)}
+_ALGORITHMS = {"modelopt_fp8": ("FP8",), "modelopt_fp4": tuple(FP4_SINCE)}
 _MODULES = ("attn", "attn_mha", "attn_mqa", "experts")  # that are no matrices
 _EXPRESSION = "re:"
 _WHOLE = ("model.", "lm_head")  # as quark's own names begin, of which no part counts
