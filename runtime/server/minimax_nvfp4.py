@@ -10,7 +10,7 @@ from runtime.server.errors import ConfigError
 from runtime.server.families import MINIMAX3, MINIMAX_NVFP4
 
 RAGGED_VERIFY = "SGLANG_RAGGED_VERIFY_MODE"
-_BLACKWELL = (10, 11, 12)
+BLACKWELL = (10, 11, 12)
 _PAGE, _FP8 = 128, "fp8_e4m3"
 _DRAFTED = ("DSPARK", "DFLASH")
 _CONFIG = "MiniMaxM3VLConfig"
@@ -33,13 +33,13 @@ def settle_minimax_in_nvfp4(c: Choices) -> None:
         )
     c.settle("MiniMax-M3.1", page_size=_PAGE)
     unset = used_backends(c) == (None, None)
-    if c.gpu.major in _BLACKWELL:
+    if c.gpu.major in BLACKWELL:
         _settle_all_to_all(c)
         _settle_fp8_cache(c)
     elif c.moe_runner_backend == "auto":
         c.settle(f"MiniMax-M3.1 on {c.gpu.arch}", moe_runner_backend="marlin")
     if unset:
-        backend = "trtllm_mha" if c.gpu.major in _BLACKWELL else "fa3"
+        backend = "trtllm_mha" if c.gpu.major in BLACKWELL else "fa3"
         c.settle(f"MiniMax-M3.1 on {c.gpu.arch}", attention_backend=backend)
 
 
@@ -78,7 +78,7 @@ def _check_drafts(c: Choices) -> None:
     drafts, verify = f"MiniMax-M3.1 with {algorithm}", c.environ.get(RAGGED_VERIFY, "static")
     for refused, why, way in (
         (c.model.architecture != _WHOLE, f"needs {_WHOLE}", ()),
-        (c.gpu.major not in _BLACKWELL, f"needs a Blackwell GPU: this is {c.gpu.arch}", ()),
+        (c.gpu.major not in BLACKWELL, f"needs a Blackwell GPU: this is {c.gpu.arch}", ()),
         (verify != "static", f"needs {RAGGED_VERIFY}=static: it is {verify}", ()),
         (c.pp_size != 1, "has no pipeline stages", ("pp_size",)),
         (

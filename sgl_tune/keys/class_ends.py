@@ -22,6 +22,7 @@ from sgl_tune.keys.expert_ends import ends_of_experts
 from sgl_tune.keys.jet_ends import ends_of_jet
 from sgl_tune.keys.llava_ends import ends_of_llava
 from sgl_tune.keys.minimax_m3_ends import ends_of_minimax_m3
+from sgl_tune.keys.minimax_nvfp4_ends import ends_of_minimax_nvfp4
 from sgl_tune.keys.mllama_ends import ends_of_mllama
 from sgl_tune.keys.nvila_ends import ends_of_nvila
 from sgl_tune.keys.quantized_ends import ends_of_quantized
@@ -51,6 +52,7 @@ def ends_of_class(deployment: Deployment) -> Iterator[str]:
         ends_of_quantized,
         ends_of_dots_note,
         ends_of_minimax_m3,
+        ends_of_minimax_nvfp4,
         *_OF_OTHERS,
     )
     return chain.from_iterable(rule(deployment) for rule in rules)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import chooses_itself, fuses_on_each_rank
+from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.recurrent import LightningConfig, Mamba2Config, ShortConvConfig
 from runtime.server.sizing import kv_heads_per_rank
 from runtime.server.unserved_when import writes_fewer_heads
@@ -191,6 +192,8 @@ def _takes_dispatch(deployment: Deployment) -> bool:
         return since is not None and deployment.server.release.number >= since
     if row.name == "flashinfer_megamoe":
         return a2a == row.name
+    if a2a == "megamoe" and deployment.quantization == MINIMAX_NVFP4:
+        return True  # which prefills by the one, and decodes by the other
     return a2a == "none" or a2a in row.all_to_alls or row.name == a2a
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,38 @@ from sgl_tune.keys.dense_shapes import linear_sizes
 from sgl_tune.keys.gaps import unplanned
 from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
+from sgl_tune.keys.starts import server_ends
 from sgl_tune.keys.tunable import cannot_tune
 from tests.oracle.published import published
 from tests.sgl_tune.running import run_here
 
 _ROUTED = {"moe_runner_backend": "flashinfer_trtllm_routed"}
+_BEHIND = {**_ROUTED, "moe_a2a_backend": "megamoe"}
 _SENT = {"tp": 4, "dp": 4, "enable_dp_attention": True, "moe_a2a_backend": "flashinfer", **_ROUTED}
 _NAME = {"0.5.23": "MiniMaxAI/MiniMax-M3.1-NVFP4", "0.5.17": "MiniMaxAI/MiniMax-M3-MXFP8"}
 
 
-def _deployment(folder: Path, release: str, **flags: Any) -> Deployment:
-    (folder / "config.json").write_text(json.dumps(published()[_NAME[release]].config))
+def _all_chosen(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Whose layers all choose what they see, as kernels of Blackwell have it."""
+    text = config["text_config"]
+    yes = [1] * text["num_hidden_layers"]
+    lists = {"sparse_attention_freq": yes, "sparse_disable_index_value": yes}
+    sparse = {**text["sparse_attention_config"], **lists, **changes.pop("sparse", {})}
+    section = {**config.get("quantization_config", {}), **changes.pop("section", {})}
+    return {
+        **config,
+        "text_config": {**text, "sparse_attention_config": sparse, **changes},
+        "quantization_config": section,
+    }
+
+
+def _deployment(
+    folder: Path, release: str, changes: dict[str, Any] | None = None, **flags: Any
+) -> Deployment:
+    config = published()[_NAME[release]].config
+    if release == "0.5.23":
+        config = _all_chosen(config, **(changes or {}))
+    (folder / "config.json").write_text(json.dumps(config))
     told = {"model_path": str(folder), "arch": "sm100", "sglang_version": release, **flags}
     return resolve_deployment(ServerFlags(**told), environ={})
 
@@ -46,6 +68,49 @@ def test_on_megamoe_no_expert_is_looked_up(tmp_path: Path) -> None:
     assert [op.op for op in expected_keys(found)] == ["mxfp8_gemm"] and unplanned(found) == ()
 
 
+def test_where_trtllm_decodes_behind_megamoe_its_experts_are_not_planned(tmp_path: Path) -> None:
+    found = _deployment(tmp_path, "0.5.23", tp=8, chunked_prefill_size=8192, **_BEHIND)
+    assert server_ends(found) is None
+    assert [gap.what for gap in unplanned(found)] == ["the experts of flashinfer_trtllm_routed"]
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags", "changes", "said"),
+    [
+        (
+            "sm100",
+            _ROUTED,
+            {"sparse": {"sparse_attention_freq": [0] + [1] * 59}},
+            "layer 0 .* sees all tokens",
+        ),
+        ("sm90", {}, {"sparse": {"sparse_attention_freq": [0] + [1] * 59}}, None),
+        ("sm100", _ROUTED, {"sparse": {"sparse_disable_index_value": [0] * 60}}, "packs no values"),
+        ("sm100", _ROUTED, {"sparse": {"sparse_topk_blocks": 8}}, "sparse_topk_blocks is 8"),
+        ("sm90", {}, {"sparse": {"sparse_topk_blocks": 8}}, None),
+        ("sm100", _ROUTED, {"num_attention_heads": 32}, "num_attention_heads is 32"),
+        ("sm90", {}, {"section": {"group_size": 32}}, "group_size is 32"),
+        ("sm100", _ROUTED, {"section": {"weight_block_size": [128, 128]}}, "weight_block_size is"),
+        ("sm90", {}, {"section": {"kv_cache_quant_algo": None}}, "kv_cache_quant_algo is None"),
+        ("sm90", {}, {"section": {"kv_cache_quant_algo": "fp8"}}, None),
+        ("sm90", {}, {"section": {"index_k_quant_type": "fp8"}}, "index_k_quant_type is 'fp8'"),
+        (
+            "sm100",
+            {},
+            {"intermediate_size": 3200, "shared_intermediate_size": 3200},
+            "intermediate_size is 3200",
+        ),
+        ("sm100", _ROUTED, {"intermediate_size": 3200, "shared_intermediate_size": 3200}, None),
+        ("sm100", {**_BEHIND, "dp": 2, "enable_dp_attention": True}, {}, "share its heads"),
+    ],
+)
+def test_where_its_servers_end(
+    arch: str, flags: dict[str, Any], changes: dict[str, Any], said: str | None, tmp_path: Path
+) -> None:
+    found = _deployment(tmp_path, "0.5.23", changes, arch=arch, tp=8, chunked_prefill_size=4096, **flags)
+    why = server_ends(found)
+    assert why is None if said is None else re.search(said, why or "")
+
+
 @pytest.mark.parametrize(
     ("flags", "split"),
     [(_SENT, 4), ({**_SENT, "moe_a2a_backend": "deepep", "moe_runner_backend": "deep_gemm"}, 1)],
@@ -61,7 +126,7 @@ def test_behind_deepep_alone_its_shared_expert_is_whole(
 
 @pytest.mark.parametrize("command", ["mem-report", "warm"])
 def test_what_needs_its_layers_is_refused_in_one_line(command: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(published()[_NAME["0.5.23"]].config))
+    (tmp_path / "config.json").write_text(json.dumps(_all_chosen(published()[_NAME["0.5.23"]].config)))
     flags = ("--arch", "sm100", "--sglang-version", "0.5.23", "--flashinfer-version", "0.7.2", "--tp", 8)
     ran = run_here(
         command, *flags, "--model-path", tmp_path, "--moe-runner-backend", _ROUTED["moe_runner_backend"]
