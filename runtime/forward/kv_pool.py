@@ -13,6 +13,7 @@ import torch
 from runtime.forward.compressed_pool import CompressedPool, PagedPool, compressed_row
 from runtime.forward.gqa_pool import GqaPool, IndexedPool, KVRow, PooledKeysPool
 from runtime.forward.kv_packing import FP8, PackedRow
+from runtime.forward.packed_pages import PackedPagesPool
 from runtime.forward.pool_shape import PoolShape, buffers
 from runtime.forward.pooled_keys import pooled_keys
 from runtime.forward.slots import PoolExhausted, SlidingSlots, SlotAllocator, mapped
@@ -23,11 +24,13 @@ from runtime.server.layer_config import AttentionConfig, MLAConfig
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.sizing import (
+    PACKED,
     block_key_widths,
     has_block_keys,
     kept_layers,
     kv_heads_per_rank,
     latents_behind,
+    packed_page_bytes,
     pooled_indexer,
     sliding_layers,
     windows_alone,
@@ -228,6 +231,8 @@ def make_cache(
         return LatentPool(shape, model.mla, plan.packed, plan.max_running_requests, behind, sliding)
     if model.compressed is not None:
         return CompressedPool(shape, {layer: compressed_row(model, layer) for layer in kept})
+    if plan.index_dtype == PACKED:
+        return PackedPagesPool(shape, packed_page_bytes(model, parallel))
     rows = {layer: _row(model.layer_attention(layer), parallel) for layer in kept}
     if has_block_keys(model):
         dtype = DTYPES[plan.index_dtype or plan.kv_dtype]

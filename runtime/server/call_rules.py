@@ -209,7 +209,9 @@ def has_no_shared_mlp(model: ModelConfig, runtime: RuntimeConfig, ep: int) -> bo
 
 
 def _always_fuses(model: ModelConfig) -> bool:
-    moe = model.moe
+    moe, experts = model.moe, model.quantized.experts
+    if experts is not None and experts.name == "nvfp4_beside_mxfp8":
+        return False  # shared ones are in the latter
     if moe is None or model.model_type not in _ALWAYS_FUSING_256:
         return model.model_type in _ALWAYS_FUSING
     return moe.num_experts == 256 and moe.shared_intermediate_size == moe.intermediate_size

@@ -63,7 +63,7 @@ def declared_weights(hf: HF, architecture: str) -> Quantized:
     if architecture and section:
         found = replace(found, excluded=replace(found.excluded, unpacks=unpacked(architecture, method)))
     experts = _beside_fp8(hf, section)
-    return found if experts is None else replace(found, experts=experts)
+    return _of_minimax(hf, section, found if experts is None else replace(found, experts=experts))
 
 
 def _beside_fp8(hf: HF, section: HF) -> Kind | None:
@@ -77,6 +77,21 @@ def _beside_fp8(hf: HF, section: HF) -> Kind | None:
     stored = section.get("expert_dtype") or hf.get("expert_dtype")
     is_mxfp4 = told == "mxfp4" if told else stored != "fp8"
     return Kind("mxfp4_beside_fp8", group=32) if is_mxfp4 else None
+
+
+def _of_minimax(hf: HF, section: HF, found: Quantized) -> Quantized:
+    """MiniMax-M3.1, whose mxfp8 becomes blocks where no kernels multiply by it, before Blackwell: srt/layers'
+    quantization/minimax_m3_nvfp4.py"""
+    is_one = hf.get("model_type") == "minimax_m3_vl_text" and section.get("quant_method") == "mxfp8"
+    if not (is_one and packs_experts(section)):
+        return found
+    return replace(found, linear=Kind("mxfp8", "block"), experts=Kind("nvfp4_beside_mxfp8"))
+
+
+def packs_experts(section: HF) -> bool:
+    """In nvfp4, whatever else is in: _resolve_quant_method of srt/arg_groups/model_overrides/minimax_m3.py"""
+    packed = section.get("moe_quant_format") == "nvfp4-pack-quantized"
+    return packed and str(section.get("moe_quant_algo", "")).upper() == "NVFP4"
 
 
 def declared_dtype(hf: HF) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.declared import packs_experts
 from runtime.server.families import DEEPSEEK4
 
 
@@ -71,7 +72,5 @@ def _section(of: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 
 def packs_nvfp4_beside_mxfp8(model: Checkpoint) -> bool:
-    """MiniMax-M3.1: _resolve_quant_method of srt/arg_groups/model_overrides/minimax_m3.py"""
-    section = model.mapping("quantization_config")
-    packed = section.get("moe_quant_format") == "nvfp4-pack-quantized"
-    return packed and str(section.get("moe_quant_algo", "")).upper() == "NVFP4"
+    """MiniMax-M3.1."""
+    return packs_experts(model.mapping("quantization_config"))

@@ -14,11 +14,13 @@ from runtime.server.parallel_config import ParallelConfig
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 from runtime.server.sizing import (
     DTYPE_BYTES,
+    PACKED,
     block_key_dtype,
     has_block_keys,
     has_window_pool,
     kv_bytes_per_token,
     kv_tokens,
+    packs_pages,
     static_rest,
 )
 from runtime.server.speculative_config import SpeculativeConfig
@@ -69,6 +71,8 @@ def packs_latents(model: ModelConfig, sm_major: int) -> bool:
 def index_dtype(model: ModelConfig, runtime: RuntimeConfig, sm_major: int) -> str | None:
     if not has_block_keys(model):
         return None
+    if packs_pages(model, sm_major):
+        return PACKED
     majors, backend = runtime.release.fp8_block_keys_on, runtime.attention_backend
     return block_key_dtype(runtime.dtype, kv_dtype_of(runtime), backend, majors, sm_major)
 

@@ -14,6 +14,8 @@ DTYPE_BYTES = {
     "float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3fn": 1,
 }  # fmt: skip
 FP8_BLOCK = 128
+PACKED = "nvfp4"  # of an indexer's keys: all keys and values are, too
+_PACKED_PAGE, _PACKED_GROUP = 128, 16
 _FP8_E4M3 = "fp8_e4m3"
 HYBRID_TYPES = {
     *("gpt_oss", "mellum", "llama4_text", "step3p5", "mimo_v2_flash", "laguna", "gemma4_text"),
@@ -113,6 +115,8 @@ def kv_bytes_per_token(
 ) -> float:
     """What one token costs one stage: a fraction where sliding layers keep only a `share` of the tokens.
     `index_dtype`: of keys of an indexer of blocks."""
+    if index_dtype == PACKED:
+        return len(layers) * sum(packed_page_bytes(model, parallel)) // _PACKED_PAGE
     kept, sliding = kept_layers(model, layers), len(sliding_layers(model, layers))
     if not kept:
         return 0
@@ -151,6 +155,26 @@ def block_key_widths(model: ModelConfig, kept: Sequence[int]) -> dict[int, int]:
     """Of a token's key in the indexers of those of these layers that have one."""
     found = ((layer, model.layer_attention(layer).blocks) for layer in kept)
     return {layer: blocks.head_dim for layer, blocks in found if blocks is not None}
+
+
+def packs_pages(model: ModelConfig, major: int) -> bool:
+    """srt/mem_cache/minimax_m3_nvfp4_pool.py"""
+    experts = model.quantized.experts
+    is_one = experts is not None and experts.name == "nvfp4_beside_mxfp8"
+    return is_one and has_block_keys(model) and major >= 10
+
+
+def packed_page_bytes(model: ModelConfig, parallel: ParallelConfig) -> tuple[int, int]:
+    """Of a layer's page: keys and values, each behind its scales, and an indexer's keys behind theirs. Each
+    part is a multiple of 128."""
+    attention, tokens = model.main_attention, _PACKED_PAGE
+    heads = kv_heads_per_rank(attention, parallel)
+    index = 0 if attention.blocks is None else attention.blocks.head_dim
+    own, keys = (
+        sum(-(-tokens * count * width // per // 128) * 128 for per in (2, _PACKED_GROUP))
+        for count, width in ((heads, attention.head_dim), (1, index))
+    )
+    return 2 * own, keys
 
 
 def block_key_dtype(

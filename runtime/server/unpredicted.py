@@ -1,6 +1,7 @@
 """Starts of DeepSeek-V4, Qwen4, DiffusionGemma, Muse Spark, Inkling, EmbeddingGemma, Jet-Nemotron,
-MiniCPM-SALA and of transformers' layers are known up to their first forward: what that takes is not, nor are
-all pools of the first. So are those whose decodes are kept to pass back."""
+MiniCPM-SALA, of transformers' layers and of MiniMax-M3.1 are known up to their first forward: what that takes
+is not, nor are all pools of the first; on Blackwell those of the last up to their attention. So are those
+whose decodes are kept to pass back."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.flags.spelling import spelled
 from runtime.server.recurrent import AddedConvolutionsConfig, DynamicDeltaConfig
 from runtime.server.shape import Server
-from runtime.server.sizing import pooled_indexer
+from runtime.server.sizing import packs_pages, pooled_indexer
 
+ATTENTION = "attention backend"
 _OTHERWISE: Mapping[str, Callable[[Server], object]] = {
     "speculative_algorithm": lambda s: s.asked.speculative_algorithm,
     "disaggregation_mode": lambda s: s.is_pd_decode,
@@ -56,6 +58,9 @@ def unknown_pools(model: ModelConfig, server: Server) -> str | None:
 
 def knows_forwards(model: ModelConfig) -> bool:
     of_others = model.by_transformers or isinstance(model.recurrent, _CONVOLVE_OTHERWISE)
+    experts = model.quantized.experts
+    if experts is not None and experts.name == "nvfp4_beside_mxfp8":
+        return False
     if gates_residuals(model) or of_others:
         return False
     if model.activation == "gegelu" or model.model_type == "minicpm_sala":
@@ -75,14 +80,16 @@ def knows_starts(model: ModelConfig, runtime: RuntimeConfig) -> bool:
 def unpredicted(model: ModelConfig, runtime: RuntimeConfig, prefills: bool) -> tuple[str, ...]:
     """Phases from the first forward on, of whose kernels nobody here knows what they take: those of
     compressed keys, those of srt/layers/attention/qsa, those of a canvas: srt/dllm, those of
-    srt/layers/muse_spark, those of srt/models/inkling_common, and torch's own of transformers' layers.
+    srt/layers/muse_spark, those of srt/models/inkling_common, those of experts in nvfp4 beside mxfp8, where
+    attention on Blackwell is by kernels of MiniMax's own, and torch's own of transformers' layers.
 
     The `dsv4` backend makes nothing of its own without drafts: __init__ and init_cuda_graph_state of
     srt/layers/attention/deepseek_v4_backend.py, 0.5.12 to 0.5.23.
     """
     if knows_starts(model, runtime):
         return ()
-    phases = [] if runtime.disable_autotune else ["autotune"]
+    phases = [ATTENTION, "eager buffers"] if packs_pages(model, runtime.sm_major) else []
+    phases += [] if runtime.disable_autotune else ["autotune"]
     phases += ["prefill graphs"] if prefills else []
     phases += ["decode graphs"] if runtime.decode_graphs else []
     opens = runtime.moe_a2a_backend != "none"  # at the first forward, which is then the first request's

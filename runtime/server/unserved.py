@@ -35,6 +35,7 @@ from runtime.server.unserved_when import (
     by_silu,
     has_mixers_in_fp4,
     moves_experts,
+    packs_otherwise,
     quantized_otherwise,
     tunes_canvases,
     without_scales,
@@ -186,9 +187,14 @@ _ROWS = {
     # srt/models/minimax_m3.py: what its all-to-alls gather, and what its router multiplies in
     "minimax_m3_vl_text": (
         Row(
-            lambda _, s: s.weights_quantization == MINIMAX_NVFP4,
-            "experts in nvfp4 beside mxfp8: what MiniMax-M3.1's layers and pools take is not known here",
+            packs_otherwise,
+            "experts in nvfp4 beside mxfp8 but since 0.5.23 on marlin, or flashinfer_trtllm_routed: what its "
+            "layers take otherwise, as behind megamoe, is not known here",
             plans=True,
+        ),
+        Row(
+            lambda _, s: s.weights_quantization == MINIMAX_NVFP4 and s.speculative is not None,
+            "drafts beside experts in nvfp4: here none stands beside its layers",
         ),
         Row(
             lambda _, s: s.moe_a2a_backend not in ("none", "deepep"),

@@ -128,6 +128,16 @@ def quantized_otherwise(model: ModelConfig, server: Server) -> bool:
     return told not in (None, "mxfp8") or told != model.checkpoint_quantization
 
 
+def packs_otherwise(model: ModelConfig, server: Server) -> bool:
+    """Than SGLang's classes of MiniMax-M3.1 are known to: minimax_m3_nvfp4.py"""
+    experts = model.quantized.experts
+    if experts is None or experts.name != "nvfp4_beside_mxfp8":
+        return False
+    known = "marlin" if server.gpu.major < 10 else "flashinfer_trtllm_routed"
+    is_known = server.moe_runner_backend == known and server.moe_a2a_backend == "none"
+    return server.weights_quantization != MINIMAX_NVFP4 or not is_known
+
+
 def attends_otherwise(_: ModelConfig, server: Server) -> bool:
     """Sarvam 105B asks fa3 alone for heads of keys; others are asked as decodes are."""
     known = server.decode_attention_backend in ("fa3", "triton", "flashinfer")

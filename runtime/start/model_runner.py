@@ -32,7 +32,7 @@ from runtime.server.parallel_config import ParallelConfig
 from runtime.server.rows import aligned_rows
 from runtime.server.start_sizes import captured_sizes, start_sizes
 from runtime.server.units import GIB
-from runtime.server.unpredicted import unpredicted
+from runtime.server.unpredicted import ATTENTION, unpredicted
 from runtime.start.channels import Channels
 from runtime.start.drafting import Drafting
 from runtime.start.first_use import copy_routers, open_deepep, start_cublas
@@ -84,9 +84,11 @@ class ModelRunner(Drafting, Serving):
                 self.init_kv_pool()
                 self.load_draft_weights()
             self.init_draft_kv_pool()
+            if self._ends_before(ATTENTION):
+                return
             self.init_attention_backend()
             self.init_eager_buffers()
-            if self._ends_before_forwards():
+            if self._ends_before():
                 return
             self.tune()
             self.tune_extend()
@@ -160,13 +162,13 @@ class ModelRunner(Drafting, Serving):
                 self.model, self.parallel, self.runtime, self.sizes, self.plan, self.device
             )
 
-    def _ends_before_forwards(self) -> bool:
-        """Where nobody knows what they take of SGLang."""
-        prefills = bool(self.sizes.prefill_graphs)
-        phases = unpredicted(self.model, self.runtime, prefills) if self.options.as_sglang else ()
-        if phases:
+    def _ends_before(self, first: str = "") -> bool:
+        """A phase, or forwards, where nobody knows what they take of SGLang."""
+        phases = unpredicted(self.model, self.runtime, bool(self.sizes.prefill_graphs))
+        ends = self.options.as_sglang and bool(phases) and first in ("", phases[0])
+        if ends:
             self.recorder.tell(not_predicted=phases)
-        return bool(phases)
+        return ends
 
     def _make_kv_pool(self) -> KVPool:
         model, device = self.model, self.device.torch_device

@@ -268,10 +268,10 @@ def _trtllm_packed_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _minimax_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
-    """As compressed-tensors packs them, without padding. Behind megamoe its own kernels prefill."""
+    """As compressed-tensors packs them. Behind megamoe its own kernels prefill."""
     if deployment.server.moe_a2a_backend != "none":
         return ()
-    return (trtllm_nvfp4_moe(_experts(deployment), routing_of(deployment), True),)
+    return (trtllm_nvfp4_moe(_experts(deployment, multiple=128), routing_of(deployment), True),)
 
 
 def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:

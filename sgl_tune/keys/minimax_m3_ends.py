@@ -10,7 +10,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.choices import is_on
-from runtime.server.families import MINIMAX3
+from runtime.server.families import MINIMAX3, MINIMAX_NVFP4
+from runtime.server.minimax_nvfp4 import BLACKWELL
 from runtime.server.sizing import has_block_keys
 from runtime.server.speculation import DRAFTLESS
 from sgl_tune.keys.expert_calls import checkpoint_of
@@ -61,6 +62,8 @@ def _router(deployment: Deployment) -> Iterator[str]:
 def _verifies_blocks(deployment: Deployment) -> Iterator[str]:
     """_resolve_extend_meta of srt/layers/attention/minimax_sparse_backend.py"""
     server = deployment.server
+    if server.weights_quantization == MINIMAX_NVFP4 and server.gpu.major in BLACKWELL:
+        return  # by attention of its own, which does
     drafted = server.speculative is not None and server.speculative.algorithm != "UNO"
     if has_block_keys(deployment.model) and drafted and server.decode_graphs:
         yield "MiniMax-M3 verifies no drafts on CUDA: its attention asks for lengths that a verify has not"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from runtime.server.config import ModelConfig
+from runtime.server.declared import packs_experts
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields
 from runtime.server.decoders.parts import MLPS, model
@@ -100,7 +101,7 @@ def _check_quantization(f: Fields) -> None:
     if section.get("quant_method") != "mxfp8":
         f.cannot(f"quant_method is {repr(section.get('quant_method'))[:60]}: this runtime knows 'mxfp8'")
     for name in ("moe_quant_algo", "moe_quant_format"):
-        if section.get(name) is not None:
+        if section.get(name) is not None and not packs_experts(section):
             f.cannot(f"{name} is {repr(section[name])[:60]}: this runtime has no experts of another format")
     for name in _LISTS:
         told = section.get(name)

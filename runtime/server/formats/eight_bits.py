@@ -21,6 +21,11 @@ from runtime.server.formats.tensors import (
 
 _FP8 = "float8_e4m3fn"
 _SCALES = "float32"
+_BLOCKS = Dim("rows", per=128), Dim("columns", per=128)
+_TO_BLOCKS = (
+    Change("replaced", Stored("weight", _FP8, (ROWS, COLUMNS))),
+    Change("replaced", Stored("weight_scale_inv", _SCALES, _BLOCKS)),
+)
 
 
 def in_blocks(block: tuple[int, int], scale: str, dtype: str, packs_scales: bool) -> Format:
@@ -42,8 +47,8 @@ def in_blocks(block: tuple[int, int], scale: str, dtype: str, packs_scales: bool
     )
 
 
-def mx() -> Format:
-    """A byte of scale, a power of two, for 32 values."""
+def mx(in_blocks: bool) -> Format:
+    """A byte of scale, a power of two, for 32 values; `in_blocks`: which become blocks of 128."""
     scales = Dim("columns", per=32)
     return Format(
         "mxfp8",
@@ -54,6 +59,7 @@ def mx() -> Format:
         ),
         Cut(columns=32),
         Cut(columns=32),
+        after_linear=_TO_BLOCKS if in_blocks else (),
     )
 
 
