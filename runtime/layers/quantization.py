@@ -161,7 +161,7 @@ _ONLINE_FP4 = ("modelopt_fp4", "nvfp4_online", "nvfp4")
 _NVFP4, _FP8 = Kind("nvfp4"), Kind("fp8", "tensor", is_static=True)
 _ASKED: dict[str, Quantized] = {
     "fp8": Quantized(Kind("fp8_online"), Kind("fp8_online")),
-    "w8a8_fp8": Quantized(Kind("fp8_online"), Kind("fp8_online")),
+    "w8a8_fp8": Quantized(Kind("fp8_online"), Kind("fp8", "row")),  # experts are cast as they come
     "modelopt_fp8": Quantized(_FP8, _FP8),
     "mxfp4": Quantized(experts=Kind("mxfp4_online")),
     "mxfp8": Quantized(Kind("mxfp8_online"), Kind("mxfp8_online")),

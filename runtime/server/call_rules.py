@@ -79,6 +79,9 @@ _PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", *_FUSI
 # and the 45th layer of step3p5_mtp.py, of which Step's own list ends before it
 DENSE_DRAFTS = ("mimo_v2_flash", "step3p5", "longcat_flash")
 
+# Whose indexer SGLang's config class turns so, and transformers' otherwise: srt/configs/hy_v4.py
+_TURNS_NEIGHBOURS = ("hy_v4",)
+
 _WIDE_SINKS = ("gpt_oss", "granite_swa", "granitemoe_swa")
 _DRAFTS = {"qwen3_next": "model.layers", **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), "mtp.layers")}
 
@@ -135,7 +138,8 @@ def joins_indexer(model: ModelConfig, release: Release) -> bool:
     """Whether what an indexer keeps of a token is a part of one product in the model's dtype, with its heads'
     weights: use_dsa_indexer_fusion of srt/layers/attention/dsa/dsa_indexer.py."""
     indexer = None if model.mla is None else model.mla.indexer
-    return indexer is not None and indexer.interleaved and release.joins_indexer
+    as_served = indexer is not None and (indexer.interleaved or model.model_type in _TURNS_NEIGHBOURS)
+    return as_served and release.joins_indexer
 
 
 def chooses_itself(model: ModelConfig) -> bool:
@@ -213,8 +217,17 @@ def _always_fuses(model: ModelConfig) -> bool:
     if experts is not None and experts.name == "nvfp4_beside_mxfp8":
         return False  # shared ones are in the latter
     if moe is None or model.model_type not in _ALWAYS_FUSING_256:
-        return model.model_type in _ALWAYS_FUSING
+        return model.model_type in _ALWAYS_FUSING and not _keeps_shared_plain(model)
     return moe.num_experts == 256 and moe.shared_intermediate_size == moe.intermediate_size
+
+
+def _keeps_shared_plain(model: ModelConfig) -> bool:
+    """Beside experts in nvfp4: shared_experts_fusion_disable_reason of srt/models/glm5_next.py."""
+    if model.checkpoint_quantization != "modelopt_fp4":
+        return False
+    blocks = (model.block_name(layer) for layer, kind in enumerate(model.layer_kinds) if kind == "moe")
+    asks = model.excluded.experts
+    return any(asks(model.shared_name(one)) and not asks(model.experts_name(one)) for one in blocks)
 
 
 def fuses_on_each_rank(model: ModelConfig, runtime: RuntimeConfig) -> bool:

@@ -20,6 +20,8 @@ from runtime.server.unserved_row import (
 from runtime.server.unserved_when import (
     attends_otherwise,
     by_trtllm,
+    fuses_in_fp4,
+    fuses_others,
     moves_experts,
     mxfp4_elsewhere,
     not_in_blocks,
@@ -28,6 +30,7 @@ from runtime.server.unserved_when import (
     other_values,
     other_widths,
     pads_shared,
+    reads_inverses_alone,
     situ_tuned,
     stretched,
     without_scales,
@@ -61,7 +64,12 @@ LATENT = {
     "glm5_next_text": (
         in_bfloat16("its indexer has no other"),
         DRAFTS,
-        QUANTIZED,
+        Row(fuses_others, "shared experts stored otherwise than those that its class runs them among"),
+        Row(
+            fuses_in_fp4,
+            "experts in nvfp4 but on flashinfer_cutlass and TRT-LLM's: what others keep of a shared one "
+            "among these is not known here",
+        ),
     ),
     # srt/models/sarvam_moe.py
     "sarvam_mla": (
@@ -139,7 +147,15 @@ LATENT = {
     # srt/models/hunyuan_v4.py, and srt/layers/attention/dsa/dsa_indexer.py
     "hy_v4": (
         in_bfloat16("its indexer has no other"),
-        QUANTIZED,
+        Row(
+            reads_inverses_alone,
+            "quantized weights of a checkpoint but in fp8 blocks and mxfp8: its class looks for scales by "
+            "the name that these have",
+        ),
+        Row(
+            lambda _, s: s.speculative is not None and s.weights_quantization is not None,
+            "drafts of quantized weights: what theirs are is not known here",
+        ),
     ),
     # srt/models/qwen4_exp.py, srt/layers/hyperconnection.py, srt/layers/attention/qsa
     "qwen4_exp_text": (
@@ -150,7 +166,6 @@ LATENT = {
             plans=True,
         ),
         DRAFTS,
-        QUANTIZED,
     ),
     # srt/models/bailing_moe_linear.py, and srt/layers/attention/linear's seg_la
     "bailing_hybrid": (

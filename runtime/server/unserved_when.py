@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from runtime.server.call_rules import fused_shared_experts, has_no_shared_mlp
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.families import MINIMAX_NVFP4
-from runtime.server.linears import each_listed, splits_over_tp
+from runtime.server.formats.kinds import Kind
+from runtime.server.linears import each_listed, experts_listed, splits_over_tp
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import KimiDeltaConfig, LightningConfig
 from runtime.server.shape import Server
 
 _MIXERS_IN_FP4 = (0, 5, 17)
 _EACH_BY_ITSELF = ("fp8", "awq", "gptq")
+_MADE_IN_FP4 = ("modelopt_fp4", "nvfp4_online")  # of plain ones
 
 
 def splits_over_all(model: ModelConfig, server: Server) -> bool:
@@ -90,6 +93,13 @@ def not_in_blocks_anywhere(model: ModelConfig, server: Server) -> bool:
     return server.weights_quantization is not None and not in_blocks
 
 
+def reads_inverses_alone(model: ModelConfig, _: Server) -> bool:
+    """load_weights of srt/models/hunyuan_v4.py, which makes weight_scale_inv of each weight_scale."""
+    method = model.checkpoint_quantization
+    in_blocks = method == "fp8" and model.quantization_block is not None
+    return method is not None and method != "mxfp8" and not in_blocks
+
+
 def not_each_by_itself(model: ModelConfig, server: Server) -> bool:
     """Under names that srt/models/transformers.py maps to its own, which those of a class are not read by."""
     method, declared = server.weights_quantization, model.checkpoint_quantization
@@ -112,6 +122,32 @@ def lowers_packed(model: ModelConfig, _: Server) -> bool:
         return any(model.quantized.of_linear(parts) is not None for parts in names)
     except ConfigError:
         return False
+
+
+def fuses_in_fp4(model: ModelConfig, server: Server) -> bool:
+    """Of whose experts SGLang keeps scales twice, which here those of a shared one are not."""
+    told = model, server.runtime, server.ep_size
+    if not has_no_shared_mlp(*told) or fused_shared_experts(*told):
+        return False
+    kinds = {kind.name for kind in _of_experts(model).values() if kind is not None}
+    return "nvfp4" in kinds or server.weights_quantization in _MADE_IN_FP4
+
+
+def fuses_others(model: ModelConfig, server: Server) -> bool:
+    """What its class runs as one expert more is not stored as the others are."""
+    if not has_no_shared_mlp(model, server.runtime, server.ep_size):
+        return False
+    shared = ((layer, parts) for size, layer, parts in each_listed(model) if size.place == "beside experts")
+    try:
+        of_layer = _of_experts(model)
+        return any(model.quantized.of_linear(parts) != of_layer[layer] for layer, parts in shared)
+    except ConfigError:
+        return False
+
+
+def _of_experts(model: ModelConfig) -> dict[int, Kind | None]:
+    layers = [layer for layer, kind in enumerate(model.layer_kinds) if kind == "moe"]
+    return dict(zip(layers, map(model.quantized.of_experts, experts_listed(model)), strict=True))
 
 
 def moves_experts(_: ModelConfig, server: Server) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from runtime.server.call_rules import fused_shared_experts, fuses_on_each_rank
+from runtime.server.call_rules import fused_shared_experts, fuses_on_each_rank, has_no_shared_mlp
 from runtime.server.errors import ConfigError
 from runtime.server.linears import LinearSize, Spread, each_listed, linears, listed_as
 from runtime.server.parallel_config import ParallelConfig
@@ -37,7 +37,7 @@ _NEEDS = {
 }
 _FP4_ON_OTHERS = (0, 5, 13)  # modelopt_fp4, by Marlin
 _SECTIONS = ("quantization_config", "compression_config")
-_ASK_BOTH = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa")
+_ASK_BOTH = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm5_next_text", "hy_v4")
 _MINICPM_3 = "minicpm3"  # whose class asks no other of its matrices
 _OF_LATENTS = (*_ASK_BOTH, "glm4_moe_lite", "mistral_large_3", "dots_vlm_text", _MINICPM_3)
 _ASK_A_WEIGHT = ("glm4_moe", "glm4v_moe_text")
@@ -278,8 +278,8 @@ def _plain_attention(deployment: Deployment) -> Iterator[str]:
 
 
 def _fuses_shared(deployment: Deployment) -> bool:
-    model = deployment.model
-    return fused_shared_experts(model, deployment.runtime, deployment.parallel.moe_ep) > 0
+    told = deployment.model, deployment.runtime, deployment.parallel.moe_ep
+    return fused_shared_experts(*told) > 0 or has_no_shared_mlp(*told)
 
 
 def _kind(model: ModelConfig, size: LinearSize, layer: int) -> Kind | None:

@@ -84,6 +84,21 @@ FIRST: dict[str, dict[str, Any]] = {
     "allenai/OLMo-7B-0424-hf": {"num_hidden_layers": 1},
     "a/seed-oss-36b-by-its-card": {"num_hidden_layers": 1},
     "microsoft/Phi-4-multimodal-instruct": {"num_hidden_layers": 1},
+    "a/glm-5.3-flash-as-its-classes-have-it": {
+        "text_config": {
+            "num_hidden_layers": 3,
+            "first_k_dense_replace": 1,
+            "layer_types": ["linear_attention", "indexed_attention", "linear_attention"],
+            "mlp_layer_types": ["dense", "sparse", "sparse"],
+        },
+        "vision_config": {"depth": 1},
+    },
+    "a/hy4-preview-as-its-classes-have-it": {
+        "num_hidden_layers": 3,
+        "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "layer_types": ["deepseek_sparse_attention"] * 3,
+        "indexer_types": ["full", "shared", "shared"],
+    },
     "google/gemma-3n-E4B-it": {
         "text_config": {
             "num_hidden_layers": 3,
@@ -129,6 +144,7 @@ _PLAIN: dict[str, tuple[str, ...]] = {
     ),
     "a/llama-3.2-11b-vision-from-memory": ("vision_model", "multi_modal_projector"),
     "stepfun-ai/Step3-VL-10B": ("vision_model", "vit_large_projector"),
+    "a/glm-5.3-flash-as-its-classes-have-it": ("visual",),
     "a/lfm2-1.2b-beside-a-siglip-2": ("vision_tower", "multi_modal_projector"),
 }
 

@@ -19,7 +19,7 @@ from tests.oracle.published import published
 
 _QWEN, _FLASH = "Qwen/Qwen3-30B-A3B", "Qwen/Qwen3.8-Flash-Next"
 _KIMI = "moonshotai/Kimi-Linear-48B-A3B-Instruct"
-_GLM = "a/glm-5.3-flash-as-its-classes-have-it"
+_GLM, _HY4 = "a/glm-5.3-flash-as-its-classes-have-it", "a/hy4-preview-as-its-classes-have-it"
 _HELD = (
     (_QWEN, "fp8", 1, 1, 61064318976, 0),
     (_QWEN, "fp8", 4, 4, 15285270528, 0),
@@ -32,7 +32,13 @@ _HELD = (
     (_KIMI, "mxfp8", 4, 1, 24984765568, 0),
     (_KIMI, "modelopt_fp4", 2, 1, 16772052736, 0),
     (_GLM, "nvfp4_online", 2, 1, 94908293112, 598517760),
-    ("a/hy4-preview-as-its-classes-have-it", "modelopt_fp4", 4, 1, 9903431924, 0),
+    (_GLM, "mxfp8", 4, 1, 159560362360, 334141440),
+    (_GLM, "w8a8_fp8", 2, 1, 161794044408, 598517760),
+    (_HY4, "modelopt_fp4", 4, 1, 9903431924, 0),
+    (_HY4, "mxfp8", 4, 1, 39307135220, 0),
+    (_HY4, "w8a8_fp8", 2, 1, 31321640244, 0),
+    (_FLASH, "mxfp8", 2, 1, 152923947072, 450893168),
+    (_QWEN, "w8a8_fp8", 4, 4, 8059514880, 0),
     ("tiiuae/Falcon-H1-34B-Instruct", "fp8", 2, 1, 34980232192, 0),
     ("tiiuae/Falcon-H1-34B-Instruct", "mxfp8", 1, 1, 69958942720, 0),
 )

@@ -31,6 +31,7 @@ REFUSED = (
     ("moonshotai/Kimi-Linear-48B-A3B-Instruct", "gptq", "8"),
     *(("arcee-ai/Trinity-Mini", "gptq", tp) for tp in "128"),
     ("a/sdar-30b-a3b-from-memory", "int4", "8"),
+    ("a/hy4-preview-as-its-classes-have-it", "gptq", "8"),
     *(
         ("internlm/internlm2_5-7b", one, tp)
         for one in SECTIONS.keys() - {"fp8 a row", "int8"}
@@ -91,6 +92,8 @@ _GATES = [
     f"model.language_model.{one}" for one in ("per_layer_model_projection", "layers.0.per_layer_input_gate")
 ]
 _TOWER, _JOINS = "vision_model", "vit_large_projector"
+_FLASH, _HY4 = "a/glm-5.3-flash-as-its-classes-have-it", "a/hy4-preview-as-its-classes-have-it"
+_WITHIN = "model.language_model.layers."
 
 
 @pytest.mark.parametrize(
@@ -123,6 +126,7 @@ _TOWER, _JOINS = "vision_model", "vit_large_projector"
             "self_attn.o_proj is told apart: SGLang's class has another name for it",
         ),
         ("stepfun-ai/Step3-VL-10B", "fp8", {"modules_to_not_convert": [_TOWER]}, f"no list means {_JOINS}."),
+        (_FLASH, "awq", {"modules_to_not_convert": ["visual", f"{_WITHIN}0.self_attn"]}, "is told apart"),
         (
             "a/lfm2-1.2b-beside-a-siglip-2",
             "fp8",
@@ -153,6 +157,9 @@ def test_what_sglangs_class_calls_otherwise_or_cannot_load_is_named(
         ("a/glm-4-9b-chat-from-memory", "fp8 a row", {"ignore": ["re:.*dense_h_to_4h"]}, 1399657984),
         (_GEMMA, "int4", {"ignore": [*_EARS, *_GATES]}, 1593503984),
         ("bigcode/starcoder2-7b", "modelopt fp8", {"ignore": ["lm_head", "*o_proj"]}, 345734696),
+        (_FLASH, "fp8", {"modules_to_not_convert": ["model.visual", f"{_WITHIN}0.self_attn"]}, 8911175144),
+        (_FLASH, "modelopt fp8", {"ignore": ["lm_head", "*visual*", f"{_WITHIN}1.mlp*"]}, 12478298616),
+        (_HY4, "fp8 blocks", {"modules_to_not_convert": [f"{_FIRST}self_attn", "linear_gate"]}, 2571828860),
     ],
 )
 def test_a_list_means_what_it_means_to_sglangs_class(

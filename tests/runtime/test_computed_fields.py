@@ -390,7 +390,6 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             *(({name: True}, f"{name} is True") for name in ("tie_word_embeddings", "attention_bias")),
             ({"rope_parameters": None}, "rope_parameters has no rope_theta"),
             ({"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 2.0}}, "is 'yarn'"),
-            ({"quantization_config": _IN_BLOCKS}, "this runtime has plain layers of this family alone"),
         )
     ),
     ("hy_v3", {}, {"first_k_dense_replace": 2}, "not those of first_k_dense_replace 2"),

@@ -133,7 +133,7 @@ _BESIDE = """
         scoring_func topk_method
     glm5_next_text first_k_dense_replace gate_lower_bound index_kpool_compress index_skip_topk_offset
         index_topk_freq index_topk_pattern linear_attn_config mhc moe_layer_freq num_experts
-        num_local_experts num_shared_experts quantization_config scoring_func topk_method
+        num_local_experts num_shared_experts scoring_func topk_method
     deepseek_v4 compress_ratios hc_pre_from_prev_sublayer intermediate_size num_hash_layers q_head_norm
         qk_rope_head_dim topk_method
     glm4_moe head_dim mlp_layer_types moe_layer_freq num_experts num_local_experts
@@ -275,7 +275,7 @@ _BESIDE = """
     cohere2 head_dim model_max_length sliding_window_pattern
     cohere2_moe first_k_dense_replace model_max_length rope_parameters
     hy_v4 enable_ihc enable_lm_head_fp32 gated_mla gating_type learnable_sink num_experts num_local_experts
-        num_shared_experts quantization_config
+        num_shared_experts
     hy_v3 first_k_dense_replace num_local_experts qk_norm route_norm use_qk_norm
     laguna moe_router_score_func num_local_experts
     afmoe n_group route_norm score_func

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runtime.server.errors import ConfigError
 from runtime.server.rows import batch_rows
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
@@ -16,12 +18,15 @@ from sgl_tune.keys.call_shapes import _experts
 from sgl_tune.keys.gaps import unplanned
 from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import DATA
+from tests.memory.served import held
 
 _NAME = "a/glm-5.3-flash-as-its-classes-have-it"
 
 
-def _flash(folder: Path, command: str, gpu: str = "H200", **text: Any) -> Deployment:
-    told = json.loads((DATA / "published_families.json").read_text())[_NAME]
+def _flash(
+    folder: Path, command: str, gpu: str = "H200", whole: Mapping[str, Any] | None = None, **text: Any
+) -> Deployment:
+    told = {**json.loads((DATA / "published_families.json").read_text())[_NAME], **(whole or {})}
     told["text_config"] |= {"index_kpool": 4, **text}  # pages that divide what is between kept states
     (folder / "config.json").write_text(json.dumps(told))
     words = f"python -m sglang.launch_server --model-path {folder} --tp 8 {command}".split()
@@ -78,11 +83,53 @@ def test_glm_5_3_flashs_shared_expert_is_one_of_the_others(
     assert (found.local, found.total, found.top_k) == experts
 
 
+_IN_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+_IN_FP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}
+_VISUAL, _SHARED = ["model.visual"], "model.language_model.layers.7.mlp.shared_experts"
+_GATES = [f"self_attn.{one}_proj" for one in ("b", "f_a", "f_b", "g_a", "g_b")]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "command", "section", "said"),
+    [
+        ("H200", "", {**_IN_BLOCKS, "modules_to_not_convert": [*_VISUAL, "self_attn"]}, None),
+        ("H200", "", {**_IN_BLOCKS, "modules_to_not_convert": _VISUAL}, "a rank has 8 rows of a matrix"),
+        (
+            "H200",
+            "",
+            {**_IN_BLOCKS, "modules_to_not_convert": [*_VISUAL, *_GATES, _SHARED]},
+            "shared experts stored otherwise",
+        ),
+        (
+            "H200",
+            "--disable-shared-experts-fusion",
+            {**_IN_BLOCKS, "modules_to_not_convert": [*_VISUAL, *_GATES, _SHARED]},
+            None,
+        ),
+        ("B200", "", {**_IN_FP4, "ignore": ["lm_head", "*visual*"]}, None),
+        ("H200", "", {**_IN_FP4, "ignore": ["lm_head", "*visual*"]}, "experts in nvfp4 but on"),
+        ("H200", "", {**_IN_FP4, "ignore": ["lm_head", "*visual*", f"{_SHARED}*"]}, None),
+    ],
+)
+def test_a_quantized_glm_5_3_flash_is_known_where_its_shared_experts_are_as_the_others(
+    gpu: str, command: str, section: dict[str, Any], said: str | None, tmp_path: Path
+) -> None:
+    """shared_experts_fusion_disable_reason of srt/models/glm5_next.py."""
+    told = {"quantization_config": section}
+    found = _flash(tmp_path, command, gpu, whole=told)
+    if found.shape.model is None or said is None:
+        why = found.shape.unknown or " ".join(found.model.obstacles)
+        assert said in why if said else not why
+    else:
+        with pytest.raises(ConfigError, match=said):
+            held(found)
+
+
 @pytest.mark.parametrize(
     ("served", "not_served", "said"),
     [
         ("", "--dtype half", "another dtype than bfloat16"),
-        ("--dp 8 --enable-dp-attention", "--quantization fp8", "quantized weights"),
+        ("--quantization fp8", "--quantization fp8 --speculative-algorithm EAGLE", "drafts"),
         ("--pp-size 2", "--speculative-algorithm EAGLE", "drafts"),
         ("--ep 8 --moe-a2a-backend deepep", "--dtype float32", "another dtype than bfloat16"),
     ],

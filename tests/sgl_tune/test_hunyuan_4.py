@@ -90,12 +90,30 @@ def test_its_shared_expert_is_never_one_of_the_others(
     assert cannot_tune(make_plan(deployment, gpus=())) is None
 
 
+_IN_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+_IN_MXFP8 = {"quant_method": "mxfp8", "activation_scheme": "dynamic"}
+_MODELOPTS = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}
+
+
+@pytest.mark.parametrize("section", [_IN_BLOCKS, _IN_MXFP8])
+def test_it_is_known_in_formats_by_whose_name_its_class_looks_for_scales(
+    section: dict[str, Any], tmp_path: Path
+) -> None:
+    assert _served(tmp_path, quantization_config=section).shape.model is not None
+
+
 @pytest.mark.parametrize(
-    ("command", "said"),
-    [("--dtype half", "another dtype than bfloat16"), ("--quantization fp8", "quantized weights")],
+    ("command", "section", "said"),
+    [
+        ("--dtype half", None, "another dtype than bfloat16"),
+        ("", _MODELOPTS, "quantized weights of a checkpoint but in fp8 blocks and mxfp8"),
+        ("--speculative-algorithm EAGLE", _IN_BLOCKS, "drafts of quantized weights"),
+    ],
 )
-def test_what_its_class_is_not_written_for_has_a_key_alone(command: str, said: str, tmp_path: Path) -> None:
-    refused = _served(tmp_path, command)
+def test_what_its_class_is_not_written_for_has_a_key_alone(
+    command: str, section: dict[str, Any] | None, said: str, tmp_path: Path
+) -> None:
+    refused = _served(tmp_path, command, quantization_config=section)
     assert refused.shape.model is None and refused.server.key
     assert refused.shape.unknown.startswith(f"hy_v4 does not go with {said}")
 

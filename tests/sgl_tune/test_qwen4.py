@@ -61,7 +61,7 @@ def test_qwen4s_streams_are_mixed_in_bfloat16(dtype: str, tmp_path: Path) -> Non
     ("flags", "release", "known", "planned"),
     [
         ("--quantization nvfp4_online", "0.5.23", True, True),
-        ("--quantization mxfp8", "0.5.23", False, False),
+        ("--quantization mxfp8", "0.5.23", True, True),
         ("--pp-size 2", "0.5.21", True, True),
         ("--pp-size 2", "0.5.20", False, True),
     ],
@@ -86,7 +86,7 @@ def test_qwen4s_experts_are_those_of_qwen(gpu: str, backend: str, tmp_path: Path
     ("served", "not_served", "release", "said"),
     [
         ("", "--dtype half", "0.5.23", "another dtype than bfloat16"),
-        ("--dp 8 --enable-dp-attention", "--quantization fp8", "0.5.22", "quantized weights"),
+        ("--dp 8 --enable-dp-attention --quantization mxfp8", "--dtype float32", "0.5.22", "another dtype"),
         ("--pp-size 2", "--speculative-algorithm NEXTN", "0.5.21", "drafts"),
         ("", "--pp-size 2", "0.5.20", "--pp-size before 0.5.21"),
     ],

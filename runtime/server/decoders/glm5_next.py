@@ -65,8 +65,6 @@ def _glm5_next(f: Fields) -> ModelConfig:
 
 
 def _check(f: Fields) -> None:
-    if f.has("quantization_config"):
-        f.cannot("quantization_config: this runtime has plain layers of this family alone")
     for name, value in _ALONE.items():
         f.only(name, value)
     for name in _TAKEN:

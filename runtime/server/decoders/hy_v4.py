@@ -50,8 +50,6 @@ def _hy_v4(f: Fields) -> ModelConfig:
 
 
 def _check(f: Fields) -> None:
-    if f.has("quantization_config"):
-        f.cannot("quantization_config: this runtime has plain layers of this family alone")
     for name, value in _ALONE.items():
         f.only(name, value)
     if not f.tells("index_topk"):

@@ -25,6 +25,9 @@ _CALLED: Mapping[str, str] = {
     **dict.fromkeys(("glm4v_moe", "qwen3_vl", "qwen3_vl_moe"), "language_model."),
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "paddleocr_vl"), ""),  # whose formats have none in common
 }
+# ... and those that a class maps to its own in lists, which AWQ asks no class for: srt/models/glm5_next.py
+_MAPPED: Mapping[str, str] = {"glm5_next": "model. model.language_model."}
+_UNMAPPED = "awq"
 # Whose class reads its lists by rules of its own, or whose layers have other names.
 _OTHERWISE = ("muse_spark", "NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "nemotron_h_omni")
 _EXPRESSION = "re:"
@@ -49,8 +52,10 @@ def of_backbone(section: Mapping[str, Any]) -> Mapping[str, Any]:
     return _each(section, lambda one: re.sub(r"^model\.", BACKBONE, one) if isinstance(one, str) else one)
 
 
-def called_in(wrapper: str) -> tuple[str, ...] | None:
+def called_in(wrapper: str, method: str = "") -> tuple[str, ...] | None:
     """What begins them there, or None: by whatever a list calls them. Most are named as those of a text."""
+    if wrapper in _MAPPED and method != _UNMAPPED:
+        return tuple(_MAPPED[wrapper].split())
     return None if wrapper in _OTHERWISE else tuple(_CALLED.get(wrapper, "model.").split())
 
 

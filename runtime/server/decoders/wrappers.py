@@ -341,7 +341,8 @@ def as_listed(wrapper: Wrapper, text: HF) -> tuple[HF, HF]:
     section = text.get("quantization_config")
     if not wrapper.is_prefixed or not isinstance(section, Mapping):
         return text, text
-    meant, called = {**text, "quantization_config": of_text(section)}, called_in(wrapper.model_type)
+    meant = {**text, "quantization_config": of_text(section)}
+    called = called_in(wrapper.model_type, str(section.get("quant_method", "")))
     if wrapper.is_alike or called is None:
         return meant, meant
     return meant, {**text, "quantization_config": as_served(section, called)}
