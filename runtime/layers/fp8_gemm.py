@@ -43,5 +43,9 @@ def fp8_products(
     return bmm_fp8(quantized, matrices, input_scale, scale, dtype, backend="cublas")
 
 
+def is_on_blackwell(x: torch.Tensor) -> bool:
+    return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= 10
+
+
 def is_tuned(x: torch.Tensor) -> bool:
     return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] in _TUNED_CAPABILITIES

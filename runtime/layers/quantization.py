@@ -158,7 +158,7 @@ class Unread(Scheme):
 
 PLAIN = Plain()
 _ONLINE_FP4 = ("modelopt_fp4", "nvfp4_online", "nvfp4")
-_NVFP4, _FP8 = Kind("nvfp4"), Kind("fp8", "tensor", is_static=True)
+_NVFP4, _FP8 = Kind("nvfp4"), Kind("fp8", "tensor", is_static=True, widens="modelopt")
 _ASKED: dict[str, Quantized] = {
     "fp8": Quantized(Kind("fp8_online"), Kind("fp8_online")),
     "w8a8_fp8": Quantized(Kind("fp8_online"), Kind("fp8", "row")),  # experts are cast as they come
@@ -193,6 +193,10 @@ def served(model: ModelConfig, runtime: RuntimeConfig) -> Served:
         runtime.release.nvfp4_trtllm_rows,
         runtime.release.mxfp4_trtllm_rows,
         runtime.release.narrow_fp4_scales,
+        runtime.fp8_gemm_backend,
+        runtime.fp4_gemm_backend,
+        runtime.release.fp8_gemm_layers,
+        runtime.release.laid_out,
     )
 
 

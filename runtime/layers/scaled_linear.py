@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from runtime.forward.kv_packing import FP8_MAX
 from runtime.layers.fp4_gemm import BACKENDS, fp4_gemm
-from runtime.layers.fp8_gemm import fp8_gemm, fp8_products, is_tuned, quantize_fp8
+from runtime.layers.fp8_gemm import fp8_gemm, fp8_products, is_on_blackwell, is_tuned, quantize_fp8
 from runtime.layers.opaque import opaque_op
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -101,7 +101,8 @@ def fp4_linear(
     bias: torch.Tensor | None,
     backend: str,
 ) -> torch.Tensor:
-    if x.is_cuda and backend in BACKENDS and global_scale is not None and input_scale is not None:
+    by_flashinfer = backend in BACKENDS and is_on_blackwell(x)
+    if by_flashinfer and global_scale is not None and input_scale is not None:
         out = fp4_gemm(x, weight, scale, global_scale, input_scale, backend)
         return out if bias is None else out.add_(bias)
     return F.linear(x, dequantize_fp4(weight, scale, global_scale).to(x.dtype), bias)

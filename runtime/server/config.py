@@ -283,6 +283,7 @@ class RuntimeConfig:
     moe_runner_backend: str = "auto"
     moe_a2a_backend: str = "none"
     fp4_gemm_backend: str = ""
+    fp8_gemm_backend: str = "auto"
     a2a_max_tokens: int | None = None  # of a rank, in its workspace; None: a chunk or a full decode batch
     deepep: DeepEP | None = None
     prefill_tokens: int = 8192  # of one rank's prefill; without chunks, those of the longest one

@@ -21,6 +21,14 @@ from runtime.server.compressed_rules import (
     CompressedRules,
 )
 from runtime.server.errors import ConfigError
+from runtime.server.laid_out import (
+    LAID_OUT_12,
+    LAID_OUT_14,
+    LAID_OUT_15,
+    LAID_OUT_16,
+    LAID_OUT_18,
+    LaidOut,
+)
 from runtime.server.version_number import number
 
 _BLACKWELL_MAJORS = (10, 12)
@@ -100,6 +108,8 @@ class Release(NamedTuple):
     fp8_gemm_majors: tuple[int, ...] = (10,)
     # Where its layers ask for them: the gate may be open for another reason
     fp8_gemm_layers: tuple[int, ...] = ()
+    # What stays of matrices when they are loaded: the same folder
+    laid_out: LaidOut = LAID_OUT_12
     # A chosen --fp8-gemm-backend flashinfer_cutlass opens it, whatever the weights, but for some
     chosen_fp8_gemm_tunes: bool = False
     never_by_chosen_fp8_gemm: tuple[str, ...] = ()
@@ -394,6 +404,7 @@ _13 = _12._replace(
 )
 _14 = _13._replace(
     version="0.5.14",
+    laid_out=LAID_OUT_14,
     eager_inputs="a chunk",
     fills_in_head_dim=True,
     reads_nvfp4_beside_fp8=True,
@@ -422,6 +433,7 @@ _14 = _13._replace(
 )
 _15 = _14._replace(
     version="0.5.15",
+    laid_out=LAID_OUT_15,
     joins_indexer=True,
     blocks=BLOCKS_15,
     eager_inputs="the pool",
@@ -453,6 +465,7 @@ _15 = _14._replace(
 )
 _16 = _15._replace(
     version="0.5.16",
+    laid_out=LAID_OUT_16,
     without_rules=_WITHOUT_RULES,
     has_minimax_m3=True,
     longcat_rope="nothing",
@@ -528,6 +541,7 @@ _GATHERED_18 = (
 )
 _18 = _17._replace(
     version="0.5.18",
+    laid_out=LAID_OUT_18,
     quantizes_modelopt_fp4=True,
     exchanges_logits=True,
     reserves_for_images=True,

@@ -67,7 +67,7 @@ from runtime.server.shape import DraftServer, Server, Speculation
 from runtime.server.speculation import DRAFTLESS, counts_draft, settle_speculation
 from runtime.server.state_cache import ENVIRONMENT as STATE_VARIABLES
 from runtime.server.state_cache import settle_state_cache, state_rules
-from runtime.server.tuning import check_skipped_ops, fp4_gemm_backend, gate
+from runtime.server.tuning import check_skipped_ops, fp4_gemm_backend, fp8_gemm_backend, gate
 from runtime.server.whole_prefills import settle_whole_prefills
 from runtime.server.workspaces import ENVIRONMENT as WORKSPACE_VARIABLES
 from runtime.server.workspaces import workspaces
@@ -173,6 +173,7 @@ def _server(c: Choices) -> Server:
         prefill_graphs_asked="backend" in c.prefill.locked,
         whole_prefills=c.prefill.backend == WHOLE,
         fp4_gemm_backend=fp4_gemm_backend(c),
+        fp8_gemm_backend=fp8_gemm_backend(c),
         compiles_prefills=c.prefill.backend == COMPILED,
         speculative=_speculation(c),
         disaggregation_mode=c.disaggregation_mode,

@@ -101,6 +101,7 @@ class Server:
     fuses_all_reduce: bool  # with norms, by FlashInfer
     encoder: EncoderPlace  # where a multimodal model's lies
     fp4_gemm_backend: str
+    fp8_gemm_backend: str
     compiles_prefills: bool  # their CUDA graphs are pieces of torch.compile
     dispatch_tokens: int | None  # a rank's in FlashInfer's all-to-all, where the environment says
     deepep: DeepEP | None
@@ -179,6 +180,8 @@ class Server:
             workspaces=self.workspaces,
             moe_runner_backend=self.moe_runner_backend,
             moe_a2a_backend=self.moe_a2a_backend,
+            fp4_gemm_backend=self.fp4_gemm_backend,
+            fp8_gemm_backend=self.fp8_gemm_backend,
             deepep=self.deepep,
             prefill_tokens=self.prefill_tokens,
             prefill_buffer=self.prefill_buffer,

@@ -68,6 +68,15 @@ def fp4_gemm_backend(c: Choices) -> str:
     return c.release.fp4_gemm_before_blackwell if c.gpu.major < 10 else "flashinfer_cutlass"
 
 
+def fp8_gemm_backend(c: Choices) -> str:
+    """What an unset --fp8-gemm-backend becomes, where a rule says: srt/layers/quantization/fp8_utils.py."""
+    if c.fp8_gemm_runner_backend != "auto":
+        return str(c.fp8_gemm_runner_backend)
+    if c.release.mxfp8_runs_cutlass_gemm and c.quantization == "mxfp8" and c.gpu.major == 10:
+        return "flashinfer_cutlass"
+    return "deep_gemm" if _is_by_deep_gemm(c) else "auto"
+
+
 def _closed(c: Choices, draft: bool) -> str | None:
     if c.disable_flashinfer_autotune:
         return "--disable-flashinfer-autotune is set, so that it loads no cache either"
@@ -108,13 +117,9 @@ def runs_mxfp8_gemm(quantization: str | None, asked: str, gpu: GpuModel, release
 
 
 def _tunes_fp8(c: Choices, quantization: str | None) -> bool:
-    release, backend = c.release, c.fp8_gemm_runner_backend
+    release, backend = c.release, fp8_gemm_backend(c)
     if not release.fp8_gemm_gates or quantization in release.never_by_chosen_fp8_gemm:
         return False
-    if release.mxfp8_runs_cutlass_gemm and backend == "auto" and c.quantization == "mxfp8":
-        backend = "flashinfer_cutlass" if c.gpu.major == 10 else backend
-    if backend == "auto" and _is_by_deep_gemm(c):
-        backend = "deep_gemm"
     if release.chosen_fp8_gemm_tunes and backend == "flashinfer_cutlass":
         return True
     by_method = runs_mxfp8_gemm(quantization, backend, c.gpu, release)

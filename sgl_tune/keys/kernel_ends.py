@@ -11,7 +11,6 @@ from runtime.server.recurrent import LightningConfig, Mamba2Config, ShortConvCon
 from runtime.server.sizing import kv_heads_per_rank
 from runtime.server.unserved_when import writes_fewer_heads
 from sgl_tune.keys.call_shapes import has_kernels, routing_of, tunes_moe
-from sgl_tune.keys.dense_shapes import linear_sizes, mxfp8_is_known
 from sgl_tune.keys.expert_calls import (
     FP4_TILE,
     FP8_METHODS,
@@ -25,17 +24,14 @@ from sgl_tune.keys.expert_calls import (
     runs_mxfp4_by_cutlass,
     weights_of,
 )
-from sgl_tune.keys.mixed import has_dense, of_each_kind
+from sgl_tune.keys.gemm_ends import ends_of_gemms
+from sgl_tune.keys.mixed import of_each_kind
 from sgl_tune.keys.packed_experts import METHOD, PACKED_NVFP4, takes_packed, wants_logits
 
 if TYPE_CHECKING:
     from runtime.server.shape import Server
     from sgl_tune.deployment.deployment import Deployment
 
-# Of block-scaled fp8 GEMMs by FlashInfer, where they are asked for: srt/layers/quantization/fp8_utils.py.
-_BLOCK_GEMM_MAJORS = {"flashinfer_cutlass": (10, 11, 12), "flashinfer_trtllm": (10,)}
-
-_MXFP8_COLUMNS = 256  # of TRT-LLM's
 # Experts that go by gelu: the backends and, of TRT-LLM's kernels, the weights that take them.
 _WITH_GELU = (
     *("auto", "triton", "triton_kernel", "torch"),
@@ -51,6 +47,7 @@ _BY_SILU = ("awq_marlin", "gptq_marlin", "moe_wna16", "mxfp4", "w4afp8")
 def ends_of_kernels(deployment: Deployment) -> Iterator[str]:
     """Of one that tunes nothing, those of its attention and of experts by gelu alone."""
     yield from _gates(deployment)
+    yield from ends_of_gemms(deployment)
     if deployment.model.attention:  # else no backend of it is made, whatever is settled
         yield from _of_attention(deployment)
     if deployment.server.tunes:
@@ -84,11 +81,6 @@ def _flash_attention_3(deployment: Deployment) -> Iterator[str]:
 
 
 def _tuned(deployment: Deployment) -> Iterator[str]:
-    server, gemm = deployment.server, deployment.server.asked.fp8_gemm_runner_backend
-    majors = _BLOCK_GEMM_MAJORS.get(gemm)
-    if majors and server.gpu.major not in majors and _is_block_fp8(deployment):
-        yield f"--fp8-gemm-backend {gemm} has no kernels for {server.gpu.arch}"
-    yield from _mxfp8_gemms(deployment)
     for one in of_each_kind(deployment) if tunes_moe(deployment) else ():
         yield from _of_experts(one)
 
@@ -114,21 +106,6 @@ def _of_experts(deployment: Deployment) -> Iterator[str]:
         yield f"MoE backend {backend} takes no shared expert beside its own: --disable-shared-experts-fusion"
     if calls_of(deployment) == "trtllm" and not _takes_routing(deployment):
         yield f"MoE backend {backend} does not take how experts of {_words(deployment)} are chosen here"
-
-
-def _mxfp8_gemms(deployment: Deployment) -> Iterator[str]:
-    """srt/layers/quantization/fp8_utils.py, and mm_mxfp8 of flashinfer/gemm/gemm_base.py."""
-    server, asked = deployment.server, deployment.server.asked.fp8_gemm_runner_backend
-    if not mxfp8_is_known(deployment) or not server.release.mxfp8_gemm_methods:
-        return
-    if asked in ("flashinfer_trtllm", "flashinfer_cutedsl") and server.gpu.major != 10:
-        yield f"--fp8-gemm-backend {asked} has no mxfp8 kernels for {server.gpu.arch}"
-    elif asked == "flashinfer_trtllm" and server.dtype != "bfloat16":
-        yield f"--fp8-gemm-backend {asked} multiplies mxfp8 into bfloat16, and this server has {server.dtype}"
-    elif asked == "flashinfer_trtllm":
-        cut = next((k for k, _, _ in linear_sizes(deployment, "mxfp8") if k % _MXFP8_COLUMNS), None)
-        if cut is not None:
-            yield f"--fp8-gemm-backend {asked} takes mxfp8 in multiples of {_MXFP8_COLUMNS}, not {cut}"
 
 
 def _gates(deployment: Deployment) -> Iterator[str]:
@@ -276,11 +253,6 @@ def _takes_routing(deployment: Deployment) -> bool:
     chosen_anyway = chooses_itself(deployment.model) and not server.backend.routed
     by_ids = method == "modelopt_fp4" and server.release.number >= (0, 5, 13)
     return not chosen_anyway or by_ids or weights == PACKED_NVFP4
-
-
-def _is_block_fp8(deployment: Deployment) -> bool:
-    in_blocks = deployment.quantization == "fp8" and deployment.model.quantization_block is not None
-    return in_blocks or has_dense(deployment, "fp8")
 
 
 def _is_plain_fp8(deployment: Deployment) -> bool:

@@ -32,6 +32,18 @@ def main() -> None:
 
 def _made(case: dict[str, Any]) -> list[list[Any]]:
     import torch
+
+    layer, method = layer_of(case)
+    if method is None:
+        return [["plain"]]
+    found = {name: held for name, held in vars(layer).items() if isinstance(held, torch.nn.Parameter)}
+    found |= dict(layer.named_parameters())
+    return [[name, str(held.dtype).removeprefix("torch."), list(held.shape)] for name, held in found.items()]
+
+
+def layer_of(case: dict[str, Any], device: str = "meta") -> tuple[Any, Any]:
+    """As create_weights leaves it, and the method that it has; none has a plain one."""
+    import torch
     from sglang.srt.layers.quantization import get_quantization_config
 
     _choose(case)
@@ -41,11 +53,11 @@ def _made(case: dict[str, Any]) -> list[list[Any]]:
             "qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"],
         }  # fmt: skip
     torch.set_default_dtype(torch.bfloat16)
-    with torch.device("meta"):
+    with torch.device(device):
         layer = _experts(case) if "experts" in case else _linear(case)
         method = config.get_quant_method(layer, case["name"])
         if method is None:
-            return [["plain"]]
+            return layer, None
         if "experts" in case:
             method.create_weights(
                 layer=layer, num_experts=case["experts"], hidden_size=case["hidden"],
@@ -57,16 +69,20 @@ def _made(case: dict[str, Any]) -> list[list[Any]]:
                 layer, case["columns"], case["rows"], case["all_columns"], case["all_rows"], torch.bfloat16,
                 weight_loader=_nothing,
             )  # fmt: skip
-    found = {name: held for name, held in vars(layer).items() if isinstance(held, torch.nn.Parameter)}
-    found |= dict(layer.named_parameters())
-    return [[name, str(held.dtype).removeprefix("torch."), list(held.shape)] for name, held in found.items()]
+    return layer, method
 
 
 def _choose(case: dict[str, Any]) -> None:
-    from sglang.srt.layers.moe.utils import MoeRunnerBackend
-    from sglang.srt.runtime_context import get_flags
+    from sglang.srt.layers.moe import utils
 
-    get_flags().moe.runner_backend = MoeRunnerBackend(case["backend"])
+    chosen = utils.MoeRunnerBackend(case["backend"])
+    utils.MOE_RUNNER_BACKEND = chosen  # which later releases do not read
+    try:
+        from sglang.srt.runtime_context import get_flags
+
+        get_flags().moe.runner_backend = chosen
+    except (ImportError, AttributeError):
+        return
 
 
 def _linear(case: dict[str, Any]) -> Any:
@@ -94,7 +110,8 @@ def _experts(case: dict[str, Any]) -> Any:
     layer.num_experts, layer.num_local_experts = case["all_experts"], case["experts"]
     layer.hidden_size = layer.hidden_size_unpadded = case["hidden"]
     layer.intermediate_size_per_partition = case["inner"]
-    layer.moe_tp_size, layer.moe_ep_size, layer.moe_ep_rank = case["ranks"], 1, 0
+    layer.moe_tp_size, layer.moe_ep_rank = case["ranks"], 0
+    layer.moe_ep_size = case["all_experts"] // case["experts"]
     layer.use_triton_kernels = layer.use_flashinfer_trtllm_moe = False
     layer.moe_runner_config = SimpleNamespace(
         is_gated=True, activation="silu", apply_router_weight_on_input=False,

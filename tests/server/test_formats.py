@@ -199,7 +199,7 @@ def test_a_language_model_inside_another_is_named_without_its_wrapper() -> None:
 @pytest.mark.parametrize(
     ("told", "kind"),
     [
-        ({"quant_algo": "FP8"}, Kind("fp8", "tensor", is_static=True)),
+        ({"quant_algo": "FP8"}, Kind("fp8", "tensor", is_static=True, widens="modelopt")),
         ({"quant_algo": "fp8_pb_wo"}, Kind("fp8", "block", (128, 128))),
         ({"quant_algo": "FP8_BLOCK_SCALES", "group_size": 64}, Kind("fp8", "block", (64, 64))),
         ({"quant_algo": "MXFP8"}, Kind("mxfp8")),

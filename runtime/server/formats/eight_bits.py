@@ -28,26 +28,49 @@ _TO_BLOCKS = (
 )
 
 
-def in_blocks(block: tuple[int, int], scale: str, dtype: str, packs_scales: bool) -> Format:
-    """`packs_scales`: DeepGEMM's of Blackwell are powers of two, four in an int32, of each row."""
+def in_blocks(block: tuple[int, int], scale: str, dtype: str, packs: bool, packs_experts: bool) -> Format:
+    """`packs`: DeepGEMM's scales of Blackwell are powers of two, four in an int32, of each row."""
     rows, columns = block
     blocks, each = Dim("rows", per=rows), Dim("rows", per=rows, each=True)
     scales = Dim("columns", per=columns)
     of_fp8 = scale == "weight_scale_inv"  # fp8.py; else validate_fp8_block_shape of fp8_utils.py
     cut = Cut(rows, columns, of_parts=True, waived=of_fp8, last_is_free=not of_fp8)
     weight = Stored("weight", dtype, (ROWS, COLUMNS))
-    packed = Stored(scale, "int32", (Dim("rows", to=4), Dim("columns", per=4 * columns)))
+    words = Dim("rows", to=4), Dim("columns", per=4 * columns)
+    packed, of_experts = Stored(scale, "int32", words), Stored(scale, "int32", (EXPERTS, *words))
+    expert = Stored("weight", dtype, (EXPERTS, ROWS, COLUMNS))
+    whole = Stored("weight", dtype, (Dim("rows", to=rows), Dim("columns", to=columns)))
+    relaid = tuple(Change("replaced", one, of="taken") for one in (whole, packed))
+    experts_relaid = tuple(Change("replaced", one, of="taken") for one in (expert, of_experts))
     return Format(
         "blocks",
         (weight, Stored(scale, _SCALES, (blocks, scales))),
-        (Stored("weight", dtype, (EXPERTS, ROWS, COLUMNS)), Stored(scale, _SCALES, (EXPERTS, each, scales))),
+        (expert, Stored(scale, _SCALES, (EXPERTS, each, scales))),
         cut,
         Cut(rows, columns, of_parts=True, waived=of_fp8),
-        after_linear=(Change("copied", weight), Change("replaced", packed)) if packs_scales else (),
+        after_linear=relaid if packs else (),
+        after_experts=experts_relaid if packs_experts else (),
     )
 
 
-def mx(in_blocks: bool) -> Format:
+_WORDS = Dim("rows", to=4), Dim("columns", per=128)
+MX_WORDS = Change("replaced", Stored("weight_scale_inv", "int32", (EXPERTS, *_WORDS)))
+
+
+def mx_beside(backend: str, others_by_flashinfer: bool) -> tuple[Change, ...]:
+    """A copy of the scales as the kernels of a GEMM backend read them. `others_by_flashinfer`: of matrices
+    that DeepGEMM does not take there is one more."""
+    tiles, groups = Dim("rows", to=128), Dim("columns", per=32)
+    swizzled = Stored("weight_scale_inv_swizzled", "uint8", (tiles, Dim("columns", per=32, to=128)))
+    if backend == "flashinfer_trtllm":
+        return (Change("added", Stored("weight_scale_inv_shuffled", "uint8", (tiles, groups))),)
+    if backend != "deep_gemm":
+        return (Change("added", swizzled),)
+    packed = Change("added", Stored("weight_scale_inv_deepgemm", "int32", _WORDS))
+    return (Change("added", swizzled, of="others"), packed) if others_by_flashinfer else (packed,)
+
+
+def mx(in_blocks: bool, beside: tuple[Change, ...], packs_experts: bool) -> Format:
     """A byte of scale, a power of two, for 32 values; `in_blocks`: which become blocks of 128."""
     scales = Dim("columns", per=32)
     return Format(
@@ -59,11 +82,13 @@ def mx(in_blocks: bool) -> Format:
         ),
         Cut(columns=32),
         Cut(columns=32),
-        after_linear=_TO_BLOCKS if in_blocks else (),
+        after_linear=_TO_BLOCKS if in_blocks else beside,
+        after_experts=(MX_WORDS,) if packs_experts else (),
     )
 
 
-def per_tensor(is_static: bool, dtype: str, one_input: bool) -> Format:
+def per_tensor(is_static: bool, dtype: str, one_input: bool, by_rows: bool) -> Format:
+    """`by_rows`: once loaded it has a scale a row."""
     weights = Stored("weight", dtype, (ROWS, COLUMNS)), Stored("weight_scale", _SCALES, (PARTS,))
     experts = (
         Stored("weight", dtype, (EXPERTS, ROWS, COLUMNS)),
@@ -74,6 +99,7 @@ def per_tensor(is_static: bool, dtype: str, one_input: bool) -> Format:
         "tensors",
         (*weights, inputs) if is_static else weights,
         (*experts, Stored("input_scale", _SCALES, (EXPERTS,))) if is_static else experts,
+        after_linear=(Change("replaced", Stored("weight_scale", _SCALES, (ROWS, ONE))),) if by_rows else (),
     )
 
 

@@ -24,11 +24,15 @@ _NONE = Padding()
 _HALVES = Dim("columns", per=2)
 _E4M3, _BYTE, _SCALE = "float8_e4m3fn", "uint8", "float32"
 _GROUPS_OF_16 = Cut(columns=16, always=True, what="nvfp4's groups")
+# modelopt_quant.py asserts that gate and up need no padding; compressed_tensors_w4a16_nvfp4_moe.py.
+_WHOLE_TILES = Cut(whole_rows=128, what="nvfp4's tiles")
+_OF_MARLIN = Cut(columns=64, always=True, whole_rows=128, what="Marlin's tiles")
+_OF_TRTLLM = replace(_OF_MARLIN, what="TRT-LLM's tiles")
 # As CUTLASS's kernels read block scales.
 _SWIZZLED = (Dim("rows", to=128), Dim("columns", per=16, to=64))
 
 
-def nvfp4(group: int, is_awq: bool, swizzles: bool, padding: Padding = _NONE) -> Format:
+def nvfp4(group: int, is_awq: bool, swizzles: bool, padding: Padding, is_gated: bool) -> Format:
     """`swizzles`: the experts' scales get room to be laid out for CUTLASS; TRT-LLM's kernels, which pad, read
     them where they are."""
     groups = Dim("columns", per=group)
@@ -55,9 +59,10 @@ def nvfp4(group: int, is_awq: bool, swizzles: bool, padding: Padding = _NONE) ->
         ),
         _GROUPS_OF_16,
         _GROUPS_OF_16,
+        experts_laid_cut=_WHOLE_TILES if swizzles and is_gated else Cut(),
         after_linear=(Change("copied", Stored("weight_scale", _E4M3, _SWIZZLED)),),
         after_experts=(
-            (Change("copied", expert_scales), Change("dropped", room))
+            _swizzled(expert_scales, room, is_gated)
             if swizzles
             else (Change("copied", expert, lists=True), Change("copied", expert_scales, lists=True))
         ),
@@ -65,20 +70,49 @@ def nvfp4(group: int, is_awq: bool, swizzles: bool, padding: Padding = _NONE) ->
     )
 
 
-def by_marlin(made: Format) -> Format:
-    """Of weights alone: ModelOptNvFp4A16LinearMethod lays both tensors out anew, as large as before."""
-    kept = tuple(one for one in made.linear if one.name in ("weight", "weight_scale"))
-    return replace(made, after_linear=tuple(Change("replaced", one) for one in kept))
+def _swizzled(scales: Stored, room: Stored, is_gated: bool) -> tuple[Change, ...]:
+    """Those without gates are padded to the tiles that their scales are laid out in; of gates that ends."""
+    tile = Dim("columns", per=2, to=128)
+    weight = Stored("weight", _BYTE, (EXPERTS, Dim("rows", to=128), tile))
+    wider = Stored("weight_scale", _E4M3, (EXPERTS, ROWS, replace(tile, per=16)))
+    padded = Change("replaced", weight, of="broken"), Change("replaced", wider, of="broken")
+    kept = Change("copied", scales, of="all" if is_gated else "whole")
+    return (kept, *(() if is_gated else padded), Change("dropped", room, of="swizzled"))
 
 
-def nvfp4_packed(has_inputs: bool) -> Format:
-    """By compressed-tensors, which names and orders them otherwise."""
+_MARLIN = (64, 128), (128, 64)
+
+
+def by_marlin(made: Format, pads: bool = True) -> Format:
+    """prepare_nvfp4_layer_for_marlin of marlin_utils_fp4.py lays both tensors out anew."""
+    kept = tuple(one for one in made.linear if one.name in ("weight", "weight_packed", "weight_scale"))
+    laid_out = tuple(Change("replaced", one, tiles=_MARLIN) for one in kept)
+    cut = Cut() if pads else Cut(whole_rows=64, what="Marlin's tiles")
+    return replace(made, laid_cut=cut, after_linear=laid_out)
+
+
+def experts_by_marlin(made: Format, cut: Cut = Cut()) -> Format:
+    """Their room for CUTLASS's scales stays, and nobody uses it."""
+    kept = tuple(one for one in made.experts if one.name in ("weight", "weight_packed", "weight_scale"))
+    laid_out = tuple(Change("replaced", one) for one in kept)
+    return replace(made, experts_laid_cut=cut, after_experts=laid_out)
+
+
+def padded_for_trtllm(made: Format) -> Format:
+    """The weights, too, to what the scales are."""
+    padded = Stored("weight", _BYTE, (Dim("rows", to=128), Dim("columns", per=2, to=64)))
+    return replace(made, after_linear=(Change("replaced", padded), *made.after_linear))
+
+
+def nvfp4_packed(has_inputs: bool, gemm: str, has_fp4: bool) -> Format:
+    """By compressed-tensors, which names and orders them otherwise. `has_fp4`: the GPU, else Marlin's kernels
+    multiply."""
     groups = Dim("columns", per=16)
     inputs = Stored("input_global_scale", _SCALE, (PARTS,))
     expert_inputs = Stored("input_global_scale", _SCALE, (EXPERTS, PARTS))
     swizzled = Change("replaced", Stored("weight_scale", _E4M3, _SWIZZLED))
     of_experts = Change("replaced", Stored("weight_scale", _E4M3, (EXPERTS, *_SWIZZLED)))
-    return Format(
+    made = Format(
         "nvfp4, packed",
         (
             Stored("weight_packed", _BYTE, (ROWS, _HALVES)),
@@ -94,9 +128,12 @@ def nvfp4_packed(has_inputs: bool) -> Format:
         ),
         _GROUPS_OF_16,
         _GROUPS_OF_16,
+        laid_cut=_OF_TRTLLM if gemm == "flashinfer_trtllm" else Cut(),
         after_linear=(swizzled,),
         after_experts=(of_experts,),
     )
+    made = made if has_fp4 else experts_by_marlin(made, _OF_MARLIN)
+    return made if has_fp4 and has_inputs else by_marlin(made)
 
 
 def nvfp4_beside_mxfp8(by_marlin: bool) -> Format:

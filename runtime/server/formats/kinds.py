@@ -8,8 +8,9 @@ from typing import Literal
 
 from runtime.server.errors import Unsupported
 from runtime.server.formats import eight_bits, four_bits, integers
-from runtime.server.formats.plain import FP8_ONLINE, MXFP8_ONLINE, PLAIN
-from runtime.server.formats.tensors import Format, Padding
+from runtime.server.formats.plain import FP8_ONLINE, PLAIN, mxfp8_online
+from runtime.server.formats.tensors import Change, Format, Padding
+from runtime.server.laid_out import LAID_OUT_12, LaidOut
 
 Name = Literal[
     "fp8",
@@ -31,6 +32,7 @@ Name = Literal[
 _BLACKWELL = 10
 _NO_ROOM = ("flashinfer_trtllm", "flashinfer_trtllm_routed", "flashinfer_megamoe")
 _TRTLLM = _NO_ROOM[:2]
+_BY_DEEP_GEMM = ("auto", "deep_gemm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Kind:
     scale: str = "weight_scale_inv"
     has_inputs: bool = True  # scales for what is multiplied: without, weights alone are quantized
     is_awq: bool = False
+    widens: Literal["", "fp8", "modelopt"] = ""  # of one scale, by whose rules it becomes one a row
     linears_only: bool = False  # SGLang has no experts of it
 
 
@@ -79,6 +82,10 @@ class Served:
     nvfp4_trtllm_rows: int = 64
     mxfp4_trtllm_rows: int = 128
     narrow_fp4_scales: bool = True
+    fp8_gemm: str = "auto"
+    fp4_gemm: str = ""
+    fp8_by_flashinfer: tuple[int, ...] = ()  # majors on which ModelOpt's products are
+    laid_out: LaidOut = LAID_OUT_12
 
 
 def format_of(kind: Kind | None, served: Served) -> Format:
@@ -101,9 +108,11 @@ def _format(kind: Kind | None, served: Served) -> Format:
     made: dict[str, Callable[[], Format]] = {
         "fp8": lambda: _eight_bits(kind, "float8_e4m3fn", served),
         "int8": lambda: _eight_bits(kind, "int8", served),
-        "mxfp8": lambda: eight_bits.mx(kind.per == "block" and served.sm_major < _BLACKWELL),
+        "mxfp8": lambda: _mx(kind, served),
         "nvfp4": lambda: _nvfp4(kind, served),
-        "nvfp4_packed": lambda: four_bits.nvfp4_packed(kind.has_inputs),
+        "nvfp4_packed": lambda: four_bits.nvfp4_packed(
+            kind.has_inputs, served.fp4_gemm, served.sm_major >= _BLACKWELL
+        ),
         "nvfp4_beside_mxfp8": lambda: four_bits.nvfp4_beside_mxfp8(served.sm_major < _BLACKWELL),
         "mxfp4": lambda: _mxfp4(served),
         "mxfp4_beside_fp8": lambda: _mxfp4_beside_fp8(served),
@@ -116,18 +125,47 @@ def _format(kind: Kind | None, served: Served) -> Format:
         ),
         "w4afp8": lambda: integers.w4afp8(kind.group),
         "fp8_online": lambda: FP8_ONLINE,
-        "mxfp8_online": lambda: MXFP8_ONLINE,
+        "mxfp8_online": lambda: mxfp8_online(_mx_scales(served), _packs_mx_experts(served)),
     }
     return made[kind.name]()
 
 
 def _eight_bits(kind: Kind, dtype: str, served: Served) -> Format:
     if kind.per == "block":
-        packs = served.sm_major == _BLACKWELL and dtype != "int8" and kind.block == (128, 128)
-        return eight_bits.in_blocks(kind.block, kind.scale, dtype, packs)
+        return eight_bits.in_blocks(kind.block, kind.scale, dtype, *_packs_scales(kind, dtype, served))
     if kind.per == "tensor":
-        return eight_bits.per_tensor(kind.is_static, dtype, kind.one_input)
+        return eight_bits.per_tensor(kind.is_static, dtype, kind.one_input, _widens(kind, served))
     return eight_bits.per_row(dtype, kind.is_static, kind.one_input)
+
+
+def _packs_scales(kind: Kind, dtype: str, served: Served) -> tuple[bool, bool]:
+    """Of matrices and of experts: requant_block_scale_ue8m0_for_deepgemm of srt/.../fp8_utils.py."""
+    if served.sm_major != _BLACKWELL or dtype == "int8" or kind.block != (128, 128):
+        return False, False
+    of_class = kind.scale == "weight_scale_inv" or served.laid_out.packs_compressed
+    return of_class and served.fp8_gemm in _BY_DEEP_GEMM, served.moe_backend == "deep_gemm"
+
+
+def _widens(kind: Kind, served: Served) -> bool:
+    """convert_to_channelwise of srt/.../fp8_utils.py, but where a kernel has one scale for all."""
+    keeps = {"fp8": (12,), "modelopt": served.fp8_by_flashinfer}
+    return bool(kind.widens) and served.sm_major not in keeps[kind.widens]
+
+
+def _mx(kind: Kind, served: Served) -> Format:
+    in_blocks = kind.per == "block" and served.sm_major < _BLACKWELL
+    return eight_bits.mx(in_blocks, _mx_scales(served), _packs_mx_experts(served))
+
+
+def _mx_scales(served: Served) -> tuple[Change, ...]:
+    """_process_mxfp8_linear_weight_scale of srt/.../fp8.py"""
+    if served.fp8_gemm not in served.laid_out.mxfp8_beside:
+        return ()
+    return eight_bits.mx_beside(served.fp8_gemm, served.laid_out.others_by_flashinfer)
+
+
+def _packs_mx_experts(served: Served) -> bool:
+    return served.moe_backend == "deep_gemm" and served.sm_major == _BLACKWELL
 
 
 def _nvfp4(kind: Kind, served: Served) -> Format:
@@ -135,8 +173,13 @@ def _nvfp4(kind: Kind, served: Served) -> Format:
     backend = served.moe_backend
     rows = served.nvfp4_trtllm_rows if served.is_gated and served.a2a_backend != "megamoe" else 128
     padding = Padding(rows) if backend in _TRTLLM else Padding()
-    made = four_bits.nvfp4(kind.group, kind.is_awq, backend not in _NO_ROOM, padding)
-    return made if kind.has_inputs else four_bits.by_marlin(made)
+    swizzles = backend not in _NO_ROOM
+    made = four_bits.nvfp4(kind.group, kind.is_awq, swizzles, padding, served.is_gated)
+    if backend == "marlin":
+        made = four_bits.experts_by_marlin(made)
+    if served.fp4_gemm == "marlin" or not kind.has_inputs:
+        return four_bits.by_marlin(made, served.laid_out.pads_for_marlin)
+    return four_bits.padded_for_trtllm(made) if served.fp4_gemm == "flashinfer_trtllm" else made
 
 
 def _mxfp4(served: Served) -> Format:

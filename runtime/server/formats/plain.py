@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runtime.server.formats.eight_bits import MX_WORDS
 from runtime.server.formats.tensors import (
     COLUMNS,
     EXPERTS,
@@ -37,16 +38,21 @@ FP8_ONLINE = Format(
 )
 _GROUPS = Dim("columns", per=32)
 _MX_SCALES = Stored("weight_scale_inv", "uint8", (EXPERTS, ROWS, _GROUPS))
-MXFP8_ONLINE = Format(
-    "mxfp8, made after loading",
-    (_WEIGHT,),
-    (_EXPERTS, _MX_SCALES),
-    after_linear=(
-        Change("replaced", Stored("weight", "float8_e4m3fn", (ROWS, COLUMNS))),
-        Change("added", Stored("weight_scale_inv", "uint8", (ROWS, _GROUPS))),
-    ),
-    after_experts=(
-        Change("replaced", Stored("weight", "float8_e4m3fn", (EXPERTS, ROWS, COLUMNS))),
-        Change("replaced", _MX_SCALES),
-    ),
-)
+
+
+def mxfp8_online(beside: tuple[Change, ...], packs_experts: bool) -> Format:
+    """`beside`, `packs_experts`: as mxfp8 that is loaded."""
+    return Format(
+        "mxfp8, made after loading",
+        (_WEIGHT,),
+        (_EXPERTS, _MX_SCALES),
+        after_linear=(
+            Change("replaced", Stored("weight", "float8_e4m3fn", (ROWS, COLUMNS))),
+            Change("added", Stored("weight_scale_inv", "uint8", (ROWS, _GROUPS))),
+            *beside,
+        ),
+        after_experts=(
+            Change("replaced", Stored("weight", "float8_e4m3fn", (EXPERTS, ROWS, COLUMNS))),
+            MX_WORDS if packs_experts else Change("replaced", _MX_SCALES),
+        ),
+    )

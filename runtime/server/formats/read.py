@@ -16,7 +16,7 @@ from runtime.server.formats.kinds import Kind
 Section = Mapping[str, Any]
 Layers = list[tuple[str, Section]]
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.")
-_FP8_TENSOR = Kind("fp8", "tensor", is_static=True)
+_FP8_TENSOR = Kind("fp8", "tensor", is_static=True, widens="modelopt")
 _BLOCK_FP8 = ("FP8_PB_WO", "FP8_BLOCK_SCALES")
 _IN_FP4 = ("NVFP4", "W4A16_NVFP4")
 
@@ -40,8 +40,8 @@ def _fp8(section: Section) -> Quantized:
         raise Unsupported("quantization_config: store_dtype is mxfp4: experts beside fp8 are not known here")
     static = section.get("activation_scheme") == "static"
     block = block_of(section, "weight_block_size")
-    kind = Kind("fp8", "tensor", is_static=static) if block is None else Kind("fp8", "block", block)
-    return _everywhere(section, "fp8", kind)
+    of_tensors = Kind("fp8", "tensor", is_static=static, widens="fp8")
+    return _everywhere(section, "fp8", of_tensors if block is None else Kind("fp8", "block", block))
 
 
 def _mxfp8(section: Section) -> Quantized:

@@ -35,6 +35,12 @@ class Matrix:
     def cuts_columns(self) -> bool:
         return self.columns != self.all_columns
 
+    def tiled(self, tiles: tuple[tuple[int, int], ...]) -> Matrix:
+        """Of rows and columns up to multiples of the tile that makes them fewest."""
+        found = [(_up(sum(self.rows), rows), _up(self.columns, columns)) for rows, columns in tiles]
+        rows, columns = min(found, key=lambda one: (one[0] * one[1], sum(one)))
+        return replace(self, rows=(rows,), columns=columns)
+
     def padded(self, by: Padding) -> Matrix:
         """Each half of gate and up by itself."""
         rows, columns = (by.hidden, by.inner) if self.is_down else (by.inner, by.hidden)
@@ -108,11 +114,31 @@ class Stored:
 class Change:
     """After loading, in order. "copied": laid out anew beside itself and then back, or kept beside where the
     sizes differ; "replaced": by one that may have another size; "added": beside the others; "dropped".
-    `lists`: the new one is stacked from a list of its experts."""
+    `lists`: the new one is stacked from a list of its experts. `of`: which matrices alone, see `_fits`.
+    `tiles`: rows and columns are multiples of one of these, the smallest."""
 
     how: Literal["copied", "replaced", "added", "dropped"]
     tensor: Stored
     lists: bool = False
+    of: Literal["all", "taken", "others", "whole", "broken", "swizzled"] = "all"
+    tiles: tuple[tuple[int, int], ...] = ()
+
+    def is_made(self, matrix: Matrix) -> bool:
+        if self.of in ("others", "broken"):
+            return not _fits(matrix, "taken" if self.of == "others" else "whole")
+        return self.of == "all" or _fits(matrix, self.of)
+
+    def made(self, matrix: Matrix) -> Made:
+        return self.tensor.made(matrix.tiled(self.tiles) if self.tiles else matrix)
+
+
+# DeepGEMM takes multiples of these; CUTLASS's experts are not padded, or their scales alone are not.
+_MULTIPLES = {"taken": (64, 128), "whole": (128, 128), "swizzled": (128, 64)}
+
+
+def _fits(matrix: Matrix, what: str) -> bool:
+    rows, columns = _MULTIPLES[what]
+    return not (sum(matrix.rows) % rows or matrix.columns % columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +154,7 @@ class Cut:
     what: str = "a quantization block"
     waived: bool = False  # where the matrix's class says so
     last_is_free: bool = False  # of parts that are run as one, and not cut
+    whole_rows: int = 1  # of all parts, but of experts' way down
     tile: tuple[int, int] | None = None  # of a kernel that takes the whole, in rows and columns of a share
 
     def check(self, matrix: Matrix) -> None:
@@ -135,6 +162,8 @@ class Cut:
             return
         if self.tile is not None:
             self._check_tile(matrix, *self.tile)
+        if not matrix.is_down and sum(matrix.rows) % self.whole_rows:
+            raise _cut(sum(matrix.rows), "rows", self.whole_rows, self.what)
         asked = self.always or matrix.cuts_rows or (self.of_parts and len(matrix.rows) > 1)
         parts = matrix.rows[:-1] if self.last_is_free and not matrix.cuts_rows else matrix.rows
         wrong = next((rows for rows in parts if asked and rows % self.rows), None)
@@ -161,13 +190,15 @@ class Cut:
 @dataclass(frozen=True, slots=True)
 class Format:
     """`experts`: of all experts that a rank holds, in one tensor. `padding` is theirs, and `later` what it
-    becomes after loading."""
+    becomes after loading. `laid_cut` and `experts_laid_cut`: what is asked of them when they are laid out."""
 
     name: str
     linear: tuple[Stored, ...]
     experts: tuple[Stored, ...]
     linear_cut: Cut = Cut()
     experts_cut: Cut = Cut()
+    laid_cut: Cut = Cut()
+    experts_laid_cut: Cut = Cut()
     after_linear: tuple[Change, ...] = ()
     after_experts: tuple[Change, ...] = ()
     padding: Padding = Padding()
@@ -180,10 +211,11 @@ class Format:
         return tuple(one.made(padded) for one in self.experts)
 
     def after(self, matrix: Matrix) -> tuple[tuple[Change, Made], ...]:
-        if not matrix.experts:
-            return tuple((one, one.tensor.made(matrix)) for one in self.after_linear)
-        padded = matrix.padded(self.later or self.padding)
-        return tuple((one, one.tensor.made(padded)) for one in self.after_experts)
+        changes, laid = self.after_linear, matrix
+        if matrix.experts:
+            changes, laid = self.after_experts, matrix.padded(self.later or self.padding)
+        (self.experts_laid_cut if matrix.experts else self.laid_cut).check(laid)
+        return tuple((one, one.made(laid)) for one in changes if one.is_made(laid))
 
     def check(self, matrix: Matrix) -> None:
         (self.experts_cut if matrix.experts else self.linear_cut).check(matrix)
