@@ -139,7 +139,7 @@ def nvfp4_packed(has_inputs: bool, gemm: str, has_fp4: bool) -> Format:
 def nvfp4_beside_mxfp8(by_marlin: bool) -> Format:
     """MiniMax-M3.1's experts, which are packed so: minimax_m3_nvfp4.py, for Marlin marlin_utils_fp4.py; else
     for TRT-LLM's kernels."""
-    made = nvfp4_packed(has_inputs=True)
+    made = nvfp4_packed(has_inputs=True, gemm="", has_fp4=True)
     laid_out = tuple(Change("copied", one, lists=True) for one in made.experts[:2])
     own = Stored("weight_scale_2", MODEL if by_marlin else _SCALE, (EXPERTS,), in_file=False)
     return replace(made, name="nvfp4 beside mxfp8", after_experts=(*laid_out, Change("added", own)))

@@ -175,7 +175,7 @@ def _nvfp4(kind: Kind, served: Served) -> Format:
     padding = Padding(rows) if backend in _TRTLLM else Padding()
     swizzles = backend not in _NO_ROOM
     made = four_bits.nvfp4(kind.group, kind.is_awq, swizzles, padding, served.is_gated)
-    if backend == "marlin":
+    if backend == "marlin" or (backend == "auto" and served.sm_major < _BLACKWELL):
         made = four_bits.experts_by_marlin(made)
     if served.fp4_gemm == "marlin" or not kind.has_inputs:
         return four_bits.by_marlin(made, served.laid_out.pads_for_marlin)
