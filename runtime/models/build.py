@@ -90,7 +90,7 @@ class Build:
         return self._scheme(self.quantized.of_experts(name), (hidden, inner))
 
     def head_scheme(self) -> Scheme:
-        return self._scheme(self.quantized.of_head())
+        return self._scheme(self.quantized.of_head(self.model.names.the_head))
 
     def _scheme(self, kind: Kind | None, experts: tuple[int, int] | None = None) -> Scheme:
         return scheme_of(kind, self.model, self.runtime, self.device.type != "meta", experts)

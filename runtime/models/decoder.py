@@ -261,7 +261,7 @@ class Decoder(nn.Module):
         else:
             row = state.hidden if self.streams is None else self.streams(state.hidden)
         if self.norm is None:
-            return row
+            return row if state.residual is None else state.total()
         return self.norm(row) if state.residual is None else self.norm.add(row, state.residual)
 
     def _publish_token_counts(self, batch: ForwardBatch) -> None:

@@ -20,10 +20,8 @@ from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.loading import fill_dummy
 from runtime.models.decoder import Decoder, StageState, multiply_of
 from runtime.models.rope_tables import RopeTables
-from runtime.server.call_rules import DENSE_DRAFTS, draft_layers, drafting, has_plain_draft
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.errors import Unsupported
-from runtime.server.formats.assigned import UNQUANTIZED
+from runtime.server.own_layer import drafting, drafting_layer, has_plain_layer, layer_of
 from runtime.server.speculation import DRAFTLESS
 
 
@@ -41,13 +39,13 @@ class DraftModel(nn.Module):
     ) -> None:
         """`ropes`: its target's, by which it turns, too."""
         super().__init__()
-        if has_plain_draft(model, runtime):
-            model = replace(model, checkpoint_quantization=None, quantized=UNQUANTIZED)
-            runtime = replace(runtime, quantization=None)
+        own = layer_of(model)
+        is_plain, model = has_plain_layer(model, runtime), drafting(model, runtime)
         runtime = replace(runtime, gathers_nvfp4=False)
-        model = replace(drafting(model), names=replace(model.names, layers=draft_layers(model)))
-        self.layer_id = _drafting_layer(model)
+        runtime = replace(runtime, quantization=None) if is_plain else runtime
+        self.layer_id = drafting_layer(model)
         self.decoder = Decoder(model, runtime, comm, device, [self.layer_id], ropes=ropes)
+        self.decoder.norm = self.decoder.norm if own.ends_normed else None
         self.embedding = self.decoder.embedding
         size, build = model.hidden_size, self.decoder.build
         self.token_norm = build.norm("token_norm", size)
@@ -93,24 +91,6 @@ class DraftModel(nn.Module):
         parts = [self.token_norm(embedded), self.hidden_norm(hidden)]
         state = StageState(F.linear(torch.cat(parts, dim=-1), self.mix))
         return self.decoder.run_head(self.decoder.run_layers(batch, kv, state), batch)
-
-
-def _drafting_layer(model: ModelConfig) -> int:
-    """The last that has attention and an MLP, which of two halves is one without experts."""
-    if model.model_type in DENSE_DRAFTS and not model.shortcut:
-        raise Unsupported(
-            f"{model.model_type} with drafts: their layers are of a kind that the model has none of"
-        )
-    if model.streams is not None:  # srt/models/deepseek_v4_nextn.py: a window alone, two matrices, a head
-        raise Unsupported(f"{model.model_type} with drafts: how they mix its streams is not known here")
-    whole = (i for i in range(model.num_layers) if model.keeps_tokens(i) and model.layer_kinds[i] != "none")
-    last = max(whole, default=None)
-    if last is None:
-        raise Unsupported(
-            f"{model.model_type} with drafts: they are several layers of one thing each, which this runtime "
-            "does not compute"
-        )
-    return last
 
 
 def num_drafts(runtime: RuntimeConfig) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from runtime.server.backends import backend_row
@@ -72,18 +71,10 @@ _FUSING_BEHIND_GATES = ("qwen3_next",)
 _APART_BEHIND = ("deepep", "deepep_v2", "mori")  # can_fuse_shared_expert of srt/models/qwen2_moe.py
 # ... and of these on every backend, where nothing goes to other ranks: srt/models/bailing_moe_v3.py.
 _FUSING_EVERYWHERE = ("bailing_hybrid_v3",)
-# srt/models/deepseek_nextn.py, glm4_moe_nextn.py: in every release; glm4_moe_lite_nextn.py: since 0.5.13.
-_PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", *_FUSING)
-
-# Whose drafting layer has no experts, whatever the model's have: mimo_v2_nextn.py, longcat_flash_nextn.py,
-# and the 45th layer of step3p5_mtp.py, of which Step's own list ends before it
-DENSE_DRAFTS = ("mimo_v2_flash", "step3p5", "longcat_flash")
-
 # Whose indexer SGLang's config class turns so, and transformers' otherwise: srt/configs/hy_v4.py
 _TURNS_NEIGHBOURS = ("hy_v4",)
 
 _WIDE_SINKS = ("gpt_oss", "granite_swa", "granitemoe_swa")
-_DRAFTS = {"qwen3_next": "model.layers", **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), "mtp.layers")}
 
 
 def routing_form(
@@ -247,24 +238,3 @@ def fuses_in_call(model: ModelConfig, runtime: RuntimeConfig) -> bool:
     """Where the number of a rank's experts is in a key, that one is among them."""
     calls = backend_row(runtime.moe_runner_backend).calls == "cutlass" and runtime.moe_a2a_backend == "none"
     return calls and fuses_on_each_rank(model, runtime)
-
-
-def has_plain_draft(model: ModelConfig, runtime: RuntimeConfig) -> bool:
-    """The draft layer of an NVFP4 checkpoint is in the model's dtype, whatever the checkpoint says of it."""
-    method = runtime.quantization or model.checkpoint_quantization
-    return method == "modelopt_fp4" and model.model_type in _PLAIN_DRAFTS
-
-
-def drafting(model: ModelConfig) -> ModelConfig:
-    """What its draft's layer is one of. srt/models/hunyuan_v4_nextn.py: of one stream, with an indexer."""
-    if model.model_type != "hy_v4" or model.mla is None or model.mla.indexer is None:
-        return model
-    return replace(
-        model, streams=None, mla=replace(model.mla, indexer=replace(model.mla.indexer, sharing=()))
-    )
-
-
-def draft_layers(model: ModelConfig) -> str:
-    """What a server calls a draft's layer: its checkpoint's lists of exceptions are asked for that name, and
-    for no number. srt/models/*_nextn.py and *_mtp.py."""
-    return _DRAFTS.get(model.model_type, "model.decoder")

@@ -198,6 +198,8 @@ class ModelConfig:
         return self.num_layers // self.rounds
 
     def layer_name(self, layer: int) -> str:
+        if self.names.the_layer is not None:
+            return self.names.the_layer
         return f"{self.names.layers}.{layer % self.own_layers // self.halves}"
 
     def half_name(self, layer: int) -> str:

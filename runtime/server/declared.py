@@ -16,6 +16,7 @@ from runtime.server.packed import unpacked
 HF = Mapping[str, Any]
 MIXED = "modelopt_mixed"
 MODELOPTS = ("modelopt", "modelopt_fp8", "modelopt_fp4", MIXED)
+HEADS_SINCE = (0, 5, 15)  # in these, and embeddings, as no file has them here
 _OF_KEYS = ("kv_cache_quant_algo", "kv_cache_scheme")
 
 

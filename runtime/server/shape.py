@@ -245,6 +245,9 @@ class Server:
             one.draft_tokens,
             is_counted=one.is_counted,
             kv_cache_dtype=kept,
+            plain=self.draft is not None
+            and self.draft.quantization is None
+            and self.quantization is not None,
         )
 
     def as_draft(self) -> Server:
@@ -258,6 +261,7 @@ class Server:
             model_quantization=self.draft.quantization,
             kv_cache_dtype=self.draft.kv_cache_dtype,
             moe_runner_backend=self.draft.moe_runner_backend,
+            moe_a2a_backend=self.asked.speculative_moe_a2a_backend or self.moe_a2a_backend,
             tunes=self.draft.tunes,
             key_parts=self.draft.key_parts,
             is_draft=True,

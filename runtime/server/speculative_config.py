@@ -16,6 +16,7 @@ class SpeculativeConfig:
     multi_layer: bool = False
     is_counted: bool = True  # its layers' keys and values, when the pool is sized
     kv_cache_dtype: str | None = None  # None: its target's
+    plain: bool = False  # where a flag quantizes its target
 
     def __post_init__(self) -> None:
         check_flags(self, SPECULATIVE)

@@ -58,6 +58,8 @@ class TensorNames:
     head: str = "lm_head"
     entry_norm: str = "input_layernorm"  # of attention and an MLP beside each other
     crossing: str = "cross_attn"  # attention to images
+    the_layer: str | None = None  # by which lists are asked for it, where there is one alone
+    the_head: str = "lm_head"  # ... and for the head
     served: ServedNames | None = None  # a checkpoint's own
 
     def listed(self, parts: Sequence[str]) -> list[str]:

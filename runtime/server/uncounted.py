@@ -28,14 +28,10 @@ _TAKES: dict[str, Callable[[Server], bool]] = {
 }
 
 
-# A draft of one layer more, where it is of the target's kind
-_OWN_LAYER = ("EAGLE", "NEXTN", "FROZEN_KV_MTP")
+def uncounted(server: Server, hidden: int | None = None, unknown: str = "") -> tuple[str, ...]:
+    """Flags as the release spells them, what is on without one, and a draft that is not known.
 
-
-def uncounted(server: Server, hidden: int | None = None, unknown: str | None = "") -> tuple[str, ...]:
-    """Flags as the release spells them, what is on without one, and a draft that is another model.
-
-    `hidden`: the model's width, where it is known. `unknown`: why that draft is not; None where it is.
+    `hidden`: the model's width, where it is known. `unknown`: why that draft is not.
     """
     flags = [
         spelled(server.release, name, getattr(server.asked, name))
@@ -48,9 +44,9 @@ def uncounted(server: Server, hidden: int | None = None, unknown: str | None = "
         flags.append(f"the tables by which {server.prefill_attention_backend} verifies drafts in graphs")
     if server.fuses_all_reduce:
         flags.append(f"FlashInfer's fused all-reduce{_at_least(server, hidden)}")
-    if server.draft is not None and unknown is not None and not _is_own_layer(server):
-        why = f"{unknown}; " if unknown else ""
-        flags.append(f"the draft {server.draft.model_path} ({why}one more layer of the target stands for it)")
+    if server.draft is not None and unknown:
+        draft = f"{server.draft.model_path} ({unknown}; one more layer of the target stands for it)"
+        flags.append(f"the draft {draft}")
     return tuple(flags)
 
 
@@ -107,8 +103,3 @@ def _verifies_by_prefills_backend(server: Server) -> bool:
 def _at_least(server: Server, hidden: int | None) -> str:
     least = 0 if hidden is None else least_fused_buffers(server, hidden)
     return f" ({least // MIB:,} MiB or more)" if least else ""
-
-
-def _is_own_layer(server: Server) -> bool:
-    assert server.draft is not None and server.speculative is not None
-    return server.speculative.algorithm in _OWN_LAYER and server.draft.config_class == server.config_class

@@ -23,6 +23,7 @@ from runtime.server.unserved_row import (
     PLAIN_ALONE,
     PLAIN_EXPERTS,
     QUANTIZED_AT_ALL,
+    QUANTIZED_DRAFTS,
     STAGES_THAT_SEE,
     UNSHARED,
     WITHOUT_HEAD,
@@ -124,7 +125,9 @@ _ROWS = {
         DRAFTS,
     ),
     # srt/models/bailing_mm.py, around a Ling 2.0
+    "bailing_moe": (QUANTIZED_DRAFTS,),
     "bailing_moe_v2": (
+        QUANTIZED_DRAFTS,
         STAGES_THAT_SEE,
         Row(
             lambda m, s: m.encoder is not None and s.weights_quantization is not None,

@@ -12,6 +12,7 @@ from runtime.server.unserved_row import (
     DRAFTS,
     PLAIN_ALONE,
     QUANTIZED,
+    QUANTIZED_DRAFTS,
     STAGES_THAT_SEE,
     UNSHARED,
     Row,
@@ -45,10 +46,7 @@ LATENT = {
         Row(moves_experts, "experts that move: SGLang has none beside those that compute nothing"),
         Row(stretched, "a stretched rope before 0.5.16: SGLang leaves it as it was"),
         Row(not_in_blocks, "quantized weights but fp8 in blocks on sm90: how others lie is not known here"),
-        Row(
-            lambda _, s: s.speculative is not None and s.weights_quantization is not None,
-            "drafts of quantized weights: their first matrix is quantized, too, and here it is plain",
-        ),
+        QUANTIZED_DRAFTS,
     ),
     "kimi_linear": (
         Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its delta layers are split over all ranks"),

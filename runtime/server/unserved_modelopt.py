@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 
 from runtime.server.config import ModelConfig
-from runtime.server.declared import MIXED, MODELOPTS
+from runtime.server.declared import HEADS_SINCE, MIXED, MODELOPTS
 from runtime.server.formats.kinds import Kind
 from runtime.server.shape import Server
 from runtime.server.unserved_row import Row
 
 _LISTED_ANEW = (0, 5, 20)  # of a wrapper's text, under any of its names
 _WRAPPED = ("model.language_model.", "language_model.model.")
-_HEADS_SINCE = (0, 5, 15)  # and embeddings, as no file has them here
 _OF_DRAFTS = re.compile(r"(?:.*\.)?mtp\.|model\.layers\.(\d+)\.")
 
 
@@ -49,7 +48,7 @@ def _lists_a_draft(model: ModelConfig, server: Server) -> bool:
 
 
 def _has_head(model: ModelConfig, server: Server) -> bool:
-    of_modelopt = model.checkpoint_quantization in MODELOPTS and server.release.number < _HEADS_SINCE
+    of_modelopt = model.checkpoint_quantization in MODELOPTS and server.release.number < HEADS_SINCE
     return of_modelopt and not model.tie_word_embeddings and model.quantized.of_head() is not None
 
 

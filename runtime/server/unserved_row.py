@@ -38,6 +38,10 @@ def in_bfloat16(why: str) -> Row:
 
 
 DRAFTS = Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers")
+QUANTIZED_DRAFTS = Row(
+    lambda _, s: s.speculative is not None and s.weights_quantization is not None,
+    "drafts of quantized weights: their first matrix is quantized, too, and here it is plain",
+)
 STAGES_THAT_SEE = Row(
     lambda m, s: m.encoder is not None and s.pp_size > 1,
     "--pp beside images: each stage keeps a place for the tokens of all layers",

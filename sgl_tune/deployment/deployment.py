@@ -20,6 +20,7 @@ from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.gpus import GpuModel
 from runtime.server.own_draft import OwnDraft, has_own_draft, own_draft
+from runtime.server.own_layer import has_plain_layer, otherwise, own_layer
 from runtime.server.parallel import check_stages
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.releases import release_named
@@ -177,8 +178,11 @@ class Deployment:
     def own_draft(self) -> OwnDraft | str:
         """A draft that is a model of its own, as a rank holds it; or why nobody here knows."""
         shape, server = self.draft_shape, self.server
-        if shape is None or not has_own_draft(server):
+        if shape is None:
             return ""
+        if not has_own_draft(server):
+            found = self.own_layer
+            return found if isinstance(found, str) else otherwise(server) or ""
         if shape.model is None:
             return shape.unknown
         checkpoint = self.inputs.draft_checkpoint or self.inputs.checkpoint
@@ -189,12 +193,25 @@ class Deployment:
             return error.message
 
     @property
+    def own_layer(self) -> ModelConfig | str:
+        """The layer of its checkpoint that drafts, as a model by itself; or why that is not what does."""
+        target, shape = self.shape.read, self.draft_shape
+        if target is None or shape is None or shape.model is None:
+            return self.shape.unknown if shape is None or target is None else shape.unknown
+        own = self.inputs.draft_checkpoint
+        architecture = (own or self.inputs.checkpoint).architecture
+        try:
+            return own_layer(self.server, architecture, target, target if own is None else shape.model)
+        except Unsupported as error:
+            return error.message
+
+    @property
     def not_counted(self) -> str:
         """For the line of a report on memory: what flags and images take that is not known."""
         model = self.shape.model
         hidden = None if model is None else model.hidden_size
         draft = "" if model is None else self.own_draft
-        unknown = draft if isinstance(draft, str) else None
+        unknown = draft if isinstance(draft, str) else ""
         told = dict.fromkeys((*self._unmodelled, *uncounted(self.server, hidden, unknown)))
         if model is not None and bounds_windows(self.server) and has_window_pool(model):
             told["how far --max-running-requests bounds the pool of layers behind a window"] = None
@@ -215,7 +232,7 @@ class Deployment:
             if encoder.is_quantized and self.quantization is not None:
                 told["the encoder's quantization"] = None
         said = [f"not counting {', '.join(told)}: not modelled"] if told else []
-        if self.server.draft is not None and unknown is None:
+        if self.server.draft is not None and isinstance(draft, OwnDraft):
             said.append(f"the draft {self.server.draft.model_path} is predicted, and was never measured")
         return "; ".join(said)
 
@@ -234,7 +251,12 @@ class Deployment:
         """The draft worker as a deployment of its own, on the same ranks."""
         if self.server.draft is None or self.draft_shape is None:
             return None
-        return replace(self, server=self.server.as_draft(), shape=self.draft_shape, draft_shape=None)
+        server, shape, own = self.server.as_draft(), self.draft_shape, self.own_layer
+        if isinstance(own, ModelConfig):
+            if own.checkpoint_quantization is None and has_plain_layer(self.shape.read or own, self.runtime):
+                server = replace(server, quantization=None, model_quantization=None)
+            shape = Shape(own, read=own)
+        return replace(self, server=server, shape=shape, draft_shape=None)
 
     def asking(self, **changes: Any) -> Deployment:
         """The same start with other arguments, by SGLang's names: everything that follows from them too."""

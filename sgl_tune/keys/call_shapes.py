@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from runtime.server.backends import Calls
 from runtime.server.buckets import OF_FLASHINFER
 from runtime.server.call_rules import (
-    DENSE_DRAFTS,
     Routing,
     fused_shared_experts,
     fuses_on_each_rank,
@@ -80,8 +79,6 @@ def _runs_elsewhere(deployment: Deployment) -> bool:
 
 def _has_experts(deployment: Deployment) -> bool:
     model = deployment.model
-    if deployment.server.is_draft and model.model_type in DENSE_DRAFTS:
-        return False
     if runs_by_triton(model):
         return False
     return model.num_moe_layers > 0 and not has_loose_experts(model, deployment.quantization)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runtime.server.call_rules import drafting, fuses_in_call, has_loose_experts
+from runtime.server.call_rules import fuses_in_call, has_loose_experts
 from runtime.server.gpus import CPU
+from runtime.server.own_layer import drafting
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.call_shapes import shares_on_every_rank, tunes_moe
 from sgl_tune.keys.dense_shapes import fp4_is_known
@@ -52,7 +53,7 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         return
     model, server = deployment.model, deployment.server
     backend, method = server.backend, server.quantization or model.checkpoint_quantization
-    if server.is_draft and drafting(model).streams is not None:
+    if server.is_draft and drafting(model, deployment.runtime).streams is not None:
         yield f"{model.model_type} with drafts: how they mix its streams is not known here"
     yield from (*model.obstacles, *model.uncomputed, *_cuts(deployment))
     if method not in _METHODS:

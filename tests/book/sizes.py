@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from runtime.server import call_rules, channels, expert_weights
+from runtime.server import call_rules, channels, expert_weights, own_layer
 from runtime.server.attention_buffers import (
     GraphSizes,
     backend_buffers,
@@ -104,8 +104,8 @@ def _calls(deployment: Deployment, model: ModelConfig) -> dict[str, Any]:
         "kernels route": call_rules.kernels_route(model),
         "fused": call_rules.fused_shared_experts(model, runtime, parallel.ep),
         "on each rank": call_rules.fuses_on_each_rank(model, runtime),
-        "plain draft": call_rules.has_plain_draft(model, runtime),
-        "draft layers": told(call_rules.draft_layers, model),
+        "plain draft": own_layer.has_plain_layer(model, runtime),
+        "draft layers": plain(own_layer.layer_of(model)),
     }
 
 

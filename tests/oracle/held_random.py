@@ -15,12 +15,15 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
-from runtime.forward.comm import VirtualCommunicator
+from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.models.decoder import Decoder
+from runtime.models.draft import DraftModel
 from runtime.models.encoder import EncoderWeights
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
@@ -60,6 +63,7 @@ def main() -> None:
     options.add_argument(
         "--quantized", nargs="?", const="", help="each in a format of its own, or of ModelOpt's mixed ones"
     )
+    options.add_argument("--drafts", action="store_true", help="the layer that drafts, in place of the model")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     asked = options.parse_args()
     drawn = [
@@ -118,7 +122,7 @@ def _ours(told: HF, asked: argparse.Namespace) -> list[int] | str:
         command += ["--ep", str(ep)] if ep > 1 else []
         command += ["--dp", str(dp), "--enable-dp-attention"] if dp > 1 else []
         command += ["--trust-remote-code"] if "auto_map" in told else []
-        command += asked.server.split()
+        command += _told(asked)
         flags = ServerFlags(gpu=asked.gpu, sglang_version=asked.release)
         try:
             found = select_deployments(flags, command=command)[0]
@@ -130,12 +134,25 @@ def _ours(told: HF, asked: argparse.Namespace) -> list[int] | str:
         return str(why or (model and (*model.obstacles, *uncomputed)[0]))
     comm = VirtualCommunicator(found.parallel, tp - 1)
     try:
+        if asked.drafts:
+            return [_of_draft(model, found.runtime, comm), 0]
         rank = Decoder(model, found.runtime, comm, _META, range(model.num_layers))
     except ConfigError as error:
         return str(error)
     seen = model.encoder.of_release(found.server.release.number).weights if model.encoder else ()
     tower = EncoderWeights(seen, comm, torch.bfloat16, _META)
     return [sum(one.nbytes for one in part.parameters()) for part in (rank, tower)]
+
+
+def _of_draft(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator) -> int:
+    """As it is made: of what it becomes once its weights are there, classes alone say nothing."""
+    with patch.object(Decoder, "_finalize"):
+        return sum(one.nbytes for one in DraftModel(model, runtime, comm, _META).parameters())
+
+
+def _told(asked: argparse.Namespace) -> list[str]:
+    """What each server is told beside, in its own words."""
+    return [*asked.server.split(), *(["--speculative-algorithm", "EAGLE"] if asked.drafts else [])]
 
 
 def _asked(
@@ -147,7 +164,7 @@ def _asked(
         return {}
     tp, ep, dp = sizes_of(asked.place)
     place = {"tp": tp, "ep": ep, "dp": dp, "rank": tp - 1, "fused": "/" in asked.place}
-    place |= {"quantized": asked.quantized is not None, "argv": asked.server.split()}
+    place |= {"quantized": asked.quantized is not None, "argv": _told(asked), "draft": asked.drafts}
     lines = [json.dumps({"config": files[at], **place}) for at in wanted]
     wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()
     return dict(

@@ -109,7 +109,7 @@ def _made(case: dict[str, Any], folder: Path) -> Any:
     args = _resolved(["--model-path", str(folder), *more])
     _reset_context()
     _publish(args)
-    config = ModelConfig.from_server_args(args)
+    config = ModelConfig.from_server_args(args, is_draft_model=case.get("draft", False))
     _take_place(tp, ep, case["rank"], tp // dp)
     quantization = _quantization(config, args) if case.get("quantized") else None
     torch.set_default_dtype(torch.bfloat16)
