@@ -468,13 +468,13 @@ _CUTLASS = {"tp": 8, "moe_runner_backend": "flashinfer_cutlass"}
         ({"tp": 8, "moe_runner_backend": "triton_kernel"}, "a MoE backend but triton"),
         ({"tp": 8, "arch": "sm100", "moe_runner_backend": "flashinfer_trtllm"}, "a MoE backend but triton"),
         ({**_CUTLASS, "sglang_version": "0.5.14"}, "flashinfer_cutlass before 0.5.15"),
-        ({"tp": 8, "quantization": "fp8"}, "quantized weights"),
+        ({"tp": 8, "quantization": "w8a8_fp8"}, "quantized weights but those that --quantization fp8 makes"),
     ],
 )
 def test_what_groks_class_is_not_written_for_has_a_key_alone(
     name: str, not_served: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    for served in ({"tp": 8}, _CUTLASS):
+    for served in ({"tp": 8}, {"tp": 8, "quantization": "fp8"}, _CUTLASS):
         assert _deployment(tmp_path, {}, _CONFIGS[name], **served).shape.model is not None
     refused = _deployment(tmp_path, {}, _CONFIGS[name], **not_served)
     assert refused.shape.model is None and refused.server.key
