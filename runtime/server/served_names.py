@@ -29,6 +29,7 @@ def disagreements(model: ModelConfig) -> Iterator[str]:
     with suppress(ConfigError):
         if not has_loose_experts_in_file(model, method):
             yield from _disagreements(model, names)
+        yield from _of_bare(model, names)
         yield from _of_head(model.quantized, names)
 
 
@@ -42,6 +43,14 @@ def mapped(model: ModelConfig) -> Iterator[str]:
     for name in excluded.names if excluded.way == "paths" else ():
         if not name.startswith(("model.", "layers.")) and name not in _PLAIN_ANYWAY:
             yield f"{name[:60]!r} is listed: SGLang has lists begin with model., and looks for another path"
+
+
+def _of_bare(model: ModelConfig, names: ServedNames) -> Iterator[str]:
+    for layer in range(model.num_layers):
+        for one in names.bare:
+            stored = model.quantized.of_linear([f"{model.layer_name(layer)}.{one}"])
+            if stored is not None:
+                yield _said(f"{model.layer_name(layer)}.{one}", stored)
 
 
 def _of_head(weights: Quantized, names: ServedNames) -> Iterator[str]:

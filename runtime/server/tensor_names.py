@@ -14,8 +14,8 @@ class ServedNames:
 
     `paths`: expressions, and what stands for them there; `files`: in lists. `plain`: ends of names that are
     never quantized. `experts`: what lists call theirs, in the module of an MLP. `plain_experts`: those are
-    never quantized. `by_rows`: the matrix that its class takes apart by rows, so that nothing of it may be
-    stored otherwise."""
+    never quantized. `bare`: what of each layer has no method, so that a list has to keep it plain. `by_rows`:
+    the matrix that its class takes apart by rows, so that nothing of it may be stored otherwise."""
 
     paths: tuple[tuple[str, str], ...] = ()
     files: tuple[tuple[str, str], ...] = ()
@@ -23,6 +23,7 @@ class ServedNames:
     plain_in_fp4: tuple[str, ...] = ()  # ... in ModelOpt's
     experts: tuple[str, ...] = ()
     plain_experts: bool = False
+    bare: tuple[str, ...] = ()
     by_rows: str = ""
 
 

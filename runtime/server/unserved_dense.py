@@ -94,7 +94,7 @@ DENSE = {
     # srt/models/gpt_bigcode.py, whose head of keys and values every rank has
     "gpt_bigcode": (OVER_ALL_RANKS, _BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),
     # srt/models/nanbeige.py asks how many ranks all are
-    "nanbeige": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
+    "nanbeige": (OVER_ALL_RANKS, DRAFTS),
     # srt/models/iquest_loopcoder.py, whose attention is given no keys, or a window that no class tells
     "iquestloopcoder": (
         Row(
@@ -129,7 +129,6 @@ DENSE = {
     # srt/models/spark2_5.py, whose layers gather no rows before 0.5.22
     "spark2_5": (
         Row(lambda _, s: s.attn_dp_size > 1, "DP attention: which rows its MLPs see is not known here"),
-        PLAIN_ALONE,
         DRAFTS,
     ),
     # srt/models/baichuan.py: of other widths it has alibi's slopes, which its attention is not given on a GPU

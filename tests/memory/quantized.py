@@ -93,6 +93,11 @@ FIRST: dict[str, dict[str, Any]] = {
         },
         "vision_config": {"depth": 1},
     },
+    "a/nanbeige-4.2-3b-from-memory": {"num_hidden_layers": 1},
+    "a/spark-2.5-of-the-sizes-of-its-class": {
+        "num_hidden_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
     "a/hy4-preview-as-its-classes-have-it": {
         "num_hidden_layers": 3,
         "mlp_layer_types": ["dense", "sparse", "sparse"],
@@ -145,6 +150,7 @@ _PLAIN: dict[str, tuple[str, ...]] = {
     "a/llama-3.2-11b-vision-from-memory": ("vision_model", "multi_modal_projector"),
     "stepfun-ai/Step3-VL-10B": ("vision_model", "vit_large_projector"),
     "a/glm-5.3-flash-as-its-classes-have-it": ("visual",),
+    "a/spark-2.5-of-the-sizes-of-its-class": ("g_proj",),
     "a/lfm2-1.2b-beside-a-siglip-2": ("vision_tower", "multi_modal_projector"),
 }
 

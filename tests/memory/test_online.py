@@ -40,6 +40,8 @@ _HELD = (
     (_FLASH, "mxfp8", 2, 1, 152923947072, 450893168),
     (_QWEN, "w8a8_fp8", 4, 4, 8059514880, 0),
     ("xai-org/grok-2", "fp8", 8, 1, 67398293504, 0),
+    ("a/nanbeige-4.2-3b-from-memory", "mxfp8", 2, 1, 4169938944, 0),
+    ("a/spark-2.5-of-the-sizes-of-its-class", "mxfp8", 2, 1, 1984598016, 0),
     ("tiiuae/Falcon-H1-34B-Instruct", "fp8", 2, 1, 34980232192, 0),
     ("tiiuae/Falcon-H1-34B-Instruct", "mxfp8", 1, 1, 69958942720, 0),
 )

@@ -31,7 +31,6 @@ REFUSED = (
     ("moonshotai/Kimi-Linear-48B-A3B-Instruct", "gptq", "8"),
     *(("arcee-ai/Trinity-Mini", "gptq", tp) for tp in "128"),
     ("a/sdar-30b-a3b-from-memory", "int4", "8"),
-    ("a/hy4-preview-as-its-classes-have-it", "gptq", "8"),
     *(
         ("internlm/internlm2_5-7b", one, tp)
         for one in SECTIONS.keys() - {"fp8 a row", "int8"}
@@ -48,6 +47,9 @@ REFUSED = (
             "microsoft/phi-2",
             "stabilityai/stablelm-2-1_6b",
             "allenai/OLMo-7B-0424-hf",
+            "a/nanbeige-4.2-3b-from-memory",
+            "a/spark-2.5-of-the-sizes-of-its-class",
+            "a/hy4-preview-as-its-classes-have-it",
         )
     ),
     ("a/glm-4-9b-chat-from-memory", "gptq", "2"),
@@ -126,6 +128,12 @@ _WITHIN = "model.language_model.layers."
             "self_attn.o_proj is told apart: SGLang's class has another name for it",
         ),
         ("stepfun-ai/Step3-VL-10B", "fp8", {"modules_to_not_convert": [_TOWER]}, f"no list means {_JOINS}."),
+        (
+            "a/spark-2.5-of-the-sizes-of-its-class",
+            "int4",
+            {"ignore": ["lm_head"]},
+            "g_proj is quantized in the",
+        ),
         (_FLASH, "awq", {"modules_to_not_convert": ["visual", f"{_WITHIN}0.self_attn"]}, "is told apart"),
         (
             "a/lfm2-1.2b-beside-a-siglip-2",

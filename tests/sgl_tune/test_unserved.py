@@ -542,13 +542,17 @@ _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
     [
         *((name, _NGRAMS, "drafts") for name in ("bigcode/starcoder2-7b", "openbmb/MiniCPM-2B-sft-bf16")),
         *((name, _NGRAMS, "drafts") for name in ("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B")),
-        ("a/tele-flm-52b-from-memory", _NGRAMS, "drafts"),
+        *(
+            (name, _NGRAMS, "drafts")
+            for name in ("a/tele-flm-52b-from-memory", "a/nanbeige-4.2-3b-from-memory")
+        ),
+        *(
+            ("a/spark-2.5-of-the-sizes-of-its-class", *row)
+            for row in ((_NGRAMS, "drafts"), (_DP, "DP attention"))
+        ),
         *(
             (name, *row)
-            for name in (
-                *("a/spark-2.5-of-the-sizes-of-its-class", "a/minicpm3-4b-from-memory"),
-                "bigcode/starcoder",
-            )
+            for name in ("a/minicpm3-4b-from-memory", "bigcode/starcoder")
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"), (_DP, "DP attention"))
         ),
         *(
@@ -558,7 +562,7 @@ _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
                 *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "a/muse-glimmer-30b-as-its-classes-have-it"),
                 *("microsoft/phi-2", "Qwen/Qwen-7B", "a/glm-4-9b-chat-from-memory"),
                 *("openai-community/gpt2-medium", "facebook/opt-6.7b", "EleutherAI/gpt-j-6b"),
-                *("a/nanbeige-4.2-3b-from-memory", _LOOPS),
+                _LOOPS,
             )
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"))
         ),

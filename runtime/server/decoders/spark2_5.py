@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from runtime.server.config import ModelConfig
@@ -11,9 +12,10 @@ from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import SLIDES, everywhere, heads, model
 from runtime.server.decoders.rope import read_rope_alone
 from runtime.server.layer_config import AttentionConfig, RopeConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _NAMES = TensorNames(embedding="model.embedding", packed_qkv="q_k_v_proj", attention_out="out_proj")
+_SERVED = ServedNames(bare=("self_attn.g_proj",))
 _WORDS = {kind: word for word, kind in SLIDES.items()}
 _ROPES: Mapping[str, Mapping[str, Any]] = {
     "full": {"rope_theta": 5000000, "partial_rotary_factor": 0.25},
@@ -31,7 +33,8 @@ def _spark(f: Fields) -> ModelConfig:
     if "sliding" not in kinds:
         f.cannot("layer_types have no window: of such a model SGLang has one pool, and here are two")
     attention = {kind: _attention(f, kind) for kind in dict.fromkeys(kinds)}
-    return model(f, attention, kinds, everywhere(f, "dense"), activation="gelu_tanh", names=_NAMES)
+    names = replace(_NAMES, served=_SERVED) if f.flag("headwise_attn_output_gate") else _NAMES
+    return model(f, attention, kinds, everywhere(f, "dense"), activation="gelu_tanh", names=names)
 
 
 def _attention(f: Fields, kind: str) -> AttentionConfig:
