@@ -18,7 +18,7 @@ _SINCE: Mapping[Number, str] = {
     (0, 5, 13): """
         Cohere2MoeForCausalLM Cohere2VisionForConditionalGeneration Gemma4UnifiedForConditionalGeneration
         NemotronHPuzzleForCausalLM Step3p7ForConditionalGeneration""",
-    (0, 5, 14): "ZayaForCausalLM",
+    (0, 5, 14): "MiMoV2ASRForCausalLM ZayaForCausalLM",
     (0, 5, 15): "LocateAnythingForConditionalGeneration UnlimitedOCRForCausalLM",
     (0, 5, 16): """
         InklingForConditionalGeneration MellumForCausalLM MiniMaxM3SparseForCausalLM

@@ -173,6 +173,8 @@ def as_published() -> Iterator[tuple[str, dict[str, Any]]]:
         whole = next(one.config for one in published() if one.config["model_type"] == name)
         text = {**whole["text_config"], "num_hidden_layers": 2}
         yield f"small/{name}", {**_told(whole), "text_config": text}
+    heard = next(one.config for one in published() if one.name == "a/mimo-v2.5-asr-from-memory")
+    yield "small/mimo_v2_asr", {**_told(heard), "num_hidden_layers": 2}
     janus = next(one.config for one in published() if one.config["model_type"] == "multi_modality")
     text = {**janus["language_config"], "num_hidden_layers": 2}
     yield "small/multi_modality", {**_told(janus), "language_config": text}

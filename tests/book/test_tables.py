@@ -16,7 +16,7 @@ import pytest
 
 from runtime.server.decoders.fields import architecture_of
 from runtime.server.decoders.known import FAMILIES
-from runtime.server.decoders.wrappers import WRAPPERS
+from runtime.server.decoders.wrappers import WRAPPERS, wrapper_of
 from tests.book.cases import checkpoints
 from tests.book.plain import differences
 from tests.book.tables import TABLES, kept, made, write
@@ -38,6 +38,7 @@ def test_each_family_has_a_checkpoint() -> None:
     named = {name for family in FAMILIES.values() for name in family.by_architecture.items()}
     told = {architecture_of(one) for one in checkpoints().values()}
     known |= {family for architecture, family in named if architecture in told}
+    known |= {found.model_type for found in map(wrapper_of, checkpoints().values()) if found is not None}
     assert {*FAMILIES, *WRAPPERS} - known == set()
 
 

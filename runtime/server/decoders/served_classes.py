@@ -24,7 +24,8 @@ _TOLD = """
     mistral MistralForCausalLM MistralModel
     mixtral MixtralForCausalLM QuantMixtralForCausalLM Grok1ForCausalLM Grok1ModelForCausalLM
     mixtral_quant QuantMixtralForCausalLM
-    qwen2 Qwen2ForCausalLM Qwen2ForSequenceClassification Qwen2ForRewardModel
+    qwen2 Qwen2ForCausalLM Qwen2ForSequenceClassification Qwen2ForRewardModel MiMoV2ASRForCausalLM
+    mimo_v2_asr MiMoV2ASRForCausalLM
     qwen2_moe Qwen2MoeForCausalLM
     qwen3 Qwen3ForCausalLM Qwen3Model Qwen3ForSequenceClassification Qwen3ForRewardModel
     qwen3_moe Qwen3MoeForCausalLM

@@ -13,6 +13,11 @@ MIMO_V2 = (
     *("add_full_attention_sink_bias", "intermediate_size", "moe_intermediate_size", "n_routed_experts"),
     *("num_experts_per_tok", "n_group", "topk_group", "norm_topk_prob", "scoring_func", "topk_method"),
 )
+# Its file says that it is a Qwen2.
+MIMO_V2_ASR: Mapping[str, Any] = {
+    **{"section": "", "is_flat": True, "is_named": False, "is_plain_alone": True},
+    "beside": ("its audio_tokenizer",),
+}
 ERNIE = (
     *("num_key_value_heads", "intermediate_size", "max_position_embeddings", "rms_norm_eps", "rope_theta"),
     *("hidden_act", "use_bias", "tie_word_embeddings", "moe_num_experts", "moe_intermediate_size", "moe_k"),

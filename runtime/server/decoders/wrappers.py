@@ -241,6 +241,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             needs=files.MIMO_V2,
             beside=("its audio_tokenizer",),
         ),
+        Wrapper("mimo_v2_asr", "mimo", mimo.mimo_v2_asr, **files.MIMO_V2_ASR),
         *(Wrapper(name, "nemotron_h", nemotron.nemotron, section="llm_config") for name in files.NEMOTRONS),
     )
 }
@@ -265,6 +266,8 @@ def wrapper_of(hf: HF) -> Wrapper | None:
         return _VL_2 if not isinstance(told, Mapping) or told.get("use_mla", True) else _VL_2_TINY
     if kind == "mistral3" and architecture_of(hf) == "LightOnOCRForConditionalGeneration":
         return _AS_MISTRAL_3
+    if kind == "qwen2" and architecture_of(hf) == "MiMoV2ASRForCausalLM":
+        return WRAPPERS["mimo_v2_asr"]
     if kind == "llava" and architecture_of(hf) in _LLAVAS:
         return _LLAVAS[architecture_of(hf)]
     return WRAPPERS.get(kind)

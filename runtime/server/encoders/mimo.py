@@ -1,5 +1,5 @@
-"""What MiMo-V2.5 sees with, and what it makes of a sound's codes (srt/models/mimo_vl.py, mimo_audio.py). What
-makes the codes is told in a folder of its own, and not counted."""
+"""What MiMo-V2.5 sees with, and what it and its ASR make of a sound's codes (srt/models/mimo_vl.py,
+mimo_audio.py). What makes the codes is told in a folder of its own, and not counted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from runtime.server.bounds import WIDTH, check_size
-from runtime.server.encoders.section import Section
+from runtime.server.encoders.section import Section, object_in
 from runtime.server.encoders.weight import (
     EAR,
     Weights,
@@ -21,7 +21,7 @@ from runtime.server.encoders.weight import (
     row,
     whole,
 )
-from runtime.server.errors import ConfigError
+from runtime.server.errors import ConfigError, Unsupported
 
 _SEES = {
     "depth": 28, "hidden_size": 1280, "intermediate_size": 4608, "num_heads": 32, "in_channels": 3,
@@ -34,6 +34,11 @@ _HEARS = {
     "input_local_head_dim": 16, "input_local_intermediate_size": 4096, "out_hidden_size": 4096,
     "projection_layers": 1, "add_post_norm": False,
 }  # fmt: skip
+# What else is read of it: how places turn, and how long a sound is.
+_HEARD_OTHERWISE = (
+    *("tokenizer_version", "speech_zeroemb_idx", "input_full_attention", "input_local_hidden_dropout"),
+    *("rope_theta", "partial_rotary_factor", "audio_segment_size"),
+)
 _IDLE_WORDS = 151936  # transformers' Qwen2Config's: a table that nobody reads
 
 
@@ -42,6 +47,15 @@ def mimo_v2(hf: Mapping[str, Any], _text_width: int) -> Weights:
     if hf.get("vision_config") is None or hf.get("audio_config") is None:
         return
     yield from _tower(Section(hf, defaults=_SEES))
+    yield from named(EAR, _listening(Section(hf, "audio_config", _HEARS)))
+
+
+def mimo_v2_asr(hf: Mapping[str, Any], _text_width: int) -> Weights:
+    """srt/models/mimo_v2_asr.py hands all of the section to a class that takes nothing else."""
+    told = object_in(hf, "audio_config")
+    other = next((name for name in told if name not in (*_HEARS, *_HEARD_OTHERWISE)), None)
+    if other is not None:
+        raise Unsupported(f"config.json: audio_config: {other[:60]} is told, and SGLang ends at it")
     yield from named(EAR, _listening(Section(hf, "audio_config", _HEARS)))
 
 
