@@ -41,6 +41,8 @@ def test_every_model_type_tells_its_classes() -> None:
     [
         *("LlamaModel", "InternLM2ForCausalLM", "Qwen3Model"),
         *("NoSuchForCausalLM", "LlamaForCausalLMx"),
+        *("TransformersForCausalLM", "TransformersMultiModalForCausalLM", "TransformersEmbeddingModel"),
+        *("TransformersForSequenceClassification", "TorchNativeLlamaForCausalLM", "XllmForCausalLM"),
     ],
 )
 def test_another_class_is_refused_by_name(name: str) -> None:
