@@ -313,7 +313,9 @@ class Release(NamedTuple):
     # A draft is loaded before the pool is sized, and gives its tables back behind it: init_model_worker in
     # managers/scheduler.py, alloc_memory_pool in speculative/eagle_worker_v2.py
     loads_drafts_before_pool: bool = False
-    # ... and its layers count where its path is known, or config.json tells them: spec_aux_hidden_state.py
+    # Models of their own that draft must know as many words: speculative/standalone_worker_v2.py
+    compares_words: bool = False
+    # A draft's layers count where its path is known, or config.json tells them: spec_aux_hidden_state.py
     counts_told_drafts: bool = False
     # ... and beside layers that see a window only: HybridSWAPoolConfigurator of pool_configurator.py
     counts_drafts_beside_windows: bool = False
@@ -433,6 +435,7 @@ _14 = _13._replace(
 )
 _15 = _14._replace(
     version="0.5.15",
+    compares_words=True,
     laid_out=LAID_OUT_15,
     joins_indexer=True,
     blocks=BLOCKS_15,

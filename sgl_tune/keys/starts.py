@@ -16,6 +16,7 @@ from runtime.server.gpus import CPU
 from runtime.server.resolve import LONGER_CONTEXT
 from sgl_tune.deployment.refusals import undivided_heads
 from sgl_tune.keys.class_ends import ends_of_class
+from sgl_tune.keys.draft_ends import ends_of_drafts
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.inkling_ends import ends_of_inkling
 from sgl_tune.keys.kernel_ends import ends_of_kernels
@@ -50,9 +51,10 @@ def never_starts(deployment: Deployment) -> str | None:
         return next(chain(of_rows, *of_file), None)
     parts = _nameless(deployment), _undivided_encoder(deployment), _short_draft(deployment)
     of_blocks, of_pool = _unwritten(deployment), _keeps_nothing(deployment)
+    of_drafts = ends_of_drafts(deployment)
     first = heads, ends_of_muse_spark(deployment), ends_of_inkling(deployment)
     of_class = ends_of_class(deployment), ends_of_kernels(deployment)
-    return next(chain(*first, *parts, of_blocks, of_rows, of_pool, *of_class), None)
+    return next(chain(*first, *parts, of_drafts, of_blocks, of_rows, of_pool, *of_class), None)
 
 
 def _nameless(deployment: Deployment) -> Iterator[str]:
