@@ -148,10 +148,9 @@ DENSE = {
     "paddleocr_vl_text": (PLAIN_ALONE, DRAFTS),
     # srt/models/muse_glimmer.py takes queries, keys and values apart where they are quantized
     "muse_glimmer_text": (PLAIN_ALONE, DRAFTS),
-    # srt/models/solar.py: which methods know its matrices by their names is not known here
+    # srt/models/solar.py
     "solar": (
         Row(lambda _, s: s.pp_size > 1, "--pp: what a layer is given may lie on another stage"),
-        PLAIN_ALONE,
         DRAFTS,
     ),
     # srt/models/mllama.py: what layers are given by a backend that has none of images is not read here

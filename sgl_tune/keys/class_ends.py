@@ -21,6 +21,7 @@ from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.expert_ends import ends_of_experts
 from sgl_tune.keys.jet_ends import ends_of_jet
 from sgl_tune.keys.llava_ends import ends_of_llava
+from sgl_tune.keys.method_ends import ends_of_methods
 from sgl_tune.keys.minimax_m3_ends import ends_of_minimax_m3
 from sgl_tune.keys.minimax_nvfp4_ends import ends_of_minimax_nvfp4
 from sgl_tune.keys.mllama_ends import ends_of_mllama
@@ -59,6 +60,7 @@ def ends_of_class(deployment: Deployment) -> Iterator[str]:
 
 
 _OF_OTHERS = (
+    ends_of_methods,
     ends_of_experts,
     ends_of_dbrx,
     ends_of_deepseek,

@@ -59,7 +59,6 @@ def test_which_servers_end(flags: dict[str, Any], why: str | None, tmp_path: Pat
     ("not_served", "said"),
     [
         ({"pp": 2}, "--pp"),
-        ({"quantization": "fp8"}, "quantized weights"),
         ({"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}, "drafts"),
     ],
 )

@@ -1,0 +1,36 @@
+"""Where a class ends at methods of quantization, by a rule or by a mistake of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sgl_tune.deployment.deployment import Deployment
+
+_WITHOUT_PARTS = ("awq", "gptq")
+
+
+def ends_of_methods(deployment: Deployment) -> Iterator[str]:
+    if deployment.quantization is not None:
+        yield from _solar(deployment)
+        yield from _k2_horizon(deployment)
+
+
+def _solar(deployment: Deployment) -> Iterator[str]:
+    """packed_modules_mapping of srt/models/solar.py has pairs, where those who read it want names. What a
+    server quantizes itself is not told of it."""
+    declared = deployment.model.checkpoint_quantization
+    if deployment.model.model_type == "solar" and declared not in (None, *_WITHOUT_PARTS):
+        yield f"SGLang's Solar tells {declared} no names of what runs as one, as awq and gptq want none"
+
+
+def _k2_horizon(deployment: Deployment) -> Iterator[str]:
+    """srt/models/xllm.py"""
+    model, method = deployment.model, deployment.quantization
+    if model.model_type != "k2_horizon":
+        return
+    if method != "compressed-tensors":
+        yield f"SGLang's K2 Horizon takes weights in compressed-tensors alone, and these are in {method}"
+    elif model.main_attention.value_gate_by is not None:
+        yield "SGLang's K2 Horizon takes no quantized weights where values are mixed"

@@ -1,0 +1,63 @@
+"""Methods of quantization that one family's class ends at, and those that it takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.keys.starts import never_starts
+from tests.memory.checkpoints import checkpoints
+from tests.memory.quantized import SECTIONS
+from tests.memory.served import held
+
+_SOLAR, _K2 = "a/solar-pro-preview-from-memory", "a/k2-horizon-7b-from-memory"
+_MIXED = "a/k2-horizon-mova-36b-told-its-routers-parts"
+_NAMES, _ALONE = "tells fp8 no names of what runs as one", "takes weights in compressed-tensors alone"
+
+
+def _served(folder: Path, name: str, section: str | None, flags: str = "") -> Any:
+    (told,) = (one.config for one in checkpoints() if one.name == name)
+    added = {} if section is None else {"quantization_config": SECTIONS[section]}
+    (folder / "config.json").write_text(json.dumps({**told, **added}))
+    command = f"sglang serve --model-path {folder} --trust-remote-code --disable-radix-cache {flags}".split()
+    return select_deployments(ServerFlags(gpu="H200", sglang_version="0.5.23"), command, environ={})[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "flags", "why"),
+    [
+        (_SOLAR, "fp8", "", _NAMES),
+        (_SOLAR, "int4", "", "tells compressed-tensors no names"),
+        (_SOLAR, "gptq", "", None),
+        (_SOLAR, None, "--quantization fp8", None),
+        (_K2, "fp8", "", _ALONE),
+        (_K2, "modelopt fp8", "", f"{_ALONE}, and these are in modelopt_fp8"),
+        (_K2, None, "--quantization fp8", _ALONE),
+        (_K2, "int4", "", None),
+        (_MIXED, "int4", "", "takes no quantized weights where values are mixed"),
+    ],
+)
+def test_a_class_ends_at_methods(
+    name: str, section: str | None, flags: str, why: str | None, tmp_path: Path
+) -> None:
+    said = never_starts(_served(tmp_path, name, section, flags))
+    assert said is None if why is None else said is not None and why in said
+
+
+@pytest.mark.parametrize(
+    ("section", "flags", "bytes_held"),
+    [
+        ("awq", "--dtype half", 11990476800),
+        ("gptq", "", 11998996480),
+        (None, "--quantization fp8", 44280064000),
+    ],
+)
+def test_a_rank_of_solar_holds_what_sglangs_class_does(
+    section: str | None, flags: str, bytes_held: int, tmp_path: Path
+) -> None:
+    assert held(_served(tmp_path, _SOLAR, section, flags))[0] == bytes_held
