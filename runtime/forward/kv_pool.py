@@ -32,6 +32,7 @@ from runtime.server.sizing import (
     latents_behind,
     packed_page_bytes,
     pooled_indexer,
+    pooled_layers,
     sliding_layers,
     windows_alone,
 )
@@ -179,10 +180,11 @@ def make_kv_pool(
     plan: PoolPlan, model: ModelConfig, parallel: ParallelConfig, layers: Sequence[int], device: torch.device
 ) -> KVPool:
     """The pool of one stage of a target model."""
-    requests = ReqToTokenPool(plan.max_running_requests, plan.row_length, device)
-    slots = SlotAllocator(plan.tokens, device, windows_alone(model, layers))
+    requests = ReqToTokenPool(plan.rows, plan.row_length, device)
+    pooled = pooled_layers(model, layers, plan.pools_next)
+    slots = SlotAllocator(plan.tokens, device, windows_alone(model, pooled))
     states = make_states(plan, model, parallel, layers, device)
-    cache = make_cache(plan, model, parallel, layers, device, sliding_layers(model, layers))
+    cache = make_cache(plan, model, parallel, pooled, device, sliding_layers(model, pooled))
     return KVPool(requests, slots, cache, states)
 
 
@@ -191,7 +193,7 @@ def make_paged_pool(
 ) -> KVPool:
     """What SGLang keeps of groups of tokens: this runtime has none of its tokens in it."""
     assert plan.compressed is not None
-    requests = ReqToTokenPool(plan.max_running_requests, plan.row_length, device)
+    requests = ReqToTokenPool(plan.rows, plan.row_length, device)
     paged = compressed_buffers(plan.compressed, model, runtime, layers)
     rows = {layer: compressed_row(model, layer) for layer in layers}
     held = PagedPool(paged, rows, DTYPES[plan.kv_dtype], device)
@@ -228,7 +230,7 @@ def make_cache(
     sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None
     if model.mla is not None:
         behind = latents_behind(model, kept)
-        return LatentPool(shape, model.mla, plan.packed, plan.max_running_requests, behind, sliding)
+        return LatentPool(shape, model.mla, plan.packed, plan.rows, behind, sliding)
     if model.compressed is not None:
         return CompressedPool(shape, {layer: compressed_row(model, layer) for layer in kept})
     if plan.index_dtype == PACKED:
@@ -239,7 +241,7 @@ def make_cache(
         return IndexedPool(shape, rows, block_key_widths(model, kept), dtype)
     pooled = pooled_indexer(model)
     if pooled is not None:
-        return PooledKeysPool(shape, rows, pooled, plan.max_running_requests)
+        return PooledKeysPool(shape, rows, pooled, plan.rows)
     return GqaPool(shape, rows, sliding)
 
 

@@ -94,6 +94,7 @@ class Asked:
 
     disaggregation_mode: str = "null"
     disaggregation_decode_enable_radix_cache: bool = False
+    disaggregation_decode_extra_slots: int | None = None
     disable_flashinfer_autotune: bool = False
     flashinfer_autotune_skip_ops: tuple[str, ...] = ()
     enable_deterministic_inference: bool = False

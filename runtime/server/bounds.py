@@ -50,6 +50,7 @@ ASKED: Mapping[str, Bound] = {
     **dict.fromkeys(("piecewise_cuda_graph_max_tokens", "mamba_track_interval"), TOKENS),
     "max_mamba_cache_size": TOKENS,
     "cuda_graph_max_bs_decode": REQUESTS,
+    "disaggregation_decode_extra_slots": Bound(0, REQUESTS.most),
     "max_prefill_tokens": TOKENS,
     **{name: bound for name, bound in FLAGS.items() if name.startswith("speculative_")},
 }

@@ -12,6 +12,7 @@ from runtime.server.compressed_rules import CompressedRules
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import NoRoomForTokens, Unsupported
 from runtime.server.parallel_config import ParallelConfig
+from runtime.server.requests import share_of
 
 PAGE = 256
 _WIDTH, _TURNED = 512, 64  # of keys that its kernels know
@@ -168,8 +169,7 @@ def _turned(model: ModelConfig) -> int:
 
 
 def _asked_requests(parallel: ParallelConfig, runtime: RuntimeConfig) -> int:
-    share = (runtime.max_running_requests or _REQUESTS) // parallel.attn_dp
-    return max(1, share) if runtime.release.serves_one_request else share
+    return share_of(runtime.max_running_requests or _REQUESTS, parallel.attn_dp, runtime.release)
 
 
 def _key_bytes(model: ModelConfig) -> int:

@@ -304,6 +304,7 @@ class RuntimeConfig:
     prefill_graphs_asked: bool = False  # by a flag that chooses how they are captured
     whole_prefills: bool = False  # each in one graph; SGLang's are in pieces, between which attention runs
     is_pd_decode: bool = False
+    arriving: int | None = 0  # requests that have a row beside those that run; None: by how many run
     disable_autotune: bool = False
     autotune_cached: bool = False  # every tactic: the dummy forward still runs, but nothing is profiled
     autotune_extend: bool = False

@@ -16,13 +16,14 @@ from runtime.server.errors import ConfigError
 from runtime.server.memory import is_large_hopper_qwen3_vl
 from runtime.server.minimax_nvfp4 import is_in_nvfp4
 from runtime.server.state_cache import EXTRA, STATE_SHARE, keeps_states_now
-from runtime.server.traits import chooses_blocks, is_hybrid, is_sparse
+from runtime.server.traits import chooses_blocks, has_pattern, is_hybrid, is_sparse
 
 _SPARSE_KV = ("bfloat16", "fp8_e4m3")
 _GPT_OSS = ("triton", "trtllm_mha", "fa3", "fa4", "aiter", "ascend", "intel_amx", "intel_xpu")
 _LLAMA_4 = ("fa3", "aiter", "triton", "ascend", "trtllm_mha", "intel_xpu")
 _INKLING_SHARE = 0.1
 DENSE = "SGLANG_MINICPM_FORCE_DENSE"
+_NAMED_EXAONE = ("Exaone4ForCausalLM", "ExaoneMoEForCausalLM")
 _GEMMA_4 = ("trtllm_mha", "triton", "fa4", "intel_xpu", "aiter")
 
 
@@ -108,6 +109,11 @@ def _diffusion_gemma(c: Choices) -> None:
         _take(c, "triton")
 
 
+def _beam(c: Choices) -> None:
+    if c.gpu.major in (9, 10, 12) and _unset(c):
+        _take(c, "trtllm_mha")
+
+
 def _embedding_gemma(c: Choices) -> None:
     if c.attention_backend is None:
         _take(c, "triton")
@@ -185,9 +191,16 @@ def _mimo_v2(c: Choices) -> None:
 
 
 def _sliding(c: Choices) -> None:
-    patterned = c.model.architecture == "Olmo2ForCausalLM" or c.model.has("sliding_window_pattern")
-    if patterned and c.attention_backend is None:
+    is_exaone = c.model.architecture != "Olmo2ForCausalLM"
+    if (is_exaone and not has_pattern(c)) or c.attention_backend is not None:
+        return
+    if not is_exaone or c.release.exaone_has_defaults:
         _take(c, _by_gpu(c, "trtllm_mha", "fa3", "fa3" if c.gpu.major >= 8 else "triton"))
+    elif c.model.architecture in _NAMED_EXAONE:
+        raise ConfigError(
+            f"{c.model.architecture} with windows has no attention backend of its own in this release",
+            "--attention-backend fa3, triton or trtllm_mha",
+        )
 
 
 def _minimax_m3(c: Choices) -> None:
@@ -262,6 +275,7 @@ _RULES: dict[str, Callable[[Choices], None]] = {
     "Llama4ForCausalLM": _llama_4,
     **dict.fromkeys(architectures.GEMMA_4, _gemma_4),
     "DiffusionGemmaForBlockDiffusion": _diffusion_gemma,
+    "BeamForCausalLM": _beam,
     "EmbeddingGemma2Model": _embedding_gemma,
     "MuseSparkForConditionalGeneration": _muse_spark,
     **dict.fromkeys(architectures.INKLING, _inkling),

@@ -11,7 +11,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens
 from runtime.server.parallel import stage_layers
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
+from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, arriving_beside, max_running_requests
 from runtime.server.sizing import (
     DTYPE_BYTES,
     PACKED,
@@ -21,11 +21,21 @@ from runtime.server.sizing import (
     kv_bytes_per_token,
     kv_tokens,
     packs_pages,
+    pooled_layers,
+    sliding_layers,
     static_rest,
 )
 from runtime.server.speculative_config import SpeculativeConfig
-from runtime.server.state_sizes import StatePlan, drafted_states, plan_states, requests_for, states_for
+from runtime.server.state_sizes import (
+    StatePlan,
+    arrived,
+    drafted_states,
+    plan_states,
+    requests_for,
+    states_for,
+)
 from runtime.server.units import MIB
+from runtime.server.windows import bounds_windows, windows_of
 
 DSA_PAGE_SIZE = 64
 TABLE_HEADROOM = 4
@@ -46,12 +56,19 @@ class PoolPlan:
     kv_dtype: str
     max_running_requests: int
     row_length: int
+    arriving: int = 0  # requests with a row beside those that run
     packed: bool = True  # fp8 latents of sparse attention, with their scales
     sliding_tokens: int = 0  # of sliding layers, where they have a pool of their own
     states: StatePlan | None = None  # of recurrent layers
     compressed: CompressedPlan | None = None  # as SGLang lays keys of groups of tokens
     index_dtype: str | None = None  # of keys of an indexer of blocks
+    pools_next: bool = False  # of layers behind windows, those of a stage and one more: pooled_layers
     keeps_nothing: bool = False  # its buffers have a page, for whoever asks for one
+
+    @property
+    def rows(self) -> int:
+        """Requests that the table holds."""
+        return self.max_running_requests + self.arriving
 
 
 def kv_dtype_of(runtime: RuntimeConfig) -> str:
@@ -100,6 +117,7 @@ def plan_pool(
     if model.compressed is not None:
         tokens = agree(compressed_tokens(rest, model, parallel, runtime, layers))
         return _with_groups(_found(tokens, free, mem_fraction), model, parallel, runtime, layers)
+    layers = pooled_layers(model, layers, runtime.release.pools_next_layer)
     kv_dtype, page = kv_dtype_of(runtime), page_size(model, runtime)
     packed = packs_latents(model, sm_major)
     share = runtime.sliding_share
@@ -114,7 +132,22 @@ def plan_pool(
     if tokens == MORE_TOKENS_THAN_ANY_POOL:
         tokens = _of_states_alone(rest, model, runtime)
     tokens = _at_most(_found(tokens, free, mem_fraction), runtime)
-    return plan_tokens(tokens, model, parallel, runtime, sm_major, states)
+    plan = plan_tokens(tokens, model, parallel, runtime, sm_major, states)
+    _check_windows(plan, model, runtime, layers)
+    return plan
+
+
+def _check_windows(plan: PoolPlan, model: ModelConfig, runtime: RuntimeConfig, layers: Sequence[int]) -> None:
+    """validate_swa_pool_size of srt/model_executor/pool_configurator.py."""
+    window = windows_of(model).tokens
+    is_bounded = bounds_windows(runtime.release, runtime.max_running_requests, runtime.states)
+    if window is None or is_bounded or not sliding_layers(model, layers):
+        return
+    if runtime.release.asks_windows_for_a_request and plan.sliding_tokens <= window + plan.page_size:
+        raise NoRoomForTokens(
+            f"a pool of {plan.sliding_tokens:,} tokens behind windows of {window:,} holds no request: "
+            "more tokens, or a larger --swa-full-tokens-ratio"
+        )
 
 
 def _of_states_alone(rest: float, model: ModelConfig, runtime: RuntimeConfig) -> int:
@@ -171,16 +204,21 @@ def plan_tokens(
         requests = requests_for(states, requests, runtime)
     elif model.recurrent is not None:
         states = states_for(requests, runtime)
+    arriving = arriving_beside(requests) if runtime.arriving is None else runtime.arriving
+    if states is not None:
+        states = drafted_states(arrived(states, requests + arriving, runtime), requests + arriving, runtime)
     return PoolPlan(
         tokens=tokens,
         page_size=page,
         kv_dtype=kv_dtype_of(runtime),
         max_running_requests=requests,
+        arriving=arriving,
         row_length=context + table_headroom(runtime.speculative, page),
         packed=packs_latents(model, sm_major),
         sliding_tokens=int(tokens * runtime.sliding_share) // page * page if has_window_pool(model) else 0,
-        states=states and drafted_states(states, requests, runtime),
+        states=states,
         index_dtype=index_dtype(model, runtime, sm_major),
+        pools_next=runtime.release.pools_next_layer,
         keeps_nothing=runtime.keeps_nothing,
     )
 

@@ -268,6 +268,7 @@ class StateRules:
     slots: int | None = None  # of the whole server; None: what memory allows
     share: float = 0.9  # of the states' memory in that of the tokens
     slots_each: int = 1  # that a request takes
+    tracked: int = 0  # beside a request's own, where it ends as it likes
     keeps_prefixes: bool = True
     extra_buffer: bool = False  # of those, so that they may end anywhere
     drafts: bool = True  # a verify leaves a state of each drafted token

@@ -122,6 +122,7 @@ class Release(NamedTuple):
     block_fp8_as_mxfp8_gates: bool = False
     # Windows' pool is bounded by requests where no prefix is kept: srt/model_executor/pool_configurator.py
     bounds_windows_by_requests: bool = False
+    asks_windows_for_a_request: bool = False  # a pool behind windows that holds none ends a start
     deterministic_never_tunes: bool = False
     tunes_drafts: bool = False
     # A draft's gate asks --speculative-moe-runner-backend, before the target's own
@@ -240,6 +241,12 @@ class Release(NamedTuple):
     pins_paged_blocks_on: tuple[int, ...] = ()  # where Triton times nothing of a decode that chooses blocks
     counts_fp8_block_keys: bool = False
     nemotron_h_on_trtllm: bool = False
+    # EXAONE with windows has attention without being told, before an assertion asks for one of three
+    exaone_has_defaults: bool = False
+    # A stage whose layers all have states: DefaultPoolConfigurator of model_executor/pool_configurator.py
+    sizes_stages_without_keys: bool = False
+    # A stage of layers behind windows has the next one's first in its pool: pooled_layers of sizing.py here
+    pools_next_layer: bool = True
     has_qwen3_vl_defaults: bool = False
     pages_qwen_hybrids: bool = False
     # Recurrent states: _handle_mamba_radix_cache, arg_groups/mamba_hook.py
@@ -293,6 +300,8 @@ class Release(NamedTuple):
     without_rules: frozenset[str] = _WITHOUT_RULES | names.INKLING
     # Attention and its pages: _handle_attention_backend_compatibility, arg_groups/attention_hook.py
     moves_tiered_decode: bool = True
+    # Rows of a decode server for requests that arrive follow from what was asked, and not from what may run
+    tells_arriving: bool = False
     one_branch_drafts: tuple[str, ...] = ()
     tells_wide_keys: bool = False
     has_cutlass_mla: bool = True
@@ -423,6 +432,7 @@ _14 = _13._replace(
     ngram_counts_steps=True,
     one_switch_for_graphs=True,
     moves_tiered_decode=False,
+    tells_arriving=True,
     compiled_architectures=names.COHERE_VISION,
     reserves_for_drafts=False,
     pages_qwen_hybrids=True,
@@ -469,6 +479,7 @@ _15 = _14._replace(
 _16 = _15._replace(
     version="0.5.16",
     laid_out=LAID_OUT_16,
+    asks_windows_for_a_request=True,
     without_rules=_WITHOUT_RULES,
     has_minimax_m3=True,
     longcat_rope="nothing",
@@ -503,6 +514,7 @@ _BREAKABLE_17 = (
 )
 _17 = _16._replace(
     version="0.5.17",
+    sizes_stages_without_keys=True,
     embedding_gemma="by flags",
     masks_decodes=False,
     longcat_rope="a factor",
@@ -626,6 +638,7 @@ _20 = _19._replace(
 )
 _21 = _20._replace(
     version="0.5.21",
+    pools_next_layer=False,
     blocks=BLOCKS_21,
     compressed_pools=COMPRESSED_21,
     counts_fp8_block_keys=True,
@@ -644,6 +657,7 @@ _21 = _20._replace(
 )
 _22 = _21._replace(
     version="0.5.22",
+    exaone_has_defaults=True,
     blocks=BLOCKS_22,
     compressed_pools=COMPRESSED_22,
     captures_for_backward=False,

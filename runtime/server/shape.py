@@ -19,6 +19,7 @@ from runtime.server.parallel_config import HeadOver, ParallelConfig
 from runtime.server.positions import positions_reached
 from runtime.server.recurrent import StateRules
 from runtime.server.releases import Release
+from runtime.server.requests import arriving_beside, share_of
 from runtime.server.speculative_config import SpeculativeConfig
 
 _FULL_NAMES = {"bf16": "bfloat16"}
@@ -136,6 +137,17 @@ class Server:
         return self.disaggregation_mode == "decode"
 
     @property
+    def _arriving(self) -> int | None:
+        """srt/arg_groups/pd_disaggregation_hook.py, before in model_runner_kv_cache_mixin.py."""
+        if not self.is_pd_decode:
+            return 0
+        told, requests = self.asked.disaggregation_decode_extra_slots, self.max_running_requests
+        if told is not None or not self.release.tells_arriving:
+            return told
+        ranks = self.attn_dp_size if self.attn_dp_size > 1 else self.dp_size
+        return 0 if requests is None else arriving_beside(share_of(requests, ranks, self.release))
+
+    @property
     def prefill_tokens(self) -> int:
         """The most that one rank prefills at once."""
         return self.chunked_prefill_size if self.chunked_prefill_size > 0 else self.max_prefill_tokens
@@ -199,6 +211,7 @@ class Server:
             prefill_graphs_asked=self.prefill_graphs_asked,
             whole_prefills=self.whole_prefills,
             is_pd_decode=self.is_pd_decode,
+            arriving=self._arriving,
             disable_autotune=not self.tunes,
             autotune_extend=self.tunes_prefills,
             fused_finalize=self.fused_finalize,

@@ -91,6 +91,15 @@ def sliding_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
     return sliding if len(sliding) < len(layers) else []
 
 
+def pooled_layers(model: ModelConfig, layers: Sequence[int], counts_next: bool) -> list[int]:
+    """Those that a stage's pool is for: once of layers behind windows, and of those beside them, the first of
+    the next stage, too. adjust_hybrid_swa_layer_ids of srt/model_executor, whose range is one too long."""
+    following = layers[-1] + 1
+    is_apart = model.model_type in HYBRID_TYPES and model.windows_apart
+    more = counts_next and is_apart and following < model.num_layers
+    return [*layers, following] if more else [*layers]
+
+
 def windows_alone(model: ModelConfig, layers: Sequence[int]) -> bool:
     """Of a stage that has no other pool than one for layers behind a window."""
     if model.in_windows:

@@ -33,6 +33,7 @@ def state_rules(c: Choices) -> StateRules:
         slots=c.max_mamba_cache_size,
         share=STATE_SHARE if share is None else share,
         slots_each=_slots_each(c),
+        tracked=_tracked(c),
         keeps_prefixes=not c.disable_radix_cache,
         extra_buffer=keeps_states_now(c),
         drafts=c.release.prefills_draft_states or c.disaggregation_mode != "prefill",
@@ -49,9 +50,14 @@ def _slots_each(c: Choices) -> int:
     unlocks = c.release.may_unlock_states and is_on(c.environ.get(_UNLOCKS))
     if not keeps_states_now(c):
         return _OWN
+    return _OWN - unlocks + (1 if _strategy(c) == EXTRA[1] else _tracked(c))
+
+
+def _tracked(c: Choices) -> int:
+    if not keeps_states_now(c):
+        return 0
     overlaps = not c.disable_overlap_schedule and c.pp_size == 1  # stages never do, in any release
-    second = _SECOND if overlaps and _strategy(c) != EXTRA[1] else 1
-    return _OWN - unlocks + second
+    return _SECOND if overlaps else 1
 
 
 def _known(dtype: object) -> str | None:

@@ -12,6 +12,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens
 from runtime.server.parallel import stage_layers
 from runtime.server.parallel_config import ParallelConfig
+from runtime.server.requests import share_of
 
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -94,14 +95,21 @@ def _share(runtime: RuntimeConfig, parallel: ParallelConfig) -> int | None:
     """The requests that were asked for, of one attention group."""
     if runtime.max_running_requests is None:
         return None
-    share = runtime.max_running_requests // parallel.attn_dp
-    return max(1, share) if runtime.release.serves_one_request else share
+    return share_of(runtime.max_running_requests, parallel.attn_dp, runtime.release)
 
 
 def states_for(requests: int, runtime: RuntimeConfig) -> StatePlan:
     """Where memory does not say: a state for each request."""
     rules = runtime.states
     return StatePlan(requests, rules.conv_dtype, rules.recurrent_dtype)
+
+
+def arrived(plan: StatePlan, requests: int, runtime: RuntimeConfig) -> StatePlan:
+    """A decode server has room for all whose keys arrive, whatever was left for them:
+    HybridMambaDecodeReqToTokenPool of srt/disaggregation/decode.py."""
+    if not runtime.is_pd_decode:
+        return plan
+    return replace(plan, slots=max(plan.slots, requests * (1 + runtime.states.tracked)))
 
 
 def drafted_states(plan: StatePlan, requests: int, runtime: RuntimeConfig) -> StatePlan:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from runtime.server import architectures
 from runtime.server.choices import Choices
 
+_PATTERNED = ("exaone4", "exaone_moe")
+
 
 def is_mla(c: Choices) -> bool:
     name = c.model.architecture
@@ -15,6 +17,12 @@ def is_mla(c: Choices) -> bool:
     if name == "DeepseekVL2ForCausalLM":
         return bool(c.model.get("use_mla", True))
     return name in architectures.MLA
+
+
+def has_pattern(c: Choices) -> bool:
+    """Of EXAONE's windows: transformers' config classes have one where a file has no word of it."""
+    untold = "sliding_window_pattern" not in c.model.hf
+    return (untold and c.model.model_type in _PATTERNED) or c.model.has("sliding_window_pattern")
 
 
 def is_sparse(c: Choices) -> bool:

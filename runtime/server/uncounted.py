@@ -50,12 +50,6 @@ def uncounted(server: Server, hidden: int | None = None, unknown: str = "") -> t
     return tuple(flags)
 
 
-def bounds_windows(server: Server) -> bool:
-    """The pool of layers behind a window, if the model has one, is then no share of the other."""
-    explicit = server.max_running_requests is not None and not server.states.keeps_prefixes
-    return server.release.bounds_windows_by_requests and explicit
-
-
 def uncounted_choices(server: Server, model: ModelConfig) -> Iterator[str]:
     """Of blocks of keys, as srt/layers/attention/minimax_sparse_ops makes them behind a start; of pools."""
     yield from _of_summed_latents(server, model)

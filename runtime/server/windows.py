@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from runtime.server.attention_buffers import Windows
 from runtime.server.config import ModelConfig
+from runtime.server.recurrent import StateRules
+from runtime.server.releases import Release
 from runtime.server.sizing import has_window_pool, windows_alone
 
 # Whose classes tell their window whatever pools they have: get_attention_sliding_window_size of srt/models.
@@ -23,3 +25,9 @@ def windows_of(model: ModelConfig) -> Windows:
     if told and (apart or model.model_type in _TELLING):
         return Windows(max(told), apart, chunk)
     return Windows(chunk, apart, chunk)
+
+
+def bounds_windows(release: Release, requests: int | None, states: StateRules) -> bool:
+    """The pool of layers behind a window, if the model has one, is then no share of the other; `requests`: as
+    many as were asked for."""
+    return release.bounds_windows_by_requests and requests is not None and not states.keeps_prefixes

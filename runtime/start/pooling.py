@@ -16,7 +16,7 @@ from runtime.server.own_draft import OwnDraft
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
 from runtime.server.rows import aligned_rows
-from runtime.server.sizing import kv_bytes_per_token
+from runtime.server.sizing import kv_bytes_per_token, pooled_layers
 from runtime.server.start_sizes import StartSizes, captured_sizes
 from runtime.server.state_sizes import state_bytes
 from runtime.start.options import StartOptions
@@ -108,8 +108,9 @@ class Pooling:
 
         def of(dtype: str, drafts: int) -> float:
             share, keys = self.runtime.sliding_share, plan.index_dtype
+            layers = pooled_layers(self.model, self.layers, plan.pools_next)
             return kv_bytes_per_token(
-                self.model, self.parallel, dtype, self.layers, drafts, plan.packed, share, keys
+                self.model, self.parallel, dtype, layers, drafts, plan.packed, share, keys
             )
 
         kept = self._draft_dtype

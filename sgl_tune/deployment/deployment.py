@@ -27,8 +27,9 @@ from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
 from runtime.server.sizing import has_window_pool
-from runtime.server.uncounted import bounds_windows, uncounted, uncounted_choices
+from runtime.server.uncounted import uncounted, uncounted_choices
 from runtime.server.unserved import Unserved, unserved
+from runtime.server.windows import bounds_windows
 from sgl_tune.deployment.dropped import drops
 from sgl_tune.deployment.launch import Launch
 
@@ -213,7 +214,9 @@ class Deployment:
         draft = "" if model is None else self.own_draft
         unknown = draft if isinstance(draft, str) else ""
         told = dict.fromkeys((*self._unmodelled, *uncounted(self.server, hidden, unknown)))
-        if model is not None and bounds_windows(self.server) and has_window_pool(model):
+        asked, rules = self.server.max_running_requests, self.server.states
+        bounds = bounds_windows(self.server.release, asked, rules)
+        if model is not None and bounds and has_window_pool(model):
             told["how far --max-running-requests bounds the pool of layers behind a window"] = None
         if model is not None:
             told |= dict.fromkeys(uncounted_choices(self.server, model))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from runtime.server.architectures import HYBRID_SWA
 from runtime.server.call_rules import has_loose_experts
 from runtime.server.parallel import stage_layers
-from runtime.server.sizing import HYBRID_TYPES, has_window_pool, windows_alone
+from runtime.server.sizing import HYBRID_TYPES, has_window_pool, kept_layers, pooled_layers, windows_alone
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.one_stage import SINCE_0_5_23, WITHOUT_STAGES
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def ends_of_stages(deployment: Deployment) -> Iterator[str]:
-    rules = (_stages, _inputs_over_stages, _stages_without_windows, _pages_of_windows)
+    rules = (_stages, _inputs_over_stages, _stages_without_windows, _stages_without_keys, _pages_of_windows)
     return chain.from_iterable(rule(deployment) for rule in rules)
 
 
@@ -44,13 +44,18 @@ def _pages_of_windows(deployment: Deployment) -> Iterator[str]:
     if server.page_size == 1 or server.release.number < (0, 5, 15):
         return
     for stage in range(min(parallel.pp, model.num_layers)):
-        if windows_alone(model, stage_layers(model.num_layers, parallel, stage)):
+        if windows_alone(model, _pooled(deployment, stage)):
             whose = f"stage {stage} has" if parallel.pp > 1 else "it has"
             yield (
                 f"{whose} no layer but behind windows, kept in pages of one token, and these are of "
                 f"{server.page_size}: --page-size 1 on another --attention-backend"
             )
             return
+
+
+def _pooled(deployment: Deployment, stage: int) -> list[int]:
+    model, counts_next = deployment.model, deployment.server.release.pools_next_layer
+    return pooled_layers(model, stage_layers(model.num_layers, deployment.parallel, stage), counts_next)
 
 
 def _stages_without_windows(deployment: Deployment) -> Iterator[str]:
@@ -68,10 +73,22 @@ def _stages_without_windows(deployment: Deployment) -> Iterator[str]:
     if joined or any("hybrid" in flag for flag in deployment.inputs.not_modelled):  # one pool, as asked
         return
     for stage in range(min(parallel.pp, model.num_layers)):
-        layers = stage_layers(model.num_layers, parallel, stage)
+        layers = _pooled(deployment, stage)
         if not any(model.attention_kinds[layer] == "sliding" for layer in layers):
             whose = f"stage {stage} has" if parallel.pp > 1 else "it has"
             yield f"{whose} no layer behind a window, and SGLang's two pools ask for one"
+            return
+
+
+def _stages_without_keys(deployment: Deployment) -> Iterator[str]:
+    """DefaultPoolConfigurator of srt/model_executor/pool_configurator.py divided by what a token costs."""
+    model, parallel = deployment.model, deployment.parallel
+    if deployment.server.release.sizes_stages_without_keys:
+        return
+    for stage in range(min(parallel.pp, model.num_layers)):
+        if not kept_layers(model, stage_layers(model.num_layers, parallel, stage)):
+            whose = f"stage {stage} keeps" if parallel.pp > 1 else "it keeps"
+            yield f"{whose} no keys and values of any token, and SGLang divides memory by what one costs"
             return
 
 

@@ -157,7 +157,7 @@ def _host(own: dict[str, Any], rest: int) -> Any:
     def left(self: Any, _: Any) -> int:
         if self.mambaish_config is None:
             return rest
-        return int(self._handle_max_mamba_cache(rest / _GIB) * _GIB)
+        return int(getattr(self, _handled(self))(rest / _GIB) * _GIB)
 
     kind = type("Rank", (base,), {"_profile_available_bytes": left})
     rank = object.__new__(kind)
@@ -167,6 +167,12 @@ def _host(own: dict[str, Any], rest: int) -> Any:
         except AttributeError:  # a property
             continue
     return rank
+
+
+def _handled(rank: Any) -> str:
+    """Its name before 0.5.16, and since."""
+    names = ("_handle_max_mamba_cache", "handle_max_mamba_cache")
+    return next(name for name in names if hasattr(rank, name))
 
 
 def _reset_context() -> None:

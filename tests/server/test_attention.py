@@ -43,6 +43,8 @@ LFM2 = checkpoint("Lfm2ForCausalLM", "lfm2")
 OLMO = checkpoint("Olmo2ForCausalLM", "olmo2")
 EXAONE = checkpoint("Exaone4ForCausalLM", "exaone4", sliding_window_pattern="LLLG")
 QWEN3_VL = checkpoint("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe")
+UNTOLD_EXAONE = checkpoint("ExaoneMoEForCausalLM", "exaone_moe")  # whose class has a pattern of its own
+BEAM = checkpoint("BeamForCausalLM", "beam")
 WIDE = {**QWEN, "head_dim": 192, "v_head_dim": 128}
 DRAFT = {
     "speculative_algorithm": "EAGLE",
@@ -121,7 +123,9 @@ def _by_release(model: dict[str, Any], gpu: str, versions: tuple[str, ...] = VER
         ),
         (OLMO, "L40S", {}, {"12": "fa3 1"}),
         (OLMO, B200, {}, {"12": "trtllm_mha 64"}),
-        (EXAONE, H100, {}, {"12": "fa3 1"}),
+        (EXAONE, H100, {}, {"12": "refused", "22": "fa3 1"}),
+        (EXAONE, H100, {"attention_backend": "triton"}, {"12": "triton 1"}),
+        (UNTOLD_EXAONE, H100, {}, {"12": "refused", "22": "fa3 1"}),
         ({**EXAONE, "sliding_window_pattern": None}, "L40S", {}, {"12": "flashinfer 1"}),
         (FALCON, B200, {}, {"12": "triton 1"}),
         (FALCON, H100, {}, {"12": "fa3 1"}),
@@ -355,6 +359,14 @@ def test_exaones_windows_run_on_fa3_where_others_do_not(architecture: str) -> No
             "flashinfer",
             "fa3",
         )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "runs"), [(H100, "trtllm_mha"), (B200, "trtllm_mha"), ("L40S", "flashinfer")]
+)
+def test_beam_runs_on_trtllm_mha_and_its_pages(gpu: str, runs: str) -> None:
+    found = server(BEAM, gpu)
+    assert (found.attention_backend, found.page_size) == (runs, 64 if runs == "trtllm_mha" else 1)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from runtime.server.encoders.place import encoder_place
 from runtime.server.traits import (
     chooses_blocks,
     has_dp_attention,
+    has_pattern,
     is_disaggregated,
     is_multimodal,
     is_sparse,
@@ -216,7 +217,7 @@ ROWS = (
     Refusal(
         lambda c: (
             c.model.architecture.startswith("Exaone")
-            and c.model.has("sliding_window_pattern")
+            and has_pattern(c)
             and c.attention_backend not in ("fa3", "triton", "trtllm_mha")
         ),
         "EXAONE does not run on [attention_backend]",

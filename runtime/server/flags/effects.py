@@ -67,7 +67,7 @@ NOT_MODELLED: dict[str, str] = {
         disable_hybrid_swa_memory hybrid_kvcache_ratio prefill_only_disable_kv_cache
         enable_page_major_kv_layout c128_page_size enable_deepseek_v4_fp4_indexer qsa_indexer_dtype
         speculative_draft_window_size speculative_draft_sink_size
-        prefill_kv_cache_dequant_dtype disaggregation_decode_extra_slots num_reserved_decode_tokens
+        prefill_kv_cache_dequant_dtype num_reserved_decode_tokens
         swa_prefix_tails enable_encoder_swa_bounded_replay enable_decoder_swa_bounded_replay
         enable_pd_role_switch kv_canary kv_canary_real_data""",
     "another state cache": """
