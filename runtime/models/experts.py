@@ -99,12 +99,12 @@ class Experts(nn.Module):
         """As a server lays them out anew after loading, gates and ups before downs: of a prediction."""
         up: dict[str, torch.Tensor] = dict(self.up)
         down: dict[str, torch.Tensor] = dict(self.down)
-        changes = zip(
-            self.scheme.format.after(self.up_matrix), self.scheme.format.after(self.down_matrix), strict=True
-        )
-        for (how, of_up), (_, of_down) in changes:
-            change(how, of_up, up, self.dtype)
-            change(how, of_down, down, self.dtype)
+        made = self.scheme.format
+        sides = (up, dict(made.after(self.up_matrix))), (down, dict(made.after(self.down_matrix)))
+        for how in made.after_experts:
+            for held, found in sides:
+                if how in found:
+                    change(how, found[how], held, self.dtype)
         self._register(up, down)
 
     def weights(self) -> ExpertWeights:

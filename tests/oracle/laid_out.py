@@ -63,6 +63,8 @@ def cases(seed: int, count: int, gpu: str) -> Iterator[Case]:
                 for _ in range(count):
                     layer = _wide(rng) if linear else _experts(rng, what)
                     case = {"what": what, "gpu": gpu, "method": method, "section": make(rng), **chosen}
+                    if what == "modelopt nvfp4" and not linear:
+                        case["gated"] = chosen["backend"] == "marlin" or rng.random() < 0.5
                     yield json.loads(json.dumps(case | layer))
 
 
@@ -97,6 +99,7 @@ def ours(case: Case, release: Release) -> int | str:
     served = Served(
         MAJORS[case["gpu"]],
         case["backend"],
+        is_gated=case.get("gated", True),
         nvfp4_trtllm_rows=release.nvfp4_trtllm_rows,
         fp8_gemm=case["fp8_gemm"],
         fp4_gemm=case["fp4_gemm"],
@@ -119,7 +122,9 @@ def ours(case: Case, release: Release) -> int | str:
 
 def _matrices(case: Case) -> Iterable[Matrix]:
     inner, hidden, counts = case["inner"], case["hidden"], (case["experts"], case["all_experts"])
-    yield Matrix((inner, inner), hidden, hidden, case["ranks"] > 1, *counts)
+    yield Matrix(
+        (inner, inner) if case.get("gated", True) else (inner,), hidden, hidden, case["ranks"] > 1, *counts
+    )
     yield Matrix((hidden,), inner, inner * case["ranks"], False, *counts, is_down=True)
 
 
@@ -155,7 +160,8 @@ def _as_layer(case: Case, release: Release) -> Case:
     """What the MoE layer makes of the inner size before: srt/layers/moe/fused_moe_triton/layer.py."""
     if "experts" not in case or case["backend"] not in _TRTLLM:
         return case
-    rows = release.nvfp4_trtllm_rows if case["what"] == "modelopt nvfp4" else 128
+    own = case["what"] == "modelopt nvfp4" and case["gated"]
+    rows = release.nvfp4_trtllm_rows if own else 128
     return {**case, "inner": -(-case["inner"] // rows) * rows}
 
 

@@ -114,7 +114,7 @@ def _experts(case: dict[str, Any]) -> Any:
     layer.moe_ep_size = case["all_experts"] // case["experts"]
     layer.use_triton_kernels = layer.use_flashinfer_trtllm_moe = False
     layer.moe_runner_config = SimpleNamespace(
-        is_gated=True, activation="silu", apply_router_weight_on_input=False,
+        is_gated=case.get("gated", True), activation="silu", apply_router_weight_on_input=False,
         intermediate_size_per_partition=case["inner"], swiglu_limit=None, gemm1_clamp_limit=None,
     )  # fmt: skip
     return layer
