@@ -55,6 +55,17 @@ def test_mxfp8_on_blackwell_has_all_scales_twice(tmp_path: Path) -> None:
     assert scales and bytes_of(rank) == loaded + scales
 
 
+@pytest.mark.parametrize("argv", [(), ("--moe-a2a-backend", "deepep")])
+def test_deep_gemms_experts_on_blackwell_have_words_a_row(argv: tuple[str, ...], tmp_path: Path) -> None:
+    """Behind DeepEP without being asked for: a layer's 32 of 256 experts, 2,048 wide, of a rank of eight."""
+    places = ("--tp", "8", "--ep", "8", *argv)
+    rank = _layers(tmp_path, "deepseek-ai/DeepSeek-R1", None, "B200", 4, *places)
+    _lay_out(rank)
+    words = 32 * (4096 * 56 // 4 + 7168 * 16 // 4) * 4
+    blocks = 32 * (4096 // 128 * 56 + 7168 // 128 * 16) * 4
+    assert _parts(rank, "up_weight_scale_inv", "down_weight_scale_inv") == (words if argv else blocks)
+
+
 def test_room_for_cutlass_stays_where_marlin_multiplies(tmp_path: Path) -> None:
     rank = _layers(tmp_path, "nvidia/Qwen3-30B-A3B-NVFP4", None, "H200", 2)
     room = _parts(rank, "up_blockscale_swizzled", "down_blockscale_swizzled")

@@ -32,7 +32,7 @@ Name = Literal[
 _BLACKWELL = 10
 _NO_ROOM = ("flashinfer_trtllm", "flashinfer_trtllm_routed", "flashinfer_megamoe")
 _TRTLLM = _NO_ROOM[:2]
-_BY_DEEP_GEMM = ("auto", "deep_gemm")
+_BY_DEEP_GEMM, _BY_DEEP_EP = ("auto", "deep_gemm"), ("deepep", "mooncake", "nixl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,10 @@ def _packs_scales(kind: Kind, dtype: str, served: Served) -> tuple[bool, bool]:
     """Of matrices and of experts: requant_block_scale_ue8m0_for_deepgemm of srt/.../fp8_utils.py."""
     if served.sm_major != _BLACKWELL or dtype == "int8" or kind.block != (128, 128):
         return False, False
-    of_class = kind.scale == "weight_scale_inv" or served.laid_out.packs_compressed
-    return of_class and served.fp8_gemm in _BY_DEEP_GEMM, served.moe_backend == "deep_gemm"
+    is_own = kind.scale == "weight_scale_inv"
+    chosen = served.moe_backend == "auto" and served.a2a_backend in _BY_DEEP_EP
+    matrices = (is_own or served.laid_out.packs_compressed) and served.fp8_gemm in _BY_DEEP_GEMM
+    return matrices, is_own and (chosen or served.moe_backend == "deep_gemm")
 
 
 def _widens(kind: Kind, served: Served) -> bool:
