@@ -88,6 +88,11 @@ _LAYERS = {
 _OF_TWO_THINGS = ("mimo_v2_flash", "step3p5")
 
 
+def drafts_without_experts(model: ModelConfig) -> bool:
+    """Whatever its layers have: a layer of those that follow, which is none of the model's."""
+    return model.model_type in (*_OF_TWO_THINGS, "longcat_flash")
+
+
 def layer_of(model: ModelConfig) -> OwnLayer:
     return _LAYERS.get(model.model_type, _USUAL)
 

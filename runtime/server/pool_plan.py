@@ -56,13 +56,13 @@ class PoolPlan:
     kv_dtype: str
     max_running_requests: int
     row_length: int
-    arriving: int = 0  # requests with a row beside those that run
     packed: bool = True  # fp8 latents of sparse attention, with their scales
     sliding_tokens: int = 0  # of sliding layers, where they have a pool of their own
     states: StatePlan | None = None  # of recurrent layers
     compressed: CompressedPlan | None = None  # as SGLang lays keys of groups of tokens
     index_dtype: str | None = None  # of keys of an indexer of blocks
     pools_next: bool = False  # of layers behind windows, those of a stage and one more: pooled_layers
+    arriving: int = 0  # requests with a row beside those that run
     keeps_nothing: bool = False  # its buffers have a page, for whoever asks for one
 
     @property

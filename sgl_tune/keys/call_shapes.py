@@ -21,6 +21,7 @@ from runtime.server.call_rules import (
 from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
+from runtime.server.own_layer import drafts_without_experts
 from runtime.server.tuning import (
     MODELOPT_FP8,
     is_tuned,
@@ -79,6 +80,8 @@ def _runs_elsewhere(deployment: Deployment) -> bool:
 
 def _has_experts(deployment: Deployment) -> bool:
     model = deployment.model
+    if deployment.server.is_draft and drafts_without_experts(model):
+        return False
     if runs_by_triton(model):
         return False
     return model.num_moe_layers > 0 and not has_loose_experts(model, deployment.quantization)

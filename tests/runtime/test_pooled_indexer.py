@@ -87,7 +87,6 @@ def test_a_section_of_its_delta_layers_is_as_good() -> None:
         ({"layer_types": ["indexed_attention"] * 45}, "no layer has a state"),
         ({"linear_attn_config": _section(gate_lower_bound=None)}, "has no gate_lower_bound"),
         ({"linear_attn_config": _section(kda_layers=[1])}, "kda_layers are not those of layer_types"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
     ],
 )
 def test_what_is_not_computed_is_named(text: Told, said: str) -> None:

@@ -58,7 +58,7 @@ _AFTER: tuple[tuple[str, Kind, Served, Matrix, list[Any]], ...] = (
         Served(sm_major=10),
         _LINEAR,
         [
-            ("copied", "weight", "float8_e4m3fn", (128, 256)),
+            ("replaced", "weight", "float8_e4m3fn", (128, 256)),
             ("replaced", "weight_scale_inv", "int32", (128, 1)),
         ],
     ),

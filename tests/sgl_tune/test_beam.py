@@ -70,7 +70,11 @@ def test_where_its_class_ends(section: Any, command: str, why: str | None, tmp_p
     [
         ("--dtype float16", "sm100", "another dtype than bfloat16"),
         ("--tp 4", "sm103", "four ranks of sm103"),
-        ("--speculative-algorithm NGRAM --speculative-num-draft-tokens 4", "sm100", "drafts"),
+        (
+            "--attention-backend flashinfer --speculative-algorithm NGRAM --speculative-num-draft-tokens 4",
+            "sm100",
+            "drafts",
+        ),
     ],
 )
 def test_what_is_not_known_is_named(command: str, arch: str, said: str, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ _SLIDES, _SEES = "sliding_attention", "full_attention"
             {"arch": "sm100"},
             "it has no layer but behind windows",
         ),
-        (_BEAM, [_SLIDES] * 8, {"arch": "sm90"}, None),
+        (_BEAM, [_SLIDES] * 8, {"arch": "sm90"}, "it has no layer but behind windows"),
         (_BEAM, [_SLIDES] * 8, {"arch": "sm100"}, "it has no layer but behind windows"),
         (_BEAM, [_SEES] * 8, {"arch": "sm100"}, None),
         (_BEAM, [_SLIDES] * 4 + [_SLIDES, _SEES] * 2, {"arch": "sm100", "pp": 2}, "stage 0 has no layer but"),

@@ -32,7 +32,9 @@ _OF_TRTLLM = replace(_OF_MARLIN, what="TRT-LLM's tiles")
 _SWIZZLED = (Dim("rows", to=128), Dim("columns", per=16, to=64))
 
 
-def nvfp4(group: int, is_awq: bool, swizzles: bool, padding: Padding, is_gated: bool) -> Format:
+def nvfp4(
+    group: int, is_awq: bool, swizzles: bool, padding: Padding = _NONE, is_gated: bool = True
+) -> Format:
     """`swizzles`: the experts' scales get room to be laid out for CUTLASS; TRT-LLM's kernels, which pad, read
     them where they are."""
     groups = Dim("columns", per=group)
