@@ -72,6 +72,8 @@ _QWEN_35 = OwnLayer(
 )
 _MIXED_IN_QUARK = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa")
 _USUAL = OwnLayer(mlp="as the last")
+_OF_TWO_THINGS = ("mimo_v2_flash", "step3p5")
+_DENSE = (*_OF_TWO_THINGS, "longcat_flash")
 _KINDS = {"experts": "moe", "dense": "dense"}
 _LAYERS = {
     **dict.fromkeys(_MIXED_IN_QUARK, _DEEPSEEK),
@@ -83,14 +85,13 @@ _LAYERS = {
     "mimo": OwnLayer("", "", mlp="dense"),
     "ernie4_5_moe": OwnLayer("model.mtp_block", mlp="dense", ties=True, ends_normed=False),
     # ... whose model has none without experts, and those that this runtime does not compute
-    **dict.fromkeys(("mimo_v2_flash", "step3p5", "longcat_flash"), OwnLayer(mlp="dense")),
+    **dict.fromkeys(_DENSE, OwnLayer(mlp="dense")),
 }
-_OF_TWO_THINGS = ("mimo_v2_flash", "step3p5")
 
 
 def drafts_without_experts(model: ModelConfig) -> bool:
     """Whatever its layers have: a layer of those that follow, which is none of the model's."""
-    return model.model_type in (*_OF_TWO_THINGS, "longcat_flash")
+    return model.model_type in _DENSE
 
 
 def layer_of(model: ModelConfig) -> OwnLayer:

@@ -14,7 +14,6 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,7 @@ from typing import Any
 from tests.oracle.cut import cut
 from tests.oracle.inside import enter, keep_output
 from tests.oracle.read_held import _own_class
-from tests.oracle.read_pools import _host, _reset_context, _with_groups, _without_gpu
+from tests.oracle.read_pools import _host, _reset_context, _with_groups, _without_gpu, tensors_of
 
 _DTYPES = {"fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
 _PHASES = ("prefill", "decode")
@@ -107,33 +106,9 @@ def _sizes(held: Any, seen: set[int]) -> tuple[int, int]:
     import torch
 
     found = [0, 0]
-    for one in _tensors(held, seen):
+    for one in tensors_of(held, seen):
         found[one.dtype in (torch.int64, torch.int32, torch.uint64)] += one.untyped_storage().nbytes()
     return found[0], found[1]
-
-
-def _tensors(value: Any, seen: set[int]) -> Iterator[Any]:
-    """Each that is held, a storage once."""
-    import torch
-
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, torch.Tensor):
-        storage = value.untyped_storage()._cdata
-        if storage not in seen and value.device.type == "meta":
-            seen.add(storage)
-            yield value
-        return
-    inner: Any = ()
-    if isinstance(value, dict):
-        inner = value.values()
-    elif isinstance(value, list | tuple):
-        inner = value
-    elif type(value).__module__.startswith("sglang."):
-        inner = getattr(value, "__dict__", {}).values()
-    for one in inner:
-        yield from _tensors(one, seen)
 
 
 def _rank(case: dict[str, Any]) -> Any:

@@ -72,8 +72,13 @@ def _with_states(config: Any, kept: list[Any], table: Any) -> dict[str, Any]:
     }
 
 
-def _storages(value: Any, seen: set[int] | None = None) -> Iterator[int]:
+def _storages(held: Any) -> Iterator[int]:
     """The bytes of each tensor that is held, once."""
+    return (one.untyped_storage().nbytes() for one in tensors_of(held))
+
+
+def tensors_of(value: Any, seen: set[int] | None = None) -> Iterator[Any]:
+    """Each that is held, a storage once."""
     import torch
 
     seen = set() if seen is None else seen
@@ -81,10 +86,10 @@ def _storages(value: Any, seen: set[int] | None = None) -> Iterator[int]:
         return
     seen.add(id(value))
     if isinstance(value, torch.Tensor):
-        storage = value.untyped_storage()
-        if storage._cdata not in seen and value.device.type == "meta":
-            seen.add(storage._cdata)
-            yield storage.nbytes()
+        storage = value.untyped_storage()._cdata
+        if storage not in seen and value.device.type == "meta":
+            seen.add(storage)
+            yield value
         return
     inner: Any = ()
     if isinstance(value, dict):
@@ -94,7 +99,7 @@ def _storages(value: Any, seen: set[int] | None = None) -> Iterator[int]:
     elif type(value).__module__.startswith("sglang."):
         inner = getattr(value, "__dict__", {}).values()
     for one in inner:
-        yield from _storages(one, seen)
+        yield from tensors_of(one, seen)
 
 
 def _rank(case: dict[str, Any]) -> Any:
