@@ -64,6 +64,7 @@ from runtime.server.releases import Release
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 from runtime.server.roles import settle_item_scoring, settle_role, settle_seen_prompts, settle_unchunked
 from runtime.server.shape import DraftServer, Server, Speculation
+from runtime.server.shown_layers import settle_shown_layers
 from runtime.server.speculation import DRAFTLESS, counts_draft, settle_speculation
 from runtime.server.state_cache import ENVIRONMENT as STATE_VARIABLES
 from runtime.server.state_cache import settle_state_cache, state_rules
@@ -82,6 +83,7 @@ ENVIRONMENT = (
 )
 STEPS = (
     check_skipped_ops,
+    settle_shown_layers,
     settle_old_names,
     settle_spread_weights,
     settle_attention_groups,

@@ -1,9 +1,12 @@
-"""Where a server ends at what its draft shares with its target: the words that both know, and tables."""
+"""Where a server ends at what its draft shares with its target: words that both know, tables, and layers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from runtime.server.shown_layers import shows_layers, shows_layers_alone
+from sgl_tune.keys.transformers_ends import has_transformers_layers
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -41,6 +44,33 @@ _KEEP_THEIR_TABLES = """
 def ends_of_drafts(deployment: Deployment) -> Iterator[str]:
     yield from _other_words(deployment)
     yield from _own_tables(deployment)
+
+
+def ends_of_shown_layers(deployment: Deployment) -> Iterator[str]:
+    """configure_aux_hidden_state_capture of srt/model_executor, of a target whose layers are known or not."""
+    algorithm, release = _shown_to(deployment), deployment.server.release
+    served = deployment.inputs.checkpoint.architecture
+    if has_transformers_layers(deployment):
+        served = "TransformersForCausalLM"
+    if algorithm is not None and served and not shows_layers(served, algorithm, release.number):
+        yield (
+            f"--speculative-algorithm {algorithm}: SGLang {release.version}'s {served} shows nobody what its "
+            "layers make of tokens"
+        )
+
+
+def _shown_to(deployment: Deployment) -> str | None:
+    """By its algorithm; a draft of EAGLE3's may say that it looks at the last layer alone."""
+    server = deployment.server
+    if server.is_draft:
+        return None
+    if shows_layers_alone(server.asked):
+        return str(server.asked.speculative_algorithm).upper()
+    if server.speculative is None:
+        return None
+    draft, algorithm = deployment.inputs.draft_checkpoint, server.speculative.algorithm
+    looks = draft is not None and draft.mapping("eagle_config").get("use_aux_hidden_state", True)
+    return algorithm if looks or algorithm != "EAGLE3" else None
 
 
 def _other_words(deployment: Deployment) -> Iterator[str]:

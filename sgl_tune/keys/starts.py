@@ -16,7 +16,7 @@ from runtime.server.gpus import CPU
 from runtime.server.resolve import LONGER_CONTEXT
 from sgl_tune.deployment.refusals import undivided_heads
 from sgl_tune.keys.class_ends import ends_of_class
-from sgl_tune.keys.draft_ends import ends_of_drafts
+from sgl_tune.keys.draft_ends import ends_of_drafts, ends_of_shown_layers
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.inkling_ends import ends_of_inkling
 from sgl_tune.keys.kernel_ends import ends_of_kernels
@@ -39,6 +39,10 @@ def never_starts(deployment: Deployment) -> str | None:
     """Why; None of one that may."""
     if deployment.arch == CPU.arch:
         return None
+    return _ends(deployment) or next(ends_of_shown_layers(deployment), None)
+
+
+def _ends(deployment: Deployment) -> str | None:
     deployment = replace(deployment, shape=deployment.shape.as_read)
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     if has_transformers_layers(deployment):

@@ -309,7 +309,8 @@ def test_hidden_states_are_returned_of_layers_that_are_named(
     others = {"enable_return_aux_hidden_states": True, "return_aux_hidden_state_layer_ids": layers}
     drafts = model("qwen3", dspark_block_size=5)
     if said is None:
-        assert server(drafts, 23, "H200", speculative_algorithm=algorithm, others=others).draft
+        found = server(drafts, 23, "H200", speculative_algorithm=algorithm, others=others)
+        assert found.speculative is None and found.draft is None
     else:
         with pytest.raises(ConfigError, match=said):
             server(drafts, 23, "H200", speculative_algorithm=algorithm, others=others)

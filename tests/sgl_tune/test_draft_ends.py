@@ -60,3 +60,41 @@ def test_a_class_gives_its_draft_its_tables(tmp_path: Path, algorithm: str | Non
         )
         told = server_ends(select_deployments(flags)[0]) or ""
         assert ("MixtralForCausalLM gives no draft its embedding" in told) == ends
+
+
+@pytest.mark.parametrize(
+    ("architecture", "algorithm", "draft", "release", "ends"),
+    [
+        ("Qwen2ForCausalLM", "EAGLE3", {}, "0.5.12", False),
+        ("Qwen2ForCausalLM", "DFLASH", {}, "0.5.23", True),
+        ("Qwen3ForCausalLM", "DFLASH", {}, "0.5.12", False),
+        ("Glm4ForCausalLM", "EAGLE3", {}, "0.5.23", True),
+        ("Glm4ForCausalLM", "EAGLE3", {"eagle_config": {"use_aux_hidden_state": False}}, "0.5.23", False),
+        ("Glm4ForCausalLM", "EAGLE", {}, "0.5.23", False),
+        ("ClassOfNobody", "EAGLE3", {}, "0.5.23", True),
+    ],
+)
+def test_a_class_shows_a_draft_its_layers(
+    tmp_path: Path, architecture: str, algorithm: str, draft: dict[str, object], release: str, ends: bool
+) -> None:
+    served, drafts = tmp_path / "served", tmp_path / "draft"
+    for folder, told in ((served, {"architectures": [architecture]}), (drafts, draft)):
+        folder.mkdir()
+        config = {**_QWEN, "vocab_size": 151936, **told}
+        (folder / "config.json").write_text(json.dumps(config))
+    flags = {"speculative_algorithm": algorithm, "speculative_draft_model_path": str(drafts)}
+    found = select_deployments(
+        ServerFlags(model_path=str(served), gpu="h200", sglang_version=release, **flags)  # type: ignore[arg-type]
+    )
+    assert ("what its layers make of tokens" in (server_ends(found[0]) or "")) == ends
+
+
+def test_layers_that_are_shown_to_whoever_asks_are_no_drafts(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**_QWEN, "vocab_size": 151936}))
+    for algorithm, layers, ends in (("EAGLE3", (), False), ("DFLASH", ("1", "5"), True)):
+        command = ["sglang", "serve", "--model-path", str(tmp_path), "--speculative-algorithm", algorithm]
+        command += ["--enable-return-aux-hidden-states"]
+        command += ["--return-aux-hidden-state-layer-ids", *layers] if layers else []
+        found = select_deployments(ServerFlags(gpu="h200", sglang_version="0.5.23"), command)[0]
+        assert found.server.speculative is None and found.draft_deployment is None
+        assert ("what its layers make of tokens" in (server_ends(found) or "")) == ends

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runtime.server.checks.row import Refusal, under
+from runtime.server.shown_layers import drafts_asked
 from runtime.server.traits import is_disaggregated, shares_contexts
 
 _ROWS = (
@@ -16,19 +17,19 @@ _ROWS = (
         "DeepSeek-V4 has no such cache: [kv_cache_dtype]",
     ),
     Refusal(
-        lambda c: c.asked.speculative_algorithm not in (None, "EAGLE", "DSPARK"),
+        lambda c: drafts_asked(c) not in (None, "EAGLE", "DSPARK"),
         "DeepSeek-V4 does not go with [speculative_algorithm]",
         "EAGLE or DSPARK",
         since=(0, 5, 16),
     ),
     Refusal(
-        lambda c: c.asked.speculative_algorithm not in (None, "EAGLE"),
+        lambda c: drafts_asked(c) not in (None, "EAGLE"),
         "DeepSeek-V4 does not go with [speculative_algorithm]",
         "EAGLE",
         until=(0, 5, 16),
     ),
     Refusal(
-        lambda c: c.asked.speculative_algorithm == "EAGLE" and c.asked.speculative_eagle_topk != 1,
+        lambda c: drafts_asked(c) == "EAGLE" and c.asked.speculative_eagle_topk != 1,
         "DeepSeek-V4 drafts with --speculative-eagle-topk 1",
     ),
     Refusal(

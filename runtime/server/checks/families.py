@@ -7,6 +7,7 @@ from runtime.server.architectures import DEEPSEEK_V4, ENCODED_ELSEWHERE, LFM2, M
 from runtime.server.checks.row import Condition, Refusal, under
 from runtime.server.choices import Choices
 from runtime.server.encoders.place import encoder_place
+from runtime.server.shown_layers import drafts_asked
 from runtime.server.traits import (
     chooses_blocks,
     has_dp_attention,
@@ -86,7 +87,7 @@ def _may_be_whole(c: Choices) -> bool:
 
 _IQUEST = (
     Refusal(
-        lambda c: (c.asked.speculative_algorithm or "EAGLE").upper() not in ("EAGLE", "NEXTN"),
+        lambda c: (drafts_asked(c) or "EAGLE").upper() not in ("EAGLE", "NEXTN"),
         "IQuest Q1 does not go with [speculative_algorithm]",
     ),
     Refusal(

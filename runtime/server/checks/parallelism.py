@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runtime.server.checks.row import Refusal, apart, at_least, needs, under
 from runtime.server.choices import Choices
+from runtime.server.shown_layers import drafts_asked
 from runtime.server.traits import has_dp_attention, is_disaggregated, replicas
 
 
@@ -93,7 +94,7 @@ _DWDP = (
         lambda c: c.disaggregation_mode == "decode", "[dwdp_size] does not go with [disaggregation_mode]"
     ),
     Refusal(lambda c: c.enable_eplb, "[dwdp_size] does not go with [enable_eplb]"),
-    Refusal(lambda c: c.asked.speculative_algorithm, "[dwdp_size] does not go with [speculative_algorithm]"),
+    Refusal(lambda c: drafts_asked(c), "[dwdp_size] does not go with [speculative_algorithm]"),
     Refusal(lambda c: c.pp_size != 1, "[dwdp_size] does not go with [pp_size]"),
     Refusal(lambda c: c.enable_two_batch_overlap, "[dwdp_size] with [enable_two_batch_overlap]"),
 )
