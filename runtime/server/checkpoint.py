@@ -15,6 +15,7 @@ from runtime.server.decoders.fields import architecture_of
 from runtime.server.decoders.gpt_names import with_usual
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.modelopt_mxfp8 import ALGORITHM as MXFP8
 
 HF = Mapping[str, Any]
 # Where a multimodal model's language model is described, in the order SGLang looks.
@@ -59,6 +60,11 @@ class Checkpoint:
         if not isinstance(section, Mapping):
             return self.hf
         if self.quantization is None:
+            if section.get("quant_algo") == MXFP8:
+                raise Unsupported(
+                    "hf_quant_config.json alone tells of MXFP8: SGLang takes its weights for plain ones to "
+                    "quantize, and what comes of its scales is not known here: config.json has to say it, too"
+                )
             return {**self.hf, "quantization_config": {"quant_method": "modelopt", **section}}
         if self.quantization == MIXED and not is_whole(own) and mixed_lists(own) != mixed_lists(section):
             raise ConfigError("config.json and hf_quant_config.json list quantized_layers otherwise")

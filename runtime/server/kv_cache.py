@@ -9,6 +9,7 @@ from runtime.server.checkpoint import Checkpoint
 from runtime.server.choices import Choices
 from runtime.server.declared import MIXED, is_whole
 from runtime.server.families import MINIMAX_NVFP4
+from runtime.server.modelopt_mxfp8 import served
 
 _STRING_SCHEMES = ("FP8", "FLOAT8")
 _FP8 = "fp8_e4m3"
@@ -48,7 +49,7 @@ def has_fp8_scales(c: Choices, model: Checkpoint, method: str | None) -> bool:
     if method == "compressed-tensors":
         return _is_static_fp8(section.get("kv_cache_scheme"))
     if method in ("fp8", "mxfp8"):
-        return _names_fp8(section.get("kv_cache_quant_algo"))
+        return _names_fp8(served(section).get("kv_cache_quant_algo"))
     of_file = method == MIXED and c.release.mixed_by_layers and not is_whole(section)
     if "quant_algo" not in section or of_file:
         nested = model.quant_file if of_file else section or model.quant_file

@@ -25,6 +25,7 @@ from runtime.server.unserved_row import (
     QUANTIZED_AT_ALL,
     QUANTIZED_DRAFTS,
     STAGES_THAT_SEE,
+    UNGATED,
     UNSHARED,
     WITHOUT_HEAD,
     Row,
@@ -339,6 +340,7 @@ def unserved(model: ModelConfig, server: Server, architecture: str) -> Unserved 
         return Unserved(f"{model.model_type} does not go with {layers}", plans=False)
     of_class = WITHOUT_HEAD if model.scores is not None else ()
     of_family = OF_TRANSFORMERS if model.by_transformers else _ROWS.get(model.model_type, ())
-    rows = (OVER_ALL_RANKS, PLAIN_EXPERTS, *COMPRESSED, *OF_MODELOPT, *OF_TOWERS, *of_class, *of_family)
+    of_any = (OVER_ALL_RANKS, PLAIN_EXPERTS, UNGATED, *COMPRESSED, *OF_MODELOPT, *OF_TOWERS)
+    rows = (*of_any, *of_class, *of_family)
     said = sorted((row for row in rows if row.when(model, server)), key=lambda row: row.plans)
     return Unserved(f"{model.model_type} does not go with {said[0].said}", said[0].plans) if said else None

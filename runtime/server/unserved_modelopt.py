@@ -56,7 +56,12 @@ def _has_embedding(model: ModelConfig, server: Server) -> bool:
     return _lists_kinds(model) and model.quantized.of_linear([model.names.embedding]) is not None
 
 
+def _takes_for_fp8(model: ModelConfig, server: Server) -> bool:
+    return model.checkpoint_quantization == "mxfp8" and server.weights_quantization == "modelopt_fp8"
+
+
 OF_MODELOPT = (
+    Row(_takes_for_fp8, "ModelOpt's MXFP8 before 0.5.18: SGLang takes it for fp8 of a scale a tensor"),
     Row(_has_head, "a head in ModelOpt's formats: SGLang before 0.5.15 makes it plain"),
     Row(_has_embedding, "quantized_layers of an embedding: what SGLang makes of it is not known here"),
     Row(

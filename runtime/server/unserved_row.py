@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from runtime.server.config import ModelConfig
 from runtime.server.shape import Server
 from runtime.server.unserved_when import (
+    halves_ungated,
     leaves_experts_plain,
     quantizes_towers,
     splits_over_all,
@@ -29,6 +30,10 @@ PLAIN_EXPERTS = Row(
     "experts quantized by that name: SGLang leaves them plain and reads none; --quantization awq_marlin, or "
     "gptq_marlin, does",
     plans=True,
+)
+UNGATED = Row(
+    halves_ungated,
+    "experts without gates in fp8 or mxfp8 before 0.5.19: SGLang makes them with gates",
 )
 A2A = Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
 

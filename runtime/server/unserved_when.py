@@ -12,7 +12,7 @@ from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import KimiDeltaConfig, LightningConfig
 from runtime.server.shape import Server
 
-_MIXERS_IN_FP4 = (0, 5, 17)
+_MIXERS_IN_FP4, _UNGATED_IN_FP8 = (0, 5, 17), (0, 5, 19)
 _EACH_BY_ITSELF = ("fp8", "awq", "gptq")
 _MADE_IN_FP4 = ("modelopt_fp4", "nvfp4_online")  # of plain ones
 
@@ -34,6 +34,17 @@ def writes_fewer_heads(model: ModelConfig, parallel: ParallelConfig) -> bool:
 def leaves_experts_plain(model: ModelConfig, server: Server) -> bool:
     """get_quant_method of srt/layers/quantization's awq and gptq, of which Marlin's are others."""
     return model.moe is not None and server.weights_quantization in ("awq", "gptq")
+
+
+def halves_ungated(model: ModelConfig, server: Server) -> bool:
+    """create_fp8_moe_weight_ of srt/layers/quantization/fp8.py; ModelOpt's fp8 has a method of its own."""
+    if model.moe is None or model.gated_mlps or server.release.number >= _UNGATED_IN_FP8:
+        return False
+    made = model.checkpoint_quantization is None and server.weights_quantization in ("fp8", "mxfp8")
+    kinds = (kind for kind in _of_experts(model).values() if kind is not None)
+    return made or any(
+        kind.name == "mxfp8" or (kind.name == "fp8" and kind.widens != "modelopt") for kind in kinds
+    )
 
 
 def has_mixers_in_fp4(model: ModelConfig, server: Server) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.server.declared import MIXED, is_whole
 from runtime.server.formats.sections import FP4_SINCE
+from runtime.server.modelopt_mxfp8 import ALGORITHM as MXFP8
 from sgl_tune.keys.expert_calls import checkpoint_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ def ends_of_section(deployment: Deployment) -> Iterator[str]:
     method = deployment.quantization
     if method == "modelopt_fp4":
         yield from _algorithm(deployment)
+    if method == "modelopt_fp8":
+        yield from _groups(deployment)
     if method == MIXED:
         yield from _half_told(deployment)
     if method in ("fp8", "mxfp8"):
@@ -39,6 +42,14 @@ def _algorithm(deployment: Deployment) -> Iterator[str]:
     known = [name for name, since in _ALGORITHMS.items() if release.number >= since]
     if told is not None and told not in known:
         yield f"quant_algo is {str(told)[:40]!r}: SGLang {release.version} knows {', '.join(known)}"
+
+
+def _groups(deployment: Deployment) -> Iterator[str]:
+    """Before 0.5.18 of no algorithm of their own: parameter.py of srt/layers has room for one scale."""
+    section = _section(deployment)
+    if section.get("quant_algo") == MXFP8 and deployment.server.asked.load_format != "dummy":
+        version = deployment.server.release.version
+        yield f"quant_algo is MXFP8: SGLang {version} takes it for FP8, and ends at scales of 32 weights"
 
 
 def _half_told(deployment: Deployment) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 python -m tests.oracle.held_random --family exaone4 --count 10 --seed 5 [--release 0.5.23] [--gpu B200]
     [--place 4/2/2]
-python -m tests.oracle.held_random --quantized [mixed]
+python -m tests.oracle.held_random --quantized [mixed | mxfp8]
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
     options.add_argument("--place", default="1", help="tp, or tp/ep/dp: its last rank")
     options.add_argument("--server", default="", help="what each server is told beside")
     options.add_argument(
-        "--quantized", nargs="?", const="", help="each in a format of its own, or of ModelOpt's mixed ones"
+        "--quantized", nargs="?", const="", help="each in a format of its own, or in ones of ModelOpt's"
     )
     options.add_argument("--drafts", action="store_true", help="the layer that drafts, in place of the model")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")

@@ -30,7 +30,9 @@ _NEVER_MIXED = ("norm", "embed", "lm_head", "conv1d", "router", ".gate.", "bias"
 def section_of(
     names: Sequence[str], dice: random.Random, release: str = "0.5.23", of: str | None = None
 ) -> dict[str, Any]:
-    """`names`: of the tensors that a file has of its model; `of`: "mixed", or None for any."""
+    """`names`: of the tensors that a file has of its model; `of`: "mixed", "mxfp8", or None for any."""
+    if of == "mxfp8":
+        return _in_mxfp8(names, dice)
     if of == "mixed" or (of is None and dice.random() < _MIXED):
         return mixed_of(names, dice, release)
     section = _small(SECTIONS[dice.choice(_FORMATS)], dice)
@@ -62,6 +64,16 @@ def mixed_of(names: Sequence[str], dice: random.Random, release: str) -> dict[st
         layers["lm_head"] = {"quant_algo": dice.choice([one for one in known if one and "BLOCK" not in one])}
         told["ignore"] = []
     return told
+
+
+def _in_mxfp8(names: Sequence[str], dice: random.Random) -> dict[str, Any]:
+    """ModelOpt's, of which SGLang takes the first of two lists."""
+    (listed,) = _listed("fp8", names, dice).values()
+    if dice.random() < _ALONE:
+        listed = [f"{one}*" for one in listed]
+    told = {"quant_method": "modelopt", "quant_algo": "MXFP8", "group_size": 32}
+    lists = {"exclude_modules": listed, "ignore": ["lm_head", "nothing"]}
+    return told | (lists if dice.random() < _ALONE else {dice.choice([*lists]): listed})
 
 
 def _small(section: dict[str, Any], dice: random.Random) -> dict[str, Any]:

@@ -128,6 +128,7 @@ from runtime.server.decoders.wrappers import WRAPPERS, Wrapper, as_listed, encod
 from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
 from runtime.server.linears import experts_listed
+from runtime.server.modelopt_mxfp8 import meant_otherwise, with_served
 from runtime.server.recurrent import AddedConvolutionsConfig
 from runtime.server.served_names import disagreements, kept_plain, mapped, told_otherwise
 from runtime.server.sizing import HYBRID_TYPES
@@ -170,6 +171,7 @@ def family_of(hf: HF) -> Family:
 
 def model_config(hf: HF) -> ModelConfig:
     check_class(hf)
+    hf = with_served(hf)
     wrapper = wrapper_of(hf)
     told = hf if wrapper is None else text_part(wrapper, hf)
     meant, part = (told, told) if wrapper is None else as_listed(wrapper, told)
@@ -246,6 +248,7 @@ def _text_model(hf: HF, architecture: str) -> ModelConfig:
             _ungated(model),
             disagreements(model),
             mapped(model),
+            meant_otherwise(model, hf.get("quantization_config")),
         )
         doubts = [*chain(*parts), *model.quantized.doubts(model.num_layers)]
     except Unsupported as error:
