@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from runtime.server.backends import Number
+from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.declared import HEADS_SINCE, MODELOPTS
 from runtime.server.errors import Unsupported
@@ -39,6 +40,27 @@ _SINCE: Mapping[Number, str] = {
     (0, 5, 21): "GigaChat35ForCausalLM",
     (0, 5, 22): "ExaoneMoeForCausalLM",
 }
+
+# Whose file has to say that there is one: load_weights of srt/models, for a layer that drafts
+_COUNT_THEIR_OWN = """
+    BailingMoeForCausalLM BailingMoeV2ForCausalLM BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM
+    DeepseekV32ForCausalLM DeepseekV3ForCausalLM Glm4MoeForCausalLM Glm4MoeLiteForCausalLM
+    GlmMoeDsaForCausalLM GlmOcrForConditionalGeneration"""
+# ... whose pool has as many layers, or all of the model's where a file says nothing
+_POOLED_AS_TOLD = "Ernie4_5_MoeForCausalLM LongcatFlashForCausalLM MiMoForCausalLM"
+
+
+def loads_one(architecture: str) -> bool:
+    return architecture in _COUNT_THEIR_OWN.split()
+
+
+def other_count(checkpoint: Checkpoint) -> str:
+    """What a file says of its layers that draft, where that is not one and SGLang does not say so itself."""
+    if not loads_one(checkpoint.architecture) and checkpoint.architecture not in _POOLED_AS_TOLD.split():
+        return ""
+    usual = 1 if checkpoint.architecture == "LongcatFlashForCausalLM" else None
+    told = checkpoint.get("num_nextn_predict_layers", usual)
+    return "" if told == 1 else f"num_nextn_predict_layers is {'not told' if told is None else told}"
 
 
 def has_own_layer(architecture: str, release: Number) -> bool:
@@ -162,9 +184,10 @@ def one_layer(model: ModelConfig, runtime: RuntimeConfig) -> ModelConfig:
     )
 
 
-def own_layer(server: Server, architecture: str, target: ModelConfig, draft: ModelConfig) -> ModelConfig:
-    """What its server drafts with, where that is a layer of its target: `draft` is what a file of its own
-    says, else the target, and `architecture` the class that it names."""
+def own_layer(server: Server, file: Checkpoint, target: ModelConfig, draft: ModelConfig) -> ModelConfig:
+    """What its server drafts with, where that is a layer of its target: `draft` is what a `file` of its own
+    says, else the target."""
+    architecture = file.architecture
     algorithm = None if server.speculative is None else server.speculative.algorithm
     if algorithm != "EAGLE":
         raise Unsupported(f"{algorithm} with such a draft is not known here")
@@ -173,6 +196,8 @@ def own_layer(server: Server, architecture: str, target: ModelConfig, draft: Mod
         raise Unsupported(f"SGLang {server.release.version}'s {architecture} has no layer that drafts{again}")
     if target.model_type in _MIXED_IN_QUARK and target.checkpoint_quantization == "quark":
         raise Unsupported("quantization quark: its first matrix is quantized, too, and here it is plain")
+    if other := other_count(file):
+        raise Unsupported(f"config.json: {other}, and what drafts is of one layer here")
     found = one_layer(target, server.runtime)
     if draft is not target and one_layer(draft, server.runtime) != found:
         raise Unsupported("its config.json tells of another layer than its target's")

@@ -11,6 +11,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens
 from runtime.server.parallel import stage_layers
 from runtime.server.parallel_config import ParallelConfig
+from runtime.server.releases import PagesAhead
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, arriving_beside, max_running_requests
 from runtime.server.sizing import (
     DTYPE_BYTES,
@@ -213,7 +214,7 @@ def plan_tokens(
         kv_dtype=kv_dtype_of(runtime),
         max_running_requests=requests,
         arriving=arriving,
-        row_length=context + table_headroom(runtime.speculative, page),
+        row_length=context + table_headroom(runtime.speculative, page, runtime.release.pages_ahead),
         packed=packs_latents(model, sm_major),
         sliding_tokens=int(tokens * runtime.sliding_share) // page * page if has_window_pool(model) else 0,
         states=states,
@@ -228,22 +229,24 @@ def page_size(model: ModelConfig, runtime: RuntimeConfig) -> int:
     return runtime.page_size if indexer is None else DSA_PAGE_SIZE * indexer.pool
 
 
-def table_headroom(speculative: SpeculativeConfig | None, page: int) -> int:
+def table_headroom(speculative: SpeculativeConfig | None, page: int, ahead: PagesAhead) -> int:
     """Columns of the request table behind the context: speculation writes ahead of what it keeps."""
     if speculative is None:
         return TABLE_HEADROOM
     headroom = TABLE_HEADROOM + speculative.num_draft_tokens
-    if page == 1:
+    if page == 1 or ahead == "none" or (ahead != "all" and speculative.eagle_topk == 1):
         return headroom
-    return max(headroom, 2 * _tokens_ahead(speculative, page) + page - 1)
+    partial = page - 1 if ahead == "all" else 0
+    return max(headroom, 2 * _tokens_ahead(speculative, page, ahead) + partial)
 
 
-def _tokens_ahead(speculative: SpeculativeConfig, page: int) -> int:
-    """srt/mem_cache/allocation_sizing.py: NGRAM's tree writes no keys, UNO keeps a root beside its drafts."""
+def _tokens_ahead(speculative: SpeculativeConfig, page: int, ahead: PagesAhead) -> int:
+    """UNO keeps a root beside its drafts."""
     steps = speculative.num_steps
     if speculative.algorithm == "UNO":
         return speculative.num_draft_tokens + 1
-    if speculative.eagle_topk > 1 and speculative.algorithm != "NGRAM":  # each branch has pages of its own
+    writes = ahead == "of any tree" or speculative.algorithm != "NGRAM"
+    if speculative.eagle_topk > 1 and writes:  # each branch has pages of its own
         steps = (2 * (page - 1) + steps) // page * page
     return max(steps * speculative.eagle_topk, speculative.num_draft_tokens)
 

@@ -44,6 +44,7 @@ PdGraphs = Literal["none where piecewise is off", "none in prefill", "by role"]
 CapturedMixers = Literal["all", "none", "of experts on sm120"]
 ExpertLayout = Literal["masked", "by experts", "by memory"]
 Wide = Literal["copied", "stored"]  # in float32, where the model is not
+PagesAhead = Literal["none", "of any tree", "of a draft's tree", "all"]  # NGRAM's tree writes no keys
 CuteObjects = Literal["not kept", "on demand", "kept"]
 EmbeddingGemma = Literal["unknown", "by flags", "by backends"]  # how it is told what it attends with
 _13_FUSED = names.FUSED_ALL_REDUCE | {"MistralLarge3ForCausalLM"}
@@ -302,6 +303,9 @@ class Release(NamedTuple):
     moves_tiered_decode: bool = True
     # Rows of a decode server for requests that arrive follow from what was asked, and not from what may run
     tells_arriving: bool = False
+    # A request's row has room for what drafts write in pages that are not full:
+    # get_req_to_token_extra_context_len of mem_cache/common.py, then mem_cache/allocation_sizing.py
+    pages_ahead: PagesAhead = "none"
     one_branch_drafts: tuple[str, ...] = ()
     tells_wide_keys: bool = False
     has_cutlass_mla: bool = True
@@ -322,6 +326,8 @@ class Release(NamedTuple):
     # A draft is loaded before the pool is sized, and gives its tables back behind it: init_model_worker in
     # managers/scheduler.py, alloc_memory_pool in speculative/eagle_worker_v2.py
     loads_drafts_before_pool: bool = False
+    # ... attends by these, too: speculative/draft_utils.py
+    more_drafting_attention: tuple[str, ...] = ("tokenspeed_mla",)
     # Models of their own that draft must know as many words: speculative/standalone_worker_v2.py
     compares_words: bool = False
     # A draft's layers count where its path is known, or config.json tells them: spec_aux_hidden_state.py
@@ -382,6 +388,7 @@ class Release(NamedTuple):
 _12 = Release("0.5.12", flashinfer="0.6.11.post1", transformers="5.6.0", mxfp4_by_cutlass=(9,))
 _13 = _12._replace(
     version="0.5.13",
+    more_drafting_attention=("tokenspeed_mla", "cutedsl_mla"),
     compressed_pools=COMPRESSED_13,
     fuses_all_reduce_on_h20=True,
     fused_all_reduce=_13_FUSED,
@@ -412,9 +419,11 @@ _13 = _12._replace(
     deterministic_backends=("flashinfer", "fa3", "triton", "ascend"),
     deterministic_prefixes=("fa3", "triton", "ascend"),
     drafts_share_states=True,
+    pages_ahead="of any tree",
 )
 _14 = _13._replace(
     version="0.5.14",
+    pages_ahead="of a draft's tree",
     laid_out=LAID_OUT_14,
     eager_inputs="a chunk",
     fills_in_head_dim=True,
@@ -478,6 +487,7 @@ _15 = _14._replace(
 )
 _16 = _15._replace(
     version="0.5.16",
+    pages_ahead="all",
     laid_out=LAID_OUT_16,
     asks_windows_for_a_request=True,
     without_rules=_WITHOUT_RULES,
@@ -683,6 +693,7 @@ _22 = _21._replace(
 )
 _23 = _22._replace(
     version="0.5.23",
+    more_drafting_attention=("cutedsl_mla",),
     captures_mixers="of experts on sm120",
     fp8_block_keys_on=(9, 10),
     serves_nvfp4_minimax=True,

@@ -138,10 +138,11 @@ class Server:
 
     @property
     def _arriving(self) -> int | None:
-        """srt/arg_groups/pd_disaggregation_hook.py, before in model_runner_kv_cache_mixin.py."""
+        """srt/arg_groups/pd_disaggregation_hook.py, which does not know yet how many drafts let run; before
+        in model_runner_kv_cache_mixin.py."""
         if not self.is_pd_decode:
             return 0
-        told, requests = self.asked.disaggregation_decode_extra_slots, self.max_running_requests
+        told, requests = self.asked.disaggregation_decode_extra_slots, self.asked.max_running_requests
         if told is not None or not self.release.tells_arriving:
             return told
         ranks = self.attn_dp_size if self.attn_dp_size > 1 else self.dp_size

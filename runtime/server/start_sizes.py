@@ -40,15 +40,18 @@ def start_sizes(model: ModelConfig, runtime: RuntimeConfig, stages: int) -> Star
     )
 
 
-def captured_sizes(requests: int, parallel: ParallelConfig, runtime: RuntimeConfig) -> tuple[int, ...]:
+def captured_sizes(
+    requests: int, parallel: ParallelConfig, runtime: RuntimeConfig, drafts: bool = False
+) -> tuple[int, ...]:
     """Decode graphs of up to the requests that may run, such that whoever shares their rows can split them:
-    get_batch_sizes_to_capture of srt/model_executor/runner/base_cuda_graph_runner.py."""
+    get_batch_sizes_to_capture of srt/model_executor/runner/base_cuda_graph_runner.py, which those of `drafts`
+    do not tell how many rows a request has."""
     step = _shared_by(parallel, runtime)
     most = -(-requests // step) * step
     sizes = {size for size in runtime.decode_graphs if size <= most}
     if runtime.decode_graphs and max(runtime.decode_graphs) > most:
         sizes.add(most)
-    width = 1 if runtime.two_batches else runtime.width  # each batch is of whole requests
+    width = 1 if runtime.two_batches or drafts else runtime.width  # each batch is of whole requests
     return tuple(sorted(size for size in sizes if size * width % step == 0))
 
 

@@ -46,7 +46,7 @@ class Drafting(Pooling):
 
     def capture_drafts(self, site: CaptureSite) -> None:
         self.draft_runners: DraftRunners | None = None
-        sizes = captured_sizes(self.max_running_requests, self.parallel, self.runtime)
+        sizes = captured_sizes(self.max_running_requests, self.parallel, self.runtime, drafts=True)
         if not self.drafts or not sizes or self.options.sample_layers:
             return
         self.device.empty_cache()

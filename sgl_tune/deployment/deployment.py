@@ -200,9 +200,9 @@ class Deployment:
         if target is None or shape is None or shape.model is None:
             return self.shape.unknown if shape is None or target is None else shape.unknown
         own = self.inputs.draft_checkpoint
-        architecture = (own or self.inputs.checkpoint).architecture
+        file = own or self.inputs.checkpoint
         try:
-            return own_layer(self.server, architecture, target, target if own is None else shape.model)
+            return own_layer(self.server, file, target, target if own is None else shape.model)
         except Unsupported as error:
             return error.message
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from runtime.server.own_layer import loads_one, other_count
 from runtime.server.shown_layers import shows_layers, shows_layers_alone
 from sgl_tune.keys.transformers_ends import has_transformers_layers
 
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
 _SHARING = ("EAGLE", "EAGLE3")
+# What a draft's steps, and its catching up, are made for: backend_map of srt/speculative/draft_utils.py
+_DRAFTING_ATTENTION = (
+    *("dsa", "dsv4", "fa3", "fa4", "flashinfer", "flashmla", "hybrid_linear_attn", "nsa", "triton"),
+    *("trtllm_mha", "trtllm_mla"),
+)
 # Of classes whose layers are known here, those of srt/models that have no get_embed_and_head in any release
 _KEEP_THEIR_TABLES = """
     AfmoeForCausalLM ArceeForCausalLM BaichuanForCausalLM BailingMM2NativeForConditionalGeneration
@@ -44,6 +50,8 @@ _KEEP_THEIR_TABLES = """
 def ends_of_drafts(deployment: Deployment) -> Iterator[str]:
     yield from _other_words(deployment)
     yield from _own_tables(deployment)
+    yield from _other_count(deployment)
+    yield from _other_attention(deployment)
 
 
 def ends_of_shown_layers(deployment: Deployment) -> Iterator[str]:
@@ -98,3 +106,29 @@ def _own_tables(deployment: Deployment) -> Iterator[str]:
             f"--speculative-algorithm {one.algorithm}: SGLang's {architecture} gives no draft its embedding "
             "and its head"
         )
+
+
+def _other_count(deployment: Deployment) -> Iterator[str]:
+    """As its files are read."""
+    one, server = deployment.server.speculative, deployment.server
+    if one is None or one.algorithm != "EAGLE" or server.is_draft or server.asked.load_format == "dummy":
+        return
+    file = deployment.inputs.draft_checkpoint or deployment.inputs.checkpoint
+    if loads_one(file.architecture) and (other := other_count(file)):
+        yield f"--speculative-algorithm EAGLE: {other}, and {file.architecture}'s draft is of one layer"
+
+
+def _other_attention(deployment: Deployment) -> Iterator[str]:
+    """Steps attend as decodes do, but of one there are none; catching up as prefills do where not told."""
+    one, server = deployment.server.speculative, deployment.server
+    if one is None or one.algorithm not in (*_SHARING, "STANDALONE") or server.is_draft:
+        return
+    asked = server.asked
+    own = asked.speculative_draft_attention_backend
+    decode, prefill = own or server.decode_attention_backend, own or server.prefill_attention_backend
+    of_steps = [decode] if (one.steps or 0) > 1 else []
+    of_catching_up = decode if asked.speculative_attention_mode == "decode" else prefill
+    known = (*_DRAFTING_ATTENTION, *server.release.more_drafting_attention)
+    for backend in dict.fromkeys((*of_steps, of_catching_up)):
+        if backend not in known:
+            yield f"--speculative-algorithm {one.algorithm}: SGLang has no attention {backend} of a draft's"

@@ -163,8 +163,9 @@ def counts() -> Iterator[Row]:
     ways, widths = ("EAGLE", "NGRAM", "UNO"), product((1, 3, 6), (1, 4), (2, 4, 12), (1, 16, 64))
     for way, (steps, topk, drafted, page) in product(ways, widths):
         told_of = SpeculativeConfig(way, steps, topk, drafted)
-        yield f"headroom {way} {steps} {topk} {drafted} {page}", table_headroom(told_of, page)
-    yield "headroom", [table_headroom(None, page) for page in (1, 64)]
+        found = [table_headroom(told_of, page, one.pages_ahead) for one in RELEASES]
+        yield f"headroom {way} {steps} {topk} {drafted} {page}", found
+    yield "headroom", [table_headroom(None, page, "all") for page in (1, 64)]
 
 
 def memory() -> Iterator[Row]:

@@ -1,6 +1,7 @@
 """Random servers of any family: tokens, requests and bytes of a stage's pools by SGLang's code, beside ours.
 
 python -m tests.oracle.random_pools --count 20 --seed 5 [--release 0.5.23] [--family exaone4] [--gpu H200]
+    [--drafts]
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import checkpoints
 from tests.oracle.held_random import _OWN, _UNKNOWN, _in_bfloat16
 from tests.oracle.inside import run_inside
+from tests.oracle.random_drafts import DRAFTED, Pools, drafting, goes_with_drafts, unknown_draft
 from tests.oracle.wheels import WORK, wheel_of
 from tests.runtime.families import TINY, make_reference
 from tests.runtime.families.reference import served_json
@@ -66,6 +68,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--release", action="append")
     options.add_argument("--gpu", default="H200")
+    options.add_argument("--drafts", action="store_true", help="beside a draft, whose pool is asked, too")
     options.add_argument("--server", default="", help="what each server is told beside")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     asked = options.parse_args()
@@ -77,7 +80,9 @@ def main() -> None:
 
 def _cases(dice: random.Random, asked: argparse.Namespace, release: str) -> Iterator[Case]:
     named = [one for one in checkpoints() if asked.model is None or one.name in asked.model]
-    known = asked.family or list(TINY)
+    if asked.drafts and not asked.model:
+        named = [one for one in named if goes_with_drafts(one.name, one.config, release)]
+    known = asked.family or list(DRAFTED if asked.drafts else TINY)
     for _ in range(asked.count):
         if asked.model or (asked.family is None and dice.random() < 0.5):
             one = dice.choice(named)
@@ -85,19 +90,26 @@ def _cases(dice: random.Random, asked: argparse.Namespace, release: str) -> Iter
         else:
             name = dice.choice(known)
             try:
-                config = _in_bfloat16(served_json(make_reference(name, **draw(name, dice))))
+                drawn = {} if asked.drafts and dice.random() < 0.6 else draw(name, dice)
+                config = _in_bfloat16(served_json(make_reference(name, **drawn)))
             except Exception:
                 continue
-        yield {"name": name, "config": config, **_server(dice, asked, release)}
+        case = {"name": name, "config": config, **_server(dice, asked, release)}
+        if asked.drafts:
+            groups = int(case["argv"][3]) if "--dp-size" in case["argv"] else 1
+            told = drafting(dice, config, release, groups)
+            case |= {**told, "argv": [*case["argv"], *told["argv"]]}
+        yield case
 
 
 def _server(dice: random.Random, asked: argparse.Namespace, release: str) -> Case:
-    tp, dp, pp = dice.choice(_LAYOUTS)
+    tp, dp, pp = dice.choice(_LAYOUTS[:-2] if asked.drafts else _LAYOUTS)
     argv = ["--tp-size", str(tp)]
     argv += ["--dp-size", str(dp), "--enable-dp-attention"] if dp > 1 else []
     argv += ["--pp-size", str(pp)] if pp > 1 else []
     for flag, values in _FLAGS:
-        value = dice.choice(values) if dice.random() < 0.4 else None
+        rare = asked.drafts and flag.startswith("--mamba-radix")
+        value = dice.choice(values) if dice.random() < (0.1 if rare else 0.4) else None
         if flag.startswith("--mamba-radix") and release < "0.5.14":
             flag = "--mamba-scheduler-strategy"
         argv += [] if value is None else [flag, str(value)]
@@ -133,6 +145,8 @@ def _tell(case: Case, own: Case, verdict: str) -> None:
         print(f"    {own.get('not counted')}")
         if case["name"] in TINY and verdict.startswith("diff"):
             print(f"    {json.dumps(case['config'])}")
+        if case.get("draft"):
+            print(f"    {json.dumps(case['draft'])}")
 
 
 def _asked(
@@ -141,17 +155,19 @@ def _asked(
     wanted = [at for at in these if "refused" not in ours[at]]
     lines = []
     for at in wanted:
-        told = {name: cases[at][name] for name in ("config", "argv", "rest")}
-        lines.append(json.dumps({**told, **{name: ours[at][name] for name in ("dtype", "stage")}}))
+        told = {name: cases[at].get(name) for name in ("config", "argv", "rest", "draft")}
+        settled = {name: ours[at].get(name) for name in ("dtype", "stage", "draft_dtype")}
+        lines.append(json.dumps({**told, **settled}))
     work = asked.work.absolute()
-    told = run_inside("read_any_pools", wheel_of(release, work), asked.gpu, work, lines, 3600)
+    program = "read_draft_pools" if asked.drafts else "read_any_pools"
+    told = run_inside(program, wheel_of(release, work), asked.gpu, work, lines, 3600)
     return dict(zip(wanted, told, strict=True))
 
 
 def _ours(case: Case, gpu: str, release: str) -> Case:
     try:
         found = _deployed(case, gpu, release)
-        why = found.shape.unknown or never_starts(found)
+        why = found.shape.unknown or never_starts(found) or unknown_draft(found)
         if found.shape.model is None or why:
             return {"refused": str(why)}
         return _pools(case, found)
@@ -162,7 +178,10 @@ def _ours(case: Case, gpu: str, release: str) -> Case:
 def _deployed(case: Case, gpu: str, release: str) -> Deployment:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(case["config"]))
-        command = ["python", "-m", "sglang.launch_server", "--model-path", folder, *case["argv"]]
+        (draft := Path(folder, "draft")).mkdir()
+        (draft / "config.json").write_text(json.dumps(case.get("draft") or {}))
+        argv = [str(draft) if word == "DRAFT" else word for word in case["argv"]]
+        command = ["python", "-m", "sglang.launch_server", "--model-path", folder, *argv]
         command += ["--trust-remote-code"] if "auto_map" in case["config"] else []
         return select_deployments(ServerFlags(gpu=gpu, sglang_version=release), command=command)[0]
 
@@ -174,9 +193,9 @@ def _pools(case: Case, found: Deployment) -> Case:
     told["not counted"] = found.not_counted
     runtime = replace(found.runtime, images_mib=0)  # of what is left beside images
     free = FreeMemory(case["rest"], case["rest"])  # of a fraction that is all of it
-    major = found.server.gpu.major
+    major, pools = found.server.gpu.major, Pools(found, case["at"] == parallel.pp - 1)
     try:
-        plan = plan_pool(free, 1.0, model, parallel, runtime, layers, 0, major)
+        plan = plan_pool(free, 1.0, model, parallel, runtime, layers, pools.counted, major)
     except NoRoomForTokens as error:
         return {**told, "no room": str(error)}
     if plan.compressed is not None:
@@ -184,6 +203,9 @@ def _pools(case: Case, found: Deployment) -> Case:
     pool = make_kv_pool(plan, model, parallel, layers, META)
     states = 0 if pool.states is None else sum(one.nbytes for one in pool.states.held())
     kept, indices = _sizes([pool.cache, pool.slots])
+    pools.plan, pools.kv = plan, pool
+    if found.server.speculative is not None:
+        told |= {"draft_dtype": pools.draft_dtype, "draft": _sizes(pools.of_drafts())[0]}
     return {
         **told,
         "page": plan.page_size,
@@ -225,15 +247,15 @@ def _verdict(ours: Case, theirs: Case | None) -> str:
         return f"SGLang ends: {theirs['refused']} {theirs.get('where')}"
     wrong = [
         f"{name} {ours[name]} / {theirs[name]}"
-        for name in ("page", "backends", "tokens", "window", "requests", "table", "kept", "states")
-        if not _is_alike(ours[name], theirs[name], name)
+        for name in ("page", "backends", "tokens", "window", "requests", "table", "kept", "states", "draft")
+        if not _is_alike(ours.get(name, 0), theirs.get(name, 0), name)
     ]
     return f"different: {', '.join(wrong)} {theirs['classes']}" if wrong else "equal"
 
 
 def _is_alike(ours: Any, theirs: Any, name: str) -> bool:
     """Pointers to layers' buffers, which SGLang keeps on the GPU, are few."""
-    if name in ("kept", "states"):
+    if name in ("kept", "states", "draft"):
         return bool(abs(ours - theirs) <= 64 * 1024)
     if name == "window" and ours == 0:  # of a pool that is all of it
         return True

@@ -14,6 +14,8 @@ import signal
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +31,7 @@ _KINDS = (
     *("hybrid_lightning_config", "hybrid_gdn_config", "mamba2_config", "kimi_linear_config"),
     *("mambaish_config", "hybrid_kda_config"),
 )
-_USUAL: dict[str, Any] = {
+USUAL: dict[str, Any] = {
     "config": {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
         "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2,
@@ -42,12 +44,12 @@ _USUAL: dict[str, Any] = {
 def main() -> None:
     enter()
     out = keep_output()
-    _answer(_USUAL)  # whatever an answer imports, imported before the forks
+    _answer(USUAL)  # whatever an answer imports, imported before the forks
     for line in sys.stdin:
-        print(json.dumps(_in_a_fork(json.loads(line))), file=out, flush=True)
+        print(json.dumps(in_a_fork(_answer, json.loads(line))), file=out, flush=True)
 
 
-def _in_a_fork(case: dict[str, Any]) -> dict[str, Any]:
+def in_a_fork(answer: Callable[[dict[str, Any]], Any], case: dict[str, Any]) -> dict[str, Any]:
     """For SGLang keeps globals."""
     read, write = os.pipe()
     child = os.fork()
@@ -55,7 +57,7 @@ def _in_a_fork(case: dict[str, Any]) -> dict[str, Any]:
         signal.alarm(60)
         os.close(read)
         with os.fdopen(write, "w") as pipe:
-            pipe.write(json.dumps(_answer(case)))
+            pipe.write(json.dumps(answer(case)))
         os._exit(0)
     os.close(write)
     with os.fdopen(read) as pipe:
@@ -69,19 +71,33 @@ def _answer(case: dict[str, Any]) -> dict[str, Any]:
     try:
         return _pools(_rank(case))
     except BaseException as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{place.filename.split('/sglang/')[-1]}:{place.lineno} {place.name}"
-        return {"refused": f"{type(error).__name__}: {str(error)[:160]}", "where": where}
+        return where_it_ends(error)
+
+
+def where_it_ends(error: BaseException) -> dict[str, Any]:
+    places = traceback.extract_tb(error.__traceback__)
+    place = next((one for one in reversed(places) if "/sglang/" in one.filename), places[-1])
+    where = f"{place.filename.split('/sglang/')[-1]}:{place.lineno} {place.name}"
+    return {"refused": f"{type(error).__name__}: {str(error)[:160]}", "where": where}
 
 
 def _pools(rank: Any) -> dict[str, Any]:
-    config = rank._resolve_memory_pool_config(0)
-    if hasattr(rank, "_derive_pool_sizes"):
-        sizes = rank._derive_pool_sizes(config=config)
-        made = rank._init_pools(sizes=sizes, req_to_token_pool=None, token_to_kv_pool_allocator=None)
-    else:
+    config, made = made_by(rank)
+    return {**told_of(rank, config, made), "backends": rank.used}
+
+
+def made_by(rank: Any) -> tuple[Any, Any]:
+    """Its sizes, and whoever holds its pools; a draft's sizes are its target's."""
+    config = rank.memory_pool_config or rank._resolve_memory_pool_config(0)
+    if not hasattr(rank, "_derive_pool_sizes"):
         rank._apply_memory_pool_config(config)
-        made = rank
+        return config, rank
+    sizes = rank._derive_pool_sizes(config=config)
+    there = {name: getattr(rank, name) for name in ("req_to_token_pool", "token_to_kv_pool_allocator")}
+    return config, rank._init_pools(sizes=sizes, **there)
+
+
+def told_of(rank: Any, config: Any, made: Any) -> dict[str, Any]:
     table = made.req_to_token_pool
     seen: set[int] = set()
     states = _sizes(getattr(table, "mamba_pool", None), seen)
@@ -89,7 +105,6 @@ def _pools(rank: Any) -> dict[str, Any]:
     kept = _sizes([made.token_to_kv_pool, made.token_to_kv_pool_allocator], seen)
     return {
         "page": rank.page_size,
-        "backends": rank.used,
         "tokens": config.max_total_num_tokens,
         "window": config.swa_max_total_num_tokens or 0,
         "requests": config.max_running_requests,
@@ -112,10 +127,16 @@ def _sizes(held: Any, seen: set[int]) -> tuple[int, int]:
 
 
 def _rank(case: dict[str, Any]) -> Any:
-    """As much of a model runner as its pools look at."""
+    from sglang.srt.configs.model_config import ModelConfig
+
+    with served(case) as args:
+        return rank_of(case, args, ModelConfig.from_server_args(args))
+
+
+@contextmanager
+def served(case: dict[str, Any]) -> Iterator[Any]:
+    """What its server resolved, while its files are there."""
     import torch
-    from sglang.srt.configs.model_config import AttentionArch, ModelConfig
-    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
     from tests.oracle.release_start import _attention_dp, _getter, _publish, _resolved
 
@@ -125,10 +146,21 @@ def _rank(case: dict[str, Any]) -> Any:
         args = _resolved(["--model-path", folder, *case["argv"], *own])
         _reset_context()
         _publish(args)
-        model = ModelConfig.from_server_args(args)
+        get = _getter(args)
+        _without_gpu(torch)
+        _with_groups(get("tp_size") // _attention_dp(args, get))
+        yield args
+
+
+def rank_of(case: dict[str, Any], args: Any, model: Any, **told: Any) -> Any:
+    """As much of a model runner as its pools look at."""
+    import torch
+    from sglang.srt.configs.model_config import AttentionArch
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+    from tests.oracle.release_start import _attention_dp, _getter
+
     get = _getter(args)
-    _without_gpu(torch)
-    _with_groups(get("tp_size") // _attention_dp(args, get))
     stages, (first, last) = get("pp_size"), case["stage"]
     groups, algorithm, kept = _attention_dp(args, get), get("speculative_algorithm"), case["dtype"]
     is_mla = model.attention_arch == AttentionArch.MLA
@@ -156,7 +188,7 @@ def _rank(case: dict[str, Any]) -> Any:
         "num_effective_layers": (last - first) * _loops(model),
         "used": [get(f"{one}_attention_backend", None) or get("attention_backend") for one in _PHASES],
         "dflash_draft_cell_size_per_token": None, "draft_parallel_layout": None,
-        **_states(model, args),
+        **_states(model, args), **told,
     }  # fmt: skip
     return _placed(_host(own, case["rest"]), model, first, last)
 
@@ -172,7 +204,7 @@ def _placed(rank: Any, model: Any, first: int, last: int) -> Any:
         cut(("adjust_hybrid_swa_layers_for_pp",), "model_executor/model_runner.py")(rank)
         return rank
     place = SimpleNamespace(start_layer=first, end_layer=last)
-    told = {"model": place, "model_config": model, "is_draft_worker": False}
+    told = {"model": place, "model_config": model, "is_draft_worker": rank.is_draft_worker}
     if "spec_algorithm" in inspect.signature(setup.resolve_layer_indices).parameters:
         told["spec_algorithm"] = rank.spec_algorithm
     info = setup.resolve_layer_indices(**told)

@@ -303,7 +303,7 @@ def test_the_kv_dtype_of_a_start():
     ],
 )
 def test_rows_have_room_for_tokens_written_ahead(speculative, page, columns):
-    assert table_headroom(speculative, page) == columns
+    assert table_headroom(speculative, page, "all") == columns
 
 
 def test_no_room_for_the_pool_names_the_fraction_that_would_do():

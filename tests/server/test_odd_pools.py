@@ -51,6 +51,9 @@ def _made(found: Deployment, rest: int, stage: int = 0) -> tuple[PoolPlan, KVPoo
         ("0.5.23", f"{_DECODE} --max-running-requests 33 --disaggregation-decode-extra-slots 5", 39),
         ("0.5.23", f"{_DECODE} --max-running-requests 64 --tp 4 --dp 2 --enable-dp-attention", 97),
         ("0.5.23", "--max-running-requests 7", 8),
+        ("0.5.23", f"{_DECODE} --speculative-algorithm NGRAM", 49),
+        ("0.5.13", f"{_DECODE} --speculative-algorithm NGRAM", 49),
+        ("0.5.23", f"{_DECODE} --speculative-algorithm NGRAM --max-running-requests 7", 22),
     ],
 )
 def test_a_decode_server_has_rows_for_requests_that_arrive(

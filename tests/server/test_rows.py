@@ -104,3 +104,11 @@ def test_graphs_are_of_sizes_that_can_be_shared(
     draft = SpeculativeConfig("EAGLE", num_draft_tokens=width) if width > 1 else None
     runtime = RuntimeConfig(decode_graphs=(1, 2, 4, 8, 12), speculative=draft, **changes)
     assert captured_sizes(requests, ParallelConfig(tp=tp), runtime) == sizes
+
+
+def test_graphs_of_drafts_are_of_sizes_that_can_be_shared_as_requests() -> None:
+    """srt/speculative's runners do not say how many rows a request has."""
+    runtime = RuntimeConfig(decode_graphs=(1, 2, 4, 8), speculative=SpeculativeConfig("EAGLE"))
+    parallel = ParallelConfig(tp=8, dp=2, enable_dp_attention=True)
+    assert captured_sizes(6, parallel, runtime) == (1, 2, 4, 8)
+    assert captured_sizes(6, parallel, runtime, drafts=True) == (4, 8)

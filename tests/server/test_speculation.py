@@ -8,6 +8,8 @@ import pytest
 
 from runtime.server.errors import ConfigError
 from runtime.server.pool_plan import table_headroom
+from runtime.server.releases import RELEASES
+from runtime.server.speculative_config import SpeculativeConfig
 from tests.server import asking
 from tests.server.asking import FP8, MODELOPT_FP8, NVFP4, model, server
 
@@ -234,7 +236,30 @@ def test_a_draft_that_makes_no_steps_counts_as_one_of_one_branch() -> None:
     found = server("qwen3_moe", 13, speculative_algorithm="NGRAM").runtime.speculative
     assert found is not None and found.num_steps == 1 and found.eagle_topk >= 1
     ahead = 2 * max(found.eagle_topk, found.num_draft_tokens) + 64 - 1
-    assert table_headroom(found, 64) == max(4 + found.num_draft_tokens, ahead)
+    assert table_headroom(found, 64, "all") == max(4 + found.num_draft_tokens, ahead)
+
+
+@pytest.mark.parametrize(
+    ("version", "algorithm", "topk", "page", "columns"),
+    [
+        (12, "EAGLE", 1, 16, 8),
+        (15, "EAGLE", 1, 16, 8),
+        (16, "EAGLE", 1, 16, 2 * 4 + 15),
+        (12, "EAGLE", 2, 16, 8),
+        (13, "EAGLE", 2, 16, 2 * 2 * 32),
+        (15, "EAGLE", 2, 16, 2 * 2 * 32),
+        (16, "EAGLE", 2, 16, 2 * 2 * 32 + 15),
+        (13, "NGRAM", 2, 16, 2 * 2 * 32),
+        (14, "NGRAM", 2, 16, 2 * 6),
+        (23, "EAGLE", 2, 1, 8),
+    ],
+)
+def test_pages_that_drafts_write_ahead_are_counted_since(
+    version: int, algorithm: str, topk: int, page: int, columns: int
+) -> None:
+    """As get_req_to_token_extra_context_len of each release answers."""
+    told = SpeculativeConfig(algorithm, 3, topk, 4)
+    assert table_headroom(told, page, RELEASES[version - 12].pages_ahead) == columns
 
 
 @pytest.mark.parametrize(

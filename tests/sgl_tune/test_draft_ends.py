@@ -11,6 +11,8 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import server_ends
 from tests.memory.checkpoints import checkpoints
+from tests.runtime.families import make_reference
+from tests.runtime.families.reference import served_json
 
 LLAMA, MIXTRAL = "meta-llama/Llama-3.1-8B-Instruct", "mistralai/Mixtral-8x7B-Instruct-v0.1"
 _QWEN = {
@@ -98,3 +100,72 @@ def test_layers_that_are_shown_to_whoever_asks_are_no_drafts(tmp_path: Path) -> 
         found = select_deployments(ServerFlags(gpu="h200", sglang_version="0.5.23"), command)[0]
         assert found.server.speculative is None and found.draft_deployment is None
         assert ("what its layers make of tokens" in (server_ends(found) or "")) == ends
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "ends"),
+    [
+        ("moonshotai/Kimi-K2-Instruct", {}, "num_nextn_predict_layers is 0"),
+        ("zai-org/GLM-4.6", {"num_nextn_predict_layers": None}, "num_nextn_predict_layers is not told"),
+        ("zai-org/GLM-4.6", {"num_nextn_predict_layers": 2}, "num_nextn_predict_layers is 2"),
+        ("zai-org/GLM-4.6", {}, None),
+        ("meituan-longcat/LongCat-Flash-Chat", {}, None),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", {}, None),
+    ],
+)
+def test_a_file_says_that_one_layer_drafts(
+    tmp_path: Path, name: str, told: dict[str, int | None], ends: str | None
+) -> None:
+    """_initialize_nextn_conf of srt/models/deepseek_common, and load_weights of others; where weights are
+    drawn nobody looks, and the draft's pool is as deep as the model."""
+    config = next(one.config for one in checkpoints() if one.name == name)
+    (tmp_path / "config.json").write_text(json.dumps({**config, **told}))
+    for load_format in ("auto", "dummy"):
+        command = ["python", "-m", "sglang.launch_server", "--model-path", str(tmp_path), "--tp", "8"]
+        command += ["--speculative-algorithm", "EAGLE", "--load-format", load_format, "--trust-remote-code"]
+        found = select_deployments(ServerFlags(gpu="h200", sglang_version="0.5.16"), command=command)[0]
+        said, ends_so = server_ends(found) or "", ends is not None and load_format == "auto"
+        assert ("'s draft is of one layer" in said) == ends_so
+        assert (str(ends) in said) == ends_so and (str(ends) in found.not_counted) == (ends is not None)
+
+
+def test_a_pool_is_as_deep_as_a_file_says(tmp_path: Path) -> None:
+    text = served_json(make_reference("ernie4_5_moe"))
+    for told, named in ((1, False), (None, True), (2, True)):
+        (tmp_path / "config.json").write_text(json.dumps({**text, "num_nextn_predict_layers": told}))
+        flags = ServerFlags(model_path=str(tmp_path), gpu="h200", speculative_algorithm="EAGLE")
+        found = select_deployments(flags)[0]
+        assert ("num_nextn_predict_layers" in str(found.own_draft)) == named
+        assert "num_nextn_predict_layers" not in (server_ends(found) or "")
+
+
+@pytest.mark.parametrize(
+    ("release", "asked", "ends"),
+    [
+        ("0.5.23", {"attention_backend": "torch_native"}, True),
+        ("0.5.12", {"attention_backend": "torch_native"}, True),
+        (
+            "0.5.23",
+            {"attention_backend": "torch_native", "speculative_draft_attention_backend": "fa3"},
+            False,
+        ),
+        ("0.5.23", {"prefill_attention_backend": "torch_native", "decode_attention_backend": "fa3"}, True),
+        (
+            "0.5.23",
+            {
+                "prefill_attention_backend": "torch_native",
+                "decode_attention_backend": "fa3",
+                "speculative_attention_mode": "decode",
+            },
+            False,
+        ),
+        ("0.5.23", {"attention_backend": "triton"}, False),
+    ],
+)
+def test_attention_that_no_draft_has(release: str, asked: dict[str, str], ends: bool) -> None:
+    command = ["python", "-m", "sglang.launch_server", "--model-path", LLAMA]
+    command += ["--speculative-algorithm", "EAGLE"]
+    for name, value in asked.items():
+        command += [f"--{name.replace('_', '-')}", value]
+    found = select_deployments(ServerFlags(gpu="h200", sglang_version=release), command=command)[0]
+    assert ("SGLang has no attention torch_native of a draft's" in (server_ends(found) or "")) == ends

@@ -132,6 +132,13 @@ _MIMO_V2 = (
         "MiMo-V2's projections are not for [tp_size] over so many attention-DP groups",
         since=(0, 5, 17),
     ),
+    Refusal(
+        lambda c: (
+            c.model.architecture == "MiMoV2ForCausalLM" and _fused_ranks(c) not in (None, _attention_ranks(c))
+        ),
+        "MiMo-V2's projections are not for [tp_size] over so many attention-DP groups",
+        until=(0, 5, 17),
+    ),
 )
 _SPARSE_CONTEXT = (
     Refusal(lambda c: c.enable_hisparse or c.enable_hierarchical_cache,

@@ -1,0 +1,136 @@
+"""Drafts for random servers, and what our own pools hold beside them.
+
+python -m tests.oracle.random_pools --drafts --count 20 --seed 5 [--release 0.5.23] [--family qwen3_next]
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from runtime.forward.comm import VirtualCommunicator
+from runtime.models.draft import load_drafts
+from runtime.models.own_draft import OwnDraftModel
+from runtime.server.own_draft import OwnDraft
+from runtime.server.own_layer import has_own_layer
+from runtime.start.pooling import Pooling
+from sgl_tune.deployment.deployment import Deployment
+from tests.oracle.held_random import _in_bfloat16
+from tests.runtime.families import make_reference
+from tests.runtime.families.reference import served_json
+from tests.runtime.random_models import draw
+
+HF = dict[str, Any]
+_META = torch.device("meta")
+_DENSE = ("llama", "qwen2", "qwen3", "olmo2", "gemma", "granite", "mistral")
+_BACKENDS = (None, None, None, "triton", "flashinfer", "fa3")
+_KEPT = (None, None, None, "fp8_e4m3", "bfloat16", "auto")
+
+
+# Most of which have a layer that drafts
+DRAFTED = (
+    *("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "bailing_moe_v2"),
+    *("bailing_hybrid", "bailing_hybrid_v3", "ernie4_5_moe", "exaone_moe", "hy_v3", "hy_v4", "longcat_flash"),
+    *("qwen3_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gpt_oss", "llama4", "gemma4", "qwen3"),
+)
+_PUBLISHED = ("openai/", "meta-llama/", "Qwen/Qwen3-32B", "google/gemma-4", "moonshotai/Kimi-VL")
+
+
+def goes_with_drafts(name: str, target: HF, release: str) -> bool:
+    return name.startswith(_PUBLISHED) or _has_own(target, release)
+
+
+def _has_own(target: HF, release: str) -> bool:
+    return has_own_layer(target.get("architectures", [""])[0], tuple(map(int, release.split("."))))
+
+
+def drafting(dice: random.Random, target: HF, release: str, groups: int) -> dict[str, Any]:
+    """Arguments of a server, and the config.json of what drafts there: none where a layer of its own does."""
+    kinds = ["own", "own", "own", "its own file"] if _has_own(target, release) else []
+    kind = dice.choice((*kinds, "EAGLE3", *(() if groups > 1 else ("STANDALONE", "NGRAM"))))
+    argv, draft = ["--speculative-algorithm", kind], None
+    if kind in ("own", "its own file"):
+        argv = ["--speculative-algorithm", dice.choice(("EAGLE", "NEXTN"))]
+        draft = target if kind == "its own file" else None
+    elif kind == "EAGLE3":
+        draft = _eagle3(dice, target)
+    elif kind == "STANDALONE":
+        draft = _standalone(dice, target)
+    argv += ["--speculative-draft-model-path", "DRAFT"] if draft is not None else []
+    if dice.random() < 0.6 and kind != "NGRAM":
+        steps, topk = dice.choice((1, 2, 3, 5)), dice.choice((1, 1, 1, 2, 4))
+        argv += ["--speculative-num-steps", str(steps), "--speculative-eagle-topk", str(topk)]
+        argv += ["--speculative-num-draft-tokens", str(dice.choice((2, 4, 8, 16)))]
+    for flag, values in (("attention-backend", _BACKENDS), ("kv-cache-dtype", _KEPT)):
+        value = dice.choice(values) if kind != "NGRAM" else None
+        argv += [] if value is None else [f"--speculative-draft-{flag}", value]
+    return {"argv": argv, "draft": draft}
+
+
+def _told(target: HF) -> HF:
+    return {**target, **(target.get("text_config") or {})}
+
+
+def _eagle3(dice: random.Random, target: HF) -> HF:
+    told = _told(target)
+    heads = dice.choice((4, 8, 32))
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"], "attention_bias": False, "draft_vocab_size": 32000,
+        "hidden_act": "silu", "hidden_size": told.get("hidden_size", 64), "intermediate_size": 256,
+        "max_position_embeddings": told.get("max_position_embeddings", 2048), "model_type": "llama",
+        "num_attention_heads": heads, "num_hidden_layers": 1, "rms_norm_eps": 1e-05, "rope_theta": 5e5,
+        "num_key_value_heads": dice.choice((1, 2, heads)), "head_dim": dice.choice((16, 64, 128)),
+        "tie_word_embeddings": False, "torch_dtype": dice.choice(("bfloat16", "bfloat16", "float16")),
+        "vocab_size": told.get("vocab_size", 128),
+        **({"num_nextn_predict_layers": dice.choice((0, 1, 2))} if dice.random() < 0.05 else {}),
+    }  # fmt: skip
+
+
+def _standalone(dice: random.Random, target: HF) -> HF:
+    name = dice.choice(_DENSE)
+    own = _told(target)
+    told = {**draw(name, dice), "vocab_size": own.get("vocab_size", 128)}
+    told["max_position_embeddings"] = own.get("max_position_embeddings", 2048)
+    return _in_bfloat16(served_json(make_reference(name, **told)))
+
+
+class Pools(Pooling):
+    """Of a model runner as far as its pools go, on one stage."""
+
+    def __init__(self, found: Deployment, is_last: bool) -> None:
+        own = found.own_draft
+        self.model, self.parallel = found.model, found.parallel
+        self.runtime = replace(found.runtime, images_mib=0)
+        self.own_draft = own if isinstance(own, OwnDraft) else None
+        self.decoder = SimpleNamespace(is_last=is_last)  # type: ignore[assignment]
+        self.device = SimpleNamespace(torch_device=_META)  # type: ignore[assignment]
+
+    @property
+    def counted(self) -> int:
+        return self._counted_layers
+
+    @property
+    def draft_dtype(self) -> str:
+        return self._draft_dtype
+
+    def of_drafts(self) -> list[Any]:
+        """Each draft's cache, where it is none of the target's."""
+        comm = VirtualCommunicator(self.parallel, 0)
+        if self.own_draft is not None:
+            models: list[Any] = [OwnDraftModel(self.own_draft, comm, _META)]
+        else:
+            target: Any = SimpleNamespace(build=SimpleNamespace(device=_META), comm=comm, ropes=None)
+            models = load_drafts(target, self.model, self.runtime, 0) if self._num_drafts else []
+        return [held.cache for held in map(self._draft_kv, models) if held is not self.kv]
+
+
+def unknown_draft(found: Deployment) -> str:
+    """Why one is named, and another stands for it."""
+    if "bounds the pool of layers behind a window" in found.not_counted:
+        return found.not_counted
+    draft = found.own_draft if found.server.draft is not None else ""
+    return draft if isinstance(draft, str) else ""
