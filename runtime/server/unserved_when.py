@@ -127,8 +127,8 @@ def not_each_by_itself(model: ModelConfig, server: Server) -> bool:
 
 def quantizes_towers(model: ModelConfig, server: Server) -> bool:
     """Of a class that knows nothing of lists: what has no method is plain anyway."""
-    text_alone = model.encoder is not None and model.encoder.quantizes_text
-    known = text_alone and model.checkpoint_quantization is not None
+    said = None if model.encoder is None else model.encoder.quantizes_text
+    known = said == "whoever says so" or (said is not None and model.checkpoint_quantization is not None)
     return server.weights_quantization is not None and not known
 
 

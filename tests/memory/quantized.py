@@ -134,6 +134,10 @@ FIRST: dict[str, dict[str, Any]] = {
             for no, share in ((False, 2.625), (True, 0.5), (False, None))
         ],
     },
+    "a/janus-pro-7b-from-memory": {"language_config": {"num_hidden_layers": 2}},
+    "a/nvila-8b-around-qwen2.5-7b": {"text_config": {"num_hidden_layers": 2}},
+    "a/locate-anything-3b-around-qwen2.5-3b": {"text_config": {"num_hidden_layers": 2}},
+    "a/mimo-v2.5-asr-from-memory": {"num_hidden_layers": 2},
 }
 
 

@@ -52,6 +52,14 @@ REFUSED = (
             "a/hy4-preview-as-its-classes-have-it",
         )
     ),
+    *(
+        (name, "gptq", "4")
+        for name in (
+            "a/janus-pro-7b-from-memory",
+            "a/locate-anything-3b-around-qwen2.5-3b",
+            "a/mimo-v2.5-asr-from-memory",
+        )
+    ),
     ("a/glm-4-9b-chat-from-memory", "gptq", "2"),
     *(
         (name, one, tp)

@@ -52,8 +52,8 @@ _FP8 = {"quantization_config": _BLOCKS}
         ({}, "0.5.17", "--tp-size 2", None, ""),
         ({}, "0.5.16", "", None, "releases before 0.5.17: they have no class of it, or its tower whole"),
         ({}, "0.5.23", "--pp-size 2", "no pipeline stages", ""),
-        ({}, "0.5.23", "--quantization fp8", None, "quantized weights beside its tower"),
-        (_FP8, "0.5.23", "", None, "quantized weights beside its tower"),
+        ({}, "0.5.23", "--quantization fp8", None, ""),
+        (_FP8, "0.5.23", "", None, ""),
     ],
 )
 def test_which_servers_end_and_which_are_not_known(

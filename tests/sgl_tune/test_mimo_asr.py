@@ -19,7 +19,7 @@ _FILE = json.loads((DATA / "published_families.json").read_text())["a/mimo-v2.5-
         ("", None, ""),
         ("--tp-size 8", None, ""),
         ("--pp-size 2", "no pipeline stages", ""),
-        ("--quantization fp8", None, "which matrices lists mean is not known here"),
+        ("--quantization fp8", None, ""),
         ("--enable-lora --max-lora-rank 8 --lora-target-modules q_proj", None, "adapters beside its tower"),
         ("--speculative-algorithm NGRAM --speculative-num-draft-tokens 4", None, "drafts beside its tower"),
     ],

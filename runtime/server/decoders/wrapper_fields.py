@@ -14,8 +14,9 @@ MIMO_V2 = (
     *("num_experts_per_tok", "n_group", "topk_group", "norm_topk_prob", "scoring_func", "topk_method"),
 )
 # Its file says that it is a Qwen2.
+TEXT_ALONE: Mapping[str, Any] = {"quantizes_text": "whoever says so", "is_alike": True}
 MIMO_V2_ASR: Mapping[str, Any] = {
-    **{"section": "", "is_flat": True, "is_named": False, "is_plain_alone": True},
+    **{"section": "", "is_flat": True, "is_named": False, "is_plain_alone": True, **TEXT_ALONE},
     "beside": ("its audio_tokenizer",),
 }
 ERNIE = (
@@ -124,7 +125,7 @@ SARASHINA: Mapping[str, Any] = {
 }
 # A Qwen2 by a class in a file beside it, in such a part.
 NVILA: Mapping[str, Any] = {
-    **{**SARASHINA, "served": ("qwen2",), "is_quantized": False},
+    **{**SARASHINA, "served": ("qwen2",), "is_quantized": False, **TEXT_ALONE},
     "needs": (*SARASHINA["needs"], "rope_theta"),
 }
 # By the names of srt/models/gemma3n_mm.py, of each kind of what it hears and joins with.
@@ -158,7 +159,7 @@ MLLAMA: Mapping[str, Any] = {
 # A Phi 3 by a class in a file beside it.
 PHI4MM: Mapping[str, Any] = {
     **{"section": "", "is_flat": True, "is_named": False, "is_plain_alone": True},
-    **{"quantizes_text": True, "is_alike": True},
+    **{"quantizes_text": "its file", "is_alike": True},
     "needs": (
         *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
         *("num_key_value_heads", "max_position_embeddings", "original_max_position_embeddings"),
@@ -174,7 +175,7 @@ LLAVA: Mapping[str, Any] = {
 }  # fmt: skip
 # Around a Llama alone, by SGLang's MultiModalityConfig (srt/configs/janus_pro.py).
 JANUS: Mapping[str, Any] = {
-    **{"section": "language_config", "served": ("llama",), "is_plain_alone": True},
+    **{"section": "language_config", "served": ("llama",), "is_plain_alone": True, **TEXT_ALONE},
     "text_defaults": LLAVA["text_defaults"],
 }
 # LLaVA's own checkpoints are flat, and read by LlavaConfig, which has nothing of a text: what a file leaves
@@ -204,6 +205,7 @@ QWEN2_AUDIO: Mapping[str, Any] = {"served": ("qwen2",), "is_alike": True, "text_
 # srt/configs/locate_anything.py
 LOCATE_ANYTHING: Mapping[str, Any] = {
     **{"served": ("qwen2",), "text_defaults": _QWEN2, "is_plain_alone": True, "is_split_later": True},
+    **TEXT_ALONE,
 }
 GLM_ASR: Mapping[str, Any] = {
     **{"served": ("llama",), "is_alike": True},

@@ -46,7 +46,7 @@ from runtime.server.encoders import (
     step,
     whisper,
 )
-from runtime.server.encoders.weight import Encoder, EncoderWeight
+from runtime.server.encoders.weight import Encoder, EncoderWeight, QuantizesText
 from runtime.server.errors import ConfigError, Unsupported
 
 HF = Mapping[str, Any]
@@ -83,7 +83,7 @@ class Wrapper:
     hides_text: bool = False  # in a part where SGLang does not look for layers
     reads_another: bool = False  # checkpoint, which its file names, for its tower
     is_plain_alone: bool = False
-    quantizes_text: bool = False
+    quantizes_text: QuantizesText = None
     is_split_later: bool = False  # than its class is
     # Matrices of its tower as SGLang calls them: all are plain in a checkpoint, so a list has to mean them.
     tower: tuple[str, ...] = ()

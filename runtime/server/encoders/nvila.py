@@ -42,7 +42,7 @@ def _tower(hf: Mapping[str, Any]) -> Weights:
         )
     if v.get("vision_use_head") is False:
         raise Unsupported(f"{v.where}vision_use_head is False: which tower then has one is not known here")
-    if any(one.get(_QUANTIZED) is not None for one in (Section(hf, ""), text)):
-        raise Unsupported(f"config.json: {_QUANTIZED}: which of NVILA's matrices lists mean is not known")
+    if text.get(_QUANTIZED) is not None:
+        raise Unsupported(f"{text.where}{_QUANTIZED}: which of NVILA's matrices it means is not known")
     usual = {"num_channels": 3, "vision_use_head": True}
     yield from named("vision_tower", whole_tower(Section(hf, defaults=usual)))

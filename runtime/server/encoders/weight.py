@@ -15,6 +15,8 @@ Group = Literal["tp", "attn_tp"]
 EAR = "audio_tower"
 _VALUES = Bound(0, 1 << 40)
 
+QuantizesText = Literal["whoever says so", "its file"] | None
+
 
 @dataclass(frozen=True, slots=True)
 class EncoderWeight:
@@ -65,8 +67,8 @@ class Encoder:
     `beside` is what it has of weights that its config.json does not tell. `hides_text`: its class has its
     language model where SGLang does not look for layers to capture. `reads_another`: its tower is another
     checkpoint's, and comes with the files of this one. `is_plain_alone`: what its class makes of quantized
-    weights, drafts and adapters is not known here. `quantizes_text`: of a checkpoint's own it is, as nothing
-    else has a method. `is_split_later`: since 0.5.17 alone."""
+    weights, drafts and adapters is not known here. `quantizes_text`: it alone has a method of these,
+    or where a file says so, as the others are plain there. `is_split_later`: since 0.5.17 alone."""
 
     weights: tuple[EncoderWeight, ...]
     may_be_whole: bool = False
@@ -75,7 +77,7 @@ class Encoder:
     hides_text: bool = False
     reads_another: bool = False
     is_plain_alone: bool = False
-    quantizes_text: bool = False
+    quantizes_text: QuantizesText = None
     is_split_later: bool = False
 
     @property
