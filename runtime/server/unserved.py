@@ -290,7 +290,6 @@ _ROWS = {
     # srt/models/xllm.py, which ends at some of these
     "k2_horizon": (
         in_bfloat16("its class ends"),
-        PLAIN_ALONE,
         UNSHARED,
         Row(moves_experts, "experts that move: its class ends"),
         Row(lambda _, s: s.asked.enable_two_batch_overlap, "--enable-two-batch-overlap: its class ends"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sgl_tune.keys.expert_calls import checkpoint_of
+
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
@@ -26,7 +28,7 @@ def _solar(deployment: Deployment) -> Iterator[str]:
 
 
 def _k2_horizon(deployment: Deployment) -> Iterator[str]:
-    """srt/models/xllm.py"""
+    """srt/models/xllm.py, which ends at each tensor of a file that it finds no place for."""
     model, method = deployment.model, deployment.quantization
     if model.model_type != "k2_horizon":
         return
@@ -34,3 +36,9 @@ def _k2_horizon(deployment: Deployment) -> Iterator[str]:
         yield f"SGLang's K2 Horizon takes weights in compressed-tensors alone, and these are in {method}"
     elif model.main_attention.value_gate_by is not None:
         yield "SGLang's K2 Horizon takes no quantized weights where values are mixed"
+    elif deployment.server.asked.load_format != "dummy":
+        section = checkpoint_of(deployment).mapping("quantization_config")
+        if section.get("kv_cache_scheme") is not None:
+            yield "SGLang's K2 Horizon has no place for the scales of keys and values that a file has"
+        if deployment.parallel.pp > 1 and model.quantized.of_head() is not None:
+            yield "SGLang's K2 Horizon leaves a quantized head to no other stage, and ends at it there"

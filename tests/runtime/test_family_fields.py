@@ -265,7 +265,7 @@ _BESIDE = """
     interns1_pro_text dual_chunk_attention_config num_local_experts router_n_groups
     internlm3 bias qkv_bias
     iquest_q1 quantization_config rope_parameters use_over_encoding
-    k2_horizon quantization_config xllm_source_router_gemm_partitions
+    k2_horizon xllm_source_router_gemm_partitions
     mllama_text_model attention_bias bias head_dim mlp_bias original_max_position_embeddings qkv_bias
         rope_is_neox_style
     jet_nemotron head_dim rope_parameters

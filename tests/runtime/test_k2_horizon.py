@@ -28,7 +28,6 @@ def test_layers_of_plain_attention_are_computed(told: dict[str, Any], groups: in
         ({**_DENSE, "mlp_only_layers": [0, 1], "num_shared_experts": 1}, "num_shared_experts is 1 beside no"),
         ({"mlp_only_layers": [1]}, "mlp_only_layers are not the first so many"),
         ({"xllm_source_router_gemm_partitions": None}, "xllm_source_router_gemm_partitions is missing"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config: this runtime has plain"),
         ({"mova_num_experts_per_tok": 9}, "mova_num_experts_per_tok is 9: there are 6"),
     ],
 )

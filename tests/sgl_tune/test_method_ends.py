@@ -17,12 +17,19 @@ from tests.memory.served import held
 
 _SOLAR, _K2 = "a/solar-pro-preview-from-memory", "a/k2-horizon-7b-from-memory"
 _MIXED = "a/k2-horizon-mova-36b-told-its-routers-parts"
+_SCALES = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False}
+_ROWS = {**SECTIONS["fp8 a row"], "ignore": []}
+(_GROUP,) = _ROWS["config_groups"].values()
+_MORE = {
+    "int4 of keys": {**SECTIONS["int4"], "kv_cache_scheme": _SCALES},
+    "fp8 of a head": {**_ROWS, "config_groups": {"all": {**_GROUP, "targets": ["Linear", "lm_head"]}}},
+}
 _NAMES, _ALONE = "tells fp8 no names of what runs as one", "takes weights in compressed-tensors alone"
 
 
 def _served(folder: Path, name: str, section: str | None, flags: str = "") -> Any:
     (told,) = (one.config for one in checkpoints() if one.name == name)
-    added = {} if section is None else {"quantization_config": SECTIONS[section]}
+    added = {} if section is None else {"quantization_config": {**SECTIONS, **_MORE}[section]}
     (folder / "config.json").write_text(json.dumps({**told, **added}))
     command = f"sglang serve --model-path {folder} --trust-remote-code --disable-radix-cache {flags}".split()
     return select_deployments(ServerFlags(gpu="H200", sglang_version="0.5.23"), command, environ={})[0]
@@ -39,6 +46,11 @@ def _served(folder: Path, name: str, section: str | None, flags: str = "") -> An
         (_K2, "modelopt fp8", "", f"{_ALONE}, and these are in modelopt_fp8"),
         (_K2, None, "--quantization fp8", _ALONE),
         (_K2, "int4", "", None),
+        (_K2, "fp8 a row", "--pp-size 2", None),
+        (_K2, "int4 of keys", "", "no place for the scales of keys"),
+        (_K2, "int4 of keys", "--load-format dummy", None),
+        (_K2, "fp8 of a head", "", None),
+        (_K2, "fp8 of a head", "--pp-size 2", "leaves a quantized head to no other stage"),
         (_MIXED, "int4", "", "takes no quantized weights where values are mixed"),
     ],
 )

@@ -56,8 +56,6 @@ def _check(f: Fields) -> None:
     for name, value in _ALONE.items():
         f.only(name, value)
     f.only("sliding_window")
-    if f.has("quantization_config"):
-        f.cannot("quantization_config: this runtime has plain layers of this family alone")
     routes, values = f.count("num_experts") > 0, f.count("mova_num_experts") > 0
     for name in (*_NEEDED, *(_OF_EXPERTS if routes else ())):
         if not f.tells(name):
