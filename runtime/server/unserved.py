@@ -250,7 +250,6 @@ _ROWS = {
     # srt/models/llada2.py, which tells kernels no way of routing
     "llada2_moe": (
         *IN_BLOCKS,
-        PLAIN_ALONE,
         UNSHARED,
         Row(moves_experts, "experts that move: its class asks for none"),
         Row(without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),

@@ -17,6 +17,7 @@ from runtime.server.unserved_when import (
     lowers_packed,
     moves_experts,
     not_each_by_itself,
+    scales_as_one,
 )
 
 _BEHIND_ITS_TABLE = Row(
@@ -80,7 +81,8 @@ DENSE = {
     # srt/models/minicpm3.py takes its matrix of keys and values apart by rows
     "minicpm3": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
     # srt/models/persimmon.py tells no matrix how it is called
-    **dict.fromkeys(("gptj", "persimmon"), (PLAIN_ALONE, DRAFTS)),
+    "persimmon": (PLAIN_ALONE, DRAFTS),
+    "gptj": (DRAFTS,),
     # srt/models/phi3_small.py, where groups of heads are one matrix, and gates and ups take turns in another
     "phi3small": (
         Row(
@@ -90,9 +92,26 @@ DENSE = {
         PLAIN_ALONE,
         DRAFTS,
     ),
-    "gpt2": (_BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),
+    # srt/models/gpt2.py turns what it reads of a weight over, as files of GPT-2 have it the other way round
+    "gpt2": (
+        _BEHIND_ITS_TABLE,
+        Row(
+            lambda m, _: m.checkpoint_quantization not in (None, "awq", "gptq"),
+            "quantized weights of a checkpoint but in AWQ and GPTQ: which way round others lie is unknown",
+        ),
+        DRAFTS,
+    ),
     # srt/models/gpt_bigcode.py, whose head of keys and values every rank has
-    "gpt_bigcode": (OVER_ALL_RANKS, _BEHIND_ITS_TABLE, PLAIN_ALONE, DRAFTS),
+    "gpt_bigcode": (
+        OVER_ALL_RANKS,
+        _BEHIND_ITS_TABLE,
+        Row(
+            scales_as_one,
+            "quantized weights of a checkpoint but in AWQ and fp8 a tensor: its class takes the scales of "
+            "queries for those of keys and values",
+        ),
+        DRAFTS,
+    ),
     # srt/models/nanbeige.py asks how many ranks all are
     "nanbeige": (OVER_ALL_RANKS, DRAFTS),
     # srt/models/iquest_loopcoder.py, whose attention is given no keys, or a window that no class tells
@@ -101,7 +120,6 @@ DENSE = {
             lambda _, s: bool(attends_by(s) - {"fa3", "trtllm_mha"}),
             "attention but on fa3 or trtllm_mha: in later rounds others see other tokens, or end",
         ),
-        PLAIN_ALONE,
         DRAFTS,
     ),
     # srt/models/gemma3n_causal.py
@@ -123,7 +141,10 @@ DENSE = {
             lambda m, s: s.asked.load_format == "dummy" and _WITH_ALL_LAYERS.when(m, s), _WITH_ALL_LAYERS.said
         ),
         _BEHIND_ITS_TABLE,
-        PLAIN_ALONE,
+        Row(
+            lambda m, s: m.tables is not None and s.weights_quantization is not None,
+            "quantized weights beside tables of another width than rows: what is between is not known here",
+        ),
         DRAFTS,
     ),
     # srt/models/spark2_5.py, whose layers gather no rows before 0.5.22

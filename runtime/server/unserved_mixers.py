@@ -45,7 +45,6 @@ MIXERS = {
             "here; --attention-backend fa3, as any other, sees all tokens",
         ),
         Row(other_widths, "heads of other widths than 128: its kernel of a decode has no part for them"),
-        PLAIN_ALONE,
         DRAFTS,
     ),
     # srt/models/zaya.py, whose experts are chosen before any kernel, and whose layers share out no rows

@@ -125,6 +125,27 @@ def not_each_by_itself(model: ModelConfig, server: Server) -> bool:
     return method is not None and (not known or model.quantized.of_head() is not None)
 
 
+def scales_as_one(model: ModelConfig, _: Server) -> bool:
+    """load_weights of srt/models/gpt_bigcode.py gives each of three parts what stands for all of them."""
+    kinds = (model.quantized.of_linear(parts) for _, _, parts in each_listed(model) if "c_attn" in parts[0])
+    try:
+        known = (
+            kind is None or kind.name == "awq" or (kind.name == "fp8" and kind.per == "tensor")
+            for kind in kinds
+        )
+        return model.checkpoint_quantization is not None and not all(known)
+    except ConfigError:
+        return True
+
+
+def quantizes_latents(model: ModelConfig, _: Server) -> bool:
+    names = (parts for _, _, parts in each_listed(model) if parts[0].endswith("kv_b_proj"))
+    try:
+        return any(model.quantized.of_linear(parts) is not None for parts in names)
+    except ConfigError:
+        return True
+
+
 def quantizes_towers(model: ModelConfig, server: Server) -> bool:
     """Of a class that knows nothing of lists: what has no method is plain anyway."""
     said = None if model.encoder is None else model.encoder.quantizes_text

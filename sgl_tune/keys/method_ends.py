@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from runtime.server.linears import each_listed
 from sgl_tune.keys.expert_calls import checkpoint_of
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
 _WITHOUT_PARTS = ("awq", "gptq")
+_WITHOUT_A_WEIGHT = ("nvfp4_packed", "packed", "gptq", "awq")
 
 
 def ends_of_methods(deployment: Deployment) -> Iterator[str]:
     if deployment.quantization is not None:
         yield from _solar(deployment)
         yield from _k2_horizon(deployment)
+        yield from _gptj(deployment)
+        yield from _sarvam(deployment)
 
 
 def _solar(deployment: Deployment) -> Iterator[str]:
@@ -42,3 +46,22 @@ def _k2_horizon(deployment: Deployment) -> Iterator[str]:
             yield "SGLang's K2 Horizon has no place for the scales of keys and values that a file has"
         if deployment.parallel.pp > 1 and model.quantized.of_head() is not None:
             yield "SGLang's K2 Horizon leaves a quantized head to no other stage, and ends at it there"
+
+
+def _gptj(deployment: Deployment) -> Iterator[str]:
+    """srt/models/gpt_j.py asks a method for its scales of keys and values, which one of them has."""
+    reads = deployment.server.asked.load_format != "dummy"
+    if deployment.model.model_type == "gptj" and reads and deployment.quantization != "compressed-tensors":
+        yield f"SGLang's GPT-J asks {deployment.quantization} for scales of keys, as compressed-tensors has"
+
+
+def _sarvam(deployment: Deployment) -> Iterator[str]:
+    """_set_mla_wkc_wvc of srt/models/sarvam_moe.py takes a weight of it apart."""
+    model = deployment.model
+    if model.model_type != "sarvam_mla" or deployment.server.asked.load_format == "dummy":
+        return
+    for _, layer, parts in each_listed(model):
+        kind = model.quantized.of_linear(parts) if parts[0].endswith("kv_b_proj") else None
+        if kind is not None and kind.name in _WITHOUT_A_WEIGHT:
+            yield f"SGLang takes kv_b_proj of layer {layer} apart, and knows no way of those in {kind.name}"
+            return

@@ -124,6 +124,23 @@ FIRST: dict[str, dict[str, Any]] = {
         "text_config": {"num_hidden_layers": 3, "full_attn_idxs": [2]},
         "vision_config": {"num_hidden_layers": 1},
     },
+    "Qwen/Qwen3.8-Flash-Next": {
+        "text_config": {
+            "num_hidden_layers": 4,
+            "num_experts": 16,
+            "layer_types": [*["linear_attention"] * 3, "full_attention"],
+        },
+        "vision_config": {"depth": 1},
+    },
+    "a/llada2-mini-from-memory": {"num_hidden_layers": 2, "num_experts": 64},
+    "a/sarvam-105b-from-its-classes": {"num_hidden_layers": 2, "num_experts": 8},
+    "a/iquest-coder-v1-40b-loop-instruct-from-memory": {"num_hidden_layers": 1},
+    "openbmb/MiniCPM-SALA": {"num_hidden_layers": 2, "mixer_types": ["minicpm4", "lightning-attn"]},
+    "openai-community/gpt2-medium": {"n_layer": 1},
+    "facebook/opt-6.7b": {"num_hidden_layers": 1},
+    "a/minicpm-v-2.6-from-memory": {"num_hidden_layers": 1, "vision_config": {"num_hidden_layers": 1}},
+    "a/minicpm-v-4-from-memory": {"num_hidden_layers": 1, "vision_config": {"num_hidden_layers": 1}},
+    "a/minicpm-v-4.5-from-memory": {"num_hidden_layers": 1, "vision_config": {"num_hidden_layers": 1}},
     "nvidia/Llama-3_3-Nemotron-Super-49B-v1": {
         "num_hidden_layers": 3,
         "block_configs": [
@@ -154,6 +171,9 @@ _PLAIN: dict[str, tuple[str, ...]] = {
     "a/llama-3.2-11b-vision-from-memory": ("vision_model", "multi_modal_projector"),
     "stepfun-ai/Step3-VL-10B": ("vision_model", "vit_large_projector"),
     "a/glm-5.3-flash-as-its-classes-have-it": ("visual",),
+    "Qwen/Qwen3.8-Flash-Next": ("visual", "in_proj_b", "in_proj_a"),
+    "a/sarvam-105b-from-its-classes": ("kv_b_proj",),
+    **dict.fromkeys((f"a/minicpm-v-{one}-from-memory" for one in ("2.6", "4", "4.5")), ("vpm", "resampler")),
     "a/spark-2.5-of-the-sizes-of-its-class": ("g_proj",),
     "a/lfm2-1.2b-beside-a-siglip-2": ("vision_tower", "multi_modal_projector"),
 }

@@ -21,6 +21,7 @@ from tests.runtime.families.reference import served_json
 
 _META = torch.device("meta")
 HELD = json.loads(RECORDED.read_text())
+_LOOPS = "a/iquest-coder-v1-40b-loop-instruct-from-memory"
 # Its class makes them, and here they are refused: a rank's columns are no multiple of a group, its rows none
 # of a packed word, or experts are kept plain by an expression of GPTQ's, which other classes do not ask.
 # Phi 2's class quantizes its head, whatever is listed, and so does that of transformers' layers.
@@ -31,6 +32,7 @@ REFUSED = (
     ("moonshotai/Kimi-Linear-48B-A3B-Instruct", "gptq", "8"),
     *(("arcee-ai/Trinity-Mini", "gptq", tp) for tp in "128"),
     ("a/sdar-30b-a3b-from-memory", "int4", "8"),
+    *((_LOOPS, one, tp) for one in ("int4", "gptq") for tp in "28"),
     *(
         ("internlm/internlm2_5-7b", one, tp)
         for one in SECTIONS.keys() - {"fp8 a row", "int8"}
@@ -50,6 +52,8 @@ REFUSED = (
             "a/nanbeige-4.2-3b-from-memory",
             "a/spark-2.5-of-the-sizes-of-its-class",
             "a/hy4-preview-as-its-classes-have-it",
+            "Qwen/Qwen3.8-Flash-Next",
+            "a/llada2-mini-from-memory",
         )
     ),
     *(
@@ -60,7 +64,7 @@ REFUSED = (
             "a/mimo-v2.5-asr-from-memory",
         )
     ),
-    ("a/glm-4-9b-chat-from-memory", "gptq", "2"),
+    *((name, "gptq", "2") for name in ("a/glm-4-9b-chat-from-memory", "Qwen/Qwen3.8-Flash-Next")),
     *(
         (name, one, tp)
         for name in ("microsoft/phi-2", "a/seed-oss-36b-by-its-card")

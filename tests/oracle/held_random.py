@@ -42,6 +42,7 @@ HF = dict[str, Any]
 _META = torch.device("meta")
 # A class of a checkpoint's own, and what such classes have where a file tells nothing.
 _OWN: HF = {
+    "use_qkv_bias": False,
     "auto_map": {"AutoConfig": "configuration_own.OwnConfig"},
     **{"embedding_dropout": 0.0, "moe_layer_freq": 1},
 }

@@ -187,10 +187,12 @@ def _without_gpu() -> None:
 
 
 def _with_device() -> None:
-    """Where MiniCPM-V moves what it has made."""
+    """Where MiniCPM-V moves what it has made, by a name of its own once it is there."""
     from sglang.srt import utils
 
-    utils.get_device = lambda *_: "meta"
+    for one in (utils, sys.modules.get("sglang.srt.models.minicpmv")):
+        if one is not None:
+            one.get_device = lambda *_: "meta"  # type: ignore[attr-defined]
 
 
 def _with_frequencies() -> None:

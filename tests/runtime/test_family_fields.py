@@ -195,7 +195,7 @@ _BESIDE = """
     mellum num_local_experts
     qwen3_next attn_output_gate full_attention_interval num_local_experts output_gate_type
     qwen3_5_text attn_output_gate full_attention_interval output_gate_type
-    qwen4_exp_text full_attention_interval intermediate_size num_local_experts quantization_config
+    qwen4_exp_text full_attention_interval intermediate_size num_local_experts
     qwen3_5_moe_text attn_output_gate full_attention_interval intermediate_size num_local_experts
         output_gate_type
     interns2_mobius_text attn_output_gate full_attention_interval num_local_experts quantization_config

@@ -58,7 +58,6 @@ def test_what_its_file_says_is_read() -> None:
         ({"eos_token_id": [1, 2]}, "eos_token_id is [1, 2]"),
         ({"eos_token_id": None}, "eos_token_id is None"),
         ({"ple_layer_ids": [4]}, "ple_layer_ids has layers with attention"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
     ],
 )
 def test_what_is_not_computed_is_named(text: Told, said: str) -> None:

@@ -16,6 +16,7 @@ from tests.memory.quantized import SECTIONS
 from tests.memory.served import held
 
 _SOLAR, _K2 = "a/solar-pro-preview-from-memory", "a/k2-horizon-7b-from-memory"
+_GPT_J, _SARVAM = "EleutherAI/gpt-j-6b", "a/sarvam-105b-from-its-classes"
 _MIXED = "a/k2-horizon-mova-36b-told-its-routers-parts"
 _SCALES = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False}
 _ROWS = {**SECTIONS["fp8 a row"], "ignore": []}
@@ -51,6 +52,11 @@ def _served(folder: Path, name: str, section: str | None, flags: str = "") -> An
         (_K2, "int4 of keys", "--load-format dummy", None),
         (_K2, "fp8 of a head", "", None),
         (_K2, "fp8 of a head", "--pp-size 2", "leaves a quantized head to no other stage"),
+        (_GPT_J, "awq", "--dtype half", "SGLang's GPT-J asks awq"),
+        (_GPT_J, "awq", "--dtype half --load-format dummy", None),
+        (_GPT_J, None, "--quantization fp8", "SGLang's GPT-J asks fp8 for scales of keys"),
+        (_GPT_J, "fp8 a row", "", None),
+        (_SARVAM, "int4", "--tp 8", "SGLang takes kv_b_proj of layer 0 apart"),
         (_MIXED, "int4", "", "takes no quantized weights where values are mixed"),
     ],
 )
@@ -62,14 +68,38 @@ def test_a_class_ends_at_methods(
 
 
 @pytest.mark.parametrize(
-    ("section", "flags", "bytes_held"),
+    ("name", "section", "flags", "bytes_held"),
     [
-        ("awq", "--dtype half", 11990476800),
-        ("gptq", "", 11998996480),
-        (None, "--quantization fp8", 44280064000),
+        (_SOLAR, "awq", "--dtype half", 11990476800),
+        (_SOLAR, "gptq", "", 11998996480),
+        (_SOLAR, None, "--quantization fp8", 44280064000),
+        (_K2, "int4", "", 7688235264),
+        (_K2, "fp8 a row", "", 11058192384),
+        ("bigcode/starcoder", "awq", "--dtype half", 8587440128),
+        ("bigcode/starcoder", "fp8", "--dtype half", 15872504768),
+        (_GPT_J, "fp8 a row", "", 6469274112),
+        ("facebook/opt-6.7b", "gptq", "", 3783032832),
     ],
 )
-def test_a_rank_of_solar_holds_what_sglangs_class_does(
-    section: str | None, flags: str, bytes_held: int, tmp_path: Path
+def test_a_rank_holds_what_sglangs_class_does(
+    name: str, section: str | None, flags: str, bytes_held: int, tmp_path: Path
 ) -> None:
-    assert held(_served(tmp_path, _SOLAR, section, flags))[0] == bytes_held
+    assert held(_served(tmp_path, name, section, flags))[0] == bytes_held
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "said"),
+    [
+        ("openai-community/gpt2-medium", "fp8", "quantized weights of a checkpoint but in AWQ and GPTQ"),
+        ("bigcode/starcoder", "int8", "quantized weights of a checkpoint but in AWQ and fp8 a tensor"),
+        ("bigcode/starcoder", "gptq", "quantized weights of a checkpoint but in AWQ and fp8 a tensor"),
+        ("facebook/opt-350m", "gptq", "quantized weights beside tables of another width than rows"),
+        (_SARVAM, "fp8", "a quantized kv_b_proj"),
+        (_SARVAM, None, "quantized weights but those of a checkpoint"),
+    ],
+)
+def test_what_a_class_makes_otherwise_of_some_formats_is_named(
+    name: str, section: str | None, said: str, tmp_path: Path
+) -> None:
+    found = _served(tmp_path, name, section, "" if section else "--quantization fp8")
+    assert found.shape.model is None and f" does not go with {said}" in found.shape.unknown

@@ -551,9 +551,13 @@ _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
             for row in ((_NGRAMS, "drafts"), (_DP, "DP attention"))
         ),
         *(
-            (name, *row)
-            for name in ("a/minicpm3-4b-from-memory", "bigcode/starcoder")
+            ("a/minicpm3-4b-from-memory", *row)
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"), (_DP, "DP attention"))
+        ),
+        *(("bigcode/starcoder", *row) for row in ((_NGRAMS, "drafts"), (_DP, "DP attention"))),
+        *(
+            (name, _NGRAMS, "drafts")
+            for name in ("openai-community/gpt2-medium", "facebook/opt-6.7b", "EleutherAI/gpt-j-6b", _LOOPS)
         ),
         *(
             (name, *row)
@@ -561,8 +565,6 @@ _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
                 *("stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
                 *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "a/muse-glimmer-30b-as-its-classes-have-it"),
                 *("microsoft/phi-2", "Qwen/Qwen-7B", "a/glm-4-9b-chat-from-memory"),
-                *("openai-community/gpt2-medium", "facebook/opt-6.7b", "EleutherAI/gpt-j-6b"),
-                _LOOPS,
             )
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"))
         ),

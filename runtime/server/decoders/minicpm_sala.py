@@ -16,14 +16,20 @@ from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, RopeConfig
 from runtime.server.recurrent import LightningConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 NAME = "minicpm_sala"
 _KINDS = {
     **dict.fromkeys(("minicpm4", "minicpm", "standard", "attention", "attn"), "full"),
     **dict.fromkeys(("lightning", "lightning_attn", "lightning-attn"), "recurrent"),
 }
-_NAMES = TensorNames(recurrent="self_attn", value_gate="o_gate", state_gate="z_proj", state_norm="o_norm")
+_NAMES = TensorNames(
+    recurrent="self_attn",
+    value_gate="o_gate",
+    state_gate="z_proj",
+    state_norm="o_norm",
+    served=ServedNames(plain=("lm_head",)),
+)
 
 
 def _minicpm_sala(f: Fields) -> ModelConfig:

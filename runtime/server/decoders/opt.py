@@ -12,7 +12,7 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.table_config import PlacesConfig, TablesConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _DECODER = "model.decoder"
 _NAMES = TensorNames(
@@ -23,6 +23,7 @@ _NAMES = TensorNames(
     mlp="",
     up="fc1",
     down="fc2",
+    served=ServedNames(paths=(("decoder[.]", ""), ("out_proj$", "o_proj")), plain=("lm_head",)),
 )
 _PLACES = PlacesConfig(f"{_DECODER}.embed_positions", before=2)
 _EPS = 1e-5  # of every norm, in either class

@@ -31,8 +31,6 @@ def _qwen4(f: Fields) -> ModelConfig:
     for name in _TAKEN:
         if not f.tells(name):
             f.cannot(f"{name} is missing: SGLang and transformers take two other values")
-    if f.has("quantization_config"):
-        f.cannot("quantization_config: this runtime has plain layers of this family alone")
     kinds = _kinds(f)
     moe = routed(
         f,

@@ -55,8 +55,13 @@ UNLIMITED_OCR: Mapping[str, Any] = {
     "text_defaults": DEEPSEEK_OCR,
 }
 # Classes of its checkpoints' own read it, and SGLang's has neither a default of theirs nor stages.
+_SEEING_LAYER = "vpm.encoder.layers.0."
 MINICPM_V: Mapping[str, Any] = {
-    **{"section": "", "is_flat": True, "hides_text": True},
+    **{"section": "", "is_flat": True, "hides_text": True, "is_quantized": True, "is_alike": True},
+    "tower": (
+        *(f"{_SEEING_LAYER}{one}" for one in ("self_attn.qkv_proj", "self_attn.proj", "mlp.fc1", "mlp.fc2")),
+        "resampler.kv_proj",
+    ),
     "by_version": {"2.6": "qwen2", "4.0": "llama", "4.5": "qwen3"},
     "needs": (
         *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
@@ -67,7 +72,7 @@ MINICPM_V: Mapping[str, Any] = {
 MINICPM_V_4_6: Mapping[str, Any] = {
     "served": ("qwen3_5_text",),
     "needs": ("model_type",),
-    "hides_text": True,
+    **{"hides_text": True, "is_quantized": True},
 }
 MUSE_SPARK: Mapping[str, Any] = {"tied_by": "either", "is_named": False}
 # Both read text whose angles begin below 0, and bailing_mm_v3.py gives a matrix of its tower its method.

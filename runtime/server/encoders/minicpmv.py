@@ -55,7 +55,6 @@ def folded(hf: Mapping[str, Any], text_width: int) -> Weights:
 
 def resampled(hf: Mapping[str, Any], text_width: int) -> Weights:
     """Before. Places of a picture and of a film are kept, as large as the largest may be."""
-    _check_plain(hf)
     if text_width < _HEAD or text_width % (text_width // _HEAD):
         raise ConfigError(f"config.json: hidden_size {text_width} is no multiple of its resampler's heads")
     v, beside = Section(hf, defaults=_COLOURS), Section(hf, "")
