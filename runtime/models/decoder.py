@@ -87,8 +87,8 @@ class Decoder(nn.Module):
         self.build, self.layer_ids = build, tuple(layers)
         self.is_first = comm.layout.pp_rank == 0
         self.is_last = comm.layout.pp_rank == comm.size("pp") - 1
-        dropped = self._embedding() if self.is_first and embeds_twice(model.model_type) else None
-        self.embedding = self._embedding() if self.is_first else None
+        dropped = self.make_embedding() if self.is_first and embeds_twice(model.model_type) else None
+        self.embedding = self.make_embedding() if self.is_first else None
         del dropped
         places = model.places if self.is_first else None
         self.places = None if places is None else Places(build, places)
@@ -130,7 +130,7 @@ class Decoder(nn.Module):
         how = keep_hidden, self.model.multipliers, multiply_of(self.model), runtime.head_over
         return LogitsProcessor(self.model.logits_size, self.comm, self.head, *how)
 
-    def _embedding(self) -> TokenEmbedding:
+    def make_embedding(self) -> TokenEmbedding:
         """Under DP attention every group embeds its own tokens, or each rank of it all of them."""
         name, build = self.model.names.embedding, self.build
         plain = self.model.embeds_whole
@@ -154,7 +154,7 @@ class Decoder(nn.Module):
         is_apart = self.model.embeds_whole and self.comm.size("pp") > 1  # srt/models/gemma4_causal.py
         if is_tied and not self.model.holds_head and not is_apart:
             self._drop_head()
-            return self._embedding() if self.embedding is None else self.embedding
+            return self.make_embedding() if self.embedding is None else self.embedding
         build, scheme = self.build, self.build.head_scheme()
         name = self.model.names.embedding if is_tied else self.model.names.head
         model = replace(self.model, vocab_size=self.model.logits_size)

@@ -143,6 +143,8 @@ class Asked:
     enable_symm_mem: bool = False
     enable_mis: bool = False
     expert_distribution_recorder_mode: str | None = None
+    debug_tensor_dump_output_folder: str | None = None
+    msprobe_dump_config: str | None = None
     # Arguments that change nothing here, and that only checks look at: by their names in the release.
     others: Mapping[str, Any] = field(default_factory=dict, hash=False)
 

@@ -9,6 +9,7 @@ from runtime.server import architectures
 from runtime.server.bounds import TOKENS, check_size
 from runtime.server.choices import ASKED_FOR, Choices, Graphs
 from runtime.server.errors import ConfigError
+from runtime.server.flags.spelling import name_of
 from runtime.server.graphs import prefill_graph_sizes
 from runtime.server.traits import (
     has_delta_attention,
@@ -208,3 +209,10 @@ def settle_expert_graphs(c: Choices) -> None:
     by_one_kernel = c.model.architecture == architectures.MUSE_SPARK and c.enable_megamoe_for_layernorm_sp
     if by_one_kernel and c.prefill.backend != BREAKABLE:
         c.disable(c.prefill, "Muse Spark's one kernel of experts is captured breakable alone")
+
+
+def settle_dumped_tensors(c: Choices) -> None:
+    """Found in forwards that no graph replays; what memory is left for graphs is settled by then."""
+    for flag in ("debug_tensor_dump_output_folder", "msprobe_dump_config"):
+        if getattr(c, flag) is not None:
+            disable_graphs(c, name_of(c.release, flag))

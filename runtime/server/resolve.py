@@ -36,6 +36,7 @@ from runtime.server.gpus import GpuModel
 from runtime.server.graph_backends import (
     COMPILED,
     WHOLE,
+    settle_dumped_tensors,
     settle_expert_graphs,
     settle_graph_backends,
     settle_trtllm_prefill,
@@ -117,6 +118,7 @@ STEPS = (
     settle_embedding_gemma,
     settle_canvas_cache,
     settle_kv_dtype,
+    settle_dumped_tensors,
 )
 
 

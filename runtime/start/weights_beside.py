@@ -6,19 +6,27 @@ from collections.abc import Sequence
 
 import torch
 
+from runtime.layers.embedding import TokenEmbedding, VocabTable
 from runtime.models.decoder import Decoder
 from runtime.server.config import RuntimeConfig
-from runtime.server.parallel import drops_head, has_idle_head
+from runtime.server.parallel import drops_head, has_idle_embedding, has_idle_head
 from runtime.start.sglang_buffers import second_angles
 
 
 def weights_beside(decoder: Decoder, runtime: RuntimeConfig, layers: Sequence[int]) -> list[torch.Tensor]:
-    """Of a stage that computes no logits, a head; a head that is dropped is there for a moment."""
+    """A head that is dropped is there for a moment."""
     model, device = decoder.model, decoder.build.device
-    is_tied = model.tie_word_embeddings
-    if decoder.head is not None and drops_head(model.model_type, is_tied):
+    if decoder.head is not None and drops_head(model.model_type, model.tie_word_embeddings):
         torch.empty_like(decoder.head.weight)
-    made = second_angles(model, runtime, layers, device)
-    if not decoder.is_last and has_idle_head(model.model_type, is_tied):
-        made.extend(decoder.make_head().parameters())
-    return made
+    return [*second_angles(model, runtime, layers, device), *idle_weights(decoder)]
+
+
+def idle_weights(decoder: Decoder) -> list[torch.Tensor]:
+    """Of a stage that computes no logits, a head; of one that takes no tokens, an embedding."""
+    model, release = decoder.model, decoder.build.runtime.release
+    made: list[TokenEmbedding | VocabTable] = []
+    if not decoder.is_first and has_idle_embedding(model.model_type):
+        made.append(decoder.make_embedding())
+    if not decoder.is_last and has_idle_head(model.model_type, model.tie_word_embeddings, release.number):
+        made.append(decoder.make_embedding() if model.tie_word_embeddings else decoder.make_head())
+    return [one for part in made for one in part.parameters()]

@@ -11,6 +11,12 @@ from runtime.server.flags import Parsed
 from runtime.server.flags.effects import not_modelled, without_effect
 
 _PLAIN = {"device": "cuda"}  # what the rules take for granted
+_FOLLOWED = {  # of what they read in part: the other ways quantize weights, or keep some away
+    "load_format": (
+        *("auto", "pt", "safetensors", "instanttensor", "npcache", "dummy", "sharded_state", "presharded"),
+        *("mistral", "layered", "remote", "remote_instance", "fastsafetensors", "runai_streamer"),
+    ),
+}
 _SECRETS = frozenset(("api_key", "admin_api_key", "ssl_keyfile_password"))
 # Variables of the libraries that a start stands on. Any other is nobody's here.
 _MAY_MATTER = ("SGLANG_", "SGL_", "FLASHINFER_", "PYTORCH_", "TORCH_", "NCCL_", "NVSHMEM_")
@@ -31,6 +37,8 @@ class Unread:
         none, unknown = list(parsed.ignored), []
         for name, value in parsed.given.items():
             is_usual = value in (parsed.command_line.defaults.get(name), _PLAIN.get(name))
+            if value in _FOLLOWED.get(name, ()):
+                continue
             if name in not_modelled() and not is_usual:
                 unknown.append(_said(parsed, name, value))
             elif name in not_modelled() or name in without_effect():

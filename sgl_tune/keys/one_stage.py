@@ -1,7 +1,8 @@
 """Classes of SGLang's without pipeline stages: srt/models.
 
 Their forward takes nothing of another stage, which support_pp of srt/model_executor/model_runner.py asks for,
-or they ask for one stage themselves: SDAR.
+or they ask for one stage themselves: SDAR. Llama 4's text alone has all layers on each, and passes nothing
+on.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ WITHOUT_STAGES = frozenset({
     "IQuestLoopCoderForCausalLM",
     "IQuestQ1ForCausalLM", "InternLM2ForCausalLM", "InternS1ForConditionalGeneration", "InternVLChatModel",
     "JetNemotronForCausalLM", "KimiVLForConditionalGeneration", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM",
-    "Lfm2VlForConditionalGeneration", "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration",
+    "Lfm2VlForConditionalGeneration", "LightOnOCRForConditionalGeneration", "Llama4ForCausalLM",
+    "Llama4ForConditionalGeneration",
     "LocateAnythingForConditionalGeneration",
     "LlavaLlamaForCausalLM", "LlavaMistralForCausalLM", "LlavaQwenForCausalLM", "LlavaVidForCausalLM",
     "LongcatFlashForCausalLM",

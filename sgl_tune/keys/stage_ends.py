@@ -17,9 +17,30 @@ if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
 
+# Whose class takes the embedding for a head, which the last of several stages has not: srt/models.
+_TIED_TO_ANOTHER = (
+    *("apertus", "bailing_moe", "bailing_moe_v2", "exaone4", "exaone_moe", "granitemoehybrid", "internlm3"),
+    *("iquestcoder", "llada2_moe", "llama", "ministral3", "mistral", "phi3", "TeleFLM"),
+)
+
+
 def ends_of_stages(deployment: Deployment) -> Iterator[str]:
-    rules = (_stages, _inputs_over_stages, _stages_without_windows, _stages_without_keys, _pages_of_windows)
-    return chain.from_iterable(rule(deployment) for rule in rules)
+    rules = (_stages, _ties, _inputs_over_stages, _stages_without_windows, _stages_without_keys)
+    return chain.from_iterable(rule(deployment) for rule in (*rules, _pages_of_windows))
+
+
+def _ties(deployment: Deployment) -> Iterator[str]:
+    model, server = deployment.model, deployment.server
+    if (
+        deployment.parallel.pp == 1
+        or not model.tie_word_embeddings
+        or model.model_type not in _TIED_TO_ANOTHER
+    ):
+        return
+    answers = server.embeds or model.scores is not None or model.by_transformers
+    apart = model.model_type == "exaone4" and server.release.number >= (0, 5, 23)
+    if not answers and not apart:
+        yield "its head is its embedding, and SGLang's last stage has none: --pp-size 1"
 
 
 def _inputs_over_stages(deployment: Deployment) -> Iterator[str]:

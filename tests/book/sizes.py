@@ -71,7 +71,7 @@ def sizes(deployment: Deployment, model: ModelConfig) -> dict[str, Any]:
         "captured": [captured_sizes(count, parallel, runtime) for count in (1, 100)],
         "kv heads": kv_heads_per_rank(model.main_attention, parallel),
         "last rank": told(_rank, deployment, parallel.world_size - 1),
-        "idle head": has_idle_head(model.model_type, model.tie_word_embeddings),
+        "idle head": has_idle_head(model.model_type, model.tie_word_embeddings, server.release.number),
         "calls": told(_calls, deployment, model),
         "channels": told(_channels, deployment, model, rows.serving),
         "dense": told(linear_sizes, deployment, deployment.quantization or ""),

@@ -1,7 +1,7 @@
 """Random tiny models of every family: bytes of a rank by SGLang's own class beside ours, where neither ends.
 
 python -m tests.oracle.held_random --family exaone4 --count 10 --seed 5 [--release 0.5.23] [--gpu B200]
-    [--place 4/2/2]
+    [--place 4/2/2] [--stage 1/3]
 python -m tests.oracle.held_random --quantized [mixed | mxfp8]
 """
 
@@ -25,6 +25,8 @@ from runtime.models.draft import DraftModel
 from runtime.models.encoder import EncoderWeights
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
+from runtime.server.parallel import stage_layers
+from runtime.start.weights_beside import idle_weights
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
@@ -60,6 +62,7 @@ def main() -> None:
     options.add_argument("--release", default="0.5.23")
     options.add_argument("--gpu", default="H200")
     options.add_argument("--place", default="1", help="tp, or tp/ep/dp: its last rank")
+    options.add_argument("--stage", default="0/1", help="which one, and of how many")
     options.add_argument("--server", default="", help="what each server is told beside")
     options.add_argument(
         "--quantized", nargs="?", const="", help="each in a format of its own, or in ones of ModelOpt's"
@@ -117,11 +120,13 @@ def _in_bfloat16(told: HF) -> HF:
 def _ours(told: HF, asked: argparse.Namespace) -> list[int] | str:
     """Bytes of the text and of its encoder, or why there are none."""
     tp, ep, dp = sizes_of(asked.place)
+    stage = _stage(asked)[0]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(told))
         command = ["python", "-m", "sglang.launch_server", "--model-path", folder, "--tp", str(tp)]
         command += ["--ep", str(ep)] if ep > 1 else []
         command += ["--dp", str(dp), "--enable-dp-attention"] if dp > 1 else []
+        command += _pipeline(asked)
         command += ["--trust-remote-code"] if "auto_map" in told else []
         command += _told(asked)
         flags = ServerFlags(gpu=asked.gpu, sglang_version=asked.release)
@@ -133,16 +138,28 @@ def _ours(told: HF, asked: argparse.Namespace) -> list[int] | str:
     uncomputed = () if model is None or "quantization_config" in told else model.uncomputed
     if model is None or why or model.obstacles or uncomputed:
         return str(why or (model and (*model.obstacles, *uncomputed)[0]))
-    comm = VirtualCommunicator(found.parallel, tp - 1)
+    comm = VirtualCommunicator(found.parallel, stage * tp + tp - 1)
     try:
         if asked.drafts:
             return [_of_draft(model, found.runtime, comm), 0]
-        rank = Decoder(model, found.runtime, comm, _META, range(model.num_layers))
+        layers = stage_layers(model.num_layers, found.parallel, stage)
+        rank = Decoder(model, found.runtime, comm, _META, layers)
     except ConfigError as error:
         return str(error)
     seen = model.encoder.of_release(found.server.release.number).weights if model.encoder else ()
     tower = EncoderWeights(seen, comm, torch.bfloat16, _META)
-    return [sum(one.nbytes for one in part.parameters()) for part in (rank, tower)]
+    held = ([*rank.parameters(), *idle_weights(rank)], tower.parameters())
+    return [sum(one.nbytes for one in part) for part in held]
+
+
+def _pipeline(asked: argparse.Namespace) -> list[str]:
+    stages = _stage(asked)[1]
+    return ["--pp-size", str(stages)] if stages > 1 else []
+
+
+def _stage(asked: argparse.Namespace) -> tuple[int, int]:
+    at, of = map(int, asked.stage.split("/"))
+    return at, of
 
 
 def _of_draft(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator) -> int:
@@ -165,7 +182,10 @@ def _asked(
         return {}
     tp, ep, dp = sizes_of(asked.place)
     place = {"tp": tp, "ep": ep, "dp": dp, "rank": tp - 1, "fused": "/" in asked.place}
-    place |= {"quantized": asked.quantized is not None, "argv": _told(asked), "draft": asked.drafts}
+    stage, stages = _stage(asked)
+    argv = [*_told(asked), *_pipeline(asked)]
+    place |= {"stage": [stages, stage], "argv": argv}
+    place |= {"quantized": asked.quantized is not None, "draft": asked.drafts}
     lines = [json.dumps({"config": files[at], **place}) for at in wanted]
     wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()
     return dict(

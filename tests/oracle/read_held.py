@@ -110,7 +110,7 @@ def _made(case: dict[str, Any], folder: Path) -> Any:
     _reset_context()
     _publish(args)
     config = ModelConfig.from_server_args(args, is_draft_model=case.get("draft", False))
-    _take_place(tp, ep, case["rank"], tp // dp)
+    _take_place(tp, ep, case["rank"], tp // dp, _group(*case.get("stage", (1, 0))))
     quantization = _quantization(config, args) if case.get("quantized") else None
     torch.set_default_dtype(torch.bfloat16)
     torch.cuda.Stream = torch.cuda.Event = MagicMock
@@ -398,14 +398,15 @@ def _reset_context() -> None:
         return
 
 
-def _take_place(tp: int, ep: int, rank: int, attention: int) -> None:
+def _take_place(tp: int, ep: int, rank: int, attention: int, stage: Any) -> None:
     own = _group(attention, rank % attention)
-    groups = {"tp_group": _group(tp, rank), "attn_tp_group": own, "pp_group": _group(1, 0)}
+    groups = {"tp_group": _group(tp, rank), "attn_tp_group": own, "pp_group": stage}
     experts = {
         "moe_ep_group": _group(ep, rank * ep // tp),
         "moe_tp_group": _group(tp // ep, rank % (tp // ep)),
     }
-    ranks = {"tp_rank": rank, "attn_tp_rank": rank % attention, "pp_rank": 0}
+    ranks = {"tp_rank": rank, "attn_tp_rank": rank % attention}
+    ranks |= {"pp_rank": stage.rank_in_group}
     ranks |= {"moe_ep_rank": rank * ep // tp, "attn_dp_rank": rank // attention}
     try:
         from sglang.srt.runtime_context import get_parallel
@@ -439,7 +440,8 @@ def _join(groups: dict[str, Any], attention: int, attn_dp: int, attn_dp_rank: in
 
 def _group(size: int, rank: int) -> Any:
     device = SimpleNamespace(rank=lambda: rank, size=lambda: size)
-    edges = {"is_first_rank": True, "is_last_rank": True, "cpu_group": None, "device_group": device}
+    edges = {"is_first_rank": rank == 0, "is_last_rank": rank == size - 1}
+    edges |= {"cpu_group": None, "device_group": device}
     edges |= {"ca_comm": None}  # of which Kimi K3 asks
     return SimpleNamespace(world_size=size, rank_in_group=rank, rank=rank, **edges)
 

@@ -256,6 +256,16 @@ def test_a_captured_prefill_that_is_enforced_is_kept() -> None:
     assert _largest(both.prefill_graphs) == 8192
 
 
+@pytest.mark.parametrize("flag", ["debug_tensor_dump_output_folder", "msprobe_dump_config"])
+def test_what_dumps_tensors_replays_no_graphs_and_keeps_their_room(flag: str) -> None:
+    for version in VERSIONS:
+        found, usual = server(QWEN, version=version, **{flag: "/tmp/x"}), server(QWEN, version=version)
+        assert found.decode_graphs == () and found.mem_fraction_static == usual.mem_fraction_static
+        old = version in ("0.5.12", "0.5.13")  # whose switch is about decodes alone
+        assert found.prefill_graphs == (usual.prefill_graphs if old else ())
+    assert found.why["decode_graphs"] == f"--{flag.replace('_', '-')}"
+
+
 def test_deepep_takes_rows_by_eight() -> None:
     assert server(QWEN, **DEEPEP).prefill_graphs[:6] == (8, 16, 24, 32, 48, 64)
     asked = server(QWEN, **DEEPEP, cuda_graph_bs_prefill=(60, 9, 33, 8))

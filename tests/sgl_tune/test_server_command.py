@@ -109,6 +109,17 @@ def test_an_empty_json_list_is_a_value() -> None:
     assert parse_server_command([f"{START} {QWEN} --forward-hooks []"]).asked.model_path
 
 
+@pytest.mark.parametrize(("way", "told"), [("dummy", ()), ("flash_rl", ("--load-format flash_rl",))])
+def test_weights_that_become_others_as_they_are_loaded_are_told(way: str, told: tuple[str, ...]) -> None:
+    unread = parse_server_command([f"{START} {QWEN} --load-format {way}"]).unread
+    assert (unread.not_modelled, unread.without_effect) == (told, ())
+
+
+def test_what_reports_how_experts_are_used_counts_them() -> None:
+    unread = parse_server_command([f"{START} {QWEN} --expert-balancedness-report-mode both"]).unread
+    assert unread.not_modelled == ("--expert-balancedness-report-mode both",)
+
+
 def test_what_is_asked_as_it_would_be_anyway_is_without_effect() -> None:
     line = parse_server_command([f"{START} {QWEN} --cpu-offload-gb 0 --dcp-size 1"])
     assert line.unread.not_modelled == () and line.unread.without_effect == (

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from runtime.server.checkpoint import Checkpoint
+from tests.memory.checkpoints import checkpoints
+from tests.runtime.families import make_reference
+from tests.runtime.families.reference import served_json
 from tests.sgl_tune.ends import CUTLASS, PUBLISHED, PUBLISHED_TRINITY, TRTLLM, why_it_ends
 
 
@@ -204,3 +207,31 @@ def test_what_is_kept_behind_windows_alone_has_pages_of_one_token(
     (tmp_path / "config.json").write_text(json.dumps(told))
     found = why_it_ends(model_path=str(tmp_path), **flags)
     assert found is None if why is None else found is not None and why in found
+
+
+# A tied head of several stages: SGLang's LlamaForCausalLM asks the last for an embedding that the first has.
+@pytest.mark.parametrize(
+    ("family", "release", "why"),
+    [
+        ("llama", "0.5.23", "SGLang's last stage has none"),
+        ("llama", "0.5.12", "SGLang's last stage has none"),
+        ("exaone4", "0.5.22", "SGLang's last stage has none"),
+        ("exaone4", "0.5.23", None),
+        ("qwen2", "0.5.23", None),
+    ],
+)
+def test_a_head_is_tied_to_no_other_stage(family: str, release: str, why: str | None, tmp_path: Path) -> None:
+    told = served_json(make_reference(family, num_hidden_layers=4))
+    for tied, stages, ends in ((True, 2, why), (True, 1, None), (False, 2, None)):
+        told = {**told, "tie_word_embeddings": tied, "dtype": "bfloat16"}
+        (tmp_path / "config.json").write_text(json.dumps(told))
+        found = why_it_ends(model_path=str(tmp_path), pp=stages, sglang_version=release, arch="sm90")
+        assert found is None if ends is None else found is not None and ends in found
+
+
+def test_llama_4s_text_alone_has_all_layers_on_each_stage(tmp_path: Path) -> None:
+    told = next(one.config for one in checkpoints() if "Llama-4-Scout" in one.name)["text_config"]
+    told = {**told, "architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text"}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    found = why_it_ends(model_path=str(tmp_path), pp=2, tp=2)
+    assert found is not None and "no pipeline stages" in found

@@ -30,7 +30,8 @@ NOT_MODELLED: dict[str, str] = {
         enable_eplb ep_num_redundant_experts init_expert_location ep_dispatch_algorithm eplb_algorithm
         eplb_rebalance_num_iterations eplb_rebalance_layers_per_chunk
         eplb_min_rebalancing_utilization_threshold expert_distribution_recorder_mode
-        expert_distribution_recorder_buffer_size elastic_ep_backend enable_elastic_expert_backup
+        expert_distribution_recorder_buffer_size enable_expert_distribution_metrics
+        expert_balancedness_report_mode elastic_ep_backend enable_elastic_expert_backup
         elastic_ep_rejoin elastic_ep_initial_size elastic_ep_scale_timeout ep_join_mode
         ep_join_rank_offset max_ep_size""",
     "context parallelism": """
@@ -48,7 +49,8 @@ NOT_MODELLED: dict[str, str] = {
         encoder_only speculative_draft_model_revision decrypted_config_file
         decrypted_draft_config_file forward_hooks enable_fp32_lm_head speculative_token_map""",
     "weights quantized on the way": """
-        modelopt_quant quantize_and_serve rl_quant_profile torchao_config quantization_param_path""",
+        load_format modelopt_quant quantize_and_serve rl_quant_profile torchao_config
+        quantization_param_path""",
     "other kernels and their buffers": """
         deepep_config deepep_dispatcher_output_dtype deepep_v2_mode
         enable_w4a4_mxfp4_megamoe speculative_enable_w4a4_mxfp4_megamoe
@@ -127,13 +129,11 @@ WITHOUT_EFFECT: dict[str, str] = {
         enable_request_time_stats_logging kv_events_config enable_forward_pass_metrics
         forward_pass_metrics_worker_id forward_pass_metrics_ipc_name enable_trace otlp_traces_endpoint
         otlp_service_name trace_modules export_metrics_to_file export_metrics_to_file_dir
-        load_snapshot_publish_interval spec_trace_dir enable_expert_distribution_metrics
-        expert_balancedness_report_mode enable_layerwise_nvtx_marker enable_profile_cuda_graph
+        load_snapshot_publish_interval spec_trace_dir enable_layerwise_nvtx_marker enable_profile_cuda_graph
         enable_torch_compile_debug_mode enable_nan_detection kv_canary_sweep_interval""",
     "debugging": """
-        debug_tensor_dump_output_folder debug_tensor_dump_layers debug_tensor_dump_input_file
-        debug_tensor_dump_inject msprobe_dump_config custom_sigquit_handler watchdog_timeout
-        soft_watchdog_timeout""",
+        debug_tensor_dump_layers debug_tensor_dump_input_file debug_tensor_dump_inject
+        custom_sigquit_handler watchdog_timeout soft_watchdog_timeout""",
     "the order of requests": """
         max_queued_requests prefill_max_requests schedule_policy enable_priority_scheduling
         disable_priority_preemption default_priority_value abort_on_priority_when_disabled
@@ -195,7 +195,7 @@ READ_IN_PART = """
     enable_lora lora_paths enable_hierarchical_cache disaggregation_decode_enable_offload_kvcache
     hicache_io_backend hicache_mem_layout cpu_offload_gb enable_eplb ep_num_redundant_experts
     expert_distribution_recorder_mode attn_cp_size dcp_size moe_dp_size dwdp_size
-    json_model_override_args dllm_algorithm"""
+    json_model_override_args dllm_algorithm load_format"""
 
 
 @cache
