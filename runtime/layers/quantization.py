@@ -20,7 +20,7 @@ from runtime.layers.scaled_linear import (
     fp8_block_linear,
     fp8_tensor_linear,
 )
-from runtime.server.call_rules import quantizes_experts_alone
+from runtime.server.call_rules import has_plain_experts, quantizes_experts_alone
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.formats import plain
@@ -171,7 +171,9 @@ _ASKED: dict[str, Quantized] = {
 
 def quantized(model: ModelConfig, runtime: RuntimeConfig) -> Quantized:
     """Of the checkpoint, or what a server makes of a plain one while it loads it."""
-    asked = runtime.quantization
+    asked, leaves_experts = runtime.quantization, has_plain_experts(model)
+    if asked in _ONLINE_FP4 and leaves_experts:
+        return model.quantized
     if asked in _ONLINE_FP4 and model.checkpoint_quantization != "modelopt_fp4":
         # nvfp4_online.py, since 0.5.18: of the experts alone; the rest is as the checkpoint has it.
         return replace(model.quantized, experts=_NVFP4, covers_experts=False)
@@ -180,7 +182,7 @@ def quantized(model: ModelConfig, runtime: RuntimeConfig) -> Quantized:
     if asked not in _ASKED:
         known = ", ".join((*_ASKED, *_ONLINE_FP4))
         raise ConfigError(f"--quantization {asked}: this runtime knows {known} of a plain checkpoint")
-    made = _ASKED[asked]
+    made = replace(_ASKED[asked], experts=None) if leaves_experts else _ASKED[asked]
     return replace(made, linear=None) if quantizes_experts_alone(model) else made
 
 

@@ -55,7 +55,8 @@ class LatentAttention(nn.Module):
             self.sizes += [length(gate.rows), spare]
             downs.append(gate)
         self.own_latent: Linear | None = None
-        if not lora and build.is_quantized:  # as a server has them
+        apart = not lora or model.drops_absorbed
+        if apart and build.is_quantized:  # as a server has them
             self.own_latent = build.linear([downs.pop()], hidden, bias=config.bias)
         self.down = build.linear(downs, hidden, bias=config.bias, is_one=True, spare=spare)
         eps = self.mla.norm_eps

@@ -113,6 +113,11 @@ def quantizes_experts_alone(model: ModelConfig) -> bool:
     return model.model_type == "gpt_oss" or gates_residuals(model) or added
 
 
+def has_plain_experts(model: ModelConfig) -> bool:
+    """Whatever a server makes of all else."""
+    return model.names.served is not None and model.names.served.plain_experts
+
+
 def router_in_fp32(model: ModelConfig, runtime: RuntimeConfig) -> Wide | None:
     """How a router multiplies in float32, if it does: by what it is stored as, or by a copy."""
     if model.moe is not None and model.moe.router_in_fp32:

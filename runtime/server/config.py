@@ -114,7 +114,8 @@ class ModelConfig:
     in_windows: bool = False  # tokens of all layers are kept as those behind a window, whatever these see
     windows_apart: bool = True  # in a pool of their own, where layers of its family have one
     mla: MLAConfig | None = None
-    drops_absorbed: bool = False  # its matrix of keys and values, once that is taken apart
+    # Its matrix of keys and values, once that is taken apart; both that make latents are by themselves.
+    drops_absorbed: bool = False
     mla_behind: MLAConfig | None = None  # of layers behind a window, where theirs is another
     compressed: CompressedConfig | None = None
     streams: SeveralStreams | None = None

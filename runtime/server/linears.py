@@ -95,9 +95,13 @@ def quantized_sizes(
     """(k, n) of what is quantized in one layer at least, each once a place; `wanted`: in such a kind."""
     if quantizes_experts_alone(model):
         return ()
-    sizes = linears(model, parallel, spread)
+    sizes = (one for one in linears(model, parallel, spread) if not _is_dropped(model, one))
     asked = _is_quantized if wanted is None else partial(_is_wanted, wanted)
     return tuple(dict.fromkeys((one.k, one.n, one.place) for one in sizes if asked(model, one)))
+
+
+def _is_dropped(model: ModelConfig, size: LinearSize) -> bool:
+    return model.drops_absorbed and size.modules[0].endswith("kv_b_proj")
 
 
 def linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Iterator[LinearSize]:
@@ -262,6 +266,10 @@ def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int, joined: 
         gates = heads * (mla.v_head_dim if attention.value_gate else 1)
         rows = mla.q_lora_rank + mla.cache_dim + gates + -gates % 8
         yield ("q_a_proj", "kv_a_proj_with_mqa", "g_proj"), hidden, rows
+        yield ("q_b_proj",), mla.q_lora_rank, heads * mla.qk_head_dim
+    elif mla.q_lora_rank and model.drops_absorbed:
+        yield ("q_a_proj",), hidden, mla.q_lora_rank
+        yield ("kv_a_proj_with_mqa",), hidden, mla.cache_dim
         yield ("q_b_proj",), mla.q_lora_rank, heads * mla.qk_head_dim
     elif mla.q_lora_rank:
         yield ("q_a_proj", "kv_a_proj_with_mqa"), hidden, mla.q_lora_rank + mla.cache_dim

@@ -18,6 +18,7 @@ from runtime.server.formats.kinds import Kind
 from runtime.server.linears import each_listed, experts_listed
 from runtime.server.tensor_names import ServedNames
 
+_LOOSE = {"deepseek": "0.experts", "xverse_moe": "experts.0"}
 _EACH_BY_ITSELF, _PLAIN_ANYWAY = ("fp8", "awq", "gptq"), ("lm_head", "embed_tokens", "norm")
 
 
@@ -57,6 +58,24 @@ def _of_head(weights: Quantized, names: ServedNames) -> Iterator[str]:
     stored, served = weights.of_head(), weights.of_head(called(names.paths, "lm_head"))
     if stored != (None if "lm_head" in names.plain else served):
         yield _said("lm_head", stored)
+
+
+def kinds_of_loose(model: ModelConfig) -> Iterator[tuple[str, Kind | None]]:
+    """Of DeepSeek-MoE's experts and XVERSE's, matrices by themselves, as their classes call the first."""
+    called_so = _LOOSE.get(model.model_type)
+    for name in experts_listed(model) if called_so and model.encoder is None else ():
+        first = f"{name.removesuffix('experts')}{called_so}"
+        yield name, model.quantized.of_linear([f"{first}.gate_proj", f"{first}.up_proj"])
+        yield name, model.quantized.of_linear([f"{first}.down_proj"])
+
+
+def plain_loose(model: ModelConfig) -> Iterator[str]:
+    """... which are plain there, and in a file they are not; others end a server anyway."""
+    with suppress(ConfigError):
+        kinds = list(kinds_of_loose(model))
+        if model.checkpoint_quantization is not None and {kind for _, kind in kinds} == {None}:
+            stored = ((name, model.quantized.of_experts(name)) for name, _ in kinds)
+            yield from (_said(name, kind) for name, kind in stored if kind is not None)
 
 
 def _disagreements(model: ModelConfig, names: ServedNames) -> Iterator[str]:

@@ -24,6 +24,7 @@ from runtime.server.unserved_row import (
     PLAIN_EXPERTS,
     QUANTIZED_AT_ALL,
     QUANTIZED_DRAFTS,
+    SCALED_KEYS,
     STAGES_THAT_SEE,
     UNGATED,
     UNSHARED,
@@ -57,6 +58,15 @@ _SPLIT_EXPERTS = (
     Row(lambda _, s: s.ep_size > 1, "--ep: its experts are split over all ranks"),
     Row(moves_experts, "experts that move: SGLang has each of them on every rank"),
 )
+_LOOSE = (
+    Row(lambda m, s: m.encoder is not None and PLAIN_ALONE.when(m, s), PLAIN_ALONE.said),
+    SCALED_KEYS,
+    Row(
+        QUANTIZED_AT_ALL.when,
+        "quantized weights but those of a checkpoint: each expert is there twice, as it was and quantized",
+        plans=True,
+    ),
+)
 # srt/models/hunyuan_v3.py: what is split over TP's ranks, and what its load_weights knows. falcon_h1.py: what
 # its ranks add up, and that a tied embedding is made float32 with the head.
 _ROWS = {
@@ -65,9 +75,9 @@ _ROWS = {
     **MIXERS,
     "afmoe": (*_SPLIT_EXPERTS, DRAFTS, QUANTIZED_AT_ALL),
     # srt/models/deepseek.py and xverse_moe.py multiply by whatever experts store as by plain matrices
-    **dict.fromkeys(("deepseek", "xverse_moe"), (*_SPLIT_EXPERTS, PLAIN_ALONE, DRAFTS)),
+    **dict.fromkeys(("deepseek", "xverse_moe"), (*_SPLIT_EXPERTS, *_LOOSE, DRAFTS)),
     # srt/models/dbrx.py, whose experts have no method
-    "dbrx": (*_SPLIT_EXPERTS, PLAIN_ALONE, DRAFTS),
+    "dbrx": (*_SPLIT_EXPERTS, DRAFTS),
     # srt/models/qwen2_moe.py, qwen3_moe.py, qwen3_next.py: what mlp_only_layers or decoder_sparse_step says
     **dict.fromkeys(
         ("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen3_next"),

@@ -7,10 +7,12 @@ from runtime.server.unserved_row import (
     OVER_ALL_RANKS,
     PLAIN_ALONE,
     QUANTIZED_AT_ALL,
+    SCALED_KEYS,
     Row,
     in_bfloat16,
 )
 from runtime.server.unserved_when import (
+    absorbs_by_one_scale,
     attends_by,
     by_logits,
     has_windows,
@@ -24,6 +26,7 @@ _BEHIND_ITS_TABLE = Row(
     lambda m, s: s.context_length > m.max_position,
     "a longer context than its table of positions has rows",
 )
+_BY_ONE_SCALE = "kv_b_proj in fp8 a row: its class multiplies all rows by the first one's scale"
 _WITH_ALL_LAYERS = Row(
     lambda _, s: s.pp_size > 1, "--pp: each stage keeps a place for the tokens of all layers"
 )
@@ -53,10 +56,6 @@ OF_TRANSFORMERS = (
         "experts but on triton or flashinfer_cutlass: others choose them by themselves",
     ),
     Row(
-        lambda m, s: m.moe is not None and s.weights_quantization is not None,
-        "quantized weights: what its experts are made of is not known here",
-    ),
-    Row(
         lambda m, s: m.names.packs_groups and s.weights_quantization == "fp8",
         "weights in fp8: whose scales queries, keys and values of one matrix have is not known here",
     ),
@@ -75,13 +74,11 @@ DENSE = {
     ),
     **dict.fromkeys(("stablelm", "olmo", "phi", "chatglm", "qwen", "exaone"), (QUANTIZED_AT_ALL, DRAFTS)),
     "starcoder2": (DRAFTS,),
-    **dict.fromkeys(("minicpm", "orion", "xverse", "TeleFLM"), (DRAFTS,)),
+    **dict.fromkeys(("minicpm", "orion", "xverse", "TeleFLM", "persimmon"), (DRAFTS,)),
     # srt/models/granite.py
     "granite_swa": (OVER_ALL_RANKS, DRAFTS),
-    # srt/models/minicpm3.py takes its matrix of keys and values apart by rows
-    "minicpm3": (OVER_ALL_RANKS, PLAIN_ALONE, DRAFTS),
-    # srt/models/persimmon.py tells no matrix how it is called
-    "persimmon": (PLAIN_ALONE, DRAFTS),
+    # srt/models/minicpm3.py takes its matrix of keys and values apart by rows, and knows no names but its own
+    "minicpm3": (OVER_ALL_RANKS, SCALED_KEYS, Row(absorbs_by_one_scale, _BY_ONE_SCALE, plans=True), DRAFTS),
     "gptj": (DRAFTS,),
     # srt/models/phi3_small.py, where groups of heads are one matrix, and gates and ups take turns in another
     "phi3small": (
@@ -89,7 +86,6 @@ DENSE = {
             lambda _, s: s.tp_size > 1,
             "several ranks: SGLang's class cuts its heads and its MLPs elsewhere than their files do",
         ),
-        PLAIN_ALONE,
         DRAFTS,
     ),
     # srt/models/gpt2.py turns what it reads of a weight over, as files of GPT-2 have it the other way round

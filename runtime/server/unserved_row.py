@@ -31,6 +31,15 @@ PLAIN_EXPERTS = Row(
     "gptq_marlin, does",
     plans=True,
 )
+SCALED_KEYS = Row(
+    lambda m, s: (
+        m.checkpoint_quantization is not None
+        and s.asked.kv_cache_dtype == "auto"
+        and s.kv_cache_dtype != s.dtype
+    ),
+    "scales of keys in its file: its class knows no such tensors, or by other names",
+    plans=True,
+)
 UNGATED = Row(
     halves_ungated,
     "experts without gates in fp8 or mxfp8 before 0.5.19: SGLang makes them with gates",

@@ -36,6 +36,16 @@ def leaves_experts_plain(model: ModelConfig, server: Server) -> bool:
     return model.moe is not None and server.weights_quantization in ("awq", "gptq")
 
 
+def absorbs_by_one_scale(model: ModelConfig, _: Server) -> bool:
+    """srt/models/minicpm3.py, of a matrix that has a scale for each of its rows."""
+    names = (parts for size, _, parts in each_listed(model) if size.modules[0].endswith("kv_b_proj"))
+    try:
+        kinds = {model.quantized.of_linear(parts) for parts in names}
+    except ConfigError:
+        return False
+    return any(kind is not None and kind.name == "fp8" and kind.per == "row" for kind in kinds)
+
+
 def halves_ungated(model: ModelConfig, server: Server) -> bool:
     """create_fp8_moe_weight_ of srt/layers/quantization/fp8.py; ModelOpt's fp8 has a method of its own."""
     if model.moe is None or model.gated_mlps or server.release.number >= _UNGATED_IN_FP8:

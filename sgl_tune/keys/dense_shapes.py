@@ -113,8 +113,9 @@ def _absorbed(deployment: Deployment, form: KeyForm) -> Iterator[OpShape]:
     model, mla = deployment.model, deployment.model.mla
     assert mla is not None
     heads = model.main_attention.num_heads // deployment.parallel.attn_tp
+    seen: Seen = "own" if model.drops_absorbed else "own, decoded"
     for k, n in ((mla.qk_nope_head_dim, mla.kv_lora_rank), (mla.kv_lora_rank, mla.v_head_dim)):
-        yield products_in_fp8(k, n, Dtype("torch.bfloat16"), form, "own, decoded", heads)
+        yield products_in_fp8(k, n, Dtype("torch.bfloat16"), form, seen, heads)
 
 
 def fp8_is_known(deployment: Deployment) -> bool:

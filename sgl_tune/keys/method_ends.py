@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from runtime.server.linears import each_listed
+from runtime.server.linears import each_listed, experts_listed
+from runtime.server.served_names import kinds_of_loose
 from sgl_tune.keys.expert_calls import checkpoint_of
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ def ends_of_methods(deployment: Deployment) -> Iterator[str]:
         yield from _k2_horizon(deployment)
         yield from _gptj(deployment)
         yield from _sarvam(deployment)
+        yield from _minicpm3(deployment)
+        yield from _dbrx(deployment)
+        yield from _loose_experts(deployment)
+        yield from _persimmon(deployment)
 
 
 def _solar(deployment: Deployment) -> Iterator[str]:
@@ -65,3 +70,45 @@ def _sarvam(deployment: Deployment) -> Iterator[str]:
         if kind is not None and kind.name in _WITHOUT_A_WEIGHT:
             yield f"SGLang takes kv_b_proj of layer {layer} apart, and knows no way of those in {kind.name}"
             return
+
+
+def _minicpm3(deployment: Deployment) -> Iterator[str]:
+    """srt/models/minicpm3.py multiplies by what kv_b_proj stores, and by `weight_scale` where that is fp8."""
+    model = deployment.model
+    for size, layer, parts in each_listed(model) if model.model_type == "minicpm3" else ():
+        kind = model.quantized.of_linear(parts) if size.modules[0].endswith("kv_b_proj") else None
+        if kind is None or (kind.name == "fp8" and kind.per != "block"):
+            continue
+        does = "has no scale for" if kind.name in ("fp8", "mxfp8") else "multiplies rows by"
+        stored = f"what is in {kind.name} a {kind.per}"
+        yield f"SGLang takes kv_b_proj of layer {layer} apart, and {does} {stored}"
+
+
+def _dbrx(deployment: Deployment) -> Iterator[str]:
+    """load_weights of srt/models/dbrx.py, whose experts are plain, and which knows all names of a file."""
+    model = deployment.model
+    if model.model_type == "dbrx" and deployment.server.asked.load_format != "dummy":
+        for name in experts_listed(model):
+            if model.quantized.of_experts(name) is not None:
+                yield f"SGLang's DBRX has {name} plain, and ends at scales of it: a list has to keep it so"
+
+
+def _loose_experts(deployment: Deployment) -> Iterator[str]:
+    """pack_params of srt/models/deepseek.py and xverse_moe.py, and fused_moe, which is told of no scales."""
+    for name, kind in kinds_of_loose(deployment.model):
+        if kind is not None and kind.name in _WITHOUT_A_WEIGHT:
+            yield f"SGLang packs the weights of {name}, and what is in {kind.name} has none"
+        elif kind is not None:
+            yield f"SGLang multiplies by {name} as by plain matrices, in {kind.name} a {kind.per} or not"
+
+
+def _persimmon(deployment: Deployment) -> Iterator[str]:
+    """load_weights of srt/models/persimmon.py lays the rows of query_key_value out anew, by heads."""
+    model, width = deployment.model, deployment.model.main_attention.head_dim
+    if model.model_type != "persimmon" or deployment.server.asked.load_format == "dummy":
+        return
+    for _, _, parts in each_listed(model):
+        kind = model.quantized.of_linear(parts) if parts[0].endswith("query_key_value") else None
+        in_blocks = kind is not None and kind.name in ("fp8", "int8") and kind.per == "block"
+        if kind is not None and in_blocks and width % kind.block[0]:
+            yield f"SGLang reads {parts[0]} by heads, and {width} rows of one are no whole blocks"

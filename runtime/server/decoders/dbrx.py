@@ -13,7 +13,7 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.layer_config import AttentionConfig, MoEConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _EPS = 1e-5  # of every norm, in either class
 _THETA = 10000.0
@@ -39,6 +39,7 @@ _NAMES = TensorNames(
     packed_qkv="Wqkv",
     attention_out="out_proj",
     mlp="ffn",
+    served=ServedNames(plain=("lm_head",), plain_experts=True),
 )
 
 

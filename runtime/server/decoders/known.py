@@ -130,7 +130,7 @@ from runtime.server.formats.kinds import Kind
 from runtime.server.linears import experts_listed
 from runtime.server.modelopt_mxfp8 import meant_otherwise, with_served
 from runtime.server.recurrent import AddedConvolutionsConfig
-from runtime.server.served_names import disagreements, kept_plain, mapped, told_otherwise
+from runtime.server.served_names import disagreements, kept_plain, mapped, plain_loose, told_otherwise
 from runtime.server.sizing import HYBRID_TYPES
 
 _MODULES = (
@@ -248,6 +248,7 @@ def _text_model(hf: HF, architecture: str) -> ModelConfig:
             _ungated(model),
             disagreements(model),
             mapped(model),
+            plain_loose(model),
             meant_otherwise(model, hf.get("quantization_config")),
         )
         doubts = [*chain(*parts), *model.quantized.doubts(model.num_layers)]

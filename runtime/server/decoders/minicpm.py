@@ -12,7 +12,7 @@ from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.layer_config import AttentionConfig, Multipliers
 from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(served=ServedNames(plain=("lm_head",)))
+NAMES = TensorNames(served=ServedNames(plain=("lm_head",)))
 
 
 def _minicpm(f: Fields) -> ModelConfig:
@@ -29,7 +29,7 @@ def _minicpm(f: Fields) -> ModelConfig:
         everywhere(f, "dense"),
         activation="silu",
         multipliers=scaled_by_smaller(f),
-        names=_NAMES,
+        names=NAMES,
     )
 
 

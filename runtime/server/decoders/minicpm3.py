@@ -8,7 +8,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.longrope import is_long, read_long_of_heads
-from runtime.server.decoders.minicpm import scaled_by_smaller
+from runtime.server.decoders.minicpm import NAMES, scaled_by_smaller
 from runtime.server.decoders.parts import everywhere, latents, model
 from runtime.server.decoders.rope import read_rope
 from runtime.server.layer_config import AttentionConfig, MLAConfig
@@ -30,6 +30,7 @@ def _minicpm3(f: Fields) -> ModelConfig:
         mla=mla,
         drops_absorbed=True,
         multipliers=scaled_by_smaller(f),
+        names=NAMES,
     )
 
 

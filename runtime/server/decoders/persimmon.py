@@ -8,7 +8,7 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.layer_config import AttentionConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _NAMES = TensorNames(
     norm="model.final_layernorm",
@@ -19,6 +19,7 @@ _NAMES = TensorNames(
     k_norm="k_layernorm",
     up="dense_h_to_4h",
     down="dense_4h_to_h",
+    served=ServedNames(((r"^.*$", ""),)),  # srt/models/persimmon.py tells no matrix how it is called
 )
 _SHARE = 0.5
 _EPS = 1e-5  # of heads, whatever a file says

@@ -12,8 +12,10 @@ from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Multipliers, RopeConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
+# srt/models/phi3_small.py gives two of attention the names that a Llama's have.
+_PATHS = ((r"self_attn\.query_key_value$", "self_attn.qkv_proj"), (r"self_attn\.dense$", "self_attn.o_proj"))
 _NAMES = TensorNames(
     norm="model.final_layernorm",
     packed_qkv="query_key_value",
@@ -21,6 +23,7 @@ _NAMES = TensorNames(
     attention_out="dense",
     gate_up="up_proj",
     interleaves=True,
+    served=ServedNames(paths=_PATHS),
 )
 _PADDED = 256
 _INNER, _TIMES = "ff_intermediate_size", "ff_dim_multiplier"
