@@ -19,6 +19,7 @@ from runtime.graphs.prefill import PrefillGraphs
 from runtime.models.decoder import Decoder
 from runtime.models.draft import DraftModel, next_step
 from runtime.models.own_draft import OwnDraftModel
+from runtime.server.drafting_attention import catches_up_in_graphs
 from runtime.server.speculative_config import SpeculativeConfig
 
 AnyDraft = DraftModel | OwnDraftModel
@@ -214,17 +215,23 @@ def make_draft_runners(
         frozen = FrozenKVDraftGraphs(site, drafts[0], kvs[0], sizes, speculative, topk)
         return DraftRunners(frozen, ())
     if speculative.multi_layer:
-        extends = tuple(
+        each = tuple(
             MultiLayerDraftExtendGraphs(site, draft, kv, sizes, speculative, width)
             for draft, kv in zip(drafts, kvs, strict=True)
         )
-        return DraftRunners(None, extends)
+        return DraftRunners(None, each)
     draft, kv, steps, prefilled = drafts[0], kvs[0], None, None
+    latent = draft.decoder.model.mla is not None
+    if not catches_up_in_graphs(speculative, site.runtime.release, latent):
+        extends: tuple[DraftExtendGraphs, ...] = ()
+    else:
+        rows = speculative.num_steps + 1 if site.runtime.release.catches_up_by_steps else width
+        extends = (DraftExtendGraphs(site, draft, kv, sizes, speculative, rows),)
     if prefills and isinstance(draft, OwnDraftModel):
         prefilled = DraftPrefillGraphs(site, draft, kv, prefills)
     if speculative.num_steps > 1:
         steps = DraftGraphs(site, draft, kv, sizes, speculative, topk)
-    return DraftRunners(steps, (DraftExtendGraphs(site, draft, kv, sizes, speculative, width),), prefilled)
+    return DraftRunners(steps, extends, prefilled)
 
 
 def best_branches(

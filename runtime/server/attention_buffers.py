@@ -184,26 +184,32 @@ class DraftGraphSizes:
     heads: int
     head_dim: int
     split_tile: int | None = None
+    catches_up: bool = True  # in graphs
+    masks: bool = False  # of Triton's, whatever a draft verifies; FlashInfer's has one in all releases
 
 
 def draft_graph_buffers(backend: str, sizes: DraftGraphSizes) -> Iterator[Buffer]:
-    """init_cuda_graph_state of a draft's backends: of all its steps but the last, and of the catch-up."""
+    """init_cuda_graph_state of a draft's backends: of all its steps but the last, and of the catch-up where
+    that is captured."""
     backends, branches = sizes.steps - 1, sizes.max_bs * sizes.topk
-    rows = sizes.max_bs * sizes.width
+    rows, more = sizes.max_bs * sizes.width, int(sizes.catches_up)
     if backend in ("triton", "flashinfer"):
         dtype = "int64" if backend == "triton" else "int32"
         if backends:
             yield Buffer("draft_kv_indices", dtype, (sizes.steps, branches * sizes.context))
-        yield Buffer("draft_extend_kv_indices", dtype, (rows * sizes.context,))
+        if more:
+            yield Buffer("draft_extend_kv_indices", dtype, (rows * sizes.context,))
+            if sizes.masks or backend == "flashinfer":
+                yield _bytes("draft_extend_custom_mask", rows * sizes.context)
     if backend == "triton":
         splits = sizes.heads * key_splits(sizes.context, latent=False, tile=sizes.split_tile)
-        for count, tokens in ((backends, branches), (1, rows)):
+        for count, tokens in ((backends, branches), (more, rows)):
             yield Buffer("draft_attn_logits", "float32", (count, tokens, splits, sizes.head_dim))
             yield Buffer("draft_attn_lse", "float32", (count, tokens, splits))
     elif backend == "flashinfer":
-        yield _bytes("draft_graph_wrappers", (backends + 1) * sizes.graphs * _WRAPPER)
+        yield _bytes("draft_graph_wrappers", (backends + more) * sizes.graphs * _WRAPPER)
     else:
-        tables = (backends + 1) * sizes.max_bs
+        tables = (backends + more) * sizes.max_bs
         yield Buffer("draft_page_table", "int32", (tables, -(-sizes.context // sizes.page)))
         yield from _speculative_tables(tables, sizes.context, sizes.page, sizes.topk)
 

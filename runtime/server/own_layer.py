@@ -196,19 +196,20 @@ def own_layer(server: Server, file: Checkpoint, target: ModelConfig, draft: Mode
         raise Unsupported(f"SGLang {server.release.version}'s {architecture} has no layer that drafts{again}")
     if target.model_type in _MIXED_IN_QUARK and target.checkpoint_quantization == "quark":
         raise Unsupported("quantization quark: its first matrix is quantized, too, and here it is plain")
-    if other := other_count(file):
-        raise Unsupported(f"config.json: {other}, and what drafts is of one layer here")
     found = one_layer(target, server.runtime)
     if draft is not target and one_layer(draft, server.runtime) != found:
         raise Unsupported("its config.json tells of another layer than its target's")
     return found
 
 
-def otherwise(server: Server) -> str | None:
-    """What its draft is told beside, by which it is not held as its target's layers are."""
+def otherwise(server: Server, file: Checkpoint) -> str | None:
+    """What its draft is told beside, by which it is not held as its target's layers are; a `file` of its own,
+    or its target's, may tell of several."""
     draft, told = server.draft, "the draft's layer is held as its target's are, whatever {} says"
     if draft is None:
         return None
+    if other := other_count(file):
+        return f"config.json: {other}, and its pool is of one layer here"
     if draft.moe_runner_backend != server.moe_runner_backend:
         return told.format("--speculative-moe-runner-backend")
     if server.as_draft().moe_a2a_backend != server.moe_a2a_backend:

@@ -326,6 +326,14 @@ class Release(NamedTuple):
     # A draft is loaded before the pool is sized, and gives its tables back behind it: init_model_worker in
     # managers/scheduler.py, alloc_memory_pool in speculative/eagle_worker_v2.py
     loads_drafts_before_pool: bool = False
+    # ... is captured while it catches up by these, and by any where a worker is without overlap:
+    # speculative/eagle_worker_v2.py, speculative/eagle_worker.py
+    catches_up_in_graphs: tuple[str, ...] = ("triton", "trtllm_mla", "tokenspeed_mla")
+    drafts_without_overlap: bool = True
+    # ... with as many rows a request as it makes steps, and one more
+    catches_up_by_steps: bool = True
+    # Prefill graphs of a target that EAGLE drafts for: model_runner_components/cuda_graph_setup.py
+    eagle_keeps_prefill_graphs: Literal["all", "in pieces", "not compiled"] = "all"
     # ... attends by these, too: speculative/draft_utils.py
     more_drafting_attention: tuple[str, ...] = ("tokenspeed_mla",)
     # Models of their own that draft must know as many words: speculative/standalone_worker_v2.py
@@ -345,6 +353,8 @@ class Release(NamedTuple):
     captures_for_backward: bool = True
     # Triton's decode graphs have a mask of the context without drafts, too: attention/triton_backend.py
     masks_decodes: bool = True
+    # ... and those that a draft catches up with one, though it verifies nothing
+    masks_drafts: bool = True
     # Prefill graphs of a stage are given up for layers that other stages have: cuda_graph_setup.py
     captures_stages_prefills: bool = False
     # ... and for layers of NemotronH that have no attention: compute_attention_and_moe_layers there
@@ -388,6 +398,9 @@ class Release(NamedTuple):
 _12 = Release("0.5.12", flashinfer="0.6.11.post1", transformers="5.6.0", mxfp4_by_cutlass=(9,))
 _13 = _12._replace(
     version="0.5.13",
+    catches_up_in_graphs=(*_12.catches_up_in_graphs, "trtllm_mha", "cutedsl_mla"),
+    drafts_without_overlap=False,
+    catches_up_by_steps=False,
     more_drafting_attention=("tokenspeed_mla", "cutedsl_mla"),
     compressed_pools=COMPRESSED_13,
     fuses_all_reduce_on_h20=True,
@@ -423,6 +436,8 @@ _13 = _12._replace(
 )
 _14 = _13._replace(
     version="0.5.14",
+    catches_up_in_graphs=(*_13.catches_up_in_graphs, "flashinfer"),
+    eagle_keeps_prefill_graphs="in pieces",
     pages_ahead="of a draft's tree",
     laid_out=LAID_OUT_14,
     eager_inputs="a chunk",
@@ -454,6 +469,7 @@ _14 = _13._replace(
 )
 _15 = _14._replace(
     version="0.5.15",
+    catches_up_in_graphs=(*_14.catches_up_in_graphs, "dsa", "nsa"),
     compares_words=True,
     laid_out=LAID_OUT_15,
     joins_indexer=True,
@@ -487,6 +503,8 @@ _15 = _14._replace(
 )
 _16 = _15._replace(
     version="0.5.16",
+    masks_drafts=False,
+    catches_up_in_graphs=(*_15.catches_up_in_graphs, "dsv4", "flashmla"),
     pages_ahead="all",
     laid_out=LAID_OUT_16,
     asks_windows_for_a_request=True,
@@ -667,6 +685,7 @@ _21 = _20._replace(
 )
 _22 = _21._replace(
     version="0.5.22",
+    eagle_keeps_prefill_graphs="not compiled",
     exaone_has_defaults=True,
     blocks=BLOCKS_22,
     compressed_pools=COMPRESSED_22,
@@ -693,6 +712,7 @@ _22 = _21._replace(
 )
 _23 = _22._replace(
     version="0.5.23",
+    catches_up_in_graphs=(*_22.catches_up_in_graphs, "fa3", "fa4"),
     more_drafting_attention=("cutedsl_mla",),
     captures_mixers="of experts on sm120",
     fp8_block_keys_on=(9, 10),

@@ -22,6 +22,7 @@ from runtime.server.releases import Release
 from runtime.server.requests import arriving_beside, share_of
 from runtime.server.speculative_config import SpeculativeConfig
 
+_EAGLES = ("EAGLE", "EAGLE3", "FROZEN_KV_MTP")
 _FULL_NAMES = {"bf16": "bfloat16"}
 _TUNING_PREFILLS = ("Glm5NextConfig",)
 
@@ -208,7 +209,7 @@ class Server:
             embeds=self.embeds,
             keeps_nothing=self.keeps_nothing,
             decode_graphs=self.decode_graphs,
-            prefill_graphs=self.prefill_graphs,
+            prefill_graphs=self._kept_prefill_graphs,
             prefill_graphs_asked=self.prefill_graphs_asked,
             whole_prefills=self.whole_prefills,
             is_pd_decode=self.is_pd_decode,
@@ -262,7 +263,34 @@ class Server:
             plain=self.draft is not None
             and self.draft.quantization is None
             and self.quantization is not None,
+            steps_by=self.drafting_backends[0],
+            catches_up_by=self.drafting_backends[1],
+            without_overlap=self._drafts_without_overlap,
         )
+
+    @property
+    def drafting_backends(self) -> tuple[str, str]:
+        """Of a draft's steps, and of its catching up: srt/speculative/draft_utils.py."""
+        own = self.asked.speculative_draft_attention_backend
+        decode, prefill = self.decode_attention_backend, self.prefill_attention_backend
+        by_decodes = self.asked.speculative_attention_mode == "decode"
+        return own or decode, own or (decode if by_decodes else prefill)
+
+    @property
+    def _drafts_without_overlap(self) -> bool:
+        """By a worker that there was once: srt/speculative/eagle_worker.py."""
+        one = self.speculative
+        is_tree = one is not None and (one.topk or 1) > 1
+        return self.release.drafts_without_overlap and (is_tree or self.asked.disable_overlap_schedule)
+
+    @property
+    def _kept_prefill_graphs(self) -> tuple[int, ...]:
+        """EAGLE's target has none but in pieces: capture_prefill_graph of srt/model_executor."""
+        one, kept = self.speculative, self.release.eagle_keeps_prefill_graphs
+        if one is None or one.algorithm not in _EAGLES or self.is_draft or kept == "all":
+            return self.prefill_graphs
+        given_up = self.compiles_prefills or (self.whole_prefills and kept == "in pieces")
+        return () if given_up else self.prefill_graphs
 
     def as_draft(self) -> Server:
         """The draft worker as a server of its own, on the same ranks."""

@@ -17,6 +17,9 @@ class SpeculativeConfig:
     is_counted: bool = True  # its layers' keys and values, when the pool is sized
     kv_cache_dtype: str | None = None  # None: its target's
     plain: bool = False  # where a flag quantizes its target
+    steps_by: str = ""  # the attention of its steps
+    catches_up_by: str = ""  # ... and of its catching up: any is captured where none is told
+    without_overlap: bool = False  # of the worker that there was before 0.5.13, which captures any, too
 
     def __post_init__(self) -> None:
         check_flags(self, SPECULATIVE)

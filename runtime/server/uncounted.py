@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from runtime.server.config import ModelConfig
+from runtime.server.drafting_attention import unknown_of_drafts
 from runtime.server.flags.spelling import spelled
 from runtime.server.fused_all_reduce import least_fused_buffers
 from runtime.server.images import ON_GPU
@@ -53,6 +54,7 @@ def uncounted(server: Server, hidden: int | None = None, unknown: str = "") -> t
 def uncounted_choices(server: Server, model: ModelConfig) -> Iterator[str]:
     """Of blocks of keys, as srt/layers/attention/minimax_sparse_ops makes them behind a start; of pools."""
     yield from _of_summed_latents(server, model)
+    yield from unknown_of_drafts(server, model)
     if model.mla is not None and model.mla.indexer is not None and model.mla.indexer.pool > 1:
         yield "what choosing pools of keys takes"
     if model.mla_behind is not None:

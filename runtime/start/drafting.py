@@ -11,9 +11,10 @@ from runtime.graphs.draft import AnyDraft, DraftRunners, make_draft_runners
 from runtime.graphs.prefill import PrefillGraphs
 from runtime.models.draft import load_drafts
 from runtime.models.own_draft import OwnDraftModel
+from runtime.server.drafting_attention import knows_buffers
 from runtime.server.start_sizes import captured_sizes
 from runtime.start.pooling import Pooling
-from runtime.start.sglang_buffers import SglangBuffers
+from runtime.start.sglang_buffers import DraftAttention, SglangBuffers
 
 
 class Drafting(Pooling):
@@ -51,11 +52,24 @@ class Drafting(Pooling):
             return
         self.device.empty_cache()
         with self.recorder.phase("draft graphs"):
-            if self.sglang and self.own_draft is not None:
-                self.sglang.init_draft_graphs(self.own_draft, sizes)
+            attention = self._draft_attention()
+            if self.sglang and attention is not None:
+                self.sglang.init_draft_graphs(attention, sizes)
             site, prefills = self._of_drafts(site), self._draft_prefills()
             self.draft_runners = make_draft_runners(site, self.drafts, self.draft_kvs, sizes, prefills)
             self.draft_runners.capture()
+
+    def _draft_attention(self) -> DraftAttention | None:
+        """Where it is known what that holds."""
+        own, speculative = self.own_draft, self.runtime.speculative
+        if own is not None:
+            return DraftAttention(own.attention_backend, own.model.main_attention, own.parallel.attn_tp)
+        if not self.drafts or speculative is None or not self._draft_layers:
+            return None
+        model, backends = self.drafts[0].decoder.model, (speculative.steps_by, speculative.catches_up_by)
+        if not knows_buffers(backends, model):
+            return None
+        return DraftAttention(speculative.steps_by, model.main_attention, self.parallel.attn_tp)
 
     def _draft_prefills(self) -> tuple[int, ...]:
         """Of a model of its own, where its target's were not given up."""

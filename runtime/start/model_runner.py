@@ -181,8 +181,8 @@ class ModelRunner(Drafting, Serving):
             start_cublas(self.device)
             if self.sglang:
                 self.sglang.init_attention_backend(self.device.sm_major)
-                if self.own_draft is not None:
-                    self.sglang.init_draft_backend(self.own_draft)
+                if (attention := self._draft_attention()) is not None:
+                    self.sglang.init_draft_backend(attention)
 
     def init_eager_buffers(self) -> None:
         if self.sglang and self.sglang.holds_eager_inputs:

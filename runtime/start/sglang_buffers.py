@@ -28,11 +28,21 @@ from runtime.server.attention_buffers import (
 from runtime.server.block_timings import CACHE_BYTES, prefill_timings, timings
 from runtime.server.compressed_sizes import second_tables
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.own_draft import OwnDraft
+from runtime.server.drafting_attention import catches_up_in_graphs
+from runtime.server.layer_config import AttentionConfig
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.start_sizes import StartSizes
 from runtime.server.windows import windows_of
+
+
+@dataclass(frozen=True, slots=True)
+class DraftAttention:
+    """A draft's attention: by which backend, and over how many ranks its heads are split."""
+
+    backend: str
+    attention: AttentionConfig
+    ranks: int
 
 
 @dataclass(slots=True, eq=False)
@@ -129,13 +139,13 @@ class SglangBuffers:
         self._hold("decode input_embeds", self._dtype, rows, self.model.hidden_size)
         self._hold("decode custom_mask", torch.bool, (max_bs + rows) * self.sizes.width)
 
-    def init_draft_backend(self, own: OwnDraft) -> None:
+    def init_draft_backend(self, draft: DraftAttention) -> None:
         speculative = self.runtime.speculative
         assert speculative is not None
-        self._hold_all(draft_backend_buffers(own.attention_backend, speculative.num_steps))
+        self._hold_all(draft_backend_buffers(draft.backend, speculative.num_steps))
 
-    def init_draft_graphs(self, own: OwnDraft, graphs: Sequence[int]) -> None:
-        speculative, attention = self.runtime.speculative, own.model.main_attention
+    def init_draft_graphs(self, draft: DraftAttention, graphs: Sequence[int]) -> None:
+        speculative, attention = self.runtime.speculative, draft.attention
         assert speculative is not None
         sizes = DraftGraphSizes(
             graphs=len(graphs),
@@ -145,11 +155,13 @@ class SglangBuffers:
             width=self.sizes.width,
             context=self.sizes.context_length,
             page=self.plan.page_size,
-            heads=attention.num_heads // own.parallel.attn_tp,
+            heads=attention.num_heads // draft.ranks,
             head_dim=attention.head_dim,
             split_tile=self.runtime.workspaces.split_tile,
+            catches_up=catches_up_in_graphs(speculative, self.runtime.release, latent=False),
+            masks=self.runtime.release.masks_drafts,
         )
-        self._hold_all(draft_graph_buffers(own.attention_backend, sizes))
+        self._hold_all(draft_graph_buffers(draft.backend, sizes))
 
     def _split_kv_logits(self, rows: int) -> dict[str, torch.Tensor]:
         """The triton decode kernel's partial results, fp32, a set for every split of the keys."""

@@ -183,7 +183,8 @@ class Deployment:
             return ""
         if not has_own_draft(server):
             found = self.own_layer
-            return found if isinstance(found, str) else otherwise(server) or ""
+            file = self.inputs.draft_checkpoint or self.inputs.checkpoint
+            return found if isinstance(found, str) else otherwise(server, file) or ""
         if shape.model is None:
             return shape.unknown
         checkpoint = self.inputs.draft_checkpoint or self.inputs.checkpoint

@@ -18,6 +18,8 @@ _DRAFTING_ATTENTION = (
     *("dsa", "dsv4", "fa3", "fa4", "flashinfer", "flashmla", "hybrid_linear_attn", "nsa", "triton"),
     *("trtllm_mha", "trtllm_mla"),
 )
+# FlashInferMLAMultiStepDraftBackend of srt/layers/attention, what is made of it, and flashmla_backend.py
+_OF_ONE_BRANCH = ("flashinfer", "flashmla", "trtllm_mla", "cutedsl_mla", "tokenspeed_mla")
 # Of classes whose layers are known here, those of srt/models that have no get_embed_and_head in any release
 _KEEP_THEIR_TABLES = """
     AfmoeForCausalLM ArceeForCausalLM BaichuanForCausalLM BailingMM2NativeForConditionalGeneration
@@ -123,12 +125,13 @@ def _other_attention(deployment: Deployment) -> Iterator[str]:
     one, server = deployment.server.speculative, deployment.server
     if one is None or one.algorithm not in (*_SHARING, "STANDALONE") or server.is_draft:
         return
-    asked = server.asked
-    own = asked.speculative_draft_attention_backend
-    decode, prefill = own or server.decode_attention_backend, own or server.prefill_attention_backend
-    of_steps = [decode] if (one.steps or 0) > 1 else []
-    of_catching_up = decode if asked.speculative_attention_mode == "decode" else prefill
+    steps_by, catches_up_by = server.drafting_backends
+    of_steps = [steps_by] if (one.steps or 0) > 1 else []
     known = (*_DRAFTING_ATTENTION, *server.release.more_drafting_attention)
-    for backend in dict.fromkeys((*of_steps, of_catching_up)):
+    for backend in dict.fromkeys((*of_steps, catches_up_by)):
         if backend not in known:
             yield f"--speculative-algorithm {one.algorithm}: SGLang has no attention {backend} of a draft's"
+    drawn = None if deployment.draft_shape is None else deployment.draft_shape.model
+    is_tree = bool(of_steps) and (one.topk or 1) > 1
+    if is_tree and drawn is not None and drawn.mla is not None and steps_by in _OF_ONE_BRANCH:
+        yield f"--speculative-eagle-topk {one.topk}: SGLang's {steps_by} of latents drafts one branch"

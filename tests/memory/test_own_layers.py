@@ -22,6 +22,8 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.plan import make_plan
+from sgl_tune.memory.predict import predict
+from sgl_tune.memory.start import starts_of
 from tests.memory.checkpoints import checkpoints
 
 META = torch.device("meta")
@@ -185,3 +187,56 @@ def test_a_layer_with_experts_is_not_made_of_one_without(deployed: Any) -> None:
     found = deployed(dense, tp=8)
     draft = DraftModel(found.model, found.runtime, VirtualCommunicator(found.parallel), META)
     assert any(".experts." in name for name, _ in draft.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "named", "silent"),
+    [
+        ("zai-org/GLM-4.6", {"attention_backend": "fa3"}, (), ("holds for its draft", "draft's prefills")),
+        (
+            "Qwen/Qwen3-30B-A3B",
+            {"attention_backend": "triton"},
+            ("graphs of its draft's prefills",),
+            ("holds for its draft",),
+        ),
+        (
+            "Qwen/Qwen3-30B-A3B",
+            {"prefill_attention_backend": "fa3", "decode_attention_backend": "triton"},
+            ("what attention triton/fa3 holds for its draft",),
+            (),
+        ),
+        (
+            "deepseek-ai/DeepSeek-R1",
+            {"attention_backend": "fa3"},
+            ("what attention fa3 holds for its draft",),
+            ("draft's prefills",),
+        ),
+    ],
+)
+def test_what_attention_holds_for_a_draft_is_counted_or_named(
+    tmp_path: Path, name: str, flags: dict[str, str], named: tuple[str, ...], silent: tuple[str, ...]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED[name]))
+    command = ["python", "-m", "sglang.launch_server", "--model-path", str(tmp_path), "--tp", "8"]
+    command += ["--speculative-algorithm", "EAGLE"]
+    for flag, value in flags.items():
+        command += [f"--{flag.replace('_', '-')}", value]
+    said = select_deployments(ServerFlags(gpu="h200"), command=command)[0].not_counted
+    assert all(one in said for one in named) and not any(one in said for one in silent)
+
+
+def test_a_draft_s_layer_has_the_tables_of_its_steps(tmp_path: Path) -> None:
+    """TritonMultiStepDraftBackend of srt/layers/attention: a place for each token of 48 requests."""
+    config = {**PUBLISHED["zai-org/GLM-4.6"], "num_hidden_layers": 2, "first_k_dense_replace": 1}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = {}
+    for steps in (1, 3):
+        command = ["python", "-m", "sglang.launch_server", "--model-path", str(tmp_path), "--tp", "8"]
+        command += ["--speculative-algorithm", "EAGLE", "--speculative-num-steps", str(steps)]
+        command += ["--speculative-eagle-topk", "1", "--attention-backend", "triton"]
+        deployment = select_deployments(ServerFlags(gpu="h200"), command=command)[0]
+        report = predict(starts_of(deployment, "0")[0])
+        phases = {one.name: one.allocated_bytes for one in report.phases}
+        found[steps] = phases["draft graphs"] - phases["decode graphs"]
+    places = 48 * config["max_position_embeddings"] * 8
+    assert found[1] > 2 * places and found[3] - found[1] > (3 + 2) * places

@@ -216,6 +216,7 @@ def test_buffers_of_a_draft_s_backends(backend: str, steps: int, buffers: list[B
             [
                 Buffer("draft_kv_indices", "int32", (3, 20 * 130)),
                 Buffer("draft_extend_kv_indices", "int32", (20 * 130,)),
+                Buffer("draft_extend_custom_mask", "uint8", (20 * 130,)),
                 _bytes("draft_graph_wrappers", 3 * 7 * 8),
             ],
         ),
@@ -244,3 +245,19 @@ def test_buffers_of_a_draft_s_graphs(backend: str, topk: int, buffers: list[Buff
         7, max_bs=5, steps=3, topk=topk, width=4, context=130, page=16, heads=2, head_dim=64
     )
     assert list(draft_graph_buffers(backend, sizes)) == buffers
+
+
+def test_a_draft_that_catches_up_without_graphs_holds_nothing_for_it() -> None:
+    sizes = DraftGraphSizes(7, 5, 3, 1, 4, 130, 16, 2, 64, catches_up=False, masks=True)
+    for backend in ("triton", "flashinfer"):
+        names = {one.name for one in draft_graph_buffers(backend, sizes)}
+        assert "draft_kv_indices" in names and not {one for one in names if one.startswith("draft_extend")}
+    tables = [one.shape for one in draft_graph_buffers("fa3", sizes)]
+    assert tables == [(2 * 5, 9), (3 * 2 * 5, 9)]
+
+
+def test_triton_once_masked_what_a_draft_catches_up_with() -> None:
+    for masks in (True, False):
+        sizes = DraftGraphSizes(7, 5, 3, 1, 4, 130, 16, 2, 64, masks=masks)
+        names = [one.name for one in draft_graph_buffers("triton", sizes)]
+        assert ("draft_extend_custom_mask" in names) == masks

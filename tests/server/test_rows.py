@@ -77,7 +77,8 @@ def test_graphs_are_of_the_requests_that_run(
 def test_a_rank_goes_by_its_server() -> None:
     found = server(QWEN, H200, page_size=16, kv_cache_dtype="bf16", max_running_requests=12, **_CHAIN)
     runtime = found.runtime
-    assert runtime.speculative == SpeculativeConfig("EAGLE", 3, 1, 4, is_counted=False)
+    by = {"steps_by": "flashinfer", "catches_up_by": "flashinfer"}
+    assert runtime.speculative == SpeculativeConfig("EAGLE", 3, 1, 4, is_counted=False, **by)
     assert (runtime.page_size, runtime.kv_cache_dtype) == (16, "bfloat16")
     assert (runtime.max_running_requests, runtime.prefill_tokens) == (12, 8192)
     assert (runtime.decode_graphs, runtime.prefill_graphs) == (found.decode_graphs, found.prefill_graphs)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from runtime.server.drafting_attention import catches_up_in_graphs
 from runtime.server.errors import ConfigError
 from runtime.server.pool_plan import table_headroom
 from runtime.server.releases import RELEASES
@@ -280,3 +281,69 @@ def test_a_draft_s_cache_is_of_the_dtype_that_its_own_checkpoint_has(
     own = model("eagle3", dtype="bfloat16")
     found = server(target, version, "H200", draft=own, speculative_algorithm="EAGLE3", **asked).draft
     assert found is not None and found.kv_cache_dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("backend", "latent", "since"),
+    [
+        ("triton", False, 12),
+        ("trtllm_mla", True, 12),
+        ("trtllm_mha", False, 13),
+        ("flashinfer", False, 14),
+        ("flashinfer", True, None),
+        ("dsa", True, 15),
+        ("flashmla", True, 16),
+        ("fa3", False, 23),
+        ("fa3", True, 23),
+    ],
+)
+def test_catching_up_is_captured_by_attention_and_release(
+    backend: str, latent: bool, since: int | None
+) -> None:
+    """graph_supported_backend of srt/speculative/eagle_worker_v2.py."""
+    told = SpeculativeConfig("EAGLE", catches_up_by=backend)
+    captured = [one.number[2] for one in RELEASES if catches_up_in_graphs(told, one, latent)]
+    assert captured == ([] if since is None else [*range(since, 24)])
+
+
+def test_the_first_worker_captured_whatever_catches_up() -> None:
+    tree: dict[str, Any] = {"speculative_num_steps": 3, "speculative_eagle_topk": 2}
+    tree |= {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}
+    for version, asked, captured in ((12, tree, True), (13, tree, False)):
+        found = server("qwen3", version, "H200", draft=model("eagle3"), attention_backend="fa3", **asked)
+        told = found.runtime.speculative
+        assert told is not None and told.catches_up_by == "fa3"
+        assert catches_up_in_graphs(told, found.release, latent=False) is captured
+
+
+def test_a_draft_catches_up_as_prefills_attend() -> None:
+    apart = {"prefill_attention_backend": "fa3", "decode_attention_backend": "triton"}
+    told: tuple[dict[str, Any], ...] = (
+        {},
+        {"speculative_attention_mode": "decode"},
+        {"speculative_draft_attention_backend": "flashinfer"},
+    )
+    found = [server("qwen3", 23, "H200", speculative_algorithm="EAGLE", **apart, **one) for one in told]
+    assert [one.drafting_backends for one in found] == [
+        ("triton", "fa3"),
+        ("triton", "triton"),
+        ("flashinfer", "flashinfer"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "backend", "kept"),
+    [
+        (13, "tc_piecewise", True),
+        (14, "tc_piecewise", False),
+        (21, "full", False),
+        (22, "full", True),
+        (23, "breakable", True),
+    ],
+)
+def test_a_target_of_eagles_gives_up_graphs_of_its_prefills(version: int, backend: str, kept: bool) -> None:
+    """capture_prefill_graph of srt/model_executor; 0.5.13 has pieces alone."""
+    asked: dict[str, Any] = {} if version < 14 else {"cuda_graph_backend_prefill": backend}
+    found = server("qwen3", version, "H200", speculative_algorithm="EAGLE", **asked)
+    assert found.prefill_graphs and bool(found.runtime.prefill_graphs) == kept
+    assert server("qwen3", version, "H200", **asked).runtime.prefill_graphs
