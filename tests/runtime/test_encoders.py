@@ -13,6 +13,7 @@ import torch
 
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.encoder import EncoderWeights
+from runtime.server.backends import Number
 from runtime.server.decoders.known import model_config
 from runtime.server.decoders.text_names import alone
 from runtime.server.decoders.wrappers import WRAPPERS, served_part, wrapper_of
@@ -484,3 +485,14 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
         "intern_s2_preview",
         "muse_spark",
     }
+
+
+@pytest.mark.parametrize(("release", "ranks"), [((0, 5, 21), 4), ((0, 5, 22), 2)])
+def test_who_shares_glms_mlps_follows_from_the_release(release: Number, ranks: int) -> None:
+    """srt/models/glm4v.py: all ranks, and since then those that share a request. Its heads these always."""
+    encoder = _encoder("glm4v_moe").of_release(release)
+    sizes = {"tp": 4, "attn_tp": 2}
+    split = {one.name: one.shape[one.split] // one.of_rank(sizes[one.group])[one.split]
+             for one in encoder.weights if one.split is not None}  # fmt: skip
+    assert {by for name, by in split.items() if ".mlp." in name or name.startswith("merger.")} == {ranks}
+    assert split["blocks.attn.qkv_proj.weight"] == 2

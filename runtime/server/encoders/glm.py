@@ -38,6 +38,7 @@ _NEXT = {
 
 
 _TEXT = {"intermediate_size": 4096}
+_GROUPED_SINCE = (0, 5, 22)  # its heads in every release
 
 
 def glm4v(hf: Mapping[str, Any], _text_width: int) -> Weights:
@@ -57,12 +58,12 @@ def glm4v(hf: Mapping[str, Any], _text_width: int) -> Weights:
             rms_norm("norm1", width),
             rms_norm("norm2", width),
             attention(width, heads, bias, out_bias=False, pads=True),
-            over_attention_ranks(_gated("mlp", width, out)),
+            over_attention_ranks(_gated("mlp", width, out), _GROUPED_SINCE),
         ),
     )
     yield from linear("merger.proj", out, out, bias=False)
     yield from in_fp32(layer_norm("merger.post_projection_norm", out))
-    yield from over_attention_ranks(_gated("merger", out, inner))
+    yield from over_attention_ranks(_gated("merger", out, inner), _GROUPED_SINCE)
     yield from rms_norm("post_conv_layernorm", width)
     yield from whole("downsample.weight", out, width, merge, merge)
     yield from whole("downsample.bias", out)

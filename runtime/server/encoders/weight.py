@@ -36,6 +36,7 @@ class EncoderWeight:
     in_fp32: bool = False  # whatever the model is in
     in_fp8: bool = False
     since: Number | None = None  # a release, where those before it have none
+    grouped_since: Number | None = None  # where TP's ranks share it in those before
     cut_since: Number | None = None  # by SGLang, which then leaves out some of its rows or columns
 
     def __post_init__(self) -> None:
@@ -54,6 +55,10 @@ class EncoderWeight:
             raise ConfigError(f"the encoder's {self.name}: {units} cannot be split over {ranks} ranks")
         mine = whole // units * -(-units // (ranks * others)) * others * (1 if self.padded is None else ranks)
         return (*self.shape[:along], mine, *self.shape[along + 1 :])
+
+    def of_release(self, release: Number) -> EncoderWeight:
+        is_later = self.grouped_since is not None and release < self.grouped_since
+        return replace(self, group="tp") if is_later else self
 
     def on_each(self) -> EncoderWeight:
         return replace(
@@ -88,8 +93,8 @@ class Encoder:
         return any(one.cut_since is not None and release >= one.cut_since for one in self.weights)
 
     def of_release(self, release: Number) -> Encoder:
-        known = tuple(one for one in self.weights if one.since is None or release >= one.since)
-        return self if len(known) == len(self.weights) else replace(self, weights=known)
+        known = (one for one in self.weights if one.since is None or release >= one.since)
+        return replace(self, weights=tuple(one.of_release(release) for one in known))
 
     def whole(self) -> Encoder:
         if not self.may_be_whole:
@@ -177,8 +182,8 @@ def padded_for_all(weights: Iterable[EncoderWeight]) -> Weights:
     return (replace(one, for_all=one.pads) for one in weights)
 
 
-def over_attention_ranks(weights: Iterable[EncoderWeight]) -> Weights:
-    return (replace(one, group="attn_tp") for one in weights)
+def over_attention_ranks(weights: Iterable[EncoderWeight], since: Number | None = None) -> Weights:
+    return (replace(one, group="attn_tp", grouped_since=since) for one in weights)
 
 
 def layers(name: str, count: int, weights: Iterable[EncoderWeight]) -> Weights:
