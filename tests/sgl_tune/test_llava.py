@@ -76,7 +76,6 @@ def test_a_llamas_class_asks_what_is_padded(told: dict[str, Any], ends: bool, tm
         ("--load-format dummy", "LLaVA's tower comes with the files alone"),
         ("--load-format sharded_state", "LLaVA's tower comes with the files alone"),
         ("--dtype float32", "LLaVA's tower is float16 all the same"),
-        ("--quantization fp8", "which matrices lists mean is not known here"),
         (
             "--enable-lora --max-lora-rank 8 --lora-target-modules q_proj",
             "adapters beside its tower",

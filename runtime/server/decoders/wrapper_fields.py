@@ -198,7 +198,7 @@ LLAVA_TEXTS = {
 }
 LLAVAS_OWN: Mapping[str, Any] = {
     **{"section": "", "is_flat": True, "is_named": False, "needs": _LLAVAS_OWN},
-    **{"reads_another": True, "is_plain_alone": True},
+    **{"reads_another": True, "is_plain_alone": True, **TEXT_ALONE},
 }
 # Around a Qwen2 or a Llama alone, by SGLang's classes; what their texts leave out transformers' have.
 _QWEN2 = {

@@ -27,7 +27,7 @@ _TOWERS: Mapping[str, Mapping[str, int]] = {
 }
 # What LlavaConfig would take, or a class of text reads beside what its family does.
 _UNTOLD = (
-    *("text_config", "vision_config", "quantization_config", "rope_scaling", "rope_parameters"),
+    *("text_config", "vision_config", "rope_scaling", "rope_parameters"),
     *("partial_rotary_factor", "rope_is_neox_style", "bias", "is_hybrid_swa"),
 )
 _JOINER = "multimodal_projector_bias"
