@@ -271,7 +271,8 @@ class StateRules:
     tracked: int = 0  # beside a request's own, where it ends as it likes
     keeps_prefixes: bool = True
     extra_buffer: bool = False  # of those, so that they may end anywhere
-    drafts: bool = True  # a verify leaves a state of each drafted token
+    drafts: bool = True  # there is room for the state that a verify leaves of each drafted token
+    verifies: bool = True  # ... which it leaves
     conv_dtype: str = "bfloat16"
     recurrent_dtype: str = "float32"
 

@@ -44,6 +44,7 @@ PdGraphs = Literal["none where piecewise is off", "none in prefill", "by role"]
 CapturedMixers = Literal["all", "none", "of experts on sm120"]
 ExpertLayout = Literal["masked", "by experts", "by memory"]
 Wide = Literal["copied", "stored"]  # in float32, where the model is not
+PrefillStates = Literal["kept", "counted", "none"]
 PagesAhead = Literal["none", "of any tree", "of a draft's tree", "all"]  # NGRAM's tree writes no keys
 CuteObjects = Literal["not kept", "on demand", "kept"]
 EmbeddingGemma = Literal["unknown", "by flags", "by backends"]  # how it is told what it attends with
@@ -260,7 +261,7 @@ class Release(NamedTuple):
     counts_padding_state: bool = False
     may_unlock_states: bool = False
     drafts_share_windows: bool = False
-    prefills_draft_states: bool = True
+    prefill_states: PrefillStates = "kept"  # of drafted tokens, which a prefill role never verifies
     # Blocks of tokens: block_rules.py here
     blocks: BlockRules = BLOCKS_12
     # DeepSeek-V4's pools: compressed_rules.py here
@@ -584,6 +585,7 @@ _GATHERED_18 = (
 )
 _18 = _17._replace(
     version="0.5.18",
+    prefill_states="counted",
     laid_out=LAID_OUT_18,
     quantizes_modelopt_fp4=True,
     exchanges_logits=True,
@@ -707,7 +709,7 @@ _22 = _21._replace(
     glm_5_next_prefill_graph_top=None,
     keeps_context_width=True,
     pools_sparse_pages=True,
-    prefills_draft_states=False,
+    prefill_states="none",
     knows_indexed_attention=True,
 )
 _23 = _22._replace(

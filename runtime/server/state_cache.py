@@ -36,7 +36,8 @@ def state_rules(c: Choices) -> StateRules:
         tracked=_tracked(c),
         keeps_prefixes=not c.disable_radix_cache,
         extra_buffer=keeps_states_now(c),
-        drafts=c.release.prefills_draft_states or c.disaggregation_mode != "prefill",
+        drafts=c.release.prefill_states != "none" or c.disaggregation_mode != "prefill",
+        verifies=c.release.prefill_states == "kept" or c.disaggregation_mode != "prefill",
         conv_dtype=_known(c.environ.get(_CONV_DTYPE)) or "bfloat16",
         recurrent_dtype=_known(c.mamba_ssm_dtype or c.environ.get(_DTYPE))
         or _known(c.model.get("mamba_ssm_dtype"))

@@ -114,7 +114,7 @@ def arrived(plan: StatePlan, requests: int, runtime: RuntimeConfig) -> StatePlan
 
 def drafted_states(plan: StatePlan, requests: int, runtime: RuntimeConfig) -> StatePlan:
     """With those that a verify leaves of each drafted token."""
-    if runtime.speculative is None or not runtime.states.drafts:
+    if runtime.speculative is None or not runtime.states.verifies:
         return plan
     speculative = runtime.speculative
     shares = runtime.release.drafts_share_windows and speculative.eagle_topk <= 1

@@ -22,7 +22,9 @@ from runtime.server.releases import RELEASES
 from runtime.server.requests import max_running_requests
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.state_sizes import plan_states, requests_for
+from tests.memory.checkpoints import checkpoints
 from tests.oracle.state_sizes import read
+from tests.server.servers import server
 
 
 def _recurrent(case: dict[str, Any]) -> RecurrentConfig:
@@ -109,3 +111,22 @@ def test_as_many_states_tokens_and_requests_as_the_release_has(
 def test_a_share_that_is_none_leaves_no_room(share: float, cases: list[dict[str, Any]]) -> None:
     case = {**cases[-1], "share": share, "slots": None, "radix": True}
     assert _ours(case) == {"refused": True}
+
+
+@pytest.mark.parametrize(
+    ("release", "drafts", "verifies"),
+    [
+        ("0.5.17", True, True),
+        ("0.5.18", True, False),
+        ("0.5.21", True, False),
+        ("0.5.22", False, False),
+    ],
+)
+def test_a_prefill_role_verifies_nothing(release: str, drafts: bool, verifies: bool) -> None:
+    """mem_cache/kv_cache_configurator.py: states of drafted tokens had room before none were made."""
+    (model,) = (one.config for one in checkpoints() if one.name == "Qwen/Qwen3-Next-80B-A3B-Instruct")
+    told = {"speculative_algorithm": "NEXTN", "tp_size": 4, "mamba_radix_cache_strategy": "extra_buffer"}
+    for role in ("prefill", "decode"):
+        rules = server(model, version=release, disaggregation_mode=role, **told).states
+        found = (drafts, verifies) if role == "prefill" else (True, True)
+        assert (rules.drafts, rules.verifies) == found

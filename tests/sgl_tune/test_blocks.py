@@ -76,7 +76,7 @@ def test_what_is_refused(told: str, version: str, changes: dict[str, Any], said:
     [
         ("--dllm-algorithm LowConfidence", "--dllm-algorithm"),
         ("--attention-backend flashinfer", "attention on flashinfer without --dllm-algorithm"),
-        ("--quantization fp8", "quantized weights"),
+        ("--quantization fp8", None),
         ("--tp 2 --moe-a2a-backend deepep", "an all-to-all"),
         ("--tp 2 --ep 2 --ep-num-redundant-experts 8", "experts that move"),
         ("--speculative-algorithm NGRAM", "drafts"),

@@ -74,7 +74,6 @@ def test_it_keeps_no_prefixes_and_a_state_a_request(tmp_path: Path) -> None:
             "attention on minicpm_flashattn",
         ),
         ("", {**_SEES_ALL, "lightning_head_dim": 64}, "heads of other widths than 128"),
-        ("--quantization fp8", _SEES_ALL, "quantized weights"),
         ("--speculative-algorithm NGRAM --speculative-num-draft-tokens 4", _SEES_ALL, "drafts"),
     ],
 )

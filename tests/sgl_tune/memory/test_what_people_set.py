@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.start import starts_of
+from tests.memory.checkpoints import checkpoints
 
 NEWEST, BEFORE_PHASES = "0.5.23", "0.5.13"
 _UNFUSED = "--enforce-disable-flashinfer-allreduce-fusion"  # else its workspace is named, in each
@@ -84,9 +87,17 @@ def test_it_is_named_as_not_modelled(flags: str, named: str) -> None:
     assert told.startswith("not counting ") and named in told and told.endswith(": not modelled")
 
 
-def test_a_draft_that_is_one_layer_more_of_the_target_is_counted() -> None:
-    deployment = _set("--speculative-algorithm EAGLE", model="deepseek-ai/DeepSeek-V3")
+def test_a_draft_that_is_one_layer_more_of_the_target_is_counted(tmp_path: Path) -> None:
+    (config,) = (one.config for one in checkpoints() if one.name == "zai-org/GLM-4.5-Air")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    deployment = _set("--speculative-algorithm EAGLE", model=str(tmp_path))
     assert deployment.server.draft is not None and deployment.not_counted == ""
+
+
+def test_what_attention_to_latents_holds_for_it_is_not() -> None:
+    deployment = _set("--speculative-algorithm EAGLE", model="deepseek-ai/DeepSeek-V3")
+    assert deployment.server.draft is not None
+    assert deployment.not_counted == "not counting what attention fa3 holds for its draft: not modelled"
 
 
 def test_a_draft_that_is_a_model_of_its_own_is_predicted_and_said_to_be_unmeasured() -> None:
