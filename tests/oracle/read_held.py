@@ -369,6 +369,7 @@ def _shared_experts(made: Any, config: Any, args: Any, quantization: Any) -> Any
         from sglang.srt.layers.moe import utils
         from sglang.srt.runtime_context import get_model
     except ImportError:
+        _initialize_experts(args)
         return nullcontext()
     utils.initialize_moe_config()
     initialize_dp_attention_flags(args)
@@ -376,14 +377,20 @@ def _shared_experts(made: Any, config: Any, args: Any, quantization: Any) -> Any
     return get_model().override(shared_experts=found)
 
 
+def _initialize_experts(args: Any) -> None:
+    """By their backend, some of which pad them."""
+    from sglang.srt.layers.moe.utils import initialize_moe_config
+
+    initialize_moe_config(*[args][: initialize_moe_config.__code__.co_argcount])
+
+
 def _quantization(config: Any, args: Any) -> Any:
     """As a model runner and its loader come to it, with what the layers then ask for."""
     from sglang.srt.configs.load_config import LoadConfig
     from sglang.srt.layers import dp_attention
-    from sglang.srt.layers.moe.utils import initialize_moe_config
     from sglang.srt.model_loader.loader import _get_quantization_config
 
-    initialize_moe_config(*[args][: initialize_moe_config.__code__.co_argcount])
+    _initialize_experts(args)
     if hasattr(dp_attention, "initialize_dp_attention_flags"):
         dp_attention.initialize_dp_attention_flags(args)
     return _get_quantization_config(config, LoadConfig())
