@@ -146,7 +146,7 @@ def _ours(told: HF, asked: argparse.Namespace) -> list[int] | str:
         rank = Decoder(model, found.runtime, comm, _META, layers)
     except ConfigError as error:
         return str(error)
-    seen = model.encoder.of_release(found.server.release.number).weights if model.encoder else ()
+    seen = found.model.encoder.weights if found.model.encoder else ()
     tower = EncoderWeights(seen, comm, torch.bfloat16, _META)
     held = ([*rank.parameters(), *idle_weights(rank)], tower.parameters())
     return [sum(one.nbytes for one in part) for part in held]
