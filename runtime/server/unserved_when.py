@@ -149,11 +149,16 @@ def scales_as_one(model: ModelConfig, _: Server) -> bool:
 
 
 def quantizes_latents(model: ModelConfig, _: Server) -> bool:
-    names = (parts for _, _, parts in each_listed(model) if parts[0].endswith("kv_b_proj"))
+    return _quantizes(model, "kv_b_proj", unclear=True)
+
+
+def _quantizes(model: ModelConfig, ending: str, unclear: bool) -> bool:
+    """Any matrix that is called so; `unclear`: where two things are told of what runs as one."""
+    names = (parts for _, _, parts in each_listed(model) if parts[0].endswith(ending))
     try:
         return any(model.quantized.of_linear(parts) is not None for parts in names)
     except ConfigError:
-        return True
+        return unclear
 
 
 def quantizes_towers(model: ModelConfig, server: Server) -> bool:
@@ -165,11 +170,7 @@ def quantizes_towers(model: ModelConfig, server: Server) -> bool:
 
 def lowers_packed(model: ModelConfig, _: Server) -> bool:
     """srt/models/gemma3n_causal.py, in each forward, what its streams are mixed by."""
-    names = (parts for _, _, parts in each_listed(model) if parts[0].endswith("_coefs"))
-    try:
-        return any(model.quantized.of_linear(parts) is not None for parts in names)
-    except ConfigError:
-        return False
+    return _quantizes(model, "_coefs", unclear=False)
 
 
 def fuses_in_fp4(model: ModelConfig, server: Server) -> bool:
