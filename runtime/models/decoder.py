@@ -110,7 +110,7 @@ class Decoder(nn.Module):
             made = layer_of(build, layer, *shared) if is_new else again(build, layer, self._stack)
             self._stack.append(made)
         self.layers = nn.ModuleList(self._stack)
-        has_norm = self.is_last and model.norms != "none"
+        has_norm = self.is_last and model.norms not in ("none", "late")
         self.norm = last_norm(build) if has_norm else None
         has_streams = model.streams is not None or model.predictions is not None
         self.streams = stream_end(build) if has_streams and self.is_last else None

@@ -22,6 +22,7 @@ from runtime.models.gated_delta import GatedDeltaNet
 from runtime.models.gated_residual import GatedResidual, gated_attention, gated_mlp
 from runtime.models.gqa import GroupedQueryAttention
 from runtime.models.kimi_delta import KimiDelta
+from runtime.models.late import late_attention
 from runtime.models.latent_experts import LatentExperts
 from runtime.models.lightning import LightningAttention
 from runtime.models.loose_experts import LooseExperts
@@ -79,6 +80,7 @@ _AROUND_MIXER: dict[str, _Own] = {
     "counted": counted_attention,
     "behind": behind_attention,
     "apart": apart_attention,
+    "late": late_attention,
 }
 _AROUND_MLP: dict[str, _Own] = {
     "gated": gated_mlp,

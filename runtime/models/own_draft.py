@@ -1,4 +1,4 @@
-"""A draft that is another model than its target: EAGLE3's one layer, or a whole smaller model."""
+"""A draft that is another model than its target: EAGLE's layers, EAGLE3's one, or a whole smaller model."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from runtime.server.own_draft import OwnDraft
 
 
 class Fusion(nn.Module):
-    """What the target kept of its layers, one beside the other, as one row of the draft's."""
+    """What the target kept of its layers, one beside the other, as one row of the draft's; or what its last
+    made of a token, behind the token's embedding."""
 
     def __init__(self, build: Build, config: FusionConfig) -> None:
         super().__init__()
-        whole, size = config.states * config.width, build.model.hidden_size
-        self.states = config.states
+        size = build.model.hidden_size
+        whole = config.states * config.width + (size if config.beside_token else 0)
+        self.states, self.beside_token = config.states, config.beside_token
         self.mix, bias = (
             nn.Parameter(torch.empty(shape, dtype=build.dtype, device=build.device), requires_grad=False)
             for shape in ((size, whole), (size,))
@@ -105,13 +107,20 @@ class OwnDraftModel(nn.Module):
         self, batch: ForwardBatch, kv: KVPool, hidden: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The normed rows, and what they were before."""
-        assert self.embedding is not None and self.decoder.norm is not None
-        embedded = self.embedding(batch.input_ids, self.comm)
-        if self.fusion is not None and hidden is not None and hidden.shape[-1] != embedded.shape[-1]:
-            hidden = self.fusion(hidden)
-        state = self.decoder.run_layers(batch, kv, StageState(embedded, hidden))
+        assert self.embedding is not None
+        entered = self._entered(self.embedding(batch.input_ids, self.comm), hidden)
+        state = self.decoder.run_layers(batch, kv, entered)
+        if self.decoder.norm is None:
+            return (rows := state.total()), rows
         assert state.residual is not None
         return self.decoder.norm.add(state.hidden, state.residual), state.residual
+
+    def _entered(self, embedded: torch.Tensor, hidden: torch.Tensor | None) -> StageState:
+        if self.fusion is None or hidden is None:
+            return StageState(embedded, hidden)
+        if self.fusion.beside_token:
+            return StageState(self.fusion(torch.cat([embedded, hidden], dim=-1)))
+        return StageState(embedded, hidden if hidden.shape[-1] == embedded.shape[-1] else self.fusion(hidden))
 
     def answer(self, rows: tuple[torch.Tensor, torch.Tensor], batch: ForwardBatch) -> LogitsOutput:
         assert self.decoder.logits is not None

@@ -34,6 +34,7 @@ _ATTENTION = {
 }
 _MLP = {
     "before": ("post_attention_layernorm", None),
+    "late": ("post_attention_layernorm", None),
     "joined": ("post_attention_layernorm", None),
     "around": ("post_attention_layernorm", "post_mlp_layernorm"),
     "sandwich": ("pre_feedforward_layernorm", "post_feedforward_layernorm"),

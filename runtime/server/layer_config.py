@@ -12,7 +12,7 @@ from runtime.server.bounds import check_model
 NormStyle = Literal[
     "before", "around", "sandwich", "after", "alone", "operator", "attention", "feed", "parallel", "joined",
     "paired", "flanked", "named", "numbered", "nested", "entered", "enclosed", "scaled", "counted", "gated",
-    "short", "final", "behind", "apart", "beside", "none",
+    "short", "final", "behind", "apart", "beside", "none", "late",
 ]  # fmt: skip
 
 
@@ -212,8 +212,9 @@ class AttentionConfig:
 
 @dataclass(frozen=True, slots=True)
 class FusionConfig:
-    """How an EAGLE3 draft takes up what its target made of a token: so many `states`, each `width` wide,
-    beside each other, become one row. Before that they are normed as a whole, or each by itself."""
+    """How a draft takes up what its target made of a token: so many `states`, each `width` wide, beside each
+    other, become one row. Before that EAGLE3 norms them as a whole, or each by itself. EAGLE puts the token's
+    embedding before its one state, and the row is all that its layers are given."""
 
     states: int
     width: int
@@ -223,6 +224,7 @@ class FusionConfig:
     gives_normed: bool = False  # to its own next step, and else what it adds up to
     is_fed: bool = True  # by the states of `layers`, else by the target's last alone, and is not asked
     layers: tuple[int, ...] = ()  # of the target, whose answers these are; empty: as SGLang chooses
+    beside_token: bool = False  # behind its embedding, which is as wide as the draft
 
     def __post_init__(self) -> None:
         check_model(self)

@@ -21,6 +21,6 @@ def layer_kind(model: ModelConfig, layer: int) -> tuple[object, ...]:
         kinds = (*kinds, model.expert_sizes[layer])
     if layer >= model.own_layers:
         kinds = (*kinds, "again")
-    if layer == 0 and (model.entry is not None or model.norms in ("scaled", "behind")):
+    if layer == 0 and (model.entry is not None or model.norms in ("scaled", "behind", "late")):
         kinds = (*kinds, "first")
     return (*kinds, "hashed") if model.moe is not None and model.moe.is_hashed(layer) else kinds

@@ -13,6 +13,8 @@ from runtime.server.shape import Server
 from runtime.server.sizing import has_window_pool
 
 _ALGORITHMS = ("EAGLE3", "STANDALONE")
+# EAGLE's, where it is no layer of its target: srt/models
+_OF_EAGLE = ("LlamaForCausalLMEagle", "Qwen2ForCausalLMEagle")
 # speculative/draft_utils.py: each says that it needs a draft with latents
 _OF_LATENTS = ("trtllm_mla", "flashmla", "cutlass_mla", "cutedsl_mla", "tokenspeed_mla", "dsa", "nsa")
 
@@ -51,8 +53,10 @@ class OwnDraft:
 
 
 def has_own_draft(server: Server) -> bool:
-    one = server.speculative
-    return server.draft is not None and one is not None and one.algorithm in _ALGORITHMS
+    one, draft = server.speculative, server.draft
+    if draft is None or one is None:
+        return False
+    return one.algorithm in _ALGORITHMS or (one.algorithm == "EAGLE" and draft.architecture in _OF_EAGLE)
 
 
 def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_layers: int) -> OwnDraft:
@@ -95,11 +99,10 @@ def _check(server: Server, target: ModelConfig, draft: ModelConfig, backend: str
     algorithm = server.speculative.algorithm
     if draft.obstacles:
         raise Unsupported(draft.obstacles[0])
-    if (algorithm == "EAGLE3") != (draft.fusion is not None):
+    if algorithm != _drafts_by(draft.fusion):
         raise Unsupported(f"{algorithm} with a draft of model_type {draft.model_type} is not known here")
-    if draft.fusion is not None and draft.fusion.width != target.hidden_size:
-        told, width = draft.fusion.width, target.hidden_size
-        raise Unsupported(f"config.json: target_hidden_size is {told}, and its target's is {width}")
+    if draft.fusion is not None:
+        _check_given(server, target, draft, draft.fusion)
     if any(part is not None for part in (draft.recurrent, draft.encoder, draft.mla, draft.moe)):
         raise Unsupported(f"a draft of model_type {draft.model_type} is not known here")
     if backend in _OF_LATENTS:
@@ -108,3 +111,22 @@ def _check(server: Server, target: ModelConfig, draft: ModelConfig, backend: str
         raise Unsupported("a draft with a pool of its own for a window is not known here")
     if draft.quantized.excluded or draft.quantized.expressions or draft.quantized.names:
         raise Unsupported("quantization_config: which matrices of a draft it means is not known here")
+
+
+def _drafts_by(fusion: FusionConfig | None) -> str:
+    if fusion is None:
+        return "STANDALONE"
+    return "EAGLE" if fusion.beside_token else "EAGLE3"
+
+
+def _check_given(server: Server, target: ModelConfig, draft: ModelConfig, fusion: FusionConfig) -> None:
+    """EAGLE's has its target's embedding and head, whatever its own file tells of them."""
+    asked = "hidden_size" if fusion.beside_token else "target_hidden_size"
+    told = [(asked, fusion.width, target.hidden_size)]
+    if fusion.beside_token:
+        told += [("vocab_size", draft.vocab_size, target.vocab_size)]
+    for name, own, wanted in told:
+        if own != wanted:
+            raise Unsupported(f"config.json: {name} is {own}, and its target's is {wanted}")
+    if fusion.beside_token and server.parallel.attn_dp > 1:
+        raise Unsupported("how a draft of EAGLE's is split under DP attention is not known here")

@@ -289,7 +289,7 @@ def _draft(c: Choices) -> DraftServer | None:
     inputs = replace(_key_inputs(c, name), dtype=dtype, is_draft=True, draft_quantization=quantization)
     tuned = gate(c, quantization, draft=True)
     backend = c.speculative_moe_runner_backend
-    path = c.speculative_draft_model_path or c.model_path
+    named = c.speculative_draft_model_path or c.model_path, model.architecture, name
     parts = key_parts(c.release, inputs)
     kv_dtype = draft_kv_dtype(c, model, quantization, dtype)
-    return DraftServer(path, name, dtype, quantization, kv_dtype, backend, tuned.tunes, tuned.because, parts)
+    return DraftServer(*named, dtype, quantization, kv_dtype, backend, tuned.tunes, tuned.because, parts)

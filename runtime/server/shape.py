@@ -41,6 +41,7 @@ class DraftServer:
     """The draft worker: a model of its own, with a cache of its own, on the target's ranks."""
 
     model_path: str
+    architecture: str
     config_class: str
     dtype: str
     quantization: str | None

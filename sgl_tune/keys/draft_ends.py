@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from runtime.server.own_draft import has_own_draft
 from runtime.server.own_layer import loads_one, other_count
 from runtime.server.shown_layers import shows_layers, shows_layers_alone
 from sgl_tune.keys.transformers_ends import has_transformers_layers
@@ -20,6 +21,7 @@ _DRAFTING_ATTENTION = (
 )
 # FlashInferMLAMultiStepDraftBackend of srt/layers/attention, what is made of it, and flashmla_backend.py
 _OF_ONE_BRANCH = ("flashinfer", "flashmla", "trtllm_mla", "cutedsl_mla", "tokenspeed_mla")
+_ANSWERING_SINCE = {"Qwen2ForCausalLMEagle": (0, 5, 16)}
 # Of classes whose layers are known here, those of srt/models that have no get_embed_and_head in any release
 _KEEP_THEIR_TABLES = """
     AfmoeForCausalLM ArceeForCausalLM BaichuanForCausalLM BailingMM2NativeForConditionalGeneration
@@ -54,6 +56,8 @@ def ends_of_drafts(deployment: Deployment) -> Iterator[str]:
     yield from _own_tables(deployment)
     yield from _other_count(deployment)
     yield from _other_attention(deployment)
+    yield from _other_dtype(deployment)
+    yield from _without_answers(deployment)
 
 
 def ends_of_shown_layers(deployment: Deployment) -> Iterator[str]:
@@ -135,3 +139,23 @@ def _other_attention(deployment: Deployment) -> Iterator[str]:
     is_tree = bool(of_steps) and (one.topk or 1) > 1
     if is_tree and drawn is not None and drawn.mla is not None and steps_by in _OF_ONE_BRANCH:
         yield f"--speculative-eagle-topk {one.topk}: SGLang's {steps_by} of latents drafts one branch"
+
+
+def _other_dtype(deployment: Deployment) -> Iterator[str]:
+    """Its matrices multiply what its target's embedding and layers give it: srt/models/*eagle*.py."""
+    server, draft = deployment.server, deployment.server.draft
+    if draft is None or server.speculative is None or server.speculative.algorithm not in _SHARING:
+        return
+    if has_own_draft(server) and draft.dtype != server.dtype:
+        yield (
+            f"its draft is in {draft.dtype}, and what its target gives it in {server.dtype}: "
+            f"--dtype {server.dtype}"
+        )
+
+
+def _without_answers(deployment: Deployment) -> Iterator[str]:
+    """Its class asks for capture_aux_hidden_states, which it has not: srt/models/qwen2_eagle.py."""
+    server, draft = deployment.server, deployment.server.draft
+    since = None if draft is None else _ANSWERING_SINCE.get(draft.architecture)
+    if draft is not None and since is not None and server.release.number < since and has_own_draft(server):
+        yield f"SGLang {server.release.version}'s {draft.architecture} ends at its first answer"

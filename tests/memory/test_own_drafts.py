@@ -14,10 +14,9 @@ import torch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.own_draft import OwnDraftModel
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig
 from runtime.server.own_draft import OwnDraft
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.units import MIB
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
@@ -25,12 +24,11 @@ from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.predict import predict
 from sgl_tune.memory.start import starts_of
-from tests.oracle.drafts import RECORDED, config_of
+from tests.oracle.drafts import RECORDED, bytes_of_rank, config_of
 
 META = torch.device("meta")
 HELD = json.loads(RECORDED.read_text())
 BY_NAME = {draft["name"]: draft for draft in HELD["drafts"]}
-RUNTIME = RuntimeConfig(speculative=SpeculativeConfig("EAGLE3"))
 
 
 def _model(name: str = "Llama-3.1-8B", **changes: Any) -> ModelConfig:
@@ -41,11 +39,8 @@ def _model(name: str = "Llama-3.1-8B", **changes: Any) -> ModelConfig:
     ("name", "tp"), [(name, int(tp)) for name in BY_NAME for tp in BY_NAME[name]["bytes"]]
 )
 def test_a_rank_holds_as_many_bytes_as_sglangs_own_draft(name: str, tp: int) -> None:
-    model, parallel = _model(name), ParallelConfig(tp=tp)
-    own = OwnDraft(model, RUNTIME, parallel, (), 1)
-    draft = OwnDraftModel(own, VirtualCommunicator(parallel, tp - 1), META)
-    assert model.obstacles == ()
-    assert sum(one.nbytes for one in draft.parameters()) == BY_NAME[name]["bytes"][str(tp)]
+    assert _model(name).obstacles == ()
+    assert bytes_of_rank(config_of(HELD, BY_NAME[name]), tp) == BY_NAME[name]["bytes"][str(tp)]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +64,7 @@ WHOLE = {**CONFIG, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4
 LLAMA, GPT_OSS = "meta-llama/Llama-3.1-8B-Instruct", "openai/gpt-oss-20b"
 OF_GPT_OSS = {**CONFIG, "hidden_size": 2880, "num_attention_heads": 64, "head_dim": 64, "vocab_size": 201088}
 STANDALONE = {"speculative_algorithm": "STANDALONE"}
+OF_EAGLE, EAGLE = config_of(HELD, BY_NAME["EAGLE of Llama 3 8B"]), {"speculative_algorithm": "EAGLE"}
 OF_DEEPSEEK = {**CONFIG, "target_hidden_size": 7168}
 DEEPSEEK = {"model_path": "deepseek-ai/DeepSeek-V3", "tp": 8, "attention_backend": "fa3"}
 
@@ -126,7 +122,17 @@ def test_its_target_keeps_the_rows_of_the_layers_that_it_is_told(
         ({**CONFIG, "surprise": 1}, {}, "config.json: surprise is not read here"),
         ({**CONFIG, "target_hidden_size": 5120}, {}, "target_hidden_size is 5120, and its target's is 4096"),
         ({**CONFIG, "num_aux_hidden_states": 4}, {}, "it is given 4 states"),
-        ({**CONFIG, "architectures": ["LlamaForCausalLMEagle"]}, {}, "LlamaForCausalLMEagle is not a draft"),
+        (
+            {**CONFIG, "architectures": ["MistralForCausalLMEagle"]},
+            {},
+            "MistralForCausalLMEagle is not a draft",
+        ),
+        (OF_EAGLE, {}, "EAGLE3 with a draft of model_type llama"),
+        (CONFIG, EAGLE, "LlamaForCausalLMEagle3 has no layer that drafts"),
+        ({**OF_EAGLE, "vocab_size": 32000}, EAGLE, "vocab_size is 32000, and its target's is 128256"),
+        ({**OF_EAGLE, "hidden_size": 2048}, EAGLE, "hidden_size is 2048, and its target's is 4096"),
+        ({**OF_EAGLE, "hot_vocab_size": 8000}, EAGLE, "hot_vocab_size is not read here"),
+        ({**OF_EAGLE, "model_type": "qwen2"}, EAGLE, "LlamaForCausalLMEagle of model_type 'qwen2'"),
         ({**CONFIG, "model_type": "qwen3"}, {}, "of model_type 'qwen3'"),
         (
             OF_DEEPSEEK,
@@ -178,6 +184,16 @@ def test_under_dp_attention_it_is_whole_on_every_rank(deployed: Any) -> None:
     config = config_of(HELD, BY_NAME["DeepSeek-V3, layers told"])
     own = deployed(config, **DEEPSEEK, dp=8, enable_dp_attention=True).own_draft
     assert isinstance(own, OwnDraft) and own.parallel == ParallelConfig()
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("release", ["0.5.12", "0.5.17", "0.5.23"])
+def test_eagles_is_given_what_the_last_layer_of_its_target_makes(
+    deployed: Any, release: str, layers: int
+) -> None:
+    own = deployed({**OF_EAGLE, "num_hidden_layers": layers}, **EAGLE, sglang_version=release).own_draft
+    assert (own.captures, own.given_width, own.recurrent_width) == ((), 4096, 4096)
+    assert own.counted_layers == (layers if release > "0.5.13" else 0)
 
 
 def test_a_start_with_one(deployed: Any) -> None:

@@ -51,11 +51,14 @@ def _has_own(target: HF, release: str) -> bool:
 def drafting(dice: random.Random, target: HF, release: str, groups: int) -> dict[str, Any]:
     """Arguments of a server, and the config.json of what drafts there: none where a layer of its own does."""
     kinds = ["own", "own", "own", "its own file"] if _has_own(target, release) else []
-    kind = dice.choice((*kinds, "EAGLE3", *(() if groups > 1 else ("STANDALONE", "NGRAM"))))
+    alone = () if groups > 1 else ("STANDALONE", "NGRAM", "EAGLE of a class")
+    kind = dice.choice((*kinds, "EAGLE3", *alone))
     argv, draft = ["--speculative-algorithm", kind], None
     if kind in ("own", "its own file"):
         argv = ["--speculative-algorithm", dice.choice(("EAGLE", "NEXTN"))]
         draft = target if kind == "its own file" else None
+    elif kind == "EAGLE of a class":
+        argv, draft = ["--speculative-algorithm", "EAGLE"], _eagle(dice, target)
     elif kind == "EAGLE3":
         draft = _eagle3(dice, target)
     elif kind == "STANDALONE":
@@ -84,10 +87,19 @@ def _eagle3(dice: random.Random, target: HF) -> HF:
         "max_position_embeddings": told.get("max_position_embeddings", 2048), "model_type": "llama",
         "num_attention_heads": heads, "num_hidden_layers": 1, "rms_norm_eps": 1e-05, "rope_theta": 5e5,
         "num_key_value_heads": dice.choice((1, 2, heads)), "head_dim": dice.choice((16, 64, 128)),
-        "tie_word_embeddings": False, "torch_dtype": dice.choice(("bfloat16", "bfloat16", "float16")),
+        "tie_word_embeddings": False, "torch_dtype": "bfloat16",
         "vocab_size": told.get("vocab_size", 128),
         **({"num_nextn_predict_layers": dice.choice((0, 1, 2))} if dice.random() < 0.05 else {}),
     }  # fmt: skip
+
+
+def _eagle(dice: random.Random, target: HF) -> HF:
+    told = {**_eagle3(dice, target), "num_hidden_layers": dice.choice((1, 1, 2))}
+    del told["draft_vocab_size"]
+    if dice.random() < 0.5:
+        return {**told, "architectures": ["LlamaForCausalLMEagle"]}
+    del told["attention_bias"]
+    return {**told, "architectures": ["Qwen2ForCausalLMEagle"], "model_type": "qwen2"}
 
 
 def _standalone(dice: random.Random, target: HF) -> HF:

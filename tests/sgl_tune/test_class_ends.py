@@ -223,7 +223,7 @@ def test_minimax_m3_ends_without_a_class_at_its_router_and_at_drafts_that_share_
         head = published()["lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B"].config
         (tmp_path / "draft").mkdir()
         (tmp_path / "draft/config.json").write_text(json.dumps({**head, "max_position_embeddings": 1 << 20}))
-        asked["speculative_algorithm"] = "EAGLE3"
+        asked |= {"speculative_algorithm": "EAGLE3", "dtype": "bfloat16"}
         asked["speculative_draft_model_path"] = str(tmp_path / "draft")
     target = {"sglang_version": release, "tp": 8, "flashinfer_version": None}
     found = why_it_ends(model_path=str(tmp_path), **target, **asked)

@@ -169,3 +169,30 @@ def test_attention_that_no_draft_has(release: str, asked: dict[str, str], ends: 
         command += [f"--{name.replace('_', '-')}", value]
     found = select_deployments(ServerFlags(gpu="h200", sglang_version=release), command=command)[0]
     assert ("SGLang has no attention torch_native of a draft's" in (server_ends(found) or "")) == ends
+
+
+_EAGLE = {**_QWEN, "num_hidden_layers": 1, "architectures": ["Qwen2ForCausalLMEagle"], "vocab_size": 151936}
+
+
+@pytest.mark.parametrize(
+    ("release", "told", "ends"),
+    [
+        ("0.5.15", {}, "Qwen2ForCausalLMEagle ends at its first answer"),
+        ("0.5.16", {}, ""),
+        ("0.5.23", {}, ""),
+        ("0.5.23", {"torch_dtype": "float16"}, "in float16, and what its target gives it in bfloat16"),
+    ],
+)
+def test_eagles_draft_answers_what_its_target_gives_it(
+    tmp_path: Path, release: str, told: dict[str, str], ends: str
+) -> None:
+    served, drafts = tmp_path / "served", tmp_path / "draft"
+    for folder, config in ((served, {**_QWEN, "vocab_size": 151936}), (drafts, {**_EAGLE, **told})):
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+    flags = {"speculative_algorithm": "EAGLE", "speculative_draft_model_path": str(drafts)}
+    flags |= {"model_path": str(served), "sglang_version": release}
+    [found] = select_deployments(ServerFlags(gpu="h200", **flags))  # type: ignore[arg-type]
+    said = server_ends(found) or ""
+    assert ends in said and bool(ends) == bool(said)
+    assert "is predicted" in found.not_counted

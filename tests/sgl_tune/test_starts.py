@@ -201,6 +201,7 @@ def test_a_draft_holds_the_context_of_its_target(
         (tmp_path / name / "config.json").write_text(json.dumps(told["config"]))
     drafts = {"speculative_algorithm": "EAGLE3", "speculative_draft_model_path": tmp_path / "llama_eagle3"}
     own = {name: str(value) for name, value in drafts.items()}
+    own |= {"dtype": "bfloat16"}
     flags: dict[str, Any] = {"model_path": str(tmp_path / "llama"), "arch": "sm90", **own, **context}
     deployment = resolve_deployment(ServerFlags(**flags, sglang_version=release), environ=environ)
     found = never_starts(deployment)

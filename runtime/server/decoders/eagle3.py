@@ -3,13 +3,12 @@ what the target made of the token."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from runtime.server.config import ModelConfig
-from runtime.server.decoders.fields import HF, Fields, architecture_of
+from runtime.server.decoders.fields import HF, Fields
 from runtime.server.decoders.llama import FAMILIES as LLAMA
 from runtime.server.decoders.llama4 import FAMILIES as LLAMA4
 from runtime.server.decoders.parts import heads, model
@@ -17,8 +16,6 @@ from runtime.server.errors import Unsupported
 from runtime.server.layer_config import FusionConfig
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
-# How drafts of other classes are called: srt/models/*eagle*.py
-_OTHERS = re.compile(r"ForCausalLMEagle3?$|^Eagle3")
 _DEFAULTS = {family.model_type: family.defaults for family in (*LLAMA, *LLAMA4)}
 _STATES = 3
 # Neither the class nor those it is made of ask for these, or no size follows from the answer.
@@ -38,15 +35,7 @@ _CONFIG_WITHOUT_SIZE = frozenset(
 )
 
 
-def is_draft(hf: HF) -> bool:
-    """Of a class of its own: what its model_type says is of the layer that it is made of."""
-    architecture = architecture_of(hf)
-    if architecture != ARCHITECTURE and _OTHERS.search(architecture):
-        raise Unsupported(f"{architecture} is not a draft that this runtime computes: here is {ARCHITECTURE}")
-    return architecture == ARCHITECTURE
-
-
-def read_draft(hf: HF) -> ModelConfig:
+def read_eagle3(hf: HF) -> ModelConfig:
     kind = str(hf.get("model_type", ""))
     if kind not in ("llama", "llama4_text"):
         raise Unsupported(f"{ARCHITECTURE} of model_type {kind!r}: here are drafts of llama and llama4_text")

@@ -35,7 +35,6 @@ from runtime.server.decoders import (
     deepseek_v4,
     dots1,
     dots3,
-    eagle3,
     ernie,
     exaone,
     falcon_h1,
@@ -118,6 +117,7 @@ from runtime.server.decoders import (
     xverse_moe,
     zaya,
 )
+from runtime.server.decoders.drafts import is_draft, read_draft
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields, architecture_of
 from runtime.server.decoders.routes import unchosen
@@ -309,8 +309,8 @@ def _parted(model: ModelConfig) -> Iterator[str]:
 
 
 def _read(hf: HF) -> ModelConfig:
-    if eagle3.is_draft(hf):
-        return eagle3.read_draft(hf)
+    if is_draft(hf):
+        return read_draft(hf)
     family = family_of(hf)
     return family.read(Fields(hf, family.defaults))
 

@@ -6,7 +6,7 @@ has the same fields in its config.json, and other layers.
 
 from __future__ import annotations
 
-from runtime.server.decoders.eagle3 import is_draft
+from runtime.server.decoders.drafts import is_draft
 from runtime.server.decoders.fields import HF, architecture_of
 from runtime.server.decoders.scores import NORMAL_WEIGHTS
 from runtime.server.decoders.wrapper_fields import LLAVA_TEXTS

@@ -1,0 +1,29 @@
+"""Drafts of a class of their own: what their model_type says is of the layers that they are made of."""
+
+from __future__ import annotations
+
+import re
+
+from runtime.server.config import ModelConfig
+from runtime.server.decoders import eagle, eagle3
+from runtime.server.decoders.fields import HF, architecture_of
+from runtime.server.errors import Unsupported
+
+_KNOWN = (eagle3.ARCHITECTURE, *eagle.ARCHITECTURES)
+# How drafts of other classes are called: srt/models/*eagle*.py
+_OTHERS = re.compile(r"ForCausalLMEagle3?$|^Eagle3")
+
+
+def is_draft(hf: HF) -> bool:
+    architecture = architecture_of(hf)
+    if architecture not in _KNOWN and _OTHERS.search(architecture):
+        known = ", ".join(_KNOWN)
+        raise Unsupported(f"{architecture} is not a draft that this runtime computes: here are {known}")
+    return architecture in _KNOWN
+
+
+def read_draft(hf: HF) -> ModelConfig:
+    architecture = architecture_of(hf)
+    if architecture in eagle.ARCHITECTURES:
+        return eagle.read_eagle(hf, architecture)
+    return eagle3.read_eagle3(hf)

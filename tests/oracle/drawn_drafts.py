@@ -1,0 +1,70 @@
+"""Random config.json of drafts that have a class of their own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+HF = dict[str, Any]
+
+
+def drawn_draft(architecture: str, dice: random.Random) -> HF:
+    return {"architectures": [architecture], "torch_dtype": "bfloat16", **KINDS[architecture](dice)}
+
+
+def _llama(dice: random.Random) -> HF:
+    heads, layers = dice.choice((8, 16, 32)), dice.choice((1, 1, 1, 2, 3))
+    told = {
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": dice.choice((512, 1024)),
+        "intermediate_size": dice.choice((256, 1536)),
+        "max_position_embeddings": 2048,
+        "num_attention_heads": heads,
+        "num_key_value_heads": dice.choice((1, 2, 8, heads)),
+        "num_hidden_layers": layers,
+        "rms_norm_eps": 1e-05,
+        "tie_word_embeddings": dice.random() < 0.05,
+        "vocab_size": dice.choice((1000, 32000, 32064)),
+    }
+    return told | _some(dice, head_dim=(32, 64, 128), rope_theta=(5e5,), attention_bias=(True, False))
+
+
+def _eagle(dice: random.Random) -> HF:
+    return _llama(dice) | _some(dice, bias=(True, False), rope_scaling=({"type": "linear", "factor": 2.0},))
+
+
+def _qwen2_eagle(dice: random.Random) -> HF:
+    told = _llama(dice) | {"model_type": "qwen2"}
+    told.pop("attention_bias", None)
+    return told | _some(
+        dice, use_sliding_window=(False,), max_window_layers=(0, 28), sliding_window=(64, None)
+    )
+
+
+def _eagle3(dice: random.Random) -> HF:
+    told = _llama(dice) | {"draft_vocab_size": dice.choice((None, 500, 16000)), "num_hidden_layers": 1}
+    width = told["hidden_size"]
+    own: HF = _some(
+        dice,
+        bias=(True,),
+        num_aux_hidden_states=(2, 4),
+        target_hidden_size=(width, 2 * width),
+        norm_before_fc=(True, False),
+        fc_norm=(True, False),
+        norm_output=(True,),
+        eagle_config=({"eagle_aux_hidden_state_layer_ids": [1, 3]}, {"norm_before_fc": True}, {}),
+    )
+    return told | own
+
+
+def _some(dice: random.Random, **fields: tuple[Any, ...]) -> HF:
+    return {name: dice.choice(values) for name, values in fields.items() if dice.random() < 0.4}
+
+
+KINDS: dict[str, Callable[[random.Random], HF]] = {
+    "LlamaForCausalLMEagle3": _eagle3,
+    "LlamaForCausalLMEagle": _eagle,
+    "Qwen2ForCausalLMEagle": _qwen2_eagle,
+}
