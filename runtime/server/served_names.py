@@ -60,11 +60,13 @@ def _of_head(weights: Quantized, names: ServedNames) -> Iterator[str]:
         yield _said("lm_head", stored)
 
 
-def kinds_of_loose(model: ModelConfig) -> Iterator[tuple[str, Kind | None]]:
-    """Of DeepSeek-MoE's experts and XVERSE's, matrices by themselves, as their classes call the first."""
+def kinds_of_loose(model: ModelConfig, within: str = "") -> Iterator[tuple[str, Kind | None]]:
+    """Of DeepSeek-MoE's experts and XVERSE's, matrices by themselves, as their classes call the first;
+    `within`: of a class of more than text, what it calls that part."""
     called_so = _LOOSE.get(model.model_type)
-    for name in experts_listed(model) if called_so and model.encoder is None else ():
-        first = f"{name.removesuffix('experts')}{called_so}"
+    is_meant = bool(within) == (model.encoder is not None)
+    for name in experts_listed(model) if called_so and is_meant else ():
+        first = f"{within}{name.removesuffix('experts')}{called_so}"
         yield name, model.quantized.of_linear([f"{first}.gate_proj", f"{first}.up_proj"])
         yield name, model.quantized.of_linear([f"{first}.down_proj"])
 

@@ -16,6 +16,7 @@ from runtime.server.unserved_mixers import MIXERS
 from runtime.server.unserved_modelopt import OF_MODELOPT
 from runtime.server.unserved_row import (
     A2A,
+    BLOCKS_ALONE,
     DRAFTS,
     IN_BLOCKS,
     OF_TOWERS,
@@ -41,6 +42,7 @@ from runtime.server.unserved_when import (
     not_made_in_fp8,
     packs_otherwise,
     quantized_otherwise,
+    quantizes_towers,
     tunes_canvases,
     without_scales,
 )
@@ -59,7 +61,7 @@ _SPLIT_EXPERTS = (
     Row(moves_experts, "experts that move: SGLang has each of them on every rank"),
 )
 _LOOSE = (
-    Row(lambda m, s: m.encoder is not None and PLAIN_ALONE.when(m, s), PLAIN_ALONE.said),
+    Row(lambda m, s: m.encoder is not None and quantizes_towers(m, s), PLAIN_ALONE.said),
     SCALED_KEYS,
     Row(
         QUANTIZED_AT_ALL.when,
@@ -89,7 +91,6 @@ _ROWS = {
         UNSHARED,
         Row(moves_experts, "experts that move: which rank then has them is not known here"),
         Row(lambda _, s: s.backend.calls == "trtllm", "trtllm kernels: its router names no way to them"),
-        PLAIN_ALONE,
         DRAFTS,
     ),
     # srt/models/gpt_oss.py; what of srt/layers/quantization makes biases of experts
@@ -321,13 +322,7 @@ _ROWS = {
     # srt/models/interns1pro.py
     "interns1_pro_text": (
         Row(without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
-        Row(
-            lambda m, s: (
-                s.weights_quantization is not None
-                and (m.checkpoint_quantization != "fp8" or m.quantization_block is None)
-            ),
-            "quantized weights but in fp8 blocks of a checkpoint: of others nothing is known here",
-        ),
+        BLOCKS_ALONE,
         DRAFTS,
     ),
 }

@@ -24,11 +24,9 @@ from runtime.server.unserved_when import (
     by_trtllm,
     fuses_in_fp4,
     fuses_others,
+    in_blocks_of_deepgemms,
     moves_experts,
     mxfp4_elsewhere,
-    not_in_blocks,
-    not_in_blocks_anywhere,
-    not_in_blocks_on_hopper,
     other_values,
     other_widths,
     pads_shared,
@@ -47,7 +45,12 @@ LATENT = {
         ),
         Row(moves_experts, "experts that move: SGLang has none beside those that compute nothing"),
         Row(stretched, "a stretched rope before 0.5.16: SGLang leaves it as it was"),
-        Row(not_in_blocks, "quantized weights but fp8 in blocks on sm90: how others lie is not known here"),
+        BLOCKS_ALONE,
+        Row(
+            lambda _, s: s.weights_quantization is not None and s.gpu.major != 9,
+            "fp8 blocks but on sm90: its class takes away the scales that DeepGEMM has elsewhere",
+            plans=True,
+        ),
         QUANTIZED_DRAFTS,
     ),
     "kimi_linear": (
@@ -139,10 +142,7 @@ LATENT = {
         ),
         UNSHARED,
         Row(moves_experts, "experts that move: which rank then has them is not known here"),
-        Row(
-            not_in_blocks_anywhere,
-            "quantized weights but those of a checkpoint in fp8 blocks: of others nothing is known here",
-        ),
+        BLOCKS_ALONE,
         DRAFTS,
     ),
     # srt/models/hunyuan_v4.py, and srt/layers/attention/dsa/dsa_indexer.py
@@ -178,7 +178,11 @@ LATENT = {
         Row(by_trtllm, "trtllm kernels before 0.5.23: its files leave out that shares are made one"),
         Row(other_widths, "heads of other widths than 128: its kernel of a decode has no part for them"),
         DRAFTS,
-        Row(not_in_blocks_on_hopper, BLOCKS_ALONE),
+        BLOCKS_ALONE,
+        Row(
+            in_blocks_of_deepgemms,
+            "fp8 blocks on Blackwell where DeepGEMM may be: its class makes their scales a second time",
+        ),
     ),
     # srt/models/bailing_moe_v3.py
     "bailing_hybrid_v3": (
@@ -191,7 +195,7 @@ LATENT = {
         ),
         STAGES_THAT_SEE,
         DRAFTS,
-        Row(not_in_blocks_on_hopper, BLOCKS_ALONE),
+        BLOCKS_ALONE,
         Row(pads_shared, "quantized shared experts by themselves: it pads them where blocks are cut"),
     ),
 }

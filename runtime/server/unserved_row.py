@@ -10,6 +10,7 @@ from runtime.server.shape import Server
 from runtime.server.unserved_when import (
     halves_ungated,
     leaves_experts_plain,
+    not_in_blocks,
     quantizes_towers,
     splits_over_all,
 )
@@ -60,7 +61,6 @@ STAGES_THAT_SEE = Row(
     lambda m, s: m.encoder is not None and s.pp_size > 1,
     "--pp beside images: each stage keeps a place for the tokens of all layers",
 )
-BLOCKS_ALONE = "quantized weights but in fp8 blocks on sm90: of others nothing is known here"
 _OTHERS = "quantized weights but those of a checkpoint: what its class makes of others is not known here"
 _EXPERTS_ALONE = ("modelopt_fp4", "nvfp4_online")  # of a plain checkpoint
 QUANTIZED_AT_ALL = Row(
@@ -79,6 +79,10 @@ IN_BLOCKS = (
         lambda _, s: s.prefill_attention_backend == "flashinfer",
         "attention on flashinfer without --dllm-algorithm: it keeps no keys of a prompt, as of an encoder",
     ),
+)
+BLOCKS_ALONE = Row(
+    not_in_blocks,
+    "quantized weights but those of a checkpoint in fp8 blocks: of others nothing is known here",
 )
 PLAIN_ALONE = Row(
     lambda _, s: s.weights_quantization is not None,

@@ -13,6 +13,7 @@ from runtime.server.recurrent import KimiDeltaConfig, LightningConfig
 from runtime.server.shape import Server
 
 _MIXERS_IN_FP4, _UNGATED_IN_FP8 = (0, 5, 17), (0, 5, 19)
+_DEEPGEMM_ON_12 = (0, 5, 13), (0, 5, 20)  # between these it is never there: srt/layers/deep_gemm_wrapper
 _EACH_BY_ITSELF = ("fp8", "awq", "gptq")
 _MADE_IN_FP4 = ("modelopt_fp4", "nvfp4_online")  # of plain ones
 
@@ -78,10 +79,11 @@ def other_values(model: ModelConfig, server: Server) -> bool:
     )
 
 
-def not_in_blocks_on_hopper(model: ModelConfig, server: Server) -> bool:
-    """Elsewhere DeepGEMM has other scales, and Ling 2.5's class makes those of all matrices a second time."""
-    method, blocks = server.weights_quantization, model.quantization_block
-    return method is not None and (method != "fp8" or blocks is None or server.gpu.major != 9)
+def in_blocks_of_deepgemms(model: ModelConfig, server: Server) -> bool:
+    """On these GPUs DeepGEMM has other scales, which Ling 2.5's class makes of all matrices a second time."""
+    major, since = server.gpu.major, server.release.number
+    as_on_hopper = major == 9 or (major == 12 and _DEEPGEMM_ON_12[0] <= since < _DEEPGEMM_ON_12[1])
+    return server.weights_quantization is not None and not as_on_hopper
 
 
 def pads_shared(model: ModelConfig, server: Server) -> bool:
@@ -105,11 +107,6 @@ def stretched(model: ModelConfig, server: Server) -> bool:
 
 
 def not_in_blocks(model: ModelConfig, server: Server) -> bool:
-    is_quantized = server.weights_quantization is not None
-    return not_in_blocks_anywhere(model, server) or (is_quantized and server.gpu.major != 9)
-
-
-def not_in_blocks_anywhere(model: ModelConfig, server: Server) -> bool:
     in_blocks = model.checkpoint_quantization == "fp8" and model.quantization_block is not None
     return server.weights_quantization is not None and not in_blocks
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from runtime.server.choices import is_on
 from runtime.server.linears import each_listed, experts_listed
+from runtime.server.resolve import DEEPGEMM
 from runtime.server.served_names import kinds_of_loose
 from sgl_tune.keys.expert_calls import checkpoint_of
 
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
 
 _WITHOUT_PARTS = ("awq", "gptq")
 _WITHOUT_A_WEIGHT = ("nvfp4_packed", "packed", "gptq", "awq")
+_LING_2_5 = "BailingMoeV2_5ForCausalLM"
+_OCRS = ("DeepseekOCRForCausalLM", "UnlimitedOCRForCausalLM")
+_HAVE_BLOCKS = ("mxfp8", "w4afp8", "blockwise_int8")  # whatever their section tells
 
 
 def ends_of_methods(deployment: Deployment) -> Iterator[str]:
@@ -26,6 +31,7 @@ def ends_of_methods(deployment: Deployment) -> Iterator[str]:
         yield from _dbrx(deployment)
         yield from _loose_experts(deployment)
         yield from _persimmon(deployment)
+        yield from _ling_2_5(deployment)
 
 
 def _solar(deployment: Deployment) -> Iterator[str]:
@@ -95,7 +101,8 @@ def _dbrx(deployment: Deployment) -> Iterator[str]:
 
 def _loose_experts(deployment: Deployment) -> Iterator[str]:
     """pack_params of srt/models/deepseek.py and xverse_moe.py, and fused_moe, which is told of no scales."""
-    for name, kind in kinds_of_loose(deployment.model):
+    within = "language." if checkpoint_of(deployment).architecture in _OCRS else ""
+    for name, kind in kinds_of_loose(deployment.model, within):
         if kind is not None and kind.name in _WITHOUT_A_WEIGHT:
             yield f"SGLang packs the weights of {name}, and what is in {kind.name} has none"
         elif kind is not None:
@@ -104,11 +111,27 @@ def _loose_experts(deployment: Deployment) -> Iterator[str]:
 
 def _persimmon(deployment: Deployment) -> Iterator[str]:
     """load_weights of srt/models/persimmon.py lays the rows of query_key_value out anew, by heads."""
-    model, width = deployment.model, deployment.model.main_attention.head_dim
+    model = deployment.model
     if model.model_type != "persimmon" or deployment.server.asked.load_format == "dummy":
         return
+    width = model.main_attention.head_dim
     for _, _, parts in each_listed(model):
         kind = model.quantized.of_linear(parts) if parts[0].endswith("query_key_value") else None
         in_blocks = kind is not None and kind.name in ("fp8", "int8") and kind.per == "block"
         if kind is not None and in_blocks and width % kind.block[0]:
             yield f"SGLang reads {parts[0]} by heads, and {width} rows of one are no whole blocks"
+
+
+def _ling_2_5(deployment: Deployment) -> Iterator[str]:
+    """_weight_requant_ue8m0 of srt/models/bailing_moe_linear.py looks for self_attn in layers that have an
+    attention, with weights from files and without."""
+    server, method = deployment.server, deployment.quantization
+    has_blocks = method in _HAVE_BLOCKS or (
+        method == "fp8" and deployment.model.quantization_block is not None
+    )
+    is_asked = has_blocks and checkpoint_of(deployment).architecture == _LING_2_5
+    if is_asked and server.gpu.major == 10 and is_on(deployment.inputs.environ.get(DEEPGEMM, "1")):
+        yield (
+            f"SGLang makes scales in {method} anew for DeepGEMM on {server.gpu.arch}, of matrices that "
+            "Ling 2.5's class calls otherwise"
+        )

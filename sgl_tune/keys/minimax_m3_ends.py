@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from runtime.server.choices import is_on
 from runtime.server.families import MINIMAX3, MINIMAX_NVFP4
 from runtime.server.minimax_nvfp4 import BLACKWELL
+from runtime.server.resolve import BF16_ROUTER
 from runtime.server.sizing import has_block_keys
 from runtime.server.speculation import DRAFTLESS
 from sgl_tune.keys.expert_calls import checkpoint_of
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 _TEXT = "minimax_m3_vl_text"
 _WHOLE = "MiniMaxM3SparseForConditionalGeneration"
 _GIVES_ITS_HEAD = (0, 5, 18)  # the class around the text, to drafts that share it
-_BF16_ROUTER = "SGLANG_OPT_USE_BF16_ROUTER_GEMM"
 _SHARES_A_HEAD = ("EAGLE", "EAGLE3")
 
 
@@ -54,9 +54,9 @@ def _names_of_experts(deployment: Deployment) -> Iterator[str]:
 
 def _router(deployment: Deployment) -> Iterator[str]:
     """torch.mm of rows and a router in bfloat16."""
-    server, in_bfloat16 = deployment.server, deployment.inputs.environ.get(_BF16_ROUTER, "1")
+    server, in_bfloat16 = deployment.server, deployment.inputs.environ.get(BF16_ROUTER, "1")
     if server.release.has_minimax_m3 and server.dtype != "bfloat16" and is_on(in_bfloat16):
-        yield f"--dtype {server.dtype}: MiniMax-M3's router multiplies in bfloat16 alone: {_BF16_ROUTER}=0"
+        yield f"--dtype {server.dtype}: MiniMax-M3's router multiplies in bfloat16 alone: {BF16_ROUTER}=0"
 
 
 def _verifies_blocks(deployment: Deployment) -> Iterator[str]:

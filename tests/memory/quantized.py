@@ -158,6 +158,10 @@ FIRST: dict[str, dict[str, Any]] = {
     "a/nvila-8b-around-qwen2.5-7b": {"text_config": {"num_hidden_layers": 2}},
     "a/locate-anything-3b-around-qwen2.5-3b": {"text_config": {"num_hidden_layers": 2}},
     "a/mimo-v2.5-asr-from-memory": {"num_hidden_layers": 2},
+    "a/step3-from-memory": {
+        "text_config": {"num_hidden_layers": 2, "moe_layers_enum": "1"},
+        "vision_config": {"num_hidden_layers": 1},
+    },
 }
 
 

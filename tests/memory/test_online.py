@@ -39,6 +39,7 @@ _HELD = (
     (_HY4, "w8a8_fp8", 2, 1, 31321640244, 0),
     (_FLASH, "mxfp8", 2, 1, 152923947072, 450893168),
     (_QWEN, "w8a8_fp8", 4, 4, 8059514880, 0),
+    ("a/step3-from-memory", "fp8", 4, 1, 159856866816, 3034064768),
     ("xai-org/grok-2", "fp8", 8, 1, 67398293504, 0),
     ("a/nanbeige-4.2-3b-from-memory", "mxfp8", 2, 1, 4169938944, 0),
     ("a/spark-2.5-of-the-sizes-of-its-class", "mxfp8", 2, 1, 1984598016, 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.memory.served import held
 
 _SOLAR, _K2 = "a/solar-pro-preview-from-memory", "a/k2-horizon-7b-from-memory"
 _GPT_J, _SARVAM = "EleutherAI/gpt-j-6b", "a/sarvam-105b-from-its-classes"
+_OCR, _LING = "deepseek-ai/DeepSeek-OCR", "a/ling-2.5-1t-in-fp8-blocks"
 _MIXED = "a/k2-horizon-mova-36b-told-its-routers-parts"
 _SCALES = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False}
 _ROWS = {**SECTIONS["fp8 a row"], "ignore": []}
@@ -28,12 +30,21 @@ _MORE = {
 _NAMES, _ALONE = "tells fp8 no names of what runs as one", "takes weights in compressed-tensors alone"
 
 
-def _served(folder: Path, name: str, section: str | None, flags: str = "") -> Any:
+def _served(
+    folder: Path,
+    name: str,
+    section: str | None,
+    flags: str = "",
+    gpu: str = "H200",
+    environ: Mapping[str, str] | None = None,
+) -> Any:
     (told,) = (one.config for one in checkpoints() if one.name == name)
     added = {} if section is None else {"quantization_config": {**SECTIONS, **_MORE}[section]}
     (folder / "config.json").write_text(json.dumps({**told, **added}))
     command = f"sglang serve --model-path {folder} --trust-remote-code --disable-radix-cache {flags}".split()
-    return select_deployments(ServerFlags(gpu="H200", sglang_version="0.5.23"), command, environ={})[0]
+    return select_deployments(ServerFlags(gpu=gpu, sglang_version="0.5.23"), command, environ=environ or {})[
+        0
+    ]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +69,15 @@ def _served(folder: Path, name: str, section: str | None, flags: str = "") -> An
         (_GPT_J, "fp8 a row", "", None),
         (_SARVAM, "int4", "--tp 8", "SGLang takes kv_b_proj of layer 0 apart"),
         (_MIXED, "int4", "", "takes no quantized weights where values are mixed"),
+        (_OCR, "fp8", "", "multiplies by model.layers.1.mlp.experts as by plain matrices"),
+        (_OCR, "awq", "", "packs the weights of model.layers.1.mlp.experts"),
+        (
+            "a/unlimited-ocr-of-deepseek-ocrs-sizes",
+            "modelopt fp8",
+            "--page-size 1",
+            "multiplies by model.layers.1.mlp.experts",
+        ),
+        ("state-spaces/mamba-2.8b-hf", "modelopt fp8", "", None),
     ],
 )
 def test_a_class_ends_at_methods(
@@ -65,6 +85,22 @@ def test_a_class_ends_at_methods(
 ) -> None:
     said = never_starts(_served(tmp_path, name, section, flags))
     assert said is None if why is None else said is not None and why in said
+
+
+@pytest.mark.parametrize(
+    ("gpu", "environ", "ends"),
+    [
+        ("H200", {}, False),
+        ("B200", {}, True),
+        ("GB300", {}, True),
+        ("B200", {"SGLANG_ENABLE_JIT_DEEPGEMM": "0"}, False),
+    ],
+)
+def test_ling_2_5_ends_where_deepgemm_has_other_scales_for_blocks(
+    gpu: str, environ: Mapping[str, str], ends: bool, tmp_path: Path
+) -> None:
+    said = never_starts(_served(tmp_path, _LING, None, "--tp 8", gpu, environ))
+    assert (said is not None and "matrices that Ling 2.5's class calls otherwise" in said) is ends
 
 
 @pytest.mark.parametrize(

@@ -153,12 +153,25 @@ def test_ling_hybrids_experts_by_trtllm_kernels(release: str, known: bool, tmp_p
     assert known or "trtllm kernels before 0.5.23" in deployment.shape.unknown
 
 
-@pytest.mark.parametrize("like", [_LING, _LING_3])
-def test_ling_hybrids_weights_are_known_in_fp8_blocks_on_sm90_alone(like: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("like", "arch", "release", "said"),
+    [
+        (_LING, "sm90", "0.5.23", None),
+        (_LING_3, "sm90", "0.5.23", None),
+        (_LING_3, "sm100", "0.5.23", None),
+        (_LING_3, "sm120", "0.5.23", None),
+        (_LING, "sm120", "0.5.19", None),
+        (_LING, "sm120", "0.5.20", "fp8 blocks on Blackwell where DeepGEMM may be"),
+        (_LING, "sm100", "0.5.23", "fp8 blocks on Blackwell where DeepGEMM may be"),
+    ],
+)
+def test_which_gpus_ling_hybrids_weights_are_known_on_in_fp8_blocks(
+    like: Any, arch: str, release: str, said: str | None, tmp_path: Path
+) -> None:
     section = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
-    assert _deployment(tmp_path, section, like, tp=8).shape.model is not None
-    refused = _deployment(tmp_path, section, like, tp=8, arch="sm100")
-    assert refused.shape.model is None and "but in fp8 blocks on sm90" in refused.shape.unknown
+    found = _deployment(tmp_path, section, like, tp=8, arch=arch, sglang_version=release).shape
+    assert (found.model is not None) is (said is None)
+    assert said is None or said in found.unknown
 
 
 def test_quantized_shared_experts_of_ling_3_are_known_behind_the_routed_ones(tmp_path: Path) -> None:
@@ -200,8 +213,8 @@ _YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings":
     ("changes", "served", "not_served", "said"),
     [
         ({}, {"tp": 8, "ep": 8}, {"tp": 8, "moe_a2a_backend": "deepep"}, "an all-to-all"),
-        ({}, {}, {"quantization": "fp8"}, "quantized weights but fp8 in blocks"),
-        (_IN_BLOCKS, {"tp": 8}, {"tp": 8, "arch": "sm100"}, "quantized weights but fp8 in blocks on sm90"),
+        ({}, {}, {"quantization": "fp8"}, "quantized weights but those of a checkpoint in fp8 blocks"),
+        (_IN_BLOCKS, {"tp": 8}, {"tp": 8, "arch": "sm100"}, "fp8 blocks but on sm90"),
         (_IN_BLOCKS, {"tp": 8}, {"tp": 8, "speculative_algorithm": "EAGLE"}, "drafts of quantized weights"),
         (
             {},

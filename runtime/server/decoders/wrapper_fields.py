@@ -53,6 +53,7 @@ OF_THE_POOL = ("use_mla", "v_head_dim", "num_key_value_heads", "max_position_emb
 UNLIMITED_OCR: Mapping[str, Any] = {
     **{"section": "language_config", "tied_by": "either", "is_named": False, "needs": OF_THE_POOL},
     "text_defaults": DEEPSEEK_OCR,
+    **TEXT_ALONE,
 }
 # Classes of its checkpoints' own read it, and SGLang's has neither a default of theirs nor stages.
 _SEEING_LAYER = "vpm.encoder.layers.0."

@@ -157,7 +157,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             is_alike=True,
         ),
         Wrapper("step3p7", "step3p5", step.step3p7),
-        Wrapper("step3_vl", "step3_text", step.step3_vl, served=("step3_text",)),
+        Wrapper("step3_vl", "step3_text", step.step3_vl, served=("step3_text",), is_alike=True),
         Wrapper(
             "step_robotics",
             "qwen3",
@@ -178,6 +178,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             is_named=False,
             needs=files.OF_THE_POOL,
             text_defaults=files.DEEPSEEK_OCR,
+            **files.TEXT_ALONE,
         ),
         Wrapper("unlimited-ocr", "deepseek", deepseek.unlimited_ocr, **files.UNLIMITED_OCR),
         Wrapper("bailing_moe_v3_vl", bailing_hybrid_v3.NAME, bailing.ling_3_vl, **files.LING_3_VL),
@@ -249,8 +250,8 @@ WRAPPERS: Mapping[str, Wrapper] = {
 
 # Its checkpoints call themselves so, and a text that has no name is then Mistral's.
 _AS_MISTRAL_3 = replace(WRAPPERS["lighton_ocr"], model_type="mistral3", text_type="mistral")
-# DeepSeek-VL2 has latents, and its smallest none: then its text is DeepSeek-OCR's.
-_VL_2_TINY = replace(WRAPPERS["deepseek_vl_v2"], weights=deepseek_vl2.deepseek_vl2)
+# DeepSeek-VL2 has latents, and its smallest none: then its text is DeepSeek-OCR's, and has no method.
+_VL_2_TINY = replace(WRAPPERS["deepseek_vl_v2"], weights=deepseek_vl2.deepseek_vl2, quantizes_text=None)
 _VL_2 = replace(_VL_2_TINY, text_type="deepseek_vl2_text", needs=(), text_defaults=files.DEEPSEEK_VL2)
 # LLaVA as its own code writes it: a Llama's, Qwen2's or Mistral's file that says llava.
 _LLAVAS = {
