@@ -52,12 +52,12 @@ class Experts(nn.Module):
         self.limit = moe.swiglu_limit if caps.routed is None else caps.routed
         self.caps_before = caps.before
         self.shared_name, self.beside = build.model.shared_name(name), f"{name.removesuffix('.mlp')}.moe"
-        self.total = moe.num_experts + fused_shared * (comm.size("moe_ep") if on_each else 1)
+        self.total = moe.places + fused_shared * (comm.size("moe_ep") if on_each else 1)
         self.numbers = shard(self.total, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts")
-        self.stored = tuple(range(self.numbers.start, self.numbers.stop))  # as a checkpoint counts them
+        self.stored = tuple(map(moe.expert_at, range(self.numbers.start, self.numbers.stop)))
         if on_each:
-            routed = shard(moe.num_experts, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts")
-            self.stored = (*range(routed.start, routed.stop), moe.num_experts)
+            routed = shard(moe.places, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts")
+            self.stored = (*map(moe.expert_at, range(routed.start, routed.stop)), moe.num_experts)
         self.inner = shard(
             moe.intermediate_size, comm.size("moe_tp"), comm.rank("moe_tp"), "the experts' intermediate size"
         )

@@ -39,7 +39,8 @@ class DeepEPDispatcher(Dispatcher):
     def __init__(self, comm: Communicator, deepep: DeepEP, moe: MoEConfig, in_bf16: bool) -> None:
         self.comm, self.deepep, self.moe, self.in_bf16 = comm, deepep, moe, in_bf16
         self.ranks = comm.size("moe_ep")
-        self.local = moe.num_experts // self.ranks
+        self.local = moe.places // self.ranks
+        self.asked = -(-moe.num_experts // self.ranks)  # of those as likely: copies share what comes to one
         self.handle: tuple[torch.Tensor, ...] = ()
 
     @property
@@ -91,7 +92,7 @@ class DeepEPDispatcher(Dispatcher):
         """Each rank that holds some of a row's experts gets it once."""
         sent, sent_scales = self._sent(x)
         total, top_k = self._total(x.shape[0]), ids.shape[1]
-        came = round(total * share_of_rows(self.moe, self.local))
+        came = round(total * share_of_rows(self.moe, self.asked))
         handle = self._handle(x, total, came)
         rows = sent.new_empty(came, x.shape[1])
         received = ids.new_empty(came, top_k), chosen.weights.new_empty(came, top_k)
@@ -118,7 +119,7 @@ class DeepEPDispatcher(Dispatcher):
             sources = x.new_empty(came, dtype=torch.int32)
             return is_for_rank, sources, x.new_empty(rows, self.ranks, dtype=torch.int32)
         nodes = self.ranks // _NODE
-        passed_on = round(total // _NODE * share_of_rows(self.moe, _NODE * self.local))
+        passed_on = round(total // _NODE * share_of_rows(self.moe, _NODE * self.asked))
         sources = x.new_empty(came, 8, dtype=torch.uint8)
         heads = x.new_empty(rows, nodes, dtype=torch.int32), x.new_empty(passed_on, _NODE, dtype=torch.int32)
         return is_for_rank, sources, *heads

@@ -118,5 +118,5 @@ def make_dispatcher(
     tokens = max_dispatch_tokens(runtime)
     workspace = A2AWorkspace(comm.size("moe_ep"), tokens, model.hidden_size, model.moe.top_k, dtype.itemsize)
     backend = backend_row(runtime.moe_runner_backend)
-    invalid = -1 if backend.marks_with_minus_one else model.moe.num_experts
+    invalid = -1 if backend.marks_with_minus_one else model.moe.places
     return AllToAllDispatcher(comm, workspace, dtype, device, invalid)

@@ -93,7 +93,7 @@ class Router(nn.Module):
         self.ranks, self.rank = ranks, rank
 
     def _with_shared(self, chosen: TopK) -> TopK:
-        rows, each = chosen.ids.shape[0], self.moe.num_experts // self.ranks
+        rows, each = chosen.ids.shape[0], self.moe.places // self.ranks
         first = (self.rank + 1) * each + self.rank * self.fused_shared
         numbers = torch.arange(first, first + self.fused_shared, dtype=torch.int32, device=chosen.ids.device)
         routed = chosen.ids

@@ -82,7 +82,7 @@ MODEL: Mapping[str, Bound] = {
     "num_kv_shared_layers": LAYERS,
     **dict.fromkeys(("head_vocab", "draft_vocab_size", "width", "target_hidden_size"), WIDTH),
     **dict.fromkeys(("states", "num_aux_hidden_states"), LAYERS),
-    **dict.fromkeys(("zero_experts", "zero_expert_num"), Bound(0, EXPERTS.most)),
+    **dict.fromkeys(("zero_experts", "zero_expert_num", "redundant"), Bound(0, EXPERTS.most)),
     **dict.fromkeys(("hashed_layers", "num_hash_layers"), Bound(0, LAYERS.most)),
     **dict.fromkeys(("hc_mult", "hc_sinkhorn_iters"), Bound(1, 1 << 10)),
     **dict.fromkeys(

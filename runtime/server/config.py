@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from runtime.server.adapters import Adapters
 from runtime.server.attention_buffers import WORKSPACES, Workspaces
 from runtime.server.bounds import SERVER, check_flags, check_model
 from runtime.server.deepep import DeepEP
 from runtime.server.encoders.weight import Encoder
 from runtime.server.excluded import Excluded
+from runtime.server.expert_places import Placement
 from runtime.server.formats.assigned import UNQUANTIZED, Quantized
 from runtime.server.layer_config import (
     NO_CAPS,
@@ -289,6 +291,8 @@ class RuntimeConfig:
     fp8_gemm_backend: str = "auto"
     a2a_max_tokens: int | None = None  # of a rank, in its workspace; None: a chunk or a full decode batch
     deepep: DeepEP | None = None
+    adapters: Adapters | None = None
+    placement: Placement | None = None  # of experts that move, or have copies
     prefill_tokens: int = 8192  # of one rank's prefill; without chunks, those of the longest one
     prefill_buffer: int = 8192  # tokens of its inputs, where it comes in chunks, which may grow; else 0
     max_running_requests: int | None = None  # of the whole server; None: by the memory that is left

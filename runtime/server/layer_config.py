@@ -57,6 +57,15 @@ class MoEConfig:
     router_width: int | None = None  # of the MLP that routes, beside what the layer before has made in it
     banks: int = 0  # of experts with their router, which layers share by turns; 0: each has its own
     sinks: int = 0  # shared experts that it scores beside those of its choice, and of which each counts
+    redundant: int = 0  # so many more places, for second copies of experts
+
+    @property
+    def places(self) -> int:
+        return self.num_experts + self.redundant
+
+    def expert_at(self, place: int) -> int:
+        """As a checkpoint counts them: copies are those of the first experts, and shared ones are behind."""
+        return place % self.num_experts if place < self.places else place - self.redundant
 
     def is_hashed(self, layer: int) -> bool:
         return layer < self.hashed_layers

@@ -156,6 +156,10 @@ class Release(NamedTuple):
     mxfp4_trtllm_rows: int = 256
     # srt/arg_groups/moe_hook.py
     flashinfer_a2a_needs_dp: bool = False
+    # Without an all-to-all every rank picks the same copy of an expert: srt/eplb/expert_location_dispatch.py
+    copies_agree: bool = False
+    # Recorders of experts ask how DeepEP dispatches behind its all-to-all alone: expert_distribution.py there
+    records_by_any_a2a: bool = True
     # The all-to-alls that --enable-waterfill leaves, and whether the one that it replaces is checked, too.
     waterfills_over: tuple[str, ...] = ("deepep",)
     checks_a2a_as_asked: bool = False
@@ -503,6 +507,7 @@ _15 = _14._replace(
     reads_flat_kv_algorithm=True,
 )
 _16 = _15._replace(
+    records_by_any_a2a=False,
     version="0.5.16",
     masks_drafts=False,
     catches_up_in_graphs=(*_15.catches_up_in_graphs, "dsv4", "flashmla"),
@@ -542,6 +547,7 @@ _BREAKABLE_17 = (
     "an all-to-all of no proof",
 )
 _17 = _16._replace(
+    copies_agree=True,
     version="0.5.17",
     sizes_stages_without_keys=True,
     embedding_gemma="by flags",

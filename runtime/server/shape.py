@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from runtime.server.adapters import adapters_of
 from runtime.server.asked import Asked
 from runtime.server.attention_buffers import Workspaces
 from runtime.server.backends import MoEBackendRow, backend_row
@@ -14,6 +15,7 @@ from runtime.server.choices import Reason
 from runtime.server.config import RuntimeConfig
 from runtime.server.deepep import DeepEP
 from runtime.server.encoders.place import EncoderPlace
+from runtime.server.expert_places import placement_of
 from runtime.server.gpus import GpuModel
 from runtime.server.parallel_config import HeadOver, ParallelConfig
 from runtime.server.positions import positions_reached
@@ -198,6 +200,8 @@ class Server:
             fp4_gemm_backend=self.fp4_gemm_backend,
             fp8_gemm_backend=self.fp8_gemm_backend,
             deepep=self.deepep,
+            adapters=None if self.is_draft else adapters_of(self.asked, self.moe_runner_backend),
+            placement=placement_of(self.asked, self.release, self.moe_a2a_backend, self.deepep),
             prefill_tokens=self.prefill_tokens,
             prefill_buffer=self.prefill_buffer,
             max_running_requests=self.max_running_requests,

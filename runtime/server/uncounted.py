@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from runtime.server.adapter_pool import follows_adapters
 from runtime.server.config import ModelConfig
 from runtime.server.drafting_attention import unknown_of_drafts
 from runtime.server.flags.spelling import spelled
 from runtime.server.fused_all_reduce import least_fused_buffers
 from runtime.server.images import ON_GPU
+from runtime.server.placement import follows_placement
 from runtime.server.shape import Server
 from runtime.server.units import MIB
 
@@ -55,6 +57,10 @@ def uncounted_choices(server: Server, model: ModelConfig) -> Iterator[str]:
     """Of blocks of keys, as srt/layers/attention/minimax_sparse_ops makes them behind a start; of pools."""
     yield from _of_summed_latents(server, model)
     yield from unknown_of_drafts(server, model)
+    if server.asked.enable_eplb and follows_placement(model, server):
+        yield "what EPLB takes while it moves experts, as much as those of a layer"
+    if follows_adapters(model, server):
+        yield "what adapters take in forwards and in graphs"
     if model.mla is not None and model.mla.indexer is not None and model.mla.indexer.pool > 1:
         yield "what choosing pools of keys takes"
     if model.mla_behind is not None:

@@ -33,6 +33,7 @@ from runtime.server.rows import aligned_rows
 from runtime.server.start_sizes import captured_sizes, start_sizes
 from runtime.server.units import GIB
 from runtime.server.unpredicted import ATTENTION, unpredicted
+from runtime.start.adapting import Adapting
 from runtime.start.channels import Channels
 from runtime.start.drafting import Drafting
 from runtime.start.first_use import copy_routers, open_deepep, start_cublas
@@ -49,7 +50,7 @@ class Autotune(Protocol):
     def run(self, forward: Callable[[], object], what: str) -> None: ...
 
 
-class ModelRunner(Drafting, Serving):
+class ModelRunner(Adapting, Drafting, Serving):
     def __init__(
         self,
         model: ModelConfig,
@@ -77,6 +78,7 @@ class ModelRunner(Drafting, Serving):
         with self.device.active():
             self.init_communicator()
             self.load_weights()
+            self.init_adapters()
             if self.runtime.release.loads_drafts_before_pool:
                 self.load_draft_weights()
                 self.init_kv_pool()
@@ -116,6 +118,7 @@ class ModelRunner(Drafting, Serving):
         with self.recorder.phase("weights"):
             if not self.channels.has_own:
                 self.device.claim("torch kernels")
+            self.place_experts()
             self.decoder = Decoder(
                 self.model,
                 self.runtime,
@@ -283,8 +286,7 @@ class ModelRunner(Drafting, Serving):
         deepep, moe = self.runtime.deepep, self.model.moe
         if deepep is None or moe is None or self.has_deepep or self.runtime.moe_a2a_backend != "deepep":
             return
-        ranks = self.comm.size("moe_ep")
-        open_deepep(deepep, ranks, self.model.hidden_size, moe.num_experts, self.device)
+        open_deepep(deepep, self.comm.size("moe_ep"), self.model.hidden_size, moe.places, self.device)
         self.has_deepep = True
 
     def _site(self) -> CaptureSite:

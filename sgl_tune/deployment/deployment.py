@@ -23,6 +23,7 @@ from runtime.server.own_draft import OwnDraft, has_own_draft, own_draft
 from runtime.server.own_layer import has_plain_layer, otherwise, own_layer
 from runtime.server.parallel import check_stages
 from runtime.server.parallel_config import ParallelConfig
+from runtime.server.placement import with_copies
 from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
@@ -31,9 +32,8 @@ from runtime.server.uncounted import uncounted, uncounted_choices
 from runtime.server.unserved import Unserved, unserved
 from runtime.server.windows import bounds_windows
 from sgl_tune.deployment.dropped import drops
+from sgl_tune.deployment.followed import uncounted_flags, unfollowed
 from sgl_tune.deployment.launch import Launch
-
-_BY_TRANSFORMERS = "--model-impl transformers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +164,8 @@ class Deployment:
         may = asked.is_embedding and takes_embedding(architecture, self.server.release.number)
         embeds = ("--is-embedding",) if may and not is_followed(architecture, asked) else ()
         model = self.shape.model
-        followed = _BY_TRANSFORMERS if model is not None and model.by_transformers else ""
-        return (*(one for one in self.inputs.not_modelled if one != followed), *embeds)
+        said = unfollowed(self.inputs.not_modelled, model, self.server)
+        return (*said, *embeds)
 
     @property
     def guessed(self) -> str:
@@ -214,7 +214,8 @@ class Deployment:
         hidden = None if model is None else model.hidden_size
         draft = "" if model is None else self.own_draft
         unknown = draft if isinstance(draft, str) else ""
-        told = dict.fromkeys((*self._unmodelled, *uncounted(self.server, hidden, unknown)))
+        flags = uncounted_flags(self._unmodelled, model, self.server)
+        told = dict.fromkeys((*flags, *uncounted(self.server, hidden, unknown)))
         asked, rules = self.server.max_running_requests, self.server.states
         bounds = bounds_windows(self.server.release, asked, rules)
         if model is not None and bounds and has_window_pool(model):
@@ -275,6 +276,7 @@ def deploy(inputs: Inputs) -> Deployment:
         model, architecture = shape.model, inputs.checkpoint.architecture
         if of_transformers(architecture, server.release.number, server.asked):
             model = as_transformers(model, inputs.checkpoint.hf)
+        model = with_copies(model, server)
         shape = Shape(model, read=model).unless(unserved(model, server, architecture))
     drafts = Shape.of(inputs.draft_checkpoint or inputs.checkpoint) if server.draft else None
     return Deployment(inputs, server, shape, drafts)

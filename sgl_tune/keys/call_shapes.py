@@ -148,7 +148,7 @@ def _experts(deployment: Deployment, multiple: int = 1) -> Experts:
     model, parallel = deployment.model, deployment.parallel
     assert model.moe is not None
     shared = fused_shared_experts(model, deployment.runtime, parallel.moe_ep)
-    total = model.moe.num_experts + shared
+    total = model.moe.places + shared
     on_every = int(shares_on_every_rank(deployment))
     return Experts(
         hidden=model.moe.latent_size or model.hidden_size,

@@ -26,6 +26,7 @@ from sgl_tune.keys.minimax_m3_ends import ends_of_minimax_m3
 from sgl_tune.keys.minimax_nvfp4_ends import ends_of_minimax_nvfp4
 from sgl_tune.keys.mllama_ends import ends_of_mllama
 from sgl_tune.keys.nvila_ends import ends_of_nvila
+from sgl_tune.keys.placement_ends import ends_of_placement
 from sgl_tune.keys.quantized_ends import ends_of_quantized
 from sgl_tune.keys.stage_ends import ends_of_stages
 from sgl_tune.keys.uncounted_ends import ends_of_uncounted
@@ -62,6 +63,7 @@ def ends_of_class(deployment: Deployment) -> Iterator[str]:
 _OF_OTHERS = (
     ends_of_methods,
     ends_of_experts,
+    ends_of_placement,
     ends_of_dbrx,
     ends_of_deepseek,
     ends_of_zaya,

@@ -103,8 +103,11 @@ def rows_of_mxfp4(deployment: Deployment) -> str:
 
 def calls_are_known(deployment: Deployment) -> bool:
     """DeepSeek-V4's first layers choose by a hash, and the others by scores that no kernel has: they call
-    alike where all are given their experts. A draft of several layers may not."""
+    alike where all are given their experts. A draft of several layers may not. TRT-LLM's kernels that choose
+    experts are given choices where some releases move these, and in others end at copies."""
     model, server, weights = deployment.model, deployment.server, weights_of(deployment)
+    if server.backend.calls == "trtllm" and server.runtime.placement is not None:
+        return False
     if not packed_calls_are_known(weights, model, server, deployment.parallel.moe_ep):
         return False
     if model.compressed is None:

@@ -29,7 +29,7 @@ def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:
     total = layers * weight + rows * model.hidden_size * _HIDDEN_BUFFERS * _ACTIVATION_BYTES
     if model.moe is not None:
         width = model.moe.intermediate_size // parallel.moe_tp
-        local = model.moe.num_experts // parallel.moe_ep
+        local = model.moe.places // parallel.moe_ep
         stored = _WEIGHT_BYTES.get(weights_of(deployment) or "", weight)
         widths = sum(moe.intermediate_size // parallel.moe_tp for moe in model.moes)
         matrices, hidden = 2 + model.gated_mlps, model.moe.latent_size or model.hidden_size

@@ -82,5 +82,5 @@ def _kind(
 def _local_experts(model: ModelConfig, parallel: ParallelConfig, ep_rank: int) -> int:
     if model.moe is None:
         return 0
-    base, extra = divmod(model.moe.num_experts, parallel.moe_ep)
+    base, extra = divmod(model.moe.places, parallel.moe_ep)
     return base + (ep_rank < extra)

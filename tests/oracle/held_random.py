@@ -13,6 +13,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,10 +24,12 @@ from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.models.decoder import Decoder
 from runtime.models.draft import DraftModel
 from runtime.models.encoder import EncoderWeights
+from runtime.server.adapter_pool import follows_adapters, pool_of
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.parallel import stage_layers
 from runtime.start.weights_beside import idle_weights
+from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
@@ -68,6 +71,7 @@ def main() -> None:
         "--quantized", nargs="?", const="", help="each in a format of its own, or in ones of ModelOpt's"
     )
     options.add_argument("--drafts", action="store_true", help="the layer that drafts, in place of the model")
+    options.add_argument("--adapters", default="", help="the pool of these: room for how many, rank, modules")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     asked = options.parse_args()
     drawn = [
@@ -140,6 +144,8 @@ def _ours(told: HF, asked: argparse.Namespace) -> list[int] | str:
         return str(why or (model and (*model.obstacles, *uncomputed)[0]))
     comm = VirtualCommunicator(found.parallel, stage * tp + tp - 1)
     try:
+        if asked.adapters:
+            return [_of_adapters(model, found, tp - 1), 0]
         if asked.drafts:
             return [_of_draft(model, found.runtime, comm), 0]
         layers = stage_layers(model.num_layers, found.parallel, stage)
@@ -168,9 +174,33 @@ def _of_draft(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator) ->
         return sum(one.nbytes for one in DraftModel(model, runtime, comm, _META).parameters())
 
 
+def _of_adapters(model: ModelConfig, found: Deployment, rank: int) -> int:
+    pool = pool_of(found.runtime.adapters, model, found.parallel, rank)
+    if pool is None or not follows_adapters(model, found.server):
+        raise ConfigError("adapters that are not followed")
+    return sum(2 * prod(shape) for _, shape in pool.buffers())
+
+
+def _adapters(asked: argparse.Namespace) -> dict[str, Any] | None:
+    if not asked.adapters:
+        return None
+    slots, rank, modules = asked.adapters.split()
+    modules = "all" if modules == "all" else modules.split(",")
+    return {"slots": int(slots), "rank": int(rank), "modules": modules}
+
+
 def _told(asked: argparse.Namespace) -> list[str]:
     """What each server is told beside, in its own words."""
-    return [*asked.server.split(), *(["--speculative-algorithm", "EAGLE"] if asked.drafts else [])]
+    drafts = ["--speculative-algorithm", "EAGLE"] if asked.drafts else []
+    return [*asked.server.split(), *drafts, *_told_adapters(_adapters(asked))]
+
+
+def _told_adapters(told: dict[str, Any] | None) -> list[str]:
+    if told is None:
+        return []
+    modules = ["all"] if told["modules"] == "all" else told["modules"]
+    sizes = ["--max-loras-per-batch", str(told["slots"]), "--max-lora-rank", str(told["rank"])]
+    return ["--enable-lora", *sizes, "--lora-target-modules", *modules]
 
 
 def _asked(
@@ -185,7 +215,7 @@ def _asked(
     stage, stages = _stage(asked)
     argv = [*_told(asked), *_pipeline(asked)]
     place |= {"stage": [stages, stage], "argv": argv}
-    place |= {"quantized": asked.quantized is not None, "draft": asked.drafts}
+    place |= {"quantized": asked.quantized is not None, "draft": asked.drafts, "adapters": _adapters(asked)}
     lines = [json.dumps({"config": files[at], **place}) for at in wanted]
     wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()
     return dict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from runtime.server.flags.table import CommandLine, Flag, flags_of
@@ -25,6 +26,12 @@ def spelled(release: Release, argument: str, value: Any) -> str:
     flag, own = flag_of(release, argument), f"--{argument.replace('_', '-')}"
     name = own if flag is None or own in flag.names else flag.name
     return name if value is True else f"{name} {value}"
+
+
+def names_of(release: Release, arguments: Iterable[str]) -> frozenset[str]:
+    """Every name that any of them has."""
+    flags = (flag_of(release, argument) for argument in arguments)
+    return frozenset(name for flag in flags if flag is not None for name in flag.names)
 
 
 def name_of(release: Release, argument: str) -> str:
