@@ -165,13 +165,21 @@ class DraftPrefillGraphs(PrefillGraphs):
 
     def make_last_outputs(self, rows: int) -> Tensors:
         self.hidden = _room(self.decoder, rows, self.draft.given_width)
-        before = _room(self.decoder, rows, self.draft.recurrent_width)
+        before = _room(self.decoder, rows, self.draft.recurrent_width if self._norms else 0)
         return _there({**super().make_last_outputs(rows), "before": before})
+
+    @property
+    def _norms(self) -> bool:
+        """What its layers make: else the head reads what the next step is given."""
+        return self.decoder.norm is not None
 
     def compute(self, batch: ForwardBatch) -> Tensors:
         hidden = None if self.hidden is None else self.hidden[: batch.num_tokens]
         normed, before = self.draft.run_layers(batch, self.kv, hidden)
-        return {"hidden": normed, **({"before": before} if self.draft.recurrent_width else {})}
+        return {
+            "hidden": normed,
+            **({"before": before} if self.draft.recurrent_width and self._norms else {}),
+        }
 
     def finish(self, results: Tensors, batch: ForwardBatch) -> LogitsOutput:
         normed = results["hidden"]

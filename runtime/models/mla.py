@@ -44,6 +44,7 @@ class LatentAttention(nn.Module):
         heads = shard(config.num_heads, ranks, rank, "the number of heads")
         self.heads = length(heads)
         hidden, latent = slice(0, model.hidden_size), slice(0, self.mla.cache_dim)
+        read = slice(0, config.inputs * model.hidden_size)
         query = _rows(heads, self.mla.qk_head_dim)
         lora = self.mla.q_lora_rank
         first = Part(f"{name}.q_a_proj", slice(0, lora)) if lora else Part(f"{name}.q_proj", query, False)
@@ -57,8 +58,8 @@ class LatentAttention(nn.Module):
         self.own_latent: Linear | None = None
         apart = not lora or model.drops_absorbed
         if apart and build.is_quantized:  # as a server has them
-            self.own_latent = build.linear([downs.pop()], hidden, bias=config.bias)
-        self.down = build.linear(downs, hidden, bias=config.bias, is_one=True, spare=spare)
+            self.own_latent = build.linear([downs.pop()], read, bias=config.bias)
+        self.down = build.linear(downs, read, bias=config.bias, is_one=True, spare=spare)
         eps = self.mla.norm_eps
         self.q_norm = build.gated_norm(f"{name}.q_a_layernorm", lora, eps) if lora else None
         queries = [Part(f"{name}.q_b_proj", query)]

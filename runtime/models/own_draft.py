@@ -16,6 +16,7 @@ from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.loading import fill_dummy
 from runtime.models.build import Build
 from runtime.models.decoder import Decoder
+from runtime.models.gathered import Gathered
 from runtime.models.layer import StageState
 from runtime.models.rope_tables import RopeTables
 from runtime.server.layer_config import FusionConfig
@@ -33,9 +34,10 @@ class Fusion(nn.Module):
         self.states, self.beside_token = config.states, config.beside_token
         self.mix, bias = (
             nn.Parameter(torch.empty(shape, dtype=build.dtype, device=build.device), requires_grad=False)
-            for shape in ((size, whole), (size,))
+            for shape in ((size, 0 if config.split else whole), (size,))
         )
         self.bias = bias if config.bias else None
+        self.parts = Gathered(build, "fc", size, whole) if config.split else None
         self.whole_norm = build.norm("input_norm", whole) if config.norms_whole else None
         each = config.states if config.norms_each else 0
         self.norms = nn.ModuleList(build.norm(f"fc_norm.{i}", config.width) for i in range(each))
@@ -46,7 +48,7 @@ class Fusion(nn.Module):
         if len(self.norms):
             parts = states.chunk(self.states, dim=-1)
             states = torch.cat([norm(part) for norm, part in zip(self.norms, parts, strict=True)], dim=-1)
-        return F.linear(states, self.mix, self.bias)
+        return F.linear(states, self.mix, self.bias) if self.parts is None else self.parts(states)
 
 
 class OwnDraftModel(nn.Module):

@@ -234,6 +234,7 @@ class FusionConfig:
     is_fed: bool = True  # by the states of `layers`, else by the target's last alone, and is not asked
     layers: tuple[int, ...] = ()  # of the target, whose answers these are; empty: as SGLang chooses
     beside_token: bool = False  # behind its embedding, which is as wide as the draft
+    split: bool = False  # the row is made by all ranks, each a part of it
 
     def __post_init__(self) -> None:
         check_model(self)

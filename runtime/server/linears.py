@@ -261,7 +261,7 @@ def _with_index(model: ModelConfig, blocks: BlockConfig, asking: Product, ranks:
 
 def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int, joined: bool) -> Iterator[Product]:
     mla, hidden = model.mla_of("full" if attention.window is None else "sliding"), model.hidden_size
-    heads = attention.num_heads // ranks
+    heads, read = attention.num_heads // ranks, attention.inputs * hidden
     if mla.q_lora_rank and attention.gates_first:
         gates = heads * (mla.v_head_dim if attention.value_gate else 1)
         rows = mla.q_lora_rank + mla.cache_dim + gates + -gates % 8
@@ -272,7 +272,7 @@ def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int, joined: 
         yield ("kv_a_proj_with_mqa",), hidden, mla.cache_dim
         yield ("q_b_proj",), mla.q_lora_rank, heads * mla.qk_head_dim
     elif mla.q_lora_rank:
-        yield ("q_a_proj", "kv_a_proj_with_mqa"), hidden, mla.q_lora_rank + mla.cache_dim
+        yield ("q_a_proj", "kv_a_proj_with_mqa"), read, mla.q_lora_rank + mla.cache_dim
         yield ("q_b_proj",), mla.q_lora_rank, heads * mla.qk_head_dim
     else:
         yield ("q_proj",), hidden, heads * mla.qk_head_dim

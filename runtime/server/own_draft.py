@@ -73,7 +73,7 @@ def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_laye
     runtime = replace(
         own.runtime,
         attention_backend=backend,
-        prefill_graphs=() if server.compiles_prefills or server.whole_prefills else server.prefill_graphs,
+        prefill_graphs=_prefills(server, draft),
     )
     captures = () if fusion is None else _captures(fusion, target.num_layers // target.halves)
     captures = tuple(target.halves * layer for layer in captures)
@@ -81,6 +81,12 @@ def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_laye
     if has_window_pool(target) and not server.release.counts_drafts_beside_windows:
         is_counted = False
     return OwnDraft(draft, runtime, parallel, captures, told_layers if is_counted else 0)
+
+
+def _prefills(server: Server, draft: ModelConfig) -> tuple[int, ...]:
+    """That with latents has no `layers`, among which SGLang looks for what it captures."""
+    eager = server.compiles_prefills or server.whole_prefills or draft.mla is not None
+    return () if eager else server.prefill_graphs
 
 
 def _captures(fusion: FusionConfig, layers: int) -> tuple[int, ...]:
@@ -103,9 +109,13 @@ def _check(server: Server, target: ModelConfig, draft: ModelConfig, backend: str
         raise Unsupported(f"{algorithm} with a draft of model_type {draft.model_type} is not known here")
     if draft.fusion is not None:
         _check_given(server, target, draft, draft.fusion)
-    if any(part is not None for part in (draft.recurrent, draft.encoder, draft.mla, draft.moe)):
+    latent = draft.mla is not None and draft.fusion is not None
+    if latent:
+        _check_latents(server, target, draft)
+    others = draft.recurrent, draft.encoder, draft.moe, None if latent else draft.mla
+    if any(part is not None for part in others):
         raise Unsupported(f"a draft of model_type {draft.model_type} is not known here")
-    if backend in _OF_LATENTS:
+    if backend in _OF_LATENTS and not latent:
         raise Unsupported(f"attention backend {backend} is for latent attention, and it has none")
     if has_window_pool(draft):
         raise Unsupported("a draft with a pool of its own for a window is not known here")
@@ -130,3 +140,12 @@ def _check_given(server: Server, target: ModelConfig, draft: ModelConfig, fusion
             raise Unsupported(f"config.json: {name} is {own}, and its target's is {wanted}")
     if fusion.beside_token and server.parallel.attn_dp > 1:
         raise Unsupported("how a draft of EAGLE's is split under DP attention is not known here")
+
+
+def _check_latents(server: Server, target: ModelConfig, draft: ModelConfig) -> None:
+    if not server.release.splits_latent_drafts:
+        raise Unsupported(f"a draft with latents of SGLang {server.release.version}'s is not known here")
+    if target.mla is None or target.mla.indexer is not None:
+        raise Unsupported("a draft with latents is known here beside latents of which all are seen")
+    if draft.checkpoint_quantization is not None or server.as_draft().quantization is not None:
+        raise Unsupported("a draft with latents that is quantized is not known here")

@@ -352,6 +352,8 @@ class Release(NamedTuple):
     drafts_keep_targets_scheme: bool = True
     # norm_before_fc of models/llama_eagle3.py
     norms_drafts_whole: bool = False
+    # Each rank makes a part of what a draft with latents is given: models/kimi_k25_eagle3.py
+    splits_latent_drafts: bool = False
     # For how many tokens inputs are held before any graph's: model_executor/runner/eager_runner.py
     eager_inputs: EagerInputs = "none"
     # Decode graphs keep what a pass back would ask: init_all_cuda_graphs of managers/scheduler.py
@@ -487,6 +489,7 @@ _15 = _14._replace(
     transformers="5.12.1",
     key_has_draft_quantization=True,
     counts_drafts_beside_windows=True,
+    splits_latent_drafts=True,
     never_by_chosen_fp8_gemm=("mxfp8",),
     mxfp8_runs_cutlass_gemm=True,
     tunes_drafts=True,

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 
 from runtime.server.adapter_pool import follows_adapters
 from runtime.server.config import ModelConfig
-from runtime.server.drafting_attention import unknown_of_drafts
+from runtime.server.drafting_attention import knows_buffers, unknown_of_drafts
 from runtime.server.flags.spelling import spelled
 from runtime.server.fused_all_reduce import least_fused_buffers
 from runtime.server.images import ON_GPU
+from runtime.server.own_draft import OwnDraft
 from runtime.server.placement import follows_placement
 from runtime.server.shape import Server
 from runtime.server.units import MIB
@@ -80,6 +81,17 @@ def uncounted_choices(server: Server, model: ModelConfig) -> Iterator[str]:
     yield f"scores of blocks at the end of the longest prompt ({-(-scores // MIB):,} MiB)"
     if server.gpu.major == 10:
         yield "what fmha_sm100 takes where that is installed"
+
+
+def uncounted_of_draft(server: Server, draft: OwnDraft) -> Iterator[str]:
+    """Of one with latents: MultimemAllGatherer of srt/distributed, and what its attention holds."""
+    if not draft.model.is_mla:
+        return
+    backend = draft.attention_backend
+    if server.decode_graphs and not knows_buffers((backend, backend), draft.model):
+        yield f"what attention {backend} holds for its draft"
+    if draft.parallel.tp > 1:
+        yield "the buffer in which ranks gather what their draft is given, where GPUs have multicast"
 
 
 def _of_summed_latents(server: Server, model: ModelConfig) -> Iterator[str]:

@@ -63,6 +63,8 @@ class Drafting(Pooling):
         """Where it is known what that holds."""
         own, speculative = self.own_draft, self.runtime.speculative
         if own is not None:
+            if own.model.is_mla and not knows_buffers((own.attention_backend,) * 2, own.model):
+                return None
             return DraftAttention(own.attention_backend, own.model.main_attention, own.parallel.attn_tp)
         if not self.drafts or speculative is None or not self._draft_layers:
             return None

@@ -28,7 +28,7 @@ from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
 from runtime.server.sizing import has_window_pool
-from runtime.server.uncounted import uncounted, uncounted_choices
+from runtime.server.uncounted import uncounted, uncounted_choices, uncounted_of_draft
 from runtime.server.unserved import Unserved, unserved
 from runtime.server.windows import bounds_windows
 from sgl_tune.deployment.dropped import drops
@@ -222,6 +222,8 @@ class Deployment:
             told["how far --max-running-requests bounds the pool of layers behind a window"] = None
         if model is not None:
             told |= dict.fromkeys(uncounted_choices(self.server, model))
+        if isinstance(draft, OwnDraft):
+            told |= dict.fromkeys(uncounted_of_draft(self.server, draft))
         if (
             model is not None
             and model.model_type == EMBEDDING

@@ -21,6 +21,8 @@ _DRAFTING_ATTENTION = (
 )
 # FlashInferMLAMultiStepDraftBackend of srt/layers/attention, what is made of it, and flashmla_backend.py
 _OF_ONE_BRANCH = ("flashinfer", "flashmla", "trtllm_mla", "cutedsl_mla", "tokenspeed_mla")
+# That ask whether a draft knows fewer tokens: of srt/models, those that can be asked
+_ASKED_FOR_TOKENS = ("LlamaForCausalLMEagle3", "Eagle3DeepseekV2ForCausalLM", "MindSporeForCausalLM")
 _ANSWERING_SINCE = {"Qwen2ForCausalLMEagle": (0, 5, 16)}
 # Of classes whose layers are known here, those of srt/models that have no get_embed_and_head in any release
 _KEEP_THEIR_TABLES = """
@@ -58,6 +60,7 @@ def ends_of_drafts(deployment: Deployment) -> Iterator[str]:
     yield from _other_attention(deployment)
     yield from _other_dtype(deployment)
     yield from _without_answers(deployment)
+    yield from _without_tokens(deployment)
 
 
 def ends_of_shown_layers(deployment: Deployment) -> Iterator[str]:
@@ -159,3 +162,16 @@ def _without_answers(deployment: Deployment) -> Iterator[str]:
     since = None if draft is None else _ANSWERING_SINCE.get(draft.architecture)
     if draft is not None and since is not None and server.release.number < since and has_own_draft(server):
         yield f"SGLang {server.release.version}'s {draft.architecture} ends at its first answer"
+
+
+def _without_tokens(deployment: Deployment) -> Iterator[str]:
+    """init_lm_head of srt/speculative/eagle_worker_v2.py asks for hot_token_id, which no other class has."""
+    one, server, draft = deployment.server.speculative, deployment.server, deployment.server.draft
+    asks = one is not None and one.algorithm == "EAGLE3"
+    if draft is None or not asks or server.asked.others.get("enable_multi_layer_eagle"):
+        return
+    if draft.architecture and draft.architecture not in _ASKED_FOR_TOKENS:
+        yield (
+            f"--speculative-algorithm EAGLE3: its draft's {draft.architecture} is no class of EAGLE3's, as "
+            "LlamaForCausalLMEagle3 and Eagle3DeepseekV2ForCausalLM are"
+        )

@@ -66,6 +66,8 @@ OF_GPT_OSS = {**CONFIG, "hidden_size": 2880, "num_attention_heads": 64, "head_di
 STANDALONE = {"speculative_algorithm": "STANDALONE"}
 OF_EAGLE, EAGLE = config_of(HELD, BY_NAME["EAGLE of Llama 3 8B"]), {"speculative_algorithm": "EAGLE"}
 OF_DEEPSEEK = {**CONFIG, "target_hidden_size": 7168}
+IN_FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+LATENT = {**config_of(HELD, BY_NAME["Kimi K2, with latents"]), "vocab_size": 129280}
 DEEPSEEK = {"model_path": "deepseek-ai/DeepSeek-V3", "tp": 8, "attention_backend": "fa3"}
 
 
@@ -134,6 +136,14 @@ def test_its_target_keeps_the_rows_of_the_layers_that_it_is_told(
         ({**OF_EAGLE, "hot_vocab_size": 8000}, EAGLE, "hot_vocab_size is not read here"),
         ({**OF_EAGLE, "model_type": "qwen2"}, EAGLE, "LlamaForCausalLMEagle of model_type 'qwen2'"),
         ({**CONFIG, "model_type": "qwen3"}, {}, "of model_type 'qwen3'"),
+        (LATENT, {}, "target_hidden_size is 7168, and its target's is 4096"),
+        ({**LATENT, "target_hidden_size": 4096}, {}, "beside latents of which all are seen"),
+        (LATENT, {**DEEPSEEK, "sglang_version": "0.5.14"}, "with latents of SGLang 0.5.14's is not known"),
+        ({**LATENT, "quantization_config": IN_FP8}, DEEPSEEK, "that is quantized is not known"),
+        ({**LATENT, "num_aux_hidden_states": 3}, DEEPSEEK, "num_aux_hidden_states is not read here"),
+        ({**LATENT, "num_hidden_layers": 2}, DEEPSEEK, "num_hidden_layers is 2: SGLang ends at it"),
+        ({**LATENT, "q_lora_rank": None}, DEEPSEEK, "q_lora_rank is null: SGLang ends at it"),
+        ({**LATENT, "model_type": "glm_moe_dsa"}, DEEPSEEK, "of model_type 'glm_moe_dsa'"),
         (
             OF_DEEPSEEK,
             {**DEEPSEEK, "attention_backend": "trtllm_mla", "gpu": "b200"},
@@ -150,6 +160,17 @@ def test_a_draft_that_is_not_known_is_named_with_the_reason(
 
 def test_a_draft_that_is_known_is_said_to_be_unmeasured(deployed: Any) -> None:
     assert deployed().not_counted.endswith(" is predicted, and was never measured")
+
+
+def test_what_one_with_latents_holds_beside_them_is_named(deployed: Any) -> None:
+    found = deployed(LATENT, **DEEPSEEK)
+    own = found.own_draft
+    assert isinstance(own, OwnDraft) and own.runtime.prefill_graphs == ()
+    assert (own.captures, own.given_width, own.counted_layers) == ((2, 30, 58), 3 * 7168, 1)
+    assert "the buffer in which ranks gather what their draft is given" in found.not_counted
+    assert "one more layer of the target stands for it" not in found.not_counted
+    alone = deployed(LATENT, **{**DEEPSEEK, "dp": 8, "enable_dp_attention": True})
+    assert "the buffer in which ranks gather" not in alone.not_counted
 
 
 def test_a_draft_alone_serves_nothing(tmp_path: Path) -> None:

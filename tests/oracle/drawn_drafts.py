@@ -59,6 +59,25 @@ def _eagle3(dice: random.Random) -> HF:
     return told | own
 
 
+def _latent_eagle3(dice: random.Random) -> HF:
+    told = _eagle3(dice) | {"model_type": dice.choice(("deepseek_v3", "deepseek_v3", "kimi_k2"))}
+    for name in ("num_aux_hidden_states", "norm_before_fc", "bias", "attention_bias", "head_dim"):
+        told.pop(name, None)
+    if "norm_before_fc" in told.get("eagle_config", {}):
+        told["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [1, 4, 5, 9]}
+    sizes = {
+        "q_lora_rank": dice.choice((96, 128)),
+        "kv_lora_rank": dice.choice((64, 512)),
+        "qk_nope_head_dim": dice.choice((32, 128)),
+        "qk_rope_head_dim": dice.choice((32, 64)),
+        "v_head_dim": dice.choice((64, 128)),
+    }
+    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512, "mscale": 1.0}
+    rope = {**yarn, "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0}
+    experts = {"n_routed_experts": 8, "moe_intermediate_size": 64, "first_k_dense_replace": 1}
+    return told | sizes | _some(dice, rope_scaling=(rope,)) | (experts if dice.random() < 0.3 else {})
+
+
 def _some(dice: random.Random, **fields: tuple[Any, ...]) -> HF:
     return {name: dice.choice(values) for name, values in fields.items() if dice.random() < 0.4}
 
@@ -67,4 +86,5 @@ KINDS: dict[str, Callable[[random.Random], HF]] = {
     "LlamaForCausalLMEagle3": _eagle3,
     "LlamaForCausalLMEagle": _eagle,
     "Qwen2ForCausalLMEagle": _qwen2_eagle,
+    "Eagle3DeepseekV2ForCausalLM": _latent_eagle3,
 }

@@ -60,7 +60,7 @@ def drafting(dice: random.Random, target: HF, release: str, groups: int) -> dict
     elif kind == "EAGLE of a class":
         argv, draft = ["--speculative-algorithm", "EAGLE"], _eagle(dice, target)
     elif kind == "EAGLE3":
-        draft = _eagle3(dice, target)
+        draft = (_latent_eagle3 if _has_latents(target) and dice.random() < 0.5 else _eagle3)(dice, target)
     elif kind == "STANDALONE":
         draft = _standalone(dice, target)
     argv += ["--speculative-draft-model-path", "DRAFT"] if draft is not None else []
@@ -91,6 +91,19 @@ def _eagle3(dice: random.Random, target: HF) -> HF:
         "vocab_size": told.get("vocab_size", 128),
         **({"num_nextn_predict_layers": dice.choice((0, 1, 2))} if dice.random() < 0.05 else {}),
     }  # fmt: skip
+
+
+def _has_latents(target: HF) -> bool:
+    told = _told(target)
+    return "kv_lora_rank" in told and "index_topk" not in told
+
+
+def _latent_eagle3(dice: random.Random, target: HF) -> HF:
+    """Of the sizes that its target has, or of others."""
+    told = {**_eagle3(dice, target), "architectures": ["Eagle3DeepseekV2ForCausalLM"]}
+    del told["head_dim"]
+    ranks = {"q_lora_rank": 96, "kv_lora_rank": dice.choice((64, 512)), "qk_rope_head_dim": 64}
+    return {**told, **ranks, "model_type": "deepseek_v3", "qk_nope_head_dim": 128, "v_head_dim": 128}
 
 
 def _eagle(dice: random.Random, target: HF) -> HF:

@@ -15,6 +15,7 @@ from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.own_draft import OwnDraftModel
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.config import ModelConfig
 from runtime.server.own_draft import OwnDraft
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.speculative_config import SpeculativeConfig
@@ -23,7 +24,7 @@ from tests.runtime.families.reference import served_json
 from tests.runtime.generation import CPU, make_pool, make_runtime
 from tests.runtime.harmless_fields import HARMLESS
 
-_OF_ANY = {*HARMLESS, "output_attentions"}
+OF_ANY = {*HARMLESS, "output_attentions"}
 ONE, STEPS = ParallelConfig(), 8
 DRAFTS = [("llama", "LlamaForCausalLMEagle"), ("qwen2", "Qwen2ForCausalLMEagle")]
 
@@ -35,31 +36,33 @@ def test_prefill_and_decode_agree(family: str, architecture: str, layers: int, t
     draft = _draft(model, architecture, save(model, tmp_path))
     [text], size = prompts(19), model.config.hidden_size
     states = torch.randn(len(text), size)
-    got = _answers(draft, text, states)
+    got = answers(draft, text, states)
     want, rows = _reference(model, draft, text, states)
     torch.testing.assert_close(got[0], want[-STEPS - 1 :], atol=1e-4, rtol=0)
     torch.testing.assert_close(got[1], rows[-STEPS - 1 :], atol=1e-4, rtol=0)
 
 
 def _draft(model: Any, architecture: str, folder: Path) -> OwnDraftModel:
-    told = {name: value for name, value in served_json(model).items() if name not in _OF_ANY}
+    told = {name: value for name, value in served_json(model).items() if name not in OF_ANY}
     told |= {"architectures": [architecture], "tie_word_embeddings": False}
-    config = Checkpoint(told).model_config()
-    assert config.obstacles == ()
-    runtime = make_runtime(speculative=SpeculativeConfig("EAGLE"))
-    draft = OwnDraftModel(OwnDraft(config, runtime, ONE, (), 1), VirtualCommunicator(ONE), CPU)
-    draft.decoder.load_hf(folder)
-    draft.decoder.embedding = None  # as beside a target, whose table it looks into
+    draft = draft_of(Checkpoint(told).model_config(), "EAGLE", folder)
     assert draft.fusion is not None and draft.fusion.bias is not None
     for weight in (draft.fusion.mix, draft.fusion.bias):
         weight.data.normal_(std=0.1)
     return draft
 
 
+def draft_of(config: ModelConfig, algorithm: str, folder: Path) -> OwnDraftModel:
+    assert config.obstacles == ()
+    runtime = make_runtime(speculative=SpeculativeConfig(algorithm))
+    draft = OwnDraftModel(OwnDraft(config, runtime, ONE, (), 1), VirtualCommunicator(ONE), CPU)
+    draft.decoder.load_hf(folder)
+    draft.decoder.embedding = None  # as beside a target, whose table it looks into
+    return draft
+
+
 @torch.inference_mode()
-def _answers(
-    draft: OwnDraftModel, text: list[int], states: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def answers(draft: OwnDraftModel, text: list[int], states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The last tokens one by one, each beside what a target made of it."""
     pool = make_pool(draft.own.model, draft.comm, draft.layer_ids, torch.float32, CPU)
     [request], first = pool.requests.allocate(1), len(text) - STEPS

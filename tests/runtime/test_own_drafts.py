@@ -34,6 +34,8 @@ CONFIG = {
     "max_position_embeddings": 128,
     "hidden_act": "silu",
 }
+EAGLES = {name: value for name, value in CONFIG.items() if name != "draft_vocab_size"}
+EAGLES |= {"architectures": ["LlamaForCausalLMEagle"], "num_hidden_layers": 2}
 WHOLE = {**CONFIG, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2}
 del WHOLE["draft_vocab_size"]
 DP2 = ParallelConfig(tp=4, dp=2, enable_dp_attention=True)
@@ -46,7 +48,8 @@ def _runner(
     parallel: ParallelConfig = ParallelConfig(),
     of: ParallelConfig = ParallelConfig(),
 ) -> ModelRunner:
-    algorithm = "EAGLE3" if captures else "STANDALONE"
+    eagle = "EAGLE" if config is EAGLES else "STANDALONE"
+    algorithm = "EAGLE3" if captures else eagle
     sizes = decode_graph_sizes(8, speculative=True)
     speculative = SpeculativeConfig(algorithm)
     runtime = make_runtime(speculative=speculative, kv_cache_dtype="float32", decode_graphs=sizes)
@@ -65,7 +68,7 @@ def _draft(runner: ModelRunner) -> OwnDraftModel:
 
 
 @pytest.mark.parametrize("device", [Cpu, make_meta])
-@pytest.mark.parametrize(("config", "captures"), [(CONFIG, (0, 1, 2)), (WHOLE, ())])
+@pytest.mark.parametrize(("config", "captures"), [(CONFIG, (0, 1, 2)), (WHOLE, ()), (EAGLES, ())])
 def test_their_prefills_their_steps_and_their_catching_up_are_captured(
     device: Any, config: dict[str, Any], captures: Sequence[int]
 ) -> None:
@@ -111,11 +114,14 @@ def test_a_draft_attends_to_the_token_beside_what_the_target_made_of_it() -> Non
     assert found.next_token_logits.shape == (3, 128) and found.hidden_states.shape == (12, 64)
 
 
-def test_graphs_that_catch_up_answer_as_the_draft_does() -> None:
-    runner = _runner()
+@pytest.mark.parametrize(("config", "captures", "given"), [(CONFIG, (0, 1, 2), 192), (EAGLES, (), 64)])
+def test_graphs_that_catch_up_answer_as_the_draft_does(
+    config: dict[str, Any], captures: Sequence[int], given: int
+) -> None:
+    runner = _runner(config, captures)
     assert runner.draft_runners is not None
     [extend] = runner.draft_runners.extends
-    batch, states = extend.dummy_batch(3), torch.randn(12, 3 * 64)
+    batch, states = extend.dummy_batch(3), torch.randn(12, given)
     extend.hidden[:12].copy_(states)
     with torch.inference_mode():
         eager = runner.drafts[0](batch, runner.draft_kvs[0], states)
@@ -131,11 +137,23 @@ def test_under_dp_attention_a_draft_is_split_over_the_ranks_that_share_its_reque
     assert runner.draft_runners.steps._dp_tokens(2).global_num_tokens_cpu is None
 
 
+def test_what_eagles_layers_make_is_kept_once() -> None:
+    """Nothing norms it: what its head reads is what its next step is given."""
+    runners = _runner(EAGLES, ()).draft_runners, _runner().draft_runners
+    assert [sorted(one.prefills.outputs) for one in runners if one and one.prefills] == [
+        ["hidden"],
+        ["before", "hidden"],
+    ]
+
+
 def test_its_tables_are_its_targets_but_for_its_own_head() -> None:
     runner = _runner()
     draft = _draft(runner)
     assert draft.embedding is runner.decoder.embedding and draft.decoder.head is not runner.decoder.head
     taking = _draft(_runner({**CONFIG, "draft_vocab_size": None}))
+    eagles = _runner(EAGLES, ())
+    assert _draft(eagles).embedding is eagles.decoder.embedding
+    assert _draft(eagles).decoder.head is eagles.decoder.head
     assert taking.decoder.logits.head is taking.decoder.head and taking.decoder.head.weight.shape == (320, 64)
     own = _draft(_runner(WHOLE, ()))
     assert own.embedding is not None and own.embedding.weight.shape == (320, 64)

@@ -80,6 +80,7 @@ def test_a_class_shows_a_draft_its_layers(
     tmp_path: Path, architecture: str, algorithm: str, draft: dict[str, object], release: str, ends: bool
 ) -> None:
     served, drafts = tmp_path / "served", tmp_path / "draft"
+    draft = {"architectures": ["LlamaForCausalLMEagle3"], **draft}
     for folder, told in ((served, {"architectures": [architecture]}), (drafts, draft)):
         folder.mkdir()
         config = {**_QWEN, "vocab_size": 151936, **told}
@@ -169,6 +170,29 @@ def test_attention_that_no_draft_has(release: str, asked: dict[str, str], ends: 
         command += [f"--{name.replace('_', '-')}", value]
     found = select_deployments(ServerFlags(gpu="h200", sglang_version=release), command=command)[0]
     assert ("SGLang has no attention torch_native of a draft's" in (server_ends(found) or "")) == ends
+
+
+@pytest.mark.parametrize(
+    ("architecture", "flags", "ends"),
+    [
+        ("LlamaForCausalLMEagle3", (), False),
+        ("LlamaForCausalLM", (), True),
+        ("LlamaForCausalLM", ("--enable-multi-layer-eagle",), False),
+    ],
+)
+@pytest.mark.parametrize("release", ["0.5.12", "0.5.23"])
+def test_a_draft_of_eagle3s_has_a_class_that_is_asked_for_its_tokens(
+    tmp_path: Path, release: str, architecture: str, flags: tuple[str, ...], ends: bool
+) -> None:
+    """As the authors of EAGLE3 publish theirs, whose class is of the layer that they are made of."""
+    config = {**_QWEN, "model_type": "llama", "architectures": [architecture], "draft_vocab_size": 32000}
+    (tmp_path / "config.json").write_text(
+        json.dumps({**config, "num_hidden_layers": 1, "vocab_size": 128256})
+    )
+    command = ["python", "-m", "sglang.launch_server", "--model-path", LLAMA, *flags]
+    command += ["--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", str(tmp_path)]
+    [found] = select_deployments(ServerFlags(gpu="h200", sglang_version=release), command=command)
+    assert ("LlamaForCausalLM is no class of EAGLE3's" in (server_ends(found) or "")) == ends
 
 
 _EAGLE = {**_QWEN, "num_hidden_layers": 1, "architectures": ["Qwen2ForCausalLMEagle"], "vocab_size": 151936}

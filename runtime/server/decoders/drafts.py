@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from runtime.server.config import ModelConfig
-from runtime.server.decoders import eagle, eagle3
+from runtime.server.decoders import eagle, eagle3, eagle3_latent
 from runtime.server.decoders.fields import HF, architecture_of
 from runtime.server.errors import Unsupported
 
-_KNOWN = (eagle3.ARCHITECTURE, *eagle.ARCHITECTURES)
+_KNOWN = (eagle3.ARCHITECTURE, eagle3_latent.ARCHITECTURE, *eagle.ARCHITECTURES)
 # How drafts of other classes are called: srt/models/*eagle*.py
 _OTHERS = re.compile(r"ForCausalLMEagle3?$|^Eagle3")
 
@@ -26,4 +26,6 @@ def read_draft(hf: HF) -> ModelConfig:
     architecture = architecture_of(hf)
     if architecture in eagle.ARCHITECTURES:
         return eagle.read_eagle(hf, architecture)
+    if architecture == eagle3_latent.ARCHITECTURE:
+        return eagle3_latent.read_latent_eagle3(hf)
     return eagle3.read_eagle3(hf)
