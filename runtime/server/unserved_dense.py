@@ -56,12 +56,13 @@ OF_TRANSFORMERS = (
         "experts but on triton or flashinfer_cutlass: others choose them by themselves",
     ),
     Row(
-        lambda m, s: m.names.packs_groups and s.weights_quantization == "fp8",
-        "weights in fp8: whose scales queries, keys and values of one matrix have is not known here",
+        lambda m, s: m.names.packs_groups and s.weights_quantization in ("fp8", "mxfp8"),
+        "weights in fp8 or mxfp8: whose scales queries, keys and values of one matrix have is not known here",
     ),
     Row(
         not_each_by_itself,
-        "quantized weights but a checkpoint's in fp8, AWQ and GPTQ: of others it is not known here",
+        "quantized weights but a checkpoint's in fp8, AWQ and GPTQ, and those that a server makes in fp8 and "
+        "mxfp8: of others it is not known here",
     ),
     DRAFTS,
 )
@@ -72,8 +73,9 @@ DENSE = {
         in_bfloat16("the numbers of its activation have no other"),
         DRAFTS,
     ),
-    **dict.fromkeys(("stablelm", "olmo", "phi", "chatglm", "qwen", "exaone"), (QUANTIZED_AT_ALL, DRAFTS)),
-    "starcoder2": (DRAFTS,),
+    # srt/models/stablelm.py and olmo.py, whose attention has no method
+    **dict.fromkeys(("stablelm", "olmo"), (QUANTIZED_AT_ALL, DRAFTS)),
+    **dict.fromkeys(("phi", "chatglm", "qwen", "exaone", "starcoder2"), (DRAFTS,)),
     **dict.fromkeys(("minicpm", "orion", "xverse", "TeleFLM", "persimmon"), (DRAFTS,)),
     # srt/models/granite.py
     "granite_swa": (OVER_ALL_RANKS, DRAFTS),
@@ -158,11 +160,10 @@ DENSE = {
             lambda m, _: m.unit_head and m.quantized.of_head() is not None,
             "a quantized head: its rows are made one long as they are read, and these are none",
         ),
-        QUANTIZED_AT_ALL,
         DRAFTS,
     ),
-    # srt/models/paddleocr_vl.py, whose tower's MLPs have a method where their widths divide
-    "paddleocr_vl_text": (PLAIN_ALONE, DRAFTS),
+    # srt/models/paddleocr_vl.py
+    "paddleocr_vl_text": (SCALED_KEYS, DRAFTS),
     # srt/models/muse_glimmer.py takes queries, keys and values apart where they are quantized
     "muse_glimmer_text": (PLAIN_ALONE, DRAFTS),
     # srt/models/solar.py

@@ -10,6 +10,7 @@ from runtime.server.shape import Server
 from runtime.server.unserved_when import (
     halves_ungated,
     leaves_experts_plain,
+    makes_of_bert,
     not_in_blocks,
     quantizes_towers,
     splits_over_all,
@@ -94,7 +95,7 @@ UNSHARED = Row(
 # srt/models of what embeds, scores or rewards
 WITHOUT_HEAD = (
     Row(lambda _, s: s.attn_dp_size > 1, "DP attention: of a class that generates nothing it is not known"),
-    PLAIN_ALONE,
+    Row(lambda m, s: PLAIN_ALONE.when(m, s) and not makes_of_bert(m, s), PLAIN_ALONE.said),
     DRAFTS,
 )
 

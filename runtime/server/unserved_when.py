@@ -15,6 +15,7 @@ from runtime.server.shape import Server
 _MIXERS_IN_FP4, _UNGATED_IN_FP8 = (0, 5, 17), (0, 5, 19)
 _DEEPGEMM_ON_12 = (0, 5, 13), (0, 5, 20)  # between these it is never there: srt/layers/deep_gemm_wrapper
 _EACH_BY_ITSELF = ("fp8", "awq", "gptq")
+_MADE_OF_EACH = ("fp8", "mxfp8")
 _MADE_IN_FP4 = ("modelopt_fp4", "nvfp4_online")  # of plain ones
 
 
@@ -35,6 +36,12 @@ def writes_fewer_heads(model: ModelConfig, parallel: ParallelConfig) -> bool:
 def leaves_experts_plain(model: ModelConfig, server: Server) -> bool:
     """get_quant_method of srt/layers/quantization's awq and gptq, of which Marlin's are others."""
     return model.moe is not None and server.weights_quantization in ("awq", "gptq")
+
+
+def makes_of_bert(model: ModelConfig, server: Server) -> bool:
+    """Of a plain file: srt/models/bert.py and roberta.py give each matrix of a layer a method, no other."""
+    made = model.checkpoint_quantization is None and server.weights_quantization in _MADE_OF_EACH
+    return made and model.model_type in ("bert", "xlm-roberta")
 
 
 def absorbs_by_one_scale(model: ModelConfig, _: Server) -> bool:
@@ -127,6 +134,8 @@ def not_made_in_fp8(model: ModelConfig, server: Server) -> bool:
 def not_each_by_itself(model: ModelConfig, server: Server) -> bool:
     """Under names that srt/models/transformers.py maps to its own, which those of a class are not read by."""
     method, declared = server.weights_quantization, model.checkpoint_quantization
+    if declared is None and model.names.served is not None:
+        return method not in (None, *_MADE_OF_EACH)
     of_file = method in (declared, f"{declared}_marlin") and model.names.served is not None
     known = of_file and declared in _EACH_BY_ITSELF
     return method is not None and (not known or model.quantized.of_head() is not None)

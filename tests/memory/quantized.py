@@ -158,6 +158,11 @@ FIRST: dict[str, dict[str, Any]] = {
     "a/nvila-8b-around-qwen2.5-7b": {"text_config": {"num_hidden_layers": 2}},
     "a/locate-anything-3b-around-qwen2.5-3b": {"text_config": {"num_hidden_layers": 2}},
     "a/mimo-v2.5-asr-from-memory": {"num_hidden_layers": 2},
+    "PaddlePaddle/PaddleOCR-VL": {"num_hidden_layers": 1, "vision_config": {"num_hidden_layers": 1}},
+    "a/points-reader-around-qwen2.5-3b": {
+        "llm_config": {"num_hidden_layers": 1},
+        "vision_config": {"depth": 1},
+    },
     "a/step3-from-memory": {
         "text_config": {"num_hidden_layers": 2, "moe_layers_enum": "1"},
         "vision_config": {"num_hidden_layers": 1},
@@ -183,6 +188,8 @@ _PLAIN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((f"a/minicpm-v-{one}-from-memory" for one in ("2.6", "4", "4.5")), ("vpm", "resampler")),
     "a/spark-2.5-of-the-sizes-of-its-class": ("g_proj",),
     "a/lfm2-1.2b-beside-a-siglip-2": ("vision_tower", "multi_modal_projector"),
+    "PaddlePaddle/PaddleOCR-VL": ("visual", "mlp_AR"),
+    "a/points-reader-around-qwen2.5-3b": ("vision_encoder", "vision_projector"),
 }
 
 

@@ -33,7 +33,7 @@ def test_its_text_is_a_qwen2_whatever_it_is_called() -> None:
         (
             "llm_config",
             {"quantization_config": {"quant_method": "fp8"}},
-            "which of POINTS' matrices lists mean",
+            "llm_config: quantization_config: which of two SGLang reads",
         ),
         ("llm_config", {"rope_theta": "missing"}, "rope_theta is missing: what it is then"),
         ("llm_config", {"tie_word_embeddings": "missing"}, "tie_word_embeddings is missing: what it is then"),
@@ -43,3 +43,26 @@ def test_what_is_not_known_of_a_file_is_named(section: str, changes: dict[str, A
     told = {name: one for name, one in {**POINTS[section], **changes}.items() if one != "missing"}
     with pytest.raises(ConfigError, match=said):
         model_config({**POINTS, section: told})
+
+
+_AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+_TOWER = {"modules_to_not_convert": ["vision_encoder", "vision_projector"]}
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({**_AWQ, **_TOWER}, None),
+        (_AWQ, "no list means vision_encoder.blocks.0.attn.qkv_proj"),
+        ({"quant_method": "fp8", "activation_scheme": "dynamic"}, None),
+        ({**_AWQ, "modules_to_not_convert": [*_TOWER["modules_to_not_convert"], "o_proj"]}, "is told apart"),
+        ({**_AWQ, **_TOWER, "kv_cache_scheme": {"num_bits": 8}}, "ends at scales of keys"),
+    ],
+)
+def test_a_quantized_files_list_means_its_tower(section: dict[str, Any], said: str | None) -> None:
+    told = {**POINTS, "quantization_config": section}
+    try:
+        obstacles = str(model_config(told).obstacles)
+    except ConfigError as error:
+        obstacles = error.message
+    assert obstacles == "()" if said is None else said in obstacles

@@ -208,7 +208,7 @@ def test_an_encoders_start_is_known_whole_as_it_runs_no_forward(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--quantization", "fp8"), "quantized weights"),
+        (("--quantization", "w8a8_fp8"), "quantized weights"),
         (("--tp", "2", "--dp", "2", "--enable-dp-attention"), "DP attention"),
     ],
 )

@@ -45,7 +45,7 @@ def test_which_servers_end_in_its_class(version: str, told: str, why: str | None
         (PLAIN, "", None),
         (IN_BLOCKS, "--ep 8", None),
         (IN_BLOCKS, "--ep 8 --moe-a2a-backend deepep", None),
-        (PLAIN, "--quantization fp8", "quantized weights but in fp8 blocks of a checkpoint"),
+        (PLAIN, "--quantization fp8", "quantized weights but those of a checkpoint in fp8 blocks"),
         (PLAIN, "--speculative-algorithm NGRAM", "drafts"),
         (PLAIN, "--ep 8 --ep-num-redundant-experts 8", None),
     ],

@@ -579,10 +579,16 @@ _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
             (name, *row)
             for name in (
                 *("stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
-                *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "a/muse-glimmer-30b-as-its-classes-have-it"),
-                *("microsoft/phi-2", "Qwen/Qwen-7B", "a/glm-4-9b-chat-from-memory"),
+                "a/muse-glimmer-30b-as-its-classes-have-it",
             )
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"))
+        ),
+        *(
+            (name, _NGRAMS, "drafts")
+            for name in (
+                *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "microsoft/phi-2"),
+                *("Qwen/Qwen-7B", "a/glm-4-9b-chat-from-memory"),
+            )
         ),
         *(
             ("swiss-ai/Apertus-8B-Instruct-2509", *row)

@@ -107,9 +107,23 @@ LLMS = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCa
 S1 = dict(LLMS)
 LLMS |= {"GptOssForCausalLM": "gpt_oss", "InternLM2ForCausalLM": "internlm2"}
 LARGE_3 = {"MistralLarge3ForCausalLM": "deepseek_v3"}  # by a params.json
-# A Qwen2 by a class in a file beside it.
+# By the names of srt/models/paddleocr_vl.py; MLPs of the tower have a method where 64 divides their widths.
+_READING_LAYER = "visual.vision_model.encoder.layers.0."
+PADDLE_OCR: Mapping[str, Any] = {
+    **{"is_flat": True, "is_quantized": True, "reads_plain": True, "is_alike": True, "needs": PADDLE},
+    "tower": tuple(
+        f"{_READING_LAYER}{one}" for one in ("self_attn.qkv_proj", "self_attn.proj", "mlp.fc1", "mlp.fc2")
+    ),
+}
+# A Qwen2 by a class in a file beside it, and by the names of srt/models/points_v15_chat.py.
+_POINTING_LAYER = "vision_encoder.blocks.0."
 POINTS: Mapping[str, Any] = {
-    **{"section": "llm_config", "is_quantized": True, "is_named": False},
+    **{"section": "llm_config", "is_quantized": True, "is_named": False, "is_alike": True},
+    **{"reads_plain": True},
+    "tower": (
+        *(f"{_POINTING_LAYER}{one}" for one in ("attn.qkv_proj", "attn.proj", "mlp.fc1", "mlp.fc2")),
+        *(f"vision_projector.mlp.{n}" for n in (0, 2)),
+    ),
     "needs": (
         *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
         *("num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "hidden_act", "rope_theta"),

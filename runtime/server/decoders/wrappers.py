@@ -183,7 +183,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("unlimited-ocr", "deepseek", deepseek.unlimited_ocr, **files.UNLIMITED_OCR),
         Wrapper("bailing_moe_v3_vl", bailing_hybrid_v3.NAME, bailing.ling_3_vl, **files.LING_3_VL),
         Wrapper("bailingmm_moe_v2_lite", "bailing_moe_v2", bailing.ming, **_EITHER, **files.MING),
-        Wrapper("paddleocr_vl", "paddleocr_vl_text", siglip.paddle_ocr, is_flat=True, needs=files.PADDLE),
+        Wrapper("paddleocr_vl", "paddleocr_vl_text", siglip.paddle_ocr, **files.PADDLE_OCR),
         Wrapper("dots3_note", "dots3_note_text", dots_note.dots_note, is_flat=True),
         Wrapper(
             "minimax_m3_vl",

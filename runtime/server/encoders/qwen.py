@@ -33,6 +33,7 @@ _QWEN2 = {
     "in_channels": 3, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
 }  # fmt: skip
 _POINTS, _QUANTIZED = {"embed_dim": 1280, "spatial_merge_size": 2}, "quantization_config"
+_OF_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo")
 _QWEN25 = {
     "depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "num_heads": 16, "in_channels": 3,
     "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 3584,
@@ -63,10 +64,12 @@ def points(hf: Mapping[str, Any], text_width: int) -> Weights:
             )
     if v.get("in_channels") not in (None, v.size("in_chans")):
         raise Unsupported(f"{v.where}in_channels is {v.get('in_channels')!r:.60}: SGLang reads in_chans")
-    if any(
-        isinstance(one, Mapping) and one.get(_QUANTIZED) is not None for one in (hf, hf.get("llm_config"))
-    ):
-        raise Unsupported(f"config.json: {_QUANTIZED}: which of POINTS' matrices lists mean is not known")
+    told = hf.get("llm_config")
+    if isinstance(told, Mapping) and told.get(_QUANTIZED) is not None:
+        raise Unsupported(f"config.json: llm_config: {_QUANTIZED}: which of two SGLang reads is not known")
+    section = hf.get(_QUANTIZED)
+    if isinstance(section, Mapping) and any(section.get(name) is not None for name in _OF_KEYS):
+        raise Unsupported(f"config.json: {_QUANTIZED}: SGLang's POINTS ends at scales of keys and values")
     yield from named("vision_encoder", _qwen2_tower(v))
     yield from layer_norm("vision_projector.ln_q", v.size("embed_dim"))
     joined = v.size("embed_dim") * v.size("spatial_merge_size") ** 2
