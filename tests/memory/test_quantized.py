@@ -25,6 +25,7 @@ _LOOPS = "a/iquest-coder-v1-40b-loop-instruct-from-memory"
 # Its class makes them, and here they are refused: a rank's columns are no multiple of a group, its rows none
 # of a packed word, or experts are kept plain by an expression of GPTQ's, which other classes do not ask.
 # Phi 2's class quantizes its head, whatever is listed, and so does that of transformers' layers.
+# No list means attention of Voxtral's ear, which then is packed, and a file has it plain.
 # InternLM 2's class ends when it loads what it made: of wqkv it takes nothing apart but rows.
 REFUSED = (
     ("LiquidAI/LFM2-8B-A1B", "int4", "8"),
@@ -70,6 +71,11 @@ REFUSED = (
         for name in ("microsoft/phi-2", "a/seed-oss-36b-by-its-card")
         for one in ("modelopt fp8", "modelopt nvfp4")
         for tp in "128"
+    ),
+    *(
+        ("a/voxtral-mini-3b-from-its-classes", one, tp)
+        for one in SECTIONS.keys() - {"fp8 a row", "fp8 a tensor", "int8", "modelopt fp8", "fp8"}
+        for tp in "12"
     ),
     *(("a/tele-flm-52b-from-memory", one, "8") for one in ("nvfp4", "nvfp4 of weights")),
     *(("a/tele-flm-52b-from-memory", "gptq", tp) for tp in "128"),

@@ -38,7 +38,11 @@ def _told(name: str, audio: Any = None, text: Any = None, **whole: Any) -> dict[
         ("glmasr", {"audio": {"intermediate_size": 40}}, "intermediate_size is 40, no multiple of 16"),
         ("voxtral", {"audio": {"downsample_factor": 4}}, "downsample_factor is 4: 2 joins"),
         ("voxtral", {"audio": {"model_type": "whisper"}}, "SGLang's class reads voxtral_encoder"),
-        ("voxtral", {"quantization_config": {"quant_method": "fp8"}}, "quantize half of Voxtral's ear"),
+        (
+            "voxtral",
+            {"text": {"quantization_config": {"quant_method": "fp8"}}},
+            "text_config: quantization_config: which of two SGLang reads",
+        ),
         ("voxtral", {"text_config": None}, "voxtral without a text_config"),
     ],
 )

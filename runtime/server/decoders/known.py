@@ -203,7 +203,8 @@ def _of_wrapper(wrapper: Wrapper, text: ModelConfig) -> Iterator[str]:
     if text.checkpoint_quantization is not None:
         met = next((one for one in wrapper.tower if _is_lost(wrapper, text.quantized.of_linear([one]))), None)
         if met is not None:
-            yield f"no list means {met}, as SGLang calls it: it would be quantized, and is not in a file"
+            called = met or "a matrix of its tower, which has no name"
+            yield f"no list means {called}, as SGLang calls it: it would be quantized, and is not in a file"
 
 
 def _is_lost(wrapper: Wrapper, kind: Kind | None) -> bool:

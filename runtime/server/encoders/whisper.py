@@ -80,8 +80,8 @@ def glm_asr(hf: HF, text_width: int) -> Weights:
 def voxtral(hf: HF, text_width: int) -> Weights:
     """Keys have a bias, too, which no file has."""
     _head_of_its_own(hf)
-    if any(one.get(_QUANTIZED) is not None for one in (hf, _text(hf))):
-        raise Unsupported(f"config.json: {_QUANTIZED}: SGLang would quantize half of Voxtral's ear, too")
+    if _text(hf).get(_QUANTIZED) is not None:
+        raise Unsupported(f"config.json: text_config: {_QUANTIZED}: which of two SGLang reads is not known")
     a = _section(hf, "voxtral_encoder", _VOXTRAL, {other: own for own, other in _OTHERS.items()})
     width, inner, heads = a.size("hidden_size"), a.size("intermediate_size"), a.size("num_attention_heads")
     _whole_heads(a, width, heads)
