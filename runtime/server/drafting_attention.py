@@ -12,6 +12,7 @@ from runtime.server.shape import Server
 from runtime.server.speculative_config import SpeculativeConfig
 
 _KNOWN = ("triton", "flashinfer", "fa3", "fa4", "trtllm_mha")
+_KNOWN_OF_LATENTS = ("triton", "flashinfer", "fa3", "fa4", "flashmla", "trtllm_mla", "dsa")
 _AMONG_LAYERS = ".layers.0"  # where SGLang looks for what it captures of prefills
 
 
@@ -25,7 +26,8 @@ def catches_up_in_graphs(one: SpeculativeConfig, release: Release, latent: bool)
 
 def knows_buffers(backends: tuple[str, str], model: ModelConfig) -> bool:
     """What a draft like one of this model's layers holds for its steps, and for catching up."""
-    return model.mla is None and backends[0] == backends[1] and backends[0] in _KNOWN
+    known = _KNOWN if model.mla is None else _KNOWN_OF_LATENTS
+    return backends[0] == backends[1] and backends[0] in known
 
 
 def unknown_of_drafts(server: Server, model: ModelConfig) -> Iterator[str]:

@@ -362,6 +362,9 @@ class Release(NamedTuple):
     masks_decodes: bool = True
     # ... and those that a draft catches up with one, though it verifies nothing
     masks_drafts: bool = True
+    masked_verifies: tuple[str, ...] = ()  # by which backends all that drafts bring is masked
+    masks_trees: bool = False  # ... by FlashAttention's where it branches
+    has_lean_decodes: bool = False  # Triton's, with partial results of each multiprocessor
     # Prefill graphs of a stage are given up for layers that other stages have: cuda_graph_setup.py
     captures_stages_prefills: bool = False
     # ... and for layers of NemotronH that have no attention: compute_attention_and_moe_layers there
@@ -473,6 +476,7 @@ _14 = _13._replace(
     fuses_gated_shared=True,
     context_caps_requests=False,
     bounds_windows_by_requests=True,
+    masked_verifies=("trtllm_mla", "cutedsl_mla", "tokenspeed_mla"),
 )
 _15 = _14._replace(
     version="0.5.15",
@@ -544,6 +548,7 @@ _16 = _15._replace(
     deterministic_backends=("flashinfer", "fa3", "triton", "ascend", "fa4"),
     deterministic_prefixes=("fa3", "triton", "ascend", "fa4"),
     knows_unchunked=True,
+    masked_verifies=(*_15.masked_verifies, "flashmla", "fa3", "fa4"),
 )
 _BREAKABLE_17 = (
     *(*_BREAKABLE_OFF_WITH, "decode context parallelism", "two-batch overlap"),
@@ -582,6 +587,8 @@ _17 = _16._replace(
     counts_padding_state=True,
     may_unlock_states=True,
     kimi_linear_has_own_parts=True,
+    masked_verifies=(),
+    masks_trees=True,
 )
 _MULTIMODAL_18 = names.KIMI_K25 | {
     "InternS2MobiusForConditionalGeneration",
@@ -649,6 +656,7 @@ _19 = _18._replace(
     deterministic_backends=(*_18.deterministic_backends, "intel_xpu"),
     trtllm_mha_prefill_majors=(9, 10, 12),
     reads_kv_scheme_of=(*_18.reads_kv_scheme_of, "compressed-tensors"),
+    has_lean_decodes=True,
 )
 _20 = _19._replace(
     version="0.5.20",

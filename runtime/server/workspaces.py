@@ -27,7 +27,8 @@ def workspaces(c: Choices) -> Workspaces:
         flashinfer = 2048 * MIB if c.enable_deterministic_inference else flashinfer
     trtllm = told if WORKSPACE in c.environ else WORKSPACES.trtllm_mha
     tile = _told(c, SPLIT_TILE, _SPLIT_TILE) if c.enable_deterministic_inference else None
-    return Workspaces(flashinfer, trtllm, tile)
+    splits = c.triton_attention_num_kv_splits
+    return Workspaces(flashinfer, trtllm, tile, splits, c.gpu.processors)
 
 
 def _told(c: Choices, variable: str, unset: int) -> int:

@@ -65,13 +65,13 @@ class Drafting(Pooling):
         if own is not None:
             if own.model.is_mla and not knows_buffers((own.attention_backend,) * 2, own.model):
                 return None
-            return DraftAttention(own.attention_backend, own.model.main_attention, own.parallel.attn_tp)
+            return DraftAttention(own.attention_backend, own.model, own.parallel.attn_tp, own.kv_dtype)
         if not self.drafts or speculative is None or not self._draft_layers:
             return None
         model, backends = self.drafts[0].decoder.model, (speculative.steps_by, speculative.catches_up_by)
         if not knows_buffers(backends, model):
             return None
-        return DraftAttention(speculative.steps_by, model.main_attention, self.parallel.attn_tp)
+        return DraftAttention(speculative.steps_by, model, self.parallel.attn_tp, self._draft_dtype)
 
     def _draft_prefills(self) -> tuple[int, ...]:
         """Of a model of its own, where its target's were not given up."""

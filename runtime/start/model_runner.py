@@ -185,7 +185,7 @@ class ModelRunner(Adapting, Drafting, Serving):
             if self.sglang:
                 self.sglang.init_attention_backend(self.device.sm_major)
                 if (attention := self._draft_attention()) is not None:
-                    self.sglang.init_draft_backend(attention)
+                    self.sglang.init_draft_backend(attention, self.device.sm_major)
 
     def init_eager_buffers(self) -> None:
         if self.sglang and self.sglang.holds_eager_inputs:

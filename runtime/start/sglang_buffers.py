@@ -1,14 +1,14 @@
 """What SGLang allocates at a start beyond what this runtime needs, under SGLang's own names and sizes.
 
-Made only when SGLang's memory is being predicted. Read from SGLang 0.5.17 and unchanged in 0.5.23, but
-for inputs that are held before any graph, which are each release's own.
+Made only when SGLang's memory is being predicted. What attention holds is what SGLang's own classes make in
+each release; other inputs were read from 0.5.17 and stayed until 0.5.23, but for those held before any graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -16,20 +16,22 @@ from runtime.devices.base import Device
 from runtime.layers.rope import lengthened
 from runtime.server.attention_buffers import (
     Buffer,
-    DraftGraphSizes,
-    GraphSizes,
     backend_buffers,
-    decode_graph_buffers,
     draft_backend_buffers,
-    draft_graph_buffers,
-    key_splits,
     wrappers_each,
 )
 from runtime.server.block_timings import CACHE_BYTES, prefill_timings, timings
 from runtime.server.compressed_sizes import second_tables
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.drafting_attention import catches_up_in_graphs
-from runtime.server.layer_config import AttentionConfig
+from runtime.server.graph_buffers import (
+    GraphSizes,
+    decode_graph_buffers,
+    draft_graph_buffers,
+    graph_sizes,
+    partial_results,
+    state_graph_buffers,
+)
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.start_sizes import StartSizes
@@ -38,11 +40,13 @@ from runtime.server.windows import windows_of
 
 @dataclass(frozen=True, slots=True)
 class DraftAttention:
-    """A draft's attention: by which backend, and over how many ranks its heads are split."""
+    """A draft's attention: by which backend, of which model, over how many ranks its heads are split, and in
+    which dtype it keeps keys."""
 
     backend: str
-    attention: AttentionConfig
+    model: ModelConfig
     ranks: int
+    kv_dtype: str
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +102,7 @@ class SglangBuffers:
             ),
             "mrope_positions": self._make("mrope_positions", torch.int64, 3, rows),
         }
-        return batch if self.runtime.embeds else {**batch, **self._split_kv_logits(requests)}
+        return batch if self.runtime.embeds else {**batch, **self._eager_results(requests)}
 
     @contextmanager
     def timing_decodes(self, requests: Sequence[int]) -> Iterator[None]:
@@ -123,59 +127,42 @@ class SglangBuffers:
 
     def init_decode_graphs(self, graphs: Sequence[int]) -> None:
         max_bs, width = max(graphs), self.sizes.width
-        rows = max_bs * width
-        for name, tensor in self._split_kv_logits(rows).items():
-            self.held[f"cuda_graph_{name}"] = tensor
-        backend, context, page = (
-            self.runtime.attention_backend,
-            self.sizes.context_length,
-            self.plan.page_size,
-        )
-        topk = self.runtime.speculative.eagle_topk if self.runtime.speculative else 1
-        masks = self.runtime.release.masks_decodes
         if self.model.attention:
-            told = max_bs, width, context, page, len(graphs), topk, self.model.crosses, masks
-            self._hold_all(decode_graph_buffers(backend, GraphSizes(*told, windows_of(self.model))))
-        self._hold("decode input_embeds", self._dtype, rows, self.model.hidden_size)
-        self._hold("decode custom_mask", torch.bool, (max_bs + rows) * self.sizes.width)
+            sizes = self._graph_sizes(graphs, self.model, self.parallel.attn_tp, self.plan.kv_dtype)
+            self._hold_all(decode_graph_buffers(self.runtime.attention_backend, sizes))
+        if self.plan.states is not None:
+            self._hold_all(state_graph_buffers(max_bs, width))
+        self._hold("decode input_embeds", self._dtype, max_bs * width, self.model.hidden_size)
+        self._hold("decode custom_mask", torch.bool, (max_bs + max_bs * width) * width)
 
-    def init_draft_backend(self, draft: DraftAttention) -> None:
+    def init_draft_backend(self, draft: DraftAttention, sm_major: int) -> None:
         speculative = self.runtime.speculative
         assert speculative is not None
-        self._hold_all(draft_backend_buffers(draft.backend, speculative.num_steps))
+        told = speculative.num_steps, sm_major, self.runtime.workspaces
+        self._hold_all(
+            one for one in draft_backend_buffers(draft.backend, *told) if one.name not in self.held
+        )
 
     def init_draft_graphs(self, draft: DraftAttention, graphs: Sequence[int]) -> None:
-        speculative, attention = self.runtime.speculative, draft.attention
+        speculative, release = self.runtime.speculative, self.runtime.release
         assert speculative is not None
-        sizes = DraftGraphSizes(
-            graphs=len(graphs),
-            max_bs=max(graphs),
-            steps=speculative.num_steps,
-            topk=speculative.eagle_topk,
-            width=self.sizes.width,
-            context=self.sizes.context_length,
-            page=self.plan.page_size,
-            heads=attention.num_heads // draft.ranks,
-            head_dim=attention.head_dim,
-            split_tile=self.runtime.workspaces.split_tile,
-            catches_up=catches_up_in_graphs(speculative, self.runtime.release, latent=False),
-            masks=self.runtime.release.masks_drafts,
-        )
-        self._hold_all(draft_graph_buffers(draft.backend, sizes))
+        sizes = self._graph_sizes(graphs, draft.model, draft.ranks, draft.kv_dtype)
+        sizes = replace(sizes, masks=release.masks_drafts)
+        catches_up = catches_up_in_graphs(speculative, release, latent=draft.model.mla is not None)
+        self._hold_all(draft_graph_buffers(draft.backend, sizes, speculative.num_steps, catches_up))
 
-    def _split_kv_logits(self, rows: int) -> dict[str, torch.Tensor]:
-        """The triton decode kernel's partial results, fp32, a set for every split of the keys."""
+    def _graph_sizes(
+        self, graphs: Sequence[int], model: ModelConfig, ranks: int, kv_dtype: str
+    ) -> GraphSizes:
+        return graph_sizes(model, self.runtime, self.sizes, self.plan, graphs, ranks, kv_dtype)
+
+    def _eager_results(self, requests: int) -> dict[str, torch.Tensor]:
+        """Of Triton's decodes beside a forward without graphs."""
         if self.runtime.attention_backend != "triton" or not self.model.attention:
             return {}
-        attention, mla = self.model.main_attention, self.model.mla
-        heads = attention.num_heads // self.parallel.attn_tp
-        tile = self.runtime.workspaces.split_tile
-        splits = key_splits(self.sizes.context_length, latent=mla is not None, tile=tile)
-        width = mla.kv_lora_rank if mla else attention.value_width
-        return {
-            "attn_logits": self._make("attn_logits", torch.float32, rows, heads, splits, width),
-            "attn_lse": self._make("attn_lse", torch.float32, rows, heads, splits),
-        }
+        sizes = self._graph_sizes([requests], self.model, self.parallel.attn_tp, self.plan.kv_dtype)
+        buffers = partial_results(sizes, requests)
+        return {one.name: self._make(one.name, getattr(torch, one.dtype), *one.shape) for one in buffers}
 
     @property
     def _dtype(self) -> torch.dtype:

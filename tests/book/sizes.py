@@ -7,19 +7,14 @@ from dataclasses import fields
 from typing import Any
 
 from runtime.server import call_rules, channels, expert_weights, own_layer
-from runtime.server.attention_buffers import (
-    GraphSizes,
-    backend_buffers,
-    decode_graph_buffers,
-    latent_splits,
-    wrappers_each,
-)
+from runtime.server.attention_buffers import backend_buffers, wrappers_each
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.compressed_sizes import compressed_buffers
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.formats.kinds import Kind, Served, format_of, format_of_experts
 from runtime.server.formats.tensors import Format, Matrix
+from runtime.server.graph_buffers import decode_graph_buffers, graph_sizes
 from runtime.server.layer_kinds import layer_kind
 from runtime.server.linears import LinearSize, linears
 from runtime.server.own_draft import OwnDraft
@@ -163,18 +158,16 @@ def _own(draft: OwnDraft) -> list[Any]:
 
 
 def _buffers(deployment: Deployment, plan: PoolPlan) -> Iterator[Any]:
-    server, runtime, crosses = deployment.server, deployment.runtime, deployment.model.crosses
-    windows = windows_of(deployment.model)
-    backend, requests = runtime.attention_backend, plan.max_running_requests
+    server, model, runtime = deployment.server, deployment.model, deployment.runtime
+    ways, requests = wrappers_each(model.crosses, windows_of(model)), plan.max_running_requests
     graphs = captured_sizes(requests, deployment.parallel, runtime)
-    context = runtime.context_length or 0
-    yield latent_splits(context)
-    yield from backend_buffers(backend, requests, server.gpu.major, ways=wrappers_each(crosses, windows))
-    if graphs:
-        width, page = runtime.width, plan.page_size
-        told = max(graphs), width, context, page, len(graphs)
-        sizes = GraphSizes(*told, crosses=crosses, masks=server.release.masks_decodes, windows=windows)
-        yield from decode_graph_buffers(backend, sizes)
+    told = requests, server.gpu.major, runtime.workspaces, ways
+    yield from backend_buffers(runtime.attention_backend, *told)
+    if graphs and model.attention:
+        start = start_sizes(model, runtime, deployment.parallel.pp)
+        place = deployment.parallel.attn_tp, plan.kv_dtype
+        sizes = graph_sizes(model, runtime, start, plan, graphs, *place)
+        yield from decode_graph_buffers(runtime.attention_backend, sizes)
 
 
 def _encoder(deployment: Deployment, model: ModelConfig) -> list[Any]:

@@ -17,7 +17,8 @@ from runtime.models.draft import load_drafts
 from runtime.models.own_draft import OwnDraftModel
 from runtime.server.own_draft import OwnDraft
 from runtime.server.own_layer import has_own_layer
-from runtime.start.pooling import Pooling
+from runtime.start.drafting import Drafting
+from runtime.start.sglang_buffers import DraftAttention
 from sgl_tune.deployment.deployment import Deployment
 from tests.oracle.held_random import _in_bfloat16
 from tests.runtime.families import make_reference
@@ -123,8 +124,8 @@ def _standalone(dice: random.Random, target: HF) -> HF:
     return _in_bfloat16(served_json(make_reference(name, **told)))
 
 
-class Pools(Pooling):
-    """Of a model runner as far as its pools go, on one stage."""
+class Pools(Drafting):
+    """Of a model runner as far as its pools and drafts go, on one stage."""
 
     def __init__(self, found: Deployment, is_last: bool) -> None:
         own = found.own_draft
@@ -142,15 +143,22 @@ class Pools(Pooling):
     def draft_dtype(self) -> str:
         return self._draft_dtype
 
+    @property
+    def draft_attention(self) -> DraftAttention | None:
+        return self._draft_attention()
+
     def of_drafts(self) -> list[Any]:
         """Each draft's cache, where it is none of the target's."""
+        self.load_drafts()
+        return [held.cache for held in map(self._draft_kv, self.drafts) if held is not self.kv]
+
+    def load_drafts(self) -> None:
         comm = VirtualCommunicator(self.parallel, 0)
         if self.own_draft is not None:
-            models: list[Any] = [OwnDraftModel(self.own_draft, comm, _META)]
+            self.drafts = (OwnDraftModel(self.own_draft, comm, _META),)
         else:
             target: Any = SimpleNamespace(build=SimpleNamespace(device=_META), comm=comm, ropes=None)
-            models = load_drafts(target, self.model, self.runtime, 0) if self._num_drafts else []
-        return [held.cache for held in map(self._draft_kv, models) if held is not self.kv]
+            self.drafts = load_drafts(target, self.model, self.runtime, 0) if self._num_drafts else ()
 
 
 def unknown_draft(found: Deployment) -> str:

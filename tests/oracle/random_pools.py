@@ -59,26 +59,28 @@ _LAYOUTS = ((1, 1, 1), (1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1), (4, 2, 1), (8
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(
-        prog="python -m tests.oracle.random_pools", description=(__doc__ or "")[:60]
-    )
+    asked = options_of("random_pools", __doc__ or "").parse_args()
+    for release in asked.release or ("0.5.23",):
+        dice = random.Random(f"{release} {asked.seed}")
+        cases = [found for found in cases_of(dice, asked, release) if found]
+        _report(release, asked, cases)
+
+
+def options_of(program: str, about: str) -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(prog=f"python -m tests.oracle.{program}", description=about[:60])
     options.add_argument("--family", action="append")
     options.add_argument("--model", action="append", help="a published one")
     options.add_argument("--count", type=int, default=10)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--release", action="append")
     options.add_argument("--gpu", default="H200")
-    options.add_argument("--drafts", action="store_true", help="beside a draft, whose pool is asked, too")
+    options.add_argument("--drafts", action="store_true", help="beside a draft, which is asked, too")
     options.add_argument("--server", default="", help="what each server is told beside")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
-    asked = options.parse_args()
-    for release in asked.release or ("0.5.23",):
-        dice = random.Random(f"{release} {asked.seed}")
-        cases = [found for found in _cases(dice, asked, release) if found]
-        _report(release, asked, cases)
+    return options
 
 
-def _cases(dice: random.Random, asked: argparse.Namespace, release: str) -> Iterator[Case]:
+def cases_of(dice: random.Random, asked: argparse.Namespace, release: str) -> Iterator[Case]:
     named = [one for one in checkpoints() if asked.model is None or one.name in asked.model]
     if asked.drafts and not asked.model:
         named = [one for one in named if goes_with_drafts(one.name, one.config, release)]
@@ -166,7 +168,7 @@ def _asked(
 
 def _ours(case: Case, gpu: str, release: str) -> Case:
     try:
-        found = _deployed(case, gpu, release)
+        found = deployed(case, gpu, release)
         why = found.shape.unknown or never_starts(found) or unknown_draft(found)
         if found.shape.model is None or why:
             return {"refused": str(why)}
@@ -175,7 +177,7 @@ def _ours(case: Case, gpu: str, release: str) -> Case:
         return {"refused": str(error)}
 
 
-def _deployed(case: Case, gpu: str, release: str) -> Deployment:
+def deployed(case: Case, gpu: str, release: str) -> Deployment:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(case["config"]))
         (draft := Path(folder, "draft")).mkdir()

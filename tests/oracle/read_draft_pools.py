@@ -86,10 +86,11 @@ def _without_copies() -> None:
     drafted tokens is made on a GPU, whatever is asked."""
     import torch
 
-    for name in ("zeros", "empty"):
+    for name in ("zeros", "empty", "ones", "full", "arange"):
         make = getattr(torch, name)
 
         def made(*sizes: Any, _make: Any = make, **told: Any) -> Any:
+            told.pop("pin_memory", None)
             return _make(*sizes, **{**told, "device": "meta"} if told.get("device") == "cuda" else told)
 
         setattr(torch, name, made)

@@ -1,0 +1,273 @@
+"""What a release's own attention holds beside its pools: made with the backends, and for decode graphs, of a
+target and of what drafts there.
+
+Runs in the oracle's interpreter. Reads cases as read_draft_pools does, each with how many requests its
+largest graph is of, and the largest of its draft's.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import sys
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+from tests.oracle.inside import enter, keep_output
+from tests.oracle.read_any_pools import USUAL, in_a_fork, made_by, rank_of, served, where_it_ends
+from tests.oracle.read_draft_pools import _DRAFTLESS, _counted, _layers_of, _without_copies
+from tests.oracle.read_held import _group, _take_place
+
+_REGISTRY = "sglang.srt.layers.attention.attention_registry"
+_MADE: list[Any] = []
+_COMPILES = ("trtllm_mla_backend", "cutedsl_mla_backend", "tokenspeed_mla_backend")
+_LARGE = 16 * 1024
+_SMALLEST = 512  # bytes that torch allocates
+_POOLS = ("req_to_token_pool", "token_to_kv_pool", "token_to_kv_pool_allocator")
+_WRAPPERS = ("BatchDecodeWithPagedKVCacheWrapper", "BatchPrefillWithPagedKVCacheWrapper")
+_WRAPPERS += ("BatchPrefillWithRaggedKVCacheWrapper", "BatchMLAPagedAttentionWrapper")
+
+
+def main() -> None:
+    enter()
+    out = keep_output()
+    _answer({**USUAL, "most": 4, "argv": []})  # imported before the forks
+    for line in sys.stdin:
+        print(json.dumps(in_a_fork(_answer, json.loads(line))), file=out, flush=True)
+
+
+def _answer(case: dict[str, Any]) -> dict[str, Any]:
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            if case.get("draft"):
+                (Path(folder) / "config.json").write_text(json.dumps(case["draft"]))
+            argv = [folder if word == "DRAFT" else word for word in case["argv"]]
+            with served({**case, "argv": argv}) as args:
+                return _held(case, args)
+    except BaseException as error:
+        return where_it_ends(error)
+
+
+def _held(case: dict[str, Any], args: Any) -> dict[str, Any]:
+    from sglang.srt.configs.model_config import ModelConfig
+
+    from tests.oracle.release_start import _attention_dp, _getter
+
+    _without_copies()
+    _with_hosts()
+    get, model = _getter(args), ModelConfig.from_server_args(args)
+    tp, groups = get("tp_size"), _attention_dp(args, get)
+    _take_place(tp, 1, 0, tp // groups, _group(1, 0))
+    target = rank_of(case, args, model)
+    for name, value in _counted(target, args, model).items():
+        object.__setattr__(target, name, value)
+    config, made = made_by(target)
+    width = get("speculative_num_draft_tokens", None) or 1
+    _served_by(target, made, config, width)
+    held = _Held(made)
+    backend = _backend_of(target, get)
+    told = {"kind": type(backend).__name__, "made": held.more(backend), "wrappers": held.wrappers()}
+    backend.init_cuda_graph_state(case["most"], case["most"] * width)
+    told["graphs"] = held.more(backend)
+    told["large"] = held.large
+    if get("speculative_algorithm") in (None, *_DRAFTLESS):
+        return told
+    path, revision = (get(f"speculative_draft_model_{name}", None) for name in ("path", "revision"))
+    drafting = ModelConfig.from_server_args(
+        args, model_path=path, model_revision=revision, is_draft_model=True
+    )
+    own = {
+        "is_draft_worker": True, "memory_pool_config": config, "req_to_token_pool": made.req_to_token_pool,
+        "token_to_kv_pool_allocator": made.token_to_kv_pool_allocator,
+    }  # fmt: skip
+    layers = _layers_of(drafting, target.spec_algorithm)
+    draft = rank_of({**case, "dtype": case["draft_dtype"], "stage": layers}, args, drafting, **own)
+    _, kept = made_by(draft)
+    _served_by(draft, kept, config, width)
+    held.add(kept)
+    return {**told, **_of_draft(draft, held, get, case["draft_most"] or case["most"])}
+
+
+def _of_draft(draft: Any, held: _Held, get: Any, most: int) -> dict[str, Any]:
+    """Of its worker, its steps and its catching up."""
+    topk, width = get("speculative_eagle_topk"), get("speculative_num_draft_tokens")
+    worker = _backend_of(draft, get)
+    factory = importlib.import_module("sglang.srt.speculative.draft_utils").DraftBackendFactory
+    told = [draft, topk, get("speculative_num_steps")]
+    if "server_args" in factory.__init__.__code__.co_varnames[:3]:
+        told.insert(0, draft.server_args)
+    make = factory(*told)
+    steps, catches_up = make.create_decode_backend(), make.create_draft_extend_backend()
+    made = held.more([worker, steps, catches_up])
+    if steps is not None:
+        steps.init_cuda_graph_state(most, most * topk)
+    graphs = held.more([worker, steps, catches_up])
+    wrappers = held.wrappers()
+    caught = 0
+    if catches_up is not None:
+        catches_up.init_cuda_graph_state(most, most * width)
+        caught = held.more([worker, steps, catches_up])
+    kinds = [type(one).__name__ for one in (worker, steps, catches_up)]
+    return {
+        "draft kinds": kinds, "draft made": made, "draft wrappers": wrappers, "steps": graphs,
+        "catching up": caught,
+    }  # fmt: skip
+
+
+def _with_hosts() -> None:
+    """What attention keeps in the host's memory too, of which here is no data; and memory is not pinned."""
+    import torch
+
+    for name in ("zeros", "empty", "full"):
+        setattr(torch, name, _kept(getattr(torch, name)))
+    own = torch.Tensor.to
+
+    def moved(self: Any, *to: Any, **told: Any) -> Any:
+        here = self.is_meta and to[:1] == ("cpu",)
+        return torch.zeros(self.shape, dtype=self.dtype) if here else own(self, *to, **told)
+
+    torch.Tensor.to = moved  # type: ignore[method-assign]
+    torch.Tensor.pin_memory = lambda self: self  # type: ignore[method-assign]
+    for name in _COMPILES:
+        try:
+            module = importlib.import_module(f"sglang.srt.layers.attention.{name}")
+        except ImportError:  # of another release
+            continue
+        for made in [one for one in vars(module) if one.startswith(("_jit_", "can_use_set_mla"))]:
+            setattr(module, made, MagicMock())
+
+
+def _kept(make: Any) -> Any:
+    """Some workspaces are a module's, and nobody's who was made."""
+
+    def made(*sizes: Any, **told: Any) -> Any:
+        tensor = make(*sizes, **told)
+        _MADE.append(weakref.ref(tensor))
+        return tensor
+
+    return made
+
+
+def _served_by(rank: Any, made: Any, config: Any, width: int) -> None:
+    """As much more of a runner as its attention looks at."""
+    model = rank.model_config
+    more = {
+        "req_to_token_pool": made.req_to_token_pool, "token_to_kv_pool": made.token_to_kv_pool,
+        "token_to_kv_pool_allocator": made.token_to_kv_pool_allocator, "init_new_workspace": False,
+        "max_running_requests": config.max_running_requests, "is_hybrid": False, "dcp_size": 1,
+        "max_total_num_tokens": config.max_total_num_tokens, "tp_size": rank.ps.tp_size,
+        "kv_index_translator": MagicMock(is_translating=False), "plan_stream_for_flashinfer": MagicMock(),
+        "model": MagicMock(modules=lambda: ()), "hisparse_coordinator": None, "enable_hisparse": False,
+        "draft_attention_backend": None, "attention_chunk_size": model.attention_chunk_size,
+        "decode_num_tokens_per_req": lambda **_: width, "attn_cp_size": 1, "linear_attn_model_spec": None,
+    }  # fmt: skip
+    rank.ps.attn_cp_size = 1
+    for name, value in more.items():
+        object.__setattr__(rank, name, value)
+
+
+def _backend_of(rank: Any, get: Any) -> Any:
+    """As a runner chooses: a draft's may be told."""
+    registry = importlib.import_module(_REGISTRY)
+    own = get("speculative_draft_attention_backend", None) if rank.is_draft_worker else None
+    object.__setattr__(rank, "draft_attention_backend", own)
+    names = [own, own] if own else rank.used
+    for phase, name in zip(("prefill", "decode"), names, strict=True):
+        object.__setattr__(rank, f"{phase}_attention_backend_str", name)
+    made = [
+        registry.attn_backend_wrapper(rank, registry.ATTENTION_BACKENDS[name](rank))
+        for name in dict.fromkeys(names)
+    ]
+    if len(made) == 1:
+        return made[0]
+    hybrid = importlib.import_module("sglang.srt.layers.attention.hybrid_attn_backend").HybridAttnBackend
+    return hybrid(rank, decode_backend=made[1], prefill_backend=made[0])
+
+
+class _Held:
+    """What came since it was last asked: bytes by how they are named, of all that was not there before."""
+
+    def __init__(self, pools: Any) -> None:
+        self.seen: set[int] = set()
+        self.kept: list[Any] = []
+        self.large: dict[str, int] = {}
+        self.made = _counting_wrappers()
+        self.add(pools)
+
+    def add(self, pools: Any) -> None:
+        self.more([getattr(pools, name) for name in _POOLS])
+        self.large.clear()
+
+    def more(self, value: Any) -> int:
+        """A place is looked at again, a storage is not."""
+        gc.collect()
+        found = [*_each(value, set()), *(one for ref in _MADE if (one := ref()) is not None and one.is_meta)]
+        new = {one.untyped_storage()._cdata: one for one in found}
+        fresh = [one for key, one in new.items() if key not in self.seen]
+        self.seen |= set(new)
+        self.kept += fresh  # so that no other takes its place
+        for one in fresh:
+            if one.untyped_storage().nbytes() > _LARGE:
+                self.large[f"{[*one.shape]} {one.dtype}"] = (
+                    self.large.get(f"{[*one.shape]} {one.dtype}", 0) + 1
+                )
+        self.large["|"] = 0
+        return sum(-(-one.untyped_storage().nbytes() // _SMALLEST) * _SMALLEST for one in fresh)
+
+    def wrappers(self) -> int:
+        found, self.made[:] = len(self.made), []
+        return found
+
+
+def _each(value: Any, seen: set[int]) -> Iterator[Any]:
+    import torch
+
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        if value.device.type == "meta":
+            yield value
+        return
+    inner: Any = ()
+    if isinstance(value, dict):
+        inner = value.values()
+    elif isinstance(value, list | tuple):
+        inner = value
+    elif isinstance(value, SimpleNamespace) or type(value).__module__.startswith("sglang."):
+        fields = getattr(value, "__struct_fields__", ())  # of msgspec's
+        inner = [*getattr(value, "__dict__", {}).values(), *(getattr(value, one) for one in fields)]
+    for one in inner:
+        yield from _each(one, seen)
+
+
+def _counting_wrappers() -> list[Any]:
+    """FlashInfer's, each of which has a workspace of its own."""
+    import flashinfer
+
+    made: list[Any] = []
+    for name in (*_WRAPPERS, "mla.BatchMLAPagedAttentionWrapper"):
+        *inner, last = name.split(".")
+        place = flashinfer
+        for one in inner:
+            place = getattr(place, one)
+
+        def make(*_: Any, _name: str = last, **__: Any) -> Any:
+            made.append(_name)
+            return MagicMock(name=_name)
+
+        setattr(place, last, make)
+        for module in [*sys.modules.values()]:
+            if getattr(module, "__name__", "").startswith("sglang.") and last in vars(module):
+                setattr(module, last, make)
+    return made
+
+
+if __name__ == "__main__":
+    main()
