@@ -75,9 +75,11 @@ def pool_of(
 
 
 def follows_adapters(model: ModelConfig, server: Server) -> bool:
-    """Not beside others that add tokens to a vocabulary, which --lora-paths may."""
+    """Adapters that are loaded first may add tokens, and may share some of their experts' matrices."""
     adapters = server.runtime.adapters
-    if adapters is None or not _is_known(adapters, model) or server.asked.lora_paths:
+    if adapters is None or not _is_known(adapters, model):
+        return False
+    if server.asked.lora_paths and (not server.asked.adapter_rank or model.moe is not None):
         return False
     kernels = server.asked.others.get("lora_backend") or _KERNELS[0]
     is_cut = server.pp_size > 1 and any(name in adapters.names for name in ROWS)

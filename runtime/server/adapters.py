@@ -39,7 +39,8 @@ class Adapters:
 def adapters_of(asked: Asked, moe_runner_backend: str) -> Adapters | None:
     """None of a server without them, or where an adapter's own file says how large it is."""
     told = asked.others
-    rank, modules = told.get("max_lora_rank"), told.get("lora_target_modules")
+    rank = told.get("max_lora_rank") or asked.adapter_rank
+    modules = told.get("lora_target_modules") or asked.adapter_modules
     if not has_adapters(asked) or not rank or not modules:
         return None
     last = [name.rpartition(".")[2] for name in modules]

@@ -136,6 +136,8 @@ class Asked:
     max_mamba_cache_size: int | None = None
     mamba_full_memory_ratio: float | None = None
     lora_paths: tuple[str, ...] | None = None
+    adapter_rank: int = 0  # what the files of these say, where all are read
+    adapter_modules: tuple[str, ...] = ()
     load_format: str = "auto"
     dllm_algorithm: str | None = None
     is_embedding: bool = False
@@ -155,6 +157,8 @@ class Asked:
         return bool(getattr(self, name) != _DEFAULTS[name])
 
 
+# What is no argument of a server: what stands in files that arguments name.
+FROM_FILES = ("served_as", "adapter_rank", "adapter_modules")
 _DEFAULTS = {one.name: one.default for one in fields(Asked)}
 # Arguments that changed their name from one release to another.
 _RENAMED = {

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 
-from runtime.server.asked import Asked
+from runtime.server.asked import FROM_FILES, Asked
 from runtime.server.flags import parse
 from runtime.server.flags.spelling import line_of, name_of
 from runtime.server.releases import release_named
@@ -79,7 +79,7 @@ def _of_asked(deployment: Deployment) -> list[str]:
     plain = Asked()
     for one in fields(Asked):
         value = getattr(deployment.server.asked, one.name)
-        if value == getattr(plain, one.name) or one.name == "served_as":
+        if value == getattr(plain, one.name) or one.name in FROM_FILES:
             continue
         words.append(name_of(release, one.name))
         if isinstance(value, (tuple, list)):

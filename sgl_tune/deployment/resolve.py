@@ -17,6 +17,7 @@ from runtime.server.gpus import CPU, GpuModel, gpu_for
 from runtime.server.parallelism import check_layout
 from runtime.server.releases import Named, Release, release_named
 from runtime.server.resolve import ENVIRONMENT
+from sgl_tune.deployment.adapter_files import with_adapter_files
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
 from sgl_tune.deployment.models import DEMO, Sought, find_model
@@ -118,6 +119,7 @@ def _deployed(
     check_layout(asked)
     _check_replicas(asked)
     found = find_model(target.sought(asked.model_path), environ)
+    asked = replace(asked, **with_adapter_files(asked, found.checkpoint))
     named, said = target.release, [*notes, f"model shape: {found.source}"]
     said.extend(filter(None, [named.note, _replicas(asked)]))
     flashinfer = _flashinfer(target, named.release, said)

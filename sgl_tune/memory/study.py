@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from runtime.server.asked import Asked
+from runtime.server.asked import FROM_FILES, Asked
 from runtime.server.flags.spelling import spelled
 from runtime.server.gpus import Chosen
 from runtime.simulate.constants import GpuConstants
@@ -23,7 +23,7 @@ from sgl_tune.memory.start import Start, starts_of
 from sgl_tune.memory.weight_files import beside_files, weight_files
 from sgl_tune.memory.what_if import AS_IS, WhatIf
 
-_NOT_FLAGS = ("model_path", "served_as", "cuda_graph_config", "others")
+_NOT_FLAGS = ("model_path", "cuda_graph_config", "others", *FROM_FILES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from tests.memory.rank_bytes import META, bytes_of
 from tests.oracle.held import sizes_of
 
 RECORDED = DATA / "asked_beside.json"
+_EPLB = "--enable-eplb"
 _COPIES = "--ep-num-redundant-experts"
 _ADAPTERS = "--enable-lora --max-loras-per-batch 4 --max-lora-rank 32 --lora-target-modules"
 
@@ -35,6 +36,10 @@ class Case:
     @property
     def modules(self) -> list[str]:
         return self.server.partition(_ADAPTERS)[2].split()
+
+    @property
+    def is_of_tables(self) -> bool:
+        return _EPLB in self.server
 
     @property
     def key(self) -> str:
@@ -55,6 +60,14 @@ def cases() -> Iterator[Case]:
     ):
         for release in ("0.5.17", "0.5.23"):
             yield Case(release, model, place, f"{_COPIES} {copies}")
+    for release, told in (
+        ("0.5.12", "--moe-a2a-backend deepep --deepep-mode normal"),
+        ("0.5.16", ""),
+        ("0.5.17", "--eplb-rebalance-num-iterations 64"),
+        ("0.5.23", ""),
+        ("0.5.23", "--moe-a2a-backend deepep --deepep-mode low_latency"),
+    ):
+        yield Case(release, "Qwen/Qwen3-30B-A3B", "4/4", f"{_COPIES} 8 {_EPLB} {told}".strip())
     for model, place, modules in (
         ("meta-llama/Llama-3.1-8B-Instruct", "1", "all"),
         ("meta-llama/Llama-3.1-70B-Instruct", "4", "q_proj v_proj o_proj"),
@@ -88,6 +101,11 @@ def held(case: Case, found: Deployment) -> int:
         pool = pool_of(found.runtime.adapters, model, found.parallel, rank)
         assert pool is not None
         return sum(2 * prod(shape) for _, shape in pool.buffers())
+    if case.is_of_tables:
+        placement, moe = found.runtime.placement, model.moe
+        assert placement is not None and moe is not None
+        sizes = placement.tables(model.num_layers, moe, found.parallel.moe_ep)
+        return sum(count * (8 if dtype == "int64" else 4) for _, dtype, count in sizes)
     comm = VirtualCommunicator(found.parallel, rank)
     made = Decoder(model, found.runtime, comm, META, range(model.num_layers))
     return bytes_of(made) + sum(one.nbytes for one in idle_weights(made))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from runtime.server.adapters import Adapters
 from runtime.server.expert_places import Placement
 from runtime.server.layer_config import MoEConfig
 from sgl_tune.deployment.deployment import Deployment
@@ -133,6 +136,30 @@ def test_what_is_not_counted_is_named(flags: str, model: str, named: str) -> Non
     assert named in told and (named or told == "")
     if named.startswith("what"):
         assert " --" not in told
+
+
+@pytest.mark.parametrize(
+    ("told", "tokens", "read"),
+    [
+        ({"r": 16, "target_modules": ["q_proj", "v_proj"]}, {"<a>": 5}, True),
+        ({"r": 16, "target_modules": ["q_proj", "v_proj"]}, {"<a>": 128256}, False),
+        ({"r": 16, "target_modules": "all-linear"}, None, False),
+        ({"r": "16", "target_modules": ["q_proj"]}, None, False),
+        (None, None, False),
+    ],
+)
+def test_adapters_that_lie_here_say_how_large_they_are(
+    tmp_path: Path, told: dict[str, Any] | None, tokens: dict[str, int] | None, read: bool
+) -> None:
+    for name, file in (("adapter_config", told), ("added_tokens", tokens)):
+        if file is not None:
+            (tmp_path / f"{name}.json").write_text(json.dumps(file))
+    flags = f"--lora-paths a={tmp_path} --max-loras-per-batch 2"
+    found = _set(flags, LLAMA)
+    assert ("--lora-paths" in found.not_counted) != read
+    assert found.runtime.adapters == (Adapters(2, 16, ("qkv_proj",)) if read else None)
+    larger = _set(f"{flags} --max-lora-rank 64", LLAMA).runtime.adapters
+    assert larger is None or larger.rank == 64
 
 
 def test_a_class_without_room_for_copies_is_named() -> None:

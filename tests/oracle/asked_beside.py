@@ -46,7 +46,13 @@ def _line(one: Case, config: dict[str, Any]) -> dict[str, Any]:
     if adapters and one.modules == ["all"]:
         adapters["modules"] = "all"
     quantized = "quantization_config" in config
-    return {**told, "quantized": quantized, "argv": one.server.split(), "adapters": adapters}
+    return {
+        **told,
+        "quantized": quantized,
+        "argv": one.server.split(),
+        "adapters": adapters,
+        "tables": one.is_of_tables,
+    }
 
 
 if __name__ == "__main__":

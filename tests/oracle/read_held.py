@@ -20,6 +20,7 @@ from unittest.mock import MagicMock
 
 from tests.oracle.inside import enter, keep_output
 from tests.oracle.read_adapters import pool_bytes
+from tests.oracle.read_tables import table_bytes
 
 ENCODERS = re.compile(
     r"(^|\.)(visual|audio_tower|audio_encoder|audio_projector|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler|embed_tokens_extend|aligner|gen_\w+)\.|^(language_model\.model\.)?(image_newline|view_seperator)$|^norm\."
@@ -40,6 +41,8 @@ def _answer(case: dict[str, Any]) -> Any:
         model = _model(case)
         if case.get("adapters"):
             return [pool_bytes(model, {**case["adapters"], "tp": case["tp"]}), 0]
+        if case.get("tables"):
+            return [table_bytes(model, case["rank"] * case["ep"] // case["tp"]), 0]
         return _bytes(model)
     except Exception as error:
         if "may-end" not in sys.argv:
