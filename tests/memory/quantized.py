@@ -159,6 +159,13 @@ FIRST: dict[str, dict[str, Any]] = {
     "a/locate-anything-3b-around-qwen2.5-3b": {"text_config": {"num_hidden_layers": 2}},
     "a/mimo-v2.5-asr-from-memory": {"num_hidden_layers": 2},
     "PaddlePaddle/PaddleOCR-VL": {"num_hidden_layers": 1, "vision_config": {"num_hidden_layers": 1}},
+    "Qwen/Qwen3-Omni-30B-A3B-Instruct": {
+        "thinker_config": {
+            "text_config": {"num_hidden_layers": 1},
+            "vision_config": {"depth": 1, "deepstack_visual_indexes": [0]},
+            "audio_config": {"num_hidden_layers": 1, "encoder_layers": 1},
+        },
+    },
     "a/voxtral-mini-3b-from-its-classes": {
         "text_config": {"num_hidden_layers": 1},
         "audio_config": {"num_hidden_layers": 1},

@@ -25,7 +25,7 @@ _LOOPS = "a/iquest-coder-v1-40b-loop-instruct-from-memory"
 # Its class makes them, and here they are refused: a rank's columns are no multiple of a group, its rows none
 # of a packed word, or experts are kept plain by an expression of GPTQ's, which other classes do not ask.
 # Phi 2's class quantizes its head, whatever is listed, and so does that of transformers' layers.
-# No list means attention of Voxtral's ear, which then is packed, and a file has it plain.
+# No list means attention of Voxtral's ear and Qwen3-Omni's, which then is packed, and a file has it plain.
 # InternLM 2's class ends when it loads what it made: of wqkv it takes nothing apart but rows.
 REFUSED = (
     ("LiquidAI/LFM2-8B-A1B", "int4", "8"),
@@ -73,9 +73,10 @@ REFUSED = (
         for tp in "128"
     ),
     *(
-        ("a/voxtral-mini-3b-from-its-classes", one, tp)
+        (name, one, tp)
+        for name in ("a/voxtral-mini-3b-from-its-classes", "Qwen/Qwen3-Omni-30B-A3B-Instruct")
         for one in SECTIONS.keys() - {"fp8 a row", "fp8 a tensor", "int8", "modelopt fp8", "fp8"}
-        for tp in "12"
+        for tp in "124"
     ),
     *(("a/tele-flm-52b-from-memory", one, "8") for one in ("nvfp4", "nvfp4 of weights")),
     *(("a/tele-flm-52b-from-memory", "gptq", tp) for tp in "128"),

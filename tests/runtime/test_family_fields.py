@@ -110,7 +110,7 @@ _BESIDE = """
     qwen2_5_vl_text head_dim tie_word_embeddings
     qwen3_vl_text tie_word_embeddings
     qwen3_vl_moe_text norm_topk_prob num_local_experts
-    qwen3_omni_moe_text head_dim num_local_experts quantization_config tie_word_embeddings
+    qwen3_omni_moe_text head_dim num_local_experts tie_word_embeddings
     qwen2_moe head_dim num_local_experts
     qwen3_moe head_dim num_local_experts
     dbrx head_dim hidden_size max_position_embeddings num_attention_heads num_hidden_layers

@@ -43,9 +43,6 @@ def _qwen3_vl_moe_text(f: Fields) -> ModelConfig:
 
 
 def _qwen3_omni_moe_text(f: Fields) -> ModelConfig:
-    """Matrices of its encoder of sounds have no names in SGLang that a list could mean."""
-    if f.has("quantization_config"):
-        f.cannot("quantization_config: SGLang quantizes its encoder of sounds, whatever is listed")
     attention = _qwen3_vl(f, theta=1e6)
     return model(f, {"full": attention}, everywhere(f, "full"), _sparse(f), moe=_routed(f))
 

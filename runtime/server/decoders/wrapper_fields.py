@@ -235,9 +235,13 @@ GLM_ASR: Mapping[str, Any] = {
         "rms_norm_eps": 1e-5,
     },
 }  # fmt: skip
-# srt/models/voxtral.py gives attention of its ear no names, so no list means it.
+# srt/models/qwen3_omni_moe.py and voxtral.py give matrices of their ears no names, so no list means these.
+_NAMELESS: Mapping[str, Any] = {"is_alike": True, "tower": ("",), "reads_plain": True}
+QWEN_3_OMNI: Mapping[str, Any] = {
+    **{"inside": "thinker_config", "tied_by": "whole", "is_quantized": True, **_NAMELESS},
+}
 VOXTRAL: Mapping[str, Any] = {
-    **{"served": ("llama",), "is_quantized": True, "is_alike": True, "tower": ("",), "reads_plain": True},
+    **{"served": ("llama",), "is_quantized": True, **_NAMELESS},
     "text_defaults": {
         "vocab_size": 131072, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 30,
         "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072,

@@ -101,14 +101,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("qwen2_5_vl", "qwen2_5_vl_text", qwen.qwen2_5_vl, **_EITHER, **_FLAT),
         Wrapper("qwen3_vl", "qwen3_vl_text", qwen.qwen3_vl, may_be_whole=True, tied_by="whole"),
         Wrapper("qwen3_vl_moe", "qwen3_vl_moe_text", qwen.qwen3_vl, may_be_whole=True, tied_by="whole"),
-        Wrapper(
-            "qwen3_omni_moe",
-            "qwen3_omni_moe_text",
-            qwen.qwen3_omni,
-            **_QUANTIZED,
-            inside="thinker_config",
-            tied_by="whole",
-        ),
+        Wrapper("qwen3_omni_moe", "qwen3_omni_moe_text", qwen.qwen3_omni, **files.QWEN_3_OMNI),
         Wrapper(
             "qwen3_asr",
             "qwen3",
