@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from runtime.server.releases import Release
 from runtime.server.units import MIB
 
 KV_SPLITS = 8  # --triton-attention-num-kv-splits
@@ -17,8 +18,10 @@ _WRAPPERS = _RAGGED + _EACH_WAY
 _STEP_WRAPPERS = 2  # ragged prefill and decode
 _LATENT_BLOCK = 32  # _MLA_DECODE_MIN_BLOCK_KV
 _LATENT_TRTLLM = 150 * MIB
+_COUNTED_ROWS = 8192  # TRTLLM_MLA_MAX_BATCH_SIZE
 _DSA_ROWS = 16384
 BY_FLASHINFER = ("flashinfer", "trtllm_mha")  # over heads; the others over latents
+SPARSE = ("dsa", "nsa")  # two names of one
 _LATENTS_BY_FLASHINFER = ("flashmla", "cutlass_mla", "trtllm_mla", "cutedsl_mla", "tokenspeed_mla")
 
 
@@ -92,10 +95,19 @@ def _own_workspace(backend: str, sm_major: int, sizes: Workspaces, count: int = 
         yield in_bytes("trtllm_mha_workspace", sizes.trtllm_mha)
     if backend in ("trtllm_mla", "cutedsl_mla", "tokenspeed_mla"):
         yield in_bytes(f"{backend}_workspace", _LATENT_TRTLLM)
-    if backend == "dsa" and sm_major >= 10:
+    if backend in SPARSE and sm_major >= 10:
         yield in_bytes("dsa_trtllm_workspace", sizes.flashinfer)
-    if backend == "dsa":
+    if backend in SPARSE:
         yield Buffer("dsa_rows", "int32", (count, _DSA_ROWS))
+
+
+def counting_buffers(
+    backend: str, requests: int, heads: int, sm_major: int, release: Release
+) -> Iterator[Buffer]:
+    """Of TRT-LLM's kernels, which count their parts of a row: as many rows as the largest batch may have.
+    srt/layers/attention/trtllm_mla_backend.py."""
+    if backend in release.counting_attention and (backend not in SPARSE or sm_major >= 10):
+        yield Buffer(f"{backend}_counters", "int32", (max(_COUNTED_ROWS, requests), heads))
 
 
 def wrappers_each(crosses: bool, windows: Windows) -> int:

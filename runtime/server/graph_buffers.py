@@ -11,6 +11,7 @@ from runtime.server.attention_buffers import (
     BY_FLASHINFER,
     KV_SPLITS,
     NO_WINDOWS,
+    SPARSE,
     WRAPPER,
     Buffer,
     Windows,
@@ -36,6 +37,7 @@ _LATENT_ROW = 4096  # tokens of a page table at a time, _FLASHMLA_CREATE_KV_BLOC
 _FLASHMLA_PAGE = 64
 _LEAN_ROWS = 16  # _LEAN_BLOCK_M
 _PADDING_QUERIES = ("trtllm_mla", "cutedsl_mla", "tokenspeed_mla")
+_MOST_CHOSEN = 2048  # tokens, by the kernel that reads pages
 _SMALLEST = KIB // 2  # bytes of torch's allocator
 
 
@@ -74,6 +76,7 @@ class GraphSizes:
     splits: int = KV_SPLITS
     lean: int = 0
     latents: Latents | None = None
+    by_tokens: bool = False  # sparse attention reads its table token by token, and not page by page
 
     @property
     def rows(self) -> int:
@@ -100,7 +103,7 @@ def graph_sizes(
     return GraphSizes(
         max_bs=max(graphs),
         width=start.width,
-        context=plan.row_length if runtime.attention_backend == "dsa" else context,
+        context=plan.row_length if runtime.attention_backend in SPARSE else context,
         page=plan.page_size,
         graphs=len(graphs),
         topk=speculative.eagle_topk if speculative else 1,
@@ -115,7 +118,15 @@ def graph_sizes(
         splits=key_splits(context, mla is not None, spaces),
         lean=spaces.processors if runtime.release.has_lean_decodes else 0,
         latents=Latents(mla.cache_dim, mla.kv_lora_rank, narrow) if mla else None,
+        by_tokens=_reads_tokens(model, runtime),
     )
+
+
+def _reads_tokens(model: ModelConfig, runtime: RuntimeConfig) -> bool:
+    """dsa_drop_wide_page_table of srt/layers/attention/dsa_backend.py, of usual kernels."""
+    indexer = model.mla.indexer if model.mla else None
+    chosen = 0 if indexer is None else indexer.top_k
+    return runtime.speculative is not None or not runtime.release.reads_pages or chosen > _MOST_CHOSEN
 
 
 def masked_by(runtime: RuntimeConfig) -> tuple[str, ...]:
@@ -143,9 +154,8 @@ def decode_graph_buffers(backend: str, sizes: GraphSizes, role: Role = "target")
         yield from _tritons(sizes, role)
     elif backend == "flashinfer":
         yield from _flashinfers(sizes, role)
-    elif backend == "dsa":
-        # Speculation reads the table token by token, plain decoding page by page.
-        yield Buffer("page_table", "int32", (sizes.rows, sizes.context if sizes.drafted else sizes.pages))
+    elif backend in SPARSE:
+        yield Buffer("page_table", "int32", (sizes.rows, sizes.context if sizes.by_tokens else sizes.pages))
     elif backend in _PADDING_QUERIES:
         yield from _padded(sizes, role)
     elif backend == "flashmla":

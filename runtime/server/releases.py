@@ -364,6 +364,8 @@ class Release(NamedTuple):
     masks_drafts: bool = True
     masked_verifies: tuple[str, ...] = ()  # by which backends all that drafts bring is masked
     masks_trees: bool = False  # ... by FlashAttention's where it branches
+    counting_attention: tuple[str, ...] = ()  # whose kernels have counters that a backend holds
+    reads_pages: bool = False  # sparse attention's plain decodes
     has_lean_decodes: bool = False  # Triton's, with partial results of each multiprocessor
     # Prefill graphs of a stage are given up for layers that other stages have: cuda_graph_setup.py
     captures_stages_prefills: bool = False
@@ -512,6 +514,7 @@ _15 = _14._replace(
     mimo_v2_on_fa4=True,
     fa4_pages_by_prefill=False,
     reads_flat_kv_algorithm=True,
+    reads_pages=True,
 )
 _16 = _15._replace(
     records_by_any_a2a=False,
@@ -589,6 +592,7 @@ _17 = _16._replace(
     kimi_linear_has_own_parts=True,
     masked_verifies=(),
     masks_trees=True,
+    counting_attention=("trtllm_mla", "cutedsl_mla", "tokenspeed_mla", "dsa"),
 )
 _MULTIMODAL_18 = names.KIMI_K25 | {
     "InternS2MobiusForConditionalGeneration",
@@ -635,6 +639,7 @@ _18 = _17._replace(
     breakable_multimodal=_16.breakable_multimodal | _MULTIMODAL_18,
     absorbed_mla=_ABSORBED_MLA | {"Glm4MoeLiteForCausalLM"},
     reads_kv_scheme_of=(*_17.reads_kv_scheme_of, "fp8", "mxfp8"),
+    counting_attention=(*_17.counting_attention, "trtllm_mha"),
 )
 _19 = _18._replace(
     version="0.5.19",

@@ -17,6 +17,7 @@ from runtime.layers.rope import lengthened
 from runtime.server.attention_buffers import (
     Buffer,
     backend_buffers,
+    counting_buffers,
     draft_backend_buffers,
     wrappers_each,
 )
@@ -70,6 +71,8 @@ class SglangBuffers:
         ways = wrappers_each(self.model.crosses, windows_of(self.model))
         told = requests, sm_major, self.runtime.workspaces, ways
         self._hold_all(backend_buffers(backend, *told))
+        heads = self.model.main_attention.num_heads
+        self._hold_all(self._counters(backend, heads, self.parallel.attn_tp, sm_major))
         prefill = self.runtime.prefill_attention_backend or backend
         if prefill != backend:
             self._hold_beside(backend_buffers(prefill, *told))
@@ -142,6 +145,17 @@ class SglangBuffers:
         self._hold_all(
             one for one in draft_backend_buffers(draft.backend, *told) if one.name not in self.held
         )
+
+        heads, backends = draft.model.main_attention.num_heads, speculative.num_steps + 1
+        for one in self._counters(draft.backend, heads, draft.ranks, sm_major):
+            self._hold(f"draft's {one.name}", torch.int32, backends, *one.shape)
+
+    def _counters(self, backend: str, heads: int, ranks: int, sm_major: int) -> Iterator[Buffer]:
+        """Of a model's heads, or of a rank's where they are over latents."""
+        rows, own = self.plan.max_running_requests, heads // ranks
+        if backend == "trtllm_mha":
+            rows, own = (rows + 1) * self.sizes.width, heads
+        return counting_buffers(backend, rows, own, sm_major, self.runtime.release)
 
     def init_draft_graphs(self, draft: DraftAttention, graphs: Sequence[int]) -> None:
         speculative, release = self.runtime.speculative, self.runtime.release

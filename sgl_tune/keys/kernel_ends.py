@@ -73,9 +73,10 @@ def _heads_of_all(deployment: Deployment) -> Iterator[str]:
 
 
 def _flash_attention_3(deployment: Deployment) -> Iterator[str]:
-    """srt/layers/attention/attention_registry.py, in every release."""
+    """srt/layers/attention/attention_registry.py, in every release: a draft's worker asks it, too."""
     server, major = deployment.server, deployment.server.gpu.major
-    asked = "fa3" in (server.prefill_attention_backend, server.decode_attention_backend)
+    both = server.prefill_attention_backend, server.decode_attention_backend
+    asked = "fa3" in (*both, *(server.drafting_backends if server.draft is not None else ()))
     if asked and major != 9 and (major != 8 or deployment.model.is_mla):
         yield f"attention on fa3 has no kernels for {server.gpu.arch}"
 

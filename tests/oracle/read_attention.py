@@ -22,7 +22,7 @@ from unittest.mock import MagicMock
 from tests.oracle.inside import enter, keep_output
 from tests.oracle.read_any_pools import USUAL, in_a_fork, made_by, rank_of, served, where_it_ends
 from tests.oracle.read_draft_pools import _DRAFTLESS, _counted, _layers_of, _without_copies
-from tests.oracle.read_held import _group, _take_place
+from tests.oracle.read_held import _chosen, _group, _take_place
 
 _REGISTRY = "sglang.srt.layers.attention.attention_registry"
 _MADE: list[Any] = []
@@ -134,6 +134,7 @@ def _with_hosts() -> None:
 
     torch.Tensor.to = moved  # type: ignore[method-assign]
     torch.Tensor.pin_memory = lambda self: self  # type: ignore[method-assign]
+    _with_counters()
     for name in _COMPILES:
         try:
             module = importlib.import_module(f"sglang.srt.layers.attention.{name}")
@@ -141,6 +142,16 @@ def _with_hosts() -> None:
             continue
         for made in [one for one in vars(module) if one.startswith(("_jit_", "can_use_set_mla"))]:
             setattr(module, made, MagicMock())
+
+
+def _with_counters() -> None:
+    """FlashInfer's own sums, where it wants a GPU to be imported."""
+    import flashinfer
+
+    flashinfer.utils.get_device_sm_count = lambda _: 132
+    flashinfer.utils.get_trtllm_gen_multi_ctas_kv_counter_bytes = lambda rows, heads, processors: (
+        -(-max(rows * heads, processors) // 8) * 8 * 4
+    )
 
 
 def _kept(make: Any) -> Any:
@@ -168,6 +179,8 @@ def _served_by(rank: Any, made: Any, config: Any, width: int) -> None:
         "decode_num_tokens_per_req": lambda **_: width, "attn_cp_size": 1, "linear_attn_model_spec": None,
     }  # fmt: skip
     rank.ps.attn_cp_size = 1
+    if not (model.is_hybrid_swa or hasattr(_chosen(model), "get_attention_sliding_window_size")):
+        more["sliding_window_size"] = None  # whatever its file has: no method of its class tells it
     for name, value in more.items():
         object.__setattr__(rank, name, value)
 

@@ -8,9 +8,11 @@ from runtime.server.attention_buffers import (
     Buffer,
     Workspaces,
     backend_buffers,
+    counting_buffers,
     draft_backend_buffers,
     key_splits,
 )
+from runtime.server.releases import release_named
 from runtime.server.units import MIB
 
 
@@ -92,3 +94,19 @@ def test_buffers_of_a_backend(backend: str, major: int, buffers: list[Buffer]) -
 )
 def test_buffers_of_a_draft_s_backends(backend: str, steps: int, buffers: list[Buffer]) -> None:
     assert list(draft_backend_buffers(backend, steps, 9)) == buffers
+
+
+@pytest.mark.parametrize(
+    ("backend", "release", "major", "counters"),
+    [
+        ("trtllm_mla", "0.5.16", 10, []),
+        ("trtllm_mla", "0.5.17", 10, [Buffer("trtllm_mla_counters", "int32", (8192, 16))]),
+        ("trtllm_mha", "0.5.17", 10, []),
+        ("trtllm_mha", "0.5.18", 10, [Buffer("trtllm_mha_counters", "int32", (8192, 16))]),
+        ("dsa", "0.5.23", 9, []),
+        ("dsa", "0.5.23", 10, [Buffer("dsa_counters", "int32", (8192, 16))]),
+        ("fa3", "0.5.23", 9, []),
+    ],
+)
+def test_whose_kernels_count(backend: str, release: str, major: int, counters: list[Buffer]) -> None:
+    assert [*counting_buffers(backend, 7, 16, major, release_named(release).release)] == counters

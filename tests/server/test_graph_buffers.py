@@ -62,7 +62,6 @@ def _sizes(width: int = 1, page: int = 16, **more: object) -> GraphSizes:
                 _bytes("cuda_graph_wrappers", 40),
             ],
         ),
-        ("dsa", 2, 64, [Buffer("page_table", "int32", (6, 130))]),
         ("dsa", 1, 64, [Buffer("page_table", "int32", (3, 3))]),
         (
             "trtllm_mha",
@@ -87,6 +86,13 @@ def _sizes(width: int = 1, page: int = 16, **more: object) -> GraphSizes:
 )
 def test_buffers_of_decode_graphs(backend: str, width: int, page: int, buffers: list[Buffer]) -> None:
     assert list(decode_graph_buffers(backend, _sizes(width, page))) == buffers
+
+
+@pytest.mark.parametrize("backend", ["dsa", "nsa"])
+def test_sparse_attention_reads_tokens_beside_drafts_and_before_0_5_15(backend: str) -> None:
+    found = decode_graph_buffers(backend, _sizes(2, 64, by_tokens=True))
+    assert [*found] == [Buffer("page_table", "int32", (6, 130))]
+    assert not release_named("0.5.14").release.reads_pages and release_named("0.5.15").release.reads_pages
 
 
 @pytest.mark.parametrize("backend", ["trtllm_mla", "cutedsl_mla"])

@@ -220,3 +220,16 @@ def test_eagles_draft_answers_what_its_target_gives_it(
     said = server_ends(found) or ""
     assert ends in said and bool(ends) == bool(said)
     assert "is predicted" in found.not_counted
+
+
+@pytest.mark.parametrize(
+    ("gpu", "algorithm", "ends"),
+    [("b200", "EAGLE", True), ("h200", "EAGLE", False), ("b200", "NGRAM", False)],
+)
+def test_a_draft_on_fa3_has_its_gpus(gpu: str, algorithm: str, ends: bool) -> None:
+    flags = {"speculative_algorithm": algorithm, "speculative_draft_attention_backend": "fa3"}
+    command = ["python", "-m", "sglang.launch_server", "--model-path", "Qwen/Qwen3-30B-A3B"]
+    for name, value in flags.items():
+        command += [f"--{name.replace('_', '-')}", value]
+    found = select_deployments(ServerFlags(gpu=gpu, sglang_version="0.5.23"), command=command)
+    assert ("attention on fa3 has no kernels" in (server_ends(found[0]) or "")) == ends
