@@ -370,18 +370,29 @@ def _chosen(config: Any) -> Any:
 
 
 def _shared_experts(made: Any, config: Any, args: Any, quantization: Any) -> Any:
-    """As a loader comes to them: kept apart, or behind the routed ones. Old releases have them in a class."""
+    """As a loader comes to them: kept apart, or behind the routed ones. Old releases have them in a class,
+    and those from 0.5.18 to 0.5.22 in what a loader settles for all."""
     try:
         from sglang.srt.layers.dp_attention import initialize_dp_attention_flags
         from sglang.srt.layers.moe import utils
         from sglang.srt.runtime_context import get_model
     except ImportError:
         _initialize_experts(args)
-        return nullcontext()
+        return _settled_experts(made, config, quantization)
     utils.initialize_moe_config()
     initialize_dp_attention_flags(args)
+    if not hasattr(utils, "resolve_shared_experts_config"):
+        return _settled_experts(made, config, quantization)
     found = utils.resolve_shared_experts_config(made, config.hf_config, quantization)
     return get_model().override(shared_experts=found)
+
+
+def _settled_experts(made: Any, config: Any, quantization: Any) -> Any:
+    from sglang.srt.layers.moe import utils
+
+    if hasattr(utils, "install_shared_experts_fusion_decision"):
+        utils.install_shared_experts_fusion_decision(made, config.hf_config, quantization)
+    return nullcontext()
 
 
 def _initialize_experts(args: Any) -> None:
