@@ -467,7 +467,7 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert {*WRAPPED} - quantized == {
-        *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr", "diffusion_gemma"),
+        *("ernie4_5_moe_vl", "gemma4_unified", "qwen3_asr", "lighton_ocr", "diffusion_gemma"),
         *("qwen2_audio", "glmasr"),
         "qwen3_vl",
         "qwen3_vl_moe",

@@ -58,7 +58,7 @@ def test_which_servers_end_in_its_class(
     [
         ("", None),
         ("--tp 8", None),
-        ("--quantization fp8", "quantized weights"),
+        ("--quantization fp8", None),
         ("--speculative-algorithm NGRAM", "drafts"),
     ],
 )
