@@ -77,7 +77,12 @@ def key_splits(context: int, latent: bool, sizes: Workspaces = WORKSPACES) -> in
 
 
 def backend_buffers(
-    backend: str, requests: int, sm_major: int, sizes: Workspaces = WORKSPACES, ways: int = 1
+    backend: str,
+    requests: int,
+    sm_major: int,
+    sizes: Workspaces = WORKSPACES,
+    ways: int = 1,
+    latent: bool = False,
 ) -> Iterator[Buffer]:
     """Made with the backend; `ways`: as many wrappers has each kind of batch."""
     if backend == "triton":
@@ -85,9 +90,14 @@ def backend_buffers(
         yield Buffer("qo_indptr", "int64", (requests + 1,))
         yield Buffer("mask_indptr", "int64", (requests + 1,))
     if backend in (*BY_FLASHINFER, *_LATENTS_BY_FLASHINFER):
-        yield in_bytes("flashinfer_workspace", sizes.flashinfer)
+        yield _shared_workspace(sizes, latent)
         yield in_bytes("flashinfer_wrappers", (_RAGGED + _EACH_WAY * ways) * WRAPPER)
     yield from _own_workspace(backend, sm_major, sizes)
+
+
+def _shared_workspace(sizes: Workspaces, latent: bool) -> Buffer:
+    """By all of FlashInfer's over heads, and another by all over latents."""
+    return in_bytes("flashinfer_mla_workspace" if latent else "flashinfer_workspace", sizes.flashinfer)
 
 
 def _own_workspace(backend: str, sm_major: int, sizes: Workspaces, count: int = 1) -> Iterator[Buffer]:
@@ -116,12 +126,12 @@ def wrappers_each(crosses: bool, windows: Windows) -> int:
 
 
 def draft_backend_buffers(
-    backend: str, steps: int, sm_major: int, sizes: Workspaces = WORKSPACES
+    backend: str, steps: int, sm_major: int, sizes: Workspaces = WORKSPACES, latent: bool = False
 ) -> Iterator[Buffer]:
     """Made with a draft's backends: its worker's, the one that catches up, and one for every step but the
     last, which prefills nothing. A workspace is the target's, where that has one of the name."""
     if backend in (*BY_FLASHINFER, *_LATENTS_BY_FLASHINFER):
-        yield in_bytes("flashinfer_workspace", sizes.flashinfer)
+        yield _shared_workspace(sizes, latent)
         wrappers = 2 * _WRAPPERS + (steps - 1) * _STEP_WRAPPERS
         yield in_bytes("draft_wrappers", wrappers * WRAPPER)
     yield from _own_workspace(backend, sm_major, sizes, steps + 1)

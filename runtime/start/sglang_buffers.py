@@ -69,13 +69,14 @@ class SglangBuffers:
             return
         backend, requests = self.runtime.attention_backend, self.plan.max_running_requests
         ways = wrappers_each(self.model.crosses, windows_of(self.model))
-        told = requests, sm_major, self.runtime.workspaces, ways
+        told = requests, sm_major, self.runtime.workspaces, ways, self.model.mla is not None
         self._hold_all(backend_buffers(backend, *told))
         heads = self.model.main_attention.num_heads
         self._hold_all(self._counters(backend, heads, self.parallel.attn_tp, sm_major))
         prefill = self.runtime.prefill_attention_backend or backend
         if prefill != backend:
             self._hold_beside(backend_buffers(prefill, *told))
+            self._hold_beside(self._counters(prefill, heads, self.parallel.attn_tp, sm_major))
 
     @property
     def holds_eager_inputs(self) -> bool:
@@ -141,7 +142,8 @@ class SglangBuffers:
     def init_draft_backend(self, draft: DraftAttention, sm_major: int) -> None:
         speculative = self.runtime.speculative
         assert speculative is not None
-        told = speculative.num_steps, sm_major, self.runtime.workspaces
+        latent = draft.model.mla is not None
+        told = speculative.num_steps, sm_major, self.runtime.workspaces, latent
         self._hold_all(
             one for one in draft_backend_buffers(draft.backend, *told) if one.name not in self.held
         )

@@ -161,7 +161,7 @@ def _buffers(deployment: Deployment, plan: PoolPlan) -> Iterator[Any]:
     server, model, runtime = deployment.server, deployment.model, deployment.runtime
     ways, requests = wrappers_each(model.crosses, windows_of(model)), plan.max_running_requests
     graphs = captured_sizes(requests, deployment.parallel, runtime)
-    told = requests, server.gpu.major, runtime.workspaces, ways
+    told = requests, server.gpu.major, runtime.workspaces, ways, model.mla is not None
     yield from backend_buffers(runtime.attention_backend, *told)
     if graphs and model.attention:
         start = start_sizes(model, runtime, deployment.parallel.pp)

@@ -110,3 +110,13 @@ def test_buffers_of_a_draft_s_backends(backend: str, steps: int, buffers: list[B
 )
 def test_whose_kernels_count(backend: str, release: str, major: int, counters: list[Buffer]) -> None:
     assert [*counting_buffers(backend, 7, 16, major, release_named(release).release)] == counters
+
+
+def test_latents_have_a_workspace_apart_from_heads() -> None:
+    """A draft over heads beside a target over latents makes its own."""
+    for latent, name in ((False, "flashinfer_workspace"), (True, "flashinfer_mla_workspace")):
+        target, draft = (
+            next(iter(backend_buffers("flashinfer", 7, 9, latent=latent))),
+            next(iter(draft_backend_buffers("flashinfer", 3, 9, latent=latent))),
+        )
+        assert (target.name, draft.name) == (name, name)
