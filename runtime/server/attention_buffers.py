@@ -20,9 +20,10 @@ _LATENT_BLOCK = 32  # _MLA_DECODE_MIN_BLOCK_KV
 _LATENT_TRTLLM = 150 * MIB
 _COUNTED_ROWS = 8192  # TRTLLM_MLA_MAX_BATCH_SIZE
 _DSA_ROWS = 16384
-BY_FLASHINFER = ("flashinfer", "trtllm_mha")  # over heads; the others over latents
+_BY_FLASHINFER = ("flashinfer", "trtllm_mha")  # over heads; the others over latents
 SPARSE = ("dsa", "nsa")  # two names of one
-_LATENTS_BY_FLASHINFER = ("flashmla", "cutlass_mla", "trtllm_mla", "cutedsl_mla", "tokenspeed_mla")
+LATENTS_BY_TRTLLM = ("trtllm_mla", "cutedsl_mla", "tokenspeed_mla")  # and its kin
+_LATENTS_BY_FLASHINFER = ("flashmla", "cutlass_mla", *LATENTS_BY_TRTLLM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def backend_buffers(
         yield Buffer("kv_indptr", "int32", (requests + 1,))
         yield Buffer("qo_indptr", "int64", (requests + 1,))
         yield Buffer("mask_indptr", "int64", (requests + 1,))
-    if backend in (*BY_FLASHINFER, *_LATENTS_BY_FLASHINFER):
+    if backend in (*_BY_FLASHINFER, *_LATENTS_BY_FLASHINFER):
         yield _shared_workspace(sizes, latent)
         yield in_bytes("flashinfer_wrappers", (_RAGGED + _EACH_WAY * ways) * WRAPPER)
     yield from _own_workspace(backend, sm_major, sizes)
@@ -103,7 +104,7 @@ def _shared_workspace(sizes: Workspaces, latent: bool) -> Buffer:
 def _own_workspace(backend: str, sm_major: int, sizes: Workspaces, count: int = 1) -> Iterator[Buffer]:
     if backend == "trtllm_mha":
         yield in_bytes("trtllm_mha_workspace", sizes.trtllm_mha)
-    if backend in ("trtllm_mla", "cutedsl_mla", "tokenspeed_mla"):
+    if backend in LATENTS_BY_TRTLLM:
         yield in_bytes(f"{backend}_workspace", _LATENT_TRTLLM)
     if backend in SPARSE and sm_major >= 10:
         yield in_bytes("dsa_trtllm_workspace", sizes.flashinfer)
@@ -130,7 +131,7 @@ def draft_backend_buffers(
 ) -> Iterator[Buffer]:
     """Made with a draft's backends: its worker's, the one that catches up, and one for every step but the
     last, which prefills nothing. A workspace is the target's, where that has one of the name."""
-    if backend in (*BY_FLASHINFER, *_LATENTS_BY_FLASHINFER):
+    if backend in (*_BY_FLASHINFER, *_LATENTS_BY_FLASHINFER):
         yield _shared_workspace(sizes, latent)
         wrappers = 2 * _WRAPPERS + (steps - 1) * _STEP_WRAPPERS
         yield in_bytes("draft_wrappers", wrappers * WRAPPER)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from runtime.server.attention_buffers import (
-    BY_FLASHINFER,
     KV_SPLITS,
+    LATENTS_BY_TRTLLM,
     NO_WINDOWS,
     SPARSE,
     WRAPPER,
@@ -36,7 +36,6 @@ _BEHIND_WINDOWS = {"trtllm_mha": 3}  # of these; others have none of a draft's d
 _LATENT_ROW = 4096  # tokens of a page table at a time, _FLASHMLA_CREATE_KV_BLOCK_SIZE
 _FLASHMLA_PAGE = 64
 _LEAN_ROWS = 16  # _LEAN_BLOCK_M
-_PADDING_QUERIES = ("trtllm_mla", "cutedsl_mla", "tokenspeed_mla")
 _MOST_CHOSEN = 2048  # tokens, by the kernel that reads pages
 _SMALLEST = KIB // 2  # bytes of torch's allocator
 
@@ -156,7 +155,7 @@ def decode_graph_buffers(backend: str, sizes: GraphSizes, role: Role = "target")
         yield from _flashinfers(sizes, role)
     elif backend in SPARSE:
         yield Buffer("page_table", "int32", (sizes.rows, sizes.context if sizes.by_tokens else sizes.pages))
-    elif backend in _PADDING_QUERIES:
+    elif backend in LATENTS_BY_TRTLLM:
         yield from _padded(sizes, role)
     elif backend == "flashmla":
         yield Buffer("page_table", "int32", (sizes.max_bs, -(-sizes.context // _FLASHMLA_PAGE) + 1))
@@ -234,7 +233,7 @@ def _page_tables(backend: str, sizes: GraphSizes) -> Iterator[Buffer]:
 def draft_graph_buffers(backend: str, sizes: GraphSizes, steps: int, catches_up: bool) -> Iterator[Buffer]:
     """Of all steps but the last, and of the catch-up where that is captured."""
     branches = replace(sizes, width=sizes.topk)
-    if steps > 1 and backend in ("triton", *_INDEXED):
+    if steps > 1 and backend in _INDEXED:
         dtype = "int64" if backend == "triton" else "int32"
         yield Buffer("draft_kv_indices", dtype, (steps, branches.rows * sizes.context))
     for step in range(steps - 1):
@@ -245,7 +244,7 @@ def draft_graph_buffers(backend: str, sizes: GraphSizes, steps: int, catches_up:
             yield replace(one, name=f"draft catch-up's {one.name}")
 
 
-_INDEXED = (*BY_FLASHINFER[:1], *_PADDING_QUERIES)
+_INDEXED = ("triton", "flashinfer", *LATENTS_BY_TRTLLM)
 
 
 def state_graph_buffers(max_bs: int, width: int) -> Iterator[Buffer]:

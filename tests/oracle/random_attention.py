@@ -10,7 +10,6 @@ wrappers are counted where they are made with a backend: those of graphs come wi
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections import Counter
 from types import SimpleNamespace
@@ -27,12 +26,9 @@ from runtime.start.sglang_buffers import DraftAttention, SglangBuffers
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.starts import never_starts
-from tests.oracle.inside import run_inside
 from tests.oracle.random_drafts import Pools, unknown_draft
-from tests.oracle.random_pools import Case, cases_of, deployed, options_of
-from tests.oracle.wheels import wheel_of
+from tests.oracle.random_pools import Case, answers_of, cases_of, deployed, options_of
 
-_SETTLED = ("dtype", "stage", "draft_dtype", "most", "draft_most")
 _ROW = 160  # bytes of what SGLang keeps of each row beside, which ours leaves out
 _ROWS_OF_REQUESTS = 8  # of requests that have no row of a graph it keeps so much less
 _SMALL = 96 * 1024
@@ -48,7 +44,8 @@ def main() -> None:
 
 def _report(release: str, asked: argparse.Namespace, cases: list[Case]) -> None:
     ours = [_ours(case, asked.gpu, release) for case in cases]
-    answers = _asked(release, asked, cases, ours)
+    wanted = [at for at, own in enumerate(ours) if "refused" not in own]
+    answers = answers_of("read_attention", release, asked, cases, ours, wanted)
     said: Counter[str] = Counter()
     for at, case in enumerate(cases):
         verdict = _verdict(ours[at], answers.get(at))
@@ -61,28 +58,18 @@ def _report(release: str, asked: argparse.Namespace, cases: list[Case]) -> None:
     print(release, asked.gpu, dict(said), flush=True)
 
 
-def _asked(release: str, asked: argparse.Namespace, cases: list[Case], ours: list[Case]) -> dict[int, Case]:
-    wanted = [at for at, own in enumerate(ours) if "refused" not in own]
-    lines = []
-    for at in wanted:
-        told = {name: cases[at].get(name) for name in ("config", "argv", "rest", "draft")}
-        settled = {name: ours[at].get(name) for name in _SETTLED}
-        lines.append(json.dumps({**told, **settled}))
-    work = asked.work.absolute()
-    answers = run_inside("read_attention", wheel_of(release, work), asked.gpu, work, lines, 3600)
-    return dict(zip(wanted, answers, strict=True))
-
-
 def _ours(case: Case, gpu: str, release: str) -> Case:
     try:
         found = deployed(case, gpu, release)
         why = found.shape.unknown or never_starts(found) or unknown_draft(found)
         if found.shape.model is None or why:
             return {"refused": str(why)}
+        if found.model.obstacles:
+            return {"refused": found.model.obstacles[0]}
         if not found.model.attention or found.model.compressed is not None:
             return {"refused": "no attention, or keys in groups"}
         return _held(case, found)
-    except (ConfigError, UsageError, NoRoomForTokens, ZeroDivisionError) as error:
+    except (ConfigError, UsageError, NoRoomForTokens) as error:
         return {"refused": str(error)}
 
 

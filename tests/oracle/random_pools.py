@@ -54,6 +54,7 @@ _FLAGS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("--disaggregation-mode", (None, None, None, "prefill", "decode")),
     ("--attention-backend", (None, None, None, "triton", "flashinfer", "fa3")),
 )
+_SETTLED = ("dtype", "stage", "draft_dtype", "most", "draft_most")
 _SWITCHES = ("--disable-radix-cache", "--disable-overlap-schedule", "--enable-mixed-chunk")
 _LAYOUTS = ((1, 1, 1), (1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1), (4, 2, 1), (8, 8, 1), (1, 1, 2), (2, 1, 3))
 
@@ -155,15 +156,26 @@ def _asked(
     release: str, asked: argparse.Namespace, cases: list[Case], ours: list[Case], these: list[int]
 ) -> dict[int, Case]:
     wanted = [at for at in these if "refused" not in ours[at]]
+    program = "read_draft_pools" if asked.drafts else "read_any_pools"
+    return answers_of(program, release, asked, cases, ours, wanted)
+
+
+def answers_of(
+    program: str,
+    release: str,
+    asked: argparse.Namespace,
+    cases: list[Case],
+    ours: list[Case],
+    wanted: list[int],
+) -> dict[int, Case]:
+    """Of those that are wanted, each asked with what we settled for it."""
     lines = []
     for at in wanted:
         told = {name: cases[at].get(name) for name in ("config", "argv", "rest", "draft")}
-        settled = {name: ours[at].get(name) for name in ("dtype", "stage", "draft_dtype")}
-        lines.append(json.dumps({**told, **settled}))
+        lines.append(json.dumps({**told, **{name: ours[at].get(name) for name in _SETTLED}}))
     work = asked.work.absolute()
-    program = "read_draft_pools" if asked.drafts else "read_any_pools"
-    told = run_inside(program, wheel_of(release, work), asked.gpu, work, lines, 3600)
-    return dict(zip(wanted, told, strict=True))
+    answers = run_inside(program, wheel_of(release, work), asked.gpu, work, lines, 3600)
+    return dict(zip(wanted, answers, strict=True))
 
 
 def _ours(case: Case, gpu: str, release: str) -> Case:

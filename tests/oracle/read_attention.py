@@ -11,17 +11,16 @@ import gc
 import importlib
 import json
 import sys
-import tempfile
 import weakref
+from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
 from tests.oracle.inside import enter, keep_output
-from tests.oracle.read_any_pools import USUAL, in_a_fork, made_by, rank_of, served, where_it_ends
-from tests.oracle.read_draft_pools import _DRAFTLESS, _counted, _layers_of, _without_copies
+from tests.oracle.read_any_pools import USUAL, in_a_fork
+from tests.oracle.read_draft_pools import answered, draft_of, drafts_by_a_model, target_of, without_copies
 from tests.oracle.read_held import _chosen, _group, _take_place
 
 _REGISTRY = "sglang.srt.layers.attention.attention_registry"
@@ -43,31 +42,18 @@ def main() -> None:
 
 
 def _answer(case: dict[str, Any]) -> dict[str, Any]:
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            if case.get("draft"):
-                (Path(folder) / "config.json").write_text(json.dumps(case["draft"]))
-            argv = [folder if word == "DRAFT" else word for word in case["argv"]]
-            with served({**case, "argv": argv}) as args:
-                return _held(case, args)
-    except BaseException as error:
-        return where_it_ends(error)
+    return answered(case, _held)
 
 
 def _held(case: dict[str, Any], args: Any) -> dict[str, Any]:
-    from sglang.srt.configs.model_config import ModelConfig
-
     from tests.oracle.release_start import _attention_dp, _getter
 
-    _without_copies()
+    without_copies()
     _with_hosts()
-    get, model = _getter(args), ModelConfig.from_server_args(args)
+    get = _getter(args)
     tp, groups = get("tp_size"), _attention_dp(args, get)
     _take_place(tp, 1, 0, tp // groups, _group(1, 0))
-    target = rank_of(case, args, model)
-    for name, value in _counted(target, args, model).items():
-        object.__setattr__(target, name, value)
-    config, made = made_by(target)
+    target, config, made = target_of(case, args)
     width = get("speculative_num_draft_tokens", None) or 1
     _served_by(target, made, config, width)
     held = _Held(made)
@@ -76,19 +62,9 @@ def _held(case: dict[str, Any], args: Any) -> dict[str, Any]:
     backend.init_cuda_graph_state(case["most"], case["most"] * width)
     told["graphs"] = held.more(backend)
     told["large"] = held.large
-    if get("speculative_algorithm") in (None, *_DRAFTLESS):
+    if not drafts_by_a_model(args):
         return told
-    path, revision = (get(f"speculative_draft_model_{name}", None) for name in ("path", "revision"))
-    drafting = ModelConfig.from_server_args(
-        args, model_path=path, model_revision=revision, is_draft_model=True
-    )
-    own = {
-        "is_draft_worker": True, "memory_pool_config": config, "req_to_token_pool": made.req_to_token_pool,
-        "token_to_kv_pool_allocator": made.token_to_kv_pool_allocator,
-    }  # fmt: skip
-    layers = _layers_of(drafting, target.spec_algorithm)
-    draft = rank_of({**case, "dtype": case["draft_dtype"], "stage": layers}, args, drafting, **own)
-    _, kept = made_by(draft)
+    draft, kept = draft_of(case, args, target, config, made)
     _served_by(draft, kept, config, width)
     held.add(kept)
     return {**told, **_of_draft(draft, held, get, case["draft_most"] or case["most"])}
@@ -209,7 +185,7 @@ class _Held:
     def __init__(self, pools: Any) -> None:
         self.seen: set[int] = set()
         self.kept: list[Any] = []
-        self.large: dict[str, int] = {}
+        self.large: Counter[str] = Counter()
         self.made = _counting_wrappers()
         self.add(pools)
 
@@ -225,12 +201,8 @@ class _Held:
         fresh = [one for key, one in new.items() if key not in self.seen]
         self.seen |= set(new)
         self.kept += fresh  # so that no other takes its place
-        for one in fresh:
-            if one.untyped_storage().nbytes() > _LARGE:
-                self.large[f"{[*one.shape]} {one.dtype}"] = (
-                    self.large.get(f"{[*one.shape]} {one.dtype}", 0) + 1
-                )
-        self.large["|"] = 0
+        large = (one for one in fresh if one.untyped_storage().nbytes() > _LARGE)
+        self.large += Counter(f"{[*one.shape]} {one.dtype}" for one in large)
         return sum(-(-one.untyped_storage().nbytes() // _SMALLEST) * _SMALLEST for one in fresh)
 
     def wrappers(self) -> int:

@@ -14,6 +14,7 @@ import inspect
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,31 +37,62 @@ def main() -> None:
 
 
 def _answer(case: dict[str, Any]) -> dict[str, Any]:
+    return answered(case, _pools)
+
+
+def answered(case: dict[str, Any], read: Callable[[dict[str, Any], Any], dict[str, Any]]) -> dict[str, Any]:
+    """What `read` makes of a case and of its server's arguments, while its draft's file is there."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             if case.get("draft"):
                 (Path(folder) / "config.json").write_text(json.dumps(case["draft"]))
             argv = [folder if word == "DRAFT" else word for word in case["argv"]]
             with served({**case, "argv": argv}) as args:
-                return _pools(case, args)
+                return read(case, args)
     except BaseException as error:
         return where_it_ends(error)
 
 
 def _pools(case: dict[str, Any], args: Any) -> dict[str, Any]:
+    without_copies()
+    target, config, made = target_of(case, args)
+    told = {**told_of(target, config, made), "backends": target.used}
+    if not drafts_by_a_model(args):
+        return {**told, "draft": 0}
+    draft, held = draft_of(case, args, target, config, made)
+    alone = SimpleNamespace(
+        req_to_token_pool=held.req_to_token_pool,
+        token_to_kv_pool=held.token_to_kv_pool,
+        token_to_kv_pool_allocator=None,
+    )
+    kept = told_of(draft, config, alone)
+    return {**told, "draft": kept["kept"], "classes": [*told["classes"], kept["classes"][0]]}
+
+
+def target_of(case: dict[str, Any], args: Any) -> tuple[Any, Any, Any]:
+    """A runner, its sizes, and whoever holds its pools."""
+    from sglang.srt.configs.model_config import ModelConfig
+
+    model = ModelConfig.from_server_args(args)
+    target = rank_of(case, args, model)
+    for name, value in _counted(target, args, model).items():
+        object.__setattr__(target, name, value)
+    return target, *made_by(target)
+
+
+def drafts_by_a_model(args: Any) -> bool:
+    from tests.oracle.release_start import _getter
+
+    return _getter(args)("speculative_algorithm") not in (None, *_DRAFTLESS)
+
+
+def draft_of(case: dict[str, Any], args: Any, target: Any, config: Any, made: Any) -> tuple[Any, Any]:
+    """Its runner beside a target's pools, and whoever holds its own."""
     from sglang.srt.configs.model_config import ModelConfig
 
     from tests.oracle.release_start import _getter
 
-    _without_copies()
-    get, model = _getter(args), ModelConfig.from_server_args(args)
-    target = rank_of(case, args, model)
-    for name, value in _counted(target, args, model).items():
-        object.__setattr__(target, name, value)
-    config, made = made_by(target)
-    told = {**told_of(target, config, made), "backends": target.used}
-    if get("speculative_algorithm") in _DRAFTLESS:
-        return {**told, "draft": 0}
+    get = _getter(args)
     path, revision = (get(f"speculative_draft_model_{name}", None) for name in ("path", "revision"))
     drafting = ModelConfig.from_server_args(
         args, model_path=path, model_revision=revision, is_draft_model=True
@@ -71,17 +103,10 @@ def _pools(case: dict[str, Any], args: Any) -> dict[str, Any]:
     }  # fmt: skip
     layers = _layers_of(drafting, target.spec_algorithm)
     draft = rank_of({**case, "dtype": case["draft_dtype"], "stage": layers}, args, drafting, **own)
-    _, held = made_by(draft)
-    alone = SimpleNamespace(
-        req_to_token_pool=held.req_to_token_pool,
-        token_to_kv_pool=held.token_to_kv_pool,
-        token_to_kv_pool_allocator=None,
-    )
-    kept = told_of(draft, config, alone)
-    return {**told, "draft": kept["kept"], "classes": [*told["classes"], kept["classes"][0]]}
+    return draft, made_by(draft)[1]
 
 
-def _without_copies() -> None:
+def without_copies() -> None:
     """A pool beside drafts copies between its slots, and warms up the kernel that does; what states leave of
     drafted tokens is made on a GPU, whatever is asked."""
     import torch
