@@ -21,14 +21,14 @@ from runtime.server.attention_buffers import (
 )
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.pool_plan import PoolPlan
+from runtime.server.releases import FLASH_ATTENTION
 from runtime.server.sizing import DTYPE_BYTES
 from runtime.server.start_sizes import StartSizes
 from runtime.server.units import KIB
 from runtime.server.windows import windows_of
 
 Role = Literal["target", "step", "catch-up"]
-_ASKED_BY_DRAFTS = ("fa3", "fa4", "trtllm_mha")
-_STRIDED = ("fa3", "fa4")
+_ASKED_BY_DRAFTS = (*FLASH_ATTENTION, "trtllm_mha")
 _SPECULATIVE_TABLES = 3  # beside a decode's: a draft's decode, a verify and a catch-up, each made by all
 _SPECULATIVE_STRIDES = 2
 _TREE_TABLES = 2
@@ -55,8 +55,8 @@ class GraphSizes:
     values are so wide, those behind windows another, and their keys in so many `splits`.
 
     `masks`: of which tokens see which, whether or not there are drafts; `masked`: by which backends those of
-    drafts; `crosses`: to images, too; `drafted`: tokens come from drafts; `lean`: programs of a kernel that
-    has partial results of its own."""
+    drafts; `strided`: which know where each page begins; `crosses`: to images, too; `drafted`: tokens come
+    from drafts; `lean`: programs of a kernel that has partial results of its own."""
 
     max_bs: int
     width: int
@@ -67,6 +67,7 @@ class GraphSizes:
     crosses: bool = False
     masks: bool = False
     masked: tuple[str, ...] = ()
+    strided: tuple[str, ...] = FLASH_ATTENTION
     windows: Windows = NO_WINDOWS
     drafted: bool = False
     heads: int = 0
@@ -109,6 +110,7 @@ def graph_sizes(
         crosses=model.crosses,
         masks=runtime.release.masks_decodes,
         masked=masked_by(runtime),
+        strided=runtime.release.strided_attention,
         windows=windows_of(model),
         drafted=speculative is not None,
         heads=attention.num_heads // ranks,
@@ -131,7 +133,7 @@ def _reads_tokens(model: ModelConfig, runtime: RuntimeConfig) -> bool:
 def masked_by(runtime: RuntimeConfig) -> tuple[str, ...]:
     release, speculative = runtime.release, runtime.speculative
     is_tree = speculative is not None and speculative.eagle_topk > 1
-    return (*release.masked_verifies, *(_STRIDED if is_tree and release.masks_trees else ()))
+    return (*release.masked_verifies, *(FLASH_ATTENTION if is_tree and release.masks_trees else ()))
 
 
 def _width_behind_windows(model: ModelConfig) -> int | None:
@@ -211,7 +213,7 @@ def _padded(sizes: GraphSizes, role: Role) -> Iterator[Buffer]:
 def _page_tables(backend: str, sizes: GraphSizes) -> Iterator[Buffer]:
     max_bs, pages, windows = sizes.max_bs, sizes.pages, sizes.windows
     yield Buffer("page_table", "int32", (max_bs, pages))
-    if backend in _STRIDED:
+    if backend in sizes.strided:
         strides = 1 + (_SPECULATIVE_STRIDES if sizes.drafted else 0)
         yield Buffer("strided_indices", "int64", (strides * pages,))
     if windows.apart and backend in _ASKED_BY_DRAFTS:

@@ -32,6 +32,7 @@ from runtime.server.laid_out import (
 from runtime.server.version_number import number
 
 _BLACKWELL_MAJORS = (10, 12)
+FLASH_ATTENTION = ("fa3", "fa4")
 _ALGORITHMS = ("DFLASH", "EAGLE", "EAGLE3", "FROZEN_KV_MTP", "STANDALONE", "NGRAM")
 _GOES_WITH = (
     *(("modelopt_fp8", "modelopt"), ("modelopt_fp4", "modelopt"), ("modelopt_mixed", "modelopt")),
@@ -365,6 +366,7 @@ class Release(NamedTuple):
     masked_verifies: tuple[str, ...] = ()  # by which backends all that drafts bring is masked
     masks_trees: bool = False  # ... by FlashAttention's where it branches
     counting_attention: tuple[str, ...] = ()  # whose kernels have counters that a backend holds
+    strided_attention: tuple[str, ...] = (*FLASH_ATTENTION, "trtllm_mha")  # graphs' strides of pages
     reads_pages: bool = False  # sparse attention's plain decodes
     has_lean_decodes: bool = False  # Triton's, with partial results of each multiprocessor
     # Prefill graphs of a stage are given up for layers that other stages have: cuda_graph_setup.py
@@ -479,6 +481,7 @@ _14 = _13._replace(
     context_caps_requests=False,
     bounds_windows_by_requests=True,
     masked_verifies=("trtllm_mla", "cutedsl_mla", "tokenspeed_mla"),
+    strided_attention=FLASH_ATTENTION,
 )
 _15 = _14._replace(
     version="0.5.15",
@@ -551,7 +554,7 @@ _16 = _15._replace(
     deterministic_backends=("flashinfer", "fa3", "triton", "ascend", "fa4"),
     deterministic_prefixes=("fa3", "triton", "ascend", "fa4"),
     knows_unchunked=True,
-    masked_verifies=(*_15.masked_verifies, "flashmla", "fa3", "fa4"),
+    masked_verifies=(*_15.masked_verifies, "flashmla", *FLASH_ATTENTION),
 )
 _BREAKABLE_17 = (
     *(*_BREAKABLE_OFF_WITH, "decode context parallelism", "two-batch overlap"),
@@ -736,7 +739,7 @@ _22 = _21._replace(
 )
 _23 = _22._replace(
     version="0.5.23",
-    catches_up_in_graphs=(*_22.catches_up_in_graphs, "fa3", "fa4"),
+    catches_up_in_graphs=(*_22.catches_up_in_graphs, *FLASH_ATTENTION),
     more_drafting_attention=("cutedsl_mla",),
     captures_mixers="of experts on sm120",
     fp8_block_keys_on=(9, 10),

@@ -241,6 +241,13 @@ def test_buffers_of_a_draft_s_graphs(
     assert list(draft_graph_buffers(backend, sizes, 3, True)) == [*steps, *_of("catch-up", *catch_up)]
 
 
+def test_trtllm_kept_strides_in_old_releases() -> None:
+    sizes = _sizes(strided=release_named("0.5.13").release.strided_attention)
+    strides = Buffer("strided_indices", "int64", (9,))
+    assert list(decode_graph_buffers("trtllm_mha", sizes)) == [Buffer("page_table", "int32", (3, 9)), strides]
+    assert "trtllm_mha" not in release_named("0.5.14").release.strided_attention
+
+
 def test_steps_over_latents_share_what_flashinfer_looks_up() -> None:
     sizes = replace(DRAFTED, latents=LATENTS)
     names = [one.name for one in draft_graph_buffers("trtllm_mla", sizes, 2, False)]
