@@ -447,6 +447,7 @@ _13 = _12._replace(
     deterministic_prefixes=("fa3", "triton", "ascend"),
     drafts_share_states=True,
     pages_ahead="of any tree",
+    masked_verifies=("trtllm_mla", "cutedsl_mla", "tokenspeed_mla"),
 )
 _14 = _13._replace(
     version="0.5.14",
@@ -480,7 +481,6 @@ _14 = _13._replace(
     fuses_gated_shared=True,
     context_caps_requests=False,
     bounds_windows_by_requests=True,
-    masked_verifies=("trtllm_mla", "cutedsl_mla", "tokenspeed_mla"),
     strided_attention=FLASH_ATTENTION,
 )
 _15 = _14._replace(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import inspect
 import json
 import sys
 import weakref
@@ -75,6 +76,7 @@ def _of_draft(draft: Any, held: _Held, get: Any, most: int) -> dict[str, Any]:
     """Of its worker, its steps and its catching up."""
     topk, width = get("speculative_eagle_topk"), get("speculative_num_draft_tokens")
     worker = _backend_of(draft, get)
+    _tell_whether_latent(draft)
     factory = importlib.import_module("sglang.srt.speculative.draft_utils").DraftBackendFactory
     told = [draft, topk, get("speculative_num_steps")]
     if "server_args" in factory.__init__.__code__.co_varnames[:3]:
@@ -95,6 +97,13 @@ def _of_draft(draft: Any, held: _Held, get: Any, most: int) -> dict[str, Any]:
         "draft kinds": kinds, "draft made": made, "draft wrappers": wrappers, "steps": graphs,
         "catching up": caught,
     }  # fmt: skip
+
+
+def _tell_whether_latent(rank: Any) -> None:
+    """As a runner of 0.5.12 to 0.5.14 does: until then it is a method, and taken for true."""
+    drafting = importlib.import_module("sglang.srt.speculative.draft_utils")
+    if "get_global_server_args().use_mla_backend" in inspect.getsource(drafting):
+        drafting.get_global_server_args().use_mla_backend = rank.use_mla_backend
 
 
 def _with_hosts() -> None:

@@ -43,6 +43,15 @@ def in_child(work: Callable[[], Any]) -> Any:
     return finish_child(*start_child(work))
 
 
+def kill_once(seen: Callable[[], bool], work: Callable[[], Any]) -> Any:
+    """... or let it finish, where it is sooner."""
+    child, reader = start_child(work)
+    while not seen() and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        time.sleep(0)
+    os.kill(child, signal.SIGKILL)
+    return finish_child(child, reader)
+
+
 def kill_after(seconds: float, work: Callable[[], Any]) -> Any:
     child, reader = start_child(work)
     time.sleep(seconds)
