@@ -24,6 +24,7 @@ _BY_FLASHINFER = ("flashinfer", "trtllm_mha")  # over heads; the others over lat
 SPARSE = ("dsa", "nsa")  # two names of one
 LATENTS_BY_TRTLLM = ("trtllm_mla", "cutedsl_mla", "tokenspeed_mla")  # and its kin
 _LATENTS_BY_FLASHINFER = ("flashmla", "cutlass_mla", *LATENTS_BY_TRTLLM)
+OVER_LATENTS_BY_FLASHINFER = ("flashinfer", *_LATENTS_BY_FLASHINFER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +36,16 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Workspaces:
-    """Bytes; into how many splits Triton's decodes cut the keys, or, where these are as many for all batches,
-    how many keys each has; and how many multiprocessors cut them."""
+    """Bytes, `drafts` of FlashInfer's where a draft is the first to make it; into how many splits Triton's
+    decodes cut the keys, or, where these are as many for all batches, how many keys each has; and how many
+    multiprocessors cut them."""
 
     flashinfer: int = 384 * MIB
     trtllm_mha: int = 512 * MIB
     split_tile: int | None = None
     kv_splits: int = KV_SPLITS
     processors: int = 132
+    drafts: int = 384 * MIB
 
 
 WORKSPACES = Workspaces()

@@ -18,17 +18,24 @@ _LARGER = frozenset({
     "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MiMoForCausalLM", "Qwen3VLForConditionalGeneration",
     "Qwen3VLMoeForConditionalGeneration",
 })  # fmt: skip
+_OTHERWISE_NAMED = "MiMoForCausalLM"  # where it drafts
 
 
 def workspaces(c: Choices) -> Workspaces:
-    flashinfer = told = _told(c, WORKSPACE, WORKSPACES.flashinfer)
-    if not is_mla(c):  # which have a backend of their own
-        flashinfer = 512 * MIB if c.model.architecture in _LARGER else flashinfer
-        flashinfer = 2048 * MIB if c.enable_deterministic_inference else flashinfer
+    told = _told(c, WORKSPACE, WORKSPACES.flashinfer)
+    flashinfer = told if is_mla(c) else _over_heads(c, c.model.architecture, told)
+    draft = c.draft_model.architecture if c.draft_model is not None else ""
+    drafts = _over_heads(c, draft if draft != _OTHERWISE_NAMED else "", told)
     trtllm = told if WORKSPACE in c.environ else WORKSPACES.trtllm_mha
     tile = _told(c, SPLIT_TILE, _SPLIT_TILE) if c.enable_deterministic_inference else None
     splits = c.triton_attention_num_kv_splits
-    return Workspaces(flashinfer, trtllm, tile, splits, c.gpu.processors)
+    return Workspaces(flashinfer, trtllm, tile, splits, c.gpu.processors, drafts)
+
+
+def _over_heads(c: Choices, architecture: str, told: int) -> int:
+    if c.enable_deterministic_inference:
+        return 2048 * MIB
+    return 512 * MIB if architecture in _LARGER else told
 
 
 def _told(c: Choices, variable: str, unset: int) -> int:

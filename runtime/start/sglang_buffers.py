@@ -142,8 +142,9 @@ class SglangBuffers:
     def init_draft_backend(self, draft: DraftAttention, sm_major: int) -> None:
         speculative = self.runtime.speculative
         assert speculative is not None
-        latent = draft.model.mla is not None
-        told = speculative.num_steps, sm_major, self.runtime.workspaces, latent
+        latent, spaces = draft.model.mla is not None, self.runtime.workspaces
+        spaces = spaces if latent else replace(spaces, flashinfer=spaces.drafts)
+        told = speculative.num_steps, sm_major, spaces, latent
         self._hold_all(
             one for one in draft_backend_buffers(draft.backend, *told) if one.name not in self.held
         )

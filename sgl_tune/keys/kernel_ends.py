@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import chooses_itself, fuses_on_each_rank
 from runtime.server.families import MINIMAX_NVFP4
-from runtime.server.recurrent import LightningConfig, Mamba2Config, ShortConvConfig
-from runtime.server.sizing import kv_heads_per_rank
-from runtime.server.unserved_when import writes_fewer_heads
+from sgl_tune.keys.attention_ends import ends_of_attention
 from sgl_tune.keys.call_shapes import has_kernels, routing_of, tunes_moe
 from sgl_tune.keys.expert_calls import (
     FP4_TILE,
@@ -29,7 +27,6 @@ from sgl_tune.keys.mixed import of_each_kind
 from sgl_tune.keys.packed_experts import METHOD, PACKED_NVFP4, takes_packed, wants_logits
 
 if TYPE_CHECKING:
-    from runtime.server.shape import Server
     from sgl_tune.deployment.deployment import Deployment
 
 # Experts that go by gelu: the backends and, of TRT-LLM's kernels, the weights that take them.
@@ -38,9 +35,6 @@ _WITH_GELU = (
     *("flashinfer_cutlass", "flashinfer_trtllm", "flashinfer_trtllm_routed"),
 )
 _GELU_ON_TRTLLM = ("modelopt_fp4", "nvfp4_online")
-_LARGE_PAGE = 128
-_SAY_NO_WINDOW = ("cohere2", "cohere2_moe", "exaone_moe", "granite_swa", "granitemoe_swa")
-_ASKED_FOR_KEYS = (Mamba2Config, ShortConvConfig, LightningConfig)
 _BY_SILU = ("awq_marlin", "gptq_marlin", "moe_wna16", "mxfp4", "w4afp8")
 
 
@@ -49,36 +43,9 @@ def ends_of_kernels(deployment: Deployment) -> Iterator[str]:
     yield from _gates(deployment)
     yield from ends_of_gemms(deployment)
     if deployment.model.attention:  # else no backend of it is made, whatever is settled
-        yield from _of_attention(deployment)
+        yield from ends_of_attention(deployment)
     if deployment.server.tunes:
         yield from _tuned(deployment)
-
-
-def _of_attention(deployment: Deployment) -> Iterator[str]:
-    yield from _heads_of_all(deployment)
-    yield from _flash_attention_3(deployment)
-    yield from _large_pages(deployment)
-    yield from _untold_windows(deployment)
-    yield from _first_layer(deployment)
-
-
-def _heads_of_all(deployment: Deployment) -> Iterator[str]:
-    """As the first keys are written."""
-    model, parallel = deployment.model, deployment.parallel
-    if writes_fewer_heads(model, parallel):
-        yield (
-            f"--enable-dp-attention: SGLang's class of {model.model_type} splits its heads over all "
-            f"{parallel.tp} ranks, and its cache has those of {parallel.attn_tp}"
-        )
-
-
-def _flash_attention_3(deployment: Deployment) -> Iterator[str]:
-    """srt/layers/attention/attention_registry.py, in every release: a draft's worker asks it, too."""
-    server, major = deployment.server, deployment.server.gpu.major
-    both = server.prefill_attention_backend, server.decode_attention_backend
-    asked = "fa3" in (*both, *(server.drafting_backends if server.draft is not None else ()))
-    if asked and major != 9 and (major != 8 or deployment.model.is_mla):
-        yield f"attention on fa3 has no kernels for {server.gpu.arch}"
 
 
 def _tuned(deployment: Deployment) -> Iterator[str]:
@@ -122,42 +89,6 @@ def _by_gelu(deployment: Deployment) -> Iterator[str]:
     if server.moe_runner_backend not in _WITH_GELU or method in _BY_SILU or by_trtllm:
         backend = server.moe_runner_backend
         yield f"MoE backend {backend} has no kernels for experts by gelu in {_words(deployment)}"
-
-
-def _large_pages(deployment: Deployment) -> Iterator[str]:
-    """srt/layers/attention/trtllm_mha_backend.py: pages of 128 on sm100 are for grouped heads."""
-    server = deployment.server
-    backends = server.prefill_attention_backend, server.decode_attention_backend
-    if "trtllm_mha" not in backends or server.page_size < _LARGE_PAGE or server.gpu.major != 10:
-        return
-    attention = deployment.model.main_attention
-    heads = attention.num_heads // deployment.parallel.attn_tp
-    is_grouped = heads // kv_heads_per_rank(attention, deployment.parallel) > 1
-    if not is_grouped or attention.head_dim != attention.value_width:
-        yield (
-            f"trtllm_mha takes pages of {server.page_size} tokens where several heads share keys as wide as "
-            "values: --page-size 64"
-        )
-
-
-def _untold_windows(deployment: Deployment) -> Iterator[str]:
-    """srt/layers/attention/triton_backend.py plans windows of models that say one."""
-    server, model = deployment.server, deployment.model
-    says_none = model.by_transformers or model.model_type in _SAY_NO_WINDOW
-    if _by_triton(server) and says_none and "sliding" in model.attention_kinds:
-        yield "its class tells the triton attention backend of no window, and its layers ask for one"
-
-
-def _first_layer(deployment: Deployment) -> Iterator[str]:
-    """... and asks the first of all layers how wide values are, but beside deltas, where it asks the pool."""
-    server, model = deployment.server, deployment.model
-    asks = server.release.triton_asks_first_layer and isinstance(model.recurrent, _ASKED_FOR_KEYS)
-    if asks and _by_triton(server) and (not model.keeps_tokens(0) or deployment.parallel.pp > 1):
-        yield "the triton attention backend asks a stage for keys of the first layer, and it has none"
-
-
-def _by_triton(server: Server) -> bool:
-    return "triton" in (server.prefill_attention_backend, server.decode_attention_backend)
 
 
 def _takes_dispatch(deployment: Deployment) -> bool:

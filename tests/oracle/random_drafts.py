@@ -15,6 +15,7 @@ import torch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.draft import load_drafts
 from runtime.models.own_draft import OwnDraftModel
+from runtime.server.flags import flags_of
 from runtime.server.own_draft import OwnDraft
 from runtime.server.own_layer import has_own_layer
 from runtime.start.drafting import Drafting
@@ -70,8 +71,8 @@ def drafting(dice: random.Random, target: HF, release: str, groups: int) -> dict
         argv += ["--speculative-num-steps", str(steps), "--speculative-eagle-topk", str(topk)]
         argv += ["--speculative-num-draft-tokens", str(dice.choice((2, 4, 8, 16)))]
     for flag, values in (("attention-backend", _BACKENDS), ("kv-cache-dtype", _KEPT)):
-        value = dice.choice(values) if kind != "NGRAM" else None
-        argv += [] if value is None else [f"--speculative-draft-{flag}", value]
+        value, name = dice.choice(values) if kind != "NGRAM" else None, f"--speculative-draft-{flag}"
+        argv += [] if value is None or name not in flags_of(release).by_name else [name, value]
     return {"argv": argv, "draft": draft}
 
 

@@ -93,6 +93,8 @@ def draft_of(case: dict[str, Any], args: Any, target: Any, config: Any, made: An
     from tests.oracle.release_start import _getter
 
     get = _getter(args)
+    # As each worker of drafts does
+    object.__setattr__(args, "context_length", target.model_config.context_len)
     path, revision = (get(f"speculative_draft_model_{name}", None) for name in ("path", "revision"))
     drafting = ModelConfig.from_server_args(
         args, model_path=path, model_revision=revision, is_draft_model=True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,12 @@ _STEADY = {"enable_deterministic_inference": True}
 _OF_STORES = ("_DIR", "SGLANG_JIT_DEEPGEMM_PRECOMPILE")
 
 
-def _found(model: dict[str, Any], environ: dict[str, str], **flags: Any) -> Workspaces:
+def _found(
+    model: dict[str, Any], environ: dict[str, str], draft: dict[str, Any] | None = None, **flags: Any
+) -> Workspaces:
     asked, release = Asked(model_path="m", **flags), release_named("0.5.23").release
-    return resolve(asked, Checkpoint(model), None, find_gpu(H200), release, environ).workspaces
+    drafts = Checkpoint(draft) if draft is not None else None
+    return resolve(asked, Checkpoint(model), drafts, find_gpu(H200), release, environ).workspaces
 
 
 @pytest.mark.parametrize(
@@ -50,7 +54,25 @@ def _found(model: dict[str, Any], environ: dict[str, str], **flags: Any) -> Work
 def test_of_whom(
     model: dict[str, Any], environ: dict[str, str], flags: dict[str, Any], found: Workspaces
 ) -> None:
-    assert _found(model, environ, **flags) == found
+    assert replace(_found(model, environ, **flags), drafts=WORKSPACES.drafts) == found
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "environ", "size"),
+    [
+        (QWEN, LLAMA, {}, 384),
+        (LLAMA, QWEN, {}, 512),
+        (LLAMA, QWEN, {_SIZE: str(64 * MIB)}, 512),
+        (LLAMA, LLAMA, {_SIZE: str(64 * MIB)}, 64),
+        (LLAMA, checkpoint("MiMoForCausalLM", "mimo"), {}, 384),
+    ],
+)
+def test_a_draft_that_makes_it_is_asked(
+    target: dict[str, Any], draft: dict[str, Any], environ: dict[str, str], size: int
+) -> None:
+    """python -m tests.oracle.random_attention --drafts"""
+    drafting = {"speculative_algorithm": "STANDALONE", "speculative_draft_model_path": "d"}
+    assert _found(target, environ, draft, **drafting).drafts == size * MIB
 
 
 @pytest.mark.parametrize("told", ["0", "9" * 13])

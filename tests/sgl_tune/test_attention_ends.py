@@ -11,6 +11,7 @@ import pytest
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.starts import never_starts
+from tests.memory.checkpoints import checkpoints
 from tests.sgl_tune.ends import PUBLISHED, QWEN, why_it_ends
 
 
@@ -127,3 +128,28 @@ def test_one_head_a_rank_fits_and_answers_wrongly() -> None:
     flags = {"model_path": "Mixtral-8x7B", "tp": 16, "dp": 2, "enable_dp_attention": True, "arch": "sm90"}
     target = ServerFlags(**flags, sglang_version="0.5.23")
     assert "its heads are split over all ranks" in resolve_deployment(target, environ={}).shape.unknown
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "untold"),
+    [
+        ("moonshotai/Kimi-VL-A3B-Instruct", {"attention_backend": "flashinfer"}, "the scale of its scores"),
+        ("moonshotai/Kimi-VL-A3B-Instruct", {"attention_backend": "flashmla"}, "the scale of its scores"),
+        ("moonshotai/Kimi-VL-A3B-Instruct", {"arch": "sm100"}, "the scale of its scores"),
+        ("moonshotai/Kimi-VL-A3B-Instruct", {"attention_backend": "triton"}, None),
+        ("moonshotai/Kimi-VL-A3B-Instruct", {}, None),
+        ("moonshotai/Kimi-Linear-48B-A3B-Instruct", {"attention_backend": "flashinfer"}, None),
+        ("deepseek-ai/DeepSeek-R1", {"attention_backend": "flashinfer"}, None),
+        ("a/minicpm3-4b-from-memory", {"attention_backend": "flashinfer"}, "how wide keys without rope are"),
+    ],
+)
+@pytest.mark.parametrize("release", ["0.5.13", "0.5.17", "0.5.23"])
+def test_flashinfer_over_latents_asks_for_what_not_all_are_told(
+    model: str, flags: dict[str, Any], untold: str | None, release: str, tmp_path: Path
+) -> None:
+    """As SGLang's own backends end where they are made: python -m tests.oracle.random_attention --model."""
+    config = next(one.config for one in checkpoints() if one.name == model)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    asked = {"arch": "sm90", "sglang_version": release, **flags}
+    found = why_it_ends(model_path=str(tmp_path), **asked)
+    assert untold in found if untold else "SGLang's settings of this class" not in str(found), found
