@@ -17,6 +17,7 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.versions import Gpu, local_gpus
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.gaps import serving_gaps
+from sgl_tune.keys.kept_ranges import told_ranges
 from sgl_tune.keys.keys import TunedOp, asks_nothing, expected_keys
 from sgl_tune.keys.tuning_memory import tuning_bytes
 
@@ -103,9 +104,8 @@ class Plan:
     def notes(self) -> tuple[str, ...]:
         """What is doubtful, what was assumed, and what neither this plan nor the server's start covers."""
         chosen = self.deployment
-        return (
-            chosen.warnings + chosen.notes + (_assumed(chosen) if self.caches else ()) + serving_gaps(chosen)
-        )
+        of_caches = _assumed(chosen) + told_ranges(chosen.of_lookups) if self.caches else ()
+        return chosen.warnings + chosen.notes + of_caches + serving_gaps(chosen)
 
     @property
     def paths(self) -> tuple[Path, ...]:
