@@ -113,7 +113,7 @@ class Asked:
     enable_hierarchical_cache: bool = False
     disaggregation_decode_enable_offload_kvcache: bool = False
     hicache_io_backend: str = "kernel"
-    hicache_mem_layout: str = "layer_first"
+    hicache_mem_layout: str | None = None  # the release's own
     enable_multimodal: bool | None = None
     mm_enable_dp_encoder: bool | None = None
     mm_feature_transport: str | None = None

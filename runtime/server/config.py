@@ -14,6 +14,7 @@ from runtime.server.encoders.weight import Encoder
 from runtime.server.excluded import Excluded
 from runtime.server.expert_places import Placement
 from runtime.server.formats.assigned import UNQUANTIZED, Quantized
+from runtime.server.host_cache import HostCache
 from runtime.server.layer_config import (
     NO_CAPS,
     NO_MULTIPLIERS,
@@ -292,6 +293,7 @@ class RuntimeConfig:
     a2a_max_tokens: int | None = None  # of a rank, in its workspace; None: a chunk or a full decode batch
     deepep: DeepEP | None = None
     adapters: Adapters | None = None
+    host_cache: HostCache | None = None
     placement: Placement | None = None  # of experts that move, or have copies
     prefill_tokens: int = 8192  # of one rank's prefill; without chunks, those of the longest one
     prefill_buffer: int = 8192  # tokens of its inputs, where it comes in chunks, which may grow; else 0

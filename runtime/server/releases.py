@@ -188,6 +188,13 @@ class Release(NamedTuple):
     # Experts that are given weighted rows, on CUTLASS's: moe_runner/flashinfer_cutlass.py beside it
     weighted_rows: Literal["as others", "refused", "of one expert"] = "as others"
     defers_finalising: bool = False
+    # A hierarchical cache, HostKVCache: more tokens than the GPU's, and a buffer for pages on their way out;
+    # since 0.5.19 ranks of a host share what it has. srt/mem_cache/memory_pool_host.py, pool_host/base.py
+    host_cache_layout: str = "layer_first"
+    host_cache_is_larger: bool = True
+    fits_host_cache: bool = False  # its default size, into what a host has: mem_cache/hicache_auto_size.py
+    stages_write_backs: bool = False
+    ranks_share_host: bool = False
     # Of shared prefills, --attn-cp-size counts where they are interleaved: model_overrides/deepseek_v2.py
     keeps_context_width: bool = False
     # Whether --enable-dp-attention counts where dp is 1: srt/server_args.py, arg_groups/parallel_hook.py
@@ -451,6 +458,8 @@ _13 = _12._replace(
 )
 _14 = _13._replace(
     version="0.5.14",
+    host_cache_layout="page_first",
+    stages_write_backs=True,
     catches_up_in_graphs=(*_13.catches_up_in_graphs, "flashinfer"),
     eagle_keeps_prefill_graphs="in pieces",
     pages_ahead="of a draft's tree",
@@ -485,6 +494,7 @@ _14 = _13._replace(
 )
 _15 = _14._replace(
     version="0.5.15",
+    host_cache_is_larger=False,
     catches_up_in_graphs=(*_14.catches_up_in_graphs, "dsa", "nsa"),
     compares_words=True,
     laid_out=LAID_OUT_15,
@@ -646,6 +656,7 @@ _18 = _17._replace(
 )
 _19 = _18._replace(
     version="0.5.19",
+    ranks_share_host=True,
     embedding_gemma="by backends",
     glm_routers="stored",
     captures_mixers="none",
@@ -693,6 +704,7 @@ _20 = _19._replace(
 )
 _21 = _20._replace(
     version="0.5.21",
+    fits_host_cache=True,
     pools_next_layer=False,
     blocks=BLOCKS_21,
     compressed_pools=COMPRESSED_21,

@@ -17,6 +17,7 @@ from runtime.server.deepep import DeepEP
 from runtime.server.encoders.place import EncoderPlace
 from runtime.server.expert_places import placement_of
 from runtime.server.gpus import GpuModel
+from runtime.server.host_cache import HostCache, host_cache_of
 from runtime.server.parallel_config import HeadOver, ParallelConfig
 from runtime.server.positions import positions_reached
 from runtime.server.recurrent import StateRules
@@ -201,6 +202,7 @@ class Server:
             fp8_gemm_backend=self.fp8_gemm_backend,
             deepep=self.deepep,
             adapters=None if self.is_draft else adapters_of(self.asked, self.moe_runner_backend),
+            host_cache=self._host_cache,
             placement=placement_of(self.asked, self.release, self.moe_a2a_backend, self.deepep),
             prefill_tokens=self.prefill_tokens,
             prefill_buffer=self.prefill_buffer,
@@ -236,6 +238,12 @@ class Server:
             served_by=self.moe_runner_backend,
             sglang_version=self.release.version,
         )
+
+    @property
+    def _host_cache(self) -> HostCache | None:
+        """Not of one whose rules give its prefixes up."""
+        gives_up = self.is_draft or self.embeds or "disable_radix_cache" in self.reasons
+        return None if gives_up else host_cache_of(self.asked, self.release)
 
     @property
     def tunes_prefills(self) -> bool:

@@ -111,6 +111,11 @@ FORMULAS: Mapping[str, Constant] = {
     "custom all-reduce": Constant(
         0, "srt/distributed/device_communicators/custom_all_reduce_v2.py of SGLang 0.5.17", 2 * MIB
     ),
+    "page tables of the host's memory": Constant(
+        0,
+        "one H200, driver 580, torch 2.11+cu130: 2 MiB a GiB while cudaHostRegister maps 1 to 32 GiB, in one "
+        "piece or many, of large pages or small",
+    ),
     "DeepEP's NVLink buffer": Constant(0, _DEEPEP + "get_nvl_buffer_size_hint of csrc/config.hpp", 0),
     "DeepEP's workspace": Constant(0, _DEEPEP + "csrc/configs.cuh", 0),
     "DeepEP's NVSHMEM heap": Constant(

@@ -41,6 +41,7 @@ from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
 from runtime.start.serving import Serving
 from runtime.start.sglang_buffers import SglangBuffers
+from runtime.start.tiering import Tiering
 from runtime.start.weights_beside import weights_beside
 
 
@@ -50,7 +51,7 @@ class Autotune(Protocol):
     def run(self, forward: Callable[[], object], what: str) -> None: ...
 
 
-class ModelRunner(Adapting, Drafting, Serving):
+class ModelRunner(Adapting, Drafting, Tiering, Serving):
     def __init__(
         self,
         model: ModelConfig,
@@ -97,6 +98,7 @@ class ModelRunner(Adapting, Drafting, Serving):
             self.capture_prefill()
             self.capture_decode()
             self.capture_drafts(self._site())
+            self.init_host_cache()
             with self.recorder.phase("ready"):
                 self._open_deepep()
                 self.comm.barrier()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from runtime.server import adapter_pool, placement
+from runtime.server import adapter_pool, host_pool, placement
 from runtime.server.config import ModelConfig
 from runtime.server.flags.spelling import names_of
 from runtime.server.shape import Server
+from runtime.server.unpredicted import knows_starts
 
 _BY_TRANSFORMERS = "--model-impl transformers"
 
@@ -16,9 +17,19 @@ def unfollowed(flags: Iterable[str], model: ModelConfig | None, server: Server) 
     """Of its key and of memory."""
     followed = _BY_TRANSFORMERS if model is not None and model.by_transformers else ""
     said = tuple(one for one in flags if one != followed)
+    if _follows_tiers(model, server):
+        said = _without(said, host_pool.FLAGS, server)
     if model is None or not placement.follows_placement(model, server):
         return said
     return _without(said, placement.FLAGS, server)
+
+
+def _follows_tiers(model: ModelConfig | None, server: Server) -> bool:
+    """Flags of a cache that nobody asked for do nothing, and behind the graphs there must be a start."""
+    if not host_pool.has_tiers(server):
+        return True
+    known = model is not None and host_pool.follows_host_cache(model, server)
+    return known and model is not None and knows_starts(model, server.runtime)
 
 
 def uncounted_flags(flags: tuple[str, ...], model: ModelConfig | None, server: Server) -> tuple[str, ...]:

@@ -42,6 +42,9 @@ class Sizes:
     max_running_requests: int | None = None
     dummy_batch_rows: int | None = None
     chunked_prefill_size: int | None = None
+    host_cache_tokens: int | None = None  # of a rank, in the host's memory
+    host_cache_bytes: int | None = None
+    host_cache_at_most: bool = False  # less, where the host has too little
     prefill_graphs: tuple[int, ...] = ()
     prefill_graphs_room: int | None = None  # bytes beyond what must be free: below none they are given up
     decode_graphs: tuple[int, ...] = ()

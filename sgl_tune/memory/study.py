@@ -16,6 +16,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.advice import remedies
+from sgl_tune.memory.host_memory import wanted_of_host
 from sgl_tune.memory.predict import Predictor, together
 from sgl_tune.memory.ranks import ALL, DISTINCT, choose_ranks, rank_name
 from sgl_tune.memory.report import MemoryReport, Remedy, worst
@@ -80,7 +81,13 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
         what_if={what_if.name: others[what_if.name] for what_if in what_ifs},
         ranks=_all_ranks(question, start, outcomes[0]),
         remedies=helpful,
-        notes=(*_doubts(question, start), *chosen.warnings, *chosen.notes, *start.notes),
+        notes=(
+            *_doubts(question, start),
+            *chosen.warnings,
+            *chosen.notes,
+            *start.notes,
+            *wanted_of_host(start, lead),
+        ),
         not_modelled=chosen.not_counted,
         flags=flags_asked(chosen),
         is_gpu_assumed=question.gpu.assumed is not None,

@@ -166,6 +166,10 @@ def _show_sizes(out: Output, report: MemoryReport) -> None:
     if sizes.kv_tokens is not None:
         per_token = f" of {sizes.kv_bytes_per_token:,} bytes" if sizes.kv_bytes_per_token else ""
         facts.append(f"KV pool {sizes.kv_tokens:,} tokens{per_token}")
+    if sizes.host_cache_bytes is not None:
+        most = "at most " if sizes.host_cache_at_most else ""
+        size = memory_bytes(sizes.host_cache_bytes)
+        facts.append(f"host cache {most}{sizes.host_cache_tokens or 0:,} tokens, {size} of the host's")
     if sizes.states is not None:
         facts.append(f"{sizes.states:,} states of {sizes.state_bytes or 0:,} bytes")
     if sizes.mem_fraction_static is not None:

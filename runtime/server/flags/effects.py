@@ -19,7 +19,8 @@ NOT_MODELLED: dict[str, str] = {
         enable_flexkv flexkv_config_file enable_unified_memory enable_unified_cache_external_linker
         unified_cache_external_linker_backend unified_cache_external_linker_config enable_linker_mla_dedup
         radix_cache_backend disaggregation_decode_enable_offload_kvcache hicache_io_backend
-        hicache_mem_layout""",
+        hicache_mem_layout hicache_ratio hicache_size hicache_storage_backend hicache_host_memory_mode
+        hicache_host_memory_fraction""",
     "weights away from the GPU": """
         cpu_offload_gb offload_group_size offload_num_in_group offload_prefetch_step offload_mode
         kt_weight_path kt_method kt_cpuinfer kt_threadpool_count kt_num_gpu_experts
@@ -159,11 +160,9 @@ WITHOUT_EFFECT: dict[str, str] = {
         modelexpress_config delete_ckpt_after_loading startup_weight_load_mode
         speculative_draft_load_format""",
     "the host's memory": """
-        hicache_ratio hicache_size hicache_write_policy hicache_storage_backend
-        hicache_storage_prefetch_policy hicache_storage_backend_extra_config hicache_host_memory_mode
-        hicache_host_memory_fraction hicache_storage_prefetch_retry_poll_interval
-        hicache_storage_prefetch_retry_max_attempts max_loaded_loras lora_eviction_policy
-        lora_strict_loading lora_drain_wait_threshold""",
+        hicache_write_policy hicache_storage_prefetch_policy hicache_storage_backend_extra_config
+        hicache_storage_prefetch_retry_poll_interval hicache_storage_prefetch_retry_max_attempts
+        max_loaded_loras lora_eviction_policy lora_strict_loading lora_drain_wait_threshold""",
     "images, video and sound while serving": """
         disable_fast_image_processor image_processor_backend enable_broadcast_mm_inputs_process
         mm_process_config limit_mm_data_per_request enable_prefix_mm_cache enable_mm_global_cache

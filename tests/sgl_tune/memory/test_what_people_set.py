@@ -66,7 +66,8 @@ def test_prefill_graphs_end_where_they_are_told_to() -> None:
         ("--cpu-offload-gb 10", "--cpu-offload-gb 10"),
         ("--attn-cp-size 2", "--attn-cp-size 2"),
         ("--enable-lora --lora-paths a=/x", "--enable-lora, --lora-paths a=/x"),
-        ("--enable-hierarchical-cache", "--enable-hierarchical-cache"),
+        ("--enable-hierarchical-cache --enable-unified-memory", "--enable-hierarchical-cache"),
+        ("--enable-hierarchical-cache --hicache-storage-backend file", "--hicache-storage-backend file"),
         ("--json-model-override-args '{\"num_hidden_layers\": 4}'", "--json-model-override-args"),
         (
             f"--prefill-attention-backend flashinfer --speculative-algorithm EAGLE3 {DRAFT}",

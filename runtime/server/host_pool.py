@@ -1,0 +1,115 @@
+"""A pool's tokens once more in the host's memory, and what moves them, on the GPU.
+
+HostKVCache and what is made of it: srt/mem_cache/memory_pool_host.py, later in pool_host/ beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from runtime.server.config import ModelConfig
+from runtime.server.errors import NeverStarts
+from runtime.server.host_cache import HostCache
+from runtime.server.parallel_config import ParallelConfig
+from runtime.server.pool_plan import PoolPlan
+from runtime.server.releases import Release
+from runtime.server.shape import Server
+from runtime.server.sizing import (
+    has_block_keys,
+    has_window_pool,
+    kept_layers,
+    kv_bytes_per_token_and_layer,
+    pooled_indexer,
+)
+
+# What is read of it here; of a tier behind the host's, nothing is.
+FLAGS = (
+    *("enable_hierarchical_cache", "hicache_ratio", "hicache_size", "hicache_io_backend"),
+    *("hicache_mem_layout", "hicache_host_memory_mode", "hicache_host_memory_fraction"),
+)
+_MOVED_PAGES, _MOVED_BYTES = 64, 16
+_PAGE, _PAGE_ENTRY = 4096, 8
+
+
+@dataclass(frozen=True, slots=True)
+class HostPool:
+    """One rank's. `parts`: bytes of a token in one layer, its keys' and its values', or its latent's."""
+
+    tokens: int
+    page: int
+    layers: int
+    parts: tuple[int, ...]
+    stages: bool  # pages, on their way to the host
+
+    @property
+    def bytes(self) -> int:
+        return self.tokens * self.layers * sum(self.parts)
+
+    @property
+    def page_tables(self) -> int:
+        """On the GPU: an entry for each page of the host's memory that it reaches, as was measured."""
+        return self.bytes // _PAGE * _PAGE_ENTRY
+
+    def buffers(self) -> Iterator[tuple[str, int]]:
+        """Bytes of what else it holds on the GPU."""
+        for _ in self.parts:
+            yield "pointers to the host's layers", 8 * self.layers
+        tokens = min(self.tokens // self.page, _MOVED_PAGES) * self.page
+        for part in self.parts if self.stages else ():
+            yield "staging buffer", tokens * self.layers * part
+
+
+def host_pool(
+    cache: HostCache,
+    plan: PoolPlan,
+    model: ModelConfig,
+    parallel: ParallelConfig,
+    layers: Sequence[int],
+    release: Release,
+) -> HostPool:
+    """`layers` of this stage."""
+    if cache.layout == "page_head" and model.mla is not None:
+        raise NeverStarts("--hicache-mem-layout page_head: SGLang lays heads so, and no latents")
+    each = kv_bytes_per_token_and_layer(model, parallel, plan.kv_dtype)
+    parts = (each,) if model.mla is not None else (each // 2, each // 2)
+    wanted = int(plan.tokens * cache.ratio)
+    if cache.gigabytes:
+        wanted = int(cache.gigabytes * 1e9 // (each * len(layers)))
+    tokens = (wanted // plan.page_size + 1) * plan.page_size
+    if release.host_cache_is_larger and tokens <= plan.tokens:
+        raise NeverStarts(
+            f"{tokens:,} tokens in the host's memory, and {plan.tokens:,} on the GPU: until 0.5.14 SGLang "
+            "wants more of the first, a --hicache-ratio above 1 or a larger --hicache-size"
+        )
+    staged = release.stages_write_backs and cache.layout == "page_first"
+    stages = staged and all(part % _MOVED_BYTES == 0 for part in parts)
+    return HostPool(tokens, plan.page_size, len(layers), parts, stages)
+
+
+def follows_host_cache(model: ModelConfig, server: Server) -> bool:
+    """Stages agree on how many tokens some GB are, and are not asked here."""
+    cache = server.runtime.host_cache
+    if cache is None:
+        return False
+    return knows_host_pool(model) and not (server.pp_size > 1 and cache.gigabytes)
+
+
+def knows_host_pool(model: ModelConfig) -> bool:
+    """Of a pool in which every layer has every token, and has it alike: of others there are several."""
+    if model.by_transformers or model.compressed is not None or model.recurrent is not None:
+        return False
+    if model.mla is not None:
+        return model.mla.indexer is None and model.mla_behind is None
+    layers, kinds = range(model.num_layers), model.attention.values()
+    alike = {(one.num_kv_heads, one.head_dim, one.value_width) for one in kinds}
+    apart = has_window_pool(model) or model.in_windows or has_block_keys(model) or pooled_indexer(model)
+    whole = kept_layers(model, layers) == [*layers] and not model.crosses
+    return not apart and whole and len(alike) == 1 and all(one[1] == one[2] for one in alike)
+
+
+def has_tiers(server: Server) -> bool:
+    """Any, of which the flags of one tell how large it is."""
+    asked = server.asked
+    offloads = asked.disaggregation_decode_enable_offload_kvcache or server.is_pd_decode
+    return asked.enable_hierarchical_cache or offloads
