@@ -20,9 +20,10 @@ from runtime.layers.scaled_linear import (
     fp8_block_linear,
     fp8_tensor_linear,
 )
-from runtime.server.call_rules import has_plain_experts, quantizes_experts_alone
+from runtime.server.call_rules import has_plain_experts, plain_anyway, quantizes_experts_alone
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
+from runtime.server.excluded import Excluded
 from runtime.server.formats import plain
 from runtime.server.formats.assigned import UNQUANTIZED, Quantized
 from runtime.server.formats.kinds import Kind, Served, format_of, format_of_experts
@@ -182,7 +183,8 @@ def quantized(model: ModelConfig, runtime: RuntimeConfig) -> Quantized:
     if asked not in _ASKED:
         known = ", ".join((*_ASKED, *_ONLINE_FP4))
         raise ConfigError(f"--quantization {asked}: this runtime knows {known} of a plain checkpoint")
-    made = replace(_ASKED[asked], experts=None) if leaves_experts else _ASKED[asked]
+    made = replace(_ASKED[asked], excluded=Excluded(plain_anyway(model)))
+    made = replace(made, experts=None) if leaves_experts else made
     return replace(made, linear=None) if quantizes_experts_alone(model) else made
 
 

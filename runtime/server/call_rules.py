@@ -118,6 +118,11 @@ def has_plain_experts(model: ModelConfig) -> bool:
     return model.names.served is not None and model.names.served.plain_experts
 
 
+def plain_anyway(model: ModelConfig) -> tuple[str, ...]:
+    """... and ends of the names of matrices, whatever it makes of the others."""
+    return () if model.names.served is None else model.names.served.plain
+
+
 def router_in_fp32(model: ModelConfig, runtime: RuntimeConfig) -> Wide | None:
     """How a router multiplies in float32, if it does: by what it is stored as, or by a copy."""
     if model.moe is not None and model.moe.router_in_fp32:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from runtime.server.call_rules import quantizes_experts_alone
+from runtime.server.call_rules import plain_anyway, quantizes_experts_alone
 from runtime.server.config import ModelConfig
 from runtime.server.formats.kinds import Kind
 from runtime.server.layer_config import AttentionConfig, BlockConfig, LayerInputsConfig
@@ -95,13 +95,15 @@ def quantized_sizes(
     """(k, n) of what is quantized in one layer at least, each once a place; `wanted`: in such a kind."""
     if quantizes_experts_alone(model):
         return ()
-    sizes = (one for one in linears(model, parallel, spread) if not _is_dropped(model, one))
+    sizes = (one for one in linears(model, parallel, spread) if not _is_left_out(model, one))
     asked = _is_quantized if wanted is None else partial(_is_wanted, wanted)
     return tuple(dict.fromkeys((one.k, one.n, one.place) for one in sizes if asked(model, one)))
 
 
-def _is_dropped(model: ModelConfig, size: LinearSize) -> bool:
-    return model.drops_absorbed and size.modules[0].endswith("kv_b_proj")
+def _is_left_out(model: ModelConfig, size: LinearSize) -> bool:
+    """What nobody multiplies by, and what its class gives no method, whoever quantizes."""
+    is_dropped = model.drops_absorbed and size.modules[0].endswith("kv_b_proj")
+    return is_dropped or size.modules[0].endswith(plain_anyway(model))
 
 
 def linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Iterator[LinearSize]:

@@ -108,7 +108,7 @@ def _of_experts(model: ModelConfig, names: ServedNames, own: str) -> Iterator[st
 
 def _served(model: ModelConfig, names: ServedNames, parts: Sequence[str]) -> Kind | None:
     in_fp4 = model.checkpoint_quantization == "modelopt_fp4"
-    if parts[0].endswith((*names.plain, *(names.plain_in_fp4 if in_fp4 else ()))):
+    if parts[0].endswith((*names.plain, *names.plain_in_file, *(names.plain_in_fp4 if in_fp4 else ()))):
         return None
     own = [called(names.paths, part) for part in parts]
     fused = fused_name(own)

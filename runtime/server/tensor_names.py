@@ -20,6 +20,7 @@ class ServedNames:
     paths: tuple[tuple[str, str], ...] = ()
     files: tuple[tuple[str, str], ...] = ()
     plain: tuple[str, ...] = ()
+    plain_in_file: tuple[str, ...] = ()  # ... and quantized where a server does that
     plain_in_fp4: tuple[str, ...] = ()  # ... in ModelOpt's
     experts: tuple[str, ...] = ()
     plain_experts: bool = False

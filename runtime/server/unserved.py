@@ -23,6 +23,7 @@ from runtime.server.unserved_row import (
     OVER_ALL_RANKS,
     PLAIN_ALONE,
     PLAIN_EXPERTS,
+    QUANTIZED,
     QUANTIZED_AT_ALL,
     QUANTIZED_DRAFTS,
     SCALED_KEYS,
@@ -60,14 +61,11 @@ _SPLIT_EXPERTS = (
     Row(lambda _, s: s.ep_size > 1, "--ep: its experts are split over all ranks"),
     Row(moves_experts, "experts that move: SGLang has each of them on every rank"),
 )
+_TWICE = "quantized weights but those of a checkpoint: each expert is there twice, as it was and quantized"
 _LOOSE = (
     Row(lambda m, s: m.encoder is not None and quantizes_towers(m, s), PLAIN_ALONE.said),
     SCALED_KEYS,
-    Row(
-        QUANTIZED_AT_ALL.when,
-        "quantized weights but those of a checkpoint: each expert is there twice, as it was and quantized",
-        plans=True,
-    ),
+    Row(QUANTIZED_AT_ALL.when, _TWICE, plans=True),
 )
 # srt/models/hunyuan_v3.py: what is split over TP's ranks, and what its load_weights knows. falcon_h1.py: what
 # its ranks add up, and that a tied embedding is made float32 with the head.
@@ -75,7 +73,7 @@ _ROWS = {
     **DENSE,
     **LATENT,
     **MIXERS,
-    "afmoe": (*_SPLIT_EXPERTS, DRAFTS, QUANTIZED_AT_ALL),
+    "afmoe": (*_SPLIT_EXPERTS, DRAFTS, Row(QUANTIZED.when, _TWICE, plans=True)),
     # srt/models/deepseek.py and xverse_moe.py multiply by whatever experts store as by plain matrices
     **dict.fromkeys(("deepseek", "xverse_moe"), (*_SPLIT_EXPERTS, *_LOOSE, DRAFTS)),
     # srt/models/dbrx.py, whose experts have no method

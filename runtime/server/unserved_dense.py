@@ -6,7 +6,7 @@ from runtime.server.unserved_row import (
     DRAFTS,
     OVER_ALL_RANKS,
     PLAIN_ALONE,
-    QUANTIZED_AT_ALL,
+    QUANTIZED,
     SCALED_KEYS,
     Row,
     in_bfloat16,
@@ -73,9 +73,7 @@ DENSE = {
         in_bfloat16("the numbers of its activation have no other"),
         DRAFTS,
     ),
-    # srt/models/stablelm.py and olmo.py, whose attention has no method
-    **dict.fromkeys(("stablelm", "olmo"), (QUANTIZED_AT_ALL, DRAFTS)),
-    **dict.fromkeys(("phi", "chatglm", "qwen", "exaone", "starcoder2"), (DRAFTS,)),
+    **dict.fromkeys(("stablelm", "olmo", "phi", "chatglm", "qwen", "exaone", "starcoder2"), (DRAFTS,)),
     **dict.fromkeys(("minicpm", "orion", "xverse", "TeleFLM", "persimmon"), (DRAFTS,)),
     # srt/models/granite.py
     "granite_swa": (OVER_ALL_RANKS, DRAFTS),
@@ -130,7 +128,7 @@ DENSE = {
         Row(
             lowers_packed, "quantized coefficients of its streams: it lowers the largest, which are then none"
         ),
-        QUANTIZED_AT_ALL,
+        QUANTIZED,
         DRAFTS,
     ),
     # srt/models/opt.py, which does not say where a stage begins
@@ -186,7 +184,6 @@ DENSE = {
             "more ranks than KV heads: its class takes those that ranks share for none",
         ),
         Row(lambda _, s: s.pp_size > 1, "--pp: its class has no stages"),
-        QUANTIZED_AT_ALL,
         DRAFTS,
     ),
     # srt/models/nemotron_nas.py, which does not say where a stage begins

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.server.unserved_row import DRAFTS, PLAIN_ALONE, UNSHARED, Row, in_bfloat16
+from runtime.server.unserved_row import DRAFTS, PLAIN_ALONE, QUANTIZED_FILES, UNSHARED, Row, in_bfloat16
 from runtime.server.unserved_when import by_logits, moves_experts, other_widths
 
 _ALONE = (
@@ -19,7 +19,7 @@ _ALONE = (
         lambda _, s: bool(s.asked.others.get("enable_unified_memory") or s.asked.enable_hierarchical_cache),
         "--enable-unified-memory or --enable-hierarchical-cache: what they make of states alone is unknown",
     ),
-    PLAIN_ALONE,
+    QUANTIZED_FILES,
     DRAFTS,
 )
 

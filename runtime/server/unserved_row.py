@@ -89,6 +89,10 @@ PLAIN_ALONE = Row(
     lambda _, s: s.weights_quantization is not None,
     "quantized weights: what its class makes of them is not known here",
 )
+QUANTIZED_FILES = Row(
+    lambda m, _: m.checkpoint_quantization is not None,
+    "quantized weights of a checkpoint: what its class makes of them is not known here",
+)
 UNSHARED = Row(
     lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: which rows its experts share is not known here"
 )

@@ -7,12 +7,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.flags.spelling import flag_of, name_of
+from runtime.server.unserved_when import lowers_packed
 from sgl_tune.keys.expert_calls import checkpoint_of
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
 _GELU, _TIES = "gelu_pytorch_tanh", "tie_word_embeddings"
+_CLIP, _MADE = "altup_coef_clip", ("fp8", "mxfp8", "w8a8_fp8")
 _NO_PREFILLS = "disable_{}_cuda_graph"
 
 
@@ -77,6 +79,17 @@ def _answers_by_heads(deployment: Deployment) -> Iterator[str]:
         )
 
 
+def _lowered(deployment: Deployment) -> Iterator[str]:
+    """srt/models/gemma3n_causal.py lowers the largest of its streams' coefficients in each forward: by a
+    float, which torch does with floats alone, and with none in fp8."""
+    model = deployment.model
+    if model.model_type != "gemma3n_text" or checkpoint_of(deployment).text.get(_CLIP, 0) is None:
+        return
+    made = model.checkpoint_quantization is None and deployment.quantization in _MADE
+    if made or lowers_packed(model, deployment.server):
+        yield "SGLang's Gemma 3n lowers coefficients of its streams, and torch none that are quantized"
+
+
 def _shared_keys(deployment: Deployment) -> Iterator[str]:
     """srt/models/nanbeige.py copies no head of keys."""
     if deployment.model.model_type != "nanbeige":
@@ -111,5 +124,5 @@ def _untold_ties(deployment: Deployment) -> Iterator[str]:
 
 _RULES = (
     *(_gemma_2, _blocks_apart, _gathered_keys, _heads_of_all, _layers_of_others, _shared_keys),
-    *(_answers_by_heads, _rounds_of_attention, _untold_ties),
+    *(_answers_by_heads, _lowered, _rounds_of_attention, _untold_ties),
 )

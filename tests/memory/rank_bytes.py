@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from runtime.forward.comm import Communicator
+from runtime.layers.linear import Linear
+from runtime.layers.quantization import Plain
 from runtime.models.decoder import Decoder
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.layer_kinds import layer_kind
@@ -17,6 +19,12 @@ META = torch.device("meta")
 
 def bytes_of(module: nn.Module) -> int:
     return sum(one.nbytes for one in module.parameters())
+
+
+def values_made(rank: Decoder) -> int:
+    """Of all matrices that are quantized, whether they are by now or not."""
+    linears = (one for one in rank.modules() if isinstance(one, Linear) and not isinstance(one.scheme, Plain))
+    return sum(one.rows * one.matrix.columns for one in linears)
 
 
 def bytes_by_kind(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator) -> int:

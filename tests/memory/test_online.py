@@ -11,9 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from runtime.forward.comm import VirtualCommunicator
+from runtime.models.decoder import Decoder
+from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.memory.start import starts_of
 from tests.memory.checkpoints import checkpoints
+from tests.memory.rank_bytes import META, values_made
 from tests.memory.served import held
 from tests.oracle.published import published
 
@@ -53,16 +58,44 @@ _HELD = (
     ("tiiuae/Falcon-H1-34B-Instruct", "mxfp8", 1, 1, 69958942720, 0),
 )
 
+# Values of a rank's matrices that SGLang's own class gives a method, as large as plain ones until it runs.
+_MADE = (
+    ("stabilityai/stablelm-2-1_6b", "mxfp8", 2, 415236096),
+    ("allenai/OLMo-7B-0424-hf", "fp8", 2, 2164260864),
+    ("tiiuae/Falcon-H1-34B-Instruct", "mxfp8", 2, 13023313920),
+    ("a/gigachat-3.5-432b-from-memory", "fp8", 4, 2986278912),
+    ("state-spaces/mamba-2.8b-hf", "fp8", 2, 1315962880),
+    ("tiiuae/falcon-mamba-7b", "mxfp8", 2, 3363831808),
+    ("mistralai/Mamba-Codestral-7B-v0.1", "fp8", 8, 876609536),
+    (_KIMI, "fp8", 2, 630915072),
+)
+
 
 @pytest.mark.parametrize(("name", "method", "tp", "ep", "layers", "tower"), _HELD)
 def test_it_is_what_sglangs_class_makes(
     name: str, method: str, tp: int, ep: int, layers: int, tower: int, tmp_path: Path
 ) -> None:
+    assert held(_deployment(tmp_path, name, method, tp, ep)) == [layers, tower]
+
+
+@pytest.mark.parametrize(("name", "method", "tp", "values"), _MADE)
+def test_its_class_quantizes_the_same_matrices(
+    name: str, method: str, tp: int, values: int, tmp_path: Path
+) -> None:
+    found = _deployment(tmp_path, name, method, tp)
+    (start,) = starts_of(found, str(tp - 1))
+    comm = VirtualCommunicator(start.parallel, tp - 1)
+    assert (
+        values_made(Decoder(start.model, start.runtime, comm, META, range(start.model.num_layers))) == values
+    )
+
+
+def _deployment(folder: Path, name: str, method: str, tp: int, ep: int = 1) -> Deployment:
     configs = {one.name: one.config for one in checkpoints()} | {
         one.name: one.config for one in published().values()
     }
-    (tmp_path / "config.json").write_text(json.dumps(configs[name]))
-    command = f"sglang serve --model-path {tmp_path} --trust-remote-code --disable-radix-cache".split()
+    (folder / "config.json").write_text(json.dumps(configs[name]))
+    command = f"sglang serve --model-path {folder} --trust-remote-code --disable-radix-cache".split()
     command += ["--quantization", method, "--tp", str(tp), "--ep", str(ep)]
     flags = ServerFlags(gpu="B200", sglang_version="0.5.23")
-    assert held(select_deployments(flags, command, environ={})[0]) == [layers, tower]
+    return select_deployments(flags, command, environ={})[0]

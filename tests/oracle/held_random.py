@@ -3,6 +3,7 @@
 python -m tests.oracle.held_random --family exaone4 --count 10 --seed 5 [--release 0.5.23] [--gpu B200]
     [--place 4/2/2] [--stage 1/3]
 python -m tests.oracle.held_random --quantized [mixed | mxfp8]
+python -m tests.oracle.held_random --made fp8 --gpu B200
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.starts import never_starts
+from tests.memory.rank_bytes import values_made
 from tests.oracle.held import sizes_of
 from tests.oracle.inside import run_inside
 from tests.oracle.random_sections import section_of
@@ -70,6 +72,7 @@ def main() -> None:
     options.add_argument(
         "--quantized", nargs="?", const="", help="each in a format of its own, or in ones of ModelOpt's"
     )
+    options.add_argument("--made", default="", help="values of what a server makes so of plain files")
     options.add_argument("--drafts", action="store_true", help="the layer that drafts, in place of the model")
     options.add_argument("--adapters", default="", help="the pool of these: room for how many, rank, modules")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
@@ -150,6 +153,8 @@ def _ours(told: HF, asked: argparse.Namespace) -> list[int] | str:
             return [_of_draft(model, found.runtime, comm), 0]
         layers = stage_layers(model.num_layers, found.parallel, stage)
         rank = Decoder(model, found.runtime, comm, _META, layers)
+        if asked.made:
+            return [values_made(rank), 0]
     except ConfigError as error:
         return str(error)
     seen = found.model.encoder.weights if found.model.encoder else ()
@@ -192,7 +197,8 @@ def _adapters(asked: argparse.Namespace) -> dict[str, Any] | None:
 def _told(asked: argparse.Namespace) -> list[str]:
     """What each server is told beside, in its own words."""
     drafts = ["--speculative-algorithm", "EAGLE"] if asked.drafts else []
-    return [*asked.server.split(), *drafts, *_told_adapters(_adapters(asked))]
+    made = ["--quantization", asked.made] if asked.made else []
+    return [*asked.server.split(), *made, *drafts, *_told_adapters(_adapters(asked))]
 
 
 def _told_adapters(told: dict[str, Any] | None) -> list[str]:
@@ -211,11 +217,12 @@ def _asked(
     if not wanted:
         return {}
     tp, ep, dp = sizes_of(asked.place)
-    place = {"tp": tp, "ep": ep, "dp": dp, "rank": tp - 1, "fused": "/" in asked.place}
+    place: dict[str, Any] = {"tp": tp, "ep": ep, "dp": dp, "rank": tp - 1, "fused": "/" in asked.place}
     stage, stages = _stage(asked)
     argv = [*_told(asked), *_pipeline(asked)]
     place |= {"stage": [stages, stage], "argv": argv}
-    place |= {"quantized": asked.quantized is not None, "draft": asked.drafts, "adapters": _adapters(asked)}
+    place |= {"quantized": bool(asked.made) or asked.quantized is not None, "made": bool(asked.made)}
+    place |= {"draft": asked.drafts, "adapters": _adapters(asked)}
     lines = [json.dumps({"config": files[at], **place}) for at in wanted]
     wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()
     return dict(

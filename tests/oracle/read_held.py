@@ -43,6 +43,8 @@ def _answer(case: dict[str, Any]) -> Any:
             return [pool_bytes(model, {**case["adapters"], "tp": case["tp"]}), 0]
         if case.get("tables"):
             return [table_bytes(model, case["rank"] * case["ep"] // case["tp"]), 0]
+        if case.get("made"):
+            return [_values(model), 0]
         return _bytes(model)
     except Exception as error:
         if "may-end" not in sys.argv:
@@ -90,6 +92,19 @@ def _bytes(model: Any) -> list[int]:
     encoder = sum(size for name, size in found.items() if ENCODERS.search(name))
     encoder += found["lm_head.weight"] if is_idle and "lm_head.weight" in found else 0
     return [sum(found.values()) - encoder, encoder]
+
+
+def _values(model: Any) -> int:
+    """Of the text's matrices that a method will quantize once they are there, which until then are plain."""
+    from sglang.srt.layers.linear import LinearBase
+    from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
+
+    return sum(
+        one.weight.numel()
+        for name, one in model.named_modules()
+        if isinstance(one, LinearBase) and not ENCODERS.search(f"{name}.")
+        if not isinstance(one.quant_method, UnquantizedLinearMethod)
+    )
 
 
 def _model(case: dict[str, Any]) -> Any:

@@ -270,3 +270,14 @@ def test_what_minimaxs_indexer_asks_with_is_joined_to_what_its_heads_do(method: 
         asked, index = (heads + 2 * keys) * 32, (keys + 1) * 32
         assert [n for _, n in found.values()] == ([asked + index] if joined else [asked, index])
         assert {k for k, _ in found.values()} == {64}
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [("stablelm", "self_attn."), ("olmo", "self_attn."), ("falcon_h1", "mamba."), ("kimi_linear", "none")],
+)
+def test_what_a_class_gives_no_method_is_quantized_by_nobody(name: str, plain: str) -> None:
+    model = _reference(name)[0]
+    every = [*linears(model, ParallelConfig(), ALONE)]
+    kept = {(one.k, one.n, one.place) for one in every if not one.modules[0].startswith(plain)}
+    assert {*quantized_sizes(model, ParallelConfig(), ALONE)} == kept

@@ -36,6 +36,8 @@ def _deployment(folder: Path, command: str, release: str = "0.5.23", told: Any =
         ("", "0.5.13", "before 0.5.14 SGLang's Gemma 3n does not find its rope_local_base_freq"),
         ("--pp-size 2", "0.5.23", "Gemma3nForCausalLM has no pipeline stages"),
         ("--tp 2 --dp 2 --enable-dp-attention --disable-prefill-cuda-graph", "0.5.23", "over all 2 ranks"),
+        ("--quantization fp8 --disable-prefill-cuda-graph", "0.5.23", "lowers coefficients of its streams"),
+        ("--quantization w8a8_fp8 --disable-prefill-cuda-graph", "0.5.14", "lowers coefficients"),
     ],
 )
 def test_which_servers_end(command: str, release: str, why: str | None, tmp_path: Path) -> None:
@@ -47,7 +49,6 @@ def test_which_servers_end(command: str, release: str, why: str | None, tmp_path
     ("command", "said"),
     [
         ("--tp 4 --dp 2 --enable-dp-attention", "DP attention"),
-        ("--quantization fp8", "quantized weights"),
         ("--speculative-algorithm NGRAM --speculative-num-draft-tokens 4", "drafts"),
     ],
 )

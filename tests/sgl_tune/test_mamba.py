@@ -65,7 +65,6 @@ def test_any_attention_starts_as_none_is_made(
     ("command", "said"),
     [
         ("--tp 2 --dp 2 --enable-dp-attention", "DP attention"),
-        ("--quantization fp8", "quantized weights"),
         ("--speculative-algorithm NGRAM --speculative-num-draft-tokens 4", "drafts"),
         ("--disaggregation-mode decode", "prefills and decodes apart"),
         ("--enable-hierarchical-cache", "--enable-unified-memory or"),

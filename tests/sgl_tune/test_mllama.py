@@ -47,7 +47,6 @@ def test_where_it_ends(flags: dict[str, Any], why: str | None, release: str, sma
     [
         (("--gpu", "b200"), "attention but on fa3 or flashinfer"),
         (("--disable-cuda-graph", "--tp", "16"), "more ranks than KV heads"),
-        (("--quantization", "fp8"), "quantized weights"),
         (("--disaggregation-mode", "decode"), "disaggregation"),
     ],
 )

@@ -102,8 +102,7 @@ def test_what_of_kimi_k3_is_not_known(
     [
         ({"tp": 8}, {"tp": 8, "dp": 8, "enable_dp_attention": True}, "DP attention"),
         ({"tp": 8, "ep": 8}, {"tp": 8, "moe_a2a_backend": "deepep"}, "an all-to-all"),
-        ({"tp": 4, "pp": 2}, {"tp": 8, "quantization": "fp8"}, "quantized weights"),
-        ({"arch": "sm100"}, {"tp": 8, "speculative_algorithm": "NGRAM"}, "drafts"),
+        ({"tp": 4, "pp": 2, "arch": "sm100"}, {"tp": 8, "speculative_algorithm": "NGRAM"}, "drafts"),
     ],
 )
 @pytest.mark.parametrize("release", ["0.5.21", "0.5.23"])
@@ -114,10 +113,22 @@ def test_what_of_gigachat_is_not_known(
     like = _K3[f"a/gigachat-3.5-432b-{weights}"]
     assert _deployment(tmp_path, {}, like, sglang_version=release, **served).shape.model is not None
     refused = _deployment(tmp_path, {}, like, sglang_version=release, **not_served).shape
-    if said != "quantized weights" or weights == "from-memory":
-        assert refused.model is None and refused.unknown.startswith(f"gigachat3_5 does not go with {said}")
-    else:
-        assert refused.model is not None  # as its file has it
+    assert refused.model is None and refused.unknown.startswith(f"gigachat3_5 does not go with {said}")
+
+
+@pytest.mark.parametrize("release", ["0.5.21", "0.5.23"])
+@pytest.mark.parametrize(("method", "known"), [("fp8", True), ("modelopt", False)])
+def test_gigachats_files_are_known_in_blocks_and_what_servers_quantize(
+    method: str, known: bool, release: str, tmp_path: Path
+) -> None:
+    plain = _K3["a/gigachat-3.5-432b-from-memory"]
+    of_modelopt = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": []}
+    like = plain if known else {**plain, "quantization_config": of_modelopt}
+    served = {"quantization": "fp8"} if known else {}
+    found = _deployment(tmp_path, {}, like, sglang_version=release, tp=8, **served).shape
+    assert (found.model is not None) == known
+    said = "gigachat3_5 does not go with quantized weights of a checkpoint but in fp8 blocks"
+    assert found.unknown.startswith("" if known else said)
 
 
 def test_hunyuan_3_is_split_over_all_ranks(tmp_path: Path) -> None:
@@ -577,15 +588,13 @@ _SWASH = "a/granite-swa-2b-of-the-sizes-of-its-class"
         ),
         *(
             (name, *row)
-            for name in (
-                *("stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
-                "a/muse-glimmer-30b-as-its-classes-have-it",
-            )
+            for name in ("a/muse-glimmer-30b-as-its-classes-have-it",)
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"))
         ),
         *(
             (name, _NGRAMS, "drafts")
             for name in (
+                *("stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
                 *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "microsoft/phi-2"),
                 *("Qwen/Qwen-7B", "a/glm-4-9b-chat-from-memory"),
             )

@@ -53,7 +53,7 @@ _OF_OTHERS = (
 _SERVED = ServedNames(
     ((r".*\.shared_experts\.", ""),),
     files=((r"\.mlp\.(shared_)?experts", r".block_sparse_moe.\1experts"),),
-    plain=("kv_b_proj",),
+    plain_in_file=("kv_b_proj",),
     experts=("experts.0.w1", "experts.0.w2", "experts.0.w3"),
 )
 

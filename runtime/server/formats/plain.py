@@ -11,6 +11,7 @@ from runtime.server.formats.tensors import (
     PARTS,
     ROWS,
     Change,
+    Cut,
     Dim,
     Format,
     Stored,
@@ -46,6 +47,8 @@ def mxfp8_online(beside: tuple[Change, ...], packs_experts: bool) -> Format:
         "mxfp8, made after loading",
         (_WEIGHT,),
         (_EXPERTS, _MX_SCALES),
+        Cut(columns=32),
+        Cut(columns=32),
         after_linear=(
             Change("replaced", Stored("weight", "float8_e4m3fn", (ROWS, COLUMNS))),
             Change("added", Stored("weight_scale_inv", "uint8", (ROWS, _GROUPS))),
