@@ -120,7 +120,7 @@ def plan_pool(
         return _with_groups(_found(tokens, free, mem_fraction), model, parallel, runtime, layers)
     layers = pooled_layers(model, layers, runtime.release.pools_next_layer)
     kv_dtype, page = kv_dtype_of(runtime), page_size(model, runtime)
-    packed = packs_latents(model, sm_major)
+    packed = runtime.release.counts_packed_latents and packs_latents(model, sm_major)
     share = runtime.sliding_share
     keys = _counted_index_dtype(model, runtime, sm_major)
     per_token = kv_bytes_per_token(model, parallel, kv_dtype, layers, draft_layers, packed, share, keys)

@@ -195,6 +195,7 @@ class Release(NamedTuple):
     fits_host_cache: bool = False  # its default size, into what a host has: mem_cache/hicache_auto_size.py
     stages_write_backs: bool = False
     ranks_share_host: bool = False
+    finds_layers_in_pages: bool = False  # of heads that lie so: pool_host/mha.py
     # Of shared prefills, --attn-cp-size counts where they are interleaved: model_overrides/deepseek_v2.py
     keeps_context_width: bool = False
     # Whether --enable-dp-attention counts where dp is 1: srt/server_args.py, arg_groups/parallel_hook.py
@@ -254,6 +255,8 @@ class Release(NamedTuple):
     fp8_block_keys_on: tuple[int, ...] = ()
     pins_paged_blocks_on: tuple[int, ...] = ()  # where Triton times nothing of a decode that chooses blocks
     counts_fp8_block_keys: bool = False
+    # Of sparse attention's fp8 latents its size counts the scales, too: model_executor/pool_configurator.py
+    counts_packed_latents: bool = False
     nemotron_h_on_trtllm: bool = False
     # EXAONE with windows has attention without being told, before an assertion asks for one of three
     exaone_has_defaults: bool = False
@@ -573,6 +576,7 @@ _BREAKABLE_17 = (
 _17 = _16._replace(
     copies_agree=True,
     version="0.5.17",
+    counts_packed_latents=True,
     sizes_stages_without_keys=True,
     embedding_gemma="by flags",
     masks_decodes=False,
@@ -751,6 +755,7 @@ _22 = _21._replace(
 )
 _23 = _22._replace(
     version="0.5.23",
+    finds_layers_in_pages=True,
     catches_up_in_graphs=(*_22.catches_up_in_graphs, *FLASH_ATTENTION),
     more_drafting_attention=("cutedsl_mla",),
     captures_mixers="of experts on sm120",

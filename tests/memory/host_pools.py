@@ -20,6 +20,7 @@ from tests.memory.checkpoints import DATA, checkpoints
 RECORDED = DATA / "host_pools.json"
 REST = (3 << 30) + 12345  # bytes that are left for the pool
 TOLD = ("tokens", "page", "mapped", "held", "layout")
+_DIRECT = "--hicache-mem-layout page_first_direct"
 _RELEASES = ("0.5.12", "0.5.14", "0.5.20", "0.5.23")
 
 
@@ -57,6 +58,9 @@ def cases() -> Iterator[Case]:
             "--tp-size 8 --dp-size 8 --enable-dp-attention --hicache-mem-layout page_head",
             0,
         ),
+        ("deepseek-ai/DeepSeek-V3.2", "--tp-size 8 --kv-cache-dtype fp8_e4m3 --hicache-ratio 1.2", 0),
+        ("zai-org/GLM-5.1-FP8", "--tp-size 8 --kv-cache-dtype bfloat16 --hicache-mem-layout layer_first", 0),
+        ("Qwen/Qwen3-32B", f"--max-total-tokens 700 --page-size 64 {_DIRECT} --hicache-ratio 2", 0),
         ("moonshotai/Kimi-K2-Instruct", "--tp-size 16 --hicache-size 100 --kv-cache-dtype fp8_e4m3", 0),
     ):
         for release in _RELEASES:
@@ -81,7 +85,8 @@ def kept(case: Case, found: Deployment) -> dict[str, int | str] | str:
     """As `TOLD` names it; or why it never starts."""
     model, parallel, runtime = found.model, found.parallel, found.runtime
     layers = stage_layers(model.num_layers, parallel, case.stage)
-    plan = plan_pool(FreeMemory(REST, REST), 1.0, model, parallel, runtime, layers)
+    major = found.server.gpu.major
+    plan = plan_pool(FreeMemory(REST, REST), 1.0, model, parallel, runtime, layers, 0, major)
     assert runtime.host_cache is not None
     try:
         pool = host_pool(runtime.host_cache, plan, model, parallel, layers, runtime.release)

@@ -57,48 +57,57 @@ def _asked(case: dict[str, Any]) -> dict[str, Any]:
         rank = rank_of(case, args, ModelConfig.from_server_args(args))
         _, made = made_by(rank)
         with _without_host() as mapped:
-            pool = _host_pool(made, rank, args)
+            pool, *beside = _host_pools(made, rank, args)
     own: set[int] = set()
     list(tensors_of(made.token_to_kv_pool, own))
     return {
         "tokens": pool.size,
         "page": pool.page_size,
         "mapped": sum(size for _, size in mapped.registered),
-        "held": sum(_storage(one).nbytes() for one in tensors_of(pool, own) if mapped.is_on_gpu(one)),
+        "held": sum(
+            _storage(one).nbytes() for one in tensors_of([pool, *beside], own) if mapped.is_on_gpu(one)
+        ),
         "layout": pool.layout,
         "class": type(pool).__name__,
     }
 
 
-def _host_pool(made: Any, rank: Any, args: Any) -> Any:
-    """Of its first pool, where there are several."""
+def _host_pools(made: Any, rank: Any, args: Any) -> Any:
+    """The first tells how many tokens."""
     pool, allocator = made.token_to_kv_pool, made.token_to_kv_pool_allocator
     params = MagicMock(
         token_to_kv_pool_allocator=allocator, req_to_token_pool=made.req_to_token_pool, enable_metrics=False,
         page_size=rank.page_size, mtp_draft_device_pools=(), pp_rank=0, pp_size=1,
     )  # fmt: skip
     try:
-        _tree(pool, params, args) if _has_own_tree() else _stack(pool, params, args)
+        _tree(pool, params, args) if _has_own_tree(pool) else _stack(pool, params, args)
     except _Made as found:
         return found.args[0]
     raise LookupError("no controller was made")
 
 
-def _has_own_tree() -> bool:
-    """Of pools that are one: until 0.5.18."""
+def _has_own_tree(pool: Any) -> bool:
+    """Of pools that are one: until 0.5.18. Of sparse attention's latents: until 0.5.15."""
     try:
-        return "HiRadixCache(" in inspect.getsource(importlib.import_module(_CHOICE))
+        code = inspect.getsource(importlib.import_module(_CHOICE))
     except ImportError:
         return True
+    is_sparse = type(pool).__name__ in ("DSATokenToKVPool", "NSATokenToKVPool")
+    return "HiRadixCache(" in code and not (is_sparse and "ctx.is_dsa" in code)
 
 
 def _made(_: Any, pool: Any, *args: Any, **told: Any) -> None:
-    raise _Made(getattr(pool, "anchor_entry", SimpleNamespace(host_pool=pool)).host_pool)
+    if not hasattr(pool, "anchor_entry"):
+        raise _Made([pool])
+    others = [one.host_pool for one in pool.entries if one is not pool.anchor_entry]
+    raise _Made([pool.anchor_entry.host_pool, *others])
 
 
 def _tree(pool: Any, params: Any, args: Any) -> None:
     module = importlib.import_module(_TREE)
-    with patch.object(module, "HiCacheController", _made):
+    stacks = importlib.import_module(_STACKS)
+    own = patch.object(module, "HiCacheController", _made)
+    with own, patch.object(stacks, "HybridCacheController", _made):
         tree = object.__new__(module.HiRadixCache)
         tree._parse_storage_backend_extra_config = lambda _: (None, 0, None, False)
         module.HiRadixCache.__init__(tree, params, args)
