@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.server.call_rules import MIXTRAL_FUSED
 from runtime.server.class_releases import of_transformers
 from runtime.server.config import ModelConfig
 from runtime.server.families import MINIMAX_NVFP4
@@ -26,6 +25,7 @@ from runtime.server.unserved_row import (
     QUANTIZED,
     QUANTIZED_AT_ALL,
     QUANTIZED_DRAFTS,
+    QUANTIZED_FILES,
     SCALED_KEYS,
     STAGES_THAT_SEE,
     UNGATED,
@@ -40,7 +40,6 @@ from runtime.server.unserved_when import (
     by_silu,
     has_mixers_in_fp4,
     moves_experts,
-    not_made_in_fp8,
     packs_otherwise,
     quantized_otherwise,
     quantizes_towers,
@@ -161,6 +160,7 @@ _ROWS = {
         Row(
             lambda _, s: s.tp_size > 1 and not s.release.falcon_h1_adds_once,
             "--tp before 0.5.21: its ranks add up Mamba's answers twice, and those of its MLPs never",
+            plans=True,
         ),
         Row(
             lambda m, s: m.tie_word_embeddings and s.dtype != "float32",
@@ -227,10 +227,6 @@ _ROWS = {
     "sarvam_moe": (DRAFTS,),
     # srt/models/mixtral_quant.py, where a file names it
     "mixtral_quant": (
-        Row(
-            lambda _, s: s.weights_quantization in MIXTRAL_FUSED,
-            "weights in formats that Mixtral's other class is for: what this one makes of them is unknown",
-        ),
         UNSHARED,
         Row(moves_experts, "experts that move: each is whole on one rank"),
         DRAFTS,
@@ -242,10 +238,7 @@ _ROWS = {
         Row(moves_experts, "experts that move: its class names none"),
         Row(by_logits, "a MoE backend but triton and flashinfer_cutlass: its router has no logits for it"),
         Row(by_silu, "flashinfer_cutlass before 0.5.15: its experts would go by silu"),
-        Row(
-            not_made_in_fp8,
-            "quantized weights but those that --quantization fp8 makes: of others nothing is known here",
-        ),
+        QUANTIZED_FILES,
         DRAFTS,
     ),
     "sdar": (*IN_BLOCKS, DRAFTS),

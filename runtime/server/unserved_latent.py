@@ -10,6 +10,7 @@ from runtime.server.unserved_row import (
     A2A,
     BLOCKS_ALONE,
     DRAFTS,
+    FILES_IN_BLOCKS,
     PLAIN_ALONE,
     QUANTIZED,
     QUANTIZED_AT_ALL,
@@ -27,7 +28,6 @@ from runtime.server.unserved_when import (
     in_blocks_of_deepgemms,
     moves_experts,
     mxfp4_elsewhere,
-    not_in_blocks,
     other_values,
     other_widths,
     pads_shared,
@@ -143,10 +143,7 @@ LATENT = {
         ),
         UNSHARED,
         Row(moves_experts, "experts that move: which rank then has them is not known here"),
-        Row(
-            lambda m, s: m.checkpoint_quantization is not None and not_in_blocks(m, s),
-            "quantized weights of a checkpoint but in fp8 blocks: of others nothing is known here",
-        ),
+        FILES_IN_BLOCKS,
         DRAFTS,
     ),
     # srt/models/hunyuan_v4.py, and srt/layers/attention/dsa/dsa_indexer.py

@@ -85,6 +85,10 @@ BLOCKS_ALONE = Row(
     not_in_blocks,
     "quantized weights but those of a checkpoint in fp8 blocks: of others nothing is known here",
 )
+FILES_IN_BLOCKS = Row(
+    lambda m, s: m.checkpoint_quantization is not None and not_in_blocks(m, s),
+    "quantized weights of a checkpoint but in fp8 blocks: of others nothing is known here",
+)
 PLAIN_ALONE = Row(
     lambda _, s: s.weights_quantization is not None,
     "quantized weights: what its class makes of them is not known here",

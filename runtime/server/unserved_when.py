@@ -125,12 +125,6 @@ def reads_inverses_alone(model: ModelConfig, _: Server) -> bool:
     return method is not None and method != "mxfp8" and not in_blocks
 
 
-def not_made_in_fp8(model: ModelConfig, server: Server) -> bool:
-    """By the server itself, of a plain checkpoint."""
-    made = server.weights_quantization in (None, "fp8")
-    return not made or model.checkpoint_quantization is not None
-
-
 def not_each_by_itself(model: ModelConfig, server: Server) -> bool:
     """Under names that srt/models/transformers.py maps to its own, which those of a class are not read by."""
     method, declared = server.weights_quantization, model.checkpoint_quantization

@@ -52,6 +52,8 @@ _HELD = (
     ("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "mxfp8", 2, 1, 7818715136, 0),
     ("PaddlePaddle/PaddleOCR-VL", "fp8", 2, 1, 466692096, 542112368),
     ("xai-org/grok-2", "fp8", 8, 1, 67398293504, 0),
+    ("xai-org/grok-2", "w8a8_fp8", 8, 1, 41653649408, 0),
+    ("xai-org/grok-2", "modelopt_fp4", 8, 1, 31964819456, 0),
     ("a/nanbeige-4.2-3b-from-memory", "mxfp8", 2, 1, 4169938944, 0),
     ("a/spark-2.5-of-the-sizes-of-its-class", "mxfp8", 2, 1, 1984598016, 0),
     ("tiiuae/Falcon-H1-34B-Instruct", "fp8", 2, 1, 34980232192, 0),
@@ -68,6 +70,8 @@ _MADE = (
     ("tiiuae/falcon-mamba-7b", "mxfp8", 2, 3363831808),
     ("mistralai/Mamba-Codestral-7B-v0.1", "fp8", 8, 876609536),
     (_KIMI, "fp8", 2, 630915072),
+    ("xai-org/grok-2", "fp8", 8, 7650410496),
+    ("a/mixtral-8x7b-of-whole-experts", "fp8", 2, 23219666944),
 )
 
 

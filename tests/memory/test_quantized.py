@@ -239,14 +239,22 @@ _GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False,
 
 
 @pytest.mark.parametrize(
-    ("section", "held"),
-    [(_GPTQ, 144000), (SECTIONS["modelopt nvfp4"], 131456), (SECTIONS["modelopt fp8"], 206720)],
+    ("family", "section", "held"),
+    [
+        ("mixtral", _GPTQ, 144000),
+        ("mixtral", SECTIONS["modelopt nvfp4"], 131456),
+        ("mixtral", SECTIONS["modelopt fp8"], 206720),
+        ("mixtral_quant", SECTIONS["fp8 a row"], 216192),
+        ("mixtral_quant", SECTIONS["fp8"], 206592),
+        ("mixtral_quant", {**SECTIONS["awq"], "group_size": 32}, 133888),
+    ],
 )
 def test_mixtrals_experts_are_those_of_the_class_that_a_format_is_for(
-    section: dict[str, Any], held: int
+    family: str, section: dict[str, Any], held: int
 ) -> None:
-    """Fused where Marlin multiplies by them, as servers run GPTQ's, and whole in ModelOpt's formats."""
-    told = {**served_json(make_reference("mixtral")), "dtype": "bfloat16", "quantization_config": section}
+    """Fused where Marlin multiplies by them, as servers run GPTQ's, and whole in ModelOpt's formats, or where
+    a file names that class."""
+    told = {**served_json(make_reference(family)), "dtype": "bfloat16", "quantization_config": section}
     model, comm = Checkpoint(told).model_config(), VirtualCommunicator(ParallelConfig(), 0)
     rank = Decoder(model, RuntimeConfig(), comm, _META, range(model.num_layers))
     assert not model.obstacles and sum(one.nbytes for one in rank.parameters()) == held

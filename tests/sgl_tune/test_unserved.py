@@ -213,6 +213,7 @@ def test_what_falcon_h1s_class_is_not_written_for_has_a_key_alone(
     assert _deployment(tmp_path, changes, _FALCON, **served).shape.model is not None
     refused = _deployment(tmp_path, changes, _FALCON, **not_served)
     assert refused.shape.model is None and refused.server.key
+    assert refused.shape.plans == said.startswith("--tp before")
     assert refused.shape.unknown.startswith(f"falcon_h1 does not go with {said}")
 
 
@@ -469,7 +470,6 @@ def test_baichuans_of_other_widths_have_no_places_and_a_key_alone(tmp_path: Path
     ("not_served", "said"),
     [
         ({"tp": 4, "moe_a2a_backend": "deepep"}, "an all-to-all"),
-        ({"tp": 4, "quantization": "fp8"}, "weights in formats that Mixtral's other class is for"),
         ({"tp": 4, **_NGRAMS}, "drafts"),
     ],
 )
@@ -495,13 +495,13 @@ _CUTLASS = {"tp": 8, "moe_runner_backend": "flashinfer_cutlass"}
         ({"tp": 8, "moe_runner_backend": "triton_kernel"}, "a MoE backend but triton"),
         ({"tp": 8, "arch": "sm100", "moe_runner_backend": "flashinfer_trtllm"}, "a MoE backend but triton"),
         ({**_CUTLASS, "sglang_version": "0.5.14"}, "flashinfer_cutlass before 0.5.15"),
-        ({"tp": 8, "quantization": "w8a8_fp8"}, "quantized weights but those that --quantization fp8 makes"),
     ],
 )
 def test_what_groks_class_is_not_written_for_has_a_key_alone(
     name: str, not_served: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    for served in ({"tp": 8}, {"tp": 8, "quantization": "fp8"}, _CUTLASS):
+    made = ({"tp": 8, "quantization": method} for method in ("fp8", "w8a8_fp8"))
+    for served in ({"tp": 8}, *made, _CUTLASS):
         assert _deployment(tmp_path, {}, _CONFIGS[name], **served).shape.model is not None
     refused = _deployment(tmp_path, {}, _CONFIGS[name], **not_served)
     assert refused.shape.model is None and refused.server.key
