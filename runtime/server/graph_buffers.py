@@ -35,6 +35,7 @@ _TREE_TABLES = 2
 _BEHIND_WINDOWS = {"trtllm_mha": 3}  # of these; others have none of a draft's decode
 _LATENT_ROW = 4096  # tokens of a page table at a time, _FLASHMLA_CREATE_KV_BLOCK_SIZE
 _FLASHMLA_PAGE = 64
+_LATENT_ANSWER = 512  # by TRT-LLM's, whatever the rank
 _LEAN_ROWS = 16  # _LEAN_BLOCK_M
 _MOST_CHOSEN = 2048  # tokens, by the kernel that reads pages
 _SMALLEST = KIB // 2  # bytes of torch's allocator
@@ -42,10 +43,9 @@ _SMALLEST = KIB // 2  # bytes of torch's allocator
 
 @dataclass(frozen=True, slots=True)
 class Latents:
-    """How wide a query is, and what attention answers; and in which dtype both are."""
+    """How wide a query is, and in which dtype it and what attention answers are."""
 
     query: int
-    answer: int
     dtype: str
 
 
@@ -77,6 +77,7 @@ class GraphSizes:
     lean: int = 0
     latents: Latents | None = None
     by_tokens: bool = False  # sparse attention reads its table token by token, and not page by page
+    group: int | None = None  # of tokens: attention by them stands in for the backend
 
     @property
     def rows(self) -> int:
@@ -85,6 +86,10 @@ class GraphSizes:
     @property
     def pages(self) -> int:
         return -(-self.context // self.page)
+
+    @property
+    def groups(self) -> int:
+        return -(-self.context // (self.group or 1))
 
 
 def graph_sizes(
@@ -118,8 +123,9 @@ def graph_sizes(
         window_width=_width_behind_windows(model),
         splits=key_splits(context, mla is not None, spaces),
         lean=spaces.processors if runtime.release.has_lean_decodes else 0,
-        latents=Latents(mla.cache_dim, mla.kv_lora_rank, narrow) if mla else None,
+        latents=Latents(mla.cache_dim, narrow) if mla else None,
         by_tokens=_reads_tokens(model, runtime),
+        group=attention.pools.pool if attention.pools is not None else None,
     )
 
 
@@ -145,6 +151,10 @@ def _width_behind_windows(model: ModelConfig) -> int | None:
 
 def decode_graph_buffers(backend: str, sizes: GraphSizes, role: Role = "target") -> Iterator[Buffer]:
     """Made for the largest decode graph and shared by all."""
+    if sizes.group is not None:
+        pages = -(-sizes.groups // (sizes.page // sizes.group))
+        yield Buffer("compressed_page_table", "int32", (sizes.rows, pages))
+        return
     if (
         sizes.drafted
         and backend in sizes.masked
@@ -205,7 +215,7 @@ def _padded(sizes: GraphSizes, role: Role) -> Iterator[Buffer]:
     yield Buffer("page_table", "int32", (sizes.max_bs, pages))
     rows, latents = sizes.rows, sizes.latents
     yield Buffer("padded_queries", latents.dtype, (rows, sizes.heads, latents.query))
-    yield Buffer("answers", latents.dtype, (rows, sizes.heads, latents.answer))
+    yield Buffer("answers", latents.dtype, (rows, sizes.heads, _LATENT_ANSWER))
     if role != "step":
         yield Buffer("cuda_graph_kv_indices", "int32", (sizes.max_bs * sizes.context,))
 

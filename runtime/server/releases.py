@@ -33,6 +33,7 @@ from runtime.server.version_number import number
 
 _BLACKWELL_MAJORS = (10, 12)
 FLASH_ATTENTION = ("fa3", "fa4")
+_BESIDE_DELTAS = ("triton", "trtllm_mha", "fa4", "flashinfer")
 _ALGORITHMS = ("DFLASH", "EAGLE", "EAGLE3", "FROZEN_KV_MTP", "STANDALONE", "NGRAM")
 _GOES_WITH = (
     *(("modelopt_fp8", "modelopt"), ("modelopt_fp4", "modelopt"), ("modelopt_mixed", "modelopt")),
@@ -298,6 +299,8 @@ class Release(NamedTuple):
     reads_layers_apart: bool = False
     # srt/layers/attention/triton_backend.py: of most models with states, and some have no keys in it
     triton_asks_first_layer: bool = True
+    # What gated deltas go with on sm100, and on sm120: layers/attention/attention_registry.py
+    beside_deltas: tuple[tuple[str, ...], tuple[str, ...]] = (_BESIDE_DELTAS, _BESIDE_DELTAS)
     # srt/models/falcon_h1.py: ranks add up partial sums alone, and each once
     falcon_h1_adds_once: bool = False
     # srt/models/bailing_moe_v3.py: routers in the dtype that config.json names
@@ -533,6 +536,7 @@ _15 = _14._replace(
     reads_pages=True,
 )
 _16 = _15._replace(
+    beside_deltas=(_BESIDE_DELTAS[:3], ("triton", "trtllm_mha", "flashinfer")),
     records_by_any_a2a=False,
     version="0.5.16",
     masks_drafts=False,
@@ -707,6 +711,7 @@ _20 = _19._replace(
     has_cutlass_mla=False,
 )
 _21 = _20._replace(
+    beside_deltas=(_BESIDE_DELTAS, ("triton", "trtllm_mha", "flashinfer")),
     version="0.5.21",
     fits_host_cache=True,
     pools_next_layer=False,

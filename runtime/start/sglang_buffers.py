@@ -175,7 +175,8 @@ class SglangBuffers:
 
     def _eager_results(self, requests: int) -> dict[str, torch.Tensor]:
         """Of Triton's decodes beside a forward without graphs."""
-        if self.runtime.attention_backend != "triton" or not self.model.attention:
+        attends = bool(self.model.attention) and self.model.main_attention.pools is None
+        if self.runtime.attention_backend != "triton" or not attends:
             return {}
         sizes = self._graph_sizes([requests], self.model, self.parallel.attn_tp, self.plan.kv_dtype)
         buffers = partial_results(sizes, requests)

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from runtime.server.attention_buffers import OVER_LATENTS_BY_FLASHINFER
-from runtime.server.recurrent import LightningConfig, Mamba2Config, ShortConvConfig
+from runtime.server.recurrent import (
+    DynamicDeltaConfig,
+    GatedDeltaConfig,
+    LightningConfig,
+    Mamba2Config,
+    ShortConvConfig,
+)
 from runtime.server.sizing import kv_heads_per_rank
 from runtime.server.unserved_when import writes_fewer_heads
 from sgl_tune.keys.expert_calls import checkpoint_of
@@ -33,6 +39,7 @@ def ends_of_attention(deployment: Deployment) -> Iterator[str]:
     yield from _untold_windows(deployment)
     yield from _first_layer(deployment)
     yield from _untold_latents(deployment)
+    yield from _beside_deltas(deployment)
 
 
 def _heads_of_all(deployment: Deployment) -> Iterator[str]:
@@ -97,3 +104,15 @@ def _untold_latents(deployment: Deployment) -> Iterator[str]:
     asked = sorted(used & {*OVER_LATENTS_BY_FLASHINFER})
     if deployment.model.is_mla and untold is not None and asked:
         yield f"attention on {asked[0]} asks for {untold}, which SGLang's settings of this class do not have"
+
+
+def _beside_deltas(deployment: Deployment) -> Iterator[str]:
+    """srt/layers/attention/attention_registry.py: on Blackwell not each backend goes with them."""
+    server, model = deployment.server, deployment.model
+    if not isinstance(model.recurrent, GatedDeltaConfig | DynamicDeltaConfig) or model.is_mla:
+        return
+    known = {10: server.release.beside_deltas[0], 12: server.release.beside_deltas[1]}.get(server.gpu.major)
+    others = {server.prefill_attention_backend, server.decode_attention_backend} - {*(known or ())}
+    if known is not None and others:
+        way, arch = ", ".join(known), server.gpu.arch
+        yield f"attention on {min(others)} does not go with gated deltas on {arch}, where {way} do"

@@ -54,7 +54,7 @@ def in_a_fork(answer: Callable[[dict[str, Any]], Any], case: dict[str, Any]) -> 
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(60)
+        signal.alarm(240)
         os.close(read)
         with os.fdopen(write, "w") as pipe:
             pipe.write(json.dumps(answer(case)))

@@ -167,6 +167,9 @@ def _served_by(rank: Any, made: Any, config: Any, width: int) -> None:
     rank.ps.attn_cp_size = 1
     if not (model.is_hybrid_swa or hasattr(_chosen(model), "get_attention_sliding_window_size")):
         more["sliding_window_size"] = None  # whatever its file has: no method of its class tells it
+    elif hasattr(model.hf_config, "efficient_attention_config"):  # of Jet-Nemotron, whose class reads that
+        told = SimpleNamespace(config=model.hf_config)
+        more["sliding_window_size"] = _chosen(model).get_attention_sliding_window_size(told)
     for name, value in more.items():
         object.__setattr__(rank, name, value)
 

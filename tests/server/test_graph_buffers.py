@@ -22,7 +22,7 @@ from runtime.server.units import MIB
 from runtime.server.windows import windows_of
 from tests.runtime.starts import make_preset
 
-LATENTS = Latents(576, 512, "bfloat16")
+LATENTS = Latents(576, "bfloat16")
 RESULTS = {
     1: [Buffer("attn_logits", "float32", (3, 2, 8, 64)), Buffer("attn_lse", "float32", (3, 2, 8))],
     2: [Buffer("attn_logits", "float32", (6, 2, 8, 64)), Buffer("attn_lse", "float32", (6, 2, 8))],
@@ -239,6 +239,12 @@ def test_buffers_of_a_draft_s_graphs(
     steps = [*shared, *_of("step 0", *step), *_of("step 1", *step)]
     assert list(draft_graph_buffers(backend, sizes, 3, False)) == steps
     assert list(draft_graph_buffers(backend, sizes, 3, True)) == [*steps, *_of("catch-up", *catch_up)]
+
+
+def test_attention_by_groups_stands_in_for_any_backend() -> None:
+    for backend in ("triton", "flashinfer"):
+        found = [*decode_graph_buffers(backend, _sizes(group=4, page=64))]
+        assert found == [Buffer("compressed_page_table", "int32", (3, 3))], "33 groups, 16 to a page"
 
 
 def test_trtllm_kept_strides_in_old_releases() -> None:

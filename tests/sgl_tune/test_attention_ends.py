@@ -153,3 +153,24 @@ def test_flashinfer_over_latents_asks_for_what_not_all_are_told(
     asked = {"arch": "sm90", "sglang_version": release, **flags}
     found = why_it_ends(model_path=str(tmp_path), **asked)
     assert untold in found if untold else "SGLang's settings of this class" not in str(found), found
+
+
+@pytest.mark.parametrize(
+    ("flags", "ends"),
+    [
+        ({"arch": "sm100", "sglang_version": "0.5.15"}, False),
+        ({"arch": "sm100", "sglang_version": "0.5.16"}, True),
+        ({"arch": "sm100", "sglang_version": "0.5.20"}, True),
+        ({"arch": "sm100", "sglang_version": "0.5.21"}, False),
+        ({"arch": "sm120", "sglang_version": "0.5.16"}, False),
+        ({"arch": "sm100", "sglang_version": "0.5.20", "attention_backend": "fa4"}, False),
+        ({"arch": "sm120", "sglang_version": "0.5.23", "attention_backend": "fa4"}, True),
+        ({"arch": "sm90", "sglang_version": "0.5.20"}, False),
+    ],
+)
+def test_gated_deltas_go_with_some_backends(flags: dict[str, Any], ends: bool, tmp_path: Path) -> None:
+    """As SGLang's own registry of backends says: python -m tests.oracle.random_attention."""
+    config = next(one.config for one in checkpoints() if one.name == "Qwen/Qwen3-Next-80B-A3B-Instruct")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = why_it_ends(model_path=str(tmp_path), **{"attention_backend": "flashinfer", **flags})
+    assert (found is not None and "does not go with gated deltas" in found) == ends, found
