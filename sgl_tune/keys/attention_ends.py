@@ -38,6 +38,7 @@ def ends_of_attention(deployment: Deployment) -> Iterator[str]:
     yield from _large_pages(deployment)
     yield from _untold_windows(deployment)
     yield from _first_layer(deployment)
+    yield from _of_another_kind(deployment)
     yield from _untold_latents(deployment)
     yield from _beside_deltas(deployment)
 
@@ -95,6 +96,16 @@ def _first_layer(deployment: Deployment) -> Iterator[str]:
 
 def _by_triton(server: Server) -> bool:
     return "triton" in (server.prefill_attention_backend, server.decode_attention_backend)
+
+
+def _of_another_kind(deployment: Deployment) -> Iterator[str]:
+    """srt/layers/attention: attention_registry.py, and what these backends read of a model's settings."""
+    server, is_mla = deployment.server, deployment.model.is_mla
+    used = {server.prefill_attention_backend, server.decode_attention_backend}
+    others = used & ({"trtllm_mha"} if is_mla else {*OVER_LATENTS_BY_FLASHINFER} - {"flashinfer"})
+    if others:
+        kinds = ("heads", "latents") if is_mla else ("latents", "heads")
+        yield f"attention on {min(others)} is over {kinds[0]}, and this model attends over {kinds[1]}"
 
 
 def _untold_latents(deployment: Deployment) -> Iterator[str]:

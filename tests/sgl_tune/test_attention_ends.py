@@ -12,7 +12,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import checkpoints
-from tests.sgl_tune.ends import PUBLISHED, QWEN, why_it_ends
+from tests.sgl_tune.ends import DEEPSEEK, PUBLISHED, QWEN, why_it_ends
 
 
 @pytest.mark.parametrize(
@@ -174,3 +174,23 @@ def test_gated_deltas_go_with_some_backends(flags: dict[str, Any], ends: bool, t
     (tmp_path / "config.json").write_text(json.dumps(config))
     found = why_it_ends(model_path=str(tmp_path), **{"attention_backend": "flashinfer", **flags})
     assert (found is not None and "does not go with gated deltas" in found) == ends, found
+
+
+@pytest.mark.parametrize(
+    ("model", "backend", "ends"),
+    [
+        (DEEPSEEK, "trtllm_mha", True),
+        (DEEPSEEK, "trtllm_mla", False),
+        (DEEPSEEK, "flashinfer", False),
+        (QWEN, "trtllm_mla", True),
+        (QWEN, "flashmla", True),
+        (QWEN, "trtllm_mha", False),
+        (QWEN, "flashinfer", False),
+    ],
+)
+@pytest.mark.parametrize("release", ["0.5.12", "0.5.23"])
+def test_backends_are_for_heads_or_for_latents(
+    model: dict[str, Any], backend: str, ends: bool, release: str
+) -> None:
+    found = why_it_ends(**model, attention_backend=backend, sglang_version=release)
+    assert (found is not None and "this model attends over" in found) == ends, found
