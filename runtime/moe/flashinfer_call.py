@@ -27,6 +27,17 @@ def call_with(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     return result if "output" in unknown else arguments.get("output", result)
 
 
+def forget_ranges() -> None:
+    """CUTLASS's experts keep the last range of rows that was new to them, whatever a call names since: a
+    process that tuned for long batches, then for short ones, would tune the next for short ones, too."""
+    from flashinfer.autotuner import TunableRunner
+
+    for runner in TunableRunner.__subclasses__():
+        known = getattr(runner, "refine_tuning_config", None)
+        if known is not None:
+            known.cache_clear()
+
+
 def takes(function: Callable[..., Any], name: str) -> bool:
     return name in _options(function)
 

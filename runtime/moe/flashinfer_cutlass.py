@@ -10,7 +10,7 @@ import torch
 from runtime.forward.logits_processor import in_autotune_dummy_run
 from runtime.layers.fp8_gemm import quantize_fp8
 from runtime.layers.opaque import opaque_op
-from runtime.moe.flashinfer_call import call_with
+from runtime.moe.flashinfer_call import call_with, forget_ranges
 from runtime.moe.profile_workspace import ProfiledShape, hold_profile_workspace
 from runtime.moe.trtllm_layout import swap_halves
 from runtime.moe.tuned import TunedBackend, swiglu_values
@@ -137,6 +137,7 @@ def cutlass_moe(
     }
     for name, value in zip(("swiglu_alpha", "swiglu_beta", "swiglu_limit"), swiglu, strict=False):
         arguments[name] = torch.full((w13.shape[0],), value, dtype=torch.float32, device=x.device)
+    forget_ranges()
     with tuned_in(cutlass_trial(cutlass_fused_moe, arguments)):
         return call_with(cutlass_fused_moe, arguments)
 

@@ -381,6 +381,7 @@ class Release(NamedTuple):
     counting_attention: tuple[str, ...] = ()  # whose kernels have counters that a backend holds
     strided_attention: tuple[str, ...] = (*FLASH_ATTENTION, "trtllm_mha")  # graphs' strides of pages
     reads_pages: bool = False  # sparse attention's plain decodes
+    keeps_semaphores: bool = False  # beside the workspace of trtllm_mha, of kernels before sm100
     has_lean_decodes: bool = False  # Triton's, with partial results of each multiprocessor
     # Prefill graphs of a stage are given up for layers that other stages have: cuda_graph_setup.py
     captures_stages_prefills: bool = False
@@ -786,6 +787,7 @@ _23 = _22._replace(
     mla_prefill_graphs_fit_chunk=True,
     one_branch_drafts=("DFLASH",),
     serves_one_request=True,
+    keeps_semaphores=True,
 )
 
 RELEASES = (_12, _13, _14, _15, _16, _17, _18, _19, _20, _21, _22, _23)

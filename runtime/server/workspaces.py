@@ -18,6 +18,7 @@ _LARGER = frozenset({
     "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MiMoForCausalLM", "Qwen3VLForConditionalGeneration",
     "Qwen3VLMoeForConditionalGeneration",
 })  # fmt: skip
+_BY_XQA, _SEMAPHORES = (9, 12), 8 * MIB  # of decodes by trtllm_mha
 _OTHERWISE_NAMED = "MiMoForCausalLM"  # where it drafts
 
 
@@ -27,6 +28,8 @@ def workspaces(c: Choices) -> Workspaces:
     draft = c.draft_model.architecture if c.draft_model is not None else ""
     drafts = _over_heads(c, draft if draft != _OTHERWISE_NAMED else "", told)
     trtllm = told if WORKSPACE in c.environ else WORKSPACES.trtllm_mha
+    if c.release.keeps_semaphores and c.gpu.major in _BY_XQA:
+        trtllm += _SEMAPHORES
     tile = _told(c, SPLIT_TILE, _SPLIT_TILE) if c.enable_deterministic_inference else None
     splits = c.triton_attention_num_kv_splits
     return Workspaces(flashinfer, trtllm, tile, splits, c.gpu.processors, drafts)

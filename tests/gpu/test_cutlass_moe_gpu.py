@@ -39,7 +39,10 @@ def _random(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16) * 0.1
 
 
-def _backend(name: str, ep: int = 1, rank: int = 0) -> MoEBackend:
+RUNTIME = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", prefill_tokens=64)
+
+
+def _backend(name: str, ep: int = 1, rank: int = 0, runtime: RuntimeConfig = RUNTIME) -> MoEBackend:
     model = ModelConfig(
         model_type="qwen3_moe",
         hidden_size=HIDDEN,
@@ -49,7 +52,6 @@ def _backend(name: str, ep: int = 1, rank: int = 0) -> MoEBackend:
         max_position=128,
         moe=MoEConfig(num_experts=EXPERTS, top_k=TOP_K, intermediate_size=INNER),
     )
-    runtime = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", prefill_tokens=64)
     return make_backend(name, model, runtime, rank_layout(ParallelConfig(tp=ep, ep=ep), rank))
 
 
@@ -142,6 +144,20 @@ def test_the_keys_asked_for_are_the_plan_s() -> None:
             )
             backend.forward(torch.zeros(rows, hidden, device="cuda", dtype=torch.bfloat16), topk, weights)
     assert record.keys("serving") == planned
+
+
+@pytest.mark.parametrize("release", ["0.5.17", "0.5.23"])
+def test_a_range_that_was_named_before_is_the_calls_again(release: str) -> None:
+    """Several deployments are warmed by one process; FlashInfer alone keeps the last range that was new."""
+    asked = []
+    for tokens in (2048, 512, 2048):
+        ours = _backend(
+            "flashinfer_cutlass", runtime=replace(RUNTIME, prefill_tokens=tokens, sglang_version=release)
+        )
+        with record_asked() as record, autotune(True):
+            ours.forward(_random(tokens, HIDDEN), _topk(tokens), ours.prepare(_weights()))
+        asked.append(record.keys("tuning"))
+    assert asked[0] == asked[2] > asked[1]
 
 
 OPS = {"trtllm::fused_moe::gemm1", "trtllm::fused_moe::gemm2"}

@@ -29,11 +29,16 @@ _OF_STORES = ("_DIR", "SGLANG_JIT_DEEPGEMM_PRECOMPILE")
 
 
 def _found(
-    model: dict[str, Any], environ: dict[str, str], draft: dict[str, Any] | None = None, **flags: Any
+    model: dict[str, Any],
+    environ: dict[str, str],
+    draft: dict[str, Any] | None = None,
+    version: str = "0.5.22",
+    gpu: str = H200,
+    **flags: Any,
 ) -> Workspaces:
-    asked, release = Asked(model_path="m", **flags), release_named("0.5.23").release
+    asked, release = Asked(model_path="m", **flags), release_named(version).release
     drafts = Checkpoint(draft) if draft is not None else None
-    return resolve(asked, Checkpoint(model), drafts, find_gpu(H200), release, environ).workspaces
+    return resolve(asked, Checkpoint(model), drafts, find_gpu(gpu), release, environ).workspaces
 
 
 @pytest.mark.parametrize(
@@ -73,6 +78,13 @@ def test_a_draft_that_makes_it_is_asked(
     """python -m tests.oracle.random_attention --drafts"""
     drafting = {"speculative_algorithm": "STANDALONE", "speculative_draft_model_path": "d"}
     assert _found(target, environ, draft, **drafting).drafts == size * MIB
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "size"), [("0.5.22", H200, 512), ("0.5.23", H200, 520), ("0.5.23", "B200", 512)]
+)
+def test_of_semaphores_beside_it(version: str, gpu: str, size: int) -> None:
+    assert _found(LLAMA, {}, version=version, gpu=gpu).trtllm_mha == size * MIB
 
 
 @pytest.mark.parametrize("told", ["0", "9" * 13])
