@@ -15,6 +15,7 @@ from runtime.server.decoders.fields import architecture_of
 from runtime.server.decoders.gpt_names import with_usual
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.formats.rows import as_rows
 from runtime.server.modelopt_mxfp8 import ALGORITHM as MXFP8
 
 HF = Mapping[str, Any]
@@ -48,6 +49,13 @@ class Checkpoint:
         return replace(
             model, scores=replace(model.scores, dense=read_dense(self.dense_files, model.hidden_size))
         )
+
+    def read_by(self, method: str | None) -> Checkpoint:
+        """As a server's --quantization reads its weights."""
+        section = self.hf.get("quantization_config")
+        if not isinstance(section, Mapping) or (read := as_rows(section, method)) is section:
+            return self
+        return replace(self, hf={**self.hf, "quantization_config": read})
 
     @property
     def quantized(self) -> HF:

@@ -67,9 +67,10 @@ class Shape:
     plans: bool = False
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> Shape:
+    def of(cls, checkpoint: Checkpoint, method: str | None) -> Shape:
+        """As `method` reads its weights."""
         try:
-            model = checkpoint.model_config()
+            model = checkpoint.read_by(method).model_config()
             return cls(model, read=model)
         except Unsupported as error:
             return cls(None, error.message)
@@ -272,7 +273,7 @@ class Deployment:
 
 def deploy(inputs: Inputs) -> Deployment:
     server = server_of(inputs)
-    shape = Shape.of(inputs.checkpoint)
+    shape = Shape.of(inputs.checkpoint, server.weights_quantization)
     if shape.model is not None:
         check_stages(shape.model.num_layers, server.parallel)
         model, architecture = shape.model, inputs.checkpoint.architecture
@@ -280,7 +281,9 @@ def deploy(inputs: Inputs) -> Deployment:
             model = as_transformers(model, inputs.checkpoint.hf)
         model = with_copies(model, server)
         shape = Shape(model, read=model).unless(unserved(model, server, architecture))
-    drafts = Shape.of(inputs.draft_checkpoint or inputs.checkpoint) if server.draft else None
+    drafts = None
+    if server.draft is not None:
+        drafts = Shape.of(inputs.draft_checkpoint or inputs.checkpoint, server.draft.quantization)
     return Deployment(inputs, server, shape, drafts)
 
 
