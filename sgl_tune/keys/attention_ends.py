@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LARGE_PAGE = 128
 _SAY_NO_WINDOW = ("cohere2", "cohere2_moe", "exaone_moe", "granite_swa", "granitemoe_swa")
 _ASKED_FOR_KEYS = (Mamba2Config, ShortConvConfig, LightningConfig)
-# ... and not for all that FlashInfer's attention over latents asks for: srt/configs/model_config.py
+# What srt/configs/model_config.py does not set of them, and FlashInfer's attention over latents asks for
 _UNTOLD = {
     "DeepseekVL2ForCausalLM": "how wide values are",
     "KimiVLForConditionalGeneration": "the scale of its scores",
@@ -56,8 +56,7 @@ def _heads_of_all(deployment: Deployment) -> Iterator[str]:
 def _flash_attention_3(deployment: Deployment) -> Iterator[str]:
     """srt/layers/attention/attention_registry.py, in every release: a draft's worker asks it, too."""
     server, major = deployment.server, deployment.server.gpu.major
-    both = server.prefill_attention_backend, server.decode_attention_backend
-    asked = "fa3" in (*both, *(server.drafting_backends if server.draft is not None else ()))
+    asked = "fa3" in (*_used(server), *(server.drafting_backends if server.draft is not None else ()))
     if asked and major != 9 and (major != 8 or deployment.model.is_mla):
         yield f"attention on fa3 has no kernels for {server.gpu.arch}"
 
@@ -65,8 +64,7 @@ def _flash_attention_3(deployment: Deployment) -> Iterator[str]:
 def _large_pages(deployment: Deployment) -> Iterator[str]:
     """srt/layers/attention/trtllm_mha_backend.py: pages of 128 on sm100 are for grouped heads."""
     server = deployment.server
-    backends = server.prefill_attention_backend, server.decode_attention_backend
-    if "trtllm_mha" not in backends or server.page_size < _LARGE_PAGE or server.gpu.major != 10:
+    if "trtllm_mha" not in _used(server) or server.page_size < _LARGE_PAGE or server.gpu.major != 10:
         return
     attention = deployment.model.main_attention
     heads = attention.num_heads // deployment.parallel.attn_tp
@@ -95,14 +93,17 @@ def _first_layer(deployment: Deployment) -> Iterator[str]:
 
 
 def _by_triton(server: Server) -> bool:
-    return "triton" in (server.prefill_attention_backend, server.decode_attention_backend)
+    return "triton" in _used(server)
+
+
+def _used(server: Server) -> set[str]:
+    return {server.prefill_attention_backend, server.decode_attention_backend}
 
 
 def _of_another_kind(deployment: Deployment) -> Iterator[str]:
     """srt/layers/attention: attention_registry.py, and what these backends read of a model's settings."""
     server, is_mla = deployment.server, deployment.model.is_mla
-    used = {server.prefill_attention_backend, server.decode_attention_backend}
-    others = used & ({"trtllm_mha"} if is_mla else {*OVER_LATENTS_BY_FLASHINFER} - {"flashinfer"})
+    others = _used(server) & ({"trtllm_mha"} if is_mla else {*OVER_LATENTS_BY_FLASHINFER} - {"flashinfer"})
     if others:
         kinds = ("heads", "latents") if is_mla else ("latents", "heads")
         yield f"attention on {min(others)} is over {kinds[0]}, and this model attends over {kinds[1]}"
@@ -111,10 +112,10 @@ def _of_another_kind(deployment: Deployment) -> Iterator[str]:
 def _untold_latents(deployment: Deployment) -> Iterator[str]:
     """srt/layers/attention/flashinfer_mla_backend.py, which others are made from."""
     server, untold = deployment.server, _UNTOLD.get(checkpoint_of(deployment).architecture)
-    used = {server.prefill_attention_backend, server.decode_attention_backend}
-    asked = sorted(used & {*OVER_LATENTS_BY_FLASHINFER})
+    asked = _used(server) & {*OVER_LATENTS_BY_FLASHINFER}
     if deployment.model.is_mla and untold is not None and asked:
-        yield f"attention on {asked[0]} asks for {untold}, which SGLang's settings of this class do not have"
+        backend = min(asked)
+        yield f"attention on {backend} asks for {untold}, which SGLang's settings of this class do not have"
 
 
 def _beside_deltas(deployment: Deployment) -> Iterator[str]:
@@ -123,7 +124,7 @@ def _beside_deltas(deployment: Deployment) -> Iterator[str]:
     if not isinstance(model.recurrent, GatedDeltaConfig | DynamicDeltaConfig) or model.is_mla:
         return
     known = {10: server.release.beside_deltas[0], 12: server.release.beside_deltas[1]}.get(server.gpu.major)
-    others = {server.prefill_attention_backend, server.decode_attention_backend} - {*(known or ())}
+    others = _used(server) - {*(known or ())}
     if known is not None and others:
         way, arch = ", ".join(known), server.gpu.arch
         yield f"attention on {min(others)} does not go with gated deltas on {arch}, where {way} do"

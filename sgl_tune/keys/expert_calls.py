@@ -59,6 +59,11 @@ def calls_of(deployment: Deployment) -> Calls | None:
     return "cutlass" if by_cutlass else deployment.server.backend.calls
 
 
+def calls_cutlass(deployment: Deployment) -> bool:
+    """FlashInfer's, whichever the weights are."""
+    return calls_of(deployment) == "cutlass" or runs_mxfp4_by_cutlass(deployment)
+
+
 def runs_by_own_kernels(deployment: Deployment) -> bool:
     """A method's, of which FlashInfer tunes nothing, whatever --moe-runner-backend says."""
     server, weights = deployment.server, weights_of(deployment)

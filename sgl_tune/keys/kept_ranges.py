@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets
 from runtime.server.rows import batch_rows
-from sgl_tune.keys.expert_calls import calls_of, runs_mxfp4_by_cutlass
+from sgl_tune.keys.expert_calls import calls_cutlass
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -33,9 +33,10 @@ def kept_ranges(deployment: Deployment) -> KeptRanges | None:
     """None where all calls name one range, or a server captures nothing. Of as many requests as a server
     may have at most."""
     server, runtime = deployment.server, deployment.runtime
-    by_cutlass = calls_of(deployment) == "cutlass" or runs_mxfp4_by_cutlass(deployment)
     by_calls = server.is_pd_decode or not server.release.ranges_by_chunk
-    if deployment.model.moe is None or not (by_cutlass and by_calls) or server.moe_a2a_backend != "none":
+    if deployment.model.moe is None or not by_calls or not calls_cutlass(deployment):
+        return None
+    if server.moe_a2a_backend != "none":
         return None
     groups, width = server.attn_dp_size, 1 if runtime.two_batches else server.width
     prefills = [rows * groups for rows in sorted(runtime.prefill_graphs, reverse=True)]

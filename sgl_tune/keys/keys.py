@@ -13,7 +13,7 @@ from runtime.server.rows import BatchRows, batch_rows
 from sgl_tune.cache.policies import Policy
 from sgl_tune.keys.call_shapes import moe_shapes, tunes_moe
 from sgl_tune.keys.dense_shapes import dense_shapes, tunes_absorbed, tunes_dense, tunes_fp4, tunes_mxfp8
-from sgl_tune.keys.expert_calls import calls_of, runs_mxfp4_by_cutlass
+from sgl_tune.keys.expert_calls import calls_cutlass
 from sgl_tune.keys.op_shapes import OpShape
 from sgl_tune.keys.starts import never_starts
 
@@ -122,8 +122,7 @@ def _moe_buckets(deployment: Deployment, rows: BatchRows, named: int | None) -> 
 
     def buckets_up_to(count: int) -> tuple[int, ...]:
         server = deployment.server
-        by_cutlass = runs_mxfp4_by_cutlass(deployment) or calls_of(deployment) == "cutlass"
-        backend = backend_row("flashinfer_cutlass") if by_cutlass else server.backend
+        backend = backend_row("flashinfer_cutlass") if calls_cutlass(deployment) else server.backend
         largest = tuning_range(backend, server.release, count, rows.prefill, server.is_pd_decode)
         return tuning_buckets(named or largest)
 

@@ -19,8 +19,7 @@ from runtime.server.pool_plan import FreeMemory, kv_dtype_of, plan_pool
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.starts import never_starts
-from tests.oracle.held_random import _OWN, _UNKNOWN
-from tests.oracle.random_pools import Case, answers_of, cases_of, deployed, options_of
+from tests.oracle.random_pools import Case, both_sides, cases_of, deployed, options_of
 
 _FLAGS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("--hicache-ratio", (None, None, 0.4, 1.0, 1.3, 2.5, 7)),
@@ -53,13 +52,7 @@ def _tiered(dice: random.Random, case: Case) -> Case:
 
 
 def _report(release: str, asked: argparse.Namespace, cases: list[Case]) -> None:
-    ours = [_ours(case, asked.gpu, release) for case in cases]
-    answers = _asked(release, asked, cases, ours, [*range(len(cases))])
-    foreign = [at for at, told in answers.items() if _UNKNOWN in told.get("refused", "")]
-    for at in foreign:
-        cases[at] = {**cases[at], "config": {**_OWN, **cases[at]["config"]}}
-        ours[at] = _ours(cases[at], asked.gpu, release)
-    answers |= _asked(release, asked, cases, ours, foreign)
+    ours, answers = both_sides("read_host_pools", release, asked, cases, _ours)
     said: Counter[str] = Counter()
     for at, case in enumerate(cases):
         verdict = _verdict(ours[at], answers.get(at))
@@ -69,13 +62,6 @@ def _report(release: str, asked: argparse.Namespace, cases: list[Case]) -> None:
         elif not verdict.startswith("equal"):
             print(f"  {case['name']} {' '.join(case['argv'])} rest {case['rest']}\n    {verdict}")
     print(release, asked.gpu, dict(said), flush=True)
-
-
-def _asked(
-    release: str, asked: argparse.Namespace, cases: list[Case], ours: list[Case], these: list[int]
-) -> dict[int, Case]:
-    wanted = [at for at in these if "refused" not in ours[at]]
-    return answers_of("read_host_pools", release, asked, cases, ours, wanted)
 
 
 def _ours(case: Case, gpu: str, release: str) -> Case:

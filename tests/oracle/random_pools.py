@@ -11,7 +11,7 @@ import json
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,13 +123,8 @@ def _server(dice: random.Random, asked: argparse.Namespace, release: str) -> Cas
 
 
 def _report(release: str, asked: argparse.Namespace, cases: list[Case]) -> None:
-    ours = [_ours(case, asked.gpu, release) for case in cases]
-    answers = _asked(release, asked, cases, ours, [*range(len(cases))])
-    foreign = [at for at, told in answers.items() if _UNKNOWN in told.get("refused", "")]
-    for at in foreign:
-        cases[at] = {**cases[at], "config": {**_OWN, **cases[at]["config"]}}
-        ours[at] = _ours(cases[at], asked.gpu, release)
-    answers |= _asked(release, asked, cases, ours, foreign)
+    program = "read_draft_pools" if asked.drafts else "read_any_pools"
+    ours, answers = both_sides(program, release, asked, cases, _ours)
     said: Counter[str] = Counter()
     for at, case in enumerate(cases):
         verdict = _verdict(ours[at], answers.get(at))
@@ -152,12 +147,27 @@ def _tell(case: Case, own: Case, verdict: str) -> None:
             print(f"    {json.dumps(case['draft'])}")
 
 
-def _asked(
-    release: str, asked: argparse.Namespace, cases: list[Case], ours: list[Case], these: list[int]
-) -> dict[int, Case]:
-    wanted = [at for at in these if "refused" not in ours[at]]
-    program = "read_draft_pools" if asked.drafts else "read_any_pools"
-    return answers_of(program, release, asked, cases, ours, wanted)
+def both_sides(
+    program: str,
+    release: str,
+    asked: argparse.Namespace,
+    cases: list[Case],
+    ours_of: Callable[[Case, str, str], Case],
+) -> tuple[list[Case], dict[int, Case]]:
+    """What we make of each case, and SGLang, which is asked again where it takes a file for transformers' own
+    code, and knows none of the family."""
+    ours = [ours_of(case, asked.gpu, release) for case in cases]
+
+    def asked_of(these: Iterable[int]) -> dict[int, Case]:
+        wanted = [at for at in these if "refused" not in ours[at]]
+        return answers_of(program, release, asked, cases, ours, wanted)
+
+    answers = asked_of(range(len(cases)))
+    foreign = [at for at, told in answers.items() if _UNKNOWN in told.get("refused", "")]
+    for at in foreign:
+        cases[at] = {**cases[at], "config": {**_OWN, **cases[at]["config"]}}
+        ours[at] = ours_of(cases[at], asked.gpu, release)
+    return ours, answers | asked_of(foreign)
 
 
 def answers_of(
