@@ -37,8 +37,8 @@ class Buffer:
 @dataclass(frozen=True, slots=True)
 class Workspaces:
     """Bytes, `drafts` of FlashInfer's where a draft is the first to make it; into how many splits Triton's
-    decodes cut the keys, or, where these are as many for all batches, how many keys each has; and how many
-    multiprocessors cut them."""
+    decodes cut the keys, or, where these are as many for all batches, how many keys each has; how many
+    multiprocessors cut them; and whether sparse attention has one, and counts."""
 
     flashinfer: int = 384 * MIB
     trtllm_mha: int = 512 * MIB
@@ -46,6 +46,8 @@ class Workspaces:
     kv_splits: int = KV_SPLITS
     processors: int = 132
     drafts: int = 384 * MIB
+    has_sparse: bool = False
+    counts_sparse: bool = False
 
 
 WORKSPACES = Workspaces()
@@ -83,7 +85,6 @@ def key_splits(context: int, latent: bool, sizes: Workspaces = WORKSPACES) -> in
 def backend_buffers(
     backend: str,
     requests: int,
-    sm_major: int,
     sizes: Workspaces = WORKSPACES,
     ways: int = 1,
     latent: bool = False,
@@ -96,7 +97,7 @@ def backend_buffers(
     if backend in (*_BY_FLASHINFER, *_LATENTS_BY_FLASHINFER):
         yield _shared_workspace(sizes, latent)
         yield in_bytes("flashinfer_wrappers", (_RAGGED + _EACH_WAY * ways) * WRAPPER)
-    yield from _own_workspace(backend, sm_major, sizes)
+    yield from _own_workspace(backend, sizes)
 
 
 def _shared_workspace(sizes: Workspaces, latent: bool) -> Buffer:
@@ -104,23 +105,23 @@ def _shared_workspace(sizes: Workspaces, latent: bool) -> Buffer:
     return in_bytes("flashinfer_mla_workspace" if latent else "flashinfer_workspace", sizes.flashinfer)
 
 
-def _own_workspace(backend: str, sm_major: int, sizes: Workspaces, count: int = 1) -> Iterator[Buffer]:
+def _own_workspace(backend: str, sizes: Workspaces, count: int = 1) -> Iterator[Buffer]:
     if backend == "trtllm_mha":
         yield in_bytes("trtllm_mha_workspace", sizes.trtllm_mha)
     if backend in LATENTS_BY_TRTLLM:
         yield in_bytes(f"{backend}_workspace", _LATENT_TRTLLM)
-    if backend in SPARSE and sm_major >= 10:
-        yield in_bytes("dsa_trtllm_workspace", sizes.flashinfer)
+    if backend in SPARSE and sizes.has_sparse:
+        yield in_bytes("dsa_workspace", sizes.flashinfer)
     if backend in SPARSE:
         yield Buffer("dsa_rows", "int32", (count, _DSA_ROWS))
 
 
 def counting_buffers(
-    backend: str, requests: int, heads: int, sm_major: int, release: Release
+    backend: str, requests: int, heads: int, sizes: Workspaces, release: Release
 ) -> Iterator[Buffer]:
     """Of TRT-LLM's kernels, which count their parts of a row: as many rows as the largest batch may have.
     srt/layers/attention/trtllm_mla_backend.py."""
-    if backend in release.counting_attention and (backend not in SPARSE or sm_major >= 10):
+    if backend in release.counting_attention and (backend not in SPARSE or sizes.counts_sparse):
         yield Buffer(f"{backend}_counters", "int32", (max(_COUNTED_ROWS, requests), heads))
 
 
@@ -130,7 +131,7 @@ def wrappers_each(crosses: bool, windows: Windows) -> int:
 
 
 def draft_backend_buffers(
-    backend: str, steps: int, sm_major: int, sizes: Workspaces = WORKSPACES, latent: bool = False
+    backend: str, steps: int, sizes: Workspaces = WORKSPACES, latent: bool = False
 ) -> Iterator[Buffer]:
     """Made with a draft's backends: its worker's, the one that catches up, and one for every step but the
     last, which prefills nothing. A workspace is the target's, where that has one of the name."""
@@ -138,7 +139,7 @@ def draft_backend_buffers(
         yield _shared_workspace(sizes, latent)
         wrappers = 2 * _WRAPPERS + (steps - 1) * _STEP_WRAPPERS
         yield in_bytes("draft_wrappers", wrappers * WRAPPER)
-    yield from _own_workspace(backend, sm_major, sizes, steps + 1)
+    yield from _own_workspace(backend, sizes, steps + 1)
 
 
 def in_bytes(name: str, size: int) -> Buffer:

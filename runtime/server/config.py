@@ -306,6 +306,7 @@ class RuntimeConfig:
     positions: int = 0  # that tables of angles have at least
     embeds: bool = False  # it answers a prompt with one row, and generates nothing
     keeps_nothing: bool = False  # of a token, in its cache, which has a page a layer
+    packs_latents: bool = True  # of sparse attention, in fp8, with scales
     decode_graphs: tuple[int, ...] = ()
     prefill_graphs: tuple[int, ...] = ()
     prefill_graphs_asked: bool = False  # by a flag that chooses how they are captured

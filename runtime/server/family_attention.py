@@ -15,6 +15,7 @@ from runtime.server.config import SLIDING_SHARE
 from runtime.server.errors import ConfigError
 from runtime.server.memory import is_large_hopper_qwen3_vl
 from runtime.server.minimax_nvfp4 import is_in_nvfp4
+from runtime.server.sparse_kernels import settle_sparse_kernels
 from runtime.server.state_cache import EXTRA, STATE_SHARE, keeps_states_now
 from runtime.server.traits import chooses_blocks, has_pattern, is_hybrid, is_sparse
 
@@ -72,6 +73,7 @@ def _sparse(c: Choices) -> None:
             f"--kv-cache-dtype {c.kv_cache_dtype}: sparse attention has no such cache",
             tries=("kv_cache_dtype",),
         )
+    settle_sparse_kernels(c)
 
 
 def _deepseek_v4(c: Choices) -> None:

@@ -132,8 +132,9 @@ def graph_sizes(
 def _reads_tokens(model: ModelConfig, runtime: RuntimeConfig) -> bool:
     """dsa_drop_wide_page_table of srt/layers/attention/dsa_backend.py, of usual kernels."""
     indexer = model.mla.indexer if model.mla else None
-    chosen = 0 if indexer is None else indexer.top_k
-    return runtime.speculative is not None or not runtime.release.reads_pages or chosen > _MOST_CHOSEN
+    if indexer is None or indexer.pool > 1 or indexer.top_k > _MOST_CHOSEN:
+        return True
+    return runtime.speculative is not None or not runtime.release.reads_pages
 
 
 def masked_by(runtime: RuntimeConfig) -> tuple[str, ...]:

@@ -81,11 +81,6 @@ def kv_dtype_of(runtime: RuntimeConfig) -> str:
     return asked
 
 
-def packs_latents(model: ModelConfig, sm_major: int) -> bool:
-    """Sparse attention's kernels want fp8 latents with scales, but for TRT-LLM's, Blackwell's default."""
-    return sm_major < 10 or (sm_major == 12 and model.model_type == "glm_moe_dsa")
-
-
 def index_dtype(model: ModelConfig, runtime: RuntimeConfig, sm_major: int) -> str | None:
     if not has_block_keys(model):
         return None
@@ -120,7 +115,7 @@ def plan_pool(
         return _with_groups(_found(tokens, free, mem_fraction), model, parallel, runtime, layers)
     layers = pooled_layers(model, layers, runtime.release.pools_next_layer)
     kv_dtype, page = kv_dtype_of(runtime), page_size(model, runtime)
-    packed = runtime.release.counts_packed_latents and packs_latents(model, sm_major)
+    packed = runtime.release.counts_packed_latents and runtime.packs_latents
     share = runtime.sliding_share
     keys = _counted_index_dtype(model, runtime, sm_major)
     per_token = kv_bytes_per_token(model, parallel, kv_dtype, layers, draft_layers, packed, share, keys)
@@ -215,7 +210,7 @@ def plan_tokens(
         max_running_requests=requests,
         arriving=arriving,
         row_length=context + table_headroom(runtime.speculative, page, runtime.release.pages_ahead),
-        packed=packs_latents(model, sm_major),
+        packed=runtime.packs_latents,
         sliding_tokens=int(tokens * runtime.sliding_share) // page * page if has_window_pool(model) else 0,
         states=states,
         index_dtype=index_dtype(model, runtime, sm_major),

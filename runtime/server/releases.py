@@ -29,6 +29,7 @@ from runtime.server.laid_out import (
     LAID_OUT_18,
     LaidOut,
 )
+from runtime.server.sparse_rules import SPARSE_12, SPARSE_17, SPARSE_20, SPARSE_22, SparseRules
 from runtime.server.version_number import number
 
 _BLACKWELL_MAJORS = (10, 12)
@@ -242,6 +243,7 @@ class Release(NamedTuple):
     deepseek_family: frozenset[str] = names.DEEPSEEK_FAMILY
     sparse_architectures: frozenset[str] = names.SPARSE
     sparse_backend: str = "nsa"
+    sparse: SparseRules = SPARSE_12  # its kernels
     pools_sparse_pages: bool = False
     keeps_sink_kv_wide: bool = False
     gemma_4_on_trtllm: bool = False
@@ -615,6 +617,7 @@ _17 = _16._replace(
     masked_verifies=(),
     masks_trees=True,
     counting_attention=("trtllm_mla", "cutedsl_mla", "tokenspeed_mla", "dsa"),
+    sparse=SPARSE_17,
 )
 _MULTIMODAL_18 = names.KIMI_K25 | {
     "InternS2MobiusForConditionalGeneration",
@@ -706,6 +709,7 @@ _20 = _19._replace(
     small_gpu_graphs=(48, 160),
     fraction_without_gpu=0.95,
     keeps_sink_kv_wide=True,
+    sparse=SPARSE_20,
     has_qwen3_vl_defaults=True,
     glm_5_next_prefill_graph_top=4096,
     absorbed_mla=_19.absorbed_mla | names.GLM_5_NEXT,
@@ -756,6 +760,7 @@ _22 = _21._replace(
     glm_5_next_prefill_graph_top=None,
     keeps_context_width=True,
     pools_sparse_pages=True,
+    sparse=SPARSE_22,
     prefill_states="none",
     knows_indexed_attention=True,
 )

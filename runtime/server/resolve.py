@@ -66,6 +66,7 @@ from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_reque
 from runtime.server.roles import settle_item_scoring, settle_role, settle_seen_prompts, settle_unchunked
 from runtime.server.shape import DraftServer, Server, Speculation
 from runtime.server.shown_layers import settle_shown_layers
+from runtime.server.sparse_kernels import sparse_kernels
 from runtime.server.speculation import DRAFTLESS, counts_draft, settle_speculation
 from runtime.server.state_cache import ENVIRONMENT as STATE_VARIABLES
 from runtime.server.state_cache import settle_state_cache, state_rules
@@ -195,6 +196,7 @@ def _server(c: Choices) -> Server:
         deepep=budgets.told_deepep(c),
         head_over=head_over(c),
         workspaces=workspaces(c),
+        sparse_kernels=sparse_kernels(c),
         images_mib=images_mib(c),
         image_transport=feature_transport(c),
         reasons=dict(c.reasons),

@@ -23,6 +23,7 @@ from runtime.server.positions import positions_reached
 from runtime.server.recurrent import StateRules
 from runtime.server.releases import Release
 from runtime.server.requests import arriving_beside, share_of
+from runtime.server.sparse_kernels import SparseKernels
 from runtime.server.speculative_config import SpeculativeConfig
 
 _EAGLES = ("EAGLE", "EAGLE3", "FROZEN_KV_MTP")
@@ -114,6 +115,7 @@ class Server:
     states: StateRules
     head_over: HeadOver
     workspaces: Workspaces
+    sparse_kernels: SparseKernels | None
     images_mib: int  # that its pool leaves free for images
     image_transport: str
     reasons: Mapping[str, tuple[Reason, ...]] = field(compare=False)
@@ -215,6 +217,7 @@ class Server:
             positions=self._positions,
             embeds=self.embeds,
             keeps_nothing=self.keeps_nothing,
+            packs_latents=self.sparse_kernels is None or self.sparse_kernels.packs,
             decode_graphs=self.decode_graphs,
             prefill_graphs=self._kept_prefill_graphs,
             prefill_graphs_asked=self.prefill_graphs_asked,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from runtime.server.attention_buffers import WORKSPACES, Workspaces
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
+from runtime.server.sparse_kernels import counts_rows, keeps_workspace, sparse_kernels
 from runtime.server.traits import is_mla
 from runtime.server.units import MIB
 
@@ -32,7 +33,17 @@ def workspaces(c: Choices) -> Workspaces:
         trtllm += _SEMAPHORES
     tile = _told(c, SPLIT_TILE, _SPLIT_TILE) if c.enable_deterministic_inference else None
     splits = c.triton_attention_num_kv_splits
-    return Workspaces(flashinfer, trtllm, tile, splits, c.gpu.processors, drafts)
+    sparse, major = sparse_kernels(c), c.gpu.major
+    return Workspaces(
+        flashinfer,
+        trtllm,
+        tile,
+        splits,
+        c.gpu.processors,
+        drafts,
+        has_sparse=sparse is not None and keeps_workspace(sparse, major),
+        counts_sparse=sparse is not None and counts_rows(sparse, major),
+    )
 
 
 def _over_heads(c: Choices, architecture: str, told: int) -> int:

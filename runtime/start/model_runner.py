@@ -185,9 +185,9 @@ class ModelRunner(Adapting, Drafting, Tiering, Serving):
         with self.recorder.phase("attention backend"):
             start_cublas(self.device)
             if self.sglang:
-                self.sglang.init_attention_backend(self.device.sm_major)
+                self.sglang.init_attention_backend()
                 if (attention := self._draft_attention()) is not None:
-                    self.sglang.init_draft_backend(attention, self.device.sm_major)
+                    self.sglang.init_draft_backend(attention)
 
     def init_eager_buffers(self) -> None:
         if self.sglang and self.sglang.holds_eager_inputs:

@@ -61,7 +61,7 @@ class SglangBuffers:
     held: dict[str, torch.Tensor] = field(default_factory=dict)
     timed: set[int] = field(default_factory=set)
 
-    def init_attention_backend(self, sm_major: int) -> None:
+    def init_attention_backend(self) -> None:
         if self.plan.states is not None:
             self._hold("states of requests", torch.int32, self.plan.max_running_requests + 1)
             self._hold("free states", torch.int64, self.plan.states.slots)
@@ -69,14 +69,14 @@ class SglangBuffers:
             return
         backend, requests = self.runtime.attention_backend, self.plan.max_running_requests
         ways = wrappers_each(self.model.crosses, windows_of(self.model))
-        told = requests, sm_major, self.runtime.workspaces, ways, self.model.mla is not None
+        told = requests, self.runtime.workspaces, ways, self.model.mla is not None
         self._hold_all(backend_buffers(backend, *told))
         heads = self.model.main_attention.num_heads
-        self._hold_all(self._counters(backend, heads, self.parallel.attn_tp, sm_major))
+        self._hold_all(self._counters(backend, heads, self.parallel.attn_tp))
         prefill = self.runtime.prefill_attention_backend or backend
         if prefill != backend:
             self._hold_beside(backend_buffers(prefill, *told))
-            self._hold_beside(self._counters(prefill, heads, self.parallel.attn_tp, sm_major))
+            self._hold_beside(self._counters(prefill, heads, self.parallel.attn_tp))
 
     @property
     def holds_eager_inputs(self) -> bool:
@@ -139,26 +139,26 @@ class SglangBuffers:
         self._hold("decode input_embeds", self._dtype, max_bs * width, self.model.hidden_size)
         self._hold("decode custom_mask", torch.bool, (max_bs + max_bs * width) * width)
 
-    def init_draft_backend(self, draft: DraftAttention, sm_major: int) -> None:
+    def init_draft_backend(self, draft: DraftAttention) -> None:
         speculative = self.runtime.speculative
         assert speculative is not None
         latent, spaces = draft.model.mla is not None, self.runtime.workspaces
         spaces = spaces if latent else replace(spaces, flashinfer=spaces.drafts)
-        told = speculative.num_steps, sm_major, spaces, latent
+        told = speculative.num_steps, spaces, latent
         self._hold_all(
             one for one in draft_backend_buffers(draft.backend, *told) if one.name not in self.held
         )
 
         heads, backends = draft.model.main_attention.num_heads, speculative.num_steps + 1
-        for one in self._counters(draft.backend, heads, draft.ranks, sm_major):
+        for one in self._counters(draft.backend, heads, draft.ranks):
             self._hold(f"draft's {one.name}", torch.int32, backends, *one.shape)
 
-    def _counters(self, backend: str, heads: int, ranks: int, sm_major: int) -> Iterator[Buffer]:
+    def _counters(self, backend: str, heads: int, ranks: int) -> Iterator[Buffer]:
         """Of a model's heads, or of a rank's where they are over latents."""
         rows, own = self.plan.max_running_requests, heads // ranks
         if backend == "trtllm_mha":
             rows, own = (rows + 1) * self.sizes.width, heads
-        return counting_buffers(backend, rows, own, sm_major, self.runtime.release)
+        return counting_buffers(backend, rows, own, self.runtime.workspaces, self.runtime.release)
 
     def init_draft_graphs(self, draft: DraftAttention, graphs: Sequence[int]) -> None:
         speculative, release = self.runtime.speculative, self.runtime.release

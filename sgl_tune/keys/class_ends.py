@@ -232,8 +232,7 @@ def _pools_of_keys(deployment: Deployment) -> Iterator[str]:
         return
     if _PAGE % mla.indexer.pool:
         yield f"index_kpool is {mla.indexer.pool}: SGLang has none that does not divide {_PAGE}"
-    packs = server.kv_cache_dtype == "fp8_e4m3" and server.gpu.major == 9
-    decode = server.asked.others.get("dsa_decode_backend") or ("flashmla_kv" if packs else None)
+    decode = server.sparse_kernels.decode if server.sparse_kernels is not None else None
     if decode not in (None, *_WITH_TAILS):
         known = ", ".join(_WITH_TAILS)
         yield f"--dsa-decode-backend {decode} takes no tokens beside pools of them: {known} do"

@@ -25,6 +25,7 @@ from sgl_tune.keys.expert_calls import (
 from sgl_tune.keys.gemm_ends import ends_of_gemms
 from sgl_tune.keys.mixed import of_each_kind
 from sgl_tune.keys.packed_experts import METHOD, PACKED_NVFP4, takes_packed, wants_logits
+from sgl_tune.keys.sparse_ends import ends_of_sparse_attention
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -44,6 +45,7 @@ def ends_of_kernels(deployment: Deployment) -> Iterator[str]:
     yield from ends_of_gemms(deployment)
     if deployment.model.attention:  # else no backend of it is made, whatever is settled
         yield from ends_of_attention(deployment)
+        yield from ends_of_sparse_attention(deployment)
     if deployment.server.tunes:
         yield from _tuned(deployment)
 

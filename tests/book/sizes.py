@@ -158,10 +158,10 @@ def _own(draft: OwnDraft) -> list[Any]:
 
 
 def _buffers(deployment: Deployment, plan: PoolPlan) -> Iterator[Any]:
-    server, model, runtime = deployment.server, deployment.model, deployment.runtime
+    model, runtime = deployment.model, deployment.runtime
     ways, requests = wrappers_each(model.crosses, windows_of(model)), plan.max_running_requests
     graphs = captured_sizes(requests, deployment.parallel, runtime)
-    told = requests, server.gpu.major, runtime.workspaces, ways, model.mla is not None
+    told = requests, runtime.workspaces, ways, model.mla is not None
     yield from backend_buffers(runtime.attention_backend, *told)
     if graphs and model.attention:
         start = start_sizes(model, runtime, deployment.parallel.pp)

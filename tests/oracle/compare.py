@@ -15,6 +15,7 @@ FIELDS = (
     *("context_length", "chunked_prefill_size", "mem_fraction_static", "max_running_requests"),
     *("dummy_batch_rows", "decode_graphs", "prefill_graphs", "speculative", "draft"),
 )
+_NOT_ALWAYS = ("sparse_kernels",)  # recorded: of what older records have no word
 EXAMPLES = 3
 CLOSE = {"mem_fraction_static": 0.0005}
 
@@ -45,7 +46,7 @@ class Tally:
             self._fields(command, ours["server"], theirs["server"])
 
     def _fields(self, command: Command, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-        for name in FIELDS:
+        for name in (*FIELDS, *(one for one in _NOT_ALWAYS if one in theirs)):
             if same(name, ours.get(name), theirs.get(name)):
                 self.agreed[name] += 1
             else:
@@ -60,6 +61,8 @@ def same(name: str, ours: Any, theirs: Any) -> bool:
         return bool(abs(ours - theirs) < CLOSE[name])
     if name == "draft" and ours is not None and theirs is not None:
         return bool(ours["tunes"] == theirs["tunes"] and ours["key"] == theirs["key"])
+    if name == "sparse_kernels" and ours is None:
+        return None in theirs
     return bool(ours == theirs)
 
 

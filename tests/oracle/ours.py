@@ -30,7 +30,9 @@ def our_answer(command: Command) -> dict[str, Any]:
             find_gpu(command.gpu),
             release_named(command.release).release,
         )
-        return {"server": {**server.to_json(), "key": server.key}}
+        kernels = server.sparse_kernels
+        told = {"key": server.key, "sparse_kernels": [*kernels.both] if kernels else None}
+        return {"server": {**server.to_json(), **told}}
     except ConfigError as refusal:
         return {"refused": refusal.message}
     except Exception as crash:

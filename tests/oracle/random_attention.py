@@ -86,7 +86,7 @@ def _held(case: Case, found: Deployment) -> Case:
         return {"refused": "no decode graphs"}
     device: Any = SimpleNamespace(torch_device=torch.device("meta"), sm_major=major, label=lambda *_: None)
     buffers = SglangBuffers(model, parallel, runtime, start_sizes(model, runtime, 1), plan, device)
-    buffers.init_attention_backend(major)
+    buffers.init_attention_backend()
     shown: dict[str, Any] = {}
     told: Case = {"most": max(sizes), "stage": [layers[0], layers[-1] + 1], "dtype": kv_dtype_of(runtime)}
     told["rows"] = max(sizes) + plan.max_running_requests // _ROWS_OF_REQUESTS
@@ -104,7 +104,7 @@ def _held(case: Case, found: Deployment) -> Case:
         if not drafts:
             return {"refused": "no graphs of drafts"}
         told["draft_most"] = max(drafts)
-        buffers.init_draft_backend(attention, major)
+        buffers.init_draft_backend(attention)
         told["draft made"] = _new(buffers, shown)
         buffers.init_draft_graphs(attention, drafts)
         told["catches up"] = _catches_up(found, attention)

@@ -16,6 +16,7 @@ ARCHITECTURES = Path(__file__).parent / "recorded/architectures.jsonl.gz"
 RARE = Path(__file__).parent / "recorded/rare.jsonl.gz"
 EDGES = Path(__file__).parent / "recorded/edges.jsonl.gz"
 DIFFUSION = Path(__file__).parent / "recorded/diffusion.jsonl.gz"
+SPARSE = Path(__file__).parent / "recorded/sparse.jsonl.gz"
 MINIMAX_M3 = Path(__file__).parent / "recorded/minimax_m3.jsonl.gz"
 # Of the checks: their own words, and some that a wheel was not asked. tests/server/test_refusal_cases.py
 REFUSALS = Path(__file__).parents[1] / "server/refusal_cases.jsonl.gz"

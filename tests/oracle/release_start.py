@@ -145,9 +145,15 @@ def _arguments(get: Callable[..., Any]) -> dict[str, Any]:
     speculative = [get(f"speculative_{name}") for name in ("num_steps", "eagle_topk", "num_draft_tokens")]
     return {name: get(name) for name in names} | {
         "attention_backend": prefill if prefill == decode else f"{prefill}/{decode}",
+        "sparse_kernels": [_sparse(get, one) for one in ("prefill", "decode")],
         "mem_fraction_static": round(get("mem_fraction_static"), 3),
         "speculative": speculative if get("speculative_algorithm") else None,
     }
+
+
+def _sparse(get: Callable[..., Any], phase: str) -> str | None:
+    found: str | None = get(f"dsa_{phase}_backend", None) or get(f"nsa_{phase}_backend", None)
+    return found
 
 
 def _model(get: Callable[..., Any], model: Any) -> dict[str, Any]:

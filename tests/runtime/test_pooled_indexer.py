@@ -17,7 +17,7 @@ from runtime.server.config import RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.pool_plan import PoolPlan, packs_latents, page_size
+from runtime.server.pool_plan import PoolPlan, page_size
 from runtime.server.sizing import kept_layers, kv_bytes_per_token
 from sgl_tune.deployment.models import find_model
 from tests.memory.checkpoints import DATA
@@ -125,7 +125,7 @@ def test_its_pool_holds_what_sglangs_own_holds(case: Told) -> None:
     model, parallel = model_config(_file(index_kpool=case["pool"])), ParallelConfig(tp=8)
     major, layers = 9 if case["gpu"] == "H200" else 10, range(*case["stage"])
     by_gpu = "fp8_e4m3" if major == 10 else "bfloat16"
-    kv, packed = by_gpu if case["kv"] == "auto" else case["kv"], packs_latents(model, major)
+    kv, packed = by_gpu if case["kv"] == "auto" else case["kv"], major < 10
     page = page_size(model, RuntimeConfig())
     plan = PoolPlan(case["tokens"], page, kv, case["requests"], 1, packed)
     cache = make_cache(plan, model, parallel, layers, META)

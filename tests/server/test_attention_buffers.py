@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtime.server.attention_buffers import (
+    WORKSPACES,
     Buffer,
     Workspaces,
     backend_buffers,
@@ -22,9 +23,9 @@ def _bytes(name: str, mib: int) -> Buffer:
 
 def test_a_workspace_is_as_large_as_it_is_told_to_be() -> None:
     sizes = Workspaces(flashinfer=2048 * MIB, trtllm_mha=64 * MIB)
-    found = {one.name: one.shape[0] for one in backend_buffers("trtllm_mha", 7, 10, sizes)}
+    found = {one.name: one.shape[0] for one in backend_buffers("trtllm_mha", 7, sizes)}
     assert (found["flashinfer_workspace"], found["trtllm_mha_workspace"]) == (2048 * MIB, 64 * MIB)
-    first, _ = backend_buffers("dsa", 7, 10, Workspaces(flashinfer=64 * MIB))
+    first, _ = backend_buffers("dsa", 7, Workspaces(flashinfer=64 * MIB, has_sparse=True))
     assert first.shape == (64 * MIB,)
 
 
@@ -52,30 +53,33 @@ DSA = [Buffer("dsa_rows", "int32", (1, 16384))]
 FLASHINFER = [_bytes("flashinfer_workspace", 384), _bytes("flashinfer_wrappers", 32)]
 
 
+SPARSE = Workspaces(has_sparse=True, counts_sparse=True)
+
+
 @pytest.mark.parametrize(
-    ("backend", "major", "buffers"),
+    ("backend", "sizes", "buffers"),
     [
         (
             "triton",
-            9,
+            WORKSPACES,
             [
                 Buffer("kv_indptr", "int32", (8,)),
                 Buffer("qo_indptr", "int64", (8,)),
                 Buffer("mask_indptr", "int64", (8,)),
             ],
         ),
-        ("fa3", 9, []),
-        ("flashinfer", 9, FLASHINFER),
-        ("trtllm_mha", 10, [*FLASHINFER, _bytes("trtllm_mha_workspace", 512)]),
-        ("trtllm_mla", 10, [*FLASHINFER, _bytes("trtllm_mla_workspace", 150)]),
-        ("flashmla", 9, FLASHINFER),
-        ("cutedsl_mla", 10, [*FLASHINFER, _bytes("cutedsl_mla_workspace", 150)]),
-        ("dsa", 9, DSA),
-        ("dsa", 10, [_bytes("dsa_trtllm_workspace", 384), *DSA]),
+        ("fa3", SPARSE, []),
+        ("flashinfer", WORKSPACES, FLASHINFER),
+        ("trtllm_mha", WORKSPACES, [*FLASHINFER, _bytes("trtllm_mha_workspace", 512)]),
+        ("trtllm_mla", WORKSPACES, [*FLASHINFER, _bytes("trtllm_mla_workspace", 150)]),
+        ("flashmla", SPARSE, FLASHINFER),
+        ("cutedsl_mla", WORKSPACES, [*FLASHINFER, _bytes("cutedsl_mla_workspace", 150)]),
+        ("dsa", WORKSPACES, DSA),
+        ("dsa", SPARSE, [_bytes("dsa_workspace", 384), *DSA]),
     ],
 )
-def test_buffers_of_a_backend(backend: str, major: int, buffers: list[Buffer]) -> None:
-    assert list(backend_buffers(backend, 7, major)) == buffers
+def test_buffers_of_a_backend(backend: str, sizes: Workspaces, buffers: list[Buffer]) -> None:
+    assert list(backend_buffers(backend, 7, sizes)) == buffers
 
 
 @pytest.mark.parametrize(
@@ -93,30 +97,31 @@ def test_buffers_of_a_backend(backend: str, major: int, buffers: list[Buffer]) -
     ],
 )
 def test_buffers_of_a_draft_s_backends(backend: str, steps: int, buffers: list[Buffer]) -> None:
-    assert list(draft_backend_buffers(backend, steps, 9)) == buffers
+    assert list(draft_backend_buffers(backend, steps)) == buffers
 
 
 @pytest.mark.parametrize(
-    ("backend", "release", "major", "counters"),
+    ("backend", "release", "sizes", "counters"),
     [
-        ("trtllm_mla", "0.5.16", 10, []),
-        ("trtllm_mla", "0.5.17", 10, [Buffer("trtllm_mla_counters", "int32", (8192, 16))]),
-        ("trtllm_mha", "0.5.17", 10, []),
-        ("trtllm_mha", "0.5.18", 10, [Buffer("trtllm_mha_counters", "int32", (8192, 16))]),
-        ("dsa", "0.5.23", 9, []),
-        ("dsa", "0.5.23", 10, [Buffer("dsa_counters", "int32", (8192, 16))]),
-        ("fa3", "0.5.23", 9, []),
+        ("trtllm_mla", "0.5.16", WORKSPACES, []),
+        ("trtllm_mla", "0.5.17", WORKSPACES, [Buffer("trtllm_mla_counters", "int32", (8192, 16))]),
+        ("trtllm_mha", "0.5.17", WORKSPACES, []),
+        ("trtllm_mha", "0.5.18", WORKSPACES, [Buffer("trtllm_mha_counters", "int32", (8192, 16))]),
+        ("dsa", "0.5.16", SPARSE, []),
+        ("dsa", "0.5.23", WORKSPACES, []),
+        ("dsa", "0.5.23", SPARSE, [Buffer("dsa_counters", "int32", (8192, 16))]),
+        ("fa3", "0.5.23", SPARSE, []),
     ],
 )
-def test_whose_kernels_count(backend: str, release: str, major: int, counters: list[Buffer]) -> None:
-    assert [*counting_buffers(backend, 7, 16, major, release_named(release).release)] == counters
+def test_whose_kernels_count(backend: str, release: str, sizes: Workspaces, counters: list[Buffer]) -> None:
+    assert [*counting_buffers(backend, 7, 16, sizes, release_named(release).release)] == counters
 
 
 def test_latents_have_a_workspace_apart_from_heads() -> None:
     """A draft over heads beside a target over latents makes its own."""
     for latent, name in ((False, "flashinfer_workspace"), (True, "flashinfer_mla_workspace")):
         target, draft = (
-            next(iter(backend_buffers("flashinfer", 7, 9, latent=latent))),
-            next(iter(draft_backend_buffers("flashinfer", 3, 9, latent=latent))),
+            next(iter(backend_buffers("flashinfer", 7, latent=latent))),
+            next(iter(draft_backend_buffers("flashinfer", 3, latent=latent))),
         )
         assert (target.name, draft.name) == (name, name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from runtime.server.attention import used_backends
 from runtime.server.checks.row import Refusal, at_least, under
 from runtime.server.choices import Choices
+from runtime.server.sparse_kernels import takes_glms_kernel
 from runtime.server.traits import is_disaggregated, is_mla, is_sparse
 
 _FP4 = ("nvfp4", "fp4_mx_block16", "fp4_e2m1")
@@ -62,9 +63,10 @@ _NATIVE = (
         "[kv_cache_dtype] does not go with a cache on the host",
     ),
 )
+_BEFORE_FP8 = ("sm80", "sm86", "sm87")
 _SPARSE = (
     Refusal(
-        lambda c: "triton" in (c.dsa_prefill_backend, c.dsa_decode_backend),
+        lambda c: "triton" in (c.dsa_prefill_backend, c.dsa_decode_backend) and not takes_glms_kernel(c),
         "sparse attention on triton is for ROCm",
     ),
     Refusal(
@@ -83,6 +85,16 @@ _SPARSE = (
             and (c.dsa_prefill_backend != c.dsa_decode_backend or c.dcp_size > 1 or c.enable_hisparse)
         ),
         "sparse attention on tilelang wants both phases alike over an fp8 cache",
+        since=(0, 5, 22),
+    ),
+    Refusal(
+        lambda c: (
+            c.kv_cache_dtype == "fp8_e4m3"
+            and c.dsa_prefill_backend == "tilelang"
+            and (c.gpu.major < 8 or c.gpu.arch in _BEFORE_FP8)
+        ),
+        "sparse attention on tilelang has no fp8 cache on this GPU",
+        "--kv-cache-dtype bfloat16",
         since=(0, 5, 22),
     ),
     Refusal(
