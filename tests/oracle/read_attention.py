@@ -28,6 +28,7 @@ _REGISTRY = "sglang.srt.layers.attention.attention_registry"
 _MADE: list[Any] = []
 _COMPILES = ("trtllm_mla_backend", "cutedsl_mla_backend", "tokenspeed_mla_backend")
 _LARGE = 16 * 1024
+_PROCESSORS = 132
 _SMALLEST = 512  # bytes that torch allocates
 _POOLS = ("req_to_token_pool", "token_to_kv_pool", "token_to_kv_pool_allocator")
 _WRAPPERS = ("BatchDecodeWithPagedKVCacheWrapper", "BatchPrefillWithPagedKVCacheWrapper")
@@ -121,6 +122,7 @@ def _with_hosts() -> None:
     torch.Tensor.to = moved  # type: ignore[method-assign]
     torch.Tensor.pin_memory = lambda self: self  # type: ignore[method-assign]
     _with_counters()
+    _with_tiles()
     for name in _COMPILES:
         try:
             module = importlib.import_module(f"sglang.srt.layers.attention.{name}")
@@ -130,11 +132,25 @@ def _with_hosts() -> None:
             setattr(module, made, MagicMock())
 
 
+def _with_tiles() -> None:
+    """FlashMLA's own plan of a batch, where sparse attention asks for it: eight numbers a multiprocessor."""
+
+    def plan(cache_seqlens: Any, **_: Any) -> Any:
+        rows = cache_seqlens.new_empty((len(cache_seqlens) + 1,))
+        return cache_seqlens.new_empty((_PROCESSORS, 8)), rows
+
+    for name in ("sgl_kernel.flash_mla", "sglang.kernels.ops.attention.flash_mla_interface"):
+        try:
+            importlib.import_module(name).get_mla_metadata = plan
+        except ImportError:  # of another release
+            continue
+
+
 def _with_counters() -> None:
     """FlashInfer's own sums, where it wants a GPU to be imported."""
     import flashinfer
 
-    flashinfer.utils.get_device_sm_count = lambda _: 132
+    flashinfer.utils.get_device_sm_count = lambda _: _PROCESSORS
     flashinfer.utils.get_trtllm_gen_multi_ctas_kv_counter_bytes = lambda rows, heads, processors: (
         -(-max(rows * heads, processors) // 8) * 8 * 4
     )
