@@ -63,6 +63,16 @@ _NATIVE = (
         "[kv_cache_dtype] does not go with a cache on the host",
     ),
 )
+
+
+def _beside_sinks(kernel: str) -> Refusal:
+    return Refusal(
+        lambda c: c.model.learns_sinks and getattr(c, kernel) not in (None, "flashmla_sparse"),
+        f"attention sinks beside an indexer are for flashmla_sparse, and not for [{kernel}]",
+        since=(0, 5, 20),
+    )
+
+
 _BEFORE_FP8 = ("sm80", "sm86", "sm87")
 _SPARSE = (
     Refusal(
@@ -103,15 +113,7 @@ _SPARSE = (
         "--kv-cache-dtype bfloat16",
         since=(0, 5, 20),
     ),
-    Refusal(
-        lambda c: (
-            c.model.learns_sinks
-            and not {c.dsa_prefill_backend, c.dsa_decode_backend} <= {None, "flashmla_sparse"}
-        ),
-        "attention sinks beside an indexer are for flashmla_sparse, and not for [dsa_prefill_backend] or "
-        "[dsa_decode_backend]",
-        since=(0, 5, 20),
-    ),
+    *(_beside_sinks(name) for name in ("dsa_prefill_backend", "dsa_decode_backend")),
     Refusal(
         lambda c: c.enable_prefill_cp and c.disaggregation_mode == "decode",
         "[enable_prefill_cp] does not go with [disaggregation_mode]",
