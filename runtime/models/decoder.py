@@ -88,7 +88,7 @@ class Decoder(nn.Module):
         self.is_first = comm.layout.pp_rank == 0
         self.is_last = comm.layout.pp_rank == comm.size("pp") - 1
         dropped = self.make_embedding() if self.is_first and embeds_twice(model.model_type) else None
-        self.embedding = self.make_embedding() if self.is_first else None
+        self.embedding = self.make_embedding() if self.is_first and model.has_tables else None
         del dropped
         places = model.places if self.is_first else None
         self.places = None if places is None else Places(build, places)
@@ -117,11 +117,12 @@ class Decoder(nn.Module):
         reads_kept = model.snapshots is not None and self.is_last
         self.reads = Mixture(build, "model.output_attn_res") if reads_kept else None
         self.out = out_of_rows(build) if self.is_last else None
-        self.head = self.make_head() if self.is_last and model.scores is None else None
+        has_head = self.is_last and model.scores is None and model.has_tables
+        self.head = self.make_head() if has_head else None
         scores = model.scores if self.is_last else None
         self.scores = Scores(build, scores) if scores and scores.names else None
         self.dense = Dense(build, scores.dense) if scores and scores.dense else None
-        self.logits = self._answers(runtime) if self.is_last else None
+        self.logits = self._answers(runtime) if self.is_last and model.has_tables else None
 
     def _answers(self, runtime: RuntimeConfig) -> LogitsProcessor | Pooler:
         if self.head is None or runtime.embeds:

@@ -1,4 +1,5 @@
-"""A draft that is another model than its target: EAGLE's layers, EAGLE3's one, or a whole smaller model."""
+"""A draft that is another model than its target: EAGLE's layers, EAGLE3's one, a whole smaller model, or
+DFLASH's, which has no tables of its own."""
 
 from __future__ import annotations
 
@@ -21,6 +22,8 @@ from runtime.models.layer import StageState
 from runtime.models.rope_tables import RopeTables
 from runtime.server.layer_config import FusionConfig
 from runtime.server.own_draft import OwnDraft
+from runtime.server.parallel_config import ParallelConfig
+from runtime.server.sizing import kv_heads_per_rank
 
 
 class Fusion(nn.Module):
@@ -40,6 +43,7 @@ class Fusion(nn.Module):
         self.parts = Gathered(build, "fc", size, whole) if config.split else None
         self.whole_norm = build.norm("input_norm", whole) if config.norms_whole else None
         each = config.states if config.norms_each else 0
+        self.row_norm = build.norm("hidden_norm", size) if config.drafts_block else None
         self.norms = nn.ModuleList(build.norm(f"fc_norm.{i}", config.width) for i in range(each))
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
@@ -48,7 +52,8 @@ class Fusion(nn.Module):
         if len(self.norms):
             parts = states.chunk(self.states, dim=-1)
             states = torch.cat([norm(part) for norm, part in zip(self.norms, parts, strict=True)], dim=-1)
-        return F.linear(states, self.mix, self.bias) if self.parts is None else self.parts(states)
+        row = F.linear(states, self.mix, self.bias) if self.parts is None else self.parts(states)
+        return row if self.row_norm is None else self.row_norm(row)
 
 
 class OwnDraftModel(nn.Module):
@@ -73,6 +78,7 @@ class OwnDraftModel(nn.Module):
         self.decoder = Decoder(own.model, runtime, self.comm, device, self.layer_ids, ropes=ropes)
         self.embedding = self.decoder.embedding
         self.fusion = None if fusion is None else Fusion(self.decoder.build, fusion)
+        self.stacked = _stacked(self.decoder) if own.drafts_block else None
         self.decoder.load_dummy(seed)
         self.decoder.reach(runtime.positions)
         for name, parameter in self.named_parameters():
@@ -92,7 +98,7 @@ class OwnDraftModel(nn.Module):
         own."""
         decoder, model = self.decoder, self.own.model
         decoder.embedding = None
-        if model.fusion is None:
+        if model.fusion is None or model.fusion.drafts_block:
             return
         if model.fusion.width == model.hidden_size:
             self.embedding = target.embedding or self.embedding
@@ -129,3 +135,16 @@ class OwnDraftModel(nn.Module):
         fusion, (normed, before) = self.own.model.fusion, rows
         kept = () if fusion is None else (normed if fusion.gives_normed else before,)
         return self.decoder.logits.forward(normed, batch, kept)
+
+
+def _stacked(decoder: Decoder) -> torch.Tensor | None:
+    """What makes keys and values of all layers at once of a row: FusedKVMaterializeHelper of
+    srt/speculative, of matrices alone."""
+    model, build = decoder.model, decoder.build
+    attention = model.main_attention
+    if attention.bias:
+        return None
+    heads = kv_heads_per_rank(attention, ParallelConfig(tp=build.comm.size("attn_tp")))
+    rows = model.num_layers * 2 * heads * attention.head_dim
+    stacked = torch.zeros(rows, model.hidden_size, dtype=build.dtype, device=build.device)
+    return stacked.t().contiguous() if build.runtime.release.turns_block_keys else stacked

@@ -155,6 +155,11 @@ class ModelConfig:
         return self.fusion is not None and self.head_vocab is None
 
     @property
+    def has_tables(self) -> bool:
+        """An embedding and a head: a draft of blocks has none, at no time."""
+        return self.fusion is None or not self.fusion.drafts_block
+
+    @property
     def halves(self) -> int:
         """Layers that a checkpoint, and SGLang, call one. With a shortcut, each of two attends and has a
         dense MLP, and experts beside the first one's answer after the second."""

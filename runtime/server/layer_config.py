@@ -235,6 +235,8 @@ class FusionConfig:
     layers: tuple[int, ...] = ()  # of the target, whose answers these are; empty: as SGLang chooses
     beside_token: bool = False  # behind its embedding, which is as wide as the draft
     split: bool = False  # the row is made by all ranks, each a part of it
+    drafts_block: bool = False  # all tokens at once, by what layers keep of the row, which is normed
+    of_layers: int | None = None  # so many has a target of such a draft
 
     def __post_init__(self) -> None:
         check_model(self)

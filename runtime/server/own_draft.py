@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from runtime.server.block_draft import (
+    ALGORITHM,
+    attention_of_blocks,
+    captured_for,
+    check_blocks,
+    counted_beside,
+)
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
 from runtime.server.layer_config import FusionConfig
@@ -12,7 +19,7 @@ from runtime.server.pool_plan import kv_dtype_of
 from runtime.server.shape import Server
 from runtime.server.sizing import has_window_pool
 
-_ALGORITHMS = ("EAGLE3", "STANDALONE")
+_ALGORITHMS = ("EAGLE3", "STANDALONE", ALGORITHM)
 # EAGLE's, where it is no layer of its target: srt/models
 _OF_EAGLE = ("LlamaForCausalLMEagle", "Qwen2ForCausalLMEagle")
 # speculative/draft_utils.py: each says that it needs a draft with latents
@@ -39,6 +46,17 @@ class OwnDraft:
         return self.runtime.attention_backend
 
     @property
+    def drafts_block(self) -> bool:
+        return self.model.fusion is not None and self.model.fusion.drafts_block
+
+    def counted_beside(self, cell: float, kept: int, target: ModelConfig) -> float:
+        """What a token of the target's pool counts, of so many layers that keep something of it."""
+        if not self.drafts_block:
+            return cell
+        exactly = self.runtime.release.sizes_block_drafts
+        return counted_beside(cell, kept, target, self.model, self.parallel, self.kv_dtype, exactly)
+
+    @property
     def recurrent_width(self) -> int:
         """Of what one of its steps hands the next."""
         return 0 if self.model.fusion is None else self.model.hidden_size
@@ -63,8 +81,12 @@ def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_laye
     """`told_layers`: of config.json's num_nextn_predict_layers, else all of them."""
     assert server.draft is not None and server.speculative is not None
     backend = server.asked.speculative_draft_attention_backend or server.decode_attention_backend
+    if server.speculative.algorithm == ALGORITHM:
+        backend = attention_of_blocks(server)
     _check(server, target, draft, backend)
     fusion, parallel = draft.fusion, server.parallel
+    if fusion is not None and fusion.drafts_block:
+        return _of_blocks(server, target, draft, fusion, backend)
     if fusion is not None and not server.release.norms_drafts_whole:
         draft = replace(draft, fusion=replace(fusion, norms_whole=False))
     if fusion is not None and parallel.attn_dp > 1:  # draft_tp_context: of the ranks that share its requests
@@ -81,6 +103,16 @@ def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_laye
     if has_window_pool(target) and not server.release.counts_drafts_beside_windows:
         is_counted = False
     return OwnDraft(draft, runtime, parallel, captures, told_layers if is_counted else 0)
+
+
+def _of_blocks(
+    server: Server, target: ModelConfig, draft: ModelConfig, fusion: FusionConfig, backend: str
+) -> OwnDraft:
+    check_blocks(server, target, draft, backend)
+    runtime = replace(server.as_draft().runtime, attention_backend=backend, prefill_graphs=())
+    captures = captured_for(fusion, draft.num_layers, target.num_layers // target.halves)
+    captures = tuple(target.halves * layer for layer in captures)
+    return OwnDraft(draft, runtime, server.parallel, captures, 0)
 
 
 def _prefills(server: Server, draft: ModelConfig) -> tuple[int, ...]:
@@ -126,12 +158,15 @@ def _check(server: Server, target: ModelConfig, draft: ModelConfig, backend: str
 def _drafts_by(fusion: FusionConfig | None) -> str:
     if fusion is None:
         return "STANDALONE"
+    if fusion.drafts_block:
+        return ALGORITHM
     return "EAGLE" if fusion.beside_token else "EAGLE3"
 
 
 def _check_given(server: Server, target: ModelConfig, draft: ModelConfig, fusion: FusionConfig) -> None:
     """EAGLE's has its target's embedding and head, whatever its own file tells of them."""
-    asked = "hidden_size" if fusion.beside_token else "target_hidden_size"
+    of_target = not fusion.beside_token and not fusion.drafts_block
+    asked = "target_hidden_size" if of_target else "hidden_size"
     told = [(asked, fusion.width, target.hidden_size)]
     if fusion.beside_token:
         told += [("vocab_size", draft.vocab_size, target.vocab_size)]

@@ -19,6 +19,7 @@ from runtime.server.sizing import (
     block_key_dtype,
     has_block_keys,
     has_window_pool,
+    kept_layers,
     kv_bytes_per_token,
     kv_tokens,
     packs_pages,
@@ -107,8 +108,10 @@ def plan_pool(
     draft_layers: int = 0,
     sm_major: int = 9,
     agree: Callable[[int], int] = int,
+    beside: Callable[[float, int], float] | None = None,
 ) -> PoolPlan:
-    """`layers` of this stage; a draft's layers hold as many tokens. `agree` takes the minimum over stages."""
+    """`layers` of this stage; a draft's layers hold as many tokens. `agree` takes the minimum over stages.
+    `beside`: what a token counts beside a draft, of what it does without, in so many layers that keep it."""
     rest, states = static_rest(free.after_load, free.baseline, mem_fraction) - runtime.images_mib * MIB, None
     if model.compressed is not None:
         tokens = agree(compressed_tokens(rest, model, parallel, runtime, layers))
@@ -119,6 +122,8 @@ def plan_pool(
     share = runtime.sliding_share
     keys = _counted_index_dtype(model, runtime, sm_major)
     per_token = kv_bytes_per_token(model, parallel, kv_dtype, layers, draft_layers, packed, share, keys)
+    if beside is not None:
+        per_token = beside(per_token, len(kept_layers(model, layers)))
     if model.recurrent is not None:
         budget = plan_states(rest, model, parallel, runtime)
         rest, states = budget.left, budget.plan

@@ -366,6 +366,12 @@ class Release(NamedTuple):
     # What the target's checkpoint says of its KV cache is written into the argument, which its draft reads:
     # configure_kv_cache_dtype of model_executor/model_runner.py
     drafts_keep_targets_scheme: bool = True
+    # Of DFLASH's drafts, as they are: pool_configurator.py, speculative/dflash_utils.py
+    sizes_block_drafts: bool = False
+    # ... which keep matrices of keys and values a second time, turned: FusedKVMaterializeHelper
+    turns_block_keys: bool = False
+    # ... and without a number of their target's layers, name the last of them: models/dflash.py
+    block_drafts_name_layers: bool = False
     # norm_before_fc of models/llama_eagle3.py
     norms_drafts_whole: bool = False
     # Each rank makes a part of what a draft with latents is given: models/kimi_k25_eagle3.py
@@ -467,6 +473,7 @@ _13 = _12._replace(
 )
 _14 = _13._replace(
     version="0.5.14",
+    turns_block_keys=True,
     host_cache_layout="page_first",
     stages_write_backs=True,
     catches_up_in_graphs=(*_13.catches_up_in_graphs, "flashinfer"),
@@ -630,6 +637,8 @@ _GATHERED_18 = (
 )
 _18 = _17._replace(
     version="0.5.18",
+    sizes_block_drafts=True,
+    block_drafts_name_layers=True,
     prefill_states="counted",
     laid_out=LAID_OUT_18,
     quantizes_modelopt_fp4=True,

@@ -48,7 +48,8 @@ class Drafting(Pooling):
     def capture_drafts(self, site: CaptureSite) -> None:
         self.draft_runners: DraftRunners | None = None
         sizes = captured_sizes(self.max_running_requests, self.parallel, self.runtime, drafts=True)
-        if not self.drafts or not sizes or self.options.sample_layers:
+        drafts_block = self.own_draft is not None and self.own_draft.drafts_block
+        if not self.drafts or not sizes or self.options.sample_layers or drafts_block:
             return
         self.device.empty_cache()
         with self.recorder.phase("draft graphs"):
@@ -62,6 +63,8 @@ class Drafting(Pooling):
     def _draft_attention(self) -> DraftAttention | None:
         """Where it is known what that holds."""
         own, speculative = self.own_draft, self.runtime.speculative
+        if own is not None and own.drafts_block:
+            return None
         if own is not None:
             if own.model.is_mla and not knows_buffers((own.attention_backend,) * 2, own.model):
                 return None

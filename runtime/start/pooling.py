@@ -60,7 +60,11 @@ class Pooling:
             draft_layers=self._counted_layers,
             sm_major=self.device.sm_major,
             agree=self._agreed,
+            beside=self._beside_draft,
         )
+
+    def _beside_draft(self, cell: float, kept: int) -> float:
+        return cell if self.own_draft is None else self.own_draft.counted_beside(cell, kept, self.model)
 
     def _agreed(self, tokens: int) -> int:
         """Every stage has as many as the one with the fewest."""

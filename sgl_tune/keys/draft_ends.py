@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from runtime.server.block_draft import ends_at_layers
 from runtime.server.own_draft import has_own_draft
 from runtime.server.own_layer import loads_one, other_count
 from runtime.server.shown_layers import shows_layers, shows_layers_alone
@@ -61,6 +62,7 @@ def ends_of_drafts(deployment: Deployment) -> Iterator[str]:
     yield from _other_dtype(deployment)
     yield from _without_answers(deployment)
     yield from _without_tokens(deployment)
+    yield from _other_layers(deployment)
 
 
 def ends_of_shown_layers(deployment: Deployment) -> Iterator[str]:
@@ -175,3 +177,18 @@ def _without_tokens(deployment: Deployment) -> Iterator[str]:
             f"--speculative-algorithm EAGLE3: its draft's {draft.architecture} is no class of EAGLE3's, as "
             "LlamaForCausalLMEagle3 and Eagle3DeepseekV2ForCausalLM are"
         )
+
+
+def _other_layers(deployment: Deployment) -> Iterator[str]:
+    """resolve_target_layer_ids of srt/speculative/dflash_utils.py, which the target's runner asks first, and
+    _resolve_mask_token_id of its worker."""
+    one, server, model = deployment.server.speculative, deployment.server, deployment.shape.model
+    drawn = None if deployment.draft_shape is None else deployment.draft_shape.model
+    if one is None or one.algorithm != "DFLASH" or drawn is None or drawn.fusion is None or model is None:
+        return
+    layers, named = model.num_layers // model.halves, server.release.block_drafts_name_layers
+    yield from ends_at_layers(drawn.fusion, drawn.num_layers, layers, named)
+    file = deployment.inputs.draft_checkpoint
+    told = None if file is None else file.mapping("dflash_config").get("mask_token_id")
+    if isinstance(told, int) and told >= model.vocab_size:
+        yield f"its draft's mask_token_id is {told}, and its target has {model.vocab_size:,} tokens"

@@ -78,6 +78,36 @@ def _latent_eagle3(dice: random.Random) -> HF:
     return told | sizes | _some(dice, rope_scaling=(rope,)) | (experts if dice.random() < 0.3 else {})
 
 
+def _dflash(dice: random.Random) -> HF:
+    """Which of these a release's class asks for is told by what it makes of them."""
+    told = _llama(dice) | {"model_type": dice.choice(("qwen3", "qwen3", "llama"))}
+    layers = told["num_hidden_layers"] = dice.choice((1, 1, 3, 5))
+    kinds = [dice.choice(("full_attention", "sliding_attention")) for _ in range(layers)]
+    section: HF = _some(
+        dice,
+        block_size=(8, 16),
+        mask_token=("<|MASK|>",),
+        mask_token_id=(7,),
+        target_layer_ids=([1, 4], [0, 2, 5], [3], [4, 1], [2, 2]),
+        num_target_layers=(6, 36),
+        projector_type=("domino",),
+    )
+    if dice.random() < 0.9:
+        section.pop("projector_type", None)
+    return told | {
+        "dflash_config": section,
+        **_some(
+            dice,
+            block_size=(4, 16),
+            layer_types=(kinds, ["full_attention"] * layers),
+            max_window_layers=(0, 28),
+            num_target_layers=(8, 36),
+            sliding_window=(64, None),
+            use_sliding_window=(False, True),
+        ),
+    }
+
+
 def _some(dice: random.Random, **fields: tuple[Any, ...]) -> HF:
     return {name: dice.choice(values) for name, values in fields.items() if dice.random() < 0.4}
 
@@ -87,4 +117,5 @@ KINDS: dict[str, Callable[[random.Random], HF]] = {
     "LlamaForCausalLMEagle": _eagle,
     "Qwen2ForCausalLMEagle": _qwen2_eagle,
     "Eagle3DeepseekV2ForCausalLM": _latent_eagle3,
+    "DFlashDraftModel": _dflash,
 }

@@ -39,6 +39,7 @@ DRAFTED = (
     *("bailing_hybrid", "bailing_hybrid_v3", "ernie4_5_moe", "exaone_moe", "hy_v3", "hy_v4", "longcat_flash"),
     *("qwen3_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gpt_oss", "llama4", "gemma4", "qwen3"),
 )
+BLOCKS = ("DFLASH",)
 _PUBLISHED = ("openai/", "meta-llama/", "Qwen/Qwen3-32B", "google/gemma-4", "moonshotai/Kimi-VL")
 
 
@@ -50,15 +51,19 @@ def _has_own(target: HF, release: str) -> bool:
     return has_own_layer(target.get("architectures", [""])[0], tuple(map(int, release.split("."))))
 
 
-def drafting(dice: random.Random, target: HF, release: str, groups: int) -> dict[str, Any]:
+def drafting(
+    dice: random.Random, target: HF, release: str, groups: int, only: str | None = None
+) -> dict[str, Any]:
     """Arguments of a server, and the config.json of what drafts there: none where a layer of its own does."""
     kinds = ["own", "own", "own", "its own file"] if _has_own(target, release) else []
-    alone = () if groups > 1 else ("STANDALONE", "NGRAM", "EAGLE of a class")
-    kind = dice.choice((*kinds, "EAGLE3", *alone))
+    alone = () if groups > 1 else ("STANDALONE", "NGRAM", "EAGLE of a class", *BLOCKS)
+    kind = only or dice.choice((*kinds, "EAGLE3", *alone))
     argv, draft = ["--speculative-algorithm", kind], None
     if kind in ("own", "its own file"):
         argv = ["--speculative-algorithm", dice.choice(("EAGLE", "NEXTN"))]
         draft = target if kind == "its own file" else None
+    elif kind in BLOCKS:
+        draft = _dflash(dice, target)
     elif kind == "EAGLE of a class":
         argv, draft = ["--speculative-algorithm", "EAGLE"], _eagle(dice, target)
     elif kind == "EAGLE3":
@@ -66,7 +71,7 @@ def drafting(dice: random.Random, target: HF, release: str, groups: int) -> dict
     elif kind == "STANDALONE":
         draft = _standalone(dice, target)
     argv += ["--speculative-draft-model-path", "DRAFT"] if draft is not None else []
-    if dice.random() < 0.6 and kind != "NGRAM":
+    if dice.random() < 0.6 and kind not in ("NGRAM", *BLOCKS):
         steps, topk = dice.choice((1, 2, 3, 5)), dice.choice((1, 1, 1, 2, 4))
         argv += ["--speculative-num-steps", str(steps), "--speculative-eagle-topk", str(topk)]
         argv += ["--speculative-num-draft-tokens", str(dice.choice((2, 4, 8, 16)))]
@@ -93,6 +98,23 @@ def _eagle3(dice: random.Random, target: HF) -> HF:
         "vocab_size": told.get("vocab_size", 128),
         **({"num_nextn_predict_layers": dice.choice((0, 1, 2))} if dice.random() < 0.05 else {}),
     }  # fmt: skip
+
+
+def _dflash(dice: random.Random, target: HF) -> HF:
+    told = {**_eagle3(dice, target), "architectures": ["DFlashDraftModel"], "model_type": "qwen3"}
+    del told["draft_vocab_size"]
+    told.pop("num_nextn_predict_layers", None)
+    layers = told["num_hidden_layers"] = dice.choice((1, 2, 5))
+    chosen = dice.choice((None, [0], [0, 2]))
+    kinds = [dice.choice(("full_attention", "sliding_attention")) for _ in range(layers)]
+    beside = (
+        {"layer_types": kinds, "sliding_window": 64, "use_sliding_window": True}
+        if dice.random() < 0.4
+        else {}
+    )
+    section = {"block_size": dice.choice((4, 8, 16)), "mask_token_id": 5, "target_layer_ids": chosen}
+    section = {name: value for name, value in section.items() if value is not None}
+    return {**told, **beside, "num_target_layers": 36, "dflash_config": section}
 
 
 def _has_latents(target: HF) -> bool:
@@ -139,6 +161,9 @@ class Pools(Drafting):
     @property
     def counted(self) -> int:
         return self._counted_layers
+
+    def beside(self, cell: float, kept: int) -> float:
+        return self._beside_draft(cell, kept)
 
     @property
     def draft_dtype(self) -> str:

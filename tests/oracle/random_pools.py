@@ -30,7 +30,7 @@ from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import checkpoints
 from tests.oracle.held_random import _OWN, _UNKNOWN, _in_bfloat16
 from tests.oracle.inside import run_inside
-from tests.oracle.random_drafts import DRAFTED, Pools, drafting, goes_with_drafts, unknown_draft
+from tests.oracle.random_drafts import BLOCKS, DRAFTED, Pools, drafting, goes_with_drafts, unknown_draft
 from tests.oracle.wheels import WORK, wheel_of
 from tests.runtime.families import TINY, make_reference
 from tests.runtime.families.reference import served_json
@@ -76,6 +76,7 @@ def options_of(program: str, about: str) -> argparse.ArgumentParser:
     options.add_argument("--release", action="append")
     options.add_argument("--gpu", default="H200")
     options.add_argument("--drafts", action="store_true", help="beside a draft, which is asked, too")
+    options.add_argument("--algorithm", help="of the drafts, where it is to be one")
     options.add_argument("--server", default="", help="what each server is told beside")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     return options
@@ -100,13 +101,15 @@ def cases_of(dice: random.Random, asked: argparse.Namespace, release: str) -> It
         case = {"name": name, "config": config, **_server(dice, asked, release)}
         if asked.drafts:
             groups = int(case["argv"][3]) if "--dp-size" in case["argv"] else 1
-            told = drafting(dice, config, release, groups)
+            told = drafting(dice, config, release, groups, asked.algorithm)
             case |= {**told, "argv": [*case["argv"], *told["argv"]]}
         yield case
 
 
 def _server(dice: random.Random, asked: argparse.Namespace, release: str) -> Case:
-    tp, dp, pp = dice.choice(_LAYOUTS[:-2] if asked.drafts else _LAYOUTS)
+    layouts = _LAYOUTS[:-2] if asked.drafts else _LAYOUTS
+    alone = asked.algorithm in BLOCKS  # which go with no groups
+    tp, dp, pp = dice.choice([one for one in layouts if one[1] == 1 or not alone])
     argv = ["--tp-size", str(tp)]
     argv += ["--dp-size", str(dp), "--enable-dp-attention"] if dp > 1 else []
     argv += ["--pp-size", str(pp)] if pp > 1 else []
@@ -219,7 +222,8 @@ def _pools(case: Case, found: Deployment) -> Case:
     free = FreeMemory(case["rest"], case["rest"])  # of a fraction that is all of it
     major, pools = found.server.gpu.major, Pools(found, case["at"] == parallel.pp - 1)
     try:
-        plan = plan_pool(free, 1.0, model, parallel, runtime, layers, pools.counted, major)
+        told_beside = {"beside": pools.beside}
+        plan = plan_pool(free, 1.0, model, parallel, runtime, layers, pools.counted, major, **told_beside)
     except NoRoomForTokens as error:
         return {**told, "no room": str(error)}
     if plan.compressed is not None:

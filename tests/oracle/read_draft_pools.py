@@ -94,7 +94,7 @@ def draft_of(case: dict[str, Any], args: Any, target: Any, config: Any, made: An
 
     get = _getter(args)
     # As each worker of drafts does
-    object.__setattr__(args, "context_length", target.model_config.context_len)
+    _tell(args, "context_length", target.model_config.context_len)
     path, revision = (get(f"speculative_draft_model_{name}", None) for name in ("path", "revision"))
     drafting = ModelConfig.from_server_args(
         args, model_path=path, model_revision=revision, is_draft_model=True
@@ -106,6 +106,16 @@ def draft_of(case: dict[str, Any], args: Any, target: Any, config: Any, made: An
     layers = _layers_of(drafting, target.spec_algorithm)
     draft = rank_of({**case, "dtype": case["draft_dtype"], "stage": layers}, args, drafting, **own)
     return draft, made_by(draft)[1]
+
+
+def _tell(args: Any, name: str, value: Any) -> None:
+    """Arguments that are settled may be a structure with a setter of its own."""
+    try:
+        object.__setattr__(args, name, value)
+    except TypeError:
+        from msgspec import Struct
+
+        Struct.__setattr__(args, name, value)
 
 
 def without_copies() -> None:
@@ -138,7 +148,24 @@ def _counted(rank: Any, args: Any, model: Any) -> dict[str, Any]:
     found = settle(
         server_args=args, model_config=model, spec_algorithm=rank.spec_algorithm, is_draft_worker=False
     )
-    return {"spec_aux_config": found}
+    return {"spec_aux_config": found, **_cell(rank, found)}
+
+
+def _cell(rank: Any, found: Any) -> dict[str, Any]:
+    """Of a token in a draft of blocks, where whoever makes pools settles it."""
+    try:
+        budget = importlib.import_module("sglang.srt.mem_cache.draft_kv_budget")
+    except ImportError:
+        return {}
+    layers = getattr(found, "dflash_draft_num_layers", None)
+    if layers is None:
+        return {}
+    cell = budget.resolve_dflash_draft_cell_size(
+        draft_model_config=found.draft_model_config,
+        draft_num_layers=layers,
+        attn_tp_size=rank.draft_attn_tp_size,
+    )
+    return {"dflash_draft_cell_size_per_token": cell}
 
 
 def _cut_counted(rank: Any, args: Any, model: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ _UNASKED = {
     *("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM", "LMHeadModel"),
     *("Qwen2MoeForCausalLM", "Cosmos3ForConditionalGeneration", "LongcatFlashNgramForCausalLM"),
     *("InternLM2ForCausalLM", "Olmo3ForCausalLM", "MistralForCausalLM", "MistralForCausalLMEagle"),
-    *("LlamaForCausalLMEagle", "Qwen2ForCausalLMEagle"),
+    *("LlamaForCausalLMEagle", "Qwen2ForCausalLMEagle", "DFlashDraftModel"),
     *("Grok1ModelForCausalLM", "XverseMoeForCausalLM", "QuantMixtralForCausalLM"),
     *("MiMoForCausalLM", "HrmTextForCausalLM", "Gemma3TextModel", "MiniCPMSALAForCausalLM"),
     *("AutoModel", "DeepseekOCR2ForCausalLM", "DeepseekVLV2ForCausalLM"),

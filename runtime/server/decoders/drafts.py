@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 from runtime.server.config import ModelConfig
-from runtime.server.decoders import eagle, eagle3, eagle3_latent
+from runtime.server.decoders import dflash, eagle, eagle3, eagle3_latent
 from runtime.server.decoders.fields import HF, architecture_of
 from runtime.server.errors import Unsupported
 
-_KNOWN = (eagle3.ARCHITECTURE, eagle3_latent.ARCHITECTURE, *eagle.ARCHITECTURES)
-# How drafts of other classes are called: srt/models/*eagle*.py
-_OTHERS = re.compile(r"ForCausalLMEagle3?$|^Eagle3")
+_KNOWN = (eagle3.ARCHITECTURE, eagle3_latent.ARCHITECTURE, *eagle.ARCHITECTURES, dflash.ARCHITECTURE)
+# How drafts of other classes are called: srt/models/*eagle*.py, dflash.py
+_OTHERS = re.compile(r"ForCausalLMEagle3?$|^Eagle3|^DFlash")
 
 
 def is_draft(hf: HF) -> bool:
@@ -26,6 +26,8 @@ def read_draft(hf: HF) -> ModelConfig:
     architecture = architecture_of(hf)
     if architecture in eagle.ARCHITECTURES:
         return eagle.read_eagle(hf, architecture)
+    if architecture == dflash.ARCHITECTURE:
+        return dflash.read_dflash(hf)
     if architecture == eagle3_latent.ARCHITECTURE:
         return eagle3_latent.read_latent_eagle3(hf)
     return eagle3.read_eagle3(hf)
