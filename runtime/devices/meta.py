@@ -72,6 +72,9 @@ class Meta(Counted):
         reading = super().memory()
         return replace(reading, total=reading.total - self._overdraft, free=reading.free - self._overdraft)
 
+    def leave(self, tensor: torch.Tensor) -> None:
+        self.tracker.forget(tensor)
+
     def claim(self, what: str, count: int = 1) -> None:
         if not count:
             return

@@ -32,6 +32,7 @@ from runtime.models.checkpoint import Checkpoint
 from runtime.models.crossing_layer import layer_of
 from runtime.models.experts import Experts
 from runtime.models.gated_residual import GatedResidual
+from runtime.models.host_weights import HostWeights
 from runtime.models.kimi_delta import KimiDelta
 from runtime.models.layer import DecoderLayer, StageState
 from runtime.models.layer_inputs import LayerInputs
@@ -70,6 +71,7 @@ class Decoder(nn.Module):
         dispatcher: Dispatcher | None = None,
         captures: Sequence[int] = (),
         ropes: RopeTables | None = None,
+        host: HostWeights | None = None,
     ) -> None:
         super().__init__()
         obstacles = model.obstacles if device.type == "meta" else (*model.obstacles, *model.uncomputed)
@@ -108,6 +110,8 @@ class Decoder(nn.Module):
         for layer in layers:
             is_new = layer < model.own_layers
             made = layer_of(build, layer, *shared) if is_new else again(build, layer, self._stack)
+            if host is not None:
+                host.take(made)
             self._stack.append(made)
         self.layers = nn.ModuleList(self._stack)
         has_norm = self.is_last and model.norms not in ("none", "late")
@@ -247,7 +251,7 @@ class Decoder(nn.Module):
         return token_windows(batch.input_ids, pool.states.tokens, Rows.of(batch), config.end)
 
     def _kind(self, layer: DecoderLayer) -> object:
-        return (layer.kind, layer.number in self.captures, layer.keeps)
+        return (layer.kind, layer.number in self.captures, layer.keeps, layer.away)
 
     def run_head(self, state: StageState, batch: ForwardBatch) -> LogitsOutput:
         assert self.logits is not None

@@ -58,6 +58,7 @@ class StageState:
 class DecoderLayer(nn.Module):
     scale: torch.Tensor | None
     canvas_scale: torch.Tensor | None  # of a canvas, where the other is of a prompt
+    away: tuple[int, ...] = ()  # bytes of its matrices that lie in the host's memory
 
     def __init__(
         self,

@@ -299,6 +299,7 @@ class RuntimeConfig:
     deepep: DeepEP | None = None
     adapters: Adapters | None = None
     host_cache: HostCache | None = None
+    offloaded: int = 0  # bytes of a rank's layers that lie in the host's memory, or a matrix more
     placement: Placement | None = None  # of experts that move, or have copies
     prefill_tokens: int = 8192  # of one rank's prefill; without chunks, those of the longest one
     prefill_buffer: int = 8192  # tokens of its inputs, where it comes in chunks, which may grow; else 0

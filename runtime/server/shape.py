@@ -18,6 +18,7 @@ from runtime.server.encoders.place import EncoderPlace
 from runtime.server.expert_places import placement_of
 from runtime.server.gpus import GpuModel
 from runtime.server.host_cache import HostCache, host_cache_of
+from runtime.server.offload_budget import budget_of
 from runtime.server.parallel_config import HeadOver, ParallelConfig
 from runtime.server.positions import positions_reached
 from runtime.server.recurrent import StateRules
@@ -205,6 +206,7 @@ class Server:
             deepep=self.deepep,
             adapters=None if self.is_draft else adapters_of(self.asked, self.moe_runner_backend),
             host_cache=self._host_cache,
+            offloaded=self._offloaded,
             placement=placement_of(self.asked, self.release, self.moe_a2a_backend, self.deepep),
             prefill_tokens=self.prefill_tokens,
             prefill_buffer=self.prefill_buffer,
@@ -247,6 +249,11 @@ class Server:
         """Not of one whose rules give its prefixes up."""
         gives_up = self.is_draft or self.embeds or "disable_radix_cache" in self.reasons
         return None if gives_up else host_cache_of(self.asked, self.release)
+
+    @property
+    def _offloaded(self) -> int:
+        compiles = self.compiles_prefills and bool(self._kept_prefill_graphs)
+        return 0 if self.is_draft else budget_of(self.asked, compiles)
 
     @property
     def tunes_prefills(self) -> bool:

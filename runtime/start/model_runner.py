@@ -37,6 +37,7 @@ from runtime.start.adapting import Adapting
 from runtime.start.channels import Channels
 from runtime.start.drafting import Drafting
 from runtime.start.first_use import copy_routers, open_deepep, start_cublas
+from runtime.start.hosting import Hosting
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
 from runtime.start.serving import Serving
@@ -51,7 +52,7 @@ class Autotune(Protocol):
     def run(self, forward: Callable[[], object], what: str) -> None: ...
 
 
-class ModelRunner(Adapting, Drafting, Tiering, Serving):
+class ModelRunner(Adapting, Drafting, Hosting, Tiering, Serving):
     def __init__(
         self,
         model: ModelConfig,
@@ -129,6 +130,7 @@ class ModelRunner(Adapting, Drafting, Tiering, Serving):
                 self.layers,
                 dispatcher,
                 self.own_draft.captures if self.own_draft else (),
+                host=self.make_host_weights(),
             )
             self.encoder = self._make_encoder()
             if self.options.as_sglang:
@@ -138,6 +140,7 @@ class ModelRunner(Adapting, Drafting, Tiering, Serving):
             else:
                 self.decoder.load_hf(self.options.weights)
             self.decoder.reach(self.runtime.positions)
+            self.visit_host_weights()
 
     def _make_encoder(self) -> EncoderWeights | None:
         if self.model.encoder is None or self.options.sample_layers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from runtime.server import adapter_pool, host_pool, placement, sparse_kernels
+from runtime.server import adapter_pool, host_pool, offloading, placement, sparse_kernels
 from runtime.server.config import ModelConfig
 from runtime.server.flags.spelling import names_of
 from runtime.server.shape import Server
@@ -21,6 +21,8 @@ def unfollowed(flags: Iterable[str], model: ModelConfig | None, server: Server) 
         said = _without(said, host_pool.FLAGS, server)
     if model is not None and (server.sparse_kernels is not None or model.mla is None):
         said = _without(said, sparse_kernels.FLAGS, server)
+    if model is not None and offloading.follows_offloading(model, server):
+        said = _without(said, offloading.FLAGS, server)
     if model is None or not placement.follows_placement(model, server):
         return said
     return _without(said, placement.FLAGS, server)

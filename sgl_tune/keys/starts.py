@@ -22,6 +22,7 @@ from sgl_tune.keys.inkling_ends import ends_of_inkling
 from sgl_tune.keys.kernel_ends import ends_of_kernels
 from sgl_tune.keys.llava_ends import ends_of_yi_vl
 from sgl_tune.keys.muse_spark_ends import ends_of_muse_spark
+from sgl_tune.keys.offloading_ends import ends_of_offloading
 from sgl_tune.keys.transformers_ends import ends_of_transformers, has_transformers_layers
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _ends(deployment: Deployment) -> str | None:
         return next(chain(of_rows, *of_file), None)
     parts = _nameless(deployment), _undivided_encoder(deployment), _short_draft(deployment)
     of_blocks, of_pool = _unwritten(deployment), _keeps_nothing(deployment)
-    of_drafts = ends_of_drafts(deployment)
+    of_drafts = chain(ends_of_drafts(deployment), ends_of_offloading(deployment))
     first = heads, ends_of_muse_spark(deployment), ends_of_inkling(deployment)
     of_class = ends_of_class(deployment), ends_of_kernels(deployment)
     return next(chain(*first, *parts, of_drafts, of_blocks, of_rows, of_pool, *of_class), None)

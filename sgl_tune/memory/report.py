@@ -45,6 +45,8 @@ class Sizes:
     host_cache_tokens: int | None = None  # of a rank, in the host's memory
     host_cache_bytes: int | None = None
     host_cache_at_most: bool = False  # less, where the host has too little
+    host_weight_bytes: int | None = None  # of a rank, in the host's memory
+    host_weight_pages: int | None = None  # what torch asks it for them
     prefill_graphs: tuple[int, ...] = ()
     prefill_graphs_room: int | None = None  # bytes beyond what must be free: below none they are given up
     decode_graphs: tuple[int, ...] = ()

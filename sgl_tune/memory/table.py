@@ -170,6 +170,8 @@ def _show_sizes(out: Output, report: MemoryReport) -> None:
         most = "at most " if sizes.host_cache_at_most else ""
         size = memory_bytes(sizes.host_cache_bytes)
         facts.append(f"host cache {most}{sizes.host_cache_tokens or 0:,} tokens, {size} of the host's")
+    if sizes.host_weight_bytes is not None:
+        facts.append(f"weights in the host's memory {memory_bytes(sizes.host_weight_bytes)}")
     if sizes.states is not None:
         facts.append(f"{sizes.states:,} states of {sizes.state_bytes or 0:,} bytes")
     if sizes.mem_fraction_static is not None:

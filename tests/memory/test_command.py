@@ -48,8 +48,8 @@ def test_a_prediction_as_json() -> None:
     assert "decode graphs" not in [p["name"] for p in data["what_if"]["no-graphs"]["phases"]]
     assert data["oom"] is None and data["constants"][0]["source"]
     unsaid = {name for name, value in data["sizes"].items() if value is None}
-    host_cache = {"host_cache_tokens", "host_cache_bytes"}
-    assert unsaid == {"states", "state_bytes", "prefill_graphs_room", *host_cache}, (
+    in_host = {"host_cache_tokens", "host_cache_bytes", "host_weight_bytes", "host_weight_pages"}
+    assert unsaid == {"states", "state_bytes", "prefill_graphs_room", *in_host}, (
         "the start tells every size that it has: no layer is recurrent, nothing is given up or kept twice"
     )
 
