@@ -26,7 +26,7 @@ from runtime.start.model_runner import ModelRunner
 from sgl_tune.deployment.models import find_model
 from sgl_tune.errors import UsageError
 from tests.runtime.families import FAMILIES, WRAPPED, make_reference, prompts, reference_logits, save
-from tests.runtime.random_models import draw
+from tests.runtime.random_models import draw, own_error
 from tests.runtime.starts import make_runner, make_runtime
 
 # Whose classes mean other fields, or norm otherwise, before this transformers.
@@ -48,8 +48,8 @@ GRAPHS = {"prefill_graphs": (16, 64), "decode_graphs": (1, 4)}
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_family_answers_as_transformers_does(name: str, tmp_path: Path) -> None:
-    runner, answers = started(name, tmp_path, Cuda(), moe_runner_backend="triton", **GRAPHS)
-    _check(runner, [answers(text) for text in TEXTS])
+    runner, model = started(name, tmp_path, Cuda(), moe_runner_backend="triton", **GRAPHS)
+    _check(runner, model, [reference_logits(model, text) for text in TEXTS])
 
 
 @pytest.mark.parametrize("number", range(COUNT))
@@ -58,29 +58,32 @@ def test_a_random_model_answers_as_transformers_does(name: str, number: int, tmp
     """Or is refused by name, on either side."""
     told = draw(name, random.Random(f"{name} {SEED} {number}"))
     try:
-        runner, answers = started(name, tmp_path, Cuda(), told, moe_runner_backend="triton", **GRAPHS)
+        runner, model = started(name, tmp_path, Cuda(), told, moe_runner_backend="triton", **GRAPHS)
     except (ConfigError, UsageError) as error:
         pytest.skip(f"refused by name: {error}")
     try:
-        wants = [answers(text) for text in TEXTS]
+        wants = [reference_logits(model, text) for text in TEXTS]
     except Exception as error:
         pytest.skip(f"transformers refused: {error}")
-    _check(runner, wants)
+    _check(runner, model, wants)
 
 
-def _check(runner: ModelRunner, wants: Sequence[torch.Tensor]) -> None:
+def _check(runner: ModelRunner, model: Any, wants: Sequence[torch.Tensor]) -> None:
+    """What one rounding decides, of keys or of experts, is not asked of another machine's sums."""
+    wants = wants if runner.model.scores is not None else [one[-STEPS - 1 :] for one in wants]
     for eagerly in (True, False):
         rows = torch.stack(list(served(runner, TEXTS, eagerly)), dim=1)
-        for got, all_of in zip(rows, wants, strict=True):
-            want = all_of if runner.model.scores is not None else all_of[-STEPS - 1 :]
-            off = (got - want).abs().max() / want.abs().max().clamp(min=1.0)
-            assert off < 1e-4, f"{'eager' if eagerly else 'through graphs'}: {off:.1e}"
+        for got, want in zip(rows, wants, strict=True):
+            apart = float((got - want).abs().max())
+            if apart >= 1e-4 * max(1.0, float(want.abs().max())):
+                own = own_error(model, TEXTS, wants)
+                assert apart <= 2 * own, f"{'eager' if eagerly else 'through graphs'}: {apart:.1e}, {own:.1e}"
 
 
 def started(  # type: ignore[no-untyped-def]
     name: str, folder: Path, device: Device, told: Mapping[str, Any] = NOTHING, **changes: object
 ):
-    """A runner of the family's small model after its whole start, and what transformers says of a text."""
+    """A runner of the family's small model after its whole start, and transformers' of the same weights."""
     if name in CHANGED and tuple(map(int, transformers.__version__.split(".")[:2])) < SINCE:
         pytest.skip(f"transformers {transformers.__version__} has another {name}")
     try:
@@ -99,7 +102,7 @@ def started(  # type: ignore[no-untyped-def]
     runtime = make_runtime(dtype="float32", prefill_tokens=64, states=states, **changes)
     runner = make_runner(config, device, runtime=runtime, weights=folder)
     runner.start()
-    return runner, lambda text: reference_logits(model, text)
+    return runner, model
 
 
 def served(runner: ModelRunner, texts: Sequence[list[int]], eagerly: bool) -> Iterator[torch.Tensor]:
@@ -143,5 +146,5 @@ def _embedded(runner: ModelRunner, texts: Sequence[list[int]], eagerly: bool) ->
     ],
 )
 def test_heads_that_share_nothing_and_experts_alone(name: str, told: dict[str, Any], tmp_path: Path) -> None:
-    runner, answers = started(name, tmp_path, Cuda(), told, moe_runner_backend="triton", **GRAPHS)
-    _check(runner, [answers(text) for text in TEXTS])
+    runner, model = started(name, tmp_path, Cuda(), told, moe_runner_backend="triton", **GRAPHS)
+    _check(runner, model, [reference_logits(model, text) for text in TEXTS])

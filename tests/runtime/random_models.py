@@ -90,33 +90,39 @@ def compare(
     largest = max(float(rows_of_one.abs().max()) for rows_of_one in want)
     if worst <= TOLERANCE * max(1.0, largest / LARGE):
         return Outcome(told, "equal", worst)
-    own = _own_error(model, texts, want)
+    own = own_error(model, texts, want)
     if worst <= 2 * own:
         return Outcome(told, f"beyond fp32: transformers is {own:.1e} off from its own fp64", worst)
     return Outcome(told, f"DIFFERENT: by {worst:.3g}", worst)
 
 
-def _own_error(model: Any, texts: list[list[int]], want: list[torch.Tensor]) -> float:
-    """How far transformers' answers are from what it answers in fp64, also by weights whose last bit is
-    another: what one rounding does to a sum, another does to the next."""
+def own_error(model: Any, texts: Sequence[list[int]], want: Sequence[torch.Tensor]) -> float:
+    """How far transformers' answers, the last rows of each text, are from what it answers in fp64, also by
+    weights whose last bit is another: what one rounding does to a sum, another does to the next."""
     whole = copy.deepcopy(model).double()
     for config in (whole.config, whole.config.get_text_config()):
         config._experts_implementation = "eager"  # whose others know no fp64
     torch.set_default_dtype(torch.float64)
     try:
-        rows = [reference_logits(whole, text)[-STEPS - 1 :] for text in texts]
+        rows = _last_rows(whole, texts, want)
     finally:
         torch.set_default_dtype(torch.float32)
-    answers = [want, *(_rounded_otherwise(model, texts, seed) for seed in range(_ROUNDINGS))]
+    answers = [want, *(_rounded_otherwise(model, texts, want, seed) for seed in range(_ROUNDINGS))]
     return max(float((a - b).abs().max()) for told in answers for a, b in zip(rows, told, strict=True))
 
 
-def _rounded_otherwise(model: Any, texts: list[list[int]], seed: int) -> list[torch.Tensor]:
+def _rounded_otherwise(
+    model: Any, texts: Sequence[list[int]], want: Sequence[torch.Tensor], seed: int
+) -> list[torch.Tensor]:
     other, dice = copy.deepcopy(model), torch.Generator().manual_seed(seed)
     for weight in other.parameters():
         noise = torch.rand(weight.shape, generator=dice).mul_(2).sub_(1)
         weight.data.mul_(1 + noise * torch.finfo(torch.float32).eps)
-    return [reference_logits(other, text)[-STEPS - 1 :] for text in texts]
+    return _last_rows(other, texts, want)
+
+
+def _last_rows(model: Any, texts: Sequence[list[int]], want: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [reference_logits(model, text)[-len(rows) :] for text, rows in zip(texts, want, strict=True)]
 
 
 def outcomes(family: str, count: int, seed: int) -> Iterator[Outcome]:
