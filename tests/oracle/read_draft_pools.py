@@ -212,6 +212,7 @@ def _run(function: str, wanted: Any, runner: Any) -> None:
     kind = next(one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "ModelRunner")
     found = next(one for one in kind.body if isinstance(one, ast.FunctionDef) and one.name == function)
     names: dict[str, Any] = {"self": runner, "server_args": getattr(runner, "server_args", None)}
+    names["ModelConfig"] = importlib.import_module("sglang.srt.configs.model_config").ModelConfig
     names["logger"] = SimpleNamespace(warning=print, info=print)
     exec(compile(ast.Module([*filter(wanted, found.body)], []), _RUNNER, "exec"), names)
 
