@@ -307,6 +307,7 @@ class Release(NamedTuple):
     falcon_h1_adds_once: bool = False
     # srt/models/bailing_moe_v3.py: routers in the dtype that config.json names
     bailing_v3_routes_as_told: bool = False
+    moves_trtllms_choices: bool = False  # of experts that EPLB lays elsewhere
     # srt/configs/model_config.py: heads as wide as the hidden size leaves, where a file does not say
     fills_in_head_dim: bool = False
     # srt/models/qwen3_next.py: enable_cuda_shared_expert_fusion
@@ -795,6 +796,7 @@ _23 = _22._replace(
     ranges_by_chunk=True,
     routes_by_named_method=True,
     bailing_v3_routes_as_told=True,
+    moves_trtllms_choices=True,
     mistral_3_has_stages=True,
     breakable_multimodal=_22.breakable_multimodal | {"MuseSparkForConditionalGeneration"},
     mla_prefill_graph_top=8192,

@@ -17,6 +17,7 @@ from sgl_tune.keys.packed_experts import (
 )
 
 if TYPE_CHECKING:
+    from runtime.server.shape import Server
     from sgl_tune.deployment.deployment import Deployment
 
 MXFP4_BESIDE_FP8, NVFP4_BESIDE_FP8 = "mxfp4 beside fp8", "nvfp4 beside fp8"
@@ -108,10 +109,9 @@ def rows_of_mxfp4(deployment: Deployment) -> str:
 
 def calls_are_known(deployment: Deployment) -> bool:
     """DeepSeek-V4's first layers choose by a hash, and the others by scores that no kernel has: they call
-    alike where all are given their experts. A draft of several layers may not. TRT-LLM's kernels that choose
-    experts are given choices where some releases move these, and in others end at copies."""
+    alike where all are given their experts. A draft of several layers may not."""
     model, server, weights = deployment.model, deployment.server, weights_of(deployment)
-    if server.backend.calls == "trtllm" and server.runtime.placement is not None:
+    if server.backend.calls == "trtllm" and _moves_choices(server):
         return False
     if not packed_calls_are_known(weights, model, server, deployment.parallel.moe_ep):
         return False
@@ -122,6 +122,14 @@ def calls_are_known(deployment: Deployment) -> bool:
     by_method = server.backend.calls == "mxfp4" or _has_nvfp4_beside_fp8(deployment)
     same = not server.is_draft or _is_one_layer_more(deployment)
     return by_method and same and model.hidden_size != _LEFT_UNFINISHED
+
+
+def _moves_choices(server: Server) -> bool:
+    """TRT-LLM's kernels that choose experts know no copies; that experts lie elsewhere they are not told
+    before 0.5.23, where some are given choices then."""
+    if server.runtime.placement is None:
+        return False
+    return bool(server.asked.ep_num_redundant_experts) or server.release.moves_trtllms_choices
 
 
 def _is_one_layer_more(deployment: Deployment) -> bool:

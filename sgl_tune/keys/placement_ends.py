@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from runtime.server.expert_places import records
 from runtime.server.placement import follows_placement
+from runtime.server.told_experts import tells_experts
+from sgl_tune.keys.expert_calls import checkpoint_of
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
 
 def ends_of_placement(deployment: Deployment) -> Iterator[str]:
     server, model = deployment.server, deployment.model
+    architecture = checkpoint_of(deployment).architecture
+    is_asked = records(server.asked) and not server.is_draft and not model.by_transformers
+    if is_asked and not tells_experts(architecture, server.release.number):
+        yield f"EPLB and recorders ask a class for its experts, and {architecture} tells nobody"
     if model.moe is None or server.is_draft or not follows_placement(model, server):
         return
     ranks = deployment.parallel.moe_ep

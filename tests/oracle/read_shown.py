@@ -1,4 +1,4 @@
-"""Which of a release's classes have what SGLang asks a target for, by the algorithm of its draft.
+"""Which of a release's classes have what SGLang asks a target for, by its draft's algorithm and for EPLB.
 
 Runs in the oracle's interpreter, and prints one JSON object. Modules that want more than it has are left out.
 """
@@ -16,6 +16,7 @@ _ASKED = {
     "EAGLE3": ("set_eagle3_layers_to_capture",),
     "DFLASH": ("set_dflash_layers_to_capture",),
     "DSPARK": ("set_dspark_layers_to_capture", "set_dflash_layers_to_capture"),
+    "EPLB": ("get_model_config_for_expert_location",),
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from runtime.server.releases import RELEASES
 from runtime.server.shown_layers import shows_layers
+from runtime.server.told_experts import tells_experts
 from runtime.server.version_number import number
 from tests.oracle.shown import RECORDED
 
@@ -22,6 +23,15 @@ def test_as_its_class_has_it(algorithm: str) -> None:
         shown = {one for one in asked if number(FOUND[one].get(algorithm, "99.0.0")) <= release.number}
         ours = {one for one in asked if shows_layers(one, algorithm, release.number)}
         assert ours == {one for one in shown if not one.endswith(_NO_TARGETS)}, release.version
+
+
+def test_classes_tell_their_experts_as_they_do() -> None:
+    for release in RELEASES:
+        asked = {one for one, since in FOUND.items() if number(since["asked"]) <= release.number}
+        told = {one for one in asked if number(FOUND[one].get("EPLB", "99.0.0")) <= release.number}
+        ours = {one for one in asked if tells_experts(one, release.number)}
+        left_out = {one for one in told if one.endswith(_NO_TARGETS) or one.startswith("Transformers")}
+        assert ours == told - left_out, release.version
 
 
 def test_all_others_show_what_every_class_does() -> None:

@@ -49,7 +49,7 @@ def _deployment(folder: Path, command: str, section: Any = None, arch: str = "sm
         (None, "--moe-runner-backend flashinfer_cutlass", "Beam's experts plain are auto or triton alone"),
         (None, "--quantization fp8", "weights in fp8: SGLang has Beam's plain"),
         (None, "--moe-dense-tp-size 1", "--moe-dense-tp-size 1"),
-        (None, "--ep 8 --enable-eplb", "SGLang moves none"),
+        (None, "--ep 8 --enable-eplb", "BeamForCausalLM tells nobody"),
         (None, "--ep 8 --init-expert-location random", "SGLang moves none"),
         (None, "--ep 8 --moe-a2a-backend deepep", "SGLang sends none of Beam's rows"),
         (None, "--enable-lora --max-lora-rank 8 --lora-target-modules q_proj", "no adapters"),
