@@ -116,7 +116,7 @@ def test_the_buffers_take_what_the_plan_counted(name, kv_dtype, parallel):
 def test_glm_on_blackwell_keeps_fp8_latents_and_its_requests_follow_from_them():
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
     free = FreeMemory(int(174.2 * GIB), int(174.2 * GIB - 98.6 * GIB))
-    runtime = RuntimeConfig(kv_cache_dtype="fp8_e4m3")
+    runtime = RuntimeConfig(kv_cache_dtype="fp8_e4m3", packs_latents=False)
     plan = _plan("GLM-5.1-FP8", free, 0.9, parallel=parallel, runtime=runtime, sm_major=10)
     assert plan.kv_dtype == "fp8_e4m3" and plan.page_size == 64 and plan.tokens % 64 == 0
     per_token = kv_bytes_per_token_and_layer(_preset("GLM-5.1-FP8"), parallel, plan.kv_dtype, plan.packed)

@@ -225,6 +225,7 @@ def test_a_start_unless_told_otherwise_serves_both_phases_and_tunes() -> None:
     switches = {one.name: one.default for one in fields(RuntimeConfig) if one.type == "bool"}
     assert {name for name, default in switches.items() if default} == {
         "fuses_shared_experts",
+        "packs_latents",
     }
     assert {"is_pd_decode", "disable_autotune", "autotune_cached", "autotune_extend"} < set(switches)
 

@@ -42,13 +42,19 @@ def _planned(command: Command) -> dict[str, Any]:
     return {"server": {**data["server"], "key": data["key"]}}
 
 
+def _ruled(command: Command) -> dict[str, Any] | None:
+    """But for what a plan shows nobody."""
+    server: dict[str, Any] | None = our_answer(command).get("server")
+    return None if server is None else {name: one for name, one in server.items() if name != "sparse_kernels"}
+
+
 @pytest.mark.parametrize("release", [row.version for row in RELEASES])
 def test_a_command_is_planned_as_the_rules_have_it(
     release: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
     commands = [command for command, _ in read(RECORDED) if command.release == release]
-    apart = [one for one in commands if _planned(one).get("server") != our_answer(one).get("server")]
+    apart = [one for one in commands if _planned(one).get("server") != _ruled(one)]
     assert apart == []
 
 

@@ -63,7 +63,6 @@ def test_prefill_graphs_end_where_they_are_told_to() -> None:
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        ("--cpu-offload-gb 10", "--cpu-offload-gb 10"),
         ("--attn-cp-size 2", "--attn-cp-size 2"),
         ("--enable-lora --lora-paths a=/x", "--enable-lora, --lora-paths a=/x"),
         ("--enable-hierarchical-cache --enable-unified-memory", "--enable-hierarchical-cache"),
