@@ -15,9 +15,8 @@ from runtime.devices.base import Device
 from runtime.layers.linear import Linear
 from runtime.models.experts import Experts
 from runtime.models.layer import DecoderLayer
+from runtime.server.host_memory import page_tables
 from runtime.server.offloading import Walk
-
-_PAGE, _PAGE_ENTRY = 4096, 8
 
 
 class HostWeights:
@@ -30,8 +29,8 @@ class HostWeights:
 
     @property
     def page_tables(self) -> int:
-        """On the GPU: an entry for each page of the host's memory that it reaches, as was measured."""
-        return self.pinned // _PAGE * _PAGE_ENTRY
+        """On the GPU."""
+        return page_tables(self.pinned)
 
     def take(self, layer: DecoderLayer) -> None:
         """As soon as it is made, before the next one is."""

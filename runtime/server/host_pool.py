@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from runtime.server.config import ModelConfig
 from runtime.server.errors import NeverStarts
 from runtime.server.host_cache import HostCache
+from runtime.server.host_memory import page_tables
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.releases import Release
@@ -30,7 +31,6 @@ FLAGS = (
     *("hicache_mem_layout", "hicache_host_memory_mode", "hicache_host_memory_fraction"),
 )
 _MOVED_PAGES, _MOVED_BYTES = 64, 16
-_PAGE, _PAGE_ENTRY = 4096, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class HostPool:
     @property
     def page_tables(self) -> int:
         """On the GPU: an entry for each page of the host's memory that it reaches, as was measured."""
-        return self.bytes // _PAGE * _PAGE_ENTRY
+        return page_tables(self.bytes)
 
     def buffers(self) -> Iterator[tuple[str, int]]:
         """Bytes of what else it holds on the GPU."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from runtime.server.choices import Choices
 
 FLAGS = ("dsa_prefill_backend", "dsa_decode_backend", "nsa_prefill_backend", "nsa_decode_backend")
-GLM_CLASSES = ("GlmMoeDsaForCausalLM", "GlmMoeDsaForCausalLMNextN")
 OF_GLM = "flashinfer_sparse_mla"
 TRTLLM, TILELANG = "trtllm", "tilelang"
+_GLM_CLASSES = ("GlmMoeDsaForCausalLM", "GlmMoeDsaForCausalLMNextN")
 _OF_SINKS = "flashmla_sparse"
 
 
@@ -55,8 +55,13 @@ def counts_rows(kernels: SparseKernels, sm_major: int) -> bool:
 
 
 def takes_glms_kernel(c: Choices) -> bool:
-    of_class = c.release.sparse.has_glms_kernel and c.model.architecture in GLM_CLASSES
-    return of_class and c.gpu.major == 12 and c.kv_cache_dtype == "fp8_e4m3"
+    return c.release.sparse.has_glms_kernel and is_for_glms_kernel(
+        c.model.architecture, c.gpu.major, c.kv_cache_dtype
+    )
+
+
+def is_for_glms_kernel(architecture: str, sm_major: int, kv_cache_dtype: str) -> bool:
+    return architecture in _GLM_CLASSES and sm_major == 12 and kv_cache_dtype == "fp8_e4m3"
 
 
 def _names(c: Choices) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from runtime.server.sparse_kernels import GLM_CLASSES, OF_GLM, TILELANG, SparseKernels
+from runtime.server.sparse_kernels import OF_GLM, TILELANG, SparseKernels, is_for_glms_kernel
 from sgl_tune.keys.expert_calls import checkpoint_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _in_eight_bits(deployment: Deployment, kernels: SparseKernels, mla: MLAConfi
         return
     if narrow and not kernels.packs:
         yield f"{_EIGHT_BITS} reads fp8 with scales, and trtllm's has none: --kv-cache-dtype bfloat16"
-    if narrow and kernels.packs and not mla.qk_rope_head_dim:
+    elif narrow and not mla.qk_rope_head_dim:
         yield f"{_EIGHT_BITS} reads no fp8 of keys without rope: --kv-cache-dtype bfloat16"
     if server.asked.enable_mixed_chunk:
         yield f"{_EIGHT_BITS} does not go with --enable-mixed-chunk"
@@ -69,8 +69,8 @@ def _of_glm(deployment: Deployment, kernels: SparseKernels) -> Iterator[str]:
     server, rules = deployment.server, deployment.server.release.sparse
     if not rules.has_glms_kernel:
         return
-    of_glm = checkpoint_of(deployment).architecture in GLM_CLASSES
-    is_its = of_glm and server.gpu.major == 12 and server.kv_cache_dtype == "fp8_e4m3"
+    architecture = checkpoint_of(deployment).architecture
+    is_its = is_for_glms_kernel(architecture, server.gpu.major, server.kv_cache_dtype)
     if OF_GLM in kernels.both and not is_its:
         yield f"{OF_GLM} is for GLM's sparse attention over fp8 on sm120"
     known = (OF_GLM, _BY_TRITON) if rules.casts_rows else (OF_GLM,)
@@ -88,12 +88,8 @@ def _by_triton(deployment: Deployment, pool: int) -> Iterator[str]:
         yield f"{_BY_TRITON} is of {_MOST_HEADS} heads a rank at most, and here are {heads}"
     if pool > 1:
         yield f"{_BY_TRITON} takes no tokens beside pools of them"
-    union = 0 if server.asked.enable_deterministic_inference else _union(deployment)
+    told = server.asked.others.get("dsa_triton_union") or 0
+    union = 0 if server.asked.enable_deterministic_inference else told
     rows, (least, most) = heads * union, _TILE
     if union and (rows < least or rows > most or rows & (rows - 1)):
         yield f"--dsa-triton-union {union} makes {rows} rows of {heads} heads: a tile is {least} or {most}"
-
-
-def _union(deployment: Deployment) -> int:
-    told = deployment.server.asked.others.get("dsa_triton_union")
-    return told if isinstance(told, int) else 0

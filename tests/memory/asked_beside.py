@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.decoder import Decoder
 from runtime.server.adapter_pool import pool_of
 from runtime.start.weights_beside import idle_weights
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
-from tests.memory.checkpoints import DATA, checkpoints
+from tests.memory.checkpoints import DATA
+from tests.memory.published_servers import deployed_at
 from tests.memory.rank_bytes import META, bytes_of
-from tests.oracle.held import sizes_of
 
 RECORDED = DATA / "asked_beside.json"
 _EPLB = "--enable-eplb"
@@ -80,18 +75,7 @@ def cases() -> Iterator[Case]:
 
 
 def deployed(case: Case) -> Deployment | None:
-    """None of a checkpoint that is not among the published ones."""
-    config = next((one.config for one in checkpoints() if one.name == case.model), None)
-    if config is None:
-        return None
-    tp, ep, dp = sizes_of(case.place)
-    with TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps(config))
-        command = ["python", "-m", "sglang.launch_server", "--model-path", folder, "--tp", str(tp)]
-        command += ["--ep", str(ep)] if ep > 1 else []
-        command += ["--dp", str(dp), "--enable-dp-attention"] if dp > 1 else []
-        flags = ServerFlags(gpu="h200", sglang_version=case.release)
-        return select_deployments(flags, command=(*command, *case.server.split()))[0]
+    return deployed_at(case.model, case.place, case.release, case.server.split())
 
 
 def held(case: Case, found: Deployment) -> int:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -18,10 +15,8 @@ from runtime.models.host_weights import HostWeights
 from runtime.server.offloading import walk_of
 from runtime.server.parallel import stage_layers
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
-from tests.memory.checkpoints import DATA, checkpoints
-from tests.oracle.held import sizes_of
+from tests.memory.checkpoints import DATA
+from tests.memory.published_servers import deployed_at
 
 RECORDED = DATA / "offloaded.json"
 _BYTES = 1 << 42  # of a GPU that has room for any of them
@@ -61,15 +56,9 @@ def cases() -> Iterator[Case]:
 
 
 def deployed(case: Case) -> Deployment:
-    config = next(one.config for one in checkpoints() if one.name == case.model)
-    tp, ep, dp = sizes_of(case.place)
-    with TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps(config))
-        command = ["python", "-m", "sglang.launch_server", "--model-path", folder, "--tp", str(tp)]
-        command += ["--ep", str(ep)] if ep > 1 else []
-        command += ["--dp", str(dp), "--enable-dp-attention"] if dp > 1 else []
-        flags = ServerFlags(gpu="h200", sglang_version=case.release)
-        return select_deployments(flags, command=(*command, *case.argv))[0]
+    found = deployed_at(case.model, case.place, case.release, case.argv)
+    assert found is not None
+    return found
 
 
 def left(case: Case, found: Deployment) -> dict[str, Any]:

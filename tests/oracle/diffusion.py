@@ -5,22 +5,14 @@ python -m tests.oracle.diffusion --seed 5 --count 200 [--releases 0.5.17,0.5.23]
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
-from runtime.server.releases import RELEASES
-from tests.oracle.ask import ask
 from tests.oracle.commands import Command
-from tests.oracle.compare import page, tally
+from tests.oracle.comparing import compare_drawn
 from tests.oracle.draws import Draw
-from tests.oracle.machine import USUAL_GPUS
-from tests.oracle.ours import our_answer
 from tests.oracle.published import MADE_UP, published
 from tests.oracle.rare import FLAGS
-from tests.oracle.record import write
-from tests.oracle.wheels import WORK
 
 _ALGORITHMS = (*("LowConfidence", "JointThreshold") * 4, "JointThresholdInDel", "Gemma4Renoise", "Dream")
 _CANVAS = ("Gemma4Renoise",) * 8 + ("LowConfidence",)
@@ -76,21 +68,7 @@ def _command(
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(
-        prog="python -m tests.oracle.diffusion", description=(__doc__ or "")[:86]
-    )
-    options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--count", type=int, default=200)
-    options.add_argument("--releases", default=",".join(row.version for row in RELEASES))
-    options.add_argument("--gpus", default=",".join(USUAL_GPUS))
-    options.add_argument("--work", type=Path, default=WORK)
-    options.add_argument("--record", type=Path, help="keep SGLang's answers in this file")
-    asked = options.parse_args()
-    commands = diffusion_commands(asked.seed, asked.count, asked.releases.split(","), asked.gpus.split(","))
-    pairs = list(ask(commands, asked.work.absolute(), jobs=2))
-    if asked.record is not None:
-        write(asked.record, pairs)
-    print(*page(tally((one, our_answer(one), theirs) for one, theirs in pairs)), sep="\n")
+    compare_drawn("diffusion", (__doc__ or "")[:86], diffusion_commands, 200)
 
 
 if __name__ == "__main__":

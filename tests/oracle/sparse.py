@@ -5,21 +5,13 @@ python -m tests.oracle.sparse --seed 5 --count 300 [--releases 0.5.17,0.5.23] [-
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
 from runtime.server.flags import flags_of
-from runtime.server.releases import RELEASES
-from tests.oracle.ask import ask
 from tests.oracle.commands import Command
-from tests.oracle.compare import page, tally
-from tests.oracle.machine import USUAL_GPUS
-from tests.oracle.ours import our_answer
+from tests.oracle.comparing import compare_drawn
 from tests.oracle.published import published
-from tests.oracle.record import write
-from tests.oracle.wheels import WORK
 
 _TYPES = ("deepseek_v32", "glm_moe_dsa")
 _NEAR: dict[str, tuple[object, ...]] = {
@@ -58,19 +50,7 @@ def _known(release: str, flag: str) -> tuple[str, ...]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(prog="python -m tests.oracle.sparse", description=(__doc__ or "")[:100])
-    options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--count", type=int, default=300)
-    options.add_argument("--releases", default=",".join(row.version for row in RELEASES))
-    options.add_argument("--gpus", default=",".join(USUAL_GPUS))
-    options.add_argument("--work", type=Path, default=WORK)
-    options.add_argument("--record", type=Path, help="keep SGLang's answers in this file")
-    asked = options.parse_args()
-    commands = sparse_commands(asked.seed, asked.count, asked.releases.split(","), asked.gpus.split(","))
-    pairs = list(ask(commands, asked.work.absolute(), jobs=2))
-    if asked.record is not None:
-        write(asked.record, pairs)
-    print(*page(tally((one, our_answer(one), theirs) for one, theirs in pairs)), sep="\n")
+    compare_drawn("sparse", (__doc__ or "")[:100], sparse_commands, 300)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
+from tests.memory.checkpoints import checkpoints
 
 PUBLISHED = Path(__file__).parents[1] / "memory/data/published_families.json"
 PUBLISHED_TRINITY = json.dumps(json.loads(PUBLISHED.read_text())["arcee-ai/Trinity-Mini"])
@@ -20,6 +22,15 @@ QWEN, DEEPSEEK = {"model_path": "Qwen3-30B-A3B"}, {"model_path": "DeepSeek-V3", 
 def why_it_ends(**flags: Any) -> str | None:
     target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm100"}
     return never_starts(resolve_deployment(ServerFlags(**{**target, **flags}), environ={}))
+
+
+def published_server(folder: Path, model: str, release: str, gpu: str, words: str) -> Deployment:
+    """Of a published checkpoint."""
+    told = next(one.config for one in checkpoints() if one.name == model)
+    (folder / "config.json").write_text(json.dumps(told))
+    command = f"python -m sglang.launch_server --model-path {folder} {words}".split()
+    (found,) = select_deployments(ServerFlags(gpu=gpu, sglang_version=release), command, environ={})
+    return found
 
 
 def check_server(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.gaps import unplanned
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.sgl_tune.ends import published_server
 
 MIXTRAL, NEMOTRON = "mistralai/Mixtral-8x7B-Instruct-v0.1", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8"
 QWEN, LLAMA = "Qwen/Qwen3-30B-A3B", "meta-llama/Llama-3.1-8B-Instruct"
@@ -20,11 +17,7 @@ EPLB, RECORDER = "--ep-size 2 --enable-eplb", "--expert-distribution-recorder-mo
 
 
 def _asked(folder: Path, model: str, release: str, words: str) -> Deployment:
-    told = next(one.config for one in checkpoints() if one.name == model)
-    (folder / "config.json").write_text(json.dumps(told))
-    command = f"python -m sglang.launch_server --model-path {folder} --tp-size 2 {words}".split()
-    (found,) = select_deployments(ServerFlags(gpu="B200", sglang_version=release), command, environ={})
-    return found
+    return published_server(folder, model, release, "B200", f"--tp-size 2 {words}")
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.sgl_tune.ends import published_server
 
 DEEPSEEK, GLM = "deepseek-ai/DeepSeek-V3.2", "zai-org/GLM-5.1"
 FLASH = "a/glm-5.3-flash-as-its-classes-have-it"
@@ -22,12 +19,8 @@ FP8, BF16 = "--kv-cache-dtype fp8_e4m3", "--kv-cache-dtype bfloat16"
 
 
 def _asked(folder: Path, model: str, release: str, gpu: str, words: str) -> Deployment:
-    told = next(one.config for one in checkpoints() if one.name == model)
-    (folder / "config.json").write_text(json.dumps(told))
     layout = "" if "--tp-size" in words else "--tp-size 8"
-    command = f"python -m sglang.launch_server --model-path {folder} {layout} {words}".split()
-    (found,) = select_deployments(ServerFlags(gpu=gpu, sglang_version=release), command, environ={})
-    return found
+    return published_server(folder, model, release, gpu, f"{layout} {words}")
 
 
 @pytest.mark.parametrize(
