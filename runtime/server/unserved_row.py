@@ -108,9 +108,9 @@ WITHOUT_HEAD = (
 )
 
 
-def _beside(tower: str, when: Callable[[ModelConfig, Server], bool], said: str) -> Row:
+def _beside(tower: str, when: Callable[[ModelConfig, Server], bool], said: str, plans: bool = False) -> Row:
     """A tower of which `tower` is true."""
-    return Row(lambda m, s: m.encoder is not None and getattr(m.encoder, tower) and when(m, s), said)
+    return Row(lambda m, s: m.encoder is not None and getattr(m.encoder, tower) and when(m, s), said, plans)
 
 
 OF_TOWERS = (
@@ -130,6 +130,14 @@ OF_TOWERS = (
         "is_split_later",
         lambda _, s: s.release.number < (0, 5, 17),
         "releases before 0.5.17: they have no class of it, or its tower whole on every rank",
+    ),
+    # srt/models/minicpmo.py, where parts of what is dropped name each other; srt/mem_cache then collects
+    _beside(
+        "is_made_twice",
+        lambda _, s: s.release.number < (0, 5, 19),
+        "releases before 0.5.19: whether the text that its class makes first is still there when the pool is "
+        "sized, Python decides",
+        plans=True,
     ),
     # srt/models/llava.py, sarashina2_vision.py, locate_anything.py
     _beside(

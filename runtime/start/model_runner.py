@@ -43,7 +43,7 @@ from runtime.start.phases import PhaseRecorder
 from runtime.start.serving import Serving
 from runtime.start.sglang_buffers import SglangBuffers
 from runtime.start.tiering import Tiering
-from runtime.start.weights_beside import weights_beside
+from runtime.start.weights_beside import made_first, weights_beside
 
 
 class Autotune(Protocol):
@@ -122,6 +122,7 @@ class ModelRunner(Adapting, Drafting, Hosting, Tiering, Serving):
             if not self.channels.has_own:
                 self.device.claim("torch kernels")
             self.place_experts()
+            first = self._made_first()
             self.decoder = Decoder(
                 self.model,
                 self.runtime,
@@ -133,6 +134,7 @@ class ModelRunner(Adapting, Drafting, Hosting, Tiering, Serving):
                 host=self.make_host_weights(),
             )
             self.encoder = self._make_encoder()
+            del first
             if self.options.as_sglang:
                 self.beside = weights_beside(self.decoder, self.runtime, self.layers)
             if self.options.weights is None:
@@ -141,6 +143,10 @@ class ModelRunner(Adapting, Drafting, Hosting, Tiering, Serving):
                 self.decoder.load_hf(self.options.weights)
             self.decoder.reach(self.runtime.positions)
             self.visit_host_weights()
+
+    def _made_first(self) -> list[torch.nn.Module]:
+        place = self.comm, self.device.torch_device, self.layers
+        return made_first(self.model, self.runtime, *place) if self.options.as_sglang else []
 
     def _make_encoder(self) -> EncoderWeights | None:
         if self.model.encoder is None or self.options.sample_layers:

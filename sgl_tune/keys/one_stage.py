@@ -36,7 +36,7 @@ WITHOUT_STAGES = frozenset({
     "LongcatFlashForCausalLM",
     "MiDashengLMModel", "MiMoForCausalLM", "MiMoV2ASRForCausalLM",
     "MiniCPMForCausalLM", "MiniCPM3ForCausalLM",
-    "MiniCPMSALAForCausalLM", "MiniCPMV",
+    "MiniCPMSALAForCausalLM", "MiniCPMO", "MiniCPMV",
     "MiniCPMV4_6ForConditionalGeneration", "MiniCPMV4_7ForConditionalGeneration",
     "MllamaForConditionalGeneration", "MultiModalityCausalLM", "MuseGlimmerForCausalLM",
     "MuseGlimmerForConditionalGeneration",

@@ -21,6 +21,7 @@ from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.inkling_ends import ends_of_inkling
 from sgl_tune.keys.kernel_ends import ends_of_kernels
 from sgl_tune.keys.llava_ends import ends_of_yi_vl
+from sgl_tune.keys.minicpmo_ends import ends_of_minicpmo
 from sgl_tune.keys.muse_spark_ends import ends_of_muse_spark
 from sgl_tune.keys.offloading_ends import ends_of_offloading
 from sgl_tune.keys.transformers_ends import ends_of_transformers, has_transformers_layers
@@ -53,7 +54,7 @@ def _ends(deployment: Deployment) -> str | None:
     of_rows = _generates_alone(deployment)
     if deployment.shape.model is None:
         of_file = ends_of_muse_spark(deployment), ends_of_inkling(deployment), ends_of_yi_vl(deployment)
-        return next(chain(of_rows, *of_file), None)
+        return next(chain(of_rows, *of_file, ends_of_minicpmo(deployment)), None)
     parts = _nameless(deployment), _undivided_encoder(deployment), _short_draft(deployment)
     of_blocks, of_pool = _unwritten(deployment), _keeps_nothing(deployment)
     of_drafts = chain(ends_of_drafts(deployment), ends_of_offloading(deployment))

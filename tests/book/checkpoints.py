@@ -163,6 +163,8 @@ def as_published() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "small/pointsv1.5_chat", {**_told(points), "llm_config": text}
     minicpm = next(one.config for one in published() if one.name == "a/minicpm-v-4.5-from-memory")
     yield "small/minicpmv", {**_told(minicpm), "num_hidden_layers": 2}
+    omni = next(one.config for one in published() if one.config["model_type"] == "minicpmo")
+    yield "small/minicpmo", {**_told(omni), "num_hidden_layers": 2}
     for kind, own in (("llama", "a/llava-v1.5-7b"), ("qwen2", "a/llava-onevision-qwen2-7b")):
         told = _told(next(one.config for one in published() if one.name == f"{own}-from-memory"))
         yield f"small/llava of a {kind}", {**told, "num_hidden_layers": 2, "pad_token_id": 0}

@@ -23,7 +23,7 @@ from tests.oracle.read_adapters import pool_bytes
 from tests.oracle.read_tables import table_bytes
 
 ENCODERS = re.compile(
-    r"(^|\.)(visual|audio_tower|audio_encoder|audio_projector|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler|embed_tokens_extend|aligner|gen_\w+)\.|^(language_model\.model\.)?(image_newline|view_seperator)$|^norm\."
+    r"(^|\.)(visual|audio_tower|audio_encoder|audio_projector|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler|embed_tokens_extend|aligner|apm|audio_projection_layer|gen_\w+)\.|^(language_model\.model\.)?(image_newline|view_seperator)$|^norm\."
 )
 
 
@@ -153,7 +153,7 @@ def _made(case: dict[str, Any], folder: Path) -> Any:
 
 # A class that takes whatever its file tells, in place of the one that comes with a checkpoint.
 _TAKES_ALL = """
-from transformers import PretrainedConfig
+from transformers import PretrainedConfig, WhisperConfig
 
 class Told(dict):
     def __getattr__(self, name):
@@ -168,6 +168,8 @@ class {name}(PretrainedConfig):
                 section, told[one] = told[one], PretrainedConfig.from_dict(told[one])
                 if "rope_theta" in section:  # which transformers takes for a part of the rope
                     told[one].rope_theta = section["rope_theta"]
+        if (told.get("audio_config") or {{}}).get("model_type") == "whisper":
+            told["audio_config"] = WhisperConfig(**told["audio_config"])
         if "block_configs" in told:
             parts = ({{part: Told(one[part]) for part in one}} for one in told["block_configs"])
             told["block_configs"] = [Told(one) for one in parts]
@@ -209,10 +211,11 @@ def _without_gpu() -> None:
 
 
 def _with_device() -> None:
-    """Where MiniCPM-V moves what it has made, by a name of its own once it is there."""
+    """Where MiniCPM-V and MiniCPM-o move what they have made, by names of their own once they are there."""
     from sglang.srt import utils
 
-    for one in (utils, sys.modules.get("sglang.srt.models.minicpmv")):
+    modules = (sys.modules.get(f"sglang.srt.models.{one}") for one in ("minicpmv", "minicpmo"))
+    for one in (utils, *modules):
         if one is not None:
             one.get_device = lambda *_: "meta"  # type: ignore[attr-defined]
 

@@ -49,7 +49,7 @@ _SUMS_OVER_ALL = (
     "InternS1ForConditionalGeneration", "InternVLChatModel",
     "KimiVLForConditionalGeneration", "Lfm2VlForConditionalGeneration",
     "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration", "LlavaForConditionalGeneration",
-    "MiMoV2ForCausalLM", "MiniCPMV", "MiniCPMV4_6ForConditionalGeneration",
+    "MiMoV2ForCausalLM", "MiniCPMO", "MiniCPMV", "MiniCPMV4_6ForConditionalGeneration",
     "MiniCPMV4_7ForConditionalGeneration", "Mistral3ForConditionalGeneration",
     "MuseGlimmerForConditionalGeneration",
     "NemotronH_Nano_Omni_Reasoning_V3",

@@ -67,6 +67,7 @@ _TOLD = """
     minicpm MiniCPMForCausalLM
     minicpm3 MiniCPM3ForCausalLM
     minicpm_sala MiniCPMSALAForCausalLM
+    minicpmo MiniCPMO
     minicpmv MiniCPMV
     minicpmv4_6 MiniCPMV4_6ForConditionalGeneration
     minicpmv4_7 MiniCPMV4_7ForConditionalGeneration

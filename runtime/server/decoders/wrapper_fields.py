@@ -70,6 +70,11 @@ MINICPM_V: Mapping[str, Any] = {
         "tie_word_embeddings",
     ),
 }
+# A Qwen2 that its class makes twice.
+MINICPM_O: Mapping[str, Any] = {
+    **{"section": "", "is_flat": True, "is_named": False, "hides_text": True, "is_plain_alone": True},
+    **{"is_made_twice": True, "needs": MINICPM_V["needs"]},
+}
 MINICPM_V_4_6: Mapping[str, Any] = {
     "served": ("qwen3_5_text",),
     "needs": ("model_type",),

@@ -31,6 +31,7 @@ from runtime.server.encoders import (
     llama4,
     llava,
     mimo,
+    minicpmo,
     minicpmv,
     minimax,
     mllama,
@@ -85,6 +86,7 @@ class Wrapper:
     is_plain_alone: bool = False
     quantizes_text: QuantizesText = None
     is_split_later: bool = False  # than its class is
+    is_made_twice: bool = False  # the text and what it sees with, of which the second is kept
     # Matrices of its tower as SGLang calls them: all are plain in a checkpoint, so a list has to mean them.
     tower: tuple[str, ...] = ()
     reads_plain: bool = False  # what of it is quantized in fp8 or int8 all the same: it makes noise
@@ -187,6 +189,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             is_named=False,
         ),
         Wrapper("minicpmv", "", minicpmv.resampled, **files.MINICPM_V),
+        Wrapper("minicpmo", "qwen2", minicpmo.minicpmo, **files.MINICPM_O),
         *(
             Wrapper(name, "qwen3_5_text", minicpmv.folded, **files.MINICPM_V_4_6)
             for name in ("minicpmv4_6", "minicpmv4_7")
@@ -278,6 +281,7 @@ def encoder_of(wrapper: Wrapper, hf: HF, text_width: int) -> Encoder | None:
         wrapper.is_plain_alone,
         wrapper.quantizes_text,
         wrapper.is_split_later,
+        wrapper.is_made_twice,
     )
     return Encoder(weights, *told) if weights else None
 

@@ -43,6 +43,11 @@ class EncoderWeight:
         check_size(f"config.json: layers of the encoder's {self.name}", self.layers, LAYERS)
         check_size(f"config.json: values of the encoder's {self.name}", prod(self.shape), _VALUES)
 
+    @property
+    def is_heard(self) -> bool:
+        """Of what it hears with, but what joins that to the text."""
+        return self.name.startswith(f"{EAR}.")
+
     def of_rank(self, ranks: int, of_all: int = 1) -> tuple[int, ...]:
         """`ranks` are its group's."""
         along = self.padded if self.split is None else self.split
@@ -73,7 +78,9 @@ class Encoder:
     language model where SGLang does not look for layers to capture. `reads_another`: its tower is another
     checkpoint's, and comes with the files of this one. `is_plain_alone`: what its class makes of quantized
     weights, drafts and adapters is not known here. `quantizes_text`: it alone has a method of these,
-    or where a file says so, as the others are plain there. `is_split_later`: since 0.5.17 alone."""
+    or where a file says so, as the others are plain there. `is_split_later`: since 0.5.17 alone.
+    `is_made_twice`: its class makes its language model and what it sees with, and both once more, in the
+    place of the first."""
 
     weights: tuple[EncoderWeight, ...]
     may_be_whole: bool = False
@@ -84,10 +91,11 @@ class Encoder:
     is_plain_alone: bool = False
     quantizes_text: QuantizesText = None
     is_split_later: bool = False
+    is_made_twice: bool = False
 
     @property
     def hears(self) -> bool:
-        return any(weight.name.startswith(f"{EAR}.") for weight in self.weights)
+        return any(weight.is_heard for weight in self.weights)
 
     def is_cut(self, release: Number) -> bool:
         return any(one.cut_since is not None and release >= one.cut_since for one in self.weights)

@@ -1,5 +1,6 @@
-"""Whisper's encoder as Qwen2-Audio and GLM-ASR have it, transformers' own on every rank
-(srt/models/qwen2_audio.py, glmasr.py), and as Voxtral does, whose layers ranks share (voxtral.py)."""
+"""Whisper's encoder as Qwen2-Audio, GLM-ASR and MiniCPM-o have it, transformers' own on every rank
+(srt/models/qwen2_audio.py, glmasr.py, minicpmo.py), and as Voxtral does, whose layers ranks share
+(voxtral.py)."""
 
 from __future__ import annotations
 
@@ -34,6 +35,7 @@ _GLM = {
     "num_mel_bins": 128,
 }  # fmt: skip
 _VOXTRAL = {**_GLM, "max_source_positions": 1500}
+_HEARD = {"num_mel_bins": 80, "max_source_positions": 1500}  # by WhisperConfig, whatever else it would say
 # By which of two names a size goes is told by the class, which has the other for the same.
 _OTHERS = {
     "d_model": "hidden_size", "encoder_layers": "num_hidden_layers",
@@ -44,16 +46,16 @@ _OTHERS = {
 def qwen2_audio(hf: HF, text_width: int) -> Weights:
     _head_of_its_own(hf)
     a = _section(hf, "qwen2_audio_encoder", _WHISPER, _OTHERS)
-    width, inner = a.size("d_model"), a.size("encoder_ffn_dim")
-    heads = _whole_heads(a, width, a.size("encoder_attention_heads"))
-    ear = chain(
-        _convolutions(a, width),
-        whole("embed_positions.weight", a.size("max_source_positions"), width),
-        layers("layers", a.size("encoder_layers"), _whole_layer(width, heads, heads, inner)),
-        layer_norm("layer_norm", width),
-    )
-    yield from named(EAR, ear)
-    yield from linear(f"{_JOINER}.linear", text_width, width)
+    yield from _whole_ear(a)
+    yield from linear(f"{_JOINER}.linear", text_width, a.size("d_model"))
+
+
+def minicpm_o(hf: HF, text_width: int) -> Weights:
+    """What joins it to the text is as if its MLPs were four times wider than its layers."""
+    a = _section(hf, "whisper", _HEARD, _OTHERS)
+    yield from _whole_ear(a)
+    yield from linear("audio_projection_layer.linear1", text_width, a.size("encoder_ffn_dim") // 4)
+    yield from linear("audio_projection_layer.linear2", text_width, text_width)
 
 
 def glm_asr(hf: HF, text_width: int) -> Weights:
@@ -139,6 +141,18 @@ def _section(hf: HF, kind: str, defaults: HF, others: HF | None = None) -> Secti
         if a.get(other) is not None and a.get(other) != a.get(own):
             raise Unsupported(f"{a.where}{other} is {a.get(other)!r:.60}, and {own} {a.get(own)!r:.60}")
     return a
+
+
+def _whole_ear(a: Section) -> Weights:
+    width, inner = a.size("d_model"), a.size("encoder_ffn_dim")
+    heads = _whole_heads(a, width, a.size("encoder_attention_heads"))
+    ear = chain(
+        _convolutions(a, width),
+        whole("embed_positions.weight", a.size("max_source_positions"), width),
+        layers("layers", a.size("encoder_layers"), _whole_layer(width, heads, heads, inner)),
+        layer_norm("layer_norm", width),
+    )
+    return named(EAR, ear)
 
 
 def _whole_heads(a: Section, width: int, heads: int) -> int:
