@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 # to a worker
-TEAM = "team"  # its rank, and how many search together
+TEAM = "team"  # its rank, how many search together, and on what
+IMPORT = "import"  # to a prover: for which device
 JOB = "job"  # what to search; it may get several, one after another
 GATHERED = "gathered"  # what every worker told, in rank order
 

@@ -43,7 +43,7 @@ class Workers:
         self._crew = Crew(module, fleet.workers, scratch, nodes.pump if nodes else None)
         first, size = (nodes.first, nodes.size) if nodes else (0, fleet.workers)
         for member in self._crew.members:
-            member.send(TEAM, rank=first + member.number, size=size)
+            member.send(TEAM, rank=first + member.number, size=size, device=fleet.device)
 
     def __enter__(self) -> Workers:
         return self

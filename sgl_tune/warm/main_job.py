@@ -83,7 +83,7 @@ class _Story:
     def run(self) -> Warmed | None:
         helps = self.team is not None and self.team.local_rank > 0
         if self.settings.proving and not helps:
-            self.force.call_prover()
+            self.force.call_prover(self.settings.devices.kind)
         with self.clock.stage("tune"):
             found = self.team.run(self.job) if isinstance(self.team, TorchWorker) else self._search()
         if found is None or helps:
@@ -166,14 +166,14 @@ class _Story:
     def _prove_with_room(self, written: Sequence[Written]) -> tuple[Sequence[Proof], dict[str, float]]:
         shared = self.force.has_worked
         try:
-            with self.force.prover() as prover:
+            with self.force.prover(self.settings.devices.kind) as prover:
                 return self._prove(prover, written), prover.steps
         except WorkFailed:
             if not shared:
                 raise
         self.force.dismiss_workers()
         self.out.note(f"{self.plan.deployment.name}: the proof failed beside the workers; again without them")
-        with self.force.prover() as prover:
+        with self.force.prover(self.settings.devices.kind) as prover:
             return self._prove(prover, written), prover.steps
 
     def _prove(self, prover: Prover, written: Sequence[Written]) -> Sequence[Proof]:

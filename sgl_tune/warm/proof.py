@@ -15,7 +15,7 @@ from sgl_tune.cache.transaction import locked
 from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import Scratch
-from sgl_tune.warm.events import DONE, JOB
+from sgl_tune.warm.events import DONE, IMPORT, JOB
 from sgl_tune.warm.job import Job
 
 
@@ -75,9 +75,11 @@ class Prover:
     It sees no file and no GPU until it is asked, and stays for one proof after the other.
     """
 
-    def __init__(self, scratch: Scratch) -> None:
+    def __init__(self, scratch: Scratch, device: str) -> None:
+        self.device = device
         self.steps: dict[str, float] = {}
         self._crew = Crew("sgl_tune.warm.prove", 1, scratch)
+        self._crew.members[0].send(IMPORT, device=device)
 
     def close(self) -> None:
         self._crew.close()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sgl_tune.processes.child import Child
 from sgl_tune.warm.compilations import Compilations, counted
 from sgl_tune.warm.events import DONE
+from sgl_tune.warm.imports import only_for
 from sgl_tune.warm.job import CacheJob, make_device, read_job
 from sgl_tune.warm.turns import in_turns
 
@@ -29,7 +30,8 @@ _FIRST_LINE = 300
 
 
 def main(child: Child) -> None:
-    started = time.perf_counter()
+    told, started = child.command(), time.perf_counter()
+    only_for(told["device"])
     _import()
     imported = time.perf_counter() - started
     for command in child.commands():

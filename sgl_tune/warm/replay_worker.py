@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sgl_tune.processes.child import Child
 from sgl_tune.warm.devices import check_importable
 from sgl_tune.warm.events import DONE, PROGRESS, START
+from sgl_tune.warm.imports import only_for
 from sgl_tune.warm.job import CacheJob, make_device, read_job
 from sgl_tune.warm.worker import failures_told
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 def main(child: Child) -> None:
     job = read_job(child.command()["job"])
+    only_for(job.device)
     with failures_told(child):
         check_importable()
         from runtime.autotune.replay import install_replay_tuner

@@ -15,6 +15,7 @@ from sgl_tune.errors import SglTuneError
 from sgl_tune.processes.child import Child, leave
 from sgl_tune.warm.devices import check_importable
 from sgl_tune.warm.events import DONE, ERROR, GATHER, JOB, PROGRESS, START, TUNED
+from sgl_tune.warm.imports import only_for
 from sgl_tune.warm.job import CacheJob, Job, base_path, make_device, read_job, tuned_path
 from sgl_tune.warm.reuse import agreed, usable_entries, write_base
 
@@ -28,14 +29,14 @@ Say = Callable[..., None]
 
 
 def main(child: Child) -> None:
-    started = time.perf_counter()
+    told, started = child.command(), time.perf_counter()
+    only_for(told["device"])
     from runtime.autotune.team import Team
 
     def exchange(mine: Any) -> list[Any]:
         child.say(GATHER, value=mine)
         return child.command()["values"]
 
-    told = child.command()
     team = Team(told["rank"], told["size"], exchange if told["size"] > 1 else None)
     for number, command in enumerate(child.commands()):
         assert command["kind"] == JOB

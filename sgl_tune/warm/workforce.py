@@ -45,14 +45,15 @@ class Workforce:
             self.dismiss_workers()
             raise
 
-    def call_prover(self) -> None:
+    def call_prover(self, device: str) -> None:
         """It imports while the workers search."""
-        if self._prover is None:
-            self._prover = Prover(self.scratch)
+        if self._prover is None or self._prover.device != device:
+            self._dismiss_prover()
+            self._prover = Prover(self.scratch, device)
 
     @contextmanager
-    def prover(self) -> Iterator[Prover]:
-        self.call_prover()
+    def prover(self, device: str) -> Iterator[Prover]:
+        self.call_prover(device)
         assert self._prover is not None
         try:
             yield self._prover
