@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ def params() -> dict[str, dict[str, Any]]:
     return told
 
 
-def checkpoints() -> list[Published]:
+@cache
+def checkpoints() -> tuple[Published, ...]:
     """As the oracle has them, and some whose quantization alone is another."""
     known = published()
     told = json.loads((DATA / "published_quantized.json").read_text())
@@ -26,4 +28,13 @@ def checkpoints() -> list[Published]:
     families = json.loads((DATA / "published_families.json").read_text())
     more += [Published(name, "", config) for name, config in families.items()]
     more += [Published(name, "", config_of(told, name)) for name, told in params().items()]
-    return [one for one in known.values() if not one.name.startswith(MADE_UP)] + more
+    return (*(one for one in known.values() if not one.name.startswith(MADE_UP)), *more)
+
+
+@cache
+def _by_name() -> dict[str, dict[str, Any]]:
+    return {one.name: one.config for one in checkpoints()}
+
+
+def published_config(name: str) -> dict[str, Any]:
+    return _by_name()[name]

@@ -15,7 +15,7 @@ from runtime.server.pool_plan import FreeMemory, kv_dtype_of, plan_pool
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
-from tests.memory.checkpoints import DATA, checkpoints
+from tests.memory.checkpoints import DATA, published_config
 
 RECORDED = DATA / "host_pools.json"
 REST = (3 << 30) + 12345  # bytes that are left for the pool
@@ -68,7 +68,7 @@ def cases() -> Iterator[Case]:
 
 
 def deployed(case: Case) -> Deployment:
-    config = next(one.config for one in checkpoints() if one.name == case.model)
+    config = published_config(case.model)
     with TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(config))
         command = ("python", "-m", "sglang.launch_server", "--model-path", folder, *case.argv)

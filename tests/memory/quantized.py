@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tests.memory.checkpoints import DATA, checkpoints
+from tests.memory.checkpoints import DATA, published_config
 
 RECORDED = DATA / "sglang_quantized.json"
 _IGNORED = ["lm_head"]
@@ -205,7 +205,7 @@ _PLAIN: dict[str, tuple[str, ...]] = {
 
 
 def config_of(name: str, section: str) -> dict[str, Any]:
-    (told,) = (one.config for one in checkpoints() if one.name == name)
+    told = published_config(name)
     plain = _PLAIN.get(name)
     listed = {} if plain is None else _listed(SECTIONS[section], plain)
     return {**_with(told, FIRST[name]), "quantization_config": {**SECTIONS[section], **listed}}

@@ -15,7 +15,7 @@ from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.sizing import kv_bytes_per_token
-from tests.memory.checkpoints import DATA, checkpoints
+from tests.memory.checkpoints import DATA, checkpoints, published_config
 from tests.memory.rank_bytes import bytes_by_kind, bytes_of
 from tests.oracle.held import sizes_of
 
@@ -50,7 +50,7 @@ def test_a_rank_holds_as_many_bytes_as_sglangs_own_model(name: str, place: str) 
 def test_a_group_of_ranks_holds_a_head_of_its_own_where_it_is_asked_for(
     name: str, tp: int, dp: int, held: int
 ) -> None:
-    config = next(one.config for one in checkpoints() if one.name == name)
+    config = published_config(name)
     layout = ParallelConfig(tp=tp, dp=dp, enable_dp_attention=True)
     model, comm = Checkpoint(config).model_config(), VirtualCommunicator(layout, tp - 1)
     rank = Decoder(model, RuntimeConfig(head_over="a group"), comm, META, range(model.num_layers))

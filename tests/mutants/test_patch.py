@@ -1,8 +1,7 @@
-"""A change reaches what is loaded already: each in a fork, which ends with it."""
+"""A change reaches what is loaded already: each in a process of its own, which ends with it."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from multiprocessing import get_context
 
@@ -11,7 +10,7 @@ import pytest
 from runtime.server import checks, rows
 from runtime.server.parallel_config import ParallelConfig
 from tests.mutants.again import loaded_again
-from tests.mutants.patch import functions, importers, replaced
+from tests.mutants.patch import importers, replaced
 from tests.mutants.places import TREE, function_at, places
 from tests.oracle.commands import Command
 from tests.oracle.ours import our_answer
@@ -26,61 +25,57 @@ def _changed(file: str, old: str, new: str) -> str:
     return source.replace(old, new)
 
 
-def _in_a_fork(check: Callable[[], bool]) -> bool:
-    def exit_by() -> None:
-        raise SystemExit(0 if check() else 3)
+def _exit_by(check: Callable[[], bool]) -> None:
+    raise SystemExit(0 if check() else 3)
 
-    process = get_context("fork").Process(target=exit_by)
+
+def _holds(check: Callable[[], bool]) -> bool:
+    """In a process that has loaded what this file imports: here all tests are, and each would load again."""
+    process = get_context("spawn").Process(target=_exit_by, args=(check,))
     process.start()
     process.join(60)
     assert process.exitcode in (0, 3)
     return process.exitcode == 0
 
 
-def test_a_function_takes_its_new_code_where_it_was_imported_from() -> None:
+def _adds() -> bool:
     source = _changed("runtime/server/rows.py", "return requests * width", "return requests + width")
-
-    def adds() -> bool:
-        assert replaced("runtime/server/rows.py", source)
-        return rows.aligned_rows(5, 3, ParallelConfig()) == 8
-
-    gc.unfreeze()  # a command that another test ran in this process has hidden all from the collector
-    functions.cache_clear()
-    assert rows.aligned_rows(5, 3, ParallelConfig()) == 15
-    assert _in_a_fork(adds)
-    assert rows.aligned_rows(5, 3, ParallelConfig()) == 15
+    before = rows.aligned_rows(5, 3, ParallelConfig())
+    assert replaced("runtime/server/rows.py", source)
+    return (before, rows.aligned_rows(5, 3, ParallelConfig())) == (15, 8)
 
 
-def test_a_table_is_read_anew_by_who_imported_it() -> None:
+def test_a_function_takes_its_new_code_where_it_was_imported_from() -> None:
+    assert _holds(_adds)
+
+
+def _forgets() -> bool:
     file = "runtime/server/architectures.py"
     source = _changed(file, '"Qwen3NextForCausalLM", "Qwen3_5For', '"Qwen3_5For')
     asked = ("--model-path", f"models/{QWEN_NEXT}", "--trust-remote-code", "--disable-overlap-schedule")
     command = Command(0, "0.5.23", "B200", QWEN_NEXT, asked)
     backend = our_answer(command)["server"]["attention_backend"]
-
-    def forgets() -> bool:
-        assert not replaced(file, source)
-        loaded_again(file, source)
-        return bool(our_answer(command)["server"]["attention_backend"] != backend)
-
-    assert _in_a_fork(forgets)
-    assert our_answer(command)["server"]["attention_backend"] == backend
+    assert not replaced(file, source)
+    loaded_again(file, source)
+    return bool(our_answer(command)["server"]["attention_backend"] != backend)
 
 
-def test_a_row_is_seen_by_who_reads_all_rows() -> None:
+def test_a_table_is_read_anew_by_who_imported_it() -> None:
+    assert _holds(_forgets)
+
+
+def _moves() -> bool:
     file = "runtime/server/checks/budgets.py"
     source = _changed(
         file, "        _MEGAMOE,\n        since=(0, 5, 21)", "        _MEGAMOE,\n        since=(1,)"
     )
-
-    def moves() -> bool:
-        loaded_again(file, source)
-        return "tests/server/test_edges.py" in importers(file) and any(
-            row.since == (1,) for row in checks.ROWS
-        )
-
-    assert _in_a_fork(moves)
     assert not any(row.since == (1,) for row in checks.ROWS)
+    loaded_again(file, source)
+    return "tests/server/test_edges.py" in importers(file) and any(row.since == (1,) for row in checks.ROWS)
+
+
+def test_a_row_is_seen_by_who_reads_all_rows() -> None:
+    assert _holds(_moves)
 
 
 @pytest.mark.parametrize(

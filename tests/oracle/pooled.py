@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.memory.checkpoints import DATA, checkpoints
+from tests.memory.checkpoints import DATA, published_config
 from tests.oracle.inside import run_inside
 from tests.oracle.wheels import WORK, wheel_of
 
@@ -31,7 +31,7 @@ def main() -> None:
     options.add_argument("--release", default="0.5.23")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     asked = options.parse_args()
-    config = next(one.config for one in checkpoints() if one.name == MODEL)
+    config = published_config(MODEL)
     wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()
     rows = []
     for gpu in ("H200", "B200"):

@@ -22,14 +22,14 @@ from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import StateRules
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 from tests.runtime.config_files import config_file
 from tests.runtime.hybrids import make_hybrid
 from tests.runtime.ranks import Ranks
 from tests.runtime.starts import make_runtime
 
 _NAME = "a/kimi-k3-of-the-sizes-that-sglang-names"
-_WHOLE = next(one.config for one in checkpoints() if one.name == _NAME)
+_WHOLE = published_config(_NAME)
 META = torch.device("meta")
 
 

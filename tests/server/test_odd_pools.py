@@ -19,7 +19,7 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 
 _META = torch.device("meta")
 _AWQ, _GPT, _STEP = "Qwen/Qwen3-30B-A3B-AWQ", "openai/gpt-oss-20b", "stepfun-ai/Step-3.5-Flash"
@@ -28,7 +28,7 @@ _DECODE = "--disaggregation-mode decode"
 
 
 def _deployed(folder: Path, name: str, argv: str, release: str) -> Deployment:
-    config = next(one.config for one in checkpoints() if one.name == name)
+    config = published_config(name)
     (folder / "config.json").write_text(json.dumps(config))
     command = ["python", "-m", "sglang.launch_server", "--model-path", str(folder), *argv.split()]
     return select_deployments(ServerFlags(gpu="H200", sglang_version=release), command=command)[0]

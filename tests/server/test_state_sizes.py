@@ -22,7 +22,7 @@ from runtime.server.releases import RELEASES
 from runtime.server.requests import max_running_requests
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.state_sizes import plan_states, requests_for
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 from tests.oracle.state_sizes import read
 from tests.server.servers import server
 
@@ -124,7 +124,7 @@ def test_a_share_that_is_none_leaves_no_room(share: float, cases: list[dict[str,
 )
 def test_a_prefill_role_verifies_nothing(release: str, drafts: bool, verifies: bool) -> None:
     """mem_cache/kv_cache_configurator.py: states of drafted tokens had room before none were made."""
-    (model,) = (one.config for one in checkpoints() if one.name == "Qwen/Qwen3-Next-80B-A3B-Instruct")
+    model = published_config("Qwen/Qwen3-Next-80B-A3B-Instruct")
     told = {"speculative_algorithm": "NEXTN", "tp_size": 4, "mamba_radix_cache_strategy": "extra_buffer"}
     for role in ("prefill", "decode"):
         rules = server(model, version=release, disaggregation_mode=role, **told).states

@@ -11,7 +11,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 
 PUBLISHED = Path(__file__).parents[1] / "memory/data/published_families.json"
 PUBLISHED_TRINITY = json.dumps(json.loads(PUBLISHED.read_text())["arcee-ai/Trinity-Mini"])
@@ -26,7 +26,7 @@ def why_it_ends(**flags: Any) -> str | None:
 
 def published_server(folder: Path, model: str, release: str, gpu: str, words: str) -> Deployment:
     """Of a published checkpoint."""
-    told = next(one.config for one in checkpoints() if one.name == model)
+    told = published_config(model)
     (folder / "config.json").write_text(json.dumps(told))
     command = f"python -m sglang.launch_server --model-path {folder} {words}".split()
     (found,) = select_deployments(ServerFlags(gpu=gpu, sglang_version=release), command, environ={})

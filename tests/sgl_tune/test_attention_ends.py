@@ -11,7 +11,7 @@ import pytest
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 from tests.sgl_tune.ends import DEEPSEEK, PUBLISHED, QWEN, why_it_ends
 
 
@@ -148,7 +148,7 @@ def test_flashinfer_over_latents_asks_for_what_not_all_are_told(
     model: str, flags: dict[str, Any], untold: str | None, release: str, tmp_path: Path
 ) -> None:
     """As SGLang's own backends end where they are made: python -m tests.oracle.random_attention --model."""
-    config = next(one.config for one in checkpoints() if one.name == model)
+    config = published_config(model)
     (tmp_path / "config.json").write_text(json.dumps(config))
     asked = {"arch": "sm90", "sglang_version": release, **flags}
     found = why_it_ends(model_path=str(tmp_path), **asked)
@@ -170,7 +170,7 @@ def test_flashinfer_over_latents_asks_for_what_not_all_are_told(
 )
 def test_gated_deltas_go_with_some_backends(flags: dict[str, Any], ends: bool, tmp_path: Path) -> None:
     """As SGLang's own registry of backends says: python -m tests.oracle.random_attention."""
-    config = next(one.config for one in checkpoints() if one.name == "Qwen/Qwen3-Next-80B-A3B-Instruct")
+    config = published_config("Qwen/Qwen3-Next-80B-A3B-Instruct")
     (tmp_path / "config.json").write_text(json.dumps(config))
     found = why_it_ends(model_path=str(tmp_path), **{"attention_backend": "flashinfer", **flags})
     assert (found is not None and "does not go with gated deltas" in found) == ends, found

@@ -14,9 +14,9 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 
-_CONFIG = next(one.config for one in checkpoints() if one.name == "a/beam-501b-from-its-class")
+_CONFIG = published_config("a/beam-501b-from-its-class")
 _NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]}
 
 

@@ -15,7 +15,7 @@ from sgl_tune.keys.dense_shapes import linear_sizes
 from sgl_tune.keys.gaps import unplanned
 from sgl_tune.keys.keys import asks_nothing, expected_keys
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 from tests.memory.quantized import config_of
 from tests.oracle.published import published
 from tests.sgl_tune.ends import CUTLASS, PUBLISHED, PUBLISHED_TRINITY, TRTLLM, why_it_ends
@@ -366,7 +366,7 @@ def test_granite_4_loads_what_compressed_tensors_has_of_it(
 def test_ears_of_qwen3_omni_cannot_be_split_over_eight(
     tp: int, dp: int, why: str | None, tmp_path: Path
 ) -> None:
-    config = next(one.config for one in checkpoints() if one.name == "Qwen/Qwen3-Omni-30B-A3B-Instruct")
+    config = published_config("Qwen/Qwen3-Omni-30B-A3B-Instruct")
     (tmp_path / "config.json").write_text(json.dumps(config))
     spread = {"tp": tp, "dp": dp, "enable_dp_attention": dp > 1}
     flags = ServerFlags(model_path=str(tmp_path), arch="sm90", sglang_version="0.5.23", **spread)

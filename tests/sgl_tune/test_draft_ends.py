@@ -10,7 +10,7 @@ import pytest
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import server_ends
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 from tests.runtime.families import make_reference
 from tests.runtime.families.reference import served_json
 
@@ -54,7 +54,7 @@ def test_a_whole_draft_knows_as_many_words_as_its_target(
     ("algorithm", "ends"), [("EAGLE", True), ("EAGLE3", True), ("NGRAM", False), (None, False)]
 )
 def test_a_class_gives_its_draft_its_tables(tmp_path: Path, algorithm: str | None, ends: bool) -> None:
-    config = next(one.config for one in checkpoints() if one.name == MIXTRAL)
+    config = published_config(MIXTRAL)
     (tmp_path / "config.json").write_text(json.dumps(config))
     for release in ("0.5.12", "0.5.23"):
         flags = ServerFlags(
@@ -119,7 +119,7 @@ def test_a_file_says_that_one_layer_drafts(
 ) -> None:
     """_initialize_nextn_conf of srt/models/deepseek_common, and load_weights of others; where weights are
     drawn nobody looks, and the draft's pool is as deep as the model."""
-    config = next(one.config for one in checkpoints() if one.name == name)
+    config = published_config(name)
     (tmp_path / "config.json").write_text(json.dumps({**config, **told}))
     for load_format in ("auto", "dummy"):
         command = ["python", "-m", "sglang.launch_server", "--model-path", str(tmp_path), "--tp", "8"]

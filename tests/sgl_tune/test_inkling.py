@@ -29,7 +29,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 
 _TEXT = {
     "model_type": "inkling_model",
@@ -114,7 +114,7 @@ def test_which_servers_end(told: Any, command: str, why: str | None, tmp_path: P
     assert (found is None) if why is None else (found is not None and why in found), found
 
 
-_CONFIG = next(one.config for one in checkpoints() if one.name == "thinkingmachines/Inkling")
+_CONFIG = published_config("thinkingmachines/Inkling")
 
 
 def _published(folder: Path, command: str, whole: Any = None, **text: Any) -> Deployment:

@@ -18,16 +18,14 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 
 _NAMES = {
     "mamba": "state-spaces/mamba-2.8b-hf",
     "falcon_mamba": "tiiuae/falcon-mamba-7b",
     "mamba2": "mistralai/Mamba-Codestral-7B-v0.1",
 }
-_CONFIGS = {
-    family: next(one.config for one in checkpoints() if one.name == name) for family, name in _NAMES.items()
-}
+_CONFIGS = {family: published_config(name) for family, name in _NAMES.items()}
 _GIB = 1 << 30
 
 

@@ -12,7 +12,7 @@ import pytest
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 from tests.memory.quantized import SECTIONS
 from tests.memory.served import held
 
@@ -38,7 +38,7 @@ def _served(
     gpu: str = "H200",
     environ: Mapping[str, str] | None = None,
 ) -> Any:
-    (told,) = (one.config for one in checkpoints() if one.name == name)
+    told = published_config(name)
     added = {} if section is None else {"quantization_config": {**SECTIONS, **_MORE}[section]}
     (folder / "config.json").write_text(json.dumps({**told, **added}))
     command = f"sglang serve --model-path {folder} --trust-remote-code --disable-radix-cache {flags}".split()

@@ -18,7 +18,7 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.keys import expected_keys
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 from tests.sgl_tune.ends import why_it_ends
 from tests.sgl_tune.planning import BLACKWELL, warm
 
@@ -152,7 +152,7 @@ def test_lists_and_numbers_that_are_no_layers_are_refused(text: dict[str, Any], 
         model_config(_told(text=text))
 
 
-_CONFIG = next(one.config for one in checkpoints() if one.name == "a/muse-spark-816b-from-its-classes")
+_CONFIG = published_config("a/muse-spark-816b-from-its-classes")
 _LISTED = [f"*{one}*" for one in ("self_attn", "expert_proj", "vision", "audio_tower")]
 
 

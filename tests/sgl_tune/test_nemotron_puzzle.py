@@ -13,9 +13,9 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 
-_CONFIG = next(one.config for one in checkpoints() if one.name == "a/nemotron-h-puzzle-of-told-experts")
+_CONFIG = published_config("a/nemotron-h-puzzle-of-told-experts")
 
 
 def _deployment(folder: Path, config: dict[str, Any], command: str = "", **flags: Any) -> Deployment:

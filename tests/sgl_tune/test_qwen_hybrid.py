@@ -13,7 +13,7 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import checkpoints, published_config
 
 NEXT, MOE, MOBIUS = "Qwen/Qwen3-Next-80B-A3B-Instruct", "Qwen/Qwen3.5-35B-A3B", "a/intern-s2-mobius-of-2560"
 CONFIGS = {one.name: one.config for one in checkpoints() if one.name in (NEXT, MOE, MOBIUS)}
@@ -65,7 +65,7 @@ def test_what_sglangs_classes_have_otherwise_is_named(name: str, text: dict[str,
 def test_layers_without_experts_are_not_as_sglang_has_them(
     name: str, text: dict[str, Any], tmp_path: Path
 ) -> None:
-    config = next(one.config for one in checkpoints() if one.name == name)
+    config = published_config(name)
     shape = _deployment(tmp_path, {**config, **text}).shape
     assert shape.model is None and "layers of no experts: its class has them in each" in shape.unknown
 

@@ -23,7 +23,7 @@ from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 from tests.memory.quantized import SECTIONS
 from tests.oracle.embedders import RECORDED
 from tests.oracle.published import published
@@ -260,7 +260,7 @@ _DOTS = "a/dots.llm1-142b-from-memory"
     ],
 )
 def test_where_experts_of_transformers_are_known(flags: str, said: str, tmp_path: Path) -> None:
-    config = next(one.config for one in checkpoints() if one.name == _DOTS)
+    config = published_config(_DOTS)
     (tmp_path / "config.json").write_text(json.dumps(config))
     command = f"python -m sglang.launch_server --model-path {tmp_path} --tp 8 {flags}"
     (found,) = select_deployments(ServerFlags(gpu="b200", sglang_version="0.5.23"), (*command.split(),), None)
@@ -274,7 +274,7 @@ def test_where_experts_of_transformers_are_known(flags: str, said: str, tmp_path
 def test_heads_whose_parts_are_one_matrix_are_not_known_in_fp8(
     method: str, said: str, tmp_path: Path
 ) -> None:
-    config = next(one.config for one in checkpoints() if one.name == "a/pythia-6.9b-from-memory")
+    config = published_config("a/pythia-6.9b-from-memory")
     section = {"quant_method": method, "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
     (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
     flags = ServerFlags(model_path=str(tmp_path), arch="sm90", sglang_version="0.5.23")

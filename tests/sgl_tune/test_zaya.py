@@ -16,9 +16,9 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.starts import never_starts
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 
-_CONFIG = next(one.config for one in checkpoints() if one.name == "Zyphra/ZAYA1-8B-legacy")
+_CONFIG = published_config("Zyphra/ZAYA1-8B-legacy")
 
 
 def _deployment(folder: Path, command: str = "", **told: Any) -> Deployment:

@@ -23,7 +23,7 @@ from tests.stock.kernel_stubs import Module
 
 FP8, UINT8 = torch.float8_e4m3fn, torch.uint8
 ROWS, TACTICS = 64, 5
-BEST_MS, OTHER_MS, DEFAULT_MS = 0.03, 0.15, 0.12
+BEST_MS, OTHER_MS, DEFAULT_MS = 0.25, 1.2, 1.0  # much longer than a call by Python on a busy machine
 
 
 def best_by_shape(rows: int) -> int:

@@ -28,7 +28,8 @@ from tests.runtime.tuned_layer import installed
 from tests.stock import kernel_stubs
 
 TACTICS = [(8, 0), (8, 1), (16, 2), (32, 3)]
-TIMES_MS = {(-1, -1): 0.12, (8, 0): 0.15, (8, 1): 0.03, (16, 2): 0.15, (32, 3): 0.2}
+# Much longer than a call by Python takes on a busy machine.
+TIMES_MS = {(-1, -1): 1.0, (8, 0): 1.2, (8, 1): 0.25, (16, 2): 1.2, (32, 3): 1.6}
 DEPLOYMENTS = {
     "bf16": {"model_path": "Qwen3-30B-A3B", "tp": 4},
     "fp8 blocks": {"model_path": "DeepSeek-V3", "tp": 8, "ep": 8},

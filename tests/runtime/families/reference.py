@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,26 @@ def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: A
         config = getattr(transformers, tiny.config_class)(**sizes_of(name, **changes))
         make = classless.of_text
     config._attn_implementation = "eager"
-    model = make(config).float().eval()
-    _randomize(model)
+    model = _made(make, config)
     model.tensor_names = tiny.renamed
     if model.config.model_type == "diffusion_gemma":
         return canvas.of_prompts(model)
     if tiny.as_published is not None:
         model.saved_as = tiny.as_published(model.config.to_dict())
+    return model
+
+
+def _made(make: Callable[[Any], Any], config: Any) -> Any:
+    """On meta there is nothing to set, and torch works out each such call in Python."""
+    from transformers.initialization import no_init_weights
+
+    if torch.get_default_device().type == "meta":
+        with no_init_weights():
+            model = make(config).float().eval()
+        model.tie_weights()
+        return model
+    model = make(config).float().eval()
+    _randomize(model)
     return model
 
 

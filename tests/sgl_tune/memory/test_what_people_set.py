@@ -14,7 +14,7 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.start import starts_of
-from tests.memory.checkpoints import checkpoints
+from tests.memory.checkpoints import published_config
 
 NEWEST, BEFORE_PHASES = "0.5.23", "0.5.13"
 _UNFUSED = "--enforce-disable-flashinfer-allreduce-fusion"  # else its workspace is named, in each
@@ -88,7 +88,7 @@ def test_it_is_named_as_not_modelled(flags: str, named: str) -> None:
 
 
 def test_a_draft_that_is_one_layer_more_of_the_target_is_counted(tmp_path: Path) -> None:
-    (config,) = (one.config for one in checkpoints() if one.name == "zai-org/GLM-4.5-Air")
+    config = published_config("zai-org/GLM-4.5-Air")
     (tmp_path / "config.json").write_text(json.dumps(config))
     deployment = _set("--speculative-algorithm EAGLE", model=str(tmp_path))
     assert deployment.server.draft is not None and deployment.not_counted == ""
