@@ -93,7 +93,7 @@ def lines(draw: Any, name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_is_read_plainly_is_read_as_typer_does(name: str) -> None:
-    @settings(max_examples=150, deadline=None, derandomize=True)
+    @settings(max_examples=60, deadline=None, derandomize=True)
     @given(lines(name))
     def check(words: list[str]) -> None:
         plain = plainly(name, words)

@@ -77,13 +77,13 @@ def test_this_machine_as_the_target(tmp_path: Path) -> None:
         assert list(disagreements(name, case.raw, tmp_path, here)) == []
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(document=JSON)
 def test_any_json_is_judged_as_flashinfer_does(document: Any, folder: Path) -> None:
     assert list(disagreements("hypothesis", json.dumps(document).encode(), folder, TARGET)) == []
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(metadata=st.dictionaries(st.sampled_from(NEWEST.environment), JSON), value=JSON, records=JSON)
 def test_any_member_is_judged_as_flashinfer_does(
     metadata: Any, value: Any, records: Any, folder: Path
