@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from runtime.server.sparse_kernels import OF_GLM, TILELANG, SparseKernels, is_for_glms_kernel
+from runtime.server.sparse_kernels import OF_GLM, TILELANG, TRTLLM, SparseKernels, is_for_glms_kernel
 from sgl_tune.keys.expert_calls import checkpoint_of
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ _EIGHT_BITS, _BY_TRITON = "flashmla_sparse_q8", "triton_sparse_mla"
 _OTHER_MAKERS = ("aiter", "intel_xpu")
 _MOST_HEADS = 32  # _TRITON_SPARSE_MLA_MAX_HEADS
 _TILE = (16, 32)
+# _is_fa3_supported of flash_attention_v3.py; trtllm_batch_decode_with_kv_cache_mla of FlashInfer's mla.
+_MAJORS = {"fa3": (8, 9), TRTLLM: (10, 12)}
 
 
 def ends_of_sparse_attention(deployment: Deployment) -> Iterator[str]:
@@ -23,6 +25,7 @@ def ends_of_sparse_attention(deployment: Deployment) -> Iterator[str]:
     if kernels is None or mla is None or mla.indexer is None:
         return
     yield from _of_others(kernels)
+    yield from _of_other_gpus(deployment, kernels)
     yield from _on_tilelang(deployment, kernels)
     yield from _in_eight_bits(deployment, kernels, mla)
     yield from _of_glm(deployment, kernels)
@@ -34,6 +37,15 @@ def _of_others(kernels: SparseKernels) -> Iterator[str]:
     for phase, kernel in zip(("prefills", "decodes"), kernels.both, strict=True):
         if kernel in _OTHER_MAKERS:
             yield f"sparse attention {phase} on {kernel}, which no NVIDIA GPU has"
+
+
+def _of_other_gpus(deployment: Deployment, kernels: SparseKernels) -> Iterator[str]:
+    """Decodes alone: as they are captured, or for the request by which a server warms up, whose prefill is
+    too short to be sparse."""
+    server = deployment.server
+    decodes = server.decode_graphs or not server.asked.others.get("skip_server_warmup")
+    if decodes and server.gpu.major not in _MAJORS.get(kernels.decode, (server.gpu.major,)):
+        yield f"sparse attention decodes on {kernels.decode}, which has no kernels for {server.gpu.arch}"
 
 
 def _on_tilelang(deployment: Deployment, kernels: SparseKernels) -> Iterator[str]:

@@ -15,6 +15,7 @@ FLASH = "a/glm-5.3-flash-as-its-classes-have-it"
 Q8 = "--dsa-prefill-backend flashmla_sparse_q8 --dsa-decode-backend flashmla_kv"
 TRITON = "--dsa-prefill-backend triton_sparse_mla"
 KEPT = "--mamba-track-interval 1024"  # tokens between states, as many as a page
+NOTHING = "--disable-cuda-graph --skip-server-warmup"  # decodes nothing before it is asked
 FP8, BF16 = "--kv-cache-dtype fp8_e4m3", "--kv-cache-dtype bfloat16"
 
 
@@ -31,7 +32,13 @@ def _asked(folder: Path, model: str, release: str, gpu: str, words: str) -> Depl
         (DEEPSEEK, "0.5.16", "H200", f"{Q8} {BF16}", "reads fp8_e4m3 alone"),
         (DEEPSEEK, "0.5.16", "H200", f"{Q8} {FP8}", None),
         (DEEPSEEK, "0.5.23", "B200", f"{Q8} {BF16}", "has no kernels for sm100"),
-        (DEEPSEEK, "0.5.23", "H200", f"{Q8} {FP8} --dsa-decode-backend trtllm", "trtllm's has none"),
+        (
+            DEEPSEEK,
+            "0.5.23",
+            "H200",
+            f"{Q8} {FP8} --dsa-decode-backend trtllm {NOTHING}",
+            "trtllm's has none",
+        ),
         (DEEPSEEK, "0.5.23", "H200", f"{Q8} {FP8} --enable-mixed-chunk", "--enable-mixed-chunk"),
         (DEEPSEEK, "0.5.21", "H200", f"{Q8} {FP8} --enable-mixed-chunk", None),
         (FLASH, "0.5.23", "H200", f"{Q8} {FP8} --dsa-decode-backend fa3 {KEPT}", "keys without rope"),
@@ -49,6 +56,23 @@ def _asked(folder: Path, model: str, release: str, gpu: str, words: str) -> Depl
         (DEEPSEEK, "0.5.23", "H200", f"{TRITON} --dsa-triton-union 4", "makes 64 rows of 16"),
         (DEEPSEEK, "0.5.16", "H200", f"--dsa-decode-backend tilelang {FP8}", "reads no fp8_e4m3"),
         (DEEPSEEK, "0.5.16", "H200", "--dsa-decode-backend aiter", "no NVIDIA GPU has"),
+        (
+            DEEPSEEK,
+            "0.5.22",
+            "B200",
+            f"{BF16} --dsa-decode-backend fa3",
+            "on fa3, which has no kernels for sm100",
+        ),
+        (DEEPSEEK, "0.5.22", "B200", f"{BF16} --dsa-prefill-backend fa3", None),
+        (
+            DEEPSEEK,
+            "0.5.22",
+            "H200",
+            f"{BF16} --dsa-decode-backend trtllm",
+            "on trtllm, which has no kernels",
+        ),
+        (DEEPSEEK, "0.5.22", "B200", f"{BF16} {NOTHING} --dsa-decode-backend fa3", None),
+        (DEEPSEEK, "0.5.22", "B200", f"{BF16} --disable-cuda-graph --dsa-decode-backend fa3", "on fa3"),
     ],
 )
 def test_a_kernel_is_of_its_gpu_and_cache(
