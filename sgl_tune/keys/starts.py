@@ -18,6 +18,7 @@ from sgl_tune.deployment.refusals import undivided_heads
 from sgl_tune.keys.class_ends import ends_of_class
 from sgl_tune.keys.draft_ends import ends_of_drafts, ends_of_shown_layers
 from sgl_tune.keys.expert_calls import checkpoint_of
+from sgl_tune.keys.graph_ends import ends_of_graphs
 from sgl_tune.keys.inkling_ends import ends_of_inkling
 from sgl_tune.keys.kernel_ends import ends_of_kernels
 from sgl_tune.keys.llava_ends import ends_of_yi_vl
@@ -59,7 +60,7 @@ def _ends(deployment: Deployment) -> str | None:
     of_blocks, of_pool = _unwritten(deployment), _keeps_nothing(deployment)
     of_drafts = chain(ends_of_drafts(deployment), ends_of_offloading(deployment))
     first = heads, ends_of_muse_spark(deployment), ends_of_inkling(deployment)
-    of_class = ends_of_class(deployment), ends_of_kernels(deployment)
+    of_class = ends_of_class(deployment), ends_of_kernels(deployment), ends_of_graphs(deployment)
     return next(chain(*first, *parts, of_drafts, of_blocks, of_rows, of_pool, *of_class), None)
 
 
