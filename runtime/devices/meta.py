@@ -18,6 +18,7 @@ from runtime.devices.layer_loop import loop_with
 from runtime.devices.readings import MemoryReading
 from runtime.simulate.allocation import Recording
 from runtime.simulate.allocator import CachingAllocator
+from runtime.simulate.compiler import leave_compiler_out
 from runtime.simulate.constants import GpuConstants, constants_for
 from runtime.simulate.folding import fold, record, replay
 from runtime.simulate.known_forwards import Forward, KnownForwards
@@ -51,6 +52,7 @@ class Meta(Counted):
         self.sm_major = int(arch.removeprefix("sm")[:-1])
         workspaces = Workspaces(gemm_bytes=self.constants.gemm_workspace.bytes)
         super().__init__(AllocationTracker(model, "meta", workspaces, frames=frames, log=log))
+        leave_compiler_out()
         self.torch_device = torch.device("meta")
         self._fold, self._overdraft = fold, overdraft
         self._known = None if frames or log else known

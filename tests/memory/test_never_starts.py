@@ -13,6 +13,7 @@ from tests.sgl_tune.running import run_here
 from tests.sgl_tune.schemas import schema_faults
 
 _WITHOUT_KERNELS = "--moe-runner-backend flashinfer_trtllm"
+_FEW_GRAPHS = ("--cuda-graph-max-bs", 8, "--chunked-prefill-size", 512)
 
 
 @pytest.fixture
@@ -32,7 +33,9 @@ def of_experts(tmp_path: Path) -> Path:
 
 
 def _report(model: Path, *words: object) -> tuple[int, dict[str, Any]]:
-    ran = run_here("mem-report", "--gpu", "h200", "--model-path", model, "--format", "json", *words)
+    ran = run_here(
+        "mem-report", *_FEW_GRAPHS, "--gpu", "h200", "--model-path", model, "--format", "json", *words
+    )
     assert ran.code in (0, 1), ran.err
     data = json.loads(ran.out)
     assert schema_faults("mem-report", data) == []
@@ -55,12 +58,20 @@ def test_another_way_to_start_that_never_does_is_no_way(of_experts: Path) -> Non
     assert (code, data["verdict"]) == (0, "fits")
     (other,) = data["what_if"].values()
     assert other["verdict"] == "never starts" and "kernels for sm90" in other["never_starts"]
-    ran = run_here("mem-report", "--gpu", "h200", "--model-path", of_experts, *what_if)
+    ran = run_here("mem-report", *_FEW_GRAPHS, "--gpu", "h200", "--model-path", of_experts, *what_if)
     assert "moe-runner-backend=flashinfer_trtllm: FlashInfer has no" in ran.out
 
 
 def test_its_page_and_its_line_say_why(of_experts: Path) -> None:
-    words = ("mem-report", "--gpu", "h200", "--model-path", of_experts, *_WITHOUT_KERNELS.split())
+    words = (
+        "mem-report",
+        *_FEW_GRAPHS,
+        "--gpu",
+        "h200",
+        "--model-path",
+        of_experts,
+        *_WITHOUT_KERNELS.split(),
+    )
     ran = run_here(*words)
     assert ran.code == 1
     assert "NEVER STARTS: FlashInfer has no flashinfer_trtllm kernels for sm90; by its memory" in ran.out

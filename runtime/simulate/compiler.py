@@ -1,0 +1,37 @@
+"""torch's compiler, left out where nothing is compiled.
+
+What becomes of meta tensors torch works out in functions that it keeps its compiler away from, and for that
+it imports the compiler: a second in each process that predicts, a third of what torch itself takes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+_COMPILER = "torch._dynamo"
+
+
+def leave_compiler_out() -> None:
+    """Until somebody wants more of it than to be kept away."""
+    if _COMPILER not in sys.modules:
+        spec, left_out = find_spec(_COMPILER), _LeftOut(_COMPILER)
+        left_out.__spec__ = spec
+        sys.modules[_COMPILER] = left_out
+
+
+class _LeftOut(ModuleType):
+    @staticmethod
+    def disable(fn: Callable[..., Any] | None = None, *_: Any, **__: Any) -> Any:
+        return fn if fn is not None else lambda decorated: decorated
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__path__":  # what imports ask of a module that is there
+            raise AttributeError(name)
+        if sys.modules.get(_COMPILER) is self:
+            del sys.modules[_COMPILER]
+        return getattr(import_module(_COMPILER), name)
