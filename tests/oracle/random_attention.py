@@ -3,8 +3,8 @@
 python -m tests.oracle.random_attention --count 20 --seed 5 [--release 0.5.23] [--family deepseek_v3]
     [--gpu H200] [--drafts]
 
-Bytes that are made with the backends and for decode graphs, of a target and of its draft. FlashInfer's
-wrappers are counted where they are made with a backend: those of graphs come with the captures.
+Bytes that are made with the backends and for decode graphs, of a target and of its draft; and how many of
+FlashInfer's wrappers are made with the backends: those of graphs come with the captures.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from runtime.server.attention_buffers import WRAPPER
 from runtime.server.drafting_attention import catches_up_in_graphs
 from runtime.server.errors import ConfigError, NoRoomForTokens
 from runtime.server.parallel import stage_layers
@@ -27,7 +28,7 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.starts import never_starts
 from tests.oracle.random_drafts import Pools, unknown_draft
-from tests.oracle.random_pools import Case, answers_of, cases_of, deployed, options_of
+from tests.oracle.random_pools import Case, both_sides, cases_of, deployed, options_of
 
 _ROW = 160  # bytes of what SGLang keeps of each row beside, which ours leaves out
 _ROWS_OF_REQUESTS = 8  # of requests that have no row of a graph it keeps so much less
@@ -43,9 +44,7 @@ def main() -> None:
 
 
 def _report(release: str, asked: argparse.Namespace, cases: list[Case]) -> None:
-    ours = [_ours(case, asked.gpu, release) for case in cases]
-    wanted = [at for at, own in enumerate(ours) if "refused" not in own]
-    answers = answers_of("read_attention", release, asked, cases, ours, wanted)
+    ours, answers = both_sides("read_attention", release, asked, cases, _ours)
     said: Counter[str] = Counter()
     for at, case in enumerate(cases):
         verdict = _verdict(ours[at], answers.get(at))
@@ -91,6 +90,7 @@ def _held(case: Case, found: Deployment) -> Case:
     told: Case = {"most": max(sizes), "stage": [layers[0], layers[-1] + 1], "dtype": kv_dtype_of(runtime)}
     told["rows"] = max(sizes) + plan.max_running_requests // _ROWS_OF_REQUESTS
     told |= {"kinds": found.server.drafting_backends, "made": _new(buffers, shown)}
+    told["wrappers"] = _wrappers(buffers, "flashinfer_wrappers")
     buffers.init_decode_graphs(sizes)
     told["graphs"] = _new(buffers, shown)
     if found.server.speculative is None:
@@ -106,6 +106,7 @@ def _held(case: Case, found: Deployment) -> Case:
         told["draft_most"] = max(drafts)
         buffers.init_draft_backend(attention)
         told["draft made"] = _new(buffers, shown)
+        told["draft wrappers"] = _wrappers(buffers, "draft_wrappers")
         buffers.init_draft_graphs(attention, drafts)
         told["catches up"] = _catches_up(found, attention)
         told["draft graphs"] = _new(buffers, shown)
@@ -131,6 +132,10 @@ def _new(buffers: SglangBuffers, shown: dict[str, Any]) -> dict[str, int]:
     return found
 
 
+def _wrappers(buffers: SglangBuffers, name: str) -> int:
+    return sum(held.numel() for told, held in buffers.held.items() if told.endswith(name)) // WRAPPER
+
+
 _OTHERS = ("states of requests", "free states", "decode input_embeds", "decode custom_mask")
 
 
@@ -148,6 +153,11 @@ def _verdict(ours: Case, theirs: Case | None) -> str:
         if not _is_alike(
             sum(own.values()), asked, ours["rows"], ours.get("steps", 1) if "draft" in name else 1
         )
+    ]
+    wrong += [
+        f"{name} {ours.get(name, 0)} / {theirs.get(name, 0)}"
+        for name in ("wrappers", "draft wrappers")
+        if ours.get(name, 0) != theirs.get(name, 0)
     ]
     return f"different: {'; '.join(wrong)}" if wrong else "equal"
 

@@ -36,6 +36,7 @@ from tests.runtime.families import TINY, make_reference
 from tests.runtime.families.reference import served_json
 from tests.runtime.random_models import draw
 
+_WANTS_ITS_OWN = ("with its own class beside config.json, answers", "does not know such a model")
 META = torch.device("meta")
 _GIB = 1 << 30
 Case = dict[str, Any]
@@ -158,7 +159,7 @@ def both_sides(
     ours_of: Callable[[Case, str, str], Case],
 ) -> tuple[list[Case], dict[int, Case]]:
     """What we make of each case, and SGLang, which is asked again where it takes a file for transformers' own
-    code, and knows none of the family."""
+    code, and knows none of the family, or ends by it."""
     ours = [ours_of(case, asked.gpu, release) for case in cases]
 
     def asked_of(these: Iterable[int]) -> dict[int, Case]:
@@ -167,6 +168,7 @@ def both_sides(
 
     answers = asked_of(range(len(cases)))
     foreign = [at for at, told in answers.items() if _UNKNOWN in told.get("refused", "")]
+    foreign += [at for at, own in enumerate(ours) if own.get("refused", "").endswith(_WANTS_ITS_OWN)]
     for at in foreign:
         cases[at] = {**cases[at], "config": {**_OWN, **cases[at]["config"]}}
         ours[at] = ours_of(cases[at], asked.gpu, release)

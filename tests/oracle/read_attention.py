@@ -22,7 +22,7 @@ from unittest.mock import MagicMock
 from tests.oracle.inside import enter, keep_output
 from tests.oracle.read_any_pools import USUAL, in_a_fork
 from tests.oracle.read_draft_pools import answered, draft_of, drafts_by_a_model, target_of, without_copies
-from tests.oracle.read_held import _chosen, _group, _take_place
+from tests.oracle.read_held import _chosen, _group, _take_place, _with_bands
 
 _REGISTRY = "sglang.srt.layers.attention.attention_registry"
 _MADE: list[Any] = []
@@ -53,6 +53,7 @@ def _held(case: dict[str, Any], args: Any) -> dict[str, Any]:
 
     without_copies()
     _with_hosts()
+    _with_bands()
     get = _getter(args)
     tp, groups = get("tp_size"), _attention_dp(args, get)
     _take_place(tp, 1, 0, tp // groups, _group(1, 0))
@@ -181,13 +182,19 @@ def _served_by(rank: Any, made: Any, config: Any, width: int) -> None:
         "decode_num_tokens_per_req": lambda **_: width, "attn_cp_size": 1, "linear_attn_model_spec": None,
     }  # fmt: skip
     rank.ps.attn_cp_size = 1
-    if not (model.is_hybrid_swa or hasattr(_chosen(model), "get_attention_sliding_window_size")):
-        more["sliding_window_size"] = None  # whatever its file has: no method of its class tells it
+    if not hasattr(_chosen(model), "get_attention_sliding_window_size"):
+        more["sliding_window_size"] = _untold_window(model)
     elif hasattr(model.hf_config, "efficient_attention_config"):  # of Jet-Nemotron, whose class reads that
         told = SimpleNamespace(config=model.hf_config)
         more["sliding_window_size"] = _chosen(model).get_attention_sliding_window_size(told)
     for name, value in more.items():
         object.__setattr__(rank, name, value)
+
+
+def _untold_window(model: Any) -> Any:
+    """By no method of a class: resolve_sliding_window_size of srt/model_executor."""
+    told = model.sliding_window_size if model.is_hybrid_swa else None
+    return model.attention_chunk_size if told is None else told
 
 
 def _backend_of(rank: Any, get: Any) -> Any:
