@@ -98,6 +98,8 @@ def backend_buffers(
         yield _shared_workspace(sizes, latent)
         yield in_bytes("flashinfer_wrappers", (_RAGGED + _EACH_WAY * ways) * WRAPPER)
     yield from _own_workspace(backend, sizes)
+    if backend in SPARSE:
+        yield Buffer("dsa_rows", "int32", (1, _DSA_ROWS))
 
 
 def _shared_workspace(sizes: Workspaces, latent: bool) -> Buffer:
@@ -105,15 +107,13 @@ def _shared_workspace(sizes: Workspaces, latent: bool) -> Buffer:
     return in_bytes("flashinfer_mla_workspace" if latent else "flashinfer_workspace", sizes.flashinfer)
 
 
-def _own_workspace(backend: str, sizes: Workspaces, count: int = 1) -> Iterator[Buffer]:
+def _own_workspace(backend: str, sizes: Workspaces) -> Iterator[Buffer]:
     if backend == "trtllm_mha":
         yield in_bytes("trtllm_mha_workspace", sizes.trtllm_mha)
     if backend in LATENTS_BY_TRTLLM:
         yield in_bytes(f"{backend}_workspace", _LATENT_TRTLLM)
     if backend in SPARSE and sizes.has_sparse:
         yield in_bytes("dsa_workspace", sizes.flashinfer)
-    if backend in SPARSE:
-        yield Buffer("dsa_rows", "int32", (count, _DSA_ROWS))
 
 
 def counting_buffers(
@@ -139,7 +139,9 @@ def draft_backend_buffers(
         yield _shared_workspace(sizes, latent)
         wrappers = 2 * _WRAPPERS + (steps - 1) * _STEP_WRAPPERS
         yield in_bytes("draft_wrappers", wrappers * WRAPPER)
-    yield from _own_workspace(backend, sizes, steps + 1)
+    yield from _own_workspace(backend, sizes)
+    if backend in SPARSE:
+        yield Buffer("draft_dsa_rows", "int32", (steps + 1, _DSA_ROWS))
 
 
 def in_bytes(name: str, size: int) -> Buffer:

@@ -32,6 +32,7 @@ _ASKED_BY_DRAFTS = (*FLASH_ATTENTION, "trtllm_mha")
 _SPECULATIVE_TABLES = 3  # beside a decode's: a draft's decode, a verify and a catch-up, each made by all
 _SPECULATIVE_STRIDES = 2
 _TREE_TABLES = 2
+_TREE_LENGTHS, _TREE_PAGES = 3, 2  # of each branch beside those: topk_expand of flashattention_backend.py
 _BEHIND_WINDOWS = {"trtllm_mha": 3}  # of these; others have none of a draft's decode
 _LATENT_ROW = 4096  # tokens of a page table at a time, _FLASHMLA_CREATE_KV_BLOCK_SIZE
 _FLASHMLA_PAGE = 64
@@ -231,6 +232,8 @@ def _page_tables(backend: str, sizes: GraphSizes) -> Iterator[Buffer]:
         yield Buffer("swa_page_table", "int32", (max_bs, pages))
     if windows.chunk is not None and backend == "fa3":
         chunks = max_bs * -(-sizes.context // windows.chunk)
+        yield Buffer("local_query_start_loc", "int32", (chunks + 1,))
+        yield Buffer("local_seqused_k", "int32", (chunks,))
         yield Buffer("local_block_table", "int32", (chunks, -(-windows.chunk // sizes.page)))
     if sizes.crosses:
         yield Buffer("encoder_page_table", "int32", (max_bs, sizes.context))
@@ -238,6 +241,9 @@ def _page_tables(backend: str, sizes: GraphSizes) -> Iterator[Buffer]:
         yield Buffer("speculative_page_tables", "int32", (_SPECULATIVE_TABLES * max_bs, pages))
         if sizes.topk > 1:
             yield Buffer("tree_page_tables", "int32", (_TREE_TABLES * max_bs, sizes.context))
+            verified = sizes.rows * (sizes.width + _TREE_LENGTHS)
+            branches = max_bs * sizes.topk * (_TREE_PAGES + _TREE_LENGTHS)
+            yield Buffer("tree_branches", "int32", (verified + branches,))
         if windows.apart:
             tables = _BEHIND_WINDOWS.get(backend, _SPECULATIVE_TABLES - 1) * max_bs
             yield Buffer("speculative_swa_page_tables", "int32", (tables, pages))

@@ -93,11 +93,16 @@ def test_buffers_of_a_backend(backend: str, sizes: Workspaces, buffers: list[Buf
             1,
             [FLASHINFER[0], _bytes("draft_wrappers", (4 + 4) * 8), _bytes("trtllm_mha_workspace", 512)],
         ),
-        ("dsa", 3, [Buffer("dsa_rows", "int32", (4, 16384))]),
+        ("dsa", 3, [Buffer("draft_dsa_rows", "int32", (4, 16384))]),
     ],
 )
 def test_buffers_of_a_draft_s_backends(backend: str, steps: int, buffers: list[Buffer]) -> None:
     assert list(draft_backend_buffers(backend, steps)) == buffers
+
+
+def test_rows_of_a_sparse_draft_stand_beside_those_of_its_target() -> None:
+    drafts = {one.name for one in draft_backend_buffers("dsa", 3)}
+    assert drafts.isdisjoint(one.name for one in backend_buffers("dsa", 7))
 
 
 @pytest.mark.parametrize(

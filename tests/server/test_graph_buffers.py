@@ -125,6 +125,8 @@ def test_flashinfer_masks_no_latents() -> None:
             Windows(64, apart=True, chunk=64),
             [
                 Buffer("swa_page_table", "int32", (3, 9)),
+                Buffer("local_query_start_loc", "int32", (3 * 3 + 1,)),
+                Buffer("local_seqused_k", "int32", (3 * 3,)),
                 Buffer("local_block_table", "int32", (3 * 3, 64 // 16)),
             ],
         ),
@@ -187,8 +189,8 @@ def _of(part: str, *buffers: Buffer) -> list[Buffer]:
 
 
 def _tables(topk: int) -> list[Buffer]:
-    trees = [Buffer("tree_page_tables", "int32", (10, 130))] if topk > 1 else []
-    return [Buffer("speculative_page_tables", "int32", (15, 9)), *trees]
+    trees = [Buffer("tree_page_tables", "int32", (10, 130)), Buffer("tree_branches", "int32", (240,))]
+    return [Buffer("speculative_page_tables", "int32", (15, 9)), *(trees if topk > 1 else [])]
 
 
 @pytest.mark.parametrize(
