@@ -13,6 +13,7 @@ from runtime.server.sizing import pooled_indexer
 from runtime.server.unpredicted import foreign_keys
 from sgl_tune.keys.beam_ends import ends_of_beam
 from sgl_tune.keys.class_since import too_early
+from sgl_tune.keys.config_ends import ends_of_configs
 from sgl_tune.keys.dbrx_ends import ends_of_dbrx
 from sgl_tune.keys.deepseek_ends import ends_of_deepseek
 from sgl_tune.keys.dense_ends import ends_of_dense
@@ -48,6 +49,7 @@ _WITH_TAILS = ("fa3", "tilelang", "trtllm", "flashmla_sparse")  # the last is on
 def ends_of_class(deployment: Deployment) -> Iterator[str]:
     rules = (
         *_RULES,
+        ends_of_configs,
         ends_of_stages,
         ends_of_uncounted,
         ends_of_dense,
@@ -156,18 +158,6 @@ def _longcat(deployment: Deployment) -> Iterator[str]:
         )
 
 
-def _layers_apart(deployment: Deployment) -> Iterator[str]:
-    """srt/utils/hf_transformers/config.py: which layers of Gemma 4 have other heads than the rest."""
-    model, checkpoint = deployment.model, checkpoint_of(deployment)
-    if model.model_type not in ("gemma4_text", "diffusion_gemma_text"):
-        return
-    if checkpoint.has("per_layer_config") and not deployment.server.release.reads_layers_apart:
-        yield "per_layer_config is told, which SGLang reads since 0.5.22"
-    shapes = {(one.head_dim, one.num_kv_heads) for one in model.attention.values()}
-    if checkpoint.model_type == model.model_type and len(shapes) > 1:
-        yield "its text alone: SGLang reads heads by kind of layer of a whole Gemma 4, of model_type gemma4"
-
-
 def _canvases(deployment: Deployment) -> Iterator[str]:
     """srt/models/gemma4_diffusion.py has no logits of a prompt, which the first request asks for."""
     if deployment.model.canvas and deployment.server.asked.dllm_algorithm is None:
@@ -179,21 +169,6 @@ def _tied_dots(deployment: Deployment) -> Iterator[str]:
     is_dots = checkpoint_of(deployment).architecture == "DotsOCRForCausalLM"
     if is_dots and deployment.model.tie_word_embeddings:
         yield "tie_word_embeddings is true, and SGLang's dots.ocr finds no embedding to tie its head to"
-
-
-def _tied_paddle(deployment: Deployment) -> Iterator[str]:
-    """srt/models/paddleocr_vl.py has no place for a head where it is tied, as by transformers' class since
-    the one that 0.5.22 pins, whatever a flat file says; a file's own class does as it says."""
-    server, checkpoint = deployment.server, checkpoint_of(deployment)
-    is_paddle = checkpoint.architecture == "PaddleOCRVLForConditionalGeneration"
-    if not is_paddle or deployment.model.tie_word_embeddings or server.release.number < (0, 5, 22):
-        return
-    trusts = deployment.launch is None or server.asked.others.get("trust_remote_code")
-    if not trusts or not checkpoint.mapping("auto_map"):
-        yield (
-            "transformers ties PaddleOCR-VL's head since 0.5.22, and SGLang then knows no lm_head.weight: "
-            "--trust-remote-code, with its own class beside config.json, does not"
-        )
 
 
 def _before(deployment: Deployment) -> Iterator[str]:
@@ -294,10 +269,10 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 
 
 _RULES = (
-    *(_tied_dots, _tied_paddle, _before),
+    *(_tied_dots, _before),
     *(_pages_of_states, _groups_of_norms, _groups_of_heads, _streams_of_others, _compressed_keys, _mixers),
     _loose_experts,
-    *(_longcat, _layers_apart, _canvases),
+    *(_longcat, _canvases),
     *(_afmoe, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
     *(_interns1_pro, _experts_for_all, _whole_norms),
 )

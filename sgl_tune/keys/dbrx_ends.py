@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sgl_tune.keys.config_ends import reads_by_its_own
 from sgl_tune.keys.expert_calls import checkpoint_of
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ def _sections(deployment: Deployment) -> Iterator[str]:
 def _whole_numbers(deployment: Deployment) -> Iterator[str]:
     """transformers' class of DBRX, which SGLang reads a file by first, takes no such number for a float."""
     server, checkpoint = deployment.server, checkpoint_of(deployment)
-    trusts = deployment.launch is None or server.asked.others.get("trust_remote_code")
-    if trusts and checkpoint.mapping("auto_map"):
+    if reads_by_its_own(deployment):
         return
     before = server.release.number < _ANY_JITTER_SINCE
     names = ("moe_loss_weight", "moe_normalize_expert_weights", *(["moe_jitter_eps"] if before else []))

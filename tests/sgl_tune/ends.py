@@ -15,6 +15,7 @@ from tests.memory.checkpoints import published_config
 
 PUBLISHED = Path(__file__).parents[1] / "memory/data/published_families.json"
 PUBLISHED_TRINITY = json.dumps(json.loads(PUBLISHED.read_text())["arcee-ai/Trinity-Mini"])
+OWN_CLASS = {"auto_map": {"AutoConfig": "configuration_step3p5.Step3p5Config"}}  # beside Step 3.5's file
 CUTLASS, TRTLLM = {"moe_runner_backend": "flashinfer_cutlass"}, {"moe_runner_backend": "flashinfer_trtllm"}
 QWEN, DEEPSEEK = {"model_path": "Qwen3-30B-A3B"}, {"model_path": "DeepSeek-V3", "tp": 8}
 

@@ -18,7 +18,7 @@ from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.starts import never_starts
 from sgl_tune.keys.verdict import verdict_of
 from tests.oracle.published import published
-from tests.sgl_tune.ends import CUTLASS, DEEPSEEK, QWEN, TRTLLM, why_it_ends
+from tests.sgl_tune.ends import CUTLASS, DEEPSEEK, OWN_CLASS, QWEN, TRTLLM, why_it_ends
 
 MXFP4 = {"moe_runner_backend": "flashinfer_mxfp4"}
 GPT_OSS = {"model_path": "gpt-oss-20b", **MXFP4, "flashinfer_version": None}
@@ -92,7 +92,8 @@ def test_experts_that_are_chosen_or_weighted_otherwise(
     model: str, release: str, backend: dict[str, Any], why: str | None, tmp_path: Path
 ) -> None:
     found = published()[model]
-    (tmp_path / "config.json").write_text(json.dumps(found.config))
+    own = OWN_CLASS if model.startswith(STEP) else {}
+    (tmp_path / "config.json").write_text(json.dumps({**found.config, **own}))
     if found.modelopt_file:
         (tmp_path / "hf_quant_config.json").write_text(json.dumps(found.modelopt_file))
     versions = {"sglang_version": release, "flashinfer_version": None}

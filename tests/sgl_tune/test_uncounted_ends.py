@@ -15,6 +15,7 @@ from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import checkpoints
 from tests.runtime.families import make_reference
 from tests.runtime.families.reference import config_json
+from tests.sgl_tune.ends import OWN_CLASS
 
 _CONFIGS = {one.name: one.config for one in checkpoints()}
 
@@ -36,7 +37,7 @@ def _why(folder: Path, config: dict[str, Any], tp: int = 8) -> str | None:
     ],
 )
 def test_a_field_that_is_missing_ends_the_start(name: str, field: str, tmp_path: Path) -> None:
-    config = _CONFIGS[name]
+    config = {**_CONFIGS[name], **(OWN_CLASS if "Step" in name else {})}
     assert _why(tmp_path, config) is None
     why = _why(tmp_path, {one: value for one, value in config.items() if one != field})
     assert why is not None and why.startswith(f"{field} is missing, which SGLang's class asks for")
