@@ -1,4 +1,4 @@
-"""Layers that attend to images alone (srt/models/mllama.py), and to none here: see CrossAttention."""
+"""Layers that attend to images alone (srt/models/mllama.py, moss_vl.py), of which there are none here."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ class CrossingLayer(DecoderLayer):
             nn.Parameter(torch.empty(1, dtype=build.dtype, device=build.device), requires_grad=False)
             for _ in _GATES
         )
+
+    def begun(self, state: StageState, batch: ForwardBatch) -> StageState:
+        is_ready = state.residual is None or not batch.captured
+        return state if is_ready else StageState(state.total())
 
     def forward(
         self,

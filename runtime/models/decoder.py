@@ -203,6 +203,7 @@ class Decoder(nn.Module):
                 captured.append(state.total())
             given = windows if inputs is None else inputs[:, layer.number]
             table = None if layer.table_name is None else tables[layer.table_name]
+            state = layer.begun(state, batch)
             state = layer(state, batch, pool, table, given)
             if self.model.adds_at_once and state.residual is not None:
                 state = StageState(state.total())

@@ -106,6 +106,10 @@ class DecoderLayer(nn.Module):
             made.mixed = ropes.mix(rope, made.kv_heads)
             self.mixer = made
 
+    def begun(self, state: StageState, batch: ForwardBatch) -> StageState:
+        """What it is given, as it begins with it."""
+        return state
+
     def forward(
         self,
         state: StageState,

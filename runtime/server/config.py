@@ -180,13 +180,13 @@ class ModelConfig:
 
     @property
     def crosses(self) -> bool:
-        """Some of its layers attend to images alone. Then each begins with rows to which nothing is added."""
+        """Some of its layers attend to images alone."""
         return any(one.crosses for one in self.attention.values())
 
     @property
     def adds_at_once(self) -> bool:
         """Each layer begins with rows to which nothing is left to be added."""
-        return self.crosses or self.norms == "apart"
+        return self.model_type == "mllama_text_model" or self.norms == "apart"
 
     def attention_name(self, kind: str) -> str:
         """Of the part that attends, in layers of this kind."""

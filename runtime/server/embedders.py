@@ -64,7 +64,7 @@ _TAKING = frozenset({
     "NVILAForConditionalGeneration",
     "NVILALiteForConditionalGeneration", "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2",
     "NemotronH_Omni_Reasoning_V3", "POINTSV15ChatModel", "PaddleOCRVLForConditionalGeneration",
-    "MultiModalityCausalLM", "Phi4MMForCausalLM",
+    "MossVLForConditionalGeneration", "MultiModalityCausalLM", "Phi4MMForCausalLM",
     "Qwen2AudioForConditionalGeneration", "Qwen3ASRForConditionalGeneration", "Qwen3NextForCausalLM",
     "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen4ExpForConditionalGeneration",
     "Sarashina2VisionForCausalLM",

@@ -55,7 +55,7 @@ SPLIT_OVER_TP = (
         "solar",
     ),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
-    *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder", "embedding_gemma"),
+    *("nanbeige", "gemma3n_text", "mllama_text_model", "moss_vl_text", "iquestloopcoder", "embedding_gemma"),
     "phi3small",
 )
 

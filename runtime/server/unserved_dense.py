@@ -67,6 +67,23 @@ OF_TRANSFORMERS = (
     DRAFTS,
 )
 
+# srt/models/mllama.py, moss_vl.py: what a backend gives layers that has none of images is not read here
+_OF_IMAGES = (
+    Row(
+        lambda _, s: bool(attends_by(s) - {"fa3", "flashinfer"}),
+        "attention but on fa3 or flashinfer: others do not tell images from text",
+    ),
+    Row(
+        lambda _, s: s.disaggregation_mode != "null",
+        "disaggregation: what becomes of images between its servers is not known here",
+    ),
+    Row(
+        lambda m, s: s.tp_size > m.main_attention.num_kv_heads,
+        "more ranks than KV heads: its class takes those that ranks share for none",
+    ),
+    Row(lambda _, s: s.pp_size > 1, "--pp: its class has no stages"),
+    DRAFTS,
+)
 DENSE = {
     # srt/layers/activation.py
     "apertus": (
@@ -169,23 +186,9 @@ DENSE = {
         Row(lambda _, s: s.pp_size > 1, "--pp: what a layer is given may lie on another stage"),
         DRAFTS,
     ),
-    # srt/models/mllama.py: what layers are given by a backend that has none of images is not read here
-    "mllama_text_model": (
-        Row(
-            lambda _, s: bool(attends_by(s) - {"fa3", "flashinfer"}),
-            "attention but on fa3 or flashinfer: others do not tell images from text",
-        ),
-        Row(
-            lambda _, s: s.disaggregation_mode != "null",
-            "disaggregation: what becomes of images between its servers is not known here",
-        ),
-        Row(
-            lambda m, s: s.tp_size > m.main_attention.num_kv_heads,
-            "more ranks than KV heads: its class takes those that ranks share for none",
-        ),
-        Row(lambda _, s: s.pp_size > 1, "--pp: its class has no stages"),
-        DRAFTS,
-    ),
+    "mllama_text_model": _OF_IMAGES,
+    # srt/models/moss_vl.py has no list of its text's matrices
+    "moss_vl_text": (*_OF_IMAGES, PLAIN_ALONE),
     # srt/models/nemotron_nas.py, which does not say where a stage begins
     "nemotron-nas": (_WITH_ALL_LAYERS, DRAFTS),
 }

@@ -163,6 +163,9 @@ def as_published() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "small/pointsv1.5_chat", {**_told(points), "llm_config": text}
     minicpm = next(one.config for one in published() if one.name == "a/minicpm-v-4.5-from-memory")
     yield "small/minicpmv", {**_told(minicpm), "num_hidden_layers": 2}
+    moss = next(one.config for one in published() if one.config["model_type"] == "moss_vl")
+    text = {**moss["text_config"], "num_hidden_layers": 4}
+    yield "small/moss_vl", {**_told(moss), "text_config": text}
     omni = next(one.config for one in published() if one.config["model_type"] == "minicpmo")
     yield "small/minicpmo", {**_told(omni), "num_hidden_layers": 2}
     for kind, own in (("llama", "a/llava-v1.5-7b"), ("qwen2", "a/llava-onevision-qwen2-7b")):

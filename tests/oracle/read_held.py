@@ -23,7 +23,7 @@ from tests.oracle.read_adapters import pool_bytes
 from tests.oracle.read_tables import table_bytes
 
 ENCODERS = re.compile(
-    r"(^|\.)(visual|audio_tower|audio_encoder|audio_projector|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler|embed_tokens_extend|aligner|apm|audio_projection_layer|gen_\w+)\.|^(language_model\.model\.)?(image_newline|view_seperator)$|^norm\."
+    r"(^|\.)(visual|audio_tower|audio_encoder|audio_projector|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|vit_downsampler2?|multi_modal_projector|linear_proj|mlp1|mm_projector|mlp_AR|vision_language_adapter|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer|sam_model|qwen2_model|projector|vpm|resampler|embed_tokens_extend|aligner|apm|audio_projection_layer|gen_\w+)\.|^(language_model\.model\.)?(image_newline|view_seperator|separator_token)$|^norm\."
 )
 
 

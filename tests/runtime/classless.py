@@ -4,7 +4,7 @@ Ling 2.0 is a GLM-4.5, and so is LLaDA2, one token after another. Ling 1 is a Qw
 counts half, as its gate says nothing: a checkpoint has that half in its weights. So is DeepSeek-MoE. Ling 2.5
 is a DeepSeek-V3, most of whose layers have lightning attention. InternLM 2 and EXAONE 3 are Llamas,
 Solar and Llama-Nemotron others with more or fewer parts, MiniCPM a Granite, SDAR a Qwen3, Intern-S1-Pro
-another. Mistral Large 3, as SGLang reads its params.json, is a Mistral 4.
+another, and MOSS-VL without images a third. Mistral Large 3, as SGLang reads its params.json, is a Mistral 4.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tests.runtime import (
     minicpm,
     minicpm_sala,
     mobius,
+    moss_vl,
     nanbeige,
     nemotron_nas,
     nemotron_puzzle,
@@ -339,6 +340,10 @@ CLASSLESS = {
     "step3_text": Classless(
         *("Step3VLForConditionalGeneration", "step3_text", "LlamaConfig"),
         *(step3.config, step3.alter, same_tensors),
+    ),
+    "moss_vl_text": Classless(
+        *("MossVLForConditionalGeneration", "moss_vl_text", "Qwen3Config"),
+        *(moss_vl.config, moss_vl.alter, moss_vl.tensors),
     ),
     "gigachat3_5": Classless(
         *("GigaChat35ForCausalLM", "gigachat3_5", "LlamaConfig"),

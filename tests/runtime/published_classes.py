@@ -21,6 +21,7 @@ from tests.runtime.k2_horizon import K2HorizonConfig
 from tests.runtime.minicpm import MiniCPMConfig
 from tests.runtime.minicpm_sala import MiniCPMSALAConfig
 from tests.runtime.mobius import InternS2MobiusTextConfig
+from tests.runtime.moss_vl import MossVLTextConfig
 from tests.runtime.nanbeige import NanbeigeConfig
 from tests.runtime.nemotron_puzzle import NemotronHPuzzleConfig
 from tests.runtime.orion import OrionConfig
@@ -386,6 +387,7 @@ CLASSES: dict[str, Any] = {
         XverseMoeConfig,
         Phi3SmallConfig,
         SolarConfig,
+        MossVLTextConfig,
     )
 }
 # What no model of theirs leaves out.
@@ -417,6 +419,7 @@ NEEDED: dict[str, dict[str, Any]] = {
         **{"embedding_multiplier_scale": 2.0, "output_multiplier_scale": 0.5},
     },
     "step3_text": {"moe_layers_enum": "1"},
+    "moss_vl_text": {"cross_attention_layers": [2, 6, 10]},
     "gigachat3_5": {
         **{"full_attention_layers": [3, 7, 11], "linear_gating_type": "gated_rmsnorm_sigmoid_zero_centered"},
         "rope_scaling": {

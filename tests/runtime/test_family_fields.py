@@ -60,6 +60,7 @@ _OF_SGLANG = (
     "gigachat3_5",
     "deepseek_vl2_text",
     "step3_text",
+    "moss_vl_text",
     "sarvam_mla",
     "sarvam_moe",  # or its checkpoints
     "internlm3",
@@ -268,6 +269,7 @@ _BESIDE = """
     k2_horizon xllm_source_router_gemm_partitions
     mllama_text_model attention_bias bias head_dim mlp_bias original_max_position_embeddings qkv_bias
         rope_is_neox_style
+    moss_vl_text rope_parameters
     jet_nemotron head_dim rope_parameters
     iquestloopcoder bias clip_qkv rope_is_neox_style rope_parameters
     iquestcoder bias clip_qkv original_max_position_embeddings rope_is_neox_style use_sliding_window

@@ -207,7 +207,7 @@ _OVER_ALL = {
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
     *("minicpm", "minicpm_sala", "dbrx", "diffusion_gemma_text", "persimmon", "phi", "solar"),
     *("zaya", "minicpm3", "granite_swa", "chatglm", "gpt2", "opt", "gpt_bigcode", "gptj"),
-    *("nanbeige", "gemma3n_text", "mllama_text_model", "iquestloopcoder"),
+    *("nanbeige", "gemma3n_text", "mllama_text_model", "moss_vl_text", "iquestloopcoder"),
     *("seed_oss", "smollm3", "helium", "ernie4_5_of_transformers", "phi3small"),
     *("gpt_neox", "jais2", "cwm", "ministral", "dots1", "solar_open"),
 }

@@ -32,7 +32,7 @@ _EITHER = {
     "unlimited-ocr",
     "minimax_m3_vl",
     "glm5_next",
-    *("mllama", "muse_glimmer", "muse_spark"),
+    *("mllama", "moss_vl", "muse_glimmer", "muse_spark"),
 }
 _BOTH = {"cohere2_vision", "diffusion_gemma", "gemma3n"}
 _TIES = "tie_word_embeddings"

@@ -51,7 +51,7 @@ _SUMS_OVER_ALL = (
     "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration", "LlavaForConditionalGeneration",
     "MiMoV2ForCausalLM", "MiniCPMO", "MiniCPMV", "MiniCPMV4_6ForConditionalGeneration",
     "MiniCPMV4_7ForConditionalGeneration", "Mistral3ForConditionalGeneration",
-    "MuseGlimmerForConditionalGeneration",
+    "MossVLForConditionalGeneration", "MuseGlimmerForConditionalGeneration",
     "NemotronH_Nano_Omni_Reasoning_V3",
     "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3", "PaddleOCRVLForConditionalGeneration",
     "PixtralForConditionalGeneration", "POINTSV15ChatModel",

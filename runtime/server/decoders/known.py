@@ -85,6 +85,7 @@ from runtime.server.decoders import (
     mistral4,
     mixtral,
     mllama,
+    moss_vl,
     muse_glimmer,
     muse_spark,
     nanbeige,
@@ -144,7 +145,7 @@ _MODULES = (
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1, persimmon, solar, step3),
     *(k2_horizon, beam, bert, muse_spark, minicpm3, minicpm_sala, chatglm, inkling),
-    *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n, mllama, mamba),
+    *(gpt2, opt, gpt_bigcode, gptj, nanbeige, gemma3n, mllama, moss_vl, mamba),
     *(iquest_loopcoder, jet_nemotron, of_transformers, phi3_small, gpt_neox, jais2, cwm, dots1),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}

@@ -73,6 +73,8 @@ _TOLD = """
     minicpmv4_7 MiniCPMV4_7ForConditionalGeneration
     mllama MllamaForConditionalGeneration
     mllama_text_model MllamaForConditionalGeneration
+    moss_vl MossVLForConditionalGeneration
+    moss_vl_text MossVLForConditionalGeneration
     minimax_m2 MiniMaxM2ForCausalLM
     muse_glimmer MuseGlimmerForConditionalGeneration
     muse_glimmer_text MuseGlimmerForConditionalGeneration

@@ -181,6 +181,15 @@ MLLAMA: Mapping[str, Any] = {
         "multi_modal_projector",
     ),
 }
+# A Qwen3, by a class in a file beside it, of which some layers attend to images.
+MOSS_VL: Mapping[str, Any] = {
+    **{"tied_by": "either", "is_named": False, "is_plain_alone": True},
+    "needs": (
+        *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+        *("num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "rope_theta"),
+        *("attention_bias", "cross_attention_layers"),
+    ),
+}
 # A Phi 3 by a class in a file beside it.
 PHI4MM: Mapping[str, Any] = {
     **{"section": "", "is_flat": True, "is_named": False, "is_plain_alone": True},

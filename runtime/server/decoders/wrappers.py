@@ -11,6 +11,7 @@ from runtime.server.decoders import wrapper_fields as files
 from runtime.server.decoders.fields import architecture_of, is_vl_2
 from runtime.server.decoders.inkling import NAME as INKLING
 from runtime.server.decoders.mllama import NAME as MLLAMA
+from runtime.server.decoders.moss_vl import NAME as MOSS_VL
 from runtime.server.decoders.muse_glimmer import NAME as MUSE
 from runtime.server.decoders.muse_spark import NAME as SPARK
 from runtime.server.decoders.text_names import as_served, called_in, of_text
@@ -36,6 +37,7 @@ from runtime.server.encoders import (
     minimax,
     mllama,
     moonvit,
+    moss_vl,
     muse,
     muse_spark,
     nemotron,
@@ -136,6 +138,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("pixtral", "", pixtral.native, by_architecture=files.LARGE_3, is_prefixed=False),
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
         Wrapper("mllama", MLLAMA, mllama.mllama, served=(MLLAMA,), **files.MLLAMA),
+        Wrapper("moss_vl", MOSS_VL, moss_vl.moss_vl, **files.MOSS_VL),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
         Wrapper("gemma3n", "gemma3n_text", gemma3n.gemma3n, **_QUANTIZED, **files.GEMMA3N),
         Wrapper("gemma4", "gemma4_text", gemma4.gemma4, **_QUANTIZED),
