@@ -99,6 +99,12 @@ def test_which_servers_end_and_which_are_not_known(
     assert unknown in str(found.shape.unknown) if unknown else ends or not found.shape.unknown
 
 
+def test_a_file_of_its_text_alone_ends(tmp_path: Path) -> None:
+    alone = {**MOSS, **MOSS[TEXT], TEXT: None, TOWER: None, "model_type": "moss_vl_text"}
+    said = never_starts(_deployment(tmp_path, hf=alone))
+    assert said is not None and "SGLang's class takes that as a section, beside a tower" in said
+
+
 def test_prefills_are_on_flashinfer_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not run on attention backend triton"):
         _deployment(tmp_path, "--attention-backend triton")
@@ -113,9 +119,13 @@ def test_a_prefill_that_kernels_are_tuned_with_ends(tunes_prefills: str, ends: b
 
 
 def _deployment(
-    folder: Path, words: str = "", release: str = "0.5.23", environ: dict[str, str] | None = None
+    folder: Path,
+    words: str = "",
+    release: str = "0.5.23",
+    environ: dict[str, str] | None = None,
+    hf: dict[str, Any] = MOSS,
 ) -> Deployment:
-    (folder / "config.json").write_text(json.dumps(MOSS))
+    (folder / "config.json").write_text(json.dumps(hf))
     command = ["python", "-m", "sglang.launch_server", "--model-path", str(folder), "--trust-remote-code"]
     flags = ServerFlags(gpu="H100", sglang_version=release)
     return select_deployments(flags, command=[*command, *words.split()], environ=environ)[0]
