@@ -34,7 +34,7 @@ _OF_TOWERS = {
     "Qwen2VLForConditionalGeneration": "in_chans",
     "KimiK25ForConditionalGeneration": "vt_hidden_size",
 }
-_SECTIONS = ("interns2_mobius_text", "step3_text", "moss_vl_text")
+_SECTIONS = ("interns2_mobius_text", "step3_text", "moss_vl_text", "mllama_text_model")
 _BY_INTERVAL = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "interns2_mobius_text")
 
 

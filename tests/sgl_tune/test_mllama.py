@@ -42,6 +42,13 @@ def test_where_it_ends(flags: dict[str, Any], why: str | None, release: str, sma
     assert found is None if why is None else found is not None and why in found, found
 
 
+def test_a_file_of_its_text_alone_ends(tmp_path: Path) -> None:
+    told = {**_TOLD["text_config"], "architectures": _TOLD["architectures"]}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    found = why_it_ends(model_path=str(tmp_path), arch="sm90")
+    assert found is not None and "takes that as a section, beside a tower" in found
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
