@@ -7,10 +7,10 @@ the transformers that a release pins, by is_backend_compatible.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
 
 from runtime.server.asked import Asked
 from runtime.server.backends import Number
+from runtime.server.named_classes import named_until
 
 _FIRST: Number = (0, 5, 12)
 # Of classes whose layers are known here, those that 0.5.12 lacks.
@@ -106,10 +106,6 @@ def lets_sglang_attend(architecture: str, number: Number, told: bool = False) ->
         return name in TOLD_BY_SGLANG.split()
     if not told and _FIRST < class_since(architecture) <= number:
         return None
-    if name in _names(BY_SGLANG, number):
+    if name in named_until(number, BY_SGLANG):
         return True
-    return False if name in _names(BY_ITSELF, number) else None
-
-
-def _names(table: Mapping[Number, str], number: Number) -> set[str]:
-    return {*chain.from_iterable(names.split() for since, names in table.items() if since <= number)}
+    return False if name in named_until(number, BY_ITSELF) else None

@@ -15,6 +15,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.declared import HEADS_SINCE, MODELOPTS
 from runtime.server.errors import Unsupported
 from runtime.server.formats.assigned import Quantized
+from runtime.server.named_classes import named_until
 from runtime.server.shape import Server
 
 _FIRST: Number = (0, 5, 12)
@@ -65,7 +66,7 @@ def other_count(checkpoint: Checkpoint) -> str:
 
 def has_own_layer(architecture: str, release: Number) -> bool:
     """Of any other class a server without --speculative-draft-model-path loads the whole model twice."""
-    return any(architecture in names.split() for since, names in _SINCE.items() if release >= since)
+    return architecture in named_until(release, _SINCE)
 
 
 @dataclass(frozen=True, slots=True)

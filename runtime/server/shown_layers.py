@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from runtime.server.asked import Asked
 from runtime.server.backends import Number
 from runtime.server.choices import Choices
+from runtime.server.named_classes import named_until
 
 _FIRST: Number = (0, 5, 12)
 _EAGLE3: Mapping[Number, str] = {
@@ -82,8 +83,7 @@ def shows_layers(architecture: str, algorithm: str, release: Number) -> bool:
     tables = _SHOWN.get(algorithm)
     if tables is None:
         return True
-    names = (names for table in tables for since, names in table.items() if release >= since)
-    return any(architecture in one.split() for one in names)
+    return any(architecture in named_until(release, table) for table in tables)
 
 
 def shows_layers_alone(asked: Asked) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from runtime.server.backends import Number
+from runtime.server.named_classes import named_until
 
 _TELL: Mapping[Number, str] = {
     (0, 5, 12): """
@@ -36,4 +37,4 @@ _TELL: Mapping[Number, str] = {
 
 
 def tells_experts(architecture: str, release: Number) -> bool:
-    return any(architecture in names.split() for since, names in _TELL.items() if release >= since)
+    return architecture in named_until(release, _TELL)

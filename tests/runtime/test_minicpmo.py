@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -14,12 +13,10 @@ from runtime.server.captured_layers import captures_prefills
 from runtime.server.config import RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
-from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import checkpoints
 from tests.runtime.starts import make_meta, make_runner, make_runtime
+from tests.sgl_tune.ends import served
 
 OMNI = next(one.config for one in checkpoints() if "/minicpm-o-" in one.name)
 _BESIDE = ("architectures", "auto_map", "vision_config", "audio_config")
@@ -77,7 +74,7 @@ def test_what_its_own_class_would_say_is_to_be_told() -> None:
 def test_which_servers_end_and_which_are_not_known(
     changes: dict[str, Any], release: str, words: str, ends: str | None, unknown: str, tmp_path: Path
 ) -> None:
-    found = _deployment({**OMNI, **changes}, tmp_path, words, release)
+    found = served(tmp_path, {**OMNI, **changes}, f"--trust-remote-code {words}", release)
     said = never_starts(found)
     assert said is None if ends is None else said is not None and ends in said
     assert unknown in found.shape.unknown if unknown else not found.shape.unknown
@@ -97,10 +94,3 @@ def test_what_is_made_twice_is_there_twice_while_weights_are_made() -> None:
     )
     text = weights.persistent_bytes - all_of_it
     assert weights.peak_bytes - weights.persistent_bytes == pytest.approx(text + seen, rel=0.01)
-
-
-def _deployment(hf: dict[str, Any], folder: Path, words: str = "", release: str = "0.5.23") -> Deployment:
-    (folder / "config.json").write_text(json.dumps(hf))
-    command = ["python", "-m", "sglang.launch_server", "--model-path", str(folder), "--trust-remote-code"]
-    flags = ServerFlags(gpu="H100", sglang_version=release)
-    return select_deployments(flags, command=[*command, *words.split()])[0]

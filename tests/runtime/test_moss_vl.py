@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,12 @@ from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import checkpoints
 from tests.runtime.families import make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
+from tests.sgl_tune.ends import served
 
 MOSS = next(one.config for one in checkpoints() if "/moss-vl-" in one.name)
 TEXT, TOWER = "text_config", "vision_config"
@@ -125,7 +123,4 @@ def _deployment(
     environ: dict[str, str] | None = None,
     hf: dict[str, Any] = MOSS,
 ) -> Deployment:
-    (folder / "config.json").write_text(json.dumps(hf))
-    command = ["python", "-m", "sglang.launch_server", "--model-path", str(folder), "--trust-remote-code"]
-    flags = ServerFlags(gpu="H100", sglang_version=release)
-    return select_deployments(flags, command=[*command, *words.split()], environ=environ)[0]
+    return served(folder, hf, f"--trust-remote-code {words}", release, environ=environ)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +26,31 @@ def why_it_ends(**flags: Any) -> str | None:
     return never_starts(resolve_deployment(ServerFlags(**{**target, **flags}), environ={}))
 
 
+def served(
+    folder: Path,
+    config: Any,
+    words: str = "",
+    release: str = "0.5.23",
+    gpu: str = "H100",
+    environ: Mapping[str, str] | None = None,
+) -> Deployment:
+    """A server command of a file."""
+    (folder / "config.json").write_text(json.dumps(config))
+    command = f"python -m sglang.launch_server --model-path {folder} {words}".split()
+    (found,) = select_deployments(ServerFlags(gpu=gpu, sglang_version=release), command, environ=environ)
+    return found
+
+
 def published_server(folder: Path, model: str, release: str, gpu: str, words: str) -> Deployment:
     """Of a published checkpoint."""
-    told = published_config(model)
-    (folder / "config.json").write_text(json.dumps(told))
-    command = f"python -m sglang.launch_server --model-path {folder} {words}".split()
-    (found,) = select_deployments(ServerFlags(gpu=gpu, sglang_version=release), command, environ={})
-    return found
+    return served(folder, published_config(model), words, release, gpu, environ={})
 
 
 def check_server(
     folder: Path, config: Any, words: str, ends: str | None, unknown: str, release: str = "0.5.23"
 ) -> None:
     """Of a model with a tower on an H100: what of its start a line of words makes an end, or not known."""
-    (folder / "config.json").write_text(json.dumps(config))
-    command = ["python", "-m", "sglang.launch_server", "--model-path", str(folder), *words.split()]
-    (found,) = select_deployments(ServerFlags(gpu="H100", sglang_version=release), command=command)
+    found = served(folder, config, words, release)
     said = never_starts(found)
     assert said is None if ends is None else said is not None and ends in said
     assert unknown in found.shape.unknown if unknown else not found.shape.unknown

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import checkpoints
-from tests.sgl_tune.ends import OWN_CLASS
+from tests.sgl_tune.ends import OWN_CLASS, served
 
 _PUBLISHED = {one.name: one.config for one in checkpoints()}
 _STEP, _LAGUNA, _MIXTRAL = (
@@ -86,7 +83,4 @@ def test_a_mixtral_of_no_told_width(
 
 
 def _why(folder: Path, config: dict[str, Any], words: str, release: str) -> str | None:
-    (folder / "config.json").write_text(json.dumps(config))
-    command = f"python -m sglang.launch_server --model-path {folder} {words}".split()
-    (found,) = select_deployments(ServerFlags(gpu="H200", sglang_version=release), command)
-    return never_starts(found)
+    return never_starts(served(folder, config, words, release, "H200"))
