@@ -16,8 +16,10 @@ from tests.book.cases import checkpoint_of, checkpoints
 from tests.book.plain import plain, refusal, told
 from tests.book.rows import Row
 from tests.book.words import of_members
+from tests.sweeps import is_taken
 
 _LEFT_OUT = object()
+_AS_IT_IS = "as it is"
 _LAYERS, _PAIRS = 7, 24
 _BESIDE = ("dtype", "context_length", "context_length_from", "has_attention_sinks", "has_wide_keys")
 _NOT_BY_LAYER = ("time_step_limit",)
@@ -43,15 +45,17 @@ def members(name: str) -> Iterator[Row]:
     whole = _longer(checkpoint_of(name).hf)
     shaped = _shaped(whole)
     base = shaped(whole)
-    yield "as it is", base
+    yield _AS_IT_IS, base
     for path, value in [*_paths(whole), *((path, _LEFT_OUT) for path in _lacking(whole))]:
         for other in _others(path[-1], value):
-            changed = _with(whole, path, other)
-            now = shaped(changed)
+            shown = "left out" if other is _LEFT_OUT else other
+            row = f"{'.'.join(path)} {shown!r}"
+            if not is_taken(row):
+                continue
+            now = shaped(_with(whole, path, other))
             apart = now if "refused" in now else dict(_changes(base, now))
             if apart:
-                shown = "left out" if other is _LEFT_OUT else other
-                yield f"{'.'.join(path)} {shown!r}", apart
+                yield row, apart
     yield from _pairs(name, whole, base, shaped)
 
 
@@ -68,10 +72,13 @@ def _pairs(
             )
             changed = _with(changed, path, other)
             said.append(f"{'.'.join(path)} {'left out' if other is _LEFT_OUT else repr(other)}")
+        row = f"{number}: {', '.join(said)}"
+        if not is_taken(row):
+            continue
         now = shaped(changed)
         apart = now if "refused" in now else dict(_changes(base, now))
         if apart:
-            yield f"{number}: {', '.join(said)}", apart
+            yield row, apart
 
 
 def _longer(hf: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,3 +204,7 @@ def _with(hf: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str,
 
 
 MEMBERS_OF = {f"members of {name}": partial(members, name) for name in names()}
+
+
+def is_made(row: str) -> bool:
+    return row == _AS_IT_IS or is_taken(row)

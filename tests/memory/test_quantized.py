@@ -18,6 +18,7 @@ from runtime.server.parallel_config import ParallelConfig
 from tests.memory.quantized import FIRST, RECORDED, SECTIONS, config_of
 from tests.runtime.families import make_reference
 from tests.runtime.families.reference import served_json
+from tests.sweeps import taken
 
 _META = torch.device("meta")
 HELD = json.loads(RECORDED.read_text())
@@ -97,7 +98,7 @@ def _held(name: str, section: str, tp: int, major: int) -> int | None:
     return sum(one.nbytes for one in rank.parameters())
 
 
-@pytest.mark.parametrize(("name", "section"), [(name, one) for name in HELD for one in HELD[name]])
+@pytest.mark.parametrize(("name", "section"), taken((name, one) for name in HELD for one in HELD[name]))
 def test_a_rank_holds_as_many_bytes_as_sglangs_own_class(name: str, section: str) -> None:
     """Which are those of an H200, and of a B200 the same."""
     for tp, held in HELD[name][section].items():

@@ -18,6 +18,7 @@ from runtime.server.sizing import kv_bytes_per_token
 from tests.memory.checkpoints import DATA, checkpoints, published_config
 from tests.memory.rank_bytes import bytes_by_kind, bytes_of
 from tests.oracle.held import sizes_of
+from tests.sweeps import taken
 
 META = torch.device("meta")
 HELD = json.loads((DATA / "sglang_weights.json").read_text())
@@ -25,7 +26,7 @@ PUBLISHED = {one.name: one for one in checkpoints()}
 CONFIGS = {one.name: one.config for one in checkpoints() if one.name in HELD}
 
 
-@pytest.mark.parametrize(("name", "place"), [(name, place) for name in CONFIGS for place in HELD[name]])
+@pytest.mark.parametrize(("name", "place"), taken((name, place) for name in CONFIGS for place in HELD[name]))
 def test_a_rank_holds_as_many_bytes_as_sglangs_own_model(name: str, place: str) -> None:
     tp, ep, dp = sizes_of(place)
     layout = ParallelConfig(tp=tp, ep=ep, dp=dp, enable_dp_attention=dp > 1)

@@ -26,6 +26,7 @@ from tests.runtime.families import (
 )
 from tests.runtime.generation import Generation, make_runtime
 from tests.runtime.ranks import Ranks
+from tests.sweeps import taken
 
 TOLERANCE = 1e-4
 STEPS = 2
@@ -105,7 +106,7 @@ def _check(ranks: Ranks, saved: Any, family: str, parallel: ParallelConfig, **fl
     assert seen == set(range(len(TEXTS)))
 
 
-@pytest.mark.parametrize(("family", "layout"), _pairs(FAMILIES, DENSE_LAYOUTS))
+@pytest.mark.parametrize(("family", "layout"), taken(_pairs(FAMILIES, DENSE_LAYOUTS)))
 def test_attention_and_mlp_shards(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
     _check(ranks, saved, family, DENSE_LAYOUTS[layout])
 
@@ -170,7 +171,7 @@ def test_the_one_group_of_a_mamba_mixer_is_on_every_rank(
     _check(ranks, lambda family: alone, family, DENSE_LAYOUTS[layout])
 
 
-@pytest.mark.parametrize(("family", "layout"), _pairs(MOE_FAMILIES, MOE_LAYOUTS))
+@pytest.mark.parametrize(("family", "layout"), taken(_pairs(MOE_FAMILIES, MOE_LAYOUTS)))
 def test_expert_shards(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
     _check(ranks, saved, family, MOE_LAYOUTS[layout])
 

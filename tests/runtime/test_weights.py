@@ -40,6 +40,7 @@ from tests.runtime.families import (
     tensors,
 )
 from tests.runtime.generation import Generation, make_pool, make_runtime
+from tests.sweeps import taken
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 PRESETS = Path(__file__).parents[2] / "sgl_tune/presets/models"
@@ -378,7 +379,7 @@ _FILLED_AGAIN = [
 ]  # which keeps no matrix to be taken apart twice
 
 
-@pytest.mark.parametrize("family", _FILLED_AGAIN)
+@pytest.mark.parametrize("family", taken(_FILLED_AGAIN))
 def test_a_dummy_model_decodes_to_finite_logits(family: str, tmp_path: Path) -> None:
     folder = save(make_reference(family), tmp_path)
     comm = VirtualCommunicator(ParallelConfig())
