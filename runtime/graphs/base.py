@@ -52,6 +52,7 @@ class GraphRunner(ABC):
 
     name: ClassVar[str]
     kind: ClassVar[RunnerKind]
+    own_results: ClassVar[frozenset[str]] = frozenset()  # that each graph may have for itself
 
     def __init__(
         self, site: CaptureSite, decoder: Decoder, kv: KVPool, sizes: Sequence[int], width: int = 1
@@ -90,7 +91,8 @@ class GraphRunner(ABC):
 
     @abstractmethod
     def make_outputs(self, largest: int) -> Tensors:
-        """Where every graph leaves its results: one buffer each for the largest size."""
+        """Where every graph leaves its results: one buffer each for the largest size, but for those that it
+        keeps itself."""
 
     @abstractmethod
     def compute(self, batch: ForwardBatch) -> Tensors:
@@ -118,22 +120,29 @@ class GraphRunner(ABC):
 
     def _claim(self, size: int) -> None:
         """What the driver keeps of a graph, its kernels apart."""
-        site, model = self.site, self.decoder.model
-        messages = captured_messages(
-            model,
-            site.parallel,
-            site.runtime,
-            rows=self.tokens(size),
-            layers=len(self.decoder.layer_ids),
-            is_prefill=self.kind == "prefill_graph",
-            has_head=self.kind != "prefill_graph" and self.decoder.is_last,
-        )
+        site, messages = self.site, self.messages(size)
         site.device.claim("graph", self.pieces)
         ranks = site.parallel.tp
         site.device.claim(f"nccl graph:{ranks}", self.pieces if messages else 0)
         site.device.claim(f"nccl message:{ranks}", messages)
 
+    def messages(self, size: int) -> int:
+        return captured_messages(
+            self.decoder.model,
+            self.site.parallel,
+            self.site.runtime,
+            rows=self.tokens(size),
+            layers=len(self.decoder.layer_ids),
+            is_prefill=self.kind == "prefill_graph",
+            has_head=self.kind != "prefill_graph" and self.decoder.is_last,
+        )
+
+    def keeps(self, name: str) -> bool:
+        return self.site.policy.keeps_rows and name in self.own_results
+
     def _keep(self, name: str, result: torch.Tensor) -> torch.Tensor:
+        if self.keeps(name):
+            return result
         kept = self.outputs[name][: result.shape[0]]
         return kept.copy_(result)
 

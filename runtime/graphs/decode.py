@@ -17,6 +17,7 @@ from runtime.models.decoder import StageState
 class DecodeGraphs(StageGraphs):
     name = "decode"
     kind: ClassVar[RunnerKind] = "decode_graph"
+    own_results = frozenset(("hidden",))
 
     def dummy_batch(self, size: int) -> ForwardBatch:
         return dummy_decode_batch(size, self.width, self.site.torch_device)
@@ -25,7 +26,8 @@ class DecodeGraphs(StageGraphs):
         decoder = self.decoder
         device = decoder.build.device
         outputs = {"logits": torch.zeros(rows, decoder.model.logits_size, dtype=torch.float32, device=device)}
-        if decoder.logits is not None and decoder.logits.keep_hidden_states:
+        gives = decoder.logits is not None and decoder.logits.keep_hidden_states
+        if gives and not self.keeps("hidden"):
             size = decoder.model.hidden_size * (len(decoder.captures) or 1)
             outputs["hidden"] = torch.zeros(rows, size, dtype=decoder.build.dtype, device=device)
         return outputs

@@ -15,6 +15,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.forward.slots import PADDING_SLOT
 from runtime.graphs.base import CaptureSite, GraphRunner, Tensors
+from runtime.graphs.block_draft import BlockDraftGraphs
 from runtime.graphs.prefill import PrefillGraphs
 from runtime.models.decoder import Decoder
 from runtime.models.draft import DraftModel, next_step
@@ -129,6 +130,7 @@ class DraftExtendGraphs(_DraftRunner):
 
     name = "draft_extend"
     kind: ClassVar[RunnerKind] = "draft_extend"
+    own_results = frozenset(("hidden",))
 
     def dummy_batch(self, size: int) -> ForwardBatch:
         batch = dummy_decode_batch(size, self.width, self.site.torch_device)
@@ -136,15 +138,25 @@ class DraftExtendGraphs(_DraftRunner):
 
     def make_draft_outputs(self, largest: int) -> Tensors:
         model, device = self.decoder.model, self.site.torch_device
+        width = 0 if self.keeps("hidden") else self.draft.recurrent_width
         outputs = {
             "logits": torch.zeros(largest, model.logits_size, dtype=torch.float32, device=device),
-            "hidden": _room(self.decoder, self.tokens(largest), self.draft.recurrent_width),
+            "hidden": _room(self.decoder, self.tokens(largest), width),
         }
         return _there(outputs)
 
     def compute(self, batch: ForwardBatch) -> Tensors:
         out = self.draft(batch, self.kv, self.given(batch))
-        return _there({"logits": out.next_token_logits, "hidden": out.hidden_states})
+        hidden = out.hidden_states
+        if hidden is not None and self._keeps_last:
+            hidden = hidden[self.width - 1 :: self.width].clone()
+        return _there({"logits": out.next_token_logits, "hidden": hidden})
+
+    @property
+    def _keeps_last(self) -> bool:
+        """Of each request one row: srt/layers/logits_processor.py."""
+        is_usual = self.site.runtime.release.keeps_last_caught_up or self.speculative.without_overlap
+        return self.keeps("hidden") and is_usual
 
 
 class MultiLayerDraftExtendGraphs(DraftExtendGraphs):
@@ -199,7 +211,7 @@ def _there(tensors: Mapping[str, torch.Tensor | None]) -> Tensors:
 class DraftRunners:
     """`steps` is None where one step is drafted: the catch-up alone does that."""
 
-    steps: DraftGraphs | None
+    steps: DraftGraphs | BlockDraftGraphs | None
     extends: tuple[DraftExtendGraphs, ...]
     prefills: DraftPrefillGraphs | None = None
 
@@ -215,7 +227,9 @@ def make_draft_runners(
     kvs: Sequence[KVPool],
     sizes: Sequence[int],
     prefills: Sequence[int] = (),
+    embedded: torch.Tensor | None = None,
 ) -> DraftRunners:
+    """`embedded`: where the tokens of blocks are, if they have a place."""
     speculative = site.runtime.speculative
     assert speculative is not None
     width, topk = speculative.num_draft_tokens, speculative.eagle_topk
@@ -229,6 +243,8 @@ def make_draft_runners(
         )
         return DraftRunners(None, each)
     draft, kv, steps, prefilled = drafts[0], kvs[0], None, None
+    if isinstance(draft, OwnDraftModel) and draft.own.drafts_block:
+        return DraftRunners(BlockDraftGraphs(site, draft, kv, sizes, embedded), ())
     latent = draft.decoder.model.mla is not None
     if not catches_up_in_graphs(speculative, site.runtime.release, latent):
         extends: tuple[DraftExtendGraphs, ...] = ()

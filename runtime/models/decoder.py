@@ -131,7 +131,7 @@ class Decoder(nn.Module):
     def _answers(self, runtime: RuntimeConfig) -> LogitsProcessor | Pooler:
         if self.head is None or runtime.embeds:
             return Pooler(self.model.scores, self.scores, self.dense)
-        keep_hidden = runtime.speculative is not None
+        keep_hidden = runtime.speculative is not None and runtime.speculative.shows_rows
         how = keep_hidden, self.model.multipliers, multiply_of(self.model), runtime.head_over
         return LogitsProcessor(self.model.logits_size, self.comm, self.head, *how)
 

@@ -14,6 +14,7 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.comm import Communicator, Within
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
+from runtime.layers.embedding import VocabTable
 from runtime.layers.loading import fill_dummy
 from runtime.models.build import Build
 from runtime.models.decoder import Decoder
@@ -79,6 +80,7 @@ class OwnDraftModel(nn.Module):
         self.embedding = self.decoder.embedding
         self.fusion = None if fusion is None else Fusion(self.decoder.build, fusion)
         self.stacked = _stacked(self.decoder) if own.drafts_block else None
+        self.words: VocabTable | None = None
         self.decoder.load_dummy(seed)
         self.decoder.reach(runtime.positions)
         for name, parameter in self.named_parameters():
@@ -95,9 +97,10 @@ class OwnDraftModel(nn.Module):
 
     def share_tables(self, target: Decoder) -> None:
         """set_embed of srt/models/llama.py: not where one is wider than the other. A whole model keeps its
-        own."""
+        own; the words of a block are its target's head's."""
         decoder, model = self.decoder, self.own.model
         decoder.embedding = None
+        self.words = target.head if self.own.drafts_block else None
         if model.fusion is None or model.fusion.drafts_block:
             return
         if model.fusion.width == model.hidden_size:
@@ -116,7 +119,11 @@ class OwnDraftModel(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The normed rows, and what they were before."""
         assert self.embedding is not None
-        entered = self._entered(self.embedding(batch.input_ids, self.comm), hidden)
+        return self.run_block(batch, kv, self._entered(self.embedding(batch.input_ids, self.comm), hidden))
+
+    def run_block(
+        self, batch: ForwardBatch, kv: KVPool, entered: StageState
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         state = self.decoder.run_layers(batch, kv, entered)
         if self.decoder.norm is None:
             return (rows := state.total()), rows

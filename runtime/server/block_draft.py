@@ -4,17 +4,19 @@ what of either is not known. srt/speculative/dflash_utils.py."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from runtime.server.config import ModelConfig
 from runtime.server.errors import Unsupported
 from runtime.server.layer_config import FusionConfig
 from runtime.server.parallel_config import ParallelConfig
+from runtime.server.releases import Release
 from runtime.server.shape import Server
 from runtime.server.sizing import DTYPE_BYTES, has_window_pool, kv_bytes_per_token
 
 ALGORITHM = "DFLASH"
 _KNOWN = ("flashinfer", "fa3", "fa4", "triton")  # attention, in every release: else the first
-_BY_WINDOWS = "trtllm_mha"  # of drafts whose layers all see one, or that say that they look back
+_BY_WINDOWS = "trtllm_mha"
 _LEAST = 4  # layers, of which several can be chosen
 _OTHERWISE = ("speculative_draft_window_size", "enable_unified_memory", "enable_hisparse")
 
@@ -48,10 +50,24 @@ def ends_at_layers(fusion: FusionConfig, drafts: int, target: int, names_alone: 
             yield f"its draft of {drafts} layers needs {_LEAST} layers or more, and {whose} has {layers}"
 
 
-def attention_of_blocks(server: Server) -> str:
+def attention_of_blocks(server: Server, draft: ModelConfig) -> str:
     """Of the draft's worker, whatever it runs."""
     asked = server.asked.speculative_draft_attention_backend or server.prefill_attention_backend
-    return asked if asked in (*_KNOWN, _BY_WINDOWS) else _KNOWN[0]
+    if asked in _KNOWN:
+        return asked
+    if asked != _BY_WINDOWS or not server.release.block_drafts_on_trtllm:
+        return _KNOWN[0]
+    if all(draft.attention[kind].window is not None for kind in draft.attention_kinds):
+        return asked
+    return server.release.block_drafts_leave_trtllm_for if server.gpu.major == 10 else _KNOWN[0]
+
+
+def as_attended(draft: ModelConfig, release: Release) -> ModelConfig:
+    """By SGLang's class, which once saw no windows."""
+    if release.block_drafts_see_windows:
+        return draft
+    kinds = {name: replace(kind, window=None) for name, kind in draft.attention.items()}
+    return replace(draft, attention=kinds)
 
 
 def check_blocks(server: Server, target: ModelConfig, draft: ModelConfig, backend: str) -> None:

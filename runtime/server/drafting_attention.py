@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from runtime.server.block_draft import ALGORITHM
 from runtime.server.config import ModelConfig
 from runtime.server.own_draft import has_own_draft
 from runtime.server.own_layer import layer_of
@@ -31,7 +32,9 @@ def knows_buffers(backends: tuple[str, str], model: ModelConfig) -> bool:
 
 
 def unknown_of_drafts(server: Server, model: ModelConfig) -> Iterator[str]:
-    if server.draft is None or model.compressed is not None:
+    """A worker of DFLASH's has one backend of its own."""
+    by_blocks = server.speculative is not None and server.speculative.algorithm == ALGORITHM
+    if server.draft is None or model.compressed is not None or by_blocks:
         return
     backends, is_layer = server.drafting_backends, not has_own_draft(server)
     is_known = knows_buffers(backends, model) if is_layer else backends[0] == backends[1]

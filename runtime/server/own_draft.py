@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from runtime.server.block_draft import (
     ALGORITHM,
+    as_attended,
     attention_of_blocks,
     captured_for,
     check_blocks,
@@ -82,7 +83,7 @@ def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_laye
     assert server.draft is not None and server.speculative is not None
     backend = server.asked.speculative_draft_attention_backend or server.decode_attention_backend
     if server.speculative.algorithm == ALGORITHM:
-        backend = attention_of_blocks(server)
+        backend = attention_of_blocks(server, draft)
     _check(server, target, draft, backend)
     fusion, parallel = draft.fusion, server.parallel
     if fusion is not None and fusion.drafts_block:
@@ -112,7 +113,7 @@ def _of_blocks(
     runtime = replace(server.as_draft().runtime, attention_backend=backend, prefill_graphs=())
     captures = captured_for(fusion, draft.num_layers, target.num_layers // target.halves)
     captures = tuple(target.halves * layer for layer in captures)
-    return OwnDraft(draft, runtime, server.parallel, captures, 0)
+    return OwnDraft(as_attended(draft, server.release), runtime, server.parallel, captures, 0)
 
 
 def _prefills(server: Server, draft: ModelConfig) -> tuple[int, ...]:

@@ -354,6 +354,8 @@ class Release(NamedTuple):
     drafts_without_overlap: bool = True
     # ... with as many rows a request as it makes steps, and one more
     catches_up_by_steps: bool = True
+    # ... and keeps what its layers make of the last row alone: layers/logits_processor.py
+    keeps_last_caught_up: bool = False
     # Prefill graphs of a target that EAGLE drafts for: model_runner_components/cuda_graph_setup.py
     eagle_keeps_prefill_graphs: Literal["all", "in pieces", "not compiled"] = "all"
     # ... attends by these, too: speculative/draft_utils.py
@@ -371,6 +373,14 @@ class Release(NamedTuple):
     sizes_block_drafts: bool = False
     # ... which keep matrices of keys and values a second time, turned: FusedKVMaterializeHelper
     turns_block_keys: bool = False
+    # ... whose words are captured with them: speculative/dflash_worker_v2.py
+    captures_block_words: Literal["never", "of one rank", "of all"] = "never"
+    block_graphs_need: float = 0.0  # ... where so much is free, in GiB
+    # ... see windows, as their config.json says: models/dflash.py
+    block_drafts_see_windows: bool = False
+    # ... attend by trtllm_mha where all layers see one, and else by another: arg_groups/speculative_hook.py
+    block_drafts_on_trtllm: bool = False
+    block_drafts_leave_trtllm_for: str = "flashinfer"  # on sm100
     # ... and without a number of their target's layers, name the last of them: models/dflash.py
     block_drafts_name_layers: bool = False
     # norm_before_fc of models/llama_eagle3.py
@@ -474,6 +484,8 @@ _13 = _12._replace(
 )
 _14 = _13._replace(
     version="0.5.14",
+    block_graphs_need=1.0,
+    block_drafts_see_windows=True,
     turns_block_keys=True,
     host_cache_layout="page_first",
     stages_write_backs=True,
@@ -511,6 +523,7 @@ _14 = _13._replace(
 )
 _15 = _14._replace(
     version="0.5.15",
+    captures_block_words="of one rank",
     host_cache_is_larger=False,
     catches_up_in_graphs=(*_14.catches_up_in_graphs, "dsa", "nsa"),
     compares_words=True,
@@ -550,6 +563,7 @@ _16 = _15._replace(
     beside_deltas=(_BESIDE_DELTAS[:3], ("triton", "trtllm_mha", "flashinfer")),
     records_by_any_a2a=False,
     version="0.5.16",
+    captures_block_words="of all",
     masks_drafts=False,
     catches_up_in_graphs=(*_15.catches_up_in_graphs, "dsv4", "flashmla"),
     pages_ahead="all",
@@ -591,6 +605,7 @@ _BREAKABLE_17 = (
 _17 = _16._replace(
     copies_agree=True,
     version="0.5.17",
+    block_drafts_on_trtllm=True,
     counts_packed_latents=True,
     sizes_stages_without_keys=True,
     embedding_gemma="by flags",
@@ -701,6 +716,7 @@ _19 = _18._replace(
 )
 _20 = _19._replace(
     version="0.5.20",
+    keeps_last_caught_up=True,
     compressed_pools=COMPRESSED_20,
     fused_all_reduce=_20_FUSED,
     counts_told_drafts=True,
@@ -776,6 +792,7 @@ _22 = _21._replace(
 )
 _23 = _22._replace(
     version="0.5.23",
+    block_drafts_leave_trtllm_for="fa4",
     finds_layers_in_pages=True,
     catches_up_in_graphs=(*_22.catches_up_in_graphs, *FLASH_ATTENTION),
     more_drafting_attention=("cutedsl_mla",),

@@ -84,10 +84,7 @@ def uncounted_choices(server: Server, model: ModelConfig) -> Iterator[str]:
 
 
 def uncounted_of_draft(server: Server, draft: OwnDraft) -> Iterator[str]:
-    """Of one with latents: MultimemAllGatherer of srt/distributed, and what its attention holds. Of DFLASH's,
-    all that its worker makes behind its pool."""
-    if draft.drafts_block:
-        yield "what attention holds for its draft, and the draft's graphs"
+    """Of one with latents: MultimemAllGatherer of srt/distributed, and what its attention holds."""
     if not draft.model.is_mla:
         return
     backend = draft.attention_backend

@@ -22,9 +22,14 @@ def windows_of(model: ModelConfig) -> Windows:
     chunk = next((kind.chunk for kind in kinds if kind.chunk is not None), None)
     apart = has_window_pool(model) or windows_alone(model, range(model.num_layers))
     told = [kind.window for kind in kinds if kind.window is not None]
-    if told and (apart or model.model_type in _TELLING):
+    tells = model.model_type in _TELLING or _drafts_blocks(model)
+    if told and (apart or tells):
         return Windows(max(told), apart, chunk)
     return Windows(chunk, apart, chunk)
+
+
+def _drafts_blocks(model: ModelConfig) -> bool:
+    return model.fusion is not None and model.fusion.drafts_block
 
 
 def bounds_windows(release: Release, requests: int | None, states: StateRules) -> bool:

@@ -13,6 +13,7 @@ from runtime.models.draft import load_drafts
 from runtime.models.own_draft import OwnDraftModel
 from runtime.server.drafting_attention import knows_buffers
 from runtime.server.start_sizes import captured_sizes
+from runtime.server.units import GIB
 from runtime.start.pooling import Pooling
 from runtime.start.sglang_buffers import DraftAttention, SglangBuffers
 
@@ -47,24 +48,31 @@ class Drafting(Pooling):
 
     def capture_drafts(self, site: CaptureSite) -> None:
         self.draft_runners: DraftRunners | None = None
-        sizes = captured_sizes(self.max_running_requests, self.parallel, self.runtime, drafts=True)
         drafts_block = self.own_draft is not None and self.own_draft.drafts_block
-        if not self.drafts or not sizes or self.options.sample_layers or drafts_block:
+        asked = self.max_running_requests, self.parallel, self.runtime
+        sizes = captured_sizes(*asked, drafts=not drafts_block)
+        if not self.drafts or not sizes or self.options.sample_layers:
             return
         self.device.empty_cache()
+        if drafts_block and not self._has_room_for_blocks():
+            return
         with self.recorder.phase("draft graphs"):
             attention = self._draft_attention()
             if self.sglang and attention is not None:
                 self.sglang.init_draft_graphs(attention, sizes)
             site, prefills = self._of_drafts(site), self._draft_prefills()
-            self.draft_runners = make_draft_runners(site, self.drafts, self.draft_kvs, sizes, prefills)
+            embedded = self.sglang.held.get("decode input_embeds") if self.sglang else None
+            made = site, self.drafts, self.draft_kvs, sizes, prefills, embedded
+            self.draft_runners = make_draft_runners(*made)
             self.draft_runners.capture()
+
+    def _has_room_for_blocks(self) -> bool:
+        memory, needed = self.device.memory(), int(self.runtime.release.block_graphs_need * GIB)
+        return not (self.sglang and memory.total) or memory.free >= needed
 
     def _draft_attention(self) -> DraftAttention | None:
         """Where it is known what that holds."""
         own, speculative = self.own_draft, self.runtime.speculative
-        if own is not None and own.drafts_block:
-            return None
         if own is not None:
             if own.model.is_mla and not knows_buffers((own.attention_backend,) * 2, own.model):
                 return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -307,7 +308,7 @@ class ModelRunner(Adapting, Drafting, Hosting, Tiering, Serving):
             runtime=self.runtime,
             comm=self.comm,
             context_length=self.sizes.context_length,
-            policy=self.options.capture,
+            policy=replace(self.options.capture, keeps_rows=self.options.as_sglang),
             pool=self.graph_pool,
             progress=self.progress,
         )

@@ -16,6 +16,7 @@ from runtime.devices.base import Device
 from runtime.layers.rope import lengthened
 from runtime.server.attention_buffers import (
     Buffer,
+    Workspaces,
     backend_buffers,
     counting_buffers,
     draft_backend_buffers,
@@ -38,6 +39,8 @@ from runtime.server.pool_plan import PoolPlan
 from runtime.server.start_sizes import StartSizes
 from runtime.server.windows import windows_of
 
+PREFILL, DRAFT = "prefill", "draft"
+
 
 @dataclass(frozen=True, slots=True)
 class DraftAttention:
@@ -48,6 +51,10 @@ class DraftAttention:
     model: ModelConfig
     ranks: int
     kv_dtype: str
+
+    @property
+    def drafts_block(self) -> bool:
+        return self.model.fusion is not None and self.model.fusion.drafts_block
 
 
 @dataclass(slots=True, eq=False)
@@ -144,6 +151,8 @@ class SglangBuffers:
         assert speculative is not None
         latent, spaces = draft.model.mla is not None, self.runtime.workspaces
         spaces = spaces if latent else replace(spaces, flashinfer=spaces.drafts)
+        if draft.drafts_block:
+            return self._init_block_backend(draft, spaces)
         told = speculative.num_steps, spaces, latent
         self._hold_all(
             one for one in draft_backend_buffers(draft.backend, *told) if one.name not in self.held
@@ -152,6 +161,13 @@ class SglangBuffers:
         heads, backends = draft.model.main_attention.num_heads, speculative.num_steps + 1
         for one in self._counters(draft.backend, heads, draft.ranks):
             self._hold(f"draft's {one.name}", torch.int32, backends, *one.shape)
+
+    def _init_block_backend(self, draft: DraftAttention, spaces: Workspaces) -> None:
+        """One, as a target has."""
+        ways, heads = wrappers_each(False, windows_of(draft.model)), draft.model.main_attention.num_heads
+        requests = self.plan.max_running_requests
+        self._hold_beside(backend_buffers(draft.backend, requests, spaces, ways), DRAFT)
+        self._hold_beside(self._counters(draft.backend, heads, draft.ranks), DRAFT)
 
     def _counters(self, backend: str, heads: int, ranks: int) -> Iterator[Buffer]:
         """Of a model's heads, or of a rank's where they are over latents."""
@@ -165,6 +181,8 @@ class SglangBuffers:
         assert speculative is not None
         sizes = self._graph_sizes(graphs, draft.model, draft.ranks, draft.kv_dtype)
         sizes = replace(sizes, masks=release.masks_drafts)
+        if draft.drafts_block:
+            return self._hold_beside(decode_graph_buffers(draft.backend, sizes, "catch-up"), DRAFT)
         catches_up = catches_up_in_graphs(speculative, release, latent=draft.model.mla is not None)
         self._hold_all(draft_graph_buffers(draft.backend, sizes, speculative.num_steps, catches_up))
 
@@ -196,11 +214,11 @@ class SglangBuffers:
         for buffer in buffers:
             self._hold(buffer.name, getattr(torch, buffer.dtype), *buffer.shape)
 
-    def _hold_beside(self, buffers: Iterable[Buffer]) -> None:
-        """Of a prefill's own backend, which shares a workspace with that of decodes."""
+    def _hold_beside(self, buffers: Iterable[Buffer], whose: str = PREFILL) -> None:
+        """Of another backend than that of decodes, with which it shares a workspace."""
         for buffer in buffers:
             if not (buffer.name.endswith("workspace") and buffer.name in self.held):
-                self._hold(f"prefill's {buffer.name}", getattr(torch, buffer.dtype), *buffer.shape)
+                self._hold(f"{whose}'s {buffer.name}", getattr(torch, buffer.dtype), *buffer.shape)
 
     def _hold(self, name: str, dtype: torch.dtype, *shape: int) -> None:
         self.held[name] = self._make(name, dtype, *shape)

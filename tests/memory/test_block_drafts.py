@@ -38,7 +38,7 @@ def deployed(tmp_path: Path) -> Callable[..., Deployment]:
         asked = {"model_path": LLAMA, "speculative_algorithm": "DFLASH", **flags}
         asked["speculative_draft_model_path"] = str(tmp_path)
         release = asked.pop("sglang_version", None)
-        here: dict[str, Any] = {"gpu": "h200", "sglang_version": release}
+        here: dict[str, Any] = {"gpu": asked.pop("gpu", "h200"), "sglang_version": release}
         if not more:
             return select_deployments(ServerFlags(**here, **asked))[0]
         told = [word for name, one in asked.items() for word in (f"--{name.replace('_', '-')}", one)]
@@ -125,6 +125,34 @@ def test_what_is_not_known_of_one_is_named(
     assert why in found.not_counted
 
 
+SLIDING = {"layer_types": ["sliding_attention"] * 5, "sliding_window": 64, "use_sliding_window": True}
+MIXED = {**SLIDING, "layer_types": ["full_attention"] + ["sliding_attention"] * 4}
+
+
+@pytest.mark.parametrize(
+    ("asked", "changes", "release", "gpu", "backend"),
+    [
+        ("", {}, "0.5.23", "h200", "fa3"),
+        ("--decode-attention-backend flashinfer", {}, "0.5.23", "h200", "fa3"),
+        ("--prefill-attention-backend flashinfer", {}, "0.5.12", "h200", "flashinfer"),
+        ("--speculative-draft-attention-backend triton", {}, "0.5.12", "h200", "triton"),
+        ("--speculative-draft-attention-backend flex_attention", {}, "0.5.23", "h200", "flashinfer"),
+        ("--attention-backend trtllm_mha", SLIDING, "0.5.16", "b200", "flashinfer"),
+        ("--attention-backend trtllm_mha", SLIDING, "0.5.17", "b200", "trtllm_mha"),
+        ("--attention-backend trtllm_mha", MIXED, "0.5.22", "b200", "flashinfer"),
+        ("", MIXED, "0.5.23", "b200", "fa4"),
+        ("", SLIDING, "0.5.23", "b200", "trtllm_mha"),
+    ],
+)
+def test_its_worker_attends_by_one_backend(
+    deployed: Any, asked: str, changes: dict[str, Any], release: str, gpu: str, backend: str
+) -> None:
+    own = deployed(changes, asked, gpu=gpu, sglang_version=release).own_draft
+    assert own.attention_backend == backend
+    sees_windows = release > "0.5.13" and "layer_types" in changes
+    assert any(kind.window for kind in own.model.attention.values()) == sees_windows
+
+
 @pytest.mark.parametrize("release", ["0.5.12", "0.5.23"])
 @pytest.mark.parametrize(("bias", "kept"), [(False, 5 * 2 * 2 * 128 * 4096 * 2), (True, 0)])
 def test_what_makes_keys_of_all_layers_is_kept_twice(
@@ -176,5 +204,24 @@ def test_a_start_with_one(deployed: Any) -> None:
     assert tokens is not None and report.sizes.kv_bytes_per_token == 32 * 4096 + each
     pool = phases["draft kv pool"].allocated_bytes - phases["kv pool"].allocated_bytes
     assert pool - (tokens + 1) * each in range(2 * MIB)
-    assert "draft graphs" not in phases
-    assert "what attention holds for its draft, and the draft's graphs" in deployed(**flags).not_counted
+    assert "attention" not in deployed(**flags).not_counted
+
+
+@pytest.mark.parametrize(
+    ("release", "tp", "words"),
+    [("0.5.14", 1, False), ("0.5.15", 2, False), ("0.5.16", 1, True), ("0.5.23", 2, True)],
+)
+def test_what_graphs_of_blocks_leave(deployed: Any, release: str, tp: int, words: bool) -> None:
+    """By hand: fa3's tables of pages for a decode, a verify and two passes that it has none of, and where
+    each page begins; the rows of every graph, and what multiplies; and of all words, what ranks found."""
+    asked = f"--max-running-requests 8 --tp {tp}"
+    found = deployed(more=asked, sglang_version=release)
+    report = predict(starts_of(found, "0")[0])
+    left = {phase.name: phase.persistent_bytes for phase in report.phases}["draft graphs"]
+    width, context, sizes = 16, 131072, (1, 2, 4, 8)
+    tables = 4 * 8 * context * 4 + 3 * context * 8
+    rows = sum(sizes) * width * 4096 * 2
+    each = 8 if tp == 1 else 8 + 2 + 8 + (2 + 8) * tp + 8 + 8
+    counted = max(found.runtime.decode_graphs) * (width - 1) * each if words else 0
+    rest = left - tables - rows - counted - 32 * MIB
+    assert rest in range(4 * MIB)

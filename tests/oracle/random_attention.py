@@ -106,7 +106,7 @@ def _held(case: Case, found: Deployment) -> Case:
         told["draft_most"] = max(drafts)
         buffers.init_draft_backend(attention)
         told["draft made"] = _new(buffers, shown)
-        told["draft wrappers"] = _wrappers(buffers, "draft_wrappers")
+        told["draft wrappers"] = _wrappers(buffers, "draft_wrappers", "draft's flashinfer_wrappers")
         buffers.init_draft_graphs(attention, drafts)
         told["catches up"] = _catches_up(found, attention)
         told["draft graphs"] = _new(buffers, shown)
@@ -132,8 +132,8 @@ def _new(buffers: SglangBuffers, shown: dict[str, Any]) -> dict[str, int]:
     return found
 
 
-def _wrappers(buffers: SglangBuffers, name: str) -> int:
-    return sum(held.numel() for told, held in buffers.held.items() if told.endswith(name)) // WRAPPER
+def _wrappers(buffers: SglangBuffers, *names: str) -> int:
+    return sum(held.numel() for told, held in buffers.held.items() if told.endswith(names)) // WRAPPER
 
 
 _OTHERS = ("states of requests", "free states", "decode input_embeds", "decode custom_mask")

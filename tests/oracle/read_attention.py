@@ -19,8 +19,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
+from tests.oracle.flashinfer_wrappers import counting_wrappers
 from tests.oracle.inside import enter, keep_output
 from tests.oracle.read_any_pools import USUAL, in_a_fork
+from tests.oracle.read_block_attention import attention_of_blocks
 from tests.oracle.read_draft_pools import answered, draft_of, drafts_by_a_model, target_of, without_copies
 from tests.oracle.read_held import _chosen, _group, _take_place, _with_bands
 
@@ -31,8 +33,6 @@ _LARGE = 16 * 1024
 _PROCESSORS = 132
 _SMALLEST = 512  # bytes that torch allocates
 _POOLS = ("req_to_token_pool", "token_to_kv_pool", "token_to_kv_pool_allocator")
-_WRAPPERS = ("BatchDecodeWithPagedKVCacheWrapper", "BatchPrefillWithPagedKVCacheWrapper")
-_WRAPPERS += ("BatchPrefillWithRaggedKVCacheWrapper", "BatchMLAPagedAttentionWrapper")
 
 
 def main() -> None:
@@ -77,6 +77,8 @@ def _held(case: dict[str, Any], args: Any) -> dict[str, Any]:
 def _of_draft(draft: Any, held: _Held, get: Any, most: int) -> dict[str, Any]:
     """Of its worker, its steps and its catching up."""
     topk, width = get("speculative_eagle_topk"), get("speculative_num_draft_tokens")
+    if draft.spec_algorithm.is_dflash():
+        return _of_blocks(draft, held, get, most)
     worker = _backend_of(draft, get)
     _tell_whether_latent(draft)
     factory = importlib.import_module("sglang.srt.speculative.draft_utils").DraftBackendFactory
@@ -99,6 +101,15 @@ def _of_draft(draft: Any, held: _Held, get: Any, most: int) -> dict[str, Any]:
         "draft kinds": kinds, "draft made": made, "draft wrappers": wrappers, "steps": graphs,
         "catching up": caught,
     }  # fmt: skip
+
+
+def _of_blocks(draft: Any, held: _Held, get: Any, most: int) -> dict[str, Any]:
+    """Of its worker alone, which decodes a block as a target verifies one."""
+    worker = _backend_of(draft, get, attention_of_blocks(draft.server_args, get))
+    made, wrappers = held.more(worker), held.wrappers()
+    worker.init_cuda_graph_state(most, most * get("speculative_num_draft_tokens"))
+    told = {"draft kinds": [type(worker).__name__], "draft made": made, "draft wrappers": wrappers}
+    return {**told, "steps": held.more(worker), "catching up": 0}
 
 
 def _tell_whether_latent(rank: Any) -> None:
@@ -184,11 +195,17 @@ def _served_by(rank: Any, made: Any, config: Any, width: int) -> None:
     rank.ps.attn_cp_size = 1
     if not hasattr(_chosen(model), "get_attention_sliding_window_size"):
         more["sliding_window_size"] = _untold_window(model)
-    elif hasattr(model.hf_config, "efficient_attention_config"):  # of Jet-Nemotron, whose class reads that
+    elif _asks_its_file(rank):
         told = SimpleNamespace(config=model.hf_config)
         more["sliding_window_size"] = _chosen(model).get_attention_sliding_window_size(told)
     for name, value in more.items():
         object.__setattr__(rank, name, value)
+
+
+def _asks_its_file(rank: Any) -> bool:
+    """Of Jet-Nemotron and of DFLASH's drafts, whose classes read a window there."""
+    blocks = rank.is_draft_worker and rank.spec_algorithm.is_dflash()
+    return blocks or hasattr(rank.model_config.hf_config, "efficient_attention_config")
 
 
 def _untold_window(model: Any) -> Any:
@@ -197,10 +214,11 @@ def _untold_window(model: Any) -> Any:
     return model.attention_chunk_size if told is None else told
 
 
-def _backend_of(rank: Any, get: Any) -> Any:
+def _backend_of(rank: Any, get: Any, own: str | None = None) -> Any:
     """As a runner chooses: a draft's may be told."""
     registry = importlib.import_module(_REGISTRY)
-    own = get("speculative_draft_attention_backend", None) if rank.is_draft_worker else None
+    if own is None and rank.is_draft_worker:
+        own = get("speculative_draft_attention_backend", None)
     object.__setattr__(rank, "draft_attention_backend", own)
     names = [own, own] if own else rank.used
     for phase, name in zip(("prefill", "decode"), names, strict=True):
@@ -222,7 +240,7 @@ class _Held:
         self.seen: set[int] = set()
         self.kept: list[Any] = []
         self.large: Counter[str] = Counter()
-        self.made = _counting_wrappers()
+        self.made = counting_wrappers()
         self.add(pools)
 
     def add(self, pools: Any) -> None:
@@ -266,28 +284,6 @@ def _each(value: Any, seen: set[int]) -> Iterator[Any]:
         inner = [*getattr(value, "__dict__", {}).values(), *(getattr(value, one) for one in fields)]
     for one in inner:
         yield from _each(one, seen)
-
-
-def _counting_wrappers() -> list[Any]:
-    """FlashInfer's, each of which has a workspace of its own."""
-    import flashinfer
-
-    made: list[Any] = []
-    for name in (*_WRAPPERS, "mla.BatchMLAPagedAttentionWrapper"):
-        *inner, last = name.split(".")
-        place = flashinfer
-        for one in inner:
-            place = getattr(place, one)
-
-        def make(*_: Any, _name: str = last, **__: Any) -> Any:
-            made.append(_name)
-            return MagicMock(name=_name)
-
-        setattr(place, last, make)
-        for module in [*sys.modules.values()]:
-            if getattr(module, "__name__", "").startswith("sglang.") and last in vars(module):
-                setattr(module, last, make)
-    return made
 
 
 if __name__ == "__main__":
