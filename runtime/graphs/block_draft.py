@@ -12,6 +12,7 @@ from runtime.forward.batch import ForwardBatch, dummy_decode_batch
 from runtime.forward.dp_attention import RunnerKind
 from runtime.forward.kv_pool import KVPool
 from runtime.graphs.base import CaptureSite, GraphRunner, Tensors
+from runtime.graphs.places import NO_PLACES, Places, logits_of_draft
 from runtime.models.block_words import BlockWords
 from runtime.models.layer import StageState
 from runtime.models.own_draft import OwnDraftModel
@@ -19,7 +20,8 @@ from runtime.server.channels import captured_messages
 
 
 class BlockDraftGraphs(GraphRunner):
-    """`embedded` are a block's tokens, by the target's table: as many rows as the largest graph has."""
+    """A block's tokens are `embedded` by the target's table before. Logits of its own no one asks for, and
+    they have a place."""
 
     name = "draft"
     kind: ClassVar[RunnerKind] = "decode_graph"
@@ -31,15 +33,18 @@ class BlockDraftGraphs(GraphRunner):
         draft: OwnDraftModel,
         kv: KVPool,
         sizes: Sequence[int],
-        embedded: torch.Tensor | None = None,
+        places: Places = NO_PLACES,
     ) -> None:
-        self.draft, self.embedded = draft, embedded
+        self.draft, self.places, self.embedded = draft, places, places.embedded
         super().__init__(site, draft.decoder, kv, sizes, site.runtime.width)
 
     def make_outputs(self, largest: int) -> Tensors:
         self.words = self._make_words()
         if self.embedded is None:
             self.embedded = self._rows(largest)
+        if self.places.logits is not None:
+            rows, words, device = self.tokens(largest), self.decoder.model.vocab_size, self.site.torch_device
+            self.logits = logits_of_draft(self.places, self.site.runtime.release, rows, words, device)
         return {} if self.keeps("hidden") else {"hidden": self._rows(largest)}
 
     def _rows(self, largest: int) -> torch.Tensor:

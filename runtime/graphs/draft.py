@@ -16,6 +16,7 @@ from runtime.forward.logits_processor import LogitsOutput
 from runtime.forward.slots import PADDING_SLOT
 from runtime.graphs.base import CaptureSite, GraphRunner, Tensors
 from runtime.graphs.block_draft import BlockDraftGraphs
+from runtime.graphs.places import NO_PLACES, Places, logits_of_draft
 from runtime.graphs.prefill import PrefillGraphs
 from runtime.models.decoder import Decoder
 from runtime.models.draft import DraftModel, next_step
@@ -39,8 +40,9 @@ class _DraftRunner(GraphRunner):
         sizes: Sequence[int],
         speculative: SpeculativeConfig,
         width: int,
+        places: Places = NO_PLACES,
     ) -> None:
-        self.draft, self.speculative = draft, speculative
+        self.draft, self.speculative, self.places = draft, speculative, places
         super().__init__(site, draft.decoder, kv, sizes, width)
 
     def make_outputs(self, largest: int) -> Tensors:
@@ -137,13 +139,19 @@ class DraftExtendGraphs(_DraftRunner):
         return replace(batch, mode=ForwardMode.DRAFT_EXTEND, logits_mode=LogitsMode.LAST)
 
     def make_draft_outputs(self, largest: int) -> Tensors:
-        model, device = self.decoder.model, self.site.torch_device
         width = 0 if self.keeps("hidden") else self.draft.recurrent_width
         outputs = {
-            "logits": torch.zeros(largest, model.logits_size, dtype=torch.float32, device=device),
+            "logits": self._room_for_logits(largest),
             "hidden": _room(self.decoder, self.tokens(largest), width),
         }
         return _there(outputs)
+
+    def _room_for_logits(self, largest: int) -> torch.Tensor:
+        """Once of every row, though the head sees the last."""
+        release, words = self.site.runtime.release, self.decoder.model.logits_size
+        is_last = release.keeps_last_caught_up or self.speculative.without_overlap
+        rows = largest if is_last or self.places.logits is None else self.tokens(largest)
+        return logits_of_draft(self.places, release, rows, words, self.site.torch_device)
 
     def compute(self, batch: ForwardBatch) -> Tensors:
         out = self.draft(batch, self.kv, self.given(batch))
@@ -227,9 +235,8 @@ def make_draft_runners(
     kvs: Sequence[KVPool],
     sizes: Sequence[int],
     prefills: Sequence[int] = (),
-    embedded: torch.Tensor | None = None,
+    places: Places = NO_PLACES,
 ) -> DraftRunners:
-    """`embedded`: where the tokens of blocks are, if they have a place."""
     speculative = site.runtime.speculative
     assert speculative is not None
     width, topk = speculative.num_draft_tokens, speculative.eagle_topk
@@ -244,13 +251,13 @@ def make_draft_runners(
         return DraftRunners(None, each)
     draft, kv, steps, prefilled = drafts[0], kvs[0], None, None
     if isinstance(draft, OwnDraftModel) and draft.own.drafts_block:
-        return DraftRunners(BlockDraftGraphs(site, draft, kv, sizes, embedded), ())
+        return DraftRunners(BlockDraftGraphs(site, draft, kv, sizes, places), ())
     latent = draft.decoder.model.mla is not None
     if not catches_up_in_graphs(speculative, site.runtime.release, latent):
         extends: tuple[DraftExtendGraphs, ...] = ()
     else:
         rows = speculative.num_steps + 1 if site.runtime.release.catches_up_by_steps else width
-        extends = (DraftExtendGraphs(site, draft, kv, sizes, speculative, rows),)
+        extends = (DraftExtendGraphs(site, draft, kv, sizes, speculative, rows, places),)
     if prefills and isinstance(draft, OwnDraftModel):
         prefilled = DraftPrefillGraphs(site, draft, kv, prefills)
     if speculative.num_steps > 1:

@@ -354,6 +354,9 @@ class Release(NamedTuple):
     drafts_without_overlap: bool = True
     # ... with as many rows a request as it makes steps, and one more
     catches_up_by_steps: bool = True
+    # ... and leaves its logits where its target's graphs do, where those are more, or as many, or of as many
+    # words: model_executor/input_buffers.py, then graph_shared_output.py
+    shares_logits: Literal["of more", "of as many", "by words"] = "of more"
     # ... and keeps what its layers make of the last row alone: layers/logits_processor.py
     keeps_last_caught_up: bool = False
     # Prefill graphs of a target that EAGLE drafts for: model_runner_components/cuda_graph_setup.py
@@ -484,6 +487,7 @@ _13 = _12._replace(
 )
 _14 = _13._replace(
     version="0.5.14",
+    shares_logits="of as many",
     block_graphs_need=1.0,
     block_drafts_see_windows=True,
     turns_block_keys=True,
@@ -523,6 +527,7 @@ _14 = _13._replace(
 )
 _15 = _14._replace(
     version="0.5.15",
+    shares_logits="by words",
     captures_block_words="of one rank",
     host_cache_is_larger=False,
     catches_up_in_graphs=(*_14.catches_up_in_graphs, "dsa", "nsa"),

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from runtime.forward.kv_pool import KVPool
 from runtime.graphs.base import CaptureSite
+from runtime.graphs.decode import DecodeGraphs
 from runtime.graphs.draft import AnyDraft, DraftRunners, make_draft_runners
+from runtime.graphs.places import NO_PLACES, Places
 from runtime.graphs.prefill import PrefillGraphs
 from runtime.models.draft import load_drafts
 from runtime.models.own_draft import OwnDraftModel
@@ -23,6 +25,7 @@ class Drafting(Pooling):
 
     sglang: SglangBuffers | None
     prefill_graphs: PrefillGraphs | None
+    decode_graphs: DecodeGraphs | None
     drafts: Sequence[AnyDraft]
     draft_kvs: list[KVPool]
 
@@ -61,10 +64,17 @@ class Drafting(Pooling):
             if self.sglang and attention is not None:
                 self.sglang.init_draft_graphs(attention, sizes)
             site, prefills = self._of_drafts(site), self._draft_prefills()
-            embedded = self.sglang.held.get("decode input_embeds") if self.sglang else None
-            made = site, self.drafts, self.draft_kvs, sizes, prefills, embedded
+            made = site, self.drafts, self.draft_kvs, sizes, prefills, self._places()
             self.draft_runners = make_draft_runners(*made)
             self.draft_runners.capture()
+
+    def _places(self) -> Places:
+        """Of the target's graphs, which SGLang's have in common with those of its draft."""
+        if self.sglang is None or self.decode_graphs is None:
+            return NO_PLACES
+        shares = self.runtime.release.shares_logits != "of more"
+        embedded = self.sglang.held.get("decode input_embeds") if shares else None
+        return Places(embedded, self.decode_graphs.outputs.get("logits"))
 
     def _has_room_for_blocks(self) -> bool:
         memory, needed = self.device.memory(), int(self.runtime.release.block_graphs_need * GIB)

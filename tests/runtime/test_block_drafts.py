@@ -12,12 +12,14 @@ from runtime.devices.base import Device
 from runtime.devices.cpu import Cpu
 from runtime.forward.comm import Communicator
 from runtime.graphs.block_draft import BlockDraftGraphs
+from runtime.graphs.places import Places, logits_of_draft, rows_apart
 from runtime.layers.embedding import VocabTable
 from runtime.models.block_words import BlockWords
 from runtime.server.decoders.known import model_config
 from runtime.server.graphs import decode_graph_sizes
 from runtime.server.own_draft import OwnDraft
 from runtime.server.parallel_config import ParallelConfig
+from runtime.server.releases import release_named
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.ranks import Ranks
@@ -119,3 +121,29 @@ def test_each_graph_of_sglangs_keeps_the_rows_that_it_gives(as_sglang: bool) -> 
         assert {rows.shape[1] for rows in given} == {width}
         assert ("hidden" in one.outputs) != as_sglang
         assert set(bases) == ({None} if as_sglang else {id(one.outputs["hidden"])})
+
+
+@pytest.mark.parametrize(
+    ("version", "draft", "rows"),
+    [
+        ("0.5.13", (32, 320), 32),
+        ("0.5.14", (32, 320), 0),
+        ("0.5.23", (32, 320), 0),
+        ("0.5.13", (8, 320), 0),
+        ("0.5.14", (8, 320), 8),
+        ("0.5.15", (8, 320), 0),
+        ("0.5.13", (32, 128), 0),
+        ("0.5.14", (32, 128), 32),
+        ("0.5.15", (8, 128), 32),
+    ],
+)
+def test_logits_of_a_draft_are_apart_from_its_targets(
+    version: str, draft: tuple[int, int], rows: int
+) -> None:
+    """Once where a target has fewer or as many; then where they are not as many, or not of as many words."""
+    release = release_named(version).release
+    assert rows_apart(release, (32, 320), draft) == rows
+    there = torch.zeros(32, 320)
+    found = logits_of_draft(Places(logits=there), release, *draft, there.device)
+    assert (found.untyped_storage().data_ptr() == there.untyped_storage().data_ptr()) == (rows == 0)
+    assert found.shape == (rows or draft[0], draft[1])
