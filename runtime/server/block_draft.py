@@ -92,6 +92,14 @@ def check_blocks(server: Server, target: ModelConfig, draft: ModelConfig, backen
         raise Unsupported(f"in which dtype {backend} keeps a block's keys is not known here")
 
 
+def rehearsed_bytes(draft: ModelConfig, server: Server) -> int:
+    """Logits, what they are by temperature, and probabilities of all words, twice."""
+    asked, graphs = server.max_running_requests, max(server.decode_graphs, default=0)
+    requests = min(one for one in (asked, graphs) if one) if asked or graphs else 1
+    tokens = server.speculative.draft_tokens if server.speculative is not None else 1
+    return 4 * requests * tokens * draft.vocab_size * DTYPE_BYTES["float32"]
+
+
 def counted_beside(
     cell: float,
     kept: int,

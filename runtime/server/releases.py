@@ -379,6 +379,8 @@ class Release(NamedTuple):
     # ... whose words are captured with them: speculative/dflash_worker_v2.py
     captures_block_words: Literal["never", "of one rank", "of all"] = "never"
     block_graphs_need: float = 0.0  # ... where so much is free, in GiB
+    # ... of which a verify with samples is rehearsed before a server is ready: the same file
+    rehearses_block_verifies: bool = False
     # ... see windows, as their config.json says: models/dflash.py
     block_drafts_see_windows: bool = False
     # ... attend by trtllm_mha where all layers see one, and else by another: arg_groups/speculative_hook.py
@@ -721,6 +723,7 @@ _19 = _18._replace(
 )
 _20 = _19._replace(
     version="0.5.20",
+    rehearses_block_verifies=True,
     keeps_last_caught_up=True,
     compressed_pools=COMPRESSED_20,
     fused_all_reduce=_20_FUSED,

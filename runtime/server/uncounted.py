@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from runtime.server.adapter_pool import follows_adapters
+from runtime.server.block_draft import rehearsed_bytes
 from runtime.server.config import ModelConfig
 from runtime.server.drafting_attention import knows_buffers, unknown_of_drafts
 from runtime.server.flags.spelling import spelled
@@ -84,7 +85,11 @@ def uncounted_choices(server: Server, model: ModelConfig) -> Iterator[str]:
 
 
 def uncounted_of_draft(server: Server, draft: OwnDraft) -> Iterator[str]:
-    """Of one with latents: MultimemAllGatherer of srt/distributed, and what its attention holds."""
+    """Of one with latents: MultimemAllGatherer of srt/distributed, and what its attention holds. Of blocks:
+    prewarm_sampling of srt/speculative/dflash_worker_v2.py."""
+    if draft.drafts_block and server.release.rehearses_block_verifies:
+        most = -(-rehearsed_bytes(draft.model, server) // MIB)
+        yield f"what rehearsing a verify with samples takes (up to {most:,} MiB, and kernels of its own)"
     if not draft.model.is_mla:
         return
     backend = draft.attention_backend
