@@ -294,7 +294,7 @@ class Release(NamedTuple):
     # before were unquantized ones that ran by silu: srt/layers/quantization, moe_runner/flashinfer_cutlass.py
     gemma_4_has_stages: bool = False
     mistral_3_has_stages: bool = False  # srt/models/mistral.py
-    knows_indexed_attention: bool = False  # of a layer's kind in srt/configs/qwen4_exp.py
+    knows_indexed_attention: bool = False  # of a layer's kind in srt/configs, and transformers'
     qwen4_has_stages: bool = False  # srt/models/qwen4_exp.py
     gelu_on_cutlass: Literal["none", "quantized", "all"] = "none"
     # per_layer_config of its file: srt/utils/hf_transformers/config.py

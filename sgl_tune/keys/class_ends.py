@@ -226,9 +226,6 @@ def _means_of_keys(deployment: Deployment) -> Iterator[str]:
         yield f"indexer_budget is {indexer.top_k}, {count} groups of tokens: SGLang chooses {known}"
     if indexer.pool == 1 or _PAGE % indexer.pool:
         yield f"indexer_compress_ratio is {indexer.pool}: SGLang has those that divide {_PAGE}, and not 1"
-    named, release = checkpoint_of(deployment).get("layer_types") or (), deployment.server.release
-    if "indexed_attention" in named and not release.knows_indexed_attention:
-        yield "layer_types names indexed_attention, which SGLang knows as full_attention alone before 0.5.22"
     yield from _ranks_without_experts(deployment)
 
 

@@ -91,6 +91,15 @@ def _ropes_by_kind(deployment: Deployment) -> Iterator[str]:
         )
 
 
+def _indexed_layers(deployment: Deployment) -> Iterator[str]:
+    """srt/configs/qwen4_exp.py, hy_v4.py, and transformers' class that glm5_next.py's is one of."""
+    before = _NAMED_BEFORE.get(deployment.model.model_type)
+    if before is None or deployment.server.release.knows_indexed_attention:
+        return
+    if "indexed_attention" in (checkpoint_of(deployment).get("layer_types") or ()):
+        yield f"layer_types names indexed_attention, which SGLang knows as {before} alone before 0.5.22"
+
+
 def _kind_of(rope: Mapping[str, Any]) -> Any:
     return rope.get("rope_type", rope.get("type"))
 
@@ -99,4 +108,8 @@ _FILLED_IN = "MixtralForCausalLM"
 _NULL_UNLESS_TOLD = ("mixtral", "hunyuan_v1_dense", "hunyuan_v1_moe")
 _READS_ROPES_BY_KIND = (0, 5, 15)
 _FIRST_BY_TRANSFORMERS = {"laguna": (0, 5, 13)}
-_RULES = (_tied_paddle, _layers_apart, _heads_apart, _width_of_heads, _ropes_by_kind)
+_NAMED_BEFORE = {
+    **dict.fromkeys(("qwen4_exp_text", "glm5_next_text"), "full_attention"),
+    "hy_v4": "deepseek_sparse_attention",
+}
+_RULES = (_tied_paddle, _layers_apart, _heads_apart, _width_of_heads, _ropes_by_kind, _indexed_layers)

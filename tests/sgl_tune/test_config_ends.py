@@ -82,5 +82,37 @@ def test_a_mixtral_of_no_told_width(
     assert said is not None and said.startswith("head_dim is missing") if ends else said is None
 
 
+_FLASH, _HY_4 = (_PUBLISHED[f"a/{name}-as-its-classes-have-it"] for name in ("glm-5.3-flash", "hy4-preview"))
+_POOLED = {**_FLASH["text_config"], "index_kpool": 4}  # pages that divide what is between kept states
+_INDEXED, _PLAIN = "indexed_attention", "full_attention"
+
+
+def _by_name(config: dict[str, Any], name: str) -> dict[str, Any]:
+    """The layers with an indexer are told as of that kind."""
+    told = [one if one == "linear_attention" else name for one in config["layer_types"]]
+    return {**config, "layer_types": told}
+
+
+@pytest.mark.parametrize(
+    ("config", "release", "known"),
+    [
+        (_FLASH | {"text_config": _POOLED}, "0.5.20", _PLAIN),
+        (_FLASH | {"text_config": _POOLED}, "0.5.21", _PLAIN),
+        (_FLASH | {"text_config": _POOLED}, "0.5.22", ""),
+        (_FLASH | {"text_config": _by_name(_POOLED, _PLAIN)}, "0.5.20", ""),
+        (_HY_4, "0.5.20", ""),
+        (_by_name(_HY_4, _INDEXED), "0.5.21", "deepseek_sparse_attention"),
+        (_by_name(_HY_4, _INDEXED), "0.5.22", ""),
+    ],
+)
+def test_the_name_of_layers_with_an_indexer(
+    config: dict[str, Any], release: str, known: str, tmp_path: Path
+) -> None:
+    said = _why(tmp_path, config, "--tp-size 8", release)
+    assert said == (
+        f"layer_types names {_INDEXED}, which SGLang knows as {known} alone before 0.5.22" if known else None
+    )
+
+
 def _why(folder: Path, config: dict[str, Any], words: str, release: str) -> str | None:
     return never_starts(served(folder, config, words, release, "H200"))
