@@ -83,6 +83,7 @@ class StubModule(types.ModuleType):
         if name[0].isupper() and not name.isupper():
             body = {"__module__": self.__name__, "__get_pydantic_core_schema__": classmethod(_any_schema)}
             body["__class_getitem__"] = classmethod(lambda cls, _: cls)
+            body["__new__"] = lambda cls, *_, **__: object.__new__(cls)
             value = _StubClass(name, (), body)
         setattr(self, name, value)
         return value
@@ -153,6 +154,7 @@ def _torch(gpu: Gpu) -> None:
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *args, _answer=answer, **kwargs: _answer)
     torch.version.cuda, torch.version.hip = "13.0", None
+    torch._C._cuda_getCurrentRawStream = MagicMock()  # asked for as SGLang's FA4 is imported
 
 
 def _kernels_may_be_missing() -> None:

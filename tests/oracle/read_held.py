@@ -203,7 +203,6 @@ def _without_gpu() -> None:
 
     DeepseekScalingRotaryEmbedding.__init__.__kwdefaults__["device"] = "meta"
     torch.linspace = partial(torch.linspace, device="cpu")
-    torch._C._cuda_getCurrentRawStream = MagicMock()
     _with_device()
     _with_tiles()
     _with_frequencies()
