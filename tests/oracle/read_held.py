@@ -173,6 +173,8 @@ class {name}(PretrainedConfig):
         if "block_configs" in told:
             parts = ({{part: Told(one[part]) for part in one}} for one in told["block_configs"])
             told["block_configs"] = [Told(one) for one in parts]
+        if "max_position_embeddings" in told:  # what a yarn that says no other stretches
+            self.max_position_embeddings = told["max_position_embeddings"]
         if "original_max_position_embeddings" in told:  # transformers reads such a rope of what is there
             lengths = "original_max_position_embeddings", "max_position_embeddings"
             for one in (*lengths, "rope_theta", "rope_scaling", "partial_rotary_factor"):
