@@ -128,7 +128,7 @@ HYBRID = NEMOTRON_H | QWEN_HYBRID | TRITON_HYBRID | LFM2 | INKLING | {
 # ... whose state can be kept for prefixes while batches overlap
 KEEPS_STATES = HYBRID - LFM2 - INKLING - {
     "JetNemotronForCausalLM", "JetVLMForConditionalGeneration", "ZayaForCausalLM", "KimiLinearForCausalLM",
-    "GigaChat35ForCausalLM", "MiniCPMSALAForCausalLM",
+    "GigaChat35ForCausalLM", "MiniCPMSALAForCausalLM", "InternS2MobiusForConditionalGeneration",
 } | GRANITE_HYBRID  # fmt: skip
 
 GEMMA_4 = frozenset({

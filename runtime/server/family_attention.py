@@ -25,7 +25,7 @@ _LLAMA_4 = ("fa3", "aiter", "triton", "ascend", "trtllm_mha", "intel_xpu")
 _INKLING_SHARE = 0.1
 DENSE = "SGLANG_MINICPM_FORCE_DENSE"
 _NAMED_EXAONE = ("Exaone4ForCausalLM", "ExaoneMoEForCausalLM")
-_GEMMA_4 = ("trtllm_mha", "triton", "fa4", "intel_xpu", "aiter")
+_GEMMA_4 = ("trtllm_mha", "triton", "intel_xpu", "aiter")
 
 
 def settle_family_attention(c: Choices) -> None:
@@ -103,7 +103,7 @@ def _gemma_4(c: Choices) -> None:
     trtllm = c.release.gemma_4_on_trtllm and c.gpu.major == 10
     if c.attention_backend is None and (c.release.gemma_4_on_trtllm or _unset(c)):
         _take(c, "trtllm_mha" if trtllm else "triton")
-    _refuse_others(c, used_backends(c), _GEMMA_4)
+    _refuse_others(c, used_backends(c), (*_GEMMA_4, *(("fa4",) if c.release.gemma_4_on_fa4 else ())))
 
 
 def _diffusion_gemma(c: Choices) -> None:

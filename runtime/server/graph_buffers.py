@@ -57,7 +57,8 @@ class GraphSizes:
 
     `masks`: of which tokens see which, whether or not there are drafts; `masked`: by which backends those of
     drafts; `strided`: which know where each page begins; `crosses`: to images, too; `drafted`: tokens come
-    from drafts; `lean`: programs of a kernel that has partial results of its own."""
+    from drafts, so many of which a request has `verified` at a time; `spare`: places for those behind a
+    context; `lean`: programs of a kernel that has partial results of its own."""
 
     max_bs: int
     width: int
@@ -71,6 +72,8 @@ class GraphSizes:
     strided: tuple[str, ...] = FLASH_ATTENTION
     windows: Windows = NO_WINDOWS
     drafted: bool = False
+    verified: int = 1
+    spare: bool = False
     heads: int = 0
     value_width: int = 0
     window_width: int | None = None
@@ -119,6 +122,8 @@ def graph_sizes(
         strided=runtime.release.strided_attention,
         windows=windows_of(model),
         drafted=speculative is not None,
+        verified=start.width,
+        spare=runtime.release.spares_tree_places,
         heads=attention.num_heads // ranks,
         value_width=mla.kv_lora_rank if mla else attention.value_width,
         window_width=_width_behind_windows(model),
@@ -240,13 +245,21 @@ def _page_tables(backend: str, sizes: GraphSizes) -> Iterator[Buffer]:
     if sizes.drafted and backend in _ASKED_BY_DRAFTS:
         yield Buffer("speculative_page_tables", "int32", (_SPECULATIVE_TABLES * max_bs, pages))
         if sizes.topk > 1:
-            yield Buffer("tree_page_tables", "int32", (_TREE_TABLES * max_bs, sizes.context))
-            verified = sizes.rows * (sizes.width + _TREE_LENGTHS)
-            branches = max_bs * sizes.topk * (_TREE_PAGES + _TREE_LENGTHS)
-            yield Buffer("tree_branches", "int32", (verified + branches,))
+            yield from _of_trees(sizes)
         if windows.apart:
             tables = _BEHIND_WINDOWS.get(backend, _SPECULATIVE_TABLES - 1) * max_bs
             yield Buffer("speculative_swa_page_tables", "int32", (tables, pages))
+
+
+def _of_trees(sizes: GraphSizes) -> Iterator[Buffer]:
+    """Whose verified tokens have a table each behind a window, whatever pool its layers have."""
+    yield Buffer("tree_page_tables", "int32", (_TREE_TABLES * sizes.max_bs, sizes.context))
+    tokens = sizes.max_bs * sizes.verified
+    branches = sizes.max_bs * sizes.topk * (_TREE_PAGES + _TREE_LENGTHS)
+    yield Buffer("tree_branches", "int32", (tokens * (sizes.verified + _TREE_LENGTHS) + branches,))
+    if sizes.windows.tokens is not None:
+        places = sizes.context + (sizes.verified if sizes.spare else 0)
+        yield Buffer("tree_swa_page_table", "int32", (tokens, places))
 
 
 def draft_graph_buffers(backend: str, sizes: GraphSizes, steps: int, catches_up: bool) -> Iterator[Buffer]:

@@ -247,6 +247,8 @@ class Release(NamedTuple):
     pools_sparse_pages: bool = False
     keeps_sink_kv_wide: bool = False
     gemma_4_on_trtllm: bool = False
+    gemma_4_on_fa4: bool = False
+    spares_tree_places: bool = False  # behind a context: srt/layers/attention/flashattention_backend.py
     step_3p5_has_defaults: bool = False
     mimo_v2_on_fa4: bool = False
     inkling_on_fa4: tuple[int, ...] = (10,)
@@ -604,6 +606,7 @@ _16 = _15._replace(
     deterministic_prefixes=("fa3", "triton", "ascend", "fa4"),
     knows_unchunked=True,
     masked_verifies=(*_15.masked_verifies, "flashmla", *FLASH_ATTENTION),
+    spares_tree_places=True,
 )
 _BREAKABLE_17 = (
     *(*_BREAKABLE_OFF_WITH, "decode context parallelism", "two-batch overlap"),
@@ -797,6 +800,7 @@ _22 = _21._replace(
     sparse=SPARSE_22,
     prefill_states="none",
     knows_indexed_attention=True,
+    gemma_4_on_fa4=True,
 )
 _23 = _22._replace(
     version="0.5.23",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runtime.server.attention import used_backends
 from runtime.server.attention_buffers import WORKSPACES, Workspaces
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
@@ -28,7 +29,8 @@ def workspaces(c: Choices) -> Workspaces:
     flashinfer = told if is_mla(c) else _over_heads(c, c.model.architecture, told)
     draft = c.draft_model.architecture if c.draft_model is not None else ""
     drafts = _over_heads(c, draft if draft != _OTHERWISE_NAMED else "", told)
-    trtllm = told if WORKSPACE in c.environ else WORKSPACES.trtllm_mha
+    unset = told if WORKSPACE in c.environ else WORKSPACES.trtllm_mha
+    trtllm = _over_heads(c, c.model.architecture, unset) if _is_told_by_flashinfers(c) else unset
     if c.release.keeps_semaphores and c.gpu.major in _BY_XQA:
         trtllm += _SEMAPHORES
     tile = _told(c, SPLIT_TILE, _SPLIT_TILE) if c.enable_deterministic_inference else None
@@ -50,6 +52,13 @@ def _over_heads(c: Choices, architecture: str, told: int) -> int:
     if c.enable_deterministic_inference:
         return 2048 * MIB
     return 512 * MIB if architecture in _LARGER else told
+
+
+def _is_told_by_flashinfers(c: Choices) -> bool:
+    """Decodes' backend is made first, and FlashInfer's over heads writes its size into the environment, where
+    trtllm_mha has looked before it is made as one of FlashInfer's itself."""
+    made = [one for one in reversed(used_backends(c)) if one in ("flashinfer", "trtllm_mha")]
+    return made[:1] == ["flashinfer"] and not is_mla(c)
 
 
 def _told(c: Choices, variable: str, unset: int) -> int:

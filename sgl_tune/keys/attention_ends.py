@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from runtime.server.attention_buffers import OVER_LATENTS_BY_FLASHINFER
+from runtime.server.attention_buffers import OVER_LATENTS_BY_FLASHINFER, SPARSE
 from runtime.server.recurrent import (
     DynamicDeltaConfig,
     GatedDeltaConfig,
@@ -41,6 +41,7 @@ def ends_of_attention(deployment: Deployment) -> Iterator[str]:
     yield from _of_another_kind(deployment)
     yield from _untold_latents(deployment)
     yield from _beside_deltas(deployment)
+    yield from _without_indexer(deployment)
 
 
 def _heads_of_all(deployment: Deployment) -> Iterator[str]:
@@ -128,3 +129,11 @@ def _beside_deltas(deployment: Deployment) -> Iterator[str]:
     if known is not None and others:
         way, arch = ", ".join(known), server.gpu.arch
         yield f"attention on {min(others)} does not go with gated deltas on {arch}, where {way} do"
+
+
+def _without_indexer(deployment: Deployment) -> Iterator[str]:
+    """srt/layers/attention/dsa_backend.py, nsa_backend.py: is_deepseek_dsa of a file, as it is made."""
+    server, mla = deployment.server, deployment.model.mla
+    asked = _used(server) & {*SPARSE}
+    if asked and (mla is None or mla.indexer is None) and not server.is_draft:
+        yield f"attention on {min(asked)} is for latents that an indexer chooses, and this model has none"

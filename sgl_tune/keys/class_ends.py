@@ -201,6 +201,9 @@ def _pools_of_keys(deployment: Deployment) -> Iterator[str]:
         return
     if mla.indexer.head_dim != _KEY_WIDTH:
         yield f"index_head_dim is {mla.indexer.head_dim}: SGLang keeps keys of {_KEY_WIDTH} alone"
+    page = _PAGE * (mla.indexer.pool if server.release.pools_sparse_pages else 1)
+    if server.page_size != page:
+        yield f"keys of an indexer lie in pages of {page} tokens, and this server's are of {server.page_size}"
     if deployment.model.model_type == "hy_v4":
         yield from _ranks_without_experts(deployment)
     if mla.indexer.pool == 1:

@@ -215,7 +215,7 @@ def _untold_window(model: Any) -> Any:
 
 
 def _backend_of(rank: Any, get: Any, own: str | None = None) -> Any:
-    """As a runner chooses: a draft's may be told."""
+    """As a runner chooses: a draft's may be told; and that of decodes it makes first."""
     registry = importlib.import_module(_REGISTRY)
     if own is None and rank.is_draft_worker:
         own = get("speculative_draft_attention_backend", None)
@@ -225,12 +225,12 @@ def _backend_of(rank: Any, get: Any, own: str | None = None) -> Any:
         object.__setattr__(rank, f"{phase}_attention_backend_str", name)
     made = [
         registry.attn_backend_wrapper(rank, registry.ATTENTION_BACKENDS[name](rank))
-        for name in dict.fromkeys(names)
+        for name in dict.fromkeys(reversed(names))
     ]
     if len(made) == 1:
         return made[0]
     hybrid = importlib.import_module("sglang.srt.layers.attention.hybrid_attn_backend").HybridAttnBackend
-    return hybrid(rank, decode_backend=made[1], prefill_backend=made[0])
+    return hybrid(rank, decode_backend=made[0], prefill_backend=made[1])
 
 
 class _Held:

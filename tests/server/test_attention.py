@@ -102,6 +102,7 @@ def _by_release(model: dict[str, Any], gpu: str, versions: tuple[str, ...] = VER
         (GEMMA4, B200, {}, {"12": "triton 1", "13": "trtllm_mha 64"}),
         (GEMMA4, H100, {}, {"12": "triton 1"}),
         (GEMMA4, H100, {"attention_backend": "fa3"}, {"12": "refused"}),
+        (GEMMA4, B200, {"attention_backend": "fa4"}, {"12": "refused", "22": "fa4 128"}),
         (MIMO, B200, {}, {"12": "trtllm_mha 64", "15": "fa4 128"}),
         (MIMO, PRO, {}, {"12": "flashinfer 1"}),
         ({**MIMO, "add_swa_attention_sink_bias": True}, PRO, {}, {"12": "triton 1"}),

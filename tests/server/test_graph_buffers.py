@@ -181,7 +181,7 @@ def test_whose_windows_are_told(name: str, windows: Windows) -> None:
     assert windows_of(make_preset(name)) == windows
 
 
-DRAFTED = GraphSizes(5, 4, 130, 16, 7, drafted=True, heads=2, value_width=64)
+DRAFTED = GraphSizes(5, 4, 130, 16, 7, drafted=True, heads=2, value_width=64, verified=4)
 
 
 def _of(part: str, *buffers: Buffer) -> list[Buffer]:
@@ -241,6 +241,28 @@ def test_buffers_of_a_draft_s_graphs(
     steps = [*shared, *_of("step 0", *step), *_of("step 1", *step)]
     assert list(draft_graph_buffers(backend, sizes, 3, False)) == steps
     assert list(draft_graph_buffers(backend, sizes, 3, True)) == [*steps, *_of("catch-up", *catch_up)]
+
+
+@pytest.mark.parametrize(
+    ("release", "windows", "topk", "places"),
+    [
+        ("0.5.15", Windows(64), 2, 130),
+        ("0.5.16", Windows(64), 2, 134),
+        ("0.5.23", Windows(64, apart=True), 4, 134),
+        ("0.5.23", Windows(64), 1, None),
+        ("0.5.23", NO_WINDOWS, 4, None),
+    ],
+)
+def test_each_token_of_a_tree_has_a_table_behind_a_window(
+    release: str, windows: Windows, topk: int, places: int | None
+) -> None:
+    """As Step 3.5 beside NGRAM holds it in SGLang's own classes: python -m tests.oracle.random_attention."""
+    spare = release_named(release).release.spares_tree_places
+    sizes = replace(DRAFTED, topk=topk, windows=windows, spare=spare)
+    found = [one for one in decode_graph_buffers("fa3", sizes) if one.name == "tree_swa_page_table"]
+    assert found == ([Buffer("tree_swa_page_table", "int32", (20, places))] if places else [])
+    steps = [one.shape for one in draft_graph_buffers("fa3", sizes, 3, False) if "tree_swa" in one.name]
+    assert steps == [(20, places)] * 2 if places else not steps, "as many as are verified, and not as branch"
 
 
 def test_attention_by_groups_stands_in_for_any_backend() -> None:

@@ -24,6 +24,8 @@ QWEN = checkpoint("Qwen3ForCausalLM", "qwen3")
 DEEPSEEK = checkpoint("DeepseekV3ForCausalLM", "deepseek_v3", kv_lora_rank=512)
 _SIZE, _TILE = "SGLANG_FLASHINFER_WORKSPACE_SIZE", "SGLANG_TRITON_DECODE_SPLIT_TILE_SIZE"
 _STEADY = {"enable_deterministic_inference": True}
+_MIXED = {"prefill_attention_backend": "trtllm_mha", "decode_attention_backend": "flashinfer"}
+_TURNED = {"prefill_attention_backend": "flashinfer", "decode_attention_backend": "trtllm_mha"}
 # Read where stores lie, which no rule asks.
 _OF_STORES = ("_DIR", "SGLANG_JIT_DEEPGEMM_PRECOMPILE")
 
@@ -54,12 +56,19 @@ def _found(
         (LLAMA, {_TILE: "1024"}, _STEADY, Workspaces(2048 * MIB, split_tile=1024)),
         (LLAMA, {_TILE: "1024"}, {}, WORKSPACES),
         (DEEPSEEK, {}, {**_STEADY, "attention_backend": "triton"}, Workspaces(split_tile=256)),
+        (LLAMA, {}, {**_STEADY, **_MIXED}, Workspaces(2048 * MIB, 2048 * MIB, split_tile=256)),
+        (LLAMA, {}, {**_STEADY, **_TURNED}, Workspaces(2048 * MIB, split_tile=256)),
+        (LLAMA, {_SIZE: str(64 * MIB)}, _MIXED, Workspaces(64 * MIB, 64 * MIB)),
+        (QWEN, {_SIZE: str(64 * MIB)}, _MIXED, Workspaces(512 * MIB)),
+        (QWEN, {_SIZE: str(64 * MIB)}, _TURNED, Workspaces(512 * MIB, 64 * MIB)),
     ],
 )
 def test_of_whom(
     model: dict[str, Any], environ: dict[str, str], flags: dict[str, Any], found: Workspaces
 ) -> None:
-    assert replace(_found(model, environ, **flags), drafts=WORKSPACES.drafts) == found
+    gpu = "B200" if "trtllm_mha" in flags.values() else H200
+    sizes = replace(_found(model, environ, gpu=gpu, **flags), drafts=WORKSPACES.drafts)
+    assert replace(sizes, processors=WORKSPACES.processors) == found
 
 
 @pytest.mark.parametrize(

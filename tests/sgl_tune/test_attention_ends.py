@@ -194,3 +194,24 @@ def test_backends_are_for_heads_or_for_latents(
 ) -> None:
     found = why_it_ends(**model, attention_backend=backend, sglang_version=release)
     assert (found is not None and "this model attends over" in found) == ends, found
+
+
+_SPARSE = "zai-org/GLM-5.1"
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "why"),
+    [
+        (_SPARSE, {}, None),
+        (_SPARSE, {"attention_backend": "trtllm_mla", "page_size": 64}, None),
+        (_SPARSE, {"attention_backend": "cutlass_mla"}, "keys of an indexer lie in pages of 64 tokens"),
+        ("inclusionAI/Ling-2.5-1T", {"attention_backend": "dsa"}, "attention on dsa is for latents that"),
+        ("stepfun-ai/Step-3.5-Flash", {"attention_backend": "dsa"}, "attention on dsa is for"),
+    ],
+)
+def test_an_indexer_has_a_backend_and_pages(
+    model: str, flags: dict[str, Any], why: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(published_config(model)))
+    found = why_it_ends(model_path=str(tmp_path), tp=8, arch="sm100", sglang_version="0.5.18", **flags)
+    assert found is None if why is None else found is not None and found.startswith(why), found

@@ -12,6 +12,7 @@ from runtime.server.checkpoint import Checkpoint
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.errors import UsageError
 from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import checkpoints, published_config
 
@@ -93,6 +94,15 @@ def test_what_is_not_known_of_mobius_is_named(
 def test_mobius_runs_triton_kernels_unless_told(tmp_path: Path) -> None:
     server = _deployment(tmp_path, CONFIGS[MOBIUS], "--tp 4").server
     assert server.moe_runner_backend == "triton_kernel"
+
+
+@pytest.mark.parametrize("version", ["0.5.18", "0.5.23"])
+def test_mobius_keeps_no_states_while_batches_overlap(version: str, tmp_path: Path) -> None:
+    """_MAMBA_EXTRA_BUFFER_ARCHS of srt/arg_groups/overrides.py."""
+    server = _deployment(tmp_path, CONFIGS[MOBIUS], "--tp 4", version).server
+    assert server.states.keeps_prefixes and not server.states.extra_buffer
+    with pytest.raises(UsageError, match="cannot keep states in an extra buffer"):
+        _deployment(tmp_path, CONFIGS[MOBIUS], "--tp 4 --mamba-radix-cache-strategy extra_buffer", version)
 
 
 @pytest.mark.parametrize(
