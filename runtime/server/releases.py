@@ -194,6 +194,7 @@ class Release(NamedTuple):
     # since 0.5.19 ranks of a host share what it has. srt/mem_cache/memory_pool_host.py, pool_host/base.py
     host_cache_layout: str = "layer_first"
     host_cache_is_larger: bool = True
+    host_cache_has_windows: bool = False
     fits_host_cache: bool = False  # its default size, into what a host has: mem_cache/hicache_auto_size.py
     stages_write_backs: bool = False
     ranks_share_host: bool = False
@@ -487,6 +488,7 @@ _13 = _12._replace(
     deterministic_prefixes=("fa3", "triton", "ascend"),
     drafts_share_states=True,
     pages_ahead="of any tree",
+    host_cache_has_windows=True,
     masked_verifies=("trtllm_mla", "cutedsl_mla", "tokenspeed_mla"),
 )
 _14 = _13._replace(

@@ -46,7 +46,7 @@ def _bytes_per_token(attention: AttentionConfig, parallel: ParallelConfig, kv_dt
     return kv_heads_per_rank(attention, parallel) * width * DTYPE_BYTES[kv_dtype]
 
 
-def _bytes_behind(model: ModelConfig, parallel: ParallelConfig, kv_dtype: str) -> int:
+def kv_bytes_behind(model: ModelConfig, parallel: ParallelConfig, kv_dtype: str) -> int:
     """Of a layer behind a window."""
     if model.mla is not None:
         return model.mla_of("sliding").cache_dim * DTYPE_BYTES[kv_dtype]
@@ -131,12 +131,12 @@ def kv_bytes_per_token(
         return 0
     each = kv_bytes_per_token_and_layer(model, parallel, kv_dtype, packed)
     if sliding:
-        behind = _bytes_behind(model, parallel, kv_dtype)
+        behind = kv_bytes_behind(model, parallel, kv_dtype)
         return each * (len(kept) - sliding + draft_layers) + share * (behind * sliding)
     if model.mla is None:  # all behind a window, perhaps, of a stage of its own
         each = _bytes_per_token(model.layer_attention(kept[0]), parallel, kv_dtype)
     elif len(latents_behind(model, kept)) == len(kept):
-        each = _bytes_behind(model, parallel, kv_dtype)
+        each = kv_bytes_behind(model, parallel, kv_dtype)
     indexed = sum(block_key_widths(model, kept).values()) * DTYPE_BYTES[index_dtype or kv_dtype]
     sharing = sum(map(model.shares_choice, kept))
     if model.mla is not None and sharing:  # no layer of a draft's does

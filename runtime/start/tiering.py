@@ -28,11 +28,12 @@ class Tiering:
     plan: PoolPlan
 
     def init_host_cache(self) -> None:
-        cache, model = self.runtime.host_cache, self.model
-        if cache is None or not self.options.as_sglang or not knows_host_pool(model):
+        cache, model, release = self.runtime.host_cache, self.model, self.runtime.release
+        if cache is None or not self.options.as_sglang:
+            return
+        if not knows_host_pool(model, self.parallel, release):
             return
         with self.recorder.phase("host cache"):
-            release = self.runtime.release
             pool = host_pool(cache, self.plan, model, self.parallel, self.layers, release)
             within = cache.share is not None
             self.recorder.tell(

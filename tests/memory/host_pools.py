@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -65,6 +65,20 @@ def cases() -> Iterator[Case]:
     ):
         for release in _RELEASES:
             yield Case(release, model, server, stage)
+    yield from _with_windows()
+
+
+def _with_windows() -> Iterator[Case]:
+    """0.5.12 keeps none."""
+    for model, server, stage in (
+        ("openai/gpt-oss-20b", "--tp-size 2 --page-size 64 --hicache-ratio 1.5", 0),
+        ("openai/gpt-oss-120b", "--pp-size 2 --hicache-mem-layout layer_first --hicache-ratio 3", 1),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", f"--tp-size 8 --page-size 16 {_DIRECT}", 0),
+        ("google/gemma-4-31B-it", "--tp-size 4 --swa-full-tokens-ratio 0.3", 0),
+        ("openai/gpt-oss-20b", "--hicache-ratio 0.5 --kv-cache-dtype fp8_e4m3", 0),
+    ):
+        for release in ("0.5.13", "0.5.14", "0.5.20", "0.5.23"):
+            yield Case(release, model, server, stage)
 
 
 def deployed(case: Case) -> Deployment:
@@ -83,7 +97,8 @@ def place_of(case: Case, found: Deployment) -> tuple[list[int], str]:
 
 def kept(case: Case, found: Deployment) -> dict[str, int | str] | str:
     """As `TOLD` names it; or why it never starts."""
-    model, parallel, runtime = found.model, found.parallel, found.runtime
+    model, parallel = found.model, found.parallel
+    runtime = replace(found.runtime, images_mib=0)  # all of REST is the pool's
     layers = stage_layers(model.num_layers, parallel, case.stage)
     major = found.server.gpu.major
     plan = plan_pool(FreeMemory(REST, REST), 1.0, model, parallel, runtime, layers, 0, major)

@@ -92,6 +92,8 @@ def _has_own_tree(pool: Any) -> bool:
         code = inspect.getsource(importlib.import_module(_CHOICE))
     except ImportError:
         return True
+    if type(pool).__name__ == "SWAKVPool":
+        return False
     is_sparse = type(pool).__name__ in ("DSATokenToKVPool", "NSATokenToKVPool")
     return "HiRadixCache(" in code and not (is_sparse and "ctx.is_dsa" in code)
 
@@ -115,10 +117,12 @@ def _tree(pool: Any, params: Any, args: Any) -> None:
 
 def _stack(pool: Any, params: Any, args: Any) -> None:
     module = importlib.import_module(_STACKS)
-    strategy = module._select_strategy(pool, {module.ComponentType.FULL})
+    kinds = module.ComponentType
+    parts = {kinds.FULL, kinds.SWA} if type(pool).__name__ == "SWAKVPool" else {kinds.FULL}
+    strategy = module._select_strategy(pool, parts)
     told = {
-        "cache": MagicMock(), "kvcache": pool, "params": params, "server_args": args,
-        "load_cache_event": None, "storage_backend": None,
+        "cache": MagicMock(page_size=params.page_size), "kvcache": pool, "params": params,
+        "server_args": args, "load_cache_event": None, "storage_backend": None,
     }  # fmt: skip
     with patch.object(module, "HybridCacheController", _made):
         strategy.build(**told)
