@@ -962,6 +962,14 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"quantization_config": {"quant_method": "fp8"}}, "SGLang's class reads experts that are plain"),
         )
     ),
+    ("qwen3_next", {}, {"layer_types": ["full_attention"] * 48}, "no layer has a state"),
+    (
+        "nemotron_h",
+        {"hybrid_override_pattern": "M*-M" * 13},
+        {"hybrid_override_pattern": "*-" * 26},
+        "no layer has a state",
+    ),
+    ("lfm2", {"full_attn_idxs": [2, 5]}, {"full_attn_idxs": [*range(32)]}, "no layer has a state"),
     *(
         ("bailing_hybrid", {"num_hidden_layers": 20}, other, said)
         for other, said in (

@@ -15,7 +15,7 @@ from runtime.server.decoders import bailing_hybrid_v3
 from runtime.server.decoders.bailing import NAMES, check_weights, expert_groups
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import model, which
+from runtime.server.decoders.parts import check_both, model, which
 from runtime.server.layer_config import AttentionConfig, MLAConfig, MoEConfig, RopeConfig
 from runtime.server.recurrent import LightningConfig
 from runtime.server.tensor_names import ServedNames
@@ -87,9 +87,7 @@ def _kinds(f: Fields, layers: int) -> list[str]:
     if layers % group:
         f.cannot(f"num_hidden_layers is {layers}: SGLang needs whole groups of {group}")
     kinds = ["recurrent" if (layer + 1) % group else "full" for layer in range(layers)]
-    for kind, what in (("full", "attention"), ("recurrent", "a state")):
-        if kind not in kinds:
-            f.cannot(f"no layer has {what}: this runtime has no server of one kind of these alone")
+    check_both(f, kinds)
     return kinds
 
 

@@ -14,7 +14,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.bailing import NAMES, check_weights, expert_groups
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
-from runtime.server.decoders.parts import MLPS, as_counted, model, which
+from runtime.server.decoders.parts import MLPS, as_counted, check_both, model, which
 from runtime.server.decoders.rope import interleaved, read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Caps, MLAConfig, MoEConfig, RopeConfig
@@ -122,9 +122,7 @@ def _kinds(f: Fields, layers: int) -> list[str]:
     told = as_counted(f, "layer_types", _MIXERS, kinds, f"layer_group_size {group}")
     if layers % group:
         f.cannot(f"num_hidden_layers is {layers}: SGLang needs whole groups of {group}")
-    for kind, what in (("full", "attention"), ("recurrent", "a state")):
-        if kind not in kinds:
-            f.cannot(f"no layer has {what}: this runtime has no server of one kind of these alone")
+    check_both(f, kinds)
     return told or kinds
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import gated_delta, latents, model, which
+from runtime.server.decoders.parts import check_both, gated_delta, latents, model, which
 from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Caps, MLAConfig, MoEConfig, NormStyle, RopeConfig
@@ -99,9 +99,7 @@ def _kinds(f: Fields, layers: int) -> list[str]:
     if told is not None and f.has("full_attention_layers") and told != kinds:
         f.cannot("full_attention_layers are not those of layer_types: SGLang goes by these")
     kinds = told or kinds
-    for kind, what in (("full", "attention"), ("recurrent", "a state")):
-        if kind not in kinds:
-            f.cannot(f"no layer has {what}: this runtime has no server of one kind of these alone")
+    check_both(f, kinds)
     return kinds
 
 

@@ -13,7 +13,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields, checked_number
 from runtime.server.decoders.glm import note_shared_indexers
-from runtime.server.decoders.parts import MLPS, model, routed_by_sigmoid, which
+from runtime.server.decoders.parts import MLPS, check_both, model, routed_by_sigmoid, which
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Caps, IndexerConfig, MLAConfig, StreamsConfig
 from runtime.server.recurrent import KimiDeltaConfig
@@ -86,9 +86,7 @@ def _kinds(f: Fields, layers: int) -> list[str]:
         listed = section.get("kda_layers")
         if not isinstance(listed, list) or {*map(str, listed)} != {*map(str, deltas)}:
             f.cannot(f"{_SECTION}: kda_layers are not those of layer_types: SGLang goes by the former")
-    for kind, what in (("full", "attention"), ("recurrent", "a state")):
-        if kind not in kinds:
-            f.cannot(f"no layer has {what}: this runtime has no server of one kind of these alone")
+    check_both(f, kinds)
     return kinds
 
 

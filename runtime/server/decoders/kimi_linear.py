@@ -11,7 +11,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields
-from runtime.server.decoders.parts import MLPS, as_counted, model, which
+from runtime.server.decoders.parts import MLPS, as_counted, check_both, model, which
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MLAConfig, MoEConfig
 from runtime.server.recurrent import KimiDeltaConfig
@@ -100,9 +100,7 @@ def _check(f: Fields) -> None:
 
 def kinds_of_layers(f: Fields, linear: HF, layers: int) -> list[str]:
     mixers = _mixers(f, linear, layers)
-    for kind, what in (("full", "attention"), ("recurrent", "a state")):
-        if kind not in mixers:
-            f.cannot(f"no layer has {what}: this runtime has no server of one kind of these alone")
+    check_both(f, mixers)
     return mixers
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import heads, layered, which
+from runtime.server.decoders.parts import check_both, heads, layered, which
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MoEConfig
 from runtime.server.recurrent import ShortConvConfig
@@ -59,8 +59,7 @@ def _lfm2_moe(f: Fields) -> ModelConfig:
 
 
 def _model(f: Fields, mixers: list[str], mlps: list[str], **own: Any) -> ModelConfig:
-    if "full" not in mixers:
-        f.cannot("no layer has attention: this runtime has no server of states alone")
+    check_both(f, mixers)
     width, tied = f.size("hidden_size"), f.spelled("tie_embedding", "tie_word_embeddings")
     conv = ShortConvConfig(width, f.size("conv_L_cache"), f.flag("conv_bias"))
     return layered(

@@ -11,7 +11,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.minicpm import scaled_by_smaller
-from runtime.server.decoders.parts import everywhere, heads, model
+from runtime.server.decoders.parts import check_both, everywhere, heads, model
 from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, RopeConfig
@@ -65,9 +65,7 @@ def _kinds(f: Fields) -> list[str]:
     if len(told) > layers:
         raise ConfigError(f"config.json: mixer_types names {len(told)} layers of {layers}")
     kinds = [_KINDS[told[layer % len(told)]] for layer in range(layers)]
-    for kind, what in (("full", "attention"), ("recurrent", "a state")):
-        if kind not in kinds:
-            f.cannot(f"no layer has {what}: this runtime has no server of one kind of these alone")
+    check_both(f, kinds)
     return kinds
 
 

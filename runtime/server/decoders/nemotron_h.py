@@ -8,7 +8,7 @@ from runtime.server.bounds import LAYERS, check_size
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import TAKEN_AS_SILU, heads, layered, routed_by_sigmoid
+from runtime.server.decoders.parts import TAKEN_AS_SILU, check_both, heads, layered, routed_by_sigmoid
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.layer_config import MoEConfig
 from runtime.server.recurrent import Mamba2Config
@@ -52,8 +52,7 @@ def of_kinds(f: Fields, listed: list[str], moe: MoEConfig | None, names: TensorN
     f.only("tie_word_embeddings", False)
     kinds = [KINDS[kind] for kind in listed]
     mixers, mlps = [mixer for mixer, _ in kinds], [mlp for _, mlp in kinds]
-    if "full" not in mixers:
-        f.cannot("no layer has attention: this runtime has no server of states alone")
+    check_both(f, mixers)
     return layered(
         f,
         {"full": heads(f, rope=None)},

@@ -82,6 +82,13 @@ def heads(
     return AttentionConfig(count, kv_count, width, **{"scale": width**-0.5, **own})
 
 
+def check_both(f: Fields, kinds: list[str]) -> None:
+    """SGLang makes pools of both. Without a state it bounds requests by none, or ends."""
+    for kind, what in (("full", "attention"), ("recurrent", "a state")):
+        if kind not in kinds:
+            f.cannot(f"no layer has {what}: this runtime has no server of one kind of these alone")
+
+
 def everywhere(f: Fields, kind: str) -> list[str]:
     return [kind] * f.size("num_hidden_layers")
 

@@ -12,7 +12,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import everywhere, gated_delta, heads, model, routed
+from runtime.server.decoders.parts import check_both, everywhere, gated_delta, heads, model, routed
 from runtime.server.decoders.qwen_hybrid import COMMON, EXPERTS
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, GatedStreamsConfig, IndexerConfig
@@ -59,9 +59,7 @@ def _kinds(f: Fields) -> list[str]:
     if told is None and not f.tells("full_attention_interval"):
         f.cannot("layer_types and full_attention_interval are missing: SGLang asks for either")
     kinds = told or ["recurrent" if (i + 1) % every else "full" for i in range(layers)]
-    for kind, what in (("full", "attention"), ("recurrent", "a state")):
-        if kind not in kinds:
-            f.cannot(f"no layer has {what}: this runtime has no server of one kind of these alone")
+    check_both(f, kinds)
     return kinds
 
 

@@ -14,6 +14,7 @@ from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import (
     TAKEN_AS_SILU,
     as_counted,
+    check_both,
     everywhere,
     gated_delta,
     heads,
@@ -75,8 +76,7 @@ def _hybrid(
             shared_gate=True,
         )
     kinds = _kinds(f)
-    if "full" not in kinds:
-        f.cannot("no layer has attention: this runtime has no server of states alone")
+    check_both(f, kinds)
     own["recurrent"] = delta if "recurrent" in kinds else None
     own["whole_embedding"] = projections == "matrices"
     return model(f, {"full": _attention(f)}, kinds, mlps, centred_norms=True, **own)
