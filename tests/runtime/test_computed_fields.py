@@ -963,13 +963,13 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     ("qwen3_next", {}, {"layer_types": ["full_attention"] * 48}, "no layer has a state"),
+    ("nemotron_h", {}, {"layers_block_type": ["full_attention", "mlp"]}, "no layer has a state"),
     (
-        "nemotron_h",
-        {"hybrid_override_pattern": "M*-M" * 13},
-        {"hybrid_override_pattern": "*-" * 26},
+        "lfm2",
+        {"layer_types": ["conv", "full_attention"] * 16},
+        {"layer_types": ["full_attention"] * 32},
         "no layer has a state",
     ),
-    ("lfm2", {"full_attn_idxs": [2, 5]}, {"full_attn_idxs": [*range(32)]}, "no layer has a state"),
     *(
         ("bailing_hybrid", {"num_hidden_layers": 20}, other, said)
         for other, said in (
