@@ -104,40 +104,24 @@ def host_pool(
     """`layers` of this stage."""
     if cache.layout == "page_head" and model.mla is not None:
         raise NeverStarts("--hicache-mem-layout page_head: SGLang lays heads so, and no latents")
-    if has_window_pool(model):
-        return _with_windows(cache, plan, model, parallel, layers, release)
+    layers = pooled_layers(model, layers, release.pools_next_layer)
+    sliding = sliding_layers(model, layers)
     each = kv_bytes_per_token_and_layer(model, parallel, plan.kv_dtype, plan.packed)
     indexer = None if model.mla is None else model.mla.indexer
     key = 0 if indexer is None else packed_fp8_bytes(indexer.head_dim)
     each -= key
     parts = (each,) if model.mla is not None else (each // 2, each // 2)
-    pool = _alone(cache, plan, plan.tokens, len(layers), parts, release)
+    pool = _alone(cache, plan, plan.tokens, len(layers) - len(sliding), parts, release)
+    if sliding:  # build_hybrid_swa_stack of hybrid_cache/hybrid_pool_assembler.py
+        half = kv_bytes_behind(model, parallel, plan.kv_dtype) // 2
+        behind = _alone(cache, plan, plan.sliding_tokens, len(sliding), (half, half), release)
+        return replace(pool, behind=behind)
     if indexer is None:
         return pool
     staged = _is_staged(cache, release)
     pages, by_layers = pool.tokens // plan.page_size + 1, cache.layout == "layer_first"
     index = IndexPages(pages, len(layers), key * plan.page_size, by_layers, staged)
     return replace(pool, index=index)
-
-
-def _with_windows(
-    cache: HostCache,
-    plan: PoolPlan,
-    model: ModelConfig,
-    parallel: ParallelConfig,
-    layers: Sequence[int],
-    release: Release,
-) -> HostPool:
-    """build_hybrid_swa_stack of hybrid_cache/hybrid_pool_assembler.py: each of the two pools once more."""
-    layers = pooled_layers(model, layers, release.pools_next_layer)
-    sliding = sliding_layers(model, layers)
-    each = kv_bytes_per_token_and_layer(model, parallel, plan.kv_dtype) // 2
-    behind = kv_bytes_behind(model, parallel, plan.kv_dtype) // 2
-    seen = len(layers) - len(sliding)
-    pool = _alone(cache, plan, plan.tokens, seen, (each, each), release)
-    return replace(
-        pool, behind=_alone(cache, plan, plan.sliding_tokens, len(sliding), (behind, behind), release)
-    )
 
 
 def _alone(

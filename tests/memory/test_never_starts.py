@@ -54,8 +54,11 @@ def test_its_verdict_is_that_it_never_starts(of_experts: Path) -> None:
 
 def test_another_way_to_start_that_never_does_is_no_way(of_experts: Path) -> None:
     what_if = ("--what-if", _WITHOUT_KERNELS.removeprefix("--").replace(" ", "="))
+    code, data = _report(of_experts, *what_if)
+    assert (code, data["verdict"]) == (0, "fits")
+    (other,) = data["what_if"].values()
+    assert other["verdict"] == "never starts" and "kernels for sm90" in other["never_starts"]
     ran = run_here("mem-report", *_FEW_GRAPHS, "--gpu", "h200", "--model-path", of_experts, *what_if)
-    assert ran.code == 0 and "FITS" in ran.out
     assert "moe-runner-backend=flashinfer_trtllm: FlashInfer has no" in ran.out
 
 
