@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from runtime.server.stores import AOT_PACKAGE, BY_ID
-from sgl_tune.cache.layouts import KEY, MANIFEST
+from sgl_tune.cache.layouts import KEY, MANIFEST, is_private
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.stores.find import TACTICS
 
@@ -79,6 +79,8 @@ def name_fault(path: str) -> str | None:
         return "leads out with `..`"
     if "" in parts or "." in parts:
         return "has an empty part, or `.`"
+    if any(map(is_private, parts)):
+        return "has a part that only folders of sgl-tune's own have"
     if len(path.encode()) > LONGEST_PATH or max(len(part.encode()) for part in parts) > _LONGEST_NAME:
         return f"is longer than {LONGEST_PATH} bytes, or a part of it than {_LONGEST_NAME}"
     if len(parts) > _DEEPEST:

@@ -12,16 +12,18 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from sgl_tune.cache.folder import Folder, open_folder
+from sgl_tune.cache.folder import Folder, open_folder, signature_of
 from sgl_tune.cache.layouts import MANIFEST
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import WorkFailed
 from sgl_tune.reading import DEEPEST, is_deeper
 from sgl_tune.ship.archive import Archive
 from sgl_tune.ship.behind import behind
+from sgl_tune.ship.landed import Checked
 from sgl_tune.ship.manifest import BadBundle, BundleManifest
 from sgl_tune.ship.members import Member
 from sgl_tune.ship.places import store_of
@@ -46,7 +48,7 @@ class Owner(NamedTuple):
 class Staged:
     """`rewritten` are the files whose content is not the bundle's: by their new paths, with what was done."""
 
-    files: int = 0
+    files: dict[str, Checked] = field(default_factory=dict)
     bytes: int = 0
     rewritten: dict[str, str] = field(default_factory=dict)
 
@@ -102,12 +104,14 @@ class Staging:
         folder = self._enter(above)
         if member.kind == "link":
             content = self._copied(self._new_path(member.link))
+        digest = member.sha256
         change = self._rewriting(member)
         if change is not None:
             raw = b"".join(content)
             wanted = change(raw)
             content = iter((wanted,))
             if wanted != raw:
+                digest = sha256(wanted).hexdigest()
                 self.staged.rewritten[path] = "key" if member.path.endswith(MANIFEST) else "place"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(name, flags, _FILE, dir_fd=folder.descriptor)
@@ -116,9 +120,9 @@ class Staging:
                 _write_all(file, piece)
             if self._owner:
                 os.fchown(file, *self._owner)
+            self.staged.files[path] = Checked(digest, signature_of(os.fstat(file)))
         finally:
             os.close(file)
-        self.staged.files += 1
         self.staged.bytes += member.size
 
     def _rewriting(self, member: Member) -> Callable[[bytes], bytes] | None:

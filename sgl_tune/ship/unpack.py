@@ -17,6 +17,7 @@ from sgl_tune.errors import SglTuneError, WorkFailed
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.ship.archive import opened
 from sgl_tune.ship.guard import Guard
+from sgl_tune.ship.landed import check_landed
 from sgl_tune.ship.landing import Landed, check_way, land_stores
 from sgl_tune.ship.landing_tactics import LandedCache, check_cache, land_cache
 from sgl_tune.ship.manifest import BundleManifest
@@ -82,6 +83,8 @@ def unpack(
             for cache in caches:
                 check_cache(cache, folder, how.root, how.replace)
             landed, stores, mended = _land(caches, folder, manifest, how, say)
+            if not how.dry_run:
+                check_landed(staged.files, how.root)
         return Unpacked(manifest, found.digest, trust, staged, changes, landed, stores, mended)
 
 

@@ -44,9 +44,10 @@ def folders_of(store: str, environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def fresh_files(folder: str, moment: float) -> Iterator[tuple[str, str, os.stat_result]]:
-    """The folder, the name and the status of each that was written since."""
+    """The folder, the name and the status of each that was written since, by anybody but sgl-tune."""
     seen = 0
-    for place, _, names in os.walk(folder):
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".sgl-tune-")]
         for name in names:
             seen += 1
             if seen > MOST_FILES:

@@ -145,14 +145,14 @@ def remove(chosen: Chosen) -> str | None:
 
 def _sweep(parent: Folder) -> None:
     """With what a killed prune left."""
-    for name in listing(parent).folders:
+    for name in listing(parent, private=True).folders:
         if name.startswith(GOING):
             _empty(parent, name, DEEPEST_FOLDER)
 
 
 def _empty(parent: Folder, name: str, depth: int) -> None:
     with suppress(OSError), entered(parent, name) as folder:
-        found = listing(folder)
+        found = listing(folder, private=True)
         for file in (*found.files, *found.odd):
             folder.unlink(file)
         for below in found.folders if depth else ():

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sgl_tune.cache.folder import Folder
+from sgl_tune.cache.layouts import is_private
 from sgl_tune.reading import DEEPEST, is_deeper
 from sgl_tune.stores.item import Size
 
@@ -39,7 +40,8 @@ class Listing(NamedTuple):
         return Size(len(self.files), total, written, owner, tuple(self.odd[:_MOST_NAMED]), read, closed)
 
 
-def listing(folder: Folder) -> Listing:
+def listing(folder: Folder, private: bool = False) -> Listing:
+    """What is in one folder; the `private` folders of commands only where asked for."""
     files: dict[str, os.stat_result] = {}
     folders: list[str] = []
     odd: list[str] = []
@@ -48,7 +50,7 @@ def listing(folder: Folder) -> Listing:
             name = entry.name
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    folders.append(name)
+                    folders += [] if is_private(name) and not private else [name]
                 elif entry.is_file(follow_symlinks=False):
                     files[name] = entry.stat(follow_symlinks=False)
                 else:

@@ -2,7 +2,16 @@
 
 from sgl_tune.cache.layouts.cache import Cache, RankFile
 from sgl_tune.cache.layouts.find import find_caches, resolve
-from sgl_tune.cache.layouts.names import BROKEN, JOURNAL, KEY, LOCK, MANIFEST, is_temporary, is_unfinished
+from sgl_tune.cache.layouts.names import (
+    BROKEN,
+    JOURNAL,
+    KEY,
+    LOCK,
+    MANIFEST,
+    is_private,
+    is_temporary,
+    is_unfinished,
+)
 
 __all__ = [
     "BROKEN",
@@ -13,6 +22,7 @@ __all__ = [
     "Cache",
     "RankFile",
     "find_caches",
+    "is_private",
     "is_temporary",
     "is_unfinished",
     "resolve",

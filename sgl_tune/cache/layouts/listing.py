@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sgl_tune.cache.folder import Way
+from sgl_tune.cache.layouts.names import is_private
 
 OnError = Callable[[OSError], None]
 
@@ -40,7 +41,8 @@ def list_folder(folder: Path, root: Path, on_error: OnError) -> Listing:
 
 
 def list_on(way: Way, folder: Path, root: Path, on_error: OnError) -> Listing:
-    """One folder's names. Links to folders are not followed: they may lead in circles or out of it."""
+    """One folder's names, without those of private folders. Links to folders are not followed: they may lead
+    in circles or out of it."""
     files, folders = [], []
     try:
         with os.scandir(way.to(folder, root).descriptor) as entries:
@@ -48,7 +50,7 @@ def list_on(way: Way, folder: Path, root: Path, on_error: OnError) -> Listing:
                 if entry.is_file(follow_symlinks=False):
                     files.append(entry.name)
                 elif entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.name)
+                    folders += [] if is_private(entry.name) else [entry.name]
                 elif not _leads_to_folder(entry):
                     files.append(entry.name)
     except (FileNotFoundError, NotADirectoryError):

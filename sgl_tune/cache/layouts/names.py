@@ -8,6 +8,7 @@ MANIFEST = "sgl-tune.json"
 LOCK = ".sgl-tune.lock"
 JOURNAL = ".sgl-tune.journal"
 BROKEN = ".broken"
+PRIVATE = ".sgl-tune-"
 SHORTEST_KEY = 4
 KEY = re.compile(rf"[0-9a-f]{{{SHORTEST_KEY},64}}")
 _TEMPORARY = re.compile(r"\.sgl-tune-\d+-[0-9a-f]{8}\.tmp")
@@ -15,6 +16,12 @@ _TEMPORARY = re.compile(r"\.sgl-tune-\d+-[0-9a-f]{8}\.tmp")
 
 def is_temporary(name: str) -> bool:
     return bool(_TEMPORARY.fullmatch(name))
+
+
+def is_private(folder: str) -> bool:
+    """Whether only a command makes a folder of this name. What it stages, removes or downloads there is no part
+    of a cache or a store."""
+    return folder.startswith(PRIVATE)
 
 
 def is_unfinished(name: str) -> bool:

@@ -79,6 +79,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "a name 30 folders deep": (lambda: _named("triton" + "/x" * 30), "folders deep"),
     "a name that is not composed": (lambda: _named("triton/e\u0301"), "composed form"),
     "a name of no store": (lambda: _named("bin/sh"), "lies in no store"),
+    "a folder that is hidden": (lambda: _named("tilelang/.sgl-tune-0/kernel.cu"), "of sgl-tune's own"),
     "a module for PYTHONPATH": (lambda: _named("flashinfer-aot/torch/__init__.py"), "lies in no store"),
     "a lock of a cache": (lambda: _named(f"{CACHE}/.sgl-tune.lock"), "lies in no store"),
     "a journal of a cache": (lambda: _named(f"{CACHE}/.sgl-tune.journal"), "lies in no store"),

@@ -1,0 +1,145 @@
+"""A second party at work in the root while a bundle is unpacked: it sees nothing that has not landed, and
+what it takes away is missed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.errors import WorkFailed
+from sgl_tune.ship.manifest import BundleManifest
+from sgl_tune.ship.unpack import How, unpack
+from tests.sgl_tune.running import ROOT, run, run_here
+from tests.sgl_tune.stores import make
+
+EXAMPLES = ROOT / "cache-examples" / "cache"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    shutil.copytree(EXAMPLES, folder / "root")
+    make.whole_root(folder / "root")
+    ran = run_here("pack", folder / "root", "-o", folder / "whole.tar.gz")
+    assert ran.code == 0, ran.err
+    return folder / "whole.tar.gz"
+
+
+def _unpack(bundle: Path, root: Path, between: Callable[[Path], None]) -> set[str]:
+    """The files that landed. `between` is what somebody does after the check and before the landing."""
+
+    def judge(folder: Path, manifest: BundleManifest) -> None:
+        between(folder)
+
+    unpack(bundle, How(root, str(root)), lambda size: None, lambda text: None, judge)
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+
+
+def _alone(bundle: Path, root: Path) -> set[str]:
+    return _unpack(bundle, root, lambda folder: None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "prune ROOT --max-size 0B -y",
+        "prune ROOT --older-than 0s -y",
+        "prune ROOT --store all --older-than 0s -y",
+        "prune ROOT --store all --max-size 0B -y",
+        "relocate ROOT --at /elsewhere",
+    ],
+)
+def test_no_command_changes_what_is_only_staged(words: str, whole: Path, tmp_path: Path) -> None:
+    said = []
+    root = tmp_path / "root"
+
+    def between(folder: Path) -> None:
+        before = _contents(folder)
+        said.append(run(*words.replace("ROOT", str(root)).split()))
+        assert _contents(folder) == before
+
+    assert _unpack(whole, root, between) == _alone(whole, tmp_path / "alone")
+    assert said[0].code == 0, said[0].err
+
+
+@pytest.mark.parametrize("words", ["inspect ROOT --store all", "inspect ROOT", "verify ROOT"])
+def test_no_command_reads_what_is_only_staged(words: str, whole: Path, tmp_path: Path) -> None:
+    said = []
+    root = tmp_path / "root"
+    _unpack(whole, root, lambda folder: said.append(run(*words.replace("ROOT", str(root)).split())))
+    assert ".sgl-tune-" not in said[0].out and "kernel" not in said[0].out, said[0].out
+
+
+def test_what_is_only_staged_is_not_packed(whole: Path, tmp_path: Path) -> None:
+    said = []
+    root = tmp_path / "root"
+    make.triton_kernel(root / "triton", "mine")
+    mine = tmp_path / "mine.tar.gz"
+    words = ("pack", root, "--store", "all", "-o", mine, "--format", "json")
+    _unpack(whole, root, lambda folder: said.append(run(*words)))
+    assert said[0].code == 0, said[0].err
+    packed = json.loads(said[0].out)
+    assert [(row["store"], row["items"]) for row in packed["stores"]] == [("triton", 1)]
+    assert packed["caches"] == []
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _gone(folder: Path) -> None:
+    for path in folder.iterdir():
+        shutil.rmtree(path)
+
+
+def _one_store_gone(folder: Path) -> None:
+    shutil.rmtree(folder / "triton")
+
+
+def _one_file_other(folder: Path) -> None:
+    (found,) = folder.rglob("kernel_0.cubin")
+    found.write_bytes(make.CUBIN + b"other")
+
+
+def _one_file_a_link(folder: Path) -> None:
+    (found,) = folder.rglob("kernel_0.cubin")
+    found.unlink()
+    found.symlink_to("/etc/hostname")
+
+
+def _one_rank_gone(folder: Path) -> None:
+    next(folder.rglob("rank_*.json")).unlink()
+
+
+@pytest.mark.parametrize(
+    "between", [_gone, _one_store_gone, _one_file_other, _one_file_a_link, _one_rank_gone]
+)
+def test_what_did_not_land_as_it_was_checked_is_missed(
+    between: Callable[[Path], None], whole: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(WorkFailed, match=r"of the bundle's \d+ files did not land as they were checked"):
+        _unpack(whole, tmp_path / "root", between)
+
+
+def test_what_is_taken_from_the_root_at_the_landing_is_missed(whole: Path, tmp_path: Path) -> None:
+    """Another process that removes a store as soon as it is there, which takes none of our locks."""
+    root = tmp_path / "root"
+    words = ("unpack", whole, "--cache-dir", root)
+    assert run(*words).code == 0
+    shutil.rmtree(root / "triton")
+    takes = f"import shutil\nwhile True: shutil.rmtree({str(root / 'triton')!r}, True)"
+    thief = subprocess.Popen([sys.executable, "-c", takes])
+    try:
+        time.sleep(0.3)
+        ran = run(*words)
+    finally:
+        thief.kill()
+        thief.wait()
+    assert ran.code == 3 and "did not land as they were checked" in ran.err, ran.out + ran.err
