@@ -19,8 +19,8 @@ def is_temporary(name: str) -> bool:
 
 
 def is_private(folder: str) -> bool:
-    """Whether only our own commands make folders of this name: what they stage, remove or download there is no
-    part of a cache or a store."""
+    """Whether only our own commands make folders of this name. What they stage, remove or download there is
+    no part of a cache or a store."""
     return folder.startswith(PRIVATE)
 
 
