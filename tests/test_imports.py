@@ -44,6 +44,9 @@ EFFECTS = {"os", "pathlib", "time", "subprocess", "io", "shutil", "tempfile", "s
 
 # A room is a folder, or a module beside the folders. Lower rooms first: none imports one below itself here.
 RUNTIME = {
+    "record": "",
+    "ghost": "record",
+    "sglang": "record ghost",
     "server": "",
     "simulate": "server",
     "devices": "server simulate",
@@ -209,6 +212,13 @@ def test_a_room_imports_only_what_stands_below_it() -> None:
         if room(importer) != room(target) and room(target) not in HOUSE[room(importer)].split()
     }
     assert not odd
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if ".inside" in name])
+def test_what_runs_inside_a_server_imports_only_what_is_there(module: str) -> None:
+    assert all(".inside" in target for importer, target, _ in imports() if importer == module)
+    at_once = {name.split(".")[0] for name, when in _imported(modules()[module]) if when == "start"}
+    assert at_once <= {"runtime", *sys.stdlib_module_names}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -1,0 +1,59 @@
+"""Functions that run once, right after a named module of the server's own environment was imported."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+Hook = Callable[[Any], None]
+_hooks: dict[str, list[Hook]] = {}
+
+
+def after(name: str) -> Callable[[Hook], Hook]:
+    """Decorate a function to run on the module `name` when it is imported, or now if it already was."""
+
+    def add(hook: Hook) -> Hook:
+        if name in sys.modules:
+            hook(sys.modules[name])
+        else:
+            _hooks.setdefault(name, []).append(hook)
+        return hook
+
+    return add
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self) -> None:
+        self._busy: set[str] = set()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in _hooks or name in self._busy:
+            return None
+        self._busy.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._busy.discard(name)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_then_hook(module: ModuleType) -> None:
+            execute(module)
+            for hook in _hooks.pop(name, []):
+                hook(module)
+
+        spec.loader.exec_module = execute_then_hook  # type: ignore[method-assign]
+        return spec
+
+
+def install() -> None:
+    """Watch imports from now on. Called once, before torch or SGLang are imported."""
+    sys.meta_path.insert(0, _Finder())

@@ -1,0 +1,44 @@
+"""How a server's process reports to sgl-tune: one JSON object per line, on a pipe that only they share."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import Any
+
+VERSION = 1
+
+
+class Stream:
+    """Writes events. A reader that has gone away ends this process: nobody is left to start a server for."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        self.closed = False
+
+    def say(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"event": event, **fields}, separators=(",", ":"), default=str) + "\n"
+        with self._lock:
+            left = memoryview(line.encode())
+            while left:
+                try:
+                    left = left[os.write(self._descriptor, left) :]
+                except BrokenPipeError:
+                    os._exit(141)
+
+
+_stream: Stream | None = None
+
+
+def open_stream(descriptor: int) -> None:
+    global _stream
+    os.set_inheritable(descriptor, False)
+    _stream = Stream(descriptor)
+
+
+def say(event: str, **fields: Any) -> None:
+    """Write one event; before a stream is open (a test imports a part of this) nothing is written."""
+    if _stream is not None:
+        _stream.say(event, **fields)
