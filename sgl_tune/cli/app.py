@@ -9,7 +9,7 @@ import sys
 from typing import NoReturn
 
 from sgl_tune.cli.completion import asks_completion, complete
-from sgl_tune.cli.failures import guarded, interrupted, say_lost, unexpected, wrong_usage
+from sgl_tune.cli.failures import guarded, interrupted, unexpected, with_loss, wrong_usage
 from sgl_tune.cli.plain import plain_call
 from sgl_tune.cli.streams import lost_output, steady
 from sgl_tune.errors import UsageError
@@ -34,11 +34,9 @@ def main() -> int:
     # What starts and lists leaves no garbage: to search for it, here and at exit, took a fifth of the time.
     gc.set_threshold(100_000)
     steady()
-    try:
-        return _run()
-    finally:
-        say_lost(lost_output())
-        gc.freeze()
+    code = _run()
+    gc.freeze()
+    return with_loss(code, lost_output())
 
 
 def _run() -> int:

@@ -14,7 +14,7 @@ from sgl_tune.cli.out import Output
 from sgl_tune.errors import Ended, SglTuneError, UsageError
 
 INTERRUPTED = 130
-UNEXPECTED = 3
+UNEXPECTED = LOST = 3
 _SHOWS_WHERE = "SGL_TUNE_TRACEBACK=1 or `sgl-tune --traceback ...` shows where"
 
 
@@ -87,10 +87,12 @@ def unexpected(error: Exception) -> int:
     return UNEXPECTED
 
 
-def say_lost(why: str | None) -> None:
-    """The exit code stays the work's own."""
-    if why:
-        Output().warn(f"not all of the output could be written: {why}")
+def with_loss(code: int, why: str | None) -> int:
+    """The exit code of a command whose result was lost: wrong usage and signals keep theirs."""
+    if not why:
+        return code
+    _say(f"not all of the output could be written: {why}", "make room where it goes, and run it again")
+    return LOST if code in (0, 1) else code
 
 
 def _trace(error: Exception) -> None:

@@ -27,7 +27,7 @@ COMMANDS = {
 
 EXIT_CODES = (
     "Exit codes: 0 good, 1 what was checked is bad, 2 wrong usage or not found, 3 the work itself failed,"
-    " 130 interrupted."
+    " or its result could not be written, 130 interrupted."
 )
 
 

@@ -1,4 +1,4 @@
-"""stdout and stderr that never fail: what cannot be written is dropped, the work and its verdict are not."""
+"""stdout and stderr that never raise: the work goes on, and what was lost is known at its end."""
 
 from __future__ import annotations
 

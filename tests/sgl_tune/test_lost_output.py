@@ -1,4 +1,4 @@
-"""Output may be lost, the work and its verdict not: the exit code is the one of an undisturbed run.
+"""A result lost on a full disk is work not done: exit code 3. A reader that leaves changes no exit code.
 
 `SGL_TUNE_MATRIX=full pytest tests/sgl_tune/test_lost_output.py` runs every command in every format under
 every disturbance; without it the formats take turns, and so do the disturbances.
@@ -35,7 +35,9 @@ REDIRECTED = {
 }
 LEAVES, GONE = "reader leaves after one line", "reader gone before the first"
 DISTURBANCES = (*REDIRECTED, LEAVES, GONE)
+FULL_DISK = ("stdout full", "both full")
 USUAL = ("stdout closed", "stderr closed", "both closed", "stdout full", GONE)
+LOST = 3
 IN_TURN = 3  # of them for each command
 BROKEN = "broken installation"
 GROUPS = ROOT / "cache-examples" / "broken-groups"
@@ -87,6 +89,8 @@ SLOW: dict[str, tuple[tuple[str, ...], int]] = {
                     "--no-prove"), 0),
 }  # fmt: skip
 
+SILENT = {("verify good", "quiet"), ("diff good", "quiet"), ("warm good", "quiet")}  # these print no result
+
 
 def _run_file(path: Path, dead: bool) -> Path:
     about = {"event": "run", "schema_version": 1, "device": "cuda", "total_bytes": 1 << 30, "gpu": "H200"}
@@ -129,6 +133,10 @@ def _code(folder: Path, arguments: tuple[str, ...], disturbance: str | None) -> 
         return child.wait(SECONDS)
 
 
+def _expected(code: int, disturbance: str | None, prints: bool) -> int:
+    return LOST if disturbance in FULL_DISK and code in (0, 1) and prints else code
+
+
 def _matrix() -> Iterator[tuple[str, tuple[str, ...], int, str | None]]:
     formats, usual = cycle(FORMATS), cycle(USUAL)
 
@@ -143,15 +151,15 @@ def _matrix() -> Iterator[tuple[str, tuple[str, ...], int, str | None]]:
                 yield (
                     f"{name} as {format}, {disturbance}",
                     (*arguments, "--format", format),
-                    code,
+                    _expected(code, disturbance, prints=(name, format) not in SILENT),
                     disturbance,
                 )
     for name, (arguments, code) in FORMATLESS.items():
         for disturbance in disturbances():
-            yield f"{name}, {disturbance}", arguments, code, disturbance
+            yield f"{name}, {disturbance}", arguments, _expected(code, disturbance, True), disturbance
 
 
-def test_every_command_ends_with_its_own_code_whatever_becomes_of_its_output(tmp_path: Path) -> None:
+def test_every_command_ends_with_its_own_code_unless_its_result_is_lost(tmp_path: Path) -> None:
     rows = list(enumerate(_matrix()))
 
     def run(number: int, arguments: tuple[str, ...], disturbance: str | None) -> int:
@@ -172,7 +180,7 @@ def test_what_takes_longer_ends_with_its_own_code_too(tmp_path: Path, name: str)
     chosen = DISTURBANCES if FULL else ("both closed",) if name == "warm tunes" else (GONE,)
     run = partial(_code, arguments=arguments)
     codes = {disturbance: run(tmp_path / disturbance, disturbance=disturbance) for disturbance in chosen}
-    assert codes == dict.fromkeys(chosen, code)
+    assert codes == {disturbance: _expected(code, disturbance, True) for disturbance in chosen}
 
 
 def test_a_file_opened_later_is_never_stdout_or_stderr(tmp_path: Path) -> None:
@@ -193,15 +201,37 @@ def test_a_file_opened_later_is_never_stdout_or_stderr(tmp_path: Path) -> None:
         assert done.returncode == 0
 
 
-def test_a_full_disk_under_the_output_is_said_and_changes_no_verdict() -> None:
-    def run(redirected: str, *arguments: str) -> tuple[int, str]:
-        command = ["bash", "-c", f'exec "$@" {redirected}', "bash", *PROGRAM, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=SECONDS)
-        return done.returncode, done.stderr
+def _redirected(redirected: str, *arguments: str) -> tuple[int, str]:
+    command = ["bash", "-c", f'exec "$@" {redirected}', "bash", *PROGRAM, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=SECONDS)
+    return done.returncode, done.stderr
 
+
+def test_a_full_disk_under_the_output_is_an_error_of_its_own() -> None:
     for arguments, code in (ROWS["verify bad"], ROWS["verify good"], FORMATLESS["help"]):
-        ended, said = run(">/dev/full", *arguments)
-        assert ended == code
-        assert said.endswith("warning: not all of the output could be written: No space left on device\n")
-        ended, said = run(">&-", *arguments)
+        ended, said = _redirected(">/dev/full", *arguments)
+        assert ended == LOST
+        assert "error: not all of the output could be written: No space left on device\n" in said
+        ended, said = _redirected(">&-", *arguments)
         assert ended == code and "not all of the output" not in said
+
+
+def test_a_result_cut_short_on_a_full_tmpfs_is_not_a_success(tmp_path: Path) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "none", str(tmp_path)]
+    if os.getuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a tmpfs needs rights")
+    try:
+        result, ballast = tmp_path / "result.json", tmp_path / "ballast"
+        for arguments, left in ((("inspect", str(FILES.parent)), 4096), (PLANNED, 0)):
+            ballast.write_bytes(b"x" * (8192 - left))
+            ended, said = _redirected(f"> '{result}'", *arguments, "--format", "json")
+            assert ended == LOST and "No space left on device" in said
+            assert result.stat().st_size == left
+            result.unlink()
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_wrong_usage_stays_wrong_usage_on_a_full_disk() -> None:
+    arguments, code = ROWS["verify wrong"]
+    assert _redirected(">/dev/full 2>/dev/full", *arguments)[0] == code
