@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 import requests
 from oras.auth.token import TokenAuth
@@ -12,7 +11,7 @@ from oras.auth.utils import get_basic_auth, parse_auth_header
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.docker_login import Login
 from sgl_tune.ship.registry_name import Name
-from sgl_tune.ship.registry_session import Broken, Session
+from sgl_tune.ship.registry_session import Broken, Session, peer
 from sgl_tune.ship.remotes import How
 
 _TOKEN = re.compile(r"[!-~]{1,16384}")
@@ -40,8 +39,8 @@ class Auth(TokenAuth):
         sent = str(original.request.headers.get("Authorization", "")).partition(" ")[0]
         kind = asked.partition(" ")[0].lower() if original.status_code == 401 else ""
         original.close()
-        if not self.session.is_home(str(original.url)):
-            where = urlsplit(str(original.url)).netloc
+        if not self.session.is_home(original):
+            where = peer(original)
             raise Broken(f"{self._name.registry} sends on to {where}, which wants a password: it gets none")
         if kind == "basic" and self._login and sent != "Basic":
             self.token = get_basic_auth(*self._login)
@@ -69,13 +68,14 @@ class Auth(TokenAuth):
         header = parse_auth_header(asked)
         if not header.realm:
             raise Broken(f"{self._name.registry} wants a token and does not say from where")
-        self.session.let_in(header.realm)
-        where = urlsplit(header.realm).netloc
-        if self._login and where != self._name.registry and not self._told:
-            self._how.note(f"{self._name.registry} names {where} to look at passwords: yours is sent there")
+        realm = self.session.check(header.realm, "has passwords looked at by")
+        header.realm, where = str(realm), realm.origin.authority
+        if self._login and realm.origin != self.session.home and not self._told:
+            self._how.warn(f"{self._name.registry} names {where} to look at passwords: yours is sent there")
             self._told = True
         try:
-            token = self.request_token(header) if self._login else self.request_anonymous_token(header)
+            with self.session.letting_in(realm):
+                token = self.request_token(header) if self._login else self.request_anonymous_token(header)
         except (ValueError, RecursionError, AttributeError):  # no JSON, and JSON that is no object
             raise Broken(f"{where} gives no token for {self._name.registry}") from None
         if token is None:

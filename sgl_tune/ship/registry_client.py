@@ -6,7 +6,6 @@ import hashlib
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urljoin
 
 import requests
 from oras.logger import logger
@@ -19,6 +18,7 @@ from sgl_tune.ship.registry_auth import Auth
 from sgl_tune.ship.registry_name import DIGEST, Name, is_loopback
 from sgl_tune.ship.registry_session import Broken, Session
 from sgl_tune.ship.remotes import How
+from sgl_tune.ship.web_address import Address, read_address
 
 ATTEMPTS = 5
 PAUSE_SECONDS = 0.5
@@ -59,23 +59,27 @@ class _Oras(Registry):
 
 class Repository:
     def __init__(self, name: Name, how: How) -> None:
-        if how.plain_http and not is_loopback(name.host):
+        home = name.origin("http" if how.plain_http else "https")
+        if how.plain_http and not is_loopback(home.host):
             raise UsageError(
-                f"--plain-http: {name.host} is not this machine", "a registry elsewhere needs TLS"
+                f"--plain-http: {home.host} is not this machine", "a registry elsewhere needs TLS"
             )
         if how.ca and "-----BEGIN CERTIFICATE-----" not in read_text(how.ca, _CERTIFICATES):
             raise UsageError(f"--ca {how.ca} holds no certificate", _CERTIFICATES)
         logger.set_level(_SILENT)
         self.name, self.how = name, how
-        self._home = f"{'http' if how.plain_http else 'https'}://{name.registry}"
         self._oras = _Oras(name.registry, how.plain_http, str(how.ca) if how.ca else True)
-        self._oras.session = self.session = Session(self._home, how)
+        self._oras.session = self.session = Session(home, how)
         self._oras.auth = self.auth = Auth(name, login_for(name.registry), how)
         self.auth.session = self.session
         self.auth._tls_verify = self._oras._tls_verify
 
     def url(self, path: str) -> str:
-        return f"{self._home}/v2/{self.name.repository}/{path}"
+        return f"{self.session.home}/v2/{self.name.repository}/{path}"
+
+    def address(self, url: str, what: str, base: str) -> Address:
+        """Where the registry sends us, in answer to what was asked at `base`."""
+        return self.session.check(url, what, read_address(base))
 
     def ask(self, method: str, url: str, *allowed: int, **kwargs: Any) -> requests.Response:
         """Once; what is not in `allowed` is an error in the registry's own words."""
@@ -133,7 +137,7 @@ class Repository:
             following = answer.links.get("next", {}).get("url")
             if not following:
                 break
-            url = urljoin(url, following)
+            url = str(self.address(following, "continues its list of tags at", url))
         return found
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from sgl_tune.errors import UsageError
+from sgl_tune.ship.web_address import Origin, read_address
 from sgl_tune.units import shown
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -41,9 +41,10 @@ class Name:
     def reference(self) -> str | None:
         return self.digest or self.tag
 
-    @property
-    def host(self) -> str:
-        return str(urlsplit(f"//{self.registry}").hostname)
+    def origin(self, scheme: str) -> Origin:
+        address = read_address(f"{scheme}://{self.registry}")
+        assert address is not None  # which `parse_name` saw to
+        return address.origin
 
 
 def parse_name(url: str) -> Name:
@@ -52,7 +53,7 @@ def parse_name(url: str) -> Name:
     path, at, digest = path.partition("@")
     repository, colon, tag = path.partition(":")
     name = Name(host, repository, tag if colon else None, digest if at else None)
-    if not slash or not _HOST.fullmatch(host) or not _is_port(host):
+    if not slash or not _HOST.fullmatch(host) or read_address(f"https://{host}") is None:
         raise UsageError(f"{shown(url)}: {shown(host)} is no registry's host", _HOW)
     if len(repository) > _LONGEST or not _REPOSITORY.fullmatch(repository):
         raise UsageError(
@@ -63,11 +64,6 @@ def parse_name(url: str) -> Name:
     if at and not DIGEST.fullmatch(digest):
         raise UsageError(f"{shown(url)}: {shown(digest)} is no digest", "sha256: and 64 hexadecimal digits")
     return name
-
-
-def _is_port(host: str) -> bool:
-    _, colon, port = host.rpartition(":")
-    return not colon or not port.isdigit() or 0 < int(port) < 1 << 16
 
 
 def is_loopback(host: str) -> bool:

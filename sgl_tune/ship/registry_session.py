@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
-from urllib.parse import SplitResult, urljoin, urlsplit
 
 import requests
 import urllib3
@@ -16,6 +16,7 @@ from sgl_tune.errors import WorkFailed
 from sgl_tune.ship.deadline import TooSlow, within
 from sgl_tune.ship.registry_name import is_loopback
 from sgl_tune.ship.remotes import How
+from sgl_tune.ship.web_address import Address, Origin, read_address
 from sgl_tune.units import human_bytes
 
 LARGEST_ANSWER = 4 << 20  # what registries themselves allow a manifest
@@ -25,7 +26,6 @@ _CONNECT_SECONDS = 10.0
 _LONGEST_WAIT = 60.0
 _AGAIN = (408, 429, 500, 502, 503, 504)
 _MOVED = (301, 302, 303, 307, 308)
-_PORTS = {"http": 80, "https": 443}
 
 
 class Broken(WorkFailed):
@@ -38,21 +38,26 @@ class Broken(WorkFailed):
 
 
 class Session(requests.Session):
-    """`home` is the registry's scheme and host: nobody else is sent the password, but whom it names."""
+    """`home` is the registry: nobody else is sent the password, but whom it names; and nobody is who was come
+    to by a redirect."""
 
-    def __init__(self, home: str, how: How) -> None:
+    def __init__(self, home: Origin, how: How) -> None:
         super().__init__()
-        self._home, self._how = urlsplit(home), how
-        self._lets_in: str | None = None
+        self.home, self._how = home, how
+        self._let_in: Origin | None = None
         self.headers.update({"User-Agent": "sgl-tune", "Accept-Encoding": "identity"})
         self.trust_env = not how.plain_http  # a proxy is no part of this machine
         self.auth = _as_it_is  # or requests would look into ~/.netrc
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
-    def let_in(self, realm: str) -> None:
-        """The registry named who looks at passwords for it."""
-        self.check(realm, "has passwords looked at by")
-        self._lets_in = realm
+    @contextmanager
+    def letting_in(self, realm: Address) -> Iterator[None]:
+        """While this one, whom the registry named, looks at a password."""
+        self._let_in = realm.origin
+        try:
+            yield
+        finally:
+            self._let_in = None
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         """None is followed by requests itself, which reads a redirect's body first, however long."""
@@ -60,8 +65,9 @@ class Session(requests.Session):
 
     def request(self, method: Any, url: Any, *args: Any, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         streamed = kwargs.pop("stream", False)
-        with self.told(f"{urlsplit(url).netloc}"), within(self._how.patience):
-            response = self._followed(method, url, **kwargs)
+        address = self._read(url, "sends on to")
+        with self.told(address.origin.authority), within(self._how.patience):
+            response = self._followed(method, address, **kwargs)
             if not streamed:
                 _keep(response, b"".join(_bounded(response)))
         _complain(response)
@@ -70,37 +76,52 @@ class Session(requests.Session):
     def told(self, peer: str) -> _Told:
         return _Told(peer, self._how.patience)
 
-    def check(self, url: str, what: str) -> None:
+    def check(self, url: str, what: str, base: Address | None = None) -> Address:
         """Nobody is led from https to http, nor from the world into this network."""
-        there = _split(url)
-        if there.scheme not in _PORTS or not there.hostname:
-            raise Broken(f"{self._home.netloc} {what} {url[:200]}, which is no address of the web")
-        if there.scheme == "http" and not (self._how.plain_http and is_loopback(there.hostname)):
-            raise Broken(f"{self._home.netloc} {what} {there.netloc} without TLS, which is refused")
-        if there.hostname != self._home.hostname and _depth(there) > _depth(self._home):
+        there = self._read(url, what, base)
+        self._check(there.origin, what)
+        return there
+
+    def is_home(self, response: requests.Response) -> bool:
+        """Whether the registry itself answered, and to what it was asked."""
+        there = read_address(str(response.url))
+        return there is not None and there.origin == self.home and not response.history
+
+    def _read(self, url: str, what: str, base: Address | None = None) -> Address:
+        address = read_address(url, base)
+        if address is None:
+            raise Broken(f"{self.home.authority} {what} {url[:200]}, which is no address of the web")
+        return address
+
+    def _check(self, there: Origin, what: str) -> None:
+        if there.scheme == "http" and not (self._how.plain_http and is_loopback(there.host)):
+            raise Broken(f"{self.home.authority} {what} {there.authority} without TLS, which is refused")
+        if there.host != self.home.host and _depth(there.host) > _depth(self.home.host):
             raise Broken(
-                f"{self._home.netloc} {what} {there.netloc}, which lies inside this network: refused"
+                f"{self.home.authority} {what} {there.authority}, which lies inside this network: refused"
             )
 
-    def _followed(self, method: str, url: str, **kwargs: Any) -> requests.Response:
+    def _followed(self, method: str, address: Address, **kwargs: Any) -> requests.Response:
         headers = dict(kwargs.pop("headers", None) or {})
+        if address.origin not in (self.home, self._let_in):
+            headers = _without_password(headers)
         kwargs |= {"allow_redirects": False, "timeout": (_CONNECT_SECONDS, self._how.patience)}
-        for _ in range(_MOST_REDIRECTS + 1):
-            self.check(url, "sends on to")
-            seen = headers if url == self._lets_in or self.is_home(url) else _without_password(headers)
-            response = super().request(method, url, headers=seen, stream=True, **kwargs)
+        passed: list[requests.Response] = []
+        while len(passed) <= _MOST_REDIRECTS:
+            self._check(address.origin, "sends on to")
+            response = super().request(method, str(address), headers=headers, stream=True, **kwargs)
+            response.history = list(passed)
             target = response.headers.get("Location")
             if response.status_code not in _MOVED or not target:
                 return response
             response.close()
             if method not in ("GET", "HEAD"):
-                raise Broken(f"{self._home.netloc} sends a {method} elsewhere, which is refused")
-            url = urljoin(url, target)
+                raise Broken(f"{self.home.authority} sends a {method} elsewhere, which is refused")
+            address = self._read(target, "sends on to", address)
+            headers = _without_password(headers)
             kwargs.pop("params", None)
-        raise Broken(f"{self._home.netloc} sends on more than {_MOST_REDIRECTS} times")
-
-    def is_home(self, url: str) -> bool:
-        return _origin(_split(url)) == _origin(self._home)
+            passed.append(response)
+        raise Broken(f"{self.home.authority} sends on more than {_MOST_REDIRECTS} times")
 
 
 class _Told:
@@ -157,24 +178,11 @@ def _without_password(headers: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() != "authorization"}
 
 
-def _split(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        raise Broken(f"{url[:200]} is no address of the web") from None
-    return parts
-
-
-def _origin(url: SplitResult) -> tuple[str, str | None, int | None]:
-    return url.scheme, url.hostname, url.port or _PORTS.get(url.scheme)
-
-
-def _depth(url: SplitResult) -> int:
+def _depth(host: str) -> int:
     """0 the world, 1 a private network, 2 this machine and its neighbours. A name that does not resolve is
     the proxy's to resolve."""
     try:
-        found = socket.getaddrinfo(url.hostname, None, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return 0
     addresses = [ipaddress.ip_address(str(where[0]).partition("%")[0]) for *_, where in found]
@@ -194,7 +202,7 @@ def _bounded(response: requests.Response) -> Iterator[bytes]:
         length += len(piece)
         if length > LARGEST_ANSWER:
             response.close()
-            raise Broken(f"{_peer(response)} answers with more than {human_bytes(LARGEST_ANSWER)}")
+            raise Broken(f"{peer(response)} answers with more than {human_bytes(LARGEST_ANSWER)}")
         yield piece
 
 
@@ -203,7 +211,7 @@ def pieces(response: requests.Response) -> Iterator[bytes]:
     packed = response.headers.get("Content-Encoding", "identity").lower()
     if packed not in ("", "identity"):
         response.close()
-        raise Broken(f"{_peer(response)} answers in {packed[:40]!r}, which was not asked for")
+        raise Broken(f"{peer(response)} answers in {packed[:40]!r}, which was not asked for")
     yield from response.iter_content(PIECE)
 
 
@@ -218,11 +226,11 @@ def _complain(response: requests.Response) -> None:
     wait = response.headers.get("Retry-After", "")
     seconds = float(wait[:15]) if wait.isascii() and wait.isdigit() else 0.0
     response.close()
-    words = f"{_peer(response)} answers {response.status_code}"
+    words = f"{peer(response)} answers {response.status_code}"
     if seconds > _LONGEST_WAIT:
         raise Broken(f"{words}, and wants to be left alone for {seconds:,.0f} s", "try again then")
     raise Broken(words, "try again later", again=seconds)
 
 
-def _peer(response: requests.Response) -> str:
-    return str(urlsplit(str(response.url)).netloc)
+def peer(response: requests.Response) -> str:
+    return urllib3.util.parse_url(str(response.url)).netloc or ""

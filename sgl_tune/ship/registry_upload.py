@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import BinaryIO
-from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
+from urllib.parse import quote
 
 import requests
 
@@ -97,12 +97,10 @@ class _Upload:
             raise Broken(f"{self._repository.name.registry} loses what it is sent", again=0)
 
     def _finish(self, piece: bytes) -> None:
-        at = urlsplit(str(self._at))
-        query = urlencode([*parse_qsl(at.query, keep_blank_values=True), ("digest", self._blob.digest)])
+        at = str(self._at)
+        at += f"{'&' if '?' in at else '?'}digest={quote(self._blob.digest, safe='')}"
         headers = {**_BINARY, "Content-Length": str(len(piece))}
-        answer = self._repository.ask(
-            "PUT", at._replace(query=query).geturl(), 201, 202, 204, 400, data=piece, headers=headers
-        )
+        answer = self._repository.ask("PUT", at, 201, 202, 204, 400, data=piece, headers=headers)
         if answer.status_code == 400:  # what it has is not what was sent
             registry = self._repository.name.registry
             raise NotKept(f"{registry} does not keep {self._blob.digest}{own_words(answer)}", "push again")
@@ -125,7 +123,8 @@ class _Upload:
         location = answer.headers.get("Location")
         if not location and not self._at:
             raise Broken(f"{self._repository.name.registry} does not say where an upload goes")
-        self._at = urljoin(url, location) if location else self._at
+        if location:
+            self._at = str(self._repository.address(location, "wants uploads sent to", url))
         if self._note:
             self._note.write(str(self._at), self._repository.url(""), self._blob.digest)
         least = answer.headers.get("OCI-Chunk-Min-Length", "")

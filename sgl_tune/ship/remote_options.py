@@ -44,4 +44,8 @@ def way(out: Output, plain_http: bool, ca: Path | None, timeout: float, label: s
             line.clear()
             out.note(text)
 
-        yield How(plain_http, ca, timeout, note, progress)
+        def warn(text: str) -> None:
+            line.clear()
+            out.warn(text)
+
+        yield How(plain_http, ca, timeout, note, warn, progress)

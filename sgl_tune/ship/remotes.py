@@ -44,13 +44,14 @@ PLACES = {
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What a user said of the way there, and who hears of it: `note` of what he should know, `progress` of
-    what is being done, the bytes that are done and all of them."""
+    """What a user said of the way there, and who hears of it: `note` of what he should know, `warn` of what
+    no --quiet hides, `progress` of what is being done, the bytes that are done and all of them."""
 
     plain_http: bool = False
     ca: Path | None = None
     patience: float = PATIENCE_SECONDS
     note: Callable[[str], None] = lambda text: None
+    warn: Callable[[str], None] = lambda text: None
     progress: Callable[[str, int, int], None] = lambda what, done, total: None
 
 

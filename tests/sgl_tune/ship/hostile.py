@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.sgl_tune.ship.bundles import tactics
@@ -64,12 +66,15 @@ class Good:
 
 
 class Hostile:
-    def __init__(self, good: Good, deeds: dict[str, Deed]) -> None:
+    def __init__(self, good: Good, deeds: dict[str, Deed], tls: tuple[Path, Path] | None = None) -> None:
         self.good, self.deeds, self.seen = good, deeds, list[Asked]()
         self.sent = 0
         self._ended = threading.Event()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if tls else None
+        if self._tls and tls:
+            self._tls.load_cert_chain(*tls)
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -91,6 +96,12 @@ class Hostile:
 
     def _serve(self, client: socket.socket) -> None:
         client.settimeout(SECONDS)
+        if self._tls:
+            try:
+                client = self._tls.wrap_socket(client, server_side=True)
+            except OSError:
+                client.close()
+                return
         with suppress(OSError), client, client.makefile("rb") as stream:
             while (asked := _read(stream)) is not None:
                 self.seen.append(asked)
@@ -146,10 +157,12 @@ def drip(first: bytes, piece: bytes, pause: float) -> Deed:
 
 
 @contextmanager
-def hostile(good: Good | None = None, **deeds: Deed) -> Iterator[Hostile]:
-    """`GET_blobs` is what is done when a GET has `blobs` in its path."""
+def hostile(
+    good: Good | None = None, tls: tuple[Path, Path] | None = None, **deeds: Deed
+) -> Iterator[Hostile]:
+    """`GET_blobs` is what is done when a GET has `blobs` in its path. `tls`: a certificate and its key."""
     named = {_spelled(name): deed for name, deed in deeds.items()}
-    server = Hostile(good or Good(), named)
+    server = Hostile(good or Good(), named, tls)
     try:
         yield server
     finally:
