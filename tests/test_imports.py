@@ -69,6 +69,7 @@ SGL_TUNE = {
     "writing": "errors",
     "web_page": "",
     "cli": "server sgl_tune errors processes units",
+    "servers": "server errors processes units reading writing cli",
     "deployment": "server errors units records reading cli",
     "cache": "server sgl_tune errors processes units records reading deployment",
     "stores": "server errors units reading cli deployment cache",
@@ -86,7 +87,7 @@ SGL_TUNE = {
     "ship": "server sgl_tune errors processes units records reading writing cli deployment cache stores keys"
     " verify",
     "commands": "errors processes units records writing cli deployment cache stores keys verify explain"
-    " memory start_report compile warm export ship fleet sgl_tune",
+    " memory start_report compile warm export ship fleet servers sgl_tune",
     "__main__": "cli",
 }
 HOUSE = RUNTIME | SGL_TUNE

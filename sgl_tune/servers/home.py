@@ -1,0 +1,111 @@
+"""The folder of the servers that `sgl-tune server add` made, one folder per release.
+
+A server is whole when its folder holds `server.json`, which is written last. Only then it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.errors import UsageError
+from sgl_tune.reading import NoObject, bounded_bytes, object_of
+
+VARIABLE = "SGL_TUNE_SERVERS"
+MARK = "server.json"
+RELEASE = re.compile(r"\d+(?:\.\d+){1,3}(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?")
+_NOT_WHOLE = "not finished; `sgl-tune server add {}` goes on with it"
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """`unusable`: why this server must not be used, in one line; None where it can be."""
+
+    release: str
+    folder: Path
+    unusable: str | None
+    mark: Mapping[str, Any]
+
+    @property
+    def venv(self) -> Path:
+        return self.folder / "venv"
+
+
+def servers_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """$SGL_TUNE_SERVERS, else sgl-tune/servers in the user's data folder."""
+    named = environ.get(VARIABLE)
+    if named:
+        return Path(named).expanduser().absolute()
+    data = environ.get("XDG_DATA_HOME")
+    above = Path(data) if data and Path(data).is_absolute() else Path("~/.local/share").expanduser()
+    return above.absolute() / "sgl-tune/servers"
+
+
+def check_release(text: str) -> str:
+    if not RELEASE.fullmatch(text):
+        raise UsageError(f"{text!r} is no release of SGLang", "write it like 0.5.23 or 0.5.12.post1")
+    return text
+
+
+def added_servers(home: Path | None = None) -> list[Added]:
+    """The newest release first, with those that are not whole or not safe to use."""
+    home = home or servers_home()
+    try:
+        with os.scandir(home) as entries:
+            names = [entry.name for entry in entries if RELEASE.fullmatch(entry.name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UsageError(f"{home}: {error.strerror}", "make it readable, or set SGL_TUNE_SERVERS") from error
+    return [added_server(name, home) for name in sorted(names, key=release_order, reverse=True)]
+
+
+def added_server(release: str, home: Path) -> Added:
+    folder = home / release
+    unsafe = next((why for part in (home, folder, folder / "venv") if (why := why_not_ours(part))), None)
+    if unsafe:
+        return Added(release, folder, unsafe, {})
+    try:
+        mark = object_of(bounded_bytes(folder / MARK, 1 << 20))
+    except FileNotFoundError:
+        return Added(release, folder, _NOT_WHOLE.format(release), {})
+    except (OSError, NoObject) as error:
+        return Added(release, folder, f"{folder / MARK} cannot be read: {error}", {})
+    return Added(release, folder, None, mark)
+
+
+def release_order(release: str) -> tuple[tuple[int, ...], int, int, int, int]:
+    """As PEP 440 orders versions: 0.5.23.dev1, 0.5.23rc1, 0.5.23, 0.5.23.post1, 0.5.24."""
+    numbers = tuple(map(int, re.match(r"[\d.]*\d", release)[0].split(".")))  # type: ignore[index]
+    before, after, dev = (re.search(rf"{word}(\d+)", release) for word in ("(?:a|b|rc)", "post", "dev"))
+    return (
+        numbers,
+        0 if dev and not before and not after else 1 if before else 2,
+        int(before[1]) if before else 0,
+        int(after[1]) + 1 if after else 0,
+        int(dev[1]) if dev else 1 << 30,
+    )
+
+
+def why_not_ours(path: Path) -> str | None:
+    """Why a folder may hold what somebody else put there; None if only this user or root may write in it."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    if stat.S_ISLNK(status.st_mode):
+        return f"{path} is a link, and none is followed there"
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{path} is no folder"
+    if status.st_uid not in (0, os.geteuid()):
+        return f"{path} belongs to another user"
+    if status.st_mode & 0o022:
+        return f"{path} can be written by other users"
+    return None

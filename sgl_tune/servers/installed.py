@@ -1,0 +1,107 @@
+"""Which packages an environment has, read from their .dist-info folders: nothing in it is imported or run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sgl_tune.reading import bounded_bytes
+
+_INFO = re.compile(r"(.+?)-([^-]+)\.dist-info")
+_LARGEST_RECORD = 64 << 20
+_CUDA = re.compile(r"^cuda\b[^=\n]*=\s*(?:'(\d+)\.\d+[\w.]*'|\"(\d+)\.\d+[\w.]*\"|None)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """`info`: its .dist-info folder."""
+
+    name: str
+    version: str
+    info: Path
+
+
+class Unclear(ValueError):
+    """Why one cannot say which version is installed. The text names the folder."""
+
+
+def packages_in(folders: Sequence[Path]) -> dict[str, Package]:
+    """By normalised name. The first folder that has a package counts, as for an import."""
+    found: dict[str, Package] = {}
+    for folder in folders:
+        here: dict[str, Package] = {}
+        for package in _infos(folder):
+            other = here.setdefault(package.name, package)
+            if other.version != package.version:
+                both = " and ".join(sorted((other.version, package.version)))
+                raise Unclear(f"{folder}: {package.name} is there twice: {both}")
+        found = {**here, **found}
+    return found
+
+
+def normal(name: str) -> str:
+    """`FlashInfer_Python` and `flashinfer-python` are one package."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _infos(folder: Path) -> Iterator[Package]:
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if entry.name.endswith(".dist-info"))
+    for name in names:
+        match = _INFO.fullmatch(name)
+        if match and (folder / name / "METADATA").is_file():
+            yield Package(normal(match[1]), match[2], folder / name)
+
+
+def is_whole(package: Package, module: str) -> bool:
+    """Whether its code is there too, beside its .dist-info; an editable install has it in another folder."""
+    beside = package.info.parent / module / "__init__.py"
+    return beside.is_file() or (package.info / "direct_url.json").is_file()
+
+
+def cuda_of(torch: Package) -> int | None:
+    """The major version of CUDA that this torch was built for; None for a torch of CPUs or another GPU."""
+    path = torch.info.parent / "torch/version.py"
+    try:
+        match = _CUDA.search(bounded_bytes(path, 1 << 16).decode("utf-8", "replace"))
+    except OSError as error:
+        raise Unclear(f"{path}: torch is not whole: {error.strerror}") from error
+    if match is None:
+        raise Unclear(f"{path}: does not say for which CUDA this torch was built")
+    major = match[1] or match[2]
+    return int(major) if major else None
+
+
+def fingerprint_of(packages: Sequence[Package], walked: Sequence[Path]) -> str:
+    """A digest of what each package installed. Of the folders in `walked`, whose files people change by hand,
+    it also covers the size and the time of each file."""
+    digest = hashlib.sha256()
+    for package in sorted(packages, key=lambda one: one.name):
+        try:
+            record = hashlib.sha256(bounded_bytes(package.info / "RECORD", _LARGEST_RECORD)).hexdigest()
+        except OSError:
+            record = "none"  # a system's own package manager writes none
+        digest.update(f"{package.name}=={package.version} {record}\n".encode())
+    for folder in walked:
+        for line in sorted(_files(folder, folder.name)):
+            digest.update(line.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _files(folder: Path, name: str) -> Iterator[str]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        below = f"{name}/{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name != "__pycache__":
+                yield from _files(folder / entry.name, below)
+        else:
+            status = entry.stat(follow_symlinks=False)
+            yield f"{below} {status.st_size} {status.st_mtime_ns}\n"

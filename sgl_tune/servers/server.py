@@ -1,0 +1,118 @@
+"""The SGLang that a question is put to: a stock one, in a Python of its own, found without running it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from runtime.server.releases import NEWEST
+from sgl_tune.servers.home import added_servers
+from sgl_tune.servers.installed import Unclear, cuda_of, fingerprint_of, is_whole, packages_in
+from sgl_tune.servers.interpreter import NotPython, interpreter_at
+
+USUAL_GB = 3  # of downloads, for a release of this year; `add` says how many it is in fact
+_OLDEST_PYTHON = (3, 10)
+_CHANGED_BY_HAND = ("sglang", "sgl_kernel", "flashinfer")
+
+Found = Literal["--server", "here", "added"]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An environment in which SGLang can start. `folders`: where its Python finds packages; `packages`: the
+    one of them that has torch; `cuda`: the major version torch was built for; `found`: how we came to it."""
+
+    python: Path
+    python_version: str
+    folders: tuple[Path, ...]
+    packages: Path
+    sglang: str
+    torch: str
+    flashinfer: str | None
+    cuda: int
+    found: Found
+
+    def fingerprint(self) -> str:
+        """Changes when a package is installed, removed or replaced, and when SGLang's files are edited."""
+        walked = [folder / name for folder in self.folders for name in _CHANGED_BY_HAND]
+        return fingerprint_of(list(packages_in(self.folders).values()), walked)
+
+
+@dataclass(frozen=True, slots=True)
+class NoServer:
+    """Why there is no server to ask, in one line, and what to do about it. `has_sglang`: a Python was found
+    that has SGLang, and cannot be used."""
+
+    why: str
+    remedy: str
+    has_sglang: bool = False
+
+
+def find_server(option: str | None, release: str | None) -> Server | NoServer:
+    """The one that `option` names (--server: a Python or a venv), else the SGLang of this environment, else
+    one that was added: of `release` where one is asked for, else the newest."""
+    if option is not None:
+        return _of_release(server_at(Path(option)), release)
+    here = server_at(Path(sys.executable), "here") if sys.executable else None
+    if isinstance(here, Server) and release in (None, here.sglang):
+        return here
+    if isinstance(here, NoServer) and here.has_sglang:
+        return here
+    for added in added_servers():
+        if added.unusable is None and release in (None, added.release):
+            return server_at(added.venv, "added")
+    why = f"no SGLang{f' {release}' if release else ''} is here, and none was added"
+    if isinstance(here, Server):
+        why = f"the SGLang of this environment is {here.sglang}, not {release}"
+    return NoServer(why, adding(release))
+
+
+def adding(release: str | None) -> str:
+    """The way to a server."""
+    command = f"sgl-tune server add {release or NEWEST.version}"
+    return f"`{command}` ({USUAL_GB} GB) or run this where SGLang is installed"
+
+
+def server_at(path: Path, found: Found = "--server") -> Server | NoServer:
+    """What a Python, or a venv, has."""
+    try:
+        interpreter = interpreter_at(path)
+        installed = packages_in(interpreter.folders)
+        sglang, torch = installed.get("sglang"), installed.get("torch")
+        if sglang is None or not is_whole(sglang, "sglang"):
+            return NoServer(f"{path}: no SGLang is installed there", adding(None))
+        whose = f"{path}: SGLang {sglang.version} is there,"
+        if tuple(map(int, interpreter.version.split("."))) < _OLDEST_PYTHON:
+            why = f"{whose} in a Python {interpreter.version}, which is too old"
+            return NoServer(why, "give a Python of 3.10 or later", True)
+        if torch is None or not is_whole(torch, "torch"):
+            return NoServer(f"{whose} and no torch", "install the torch that this SGLang asks for", True)
+        cuda = cuda_of(torch)
+    except NotPython as error:
+        return NoServer(str(error), "name a Python, or a venv, in which SGLang is installed")
+    except Unclear as error:
+        return NoServer(str(error), "install that package anew", True)
+    if cuda is None:
+        why = f"{whose} and its torch {torch.version} was built without CUDA"
+        return NoServer(why, "install torch with CUDA; no GPU and no driver are needed", True)
+    flashinfer = installed.get("flashinfer-python")
+    return Server(
+        interpreter.python,
+        interpreter.version,
+        interpreter.folders,
+        torch.info.parent,
+        sglang.version,
+        torch.version,
+        flashinfer.version if flashinfer else None,
+        cuda,
+        found,
+    )
+
+
+def _of_release(found: Server | NoServer, release: str | None) -> Server | NoServer:
+    if isinstance(found, NoServer) or release in (None, found.sglang):
+        return found
+    why = f"--server {found.python}: its SGLang is {found.sglang}, not {release}"
+    return NoServer(why, f"name another server, or `sgl-tune server add {release}`")
