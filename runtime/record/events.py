@@ -1,0 +1,69 @@
+"""The stream of a start, event by event, becomes a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from runtime.record.checked import read
+from runtime.record.parts import Asked, CacheFile, Cost, Ending, Inexact, Key, Module, Phase, Sizes
+from runtime.record.record import SCHEMA, Record
+
+T = TypeVar("T")
+Event = dict[str, Any]
+PARTS: dict[str, type] = {
+    "phase": Phase,
+    "inexact": Inexact,
+    "module": Module,
+    "key": Key,
+    "file": CacheFile,
+}
+
+
+def record_of(asked: Asked, events: Iterable[Event]) -> Record:
+    """The record of one start. Its ending is "broken" where the stream ends without one."""
+    parts: dict[str, list[Any]] = {name: [] for name in PARTS}
+    kernels: dict[tuple[str, str], None] = {}
+    ending, sizes, arguments, cost = None, None, {}, Cost(0.0, 0)
+    for event in events:
+        name = event["event"]
+        if name in PARTS:
+            parts[name].append(_part(PARTS[name], event))
+        elif name == "kernel":
+            kernels[event["library"], event["name"]] = None
+        elif name == "asked":
+            arguments = event["arguments"]
+        elif name == "ready":
+            ending, sizes = Ending("ready"), _part(Sizes, event)
+        elif name in ("died", "refused", "broken") and ending is None:
+            ending = _ending(name, event)
+        elif name == "ended":
+            cost = Cost(float(event["cpu"]), event["rss"])
+            ending = ending or Ending("broken", text=f"the start's process ended with {event['code']}")
+    return Record(
+        schema_version=SCHEMA,
+        asked=asked,
+        arguments=arguments,
+        phases=tuple(parts["phase"]),
+        ending=ending or Ending("broken", text="the start's process ended without a word"),
+        sizes=sizes,
+        inexact=tuple(parts["inexact"]),
+        modules=tuple(parts["module"]),
+        kernels=tuple(kernels),
+        keys=tuple(parts["key"]),
+        files=tuple(parts["file"]),
+        cost=cost,
+    )
+
+
+def _part(kind: type[T], event: Event) -> T:
+    """The event's fields that the part has; what else the stream says is for other readers."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return read(kind, {name: value for name, value in event.items() if name in names}, event["event"])
+
+
+def _ending(how: str, event: Event) -> Ending:
+    return Ending(
+        how, event.get("phase"), event.get("type"), event.get("text"), tuple(event.get("stack", ()))
+    )

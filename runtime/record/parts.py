@@ -1,0 +1,111 @@
+"""The parts of a record: frozen data, each with the names that JSON has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked: a server command for one rank, on which GPU, of which server."""
+
+    argv: tuple[str, ...]
+    rank: int
+    gpu: str
+    source: str  # ghost, measured or core
+    python: str
+    cuda: str
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One step of a start. Peaks are the highest within it; the other readings are from its end."""
+
+    name: str
+    depth: int
+    seconds: float
+    allocated: int
+    reserved: int
+    peak: int
+    reserved_peak: int
+    free: int
+    total: int
+    least_free: int
+
+    @property
+    def outside(self) -> int:
+        """Bytes in use that torch did not reserve."""
+        return self.total - self.free - self.reserved
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a server that became ready can hold."""
+
+    kv_tokens: int
+    max_running_requests: int | None
+    mem_fraction_static: float
+    chunked_prefill_size: int | None
+    context_length: int
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a start ended: ready, died in a phase, refused by SGLang, or broken by us."""
+
+    how: str
+    phase: str | None = None
+    type: str | None = None
+    text: str | None = None
+    stack: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Inexact:
+    """One reason why a number of the record may be wrong."""
+
+    kind: str  # stub, unread, guess, capped, module, peer or attribute
+    name: str
+    phase: str
+    frame: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Module:
+    """A compiled module that the start loaded: really, as its host half, or as a stub."""
+
+    library: str
+    name: str
+    path: str
+    state: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Key:
+    """What FlashInfer's tuner was asked, how often, and how many tactics it measured for it."""
+
+    mode: str  # tune or serve
+    op: str
+    key: str
+    asked: int
+    profiled: int
+
+
+@dataclass(frozen=True)
+class CacheFile:
+    """A cache file that the start looked for."""
+
+    store: str
+    path: str
+    found: bool
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What asking took: CPU seconds of the start, and the most memory of its process."""
+
+    cpu: float
+    rss: int

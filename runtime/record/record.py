@@ -1,0 +1,58 @@
+"""A start of a server as data: what was asked, what each phase took, what was tuned, and how it ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from runtime.record.checked import read
+from runtime.record.parts import Asked, CacheFile, Cost, Ending, Inexact, Key, Module, Phase, Sizes
+
+SCHEMA = 1
+
+
+class NotARecord(ValueError):
+    """The file is not a record that this version reads."""
+
+
+@dataclass(frozen=True)
+class Record:
+    schema_version: int
+    asked: Asked
+    arguments: dict[str, Any]
+    phases: tuple[Phase, ...]
+    ending: Ending
+    sizes: Sizes | None
+    inexact: tuple[Inexact, ...]
+    modules: tuple[Module, ...]
+    kernels: tuple[tuple[str, str], ...]  # (library, name)
+    keys: tuple[Key, ...]
+    files: tuple[CacheFile, ...]
+    cost: Cost
+
+    @property
+    def exact(self) -> bool:
+        return not self.inexact
+
+    def phase(self, name: str) -> Phase | None:
+        """The phase of that name with the highest peak, if the start came to one."""
+        found = [phase for phase in self.phases if phase.name == name]
+        return max(found, key=lambda phase: phase.peak, default=None)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Record:
+        """A record that anyone may have written: every field is checked, and nothing of it is run."""
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise NotARecord(f"not JSON: {error}") from None
+        if not isinstance(data, dict) or data.get("schema_version") != SCHEMA:
+            raise NotARecord(f"schema_version is not {SCHEMA}")
+        try:
+            return read(cls, data, "record")
+        except TypeError as error:
+            raise NotARecord(str(error)) from None

@@ -1,0 +1,92 @@
+"""A start's events become a record; a record goes through JSON unchanged; foreign JSON is checked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from runtime.record.events import record_of
+from runtime.record.parts import Asked
+from runtime.record.record import NotARecord, Record
+
+ASKED = Asked(("--model-path", "m"), 0, "h200", "ghost", "3.11.7", "13.0", {"sglang": "0.5.17"})
+MEMORY = {"allocated": 10, "reserved": 20, "peak": 15, "reserved_peak": 20, "free": 70, "total": 100}
+WEIGHTS = {"event": "phase", "name": "weights", "depth": 1, "seconds": 0.5, **MEMORY, "least_free": 65}
+READY = {
+    "event": "ready",
+    "kv_tokens": 1000,
+    "max_running_requests": None,
+    "mem_fraction_static": 0.9,
+    "chunked_prefill_size": 8192,
+    "context_length": 4096,
+    **MEMORY,
+}
+DIED = {"event": "died", "phase": "weights", "type": "OutOfMemoryError", "text": "Tried", "stack": ["a:1 f"]}
+ENDED = {"event": "ended", "code": 0, "cpu": 2, "rss": 4096}
+
+
+def record(*events: dict[str, Any]) -> Record:
+    return record_of(ASKED, events)
+
+
+def test_a_ready_start_has_sizes_and_its_phases() -> None:
+    made = record({"event": "asked", "arguments": {"tp_size": 1}}, WEIGHTS, READY, ENDED)
+    assert made.ending.how == "ready"
+    assert made.sizes is not None and made.sizes.kv_tokens == 1000
+    assert made.phase("weights") == made.phases[0]
+    assert made.phases[0].outside == 10
+    assert made.arguments == {"tp_size": 1}
+    assert made.exact
+
+
+def test_the_first_death_is_the_ending() -> None:
+    made = record(DIED, {**DIED, "phase": "start"}, ENDED)
+    assert (made.ending.how, made.ending.phase, made.ending.text) == ("died", "weights", "Tried")
+
+
+def test_a_stream_that_stops_is_no_answer() -> None:
+    assert record(WEIGHTS).ending.how == "broken"
+    assert record(WEIGHTS, {**ENDED, "code": -9}).ending.how == "broken"
+
+
+def test_what_is_inexact_is_kept() -> None:
+    reason = {"kind": "stub", "name": "f", "phase": "autotune", "frame": "x.py:1 f", "why": "no module"}
+    assert not record({"event": "inexact", **reason}, READY, ENDED).exact
+
+
+def test_a_record_goes_through_json_unchanged() -> None:
+    made = record(WEIGHTS, {"event": "kernel", "library": "triton", "name": "k"}, READY, ENDED)
+    assert Record.from_json(made.to_json()) == made
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("schema_version",), 99, "schema_version"),
+        (("asked", "rank"), "0", "record.asked.rank is not int"),
+        (("asked", "rank"), True, "record.asked.rank is not int"),
+        (("asked", "argv"), "--x", "record.asked.argv is not a list"),
+        (("phases",), [1], "record.phases[0] is not an object"),
+        (("phases",), {}, "record.phases is not a list"),
+        (("new",), 1, "record is not without 'new'"),
+        (("ending",), {}, "record.ending is not with how"),
+        (("kernels",), [["triton"]], "record.kernels[0] is not a list of 2"),
+    ],
+)
+def test_a_foreign_record_that_does_not_fit_is_named(path: tuple[str, ...], value: Any, said: str) -> None:
+    data = json.loads(record(READY, ENDED).to_json())
+    inner = data
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    with pytest.raises(NotARecord) as caught:
+        Record.from_json(json.dumps(data))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"schema_version": 1}', "\x00", "[" * 100000])
+def test_other_text_is_no_record(text: str) -> None:
+    with pytest.raises(NotARecord):
+        Record.from_json(text)
