@@ -1,0 +1,132 @@
+"""One process as rank r of N: torch's own fake process group, and objects that come back as one's own."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from runtime.ghost.inside.hooks import after
+
+
+def of(server: Any, rank: int) -> dict[str, Any]:
+    """The arguments that SGLang's own launcher gives rank `rank` of tp x pp processes."""
+    tp, dp = server.tp_size, server.dp_size
+    tp_rank, pp_rank = rank % tp, rank // tp
+    moe_dp = getattr(server, "moe_dp_size", 1) or 1
+    attn_cp = getattr(server, "attn_cp_size", 1) or 1
+    attn_dp = dp if server.enable_dp_attention else 1
+    attn_tp = max(1, tp // attn_dp // attn_cp)
+    within_moe_dp = tp_rank % (tp // moe_dp)
+    return {
+        "gpu_id": server.base_gpu_id + _local(server, rank) * server.gpu_id_step,
+        "tp_rank": tp_rank,
+        "pp_rank": pp_rank,
+        "dp_rank": tp_rank // (attn_tp * attn_cp) if server.enable_dp_attention else None,
+        "attn_cp_rank": (tp_rank // attn_tp) % attn_cp,
+        "moe_dp_rank": tp_rank // (tp // moe_dp),
+        "moe_ep_rank": within_moe_dp // (tp // moe_dp // server.ep_size),
+    }
+
+
+def _local(server: Any, rank: int) -> int:
+    """The rank's place among the GPUs of its own node."""
+    return rank % max(1, server.tp_size * server.pp_size // server.nnodes)
+
+
+def install(server: Any, rank: int) -> None:
+    """Make this process rank `rank` of a world in which nobody else is there."""
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+    from torch.testing._internal.distributed import fake_pg
+
+    if server.tp_size * server.pp_size == 1:
+        return
+    alone = _Alone(dist, c10d, fake_pg)
+    for module in (dist, c10d):
+        for name, function in alone.functions().items():
+            setattr(module, name, function)
+    _answer_own_messages()
+
+
+class _Alone:
+    """torch.distributed's functions where every peer gives what this rank gives."""
+
+    def __init__(self, dist: Any, c10d: Any, fake_pg: Any) -> None:
+        self._c10d, self._fake_pg = c10d, fake_pg
+        self._init, self._new_group = dist.init_process_group, dist.new_group
+        self._backends: dict[int, str] = {}
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        nothing = lambda *args, **kwargs: None  # noqa: E731
+        return {
+            "init_process_group": self.init_process_group,
+            "new_group": self.new_group,
+            "get_backend": self.get_backend,
+            "all_gather_object": self.all_gather_object,
+            "gather_object": self.gather_object,
+            "scatter_object_list": self.scatter_object_list,
+            "broadcast_object_list": nothing,
+            "barrier": nothing,
+            "monitored_barrier": nothing,
+            "all_gather": self.all_gather,
+            "all_gather_into_tensor": self.all_gather_into_tensor,
+            "_all_gather_base": self.all_gather_into_tensor,
+        }
+
+    def init_process_group(
+        self, backend: str | None = None, *, world_size: int = -1, rank: int = -1, **_: Any
+    ) -> None:
+        self._init(backend="fake", rank=rank, world_size=world_size, store=self._fake_pg.FakeStore())
+        self._backends[id(self._c10d._get_default_group())] = backend or "nccl"
+
+    def new_group(self, ranks: Any = None, timeout: Any = None, backend: str | None = None, **_: Any) -> Any:
+        group = self._new_group(ranks=ranks, backend="fake")
+        self._backends[id(group)] = backend or "nccl"
+        return group
+
+    def get_backend(self, group: Any = None) -> str:
+        name = self._backends.get(id(group or self._c10d._get_default_group()), "nccl")
+        return name.rsplit(",", 1)[-1].rsplit(":", 1)[-1]
+
+    def all_gather_object(self, into: list[Any], mine: Any, group: Any = None) -> None:
+        for place in range(len(into)):
+            into[place] = mine if callable(mine) else copy.deepcopy(mine)
+
+    def gather_object(self, mine: Any, into: list[Any] | None = None, *_: Any, **named: Any) -> None:
+        into = named.get("object_gather_list", into)
+        if into is not None:
+            self.all_gather_object(into, mine)
+
+    def scatter_object_list(self, out: list[Any], given: list[Any] | None = None, *_: Any, **__: Any) -> None:
+        if given:
+            out[0] = given[0]
+
+    def all_gather(self, into: list[Any], mine: Any, group: Any = None, async_op: bool = False) -> None:
+        for tensor in into:
+            tensor.copy_(mine)
+
+    def all_gather_into_tensor(self, into: Any, mine: Any, group: Any = None, async_op: bool = False) -> None:
+        if not mine.is_cuda:
+            into.view(-1, max(1, mine.numel()))[:] = mine.reshape(1, -1)
+
+
+def _answer_own_messages() -> None:
+    """SGLang's own channels between ranks: nobody answers on them."""
+
+    @after("sglang.srt.distributed.device_communicators.shm_broadcast")
+    def _(module: Any) -> None:
+        module.MessageQueue.wait_until_ready = lambda self: None
+        module.MessageQueue.create_from_process_group = staticmethod(lambda *args, **kwargs: None)
+
+    @after("sglang.srt.distributed.parallel_state")
+    def _(module: Any) -> None:
+        if hasattr(module, "in_the_same_node_as"):
+            module.in_the_same_node_as = lambda group, *_, **__: (
+                [True] * module.torch.distributed.get_world_size(group)
+            )
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("sglang") and hasattr(module, "broadcast_pyobj"):
+            setattr(module, "broadcast_pyobj", lambda data, *args, **kwargs: data)  # noqa: B010

@@ -1,0 +1,145 @@
+"""Readings of memory around SGLang's own steps, whose names in every release stand here alone."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from runtime.ghost.inside.stream import say
+
+RUNNER = "sglang.srt.model_executor.model_runner:ModelRunner."
+SETUP = "sglang.srt.model_executor.model_runner_components.cuda_graph_setup:"
+Step = Callable[..., Any]
+
+
+class Point(NamedTuple):
+    """A step under the name that reports give it. Every place found is watched; one is needed if required."""
+
+    name: str
+    places: tuple[str, ...]
+    required: bool = True
+
+
+POINTS = (
+    Point("start", ("sglang.srt.managers.scheduler:Scheduler.__init__",)),
+    Point("communicator", (RUNNER + "init_torch_distributed",)),
+    Point("weights", (RUNNER + "load_model",)),
+    Point("kv pool", (RUNNER + "alloc_memory_pool", RUNNER + "init_memory_pool")),
+    Point("attention backend", (RUNNER + "init_attention_backends", RUNNER + "init_attention_backend")),
+    Point("graphs", (RUNNER + "init_cuda_graphs", RUNNER + "init_device_graphs"), required=False),
+    Point("eager", (SETUP + "EagerRunner",), required=False),
+    Point("kernel warmup", (RUNNER + "kernel_warmup",), required=False),
+    Point(
+        "autotune",
+        (
+            "sglang.srt.model_executor.runner.base_runner:BaseRunner._flashinfer_autotune",
+            RUNNER + "_flashinfer_autotune",
+        ),
+    ),
+    Point("prefill graphs", (SETUP + "capture_prefill_graph", RUNNER + "init_piecewise_cuda_graphs")),
+    Point("decode graphs", (SETUP + "capture_decode_graph", RUNNER + "init_decode_cuda_graph")),
+)
+
+
+class MissingPoint(RuntimeError):
+    """A release moved or renamed a step that reports need."""
+
+
+class Meter:
+    """Says what each phase took; a peak counts for the phases around it too."""
+
+    def __init__(self, at_end: Callable[[str], None], at_begin: Callable[[str], None]) -> None:
+        self._at_end, self._at_begin = at_end, at_begin
+        self._open: list[dict[str, int]] = []
+        self.died = False
+
+    def readings(self) -> dict[str, int]:
+        import torch
+
+        free, total = torch.cuda.mem_get_info()
+        read = {
+            "allocated": torch.cuda.memory_allocated(),
+            "reserved": torch.cuda.memory_reserved(),
+            "peak": torch.cuda.max_memory_allocated(),
+            "reserved_peak": torch.cuda.max_memory_reserved(),
+            "free": free,
+            "total": total,
+        }
+        torch.cuda.reset_peak_memory_stats()
+        for outer in self._open:
+            for name in ("peak", "reserved_peak"):
+                outer[name] = max(outer[name], read[name])
+            outer["least_free"] = min(outer["least_free"], free)
+        return read
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        before = self.readings()
+        began, peaks = time.monotonic(), {"peak": 0, "reserved_peak": 0, "least_free": before["free"]}
+        self._open.append(peaks)
+        say("step", name=name, depth=len(self._open) - 1)
+        self._at_begin(name)
+        try:
+            yield
+            self._at_end(name)
+        except BaseException as error:
+            if not self.died:
+                self.died = True
+                say("died", phase=name, **describe(error), **{**self.readings(), **peaks})
+            raise
+        finally:
+            if not self.died:
+                read = self.readings()
+                seconds = round(time.monotonic() - began, 3)
+                depth = len(self._open) - 1
+                say("phase", name=name, depth=depth, seconds=seconds, **{**read, **peaks})
+            self._open.pop()
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """An exception as data: its type, its text, and the calls that led to it, innermost last."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    stack = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+    return {"type": type(error).__name__, "text": str(error)[:4000], "stack": stack[-60:]}
+
+
+def install(meter: Meter) -> None:
+    """Put the meter around every step that this release has; a required one that is missing is an error."""
+    for point in POINTS:
+        found = [place for place in point.places if _wrap(place, point.name, meter)]
+        if point.required and not found:
+            raise MissingPoint(
+                f"no watch point for '{point.name}': this release has none of {', '.join(point.places)}"
+            )
+
+
+def _wrap(place: str, name: str, meter: Meter) -> bool:
+    module, _, path = place.partition(":")
+    try:
+        owner: Any = import_module(module)
+    except ImportError:
+        return False
+    *parents, last = path.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent, None)
+    inner = getattr(owner, last, None)
+    if inner is None:
+        return False
+    setattr(owner, last, _watched(inner, name, meter))
+    return True
+
+
+def _watched(inner: Step, name: str, meter: Meter) -> Step:
+    @functools.wraps(inner)
+    def outer(*args: Any, **kwargs: Any) -> Any:
+        runner = args[0] if args else kwargs.get("model_runner")
+        with meter.phase(f"draft {name}" if getattr(runner, "is_draft_worker", False) else name):
+            return inner(*args, **kwargs)
+
+    return outer

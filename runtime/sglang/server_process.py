@@ -1,0 +1,198 @@
+"""A server's own Python with SGLang imported, on the ghost: asked for starts, it answers with records."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Timer
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from runtime.record.events import Event, record_of
+from runtime.record.parts import Asked
+from runtime.record.record import Record
+
+MAIN = Path(__file__).parent / "inside" / "main.py"
+LONGEST_LINE = 1 << 26
+
+
+class ServerBroken(RuntimeError):
+    """The server's process could not be used; the text says what it said."""
+
+
+@dataclass(frozen=True)
+class Ghost:
+    """A GPU that is not there: its libraries, its row of the table, how many of it."""
+
+    library: Path
+    name: str
+    row: str
+    devices: int = 1
+    total: int | None = None
+    halves: dict[str, str] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        libraries = sorted(self.library.glob("lib*.so.*"))
+        preload = [self.library / "libghost.so", *libraries]
+        return {
+            "LD_PRELOAD": ":".join(map(str, preload)),
+            "LD_LIBRARY_PATH": str(self.library),
+            "TRITON_LIBCUDA_PATH": str(self.library),
+            "GHOST_ROW": self.row,
+            "GHOST_DEVICES": str(self.devices),
+            **({"GHOST_TOTAL": str(self.total)} if self.total else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Request:
+    """One start: SGLang's flags, the rank that is asked for, and what lies outside torch."""
+
+    argv: tuple[str, ...]
+    rank: int = 0
+    outside: dict[str, Any] | None = None
+    name: str = "start"
+
+
+class ServerProcess:
+    """Imports SGLang when it is entered; every `run` after that is a start forked from it."""
+
+    def __init__(self, python: Path, work: Path, ghost: Ghost, environment: dict[str, str]) -> None:
+        self._python, self._work, self._ghost = python, work, ghost
+        self._environment = environment
+        self._hello: Event = {}
+
+    def __enter__(self) -> ServerProcess:
+        self._work.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ours, theirs = os.pipe()
+        given = {
+            "stream": theirs,
+            "parent": os.getpid(),
+            "ghost": str(self._ghost.library / "libghost.so"),
+            "small": True,
+            "halves": self._ghost.halves,
+        }
+        pycache = self._work / "pycache"
+        with (self._work / "imports.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [self._python, "-I", "-X", f"pycache_prefix={pycache}", MAIN, json.dumps(given)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._work,
+                env=self._variables(),
+                pass_fds=[theirs],
+            )
+        os.close(theirs)
+        self._stream: BinaryIO = os.fdopen(ours, "rb")
+        try:
+            self._hello = self._next()
+            if self._hello["event"] != "hello":
+                raise ServerBroken(self._hello.get("text", "the server said no hello"))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._stream.close()
+        if self._process.stdin:
+            self._process.stdin.close()
+
+    def run(
+        self, request: Request, say: Callable[[Event], None] | None = None, seconds: float = 600
+    ) -> Record:
+        """Start once, and wait for its end. `say` sees each event as it comes."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(self._line(request)).encode() + b"\n")
+        self._process.stdin.flush()
+        return record_of(self._asked(request), self._events(say, seconds))
+
+    def log(self, request: Request) -> Path:
+        return self._work / f"{request.name}.log"
+
+    def _events(self, say: Callable[[Event], None] | None, seconds: float) -> Iterator[Event]:
+        timer = None
+        try:
+            while True:
+                event = self._next()
+                if event["event"] == "began":
+                    timer = Timer(seconds, _kill_group, [event["pid"]])
+                    timer.start()
+                if say:
+                    say(event)
+                yield event
+                if event["event"] == "ended":
+                    return
+        finally:
+            if timer:
+                timer.cancel()
+
+    def _next(self) -> Event:
+        line = self._stream.readline(LONGEST_LINE)
+        if not line.endswith(b"\n"):
+            raise ServerBroken(self._last_words())
+        return dict(json.loads(line))
+
+    def _last_words(self) -> str:
+        text = (self._work / "imports.log").read_text(errors="replace").strip()
+        return text.splitlines()[-1][:500] if text else "the server's process ended without a word"
+
+    def _line(self, request: Request) -> dict[str, Any]:
+        log = self.log(request)
+        log.unlink(missing_ok=True)
+        return {
+            "argv": request.argv,
+            "rank": request.rank,
+            "outside": request.outside,
+            "log": str(log),
+            "ghost": True,
+        }
+
+    def _asked(self, request: Request) -> Asked:
+        hello = self._hello
+        return Asked(
+            argv=tuple(request.argv),
+            rank=request.rank,
+            gpu=self._ghost.name,
+            source="ghost",
+            python=hello["python"],
+            cuda=hello["cuda"] or "",
+            versions=hello["versions"],
+        )
+
+    def _variables(self) -> dict[str, str]:
+        """The variables of the server's process: few, and none of them taken from ours."""
+        home = self._work / "home"
+        home.mkdir(exist_ok=True)
+        return {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(home),
+            "XDG_CACHE_HOME": str(home / ".cache"),
+            "FLASHINFER_WORKSPACE_BASE": str(home),
+            "TMPDIR": str(self._work),
+            "LANG": "C.UTF-8",
+            "HF_HUB_OFFLINE": "1",
+            "TRANSFORMERS_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "TQDM_DISABLE": "1",
+            **self._environment,
+            **self._ghost.environment(),
+        }
+
+
+def _kill_group(leader: int) -> None:
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        return
