@@ -1,0 +1,266 @@
+"""Host halves: FlashInfer's compiled modules without their GPU code, kept so that their host code runs here.
+
+Kept as ROOT/halves/FLASHINFER/ARCH/NAME/DIGEST.so, where DIGEST is the SHA-256 of the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import lzma
+import mmap
+import os
+import platform
+import re
+import struct
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Literal
+
+from runtime.ghost.library import Library, NotALibrary, host_half, unloadable
+from runtime.ghost.trust import Untrusted, opened
+
+State = Literal["real", "half", "refused"]
+
+_LARGEST = 2 << 30
+_BLOCK = 64 << 10
+_MACHINES = {"x86_64": 62, "aarch64": 183}
+_MODULE = re.compile(r"\w{1,200}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+]{0,40}")
+_LZMA_PRESET = 3  # 4.9 MB of a fused MoE in 4 s; the best preset takes 23 s for 4.5 MB
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module that a server has or that is kept for it. `why` says why a refused one is not loaded."""
+
+    name: str
+    state: State
+    path: Path
+    why: str = ""
+    needs_half: bool = False  # it is refused, but its host half may load
+
+
+@dataclass(frozen=True)
+class Kind:
+    """For which servers and GPUs a half is good: FlashInfer's version, and "90a" for an H200."""
+
+    flashinfer: str
+    arch: str
+
+    def folder(self, root: Path) -> Path:
+        return root / "halves" / self.flashinfer / self.arch
+
+
+def make_half(module: Path, out: Path) -> str:
+    """Write the host half of `module`, which nobody else may write, to `out`; return its SHA-256."""
+    with opened(module) as descriptor, _mapped(descriptor) as image:
+        half = host_half(image)
+    return _write(out, half)
+
+
+def keep_half(module: Path, kind: Kind, name: str, root: Path) -> Path:
+    """Make the host half of `module`, which must load on this machine, and keep it; return where."""
+    with opened(module) as descriptor, _mapped(descriptor) as image:
+        half = host_half(image)
+    return _kept_as(sha256(half).hexdigest(), half, kind, name, root)
+
+
+def pack(half: Path, out: Path) -> str:
+    """Write `half` to `out`, compressed; return the SHA-256 of what `unpack` gives back."""
+    with opened(half) as descriptor, _mapped(descriptor) as image:
+        data = bytes(image)
+    packer = lzma.LZMACompressor(preset=_LZMA_PRESET)
+    _write(out, packer.compress(data) + packer.flush())
+    return sha256(data).hexdigest()
+
+
+def unpack(packed: IO[bytes], digest: str, kind: Kind, name: str, root: Path) -> Path:
+    """Keep the half that `packed` holds, if its SHA-256 is `digest`; return where.
+
+    The half is code: who calls this has decided to trust `digest`.
+    """
+    if not _DIGEST.fullmatch(digest):
+        raise NotALibrary(f"{digest[:80]!r} is no SHA-256")
+    data = bytearray()
+    unpacker = lzma.LZMADecompressor(memlimit=64 << 20)
+    try:
+        while not unpacker.eof:
+            block = packed.read(_BLOCK) if unpacker.needs_input else b""
+            if unpacker.needs_input and not block:
+                raise NotALibrary(f"the packed module {name} is cut off")
+            data += unpacker.decompress(block, max_length=4 << 20)
+            if len(data) > _LARGEST:
+                raise NotALibrary(f"the packed module {name} is larger than {_LARGEST >> 30} GiB")
+    except lzma.LZMAError as error:
+        raise NotALibrary(f"the packed module {name} is damaged ({error})") from error
+    if sha256(data).hexdigest() != digest:
+        raise NotALibrary(f"the packed module {name} is not the one with the SHA-256 {digest}")
+    if host_half(data) != data:
+        raise NotALibrary(f"the packed module {name} is no host half")
+    return _kept_as(digest, data, kind, name, root)
+
+
+def _kept_as(digest: str, half: bytearray, kind: Kind, name: str, root: Path) -> Path:
+    if why := unloadable(half, _glibc(), _machine()):
+        raise NotALibrary(f"the module {name} cannot be loaded here: {why}")
+    folder = kind.folder(root) / _checked_name(name)
+    _make_private(folder, root)
+    place = folder / f"{digest}.so"
+    if not place.is_file():
+        _write(place, half)
+    return place
+
+
+def flashinfer_version(server_site: Path) -> str | None:
+    """The version of FlashInfer in a server's site-packages, by its metadata."""
+    for found in sorted(server_site.glob("flashinfer_python-*.dist-info")):
+        version = found.name.removeprefix("flashinfer_python-").removesuffix(".dist-info")
+        if _VERSION.fullmatch(version):
+            return version
+    return None
+
+
+def modules_of(
+    server_site: Path,
+    gpu_arch: str,
+    *,
+    cuda: int,
+    root: Path,
+    environment: Mapping[str, str] = os.environ,
+) -> tuple[Module, ...]:
+    """Each FlashInfer module that a server would find compiled, or for which a half is kept; one per name.
+
+    A name's real module comes before its half, unless it cannot be loaded here. `gpu_arch` is "90a" for an
+    H200, and `cuda` the major version that the server's torch was built for.
+    """
+    version = flashinfer_version(server_site)
+    if version is None:
+        return ()
+    found: dict[str, Module] = {}
+    for name, path in _candidates(server_site, version, gpu_arch, environment):
+        if name not in found or found[name].state == "refused":
+            found[name] = _judged(name, "real", path, cuda)
+    for name, path in _kept(Kind(version, gpu_arch), root):
+        if name not in found or found[name].state == "refused":
+            half = _judged(name, "half", path, cuda)
+            if name not in found or half.state == "half":
+                found[name] = half
+    return tuple(found[name] for name in sorted(found))
+
+
+def loadable(modules: tuple[Module, ...], kind: Kind, root: Path) -> dict[str, str]:
+    """The path to load for each module's name. Where only a module's half loads here, it is made and kept."""
+    paths: dict[str, str] = {}
+    for one in modules:
+        if one.state != "refused":
+            paths[one.name] = str(one.path)
+        elif one.needs_half:
+            with contextlib.suppress(NotALibrary, Untrusted):
+                paths[one.name] = str(keep_half(one.path, kind, one.name, root))
+    return paths
+
+
+def _candidates(
+    site: Path, version: str, arch: str, environment: Mapping[str, str]
+) -> Iterator[tuple[str, Path]]:
+    """In the order in which FlashInfer looks: its package, the packages of modules, the cache of the user."""
+    folders = [site / "flashinfer/data/aot"]
+    for package in sorted(site.glob("flashinfer_jit_cache*")):
+        if not package.name.endswith(".dist-info"):
+            folders.append(package / "jit_cache")
+    base = environment.get("FLASHINFER_WORKSPACE_BASE") or environment.get("HOME") or str(Path.home())
+    folders.append(Path(base) / ".cache/flashinfer" / version / arch / "cached_ops")
+    for folder in folders:
+        for path in sorted(folder.glob("*/*.so")):
+            if path.stem == path.parent.name and _MODULE.fullmatch(path.stem):
+                yield path.stem, path
+
+
+def _kept(kind: Kind, root: Path) -> Iterator[tuple[str, Path]]:
+    for path in sorted(kind.folder(root).glob("*/*.so")):
+        if _DIGEST.fullmatch(path.stem) and _MODULE.fullmatch(path.parent.name):
+            yield path.parent.name, path
+
+
+def _judged(name: str, state: State, path: Path, cuda: int) -> Module:
+    try:
+        with opened(path) as descriptor, _mapped(descriptor) as image:
+            linked = _cuda(image)
+            if linked not in (None, cuda):
+                return Module(
+                    name, "refused", path, f"it is linked to CUDA {linked}, the server to CUDA {cuda}"
+                )
+            why = unloadable(image, _glibc(), _machine())
+    except Untrusted as error:
+        return Module(name, "refused", path, error.reason)
+    except (OSError, NotALibrary) as error:
+        return Module(name, "refused", path, f"it cannot be read ({error})")
+    return Module(name, "refused" if why else state, path, why, bool(why))
+
+
+def _cuda(image: mmap.mmap) -> int | None:
+    """The major version of the CUDA runtime that a module is linked to."""
+    with contextlib.suppress(struct.error, NotALibrary):
+        for name in Library(image).needed:
+            if match := re.fullmatch(r"libcudart\.so\.(\d+)", name):
+                return int(match[1])
+    return None
+
+
+def _machine() -> int:
+    return _MACHINES.get(platform.machine(), 0)
+
+
+def _glibc() -> int:
+    """36 of glibc 2.36; 0 where the C library is another."""
+    try:
+        told = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        return 0
+    match = re.fullmatch(r"glibc 2\.(\d+).*", told)
+    return int(match[1]) if match else 0
+
+
+@contextlib.contextmanager
+def _mapped(descriptor: int) -> Iterator[mmap.mmap]:
+    size = os.fstat(descriptor).st_size
+    if not 0 < size <= _LARGEST:
+        raise NotALibrary("it is empty" if not size else f"it is larger than {_LARGEST >> 30} GiB")
+    with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as image:
+        yield image
+
+
+def _checked_name(name: str) -> str:
+    if not _MODULE.fullmatch(name):
+        raise NotALibrary(f"{name[:80]!r} is no name of a module")
+    return name
+
+
+def _make_private(folder: Path, root: Path) -> None:
+    """Create the folders from `root` on, which nobody else may enter."""
+    for one in (*reversed(folder.relative_to(root).parents), folder.relative_to(root)):
+        (root / one).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _write(out: Path, data: bytes | bytearray) -> str:
+    """Write `out` whole or not at all, with holes where blocks are zero; return the SHA-256."""
+    handle, part = tempfile.mkstemp(prefix=f".{out.name[:60]}.", suffix=".part", dir=out.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            view, zeros = memoryview(data), bytes(_BLOCK)
+            for at in range(0, len(view), _BLOCK):
+                block = view[at : at + _BLOCK]
+                if block != zeros[: len(block)]:
+                    file.seek(at)
+                    file.write(block)
+            file.truncate(len(view))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(part).replace(out)
+    finally:
+        Path(part).unlink(missing_ok=True)
+    return sha256(data).hexdigest()
