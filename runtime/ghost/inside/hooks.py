@@ -55,5 +55,6 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    """Watch imports from now on. Called once, before torch or SGLang are imported."""
-    sys.meta_path.insert(0, _Finder())
+    """Watch imports from now on. Call this before torch is imported; a second call changes nothing."""
+    if not any(isinstance(one, _Finder) for one in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())

@@ -1,0 +1,30 @@
+"""Calls into compiled host code: torch below it allocates as usual, and what it writes is no longer real."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runtime.ghost.inside import small
+from runtime.ghost.inside.values import forget
+
+
+class Call:
+    """A function of a loaded module."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with small.off():
+            result = self._function(*args, **kwargs)
+        for value in (*args, *kwargs.values()):
+            forget(value)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+
+def outside_torch(function: Any) -> Any:
+    """A function of compiled host code, called without the mode that keeps small values."""
+    return function if function is None or isinstance(function, Call) else Call(function)

@@ -1,0 +1,92 @@
+"""What makes a record inexact: each finding once, with the phase and the server's own frame."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+from runtime.ghost.inside import exceptions, library
+from runtime.ghost.inside.stream import say
+
+KINDS = {
+    library.STUB: "stub",
+    library.UNREAD: "unread",
+    library.GUESS: "attribute",
+    library.CAPPED: "capped",
+    library.EXPORT: "stub",
+}
+WHY = {
+    library.STUB: "this function of a CUDA library is a stub that only answers success",
+    library.UNREAD: "bytes were read back that no kernel computed",
+    library.GUESS: "this attribute of the GPU is a guess",
+    library.CAPPED: "a copy was cut short",
+    library.EXPORT: "this entry point was asked for and is not there",
+}
+OURS = Path(__file__).parent
+SERVERS = ("sglang", "flashinfer", "sgl_kernel", "deep_gemm", "vllm")
+
+_phase = ""
+_said: set[tuple[str, str, str]] = set()
+_sources: dict[str, str] = {}
+
+
+def phase(name: str) -> None:
+    """The driver enters a phase of the start; findings carry its name."""
+    global _phase
+    _phase = name
+
+
+def listen(lib: library.Library) -> None:
+    """Have the library's findings reported from now on."""
+    lib.listen(_heard)
+
+
+def inexact(kind: str, name: str, why: str, size: int = 0) -> None:
+    """Report a finding, once per kind, name and place; one that is known to be harmless is left out."""
+    if exceptions.is_harmless(kind, name):
+        return
+    where = frame()
+    found = (kind, name, where)
+    if found in _said:
+        return
+    _said.add(found)
+    say("inexact", kind=kind, name=name, phase=_phase, frame=where, bytes=size, why=why)
+
+
+def _heard(kind: int, name: str, at: int, size: int) -> None:
+    inexact(KINDS.get(kind, "stub"), name, WHY.get(kind, "the library reported an unknown finding"), size)
+
+
+def frame() -> str:
+    """The innermost call in a package of the server, as file:line function; the program's own if none."""
+    here: FrameType | None = sys._getframe(1)
+    last = ""
+    while here is not None:
+        name = here.f_code.co_filename
+        short = _sources.get(name)
+        if short is None:
+            short = _sources[name] = _short(name)
+        if short:
+            return f"{short}:{here.f_lineno} {here.f_code.co_name}"
+        last = last or _outside(here)
+        here = here.f_back
+    return last
+
+
+def _short(path: str) -> str:
+    """The path below site-packages, if it lies in a package of the server, else nothing."""
+    file = Path(path)
+    for at in range(len(file.parts) - 2, 0, -1):
+        package = Path(*file.parts[: at + 1])
+        if package.name in SERVERS and (package / "__init__.py").exists():
+            return file.relative_to(package.parent).as_posix()
+    return ""
+
+
+def _outside(here: FrameType) -> str:
+    """A frame of neither this half nor of the server: where a start without the server's code stands."""
+    path = here.f_code.co_filename
+    if Path(path).parent == OURS or path.startswith("<"):
+        return ""
+    return f"{Path(path).name}:{here.f_lineno} {here.f_code.co_name}"

@@ -1,0 +1,156 @@
+"""Small operations on the CPU, over the very bytes of the ghost's device memory."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+
+from runtime.ghost.inside.library import library
+from runtime.ghost.inside.values import extent
+
+# Sizes, lengths and indices are integers; of floats a handful decide something.
+INTEGERS = 1 << 15
+FLOATS = 256
+READ = 1 << 20
+FAILED = object()
+CPU = torch.device("cpu")
+
+
+def is_small(tensor: Any) -> bool:
+    """Whether a tensor is small enough to keep its values."""
+    numbers = tensor.numel()
+    if numbers <= FLOATS:
+        return True
+    dtype = tensor.dtype
+    return numbers <= INTEGERS and not dtype.is_floating_point and not dtype.is_complex
+
+
+def is_real(tensor: Any) -> bool:
+    """Whether every element on the device holds what a real GPU would have computed."""
+    ask = library().marked
+    if tensor.is_contiguous():
+        size = tensor.nbytes
+        return not size or bool(ask(tensor.data_ptr(), size))
+    at, size = extent(tensor)
+    if not size or ask(at, size):
+        return True
+    return tensor.numel() <= FLOATS and all(ask(one, tensor.element_size()) for one in _addresses(tensor))
+
+
+def all_real(given: list[Any]) -> bool:
+    """Whether an operation can be repeated: its tensors are small, and those on the device are real."""
+    if not all(map(is_small, given)):
+        return False
+    return all(is_real(one) for one in given if one.is_cuda)
+
+
+def over(tensor: Any) -> Any:
+    """A CPU tensor that lies on the same bytes as a tensor on the device."""
+    if not tensor.is_cuda:
+        return tensor
+    at, size = extent(tensor)
+    if not size:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    raw = torch.frombuffer((ctypes.c_char * size).from_address(at), dtype=torch.uint8)
+    if tensor.dtype is torch.uint8:
+        return raw.as_strided(tensor.shape, tensor.stride())
+    return raw.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+
+
+def compute(func: Any, args: Any, kwargs: Any) -> Any:
+    """What an operation gives on the CPU, with its changes made in place; FAILED where the CPU cannot."""
+    try:
+        return func(*[_moved(one) for one in args], **{name: _moved(one) for name, one in kwargs.items()})
+    except Exception:
+        return FAILED
+
+
+def _moved(one: Any) -> Any:
+    if isinstance(one, torch.Tensor):
+        return over(one)
+    if isinstance(one, torch.device):
+        return CPU
+    if isinstance(one, (list, tuple)):
+        return type(one)(_moved(inner) for inner in one) if type(one) in (list, tuple) else one
+    return one
+
+
+def settle(plan: Any, out: Any, computed: Any, args: Any, kwargs: Any) -> bool:
+    """Write what was computed into what the ghost returned, and mark it and what was changed as real."""
+    for at, name in plan.written:
+        changed = args[at] if at < len(args) else kwargs.get(name)
+        if isinstance(changed, torch.Tensor) and changed.is_cuda:
+            mark_elements(changed)
+    if not plan.returns_fresh:
+        return True
+    outs, values = _flat(out), _flat(computed)
+    if len(outs) != len(values):
+        return False
+    for one, value in zip(outs, values, strict=True):
+        if not one.is_cuda:
+            continue
+        if one.shape != value.shape or one.dtype != value.dtype:
+            return False
+        over(one).copy_(value)
+        mark_elements(one)
+    return True
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [inner for one in value for inner in _flat(one)]
+    return []
+
+
+def mark_elements(tensor: Any) -> None:
+    """Mark the bytes of each element, and no gap between them, as real."""
+    mark = library().mark
+    if tensor.is_contiguous():
+        mark(tensor.data_ptr(), tensor.nbytes, 1)
+        return
+    for at in _addresses(tensor):
+        mark(at, tensor.element_size(), 1)
+
+
+def _addresses(tensor: Any) -> list[int]:
+    offsets = [0]
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        offsets = [one + step * stride for one in offsets for step in range(size)]
+    return [tensor.data_ptr() + one * tensor.element_size() for one in offsets]
+
+
+def on_device(computed: Any, device: Any) -> Any:
+    """Tensors of the device that hold what was computed."""
+    if isinstance(computed, torch.Tensor):
+        made = torch.empty_strided(computed.shape, computed.stride(), dtype=computed.dtype, device=device)
+        if made.numel():
+            over(made).copy_(computed)
+            mark_elements(made)
+        return made
+    return type(computed)(on_device(one, device) for one in computed)
+
+
+def without_masks(indices: Any) -> list[Any]:
+    """Indices in which each known mask is replaced by the positions that it selects."""
+    found: list[Any] = []
+    for one in indices:
+        if (
+            one is None
+            or one.dtype not in (torch.bool, torch.uint8)
+            or not one.is_cuda
+            or not all_real([one])
+        ):
+            found.append(one)
+            continue
+        found.extend(on_device(position, one.device) for position in over(one).nonzero().unbind(1))
+    return found
+
+
+def read_unreal(out: Any) -> None:
+    """Nobody computed what was read: it is zero, so that no size follows from what lay there before."""
+    if out.nbytes <= READ:
+        out.zero_()

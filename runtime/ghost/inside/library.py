@@ -1,0 +1,65 @@
+"""The C interface of the GPU that is not there: see runtime/ghost/c. Every address is an integer."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+Say = Callable[[int, str, int, int], None]
+# What the library reports: see `ghost_listen`.
+STUB, UNREAD, GUESS, CAPPED, EXPORT = 1, 2, 3, 4, 5
+
+_LISTENER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class Library:
+    """The library that this process already runs on, by its path."""
+
+    def __init__(self, path: str) -> None:
+        library = ctypes.CDLL(path)
+        self._library = library
+        self._process = ctypes.CDLL(None)
+        self.mark = library.ghost_mark
+        self.mark.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        self.mark.restype = None
+        self.marked = library.ghost_marked
+        self.marked.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        self._kept: list[Any] = []
+
+    def listen(self, say: Say) -> None:
+        """Have `say(kind, name, address, bytes)` called for each finding of the library."""
+
+        def heard(kind: int, name: bytes | None, at: int | None, size: int) -> None:
+            say(kind, (name or b"").decode(errors="replace"), at or 0, size)
+
+        listener = _LISTENER(heard)
+        self._kept.append(listener)
+        self._library.ghost_listen(listener)
+
+    def runtime(self, name: str) -> Any:
+        """A function of the CUDA runtime that this process was started with."""
+        return getattr(self._process, name)
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether a stream's work becomes a graph instead of running."""
+        status = ctypes.c_int()
+        self.runtime("cudaStreamIsCapturing")(ctypes.c_void_p(stream), ctypes.byref(status))
+        return status.value == 1
+
+
+_library: Library | None = None
+
+
+def open_library(path: str) -> Library:
+    """Load the library once for this process."""
+    global _library
+    _library = Library(path)
+    return _library
+
+
+def library() -> Library:
+    """The library of this process; only where a ghost runs."""
+    if _library is None:
+        raise RuntimeError("this process does not run on a ghost GPU: install() was not called")
+    return _library

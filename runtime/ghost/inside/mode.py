@@ -1,0 +1,206 @@
+"""The dispatch mode behind small.py: what each operation leaves real, and what not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+from runtime.ghost.inside import host
+from runtime.ghost.inside.library import library
+from runtime.ghost.inside.plans import Kind, Plan, plan_of
+from runtime.ghost.inside.values import extent, forget
+
+NONE: dict[str, Any] = {}
+Handler = Callable[[Plan, Any, Any, Any], Any]
+
+
+class Small(TorchDispatchMode):
+    """Runs each operation as it is, then settles which bytes it left real."""
+
+    def __init__(self, python_operators: set[str]) -> None:
+        super().__init__()
+        self._python = python_operators
+        self._plans: dict[Any, Plan] = {}
+
+    def is_on(self) -> bool:
+        return _get_current_dispatch_mode() is self
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        plan = self._plans.get(func)
+        if plan is None:
+            plan = self._plans[func] = plan_of(func, self._python)
+        if plan.kind is Kind.PASS:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        if torch.cuda.is_current_stream_capturing():
+            return func(*args, **kwargs) if kwargs else func(*args)
+        return HANDLERS[plan.kind](plan, func, args, kwargs or NONE)
+
+
+def tensors(args: Any, kwargs: Any) -> list[Any]:
+    """Every tensor among the arguments, lists of tensors included."""
+    found: list[Any] = []
+    for one in args:
+        _collect(one, found)
+    for one in kwargs.values():
+        _collect(one, found)
+    return found
+
+
+def _collect(one: Any, found: list[Any]) -> None:
+    if isinstance(one, torch.Tensor):
+        found.append(one)
+    elif isinstance(one, (list, tuple)):
+        for inner in one:
+            _collect(inner, found)
+
+
+def _on_device(given: list[Any], kwargs: Any) -> bool:
+    for one in given:
+        if one.is_cuda:
+            return True
+    device = kwargs.get("device")
+    return (
+        device is not None
+        and (device.type if isinstance(device, torch.device) else str(device)[:4]) == "cuda"
+    )
+
+
+def _fresh(func: Any, args: Any, kwargs: Any) -> Any:
+    return func(*args, **kwargs) if kwargs else func(*args)
+
+
+def _lost(plan: Plan, out: Any, args: Any, kwargs: Any, given: list[Any]) -> None:
+    """The kernel did not run: what it returned and what it changed are not real."""
+    for at, name in plan.written:
+        changed = args[at] if at < len(args) else kwargs.get(name)
+        if changed is not None:
+            forget(changed)
+    if plan.returns_fresh:
+        for one in (out,) if isinstance(out, torch.Tensor) else tensors((out,), NONE):
+            if one.is_cuda and not (plan.may_alias and _shares(one, given)):
+                library().mark(*extent(one), 0)
+
+
+def _shares(one: Any, given: list[Any]) -> bool:
+    base = one.untyped_storage().data_ptr()
+    return any(other.is_cuda and other.untyped_storage().data_ptr() == base for other in given)
+
+
+def _empty(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
+    out = _fresh(func, args, kwargs)
+    if out.is_cuda:
+        library().mark(out.data_ptr(), out.nbytes, 0)
+    return out
+
+
+def _ordinary(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
+    given = tensors(args, kwargs)
+    if not _on_device(given, kwargs):
+        return _fresh(func, args, kwargs)
+    if not host.all_real(given):
+        out = _fresh(func, args, kwargs)
+        _lost(plan, out, args, kwargs, given)
+        return out
+    if plan.answers:  # a number: asking the ghost would read what no kernel wrote
+        answer = host.compute(func, args, kwargs)
+        return answer if answer is not host.FAILED else _fresh(func, args, kwargs)
+    if plan.sized:
+        return _sized(plan, func, args, kwargs, given)
+    out = _fresh(func, args, kwargs)
+    fresh = [one for one in tensors((out,), NONE) if one.is_cuda]
+    if all(map(host.is_small, fresh)):
+        computed = host.compute(func, args, kwargs)
+        if computed is not host.FAILED and host.settle(plan, out, computed, args, kwargs):
+            return out
+    _lost(plan, out, args, kwargs, given)
+    return out
+
+
+def _sized(plan: Plan, func: Any, args: Any, kwargs: Any, given: list[Any]) -> Any:
+    """The size of the result depends on values, which the ghost would read where no kernel wrote."""
+    computed = host.compute(func, args, kwargs)
+    if computed is host.FAILED:
+        out = _fresh(func, args, kwargs)
+        _lost(plan, out, args, kwargs, given)
+        return out
+    device = next(one.device for one in given if one.is_cuda)
+    return host.on_device(computed, device)
+
+
+def _index(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
+    """A mask is turned into the indices that it stands for, where it is known."""
+    indices = args[1]
+    if any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in indices):
+        args = (args[0], host.without_masks(indices), *args[2:])
+    return _ordinary(plan, func, args, kwargs)
+
+
+def _copy(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
+    """The library follows copies that the driver makes; a copy that a kernel makes is settled here."""
+    given = tensors(args, kwargs)
+    if not _on_device(given, kwargs):
+        return _fresh(func, args, kwargs)
+    source = given[-1] if plan.written else given[0]
+    real = not source.is_cuda or host.is_real(source)
+    out = _fresh(func, args, kwargs)
+    if plan.may_alias and _shares(out, given):
+        return out
+    if not out.is_cuda:
+        if not real:
+            host.read_unreal(out)
+        return out
+    if _same_layout(out, source) or (not source.is_cuda and out.is_contiguous()):
+        return out
+    if real and host.is_small(source) and host.is_small(out):
+        host.over(out).copy_(host.over(source))
+        library().mark(*extent(out), 1)
+    else:
+        library().mark(*extent(out), 0)
+    return out
+
+
+def _same_layout(out: Any, source: Any) -> bool:
+    if out.dtype != source.dtype or out.shape != source.shape:
+        return False
+    return bool(out.is_contiguous() and source.is_contiguous())
+
+
+def _zero(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
+    """The driver writes zeros over what lies dense; the library knows."""
+    out = _fresh(func, args, kwargs)
+    if out.is_cuda and not out.is_contiguous():
+        if host.is_small(out):
+            host.over(out).zero_()
+            host.mark_elements(out)
+        else:
+            library().mark(*extent(out), 0)
+    return out
+
+
+def _item(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
+    value = _fresh(func, args, kwargs)
+    if args[0].is_cuda and not host.is_real(args[0]):
+        return type(value)(0)
+    return value
+
+
+def _custom(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
+    """A compiled operator of another package: only its kernels would have written."""
+    given = tensors(args, kwargs)
+    out = _fresh(func, args, kwargs)
+    _lost(plan, out, args, kwargs, given)
+    return out
+
+
+HANDLERS: dict[Kind, Handler] = {
+    Kind.EMPTY: _empty,
+    Kind.ORDINARY: _ordinary,
+    Kind.INDEX: _index,
+    Kind.COPY: _copy,
+    Kind.ZERO: _zero,
+    Kind.ITEM: _item,
+    Kind.CUSTOM: _custom,
+}

@@ -1,0 +1,136 @@
+"""Modules that `tvm_ffi` loads: the real one where it exists, a host half of it, or a stub that says so."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from runtime.ghost.inside import honesty
+from runtime.ghost.inside.answers import ANSWERS, RUNNER, UNKNOWN
+from runtime.ghost.inside.calls import outside_torch
+from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.stream import say
+from runtime.ghost.inside.values import forget
+
+# A file that a build which compiles nothing leaves is empty, or holds a few bytes.
+SMALLEST = 64
+_halves: dict[str, str] = {}
+
+
+def hand_in(halves: dict[str, str]) -> None:
+    """Use these files, by the name of their module, where the real module was not built."""
+    _halves.update(halves)
+
+
+class Stub:
+    """A module that is not there. Loading it changes nothing; calling one of its functions is reported."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._functions: dict[str, Missing] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.get_function(name)
+
+    def __getitem__(self, name: str) -> Missing:
+        return self.get_function(name)
+
+    def get_function(self, name: str, query_imports: bool = False) -> Missing:
+        found = self._functions.get(name)
+        if found is None:
+            found = self._functions[name] = Missing(self._name, name)
+        return found
+
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:
+        return True
+
+
+class Missing:
+    """A function of a module that is not there."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self.__name__ = module, name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        answer = ANSWERS.get(self.__name__)
+        why = answer.why if answer is not None else UNKNOWN
+        honesty.inexact("module", f"{self._module}.{self.__name__}", why)
+        for value in (*args, *kwargs.values()):
+            forget(value)
+        if answer is RUNNER:
+            return Stub(f"{self._module}.{self.__name__}")
+        return answer.give(*args) if answer is not None else None
+
+
+@after("tvm_ffi.module")
+def _tvm_ffi(module: Any) -> None:
+    real = module.load_module
+
+    def load_module(path: Any, *args: Any, **kwargs: Any) -> Any:
+        return _load(real, Path(path), args, kwargs)
+
+    module.load_module = load_module
+    get = module.Module.get_function
+
+    def get_function(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return outside_torch(get(self, *args, **kwargs))
+
+    module.Module.get_function = get_function
+
+
+@after("tvm_ffi")
+def _tvm_ffi_itself(package: Any) -> None:
+    package.load_module = package.module.load_module
+
+
+@after("tvm_ffi.cpp.extension")
+def _tvm_ffi_cpp(module: Any) -> None:
+    import tvm_ffi.module
+
+    module.load_module = tvm_ffi.module.load_module
+
+
+def _load(real: Any, path: Path, args: Any, kwargs: Any) -> Any:
+    name, failed = path.stem, ""
+    for state, file in (("real", path), ("half", _half(name))):
+        if file is None or not _is_library(file):
+            continue
+        try:
+            loaded = real(str(file), *args, **kwargs)
+        except Exception as error:
+            failed = f": {str(error).splitlines()[0][:300]}" if str(error) else ""
+            continue
+        _tell(name, path, state, _digest(file), "")
+        return loaded
+    _tell(name, path, "stub", "", failed)
+    return Stub(name)
+
+
+def _half(name: str) -> Path | None:
+    file = _halves.get(name)
+    return Path(file) if file is not None else None
+
+
+def _is_library(file: Path) -> bool:
+    try:
+        return file.stat().st_size > SMALLEST
+    except OSError:
+        return False
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        digest = hashlib.sha256()
+        while block := opened.read(1 << 20):
+            digest.update(block)
+        return digest.hexdigest()
+
+
+def _tell(name: str, path: Path, state: str, digest: str, why: str) -> None:
+    library = "flashinfer" if "flashinfer" in path.parts or ".cache/flashinfer" in str(path) else "tvm_ffi"
+    if name.startswith("sgl_kernel"):
+        library = "sglang"
+    say("module", library=library, name=name, path=str(path), state=state, digest=digest, why=why)
