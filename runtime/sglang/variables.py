@@ -1,0 +1,114 @@
+"""Which variables of a pasted command a start is given: numbers, and words that name nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+# Libraries that read their sizes and ways from variables. Any other variable is not given, and not mentioned.
+_PREFIXES = tuple(
+    f"{name}_"
+    for name in (
+        *("SGLANG", "SGL", "FLASHINFER", "TRTLLM", "NCCL", "NVSHMEM", "DEEPEP", "DG", "CUBLAS", "CUBLASLT"),
+        *("PYTORCH", "TORCH", "CUDA"),
+    )
+)
+# The ghost has its own devices.
+_OURS = frozenset({"CUDA_VISIBLE_DEVICES"})
+# Parts of names whose values name code, which may change what a start takes.
+_CODE = frozenset(
+    {"PLUGIN", "PLUGINS", "PACKAGE", "PACKAGES", "MODULE", "MODULES", "IMPORT", "HOOK", "HOOKS", "EXTERNAL"}
+    | {"PLATFORM", "SO", "LIBRARY", "PRELOAD"}
+)
+# Parts of names whose values name a place, a program, another machine or a secret.
+_PLACES = frozenset(
+    {
+        "PATH",
+        "DIR",
+        "FILE",
+        "FOLDER",
+        "HOME",
+        "BASE",
+        "CACHE",
+        "SCRIPT",
+        "COMMAND",
+        "COMPILER",
+        "NVCC",
+        "PORT",
+    }
+    | {"HOST", "HOSTNAME", "IP", "ADDR", "ADDRESS", "URL", "ENDPOINT", "SERVER", "SOCKET", "IFNAME", "HCA"}
+    | {"PROXY", "TOKEN", "KEY", "SECRET", "PASSWORD", "TEST", "DUMP", "LOG", "DEBUG"}
+)
+_WORD_ENDINGS = (
+    *(
+        "_DTYPE",
+        "_MODE",
+        "_BACKEND",
+        "_METHOD",
+        "_ALGO",
+        "_PROTO",
+        "_TYPE",
+        "_VARIANT",
+        "_LAYOUT",
+        "_LOADING",
+    ),
+    "_PRECISION",
+)
+# Values of the form name:value.
+_SETTINGS = frozenset(
+    {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "FLASHINFER_CUDA_ARCH_LIST"}
+)
+_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,100}")
+_NUMBERS = re.compile(r"(?i)(-?[\d.]{1,20}([,:;]-?[\d.]{1,20}){0,100}|true|false|yes|no|on|off)?")
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
+_SETTING = re.compile(r"[\w.:,; \[\]>-]{0,200}")
+
+
+@dataclass(frozen=True)
+class Left:
+    """A flag or variable that the start is not given. `matters`: it may change what the start takes."""
+
+    name: str
+    why: str
+    matters: bool = False
+
+
+def passed(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a start is given."""
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if _is_known(name) and _is_data(name, value)
+    }
+
+
+def left_out(environment: Mapping[str, str]) -> Iterator[Left]:
+    """The variables of the libraries above that a start is not given."""
+    for name, value in sorted(environment.items()):
+        parts = frozenset(name.split("_"))
+        if not _is_known(name) or _is_data(name, value):
+            continue
+        if parts & _CODE:
+            yield Left(name, "it names code", True)
+        elif parts & _PLACES:
+            yield Left(name, "it names a place, a machine or a secret")
+        else:
+            says = "its value is neither a number nor a word that is known to be harmless"
+            yield Left(name, says, not name.startswith("NCCL_"))
+
+
+def _is_known(name: str) -> bool:
+    return name.startswith(_PREFIXES) and bool(_NAME.fullmatch(name)) and name not in _OURS
+
+
+def _is_data(name: str, value: str) -> bool:
+    """A number imports nothing and names no place; a word is passed where its name says what it chooses."""
+    if name in _SETTINGS:
+        return bool(_SETTING.fullmatch(value))
+    parts = frozenset(name.split("_"))
+    if "PORT" in parts:
+        return False
+    if name.endswith(_WORD_ENDINGS) and not parts & (_CODE | _PLACES) and _WORD.fullmatch(value):
+        return True
+    return bool(_NUMBERS.fullmatch(value))
