@@ -169,8 +169,10 @@ def _difference(a: Side, b: Side) -> Difference:
 def _apart(key: str, a: Side, b: Side) -> float | None:
     """The larger of what their searches say: what is slow in one of them is no noise."""
     one, other = _choice(a.entries[key]), _choice(b.entries[key])
-    if one is None or other is None or one == other:
-        return None  # another policy, or nothing that a race could name
+    if one is None or other is None:
+        return None
+    if one == other:  # measured anew; or under another policy, which no race compares
+        return 0.0 if a.entries[key][2:3] == b.entries[key][2:3] else None
     races = [side.races.get(key, {}) for side in (a, b)]
     return max((abs(race[one] - race[other]) for race in races if race.keys() >= {one, other}), default=None)
 

@@ -10,6 +10,7 @@ import copy
 import json
 from collections.abc import Mapping
 from enum import Enum
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,6 +132,21 @@ def _load_entries(document: Mapping[str, Any], reader: FlashInfer) -> Loaded:
             raise _Died(error, key) from None
         entries[key] = (runner, tactic)
     return Loaded(entries, policies, tuple(skipped))
+
+
+def is_written(value: Any) -> bool:
+    """Whether some FlashInfer writes such a value: a runner and a tactic, since 0.7.1 the policy of their
+    measurement, and since 0.7.4 how they were chosen."""
+    if not isinstance(value, list):
+        return False
+    return len(value) in (2, 3) or (len(value) == 4 and isinstance(value[3], dict))
+
+
+def could_be_tactic(tactic: Any) -> bool:
+    """Of an op that nothing else is known of, and as a lookup has it: lists are tuples there."""
+    if isinstance(tactic, tuple):
+        return all(item is None or could_be_tactic(item) for item in tactic)
+    return isinstance(tactic, (int, str)) or (isinstance(tactic, float) and isfinite(tactic))
 
 
 def _is_cudnn_index(runner: Any, tactic: Any) -> bool:

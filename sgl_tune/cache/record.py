@@ -128,6 +128,11 @@ class Entry(NamedTuple):
         policy = self._element(2)
         return tuple(policy) if isinstance(policy, list) else None
 
+    @property
+    def chosen(self) -> Any:
+        """How the tactic was chosen, as FlashInfer writes it since 0.7.4."""
+        return self._element(3)
+
     def _element(self, index: int) -> Any:
         return self.value[index] if isinstance(self.value, list) and index < len(self.value) else None
 

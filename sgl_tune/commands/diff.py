@@ -121,8 +121,9 @@ def _row(change: Change) -> tuple[object, ...]:
     parts = parse_key(change.key)
     a, b = Entry(change.key, change.before), Entry(change.key, change.after)
     runners = a.runner == b.runner and a.policy == b.policy
-    before = a.tactic if runners else change.before
-    after = b.tactic if runners else change.after
+    before, after = (a.tactic, b.tactic) if runners else (change.before, change.after)
+    if runners and before == after:
+        before, after = a.chosen, b.chosen
     op, bucket = (parts.op, parts.bucket) if parts else (change.key, "-")
     apart = "-" if change.apart is None else f"{change.apart:.1%}"
     return op, bucket, _shown(before), _shown(after), apart, "noise" if change.is_noise else ""

@@ -161,7 +161,8 @@ def _judge(out: Output, told: _Told, replay: float | None, strict: bool, format:
     timings = [found for one in replayed for found in one.findings]
     report = with_stores(report._replace(findings=(*report.findings, *timings)), stores, scope.target)
     ok = report.ok(strict)
-    verdict = verdict_line(report, scope.plans, ok, stores_line(stores) if stores else None)
+    doubts = () if scope.plans else scope.warnings
+    verdict = verdict_line(report, scope.plans, ok, stores_line(stores) if stores else None, doubts)
     out.result(
         {
             "ok": ok,

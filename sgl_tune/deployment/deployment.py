@@ -34,6 +34,7 @@ from runtime.server.windows import bounds_windows
 from sgl_tune.deployment.dropped import drops
 from sgl_tune.deployment.followed import uncounted_flags, unfollowed
 from sgl_tune.deployment.launch import Launch
+from sgl_tune.deployment.unknown import unknown_versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ class Deployment:
         """For the line of a verdict; nothing where every flag is followed, and every matrix read."""
         flags = self._unmodelled
         said = [f"not counting {', '.join(flags)}: not modelled"] if flags else []
-        return "; ".join([*said, *drops(self.inputs.checkpoint, self.server)])
+        return "; ".join([*said, *drops(self.inputs.checkpoint, self.server), *unknown_versions(self.inputs)])
 
     @property
     def _unmodelled(self) -> tuple[str, ...]:
@@ -214,9 +215,8 @@ class Deployment:
         model = self.shape.model
         hidden = None if model is None else model.hidden_size
         draft = "" if model is None else self.own_draft
-        unknown = draft if isinstance(draft, str) else ""
-        flags = uncounted_flags(self._unmodelled, model, self.server)
-        told = dict.fromkeys((*flags, *uncounted(self.server, hidden, unknown)))
+        told = dict.fromkeys(uncounted_flags(self._unmodelled, model, self.server))
+        told |= dict.fromkeys(uncounted(self.server, hidden, draft if isinstance(draft, str) else ""))
         asked, rules = self.server.max_running_requests, self.server.states
         bounds = bounds_windows(self.server.release, asked, rules)
         if model is not None and bounds and has_window_pool(model):
@@ -242,7 +242,7 @@ class Deployment:
         said = [f"not counting {', '.join(told)}: not modelled"] if told else []
         if self.server.draft is not None and isinstance(draft, OwnDraft):
             said.append(f"the draft {self.server.draft.model_path} is predicted, and was never measured")
-        return "; ".join(said)
+        return "; ".join([*said, *unknown_versions(self.inputs)])
 
     @property
     def quantization(self) -> str | None:

@@ -23,6 +23,7 @@ from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
 from sgl_tune.deployment.models import DEMO, Sought, find_model
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.refusals import check_choices, undivided_heads
+from sgl_tune.deployment.unknown import pinned_by
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
 from sgl_tune.deployment.ways_out import way_out
 from sgl_tune.errors import UsageError
@@ -206,14 +207,12 @@ def _flashinfer(target: Target, release: Release, notes: list[str]) -> str:
         return target.flashinfer
     here = installed_version("flashinfer")
     if here is None or here == release.flashinfer:
-        notes.append(f"FlashInfer {release.flashinfer}: what SGLang {release.version} pins")
+        notes.append(f"FlashInfer {release.flashinfer}: {pinned_by(release)}")
         return release.flashinfer
     if target.sglang is not None:
-        notes.append(
-            f"FlashInfer {release.flashinfer}: what SGLang {release.version} pins; {here} is installed here"
-        )
+        notes.append(f"FlashInfer {release.flashinfer}: {pinned_by(release)}; {here} is installed here")
         return release.flashinfer
-    notes.append(f"FlashInfer {here} is installed here; SGLang {release.version} pins {release.flashinfer}")
+    notes.append(f"FlashInfer {here} is installed here; {release.flashinfer} is {pinned_by(release)}")
     notes.extend(filter(None, [doubt_of(here)]))
     return here
 

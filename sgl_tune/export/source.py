@@ -10,7 +10,7 @@ from typing import Any
 from runtime.server.flashinfer import FlashInfer, flashinfer_of
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache, RankFile
-from sgl_tune.cache.loader import Ignored, Loaded, load_document
+from sgl_tune.cache.loader import Ignored, Loaded, could_be_tactic, is_written, load_document
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.reading import DEEPEST, is_deeper
@@ -109,6 +109,8 @@ def _stage(number: int, replicas: Sequence[Sequence[RankFile]], cache: Cache) ->
             raise CheckFailed(
                 f"{files[0].path}: the value of {shown(key)} is not [runner, tactic, policy]", _VERIFY
             )
+        if not could_be_tactic(outcome.entries[key][1]):
+            raise CheckFailed(f"{files[0].path}: {shown(key)} has a tactic that no kernel can take", _VERIFY)
     if not entries:
         raise CheckFailed(f"{files[0].path}: holds no entry", "warm it first")
     return Stage(number, len(replicas[0]), len(replicas), environment, entries)
@@ -117,10 +119,9 @@ def _stage(number: int, replicas: Sequence[Sequence[RankFile]], cache: Cache) ->
 def _is_whole(value: Any) -> bool:
     """FlashInfer's loader takes by position whatever has positions."""
     return (
-        isinstance(value, list)
-        and len(value) in (2, 3)
+        is_written(value)
         and isinstance(value[0], str)
-        and all(isinstance(policy, list) for policy in value[2:])
+        and all(isinstance(policy, list) for policy in value[2:3])
         and not is_deeper(value, DEEPEST)
     )
 

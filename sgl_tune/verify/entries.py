@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
 from typing import Any, Literal, NamedTuple
 
 from runtime.server.flashinfer import FlashInfer
-from sgl_tune.cache.loader import Loaded
+from sgl_tune.cache.loader import Loaded, could_be_tactic, is_written
 from sgl_tune.cache.policies import COLD, HOT, Policy
 from sgl_tune.cache.record import parse_key
 from sgl_tune.units import count
@@ -65,13 +64,15 @@ def some(names: Sequence[str], shown: int = 3) -> str:
     return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def check_entries(entries: Mapping[str, Any], loaded: Loaded, reader: FlashInfer) -> list[Finding]:
-    """One finding a kind, however many entries it has."""
+def check_entries(
+    entries: Mapping[str, Any], loaded: Loaded, reader: FlashInfer, is_known: bool = True
+) -> list[Finding]:
+    """One finding for each kind, however many entries it has. `is_known`: the reader's own code was read."""
     problems: dict[str, list[str]] = defaultdict(list)
     for key, value in entries.items():
         for code in _problems(key, value, loaded, reader):
             problems[code].append(key)
-    found = [_describe(code, keys, loaded) for code, keys in problems.items()]
+    found = [_describe(code, keys, loaded, is_known) for code, keys in problems.items()]
     if not entries:
         found.append(finding("no-entries", "it holds no entry: the server tunes everything", _WARM))
     return found + lookup_cost(len(entries))
@@ -84,12 +85,14 @@ def _problems(key: str, value: Any, loaded: Loaded, reader: FlashInfer) -> Itera
         yield "key-unreadable"
     elif choice is None:
         yield "cudnn-index"
-    elif type(value) is not list or len(value) > 3:
+    elif not isinstance(value, list):
         yield "value-malformed"
     elif choice[0] != asked.runner:
         yield "runner-mismatch" if reader.matches_runners else "runner-exchanged"
     else:
         rule = OPS.get(asked.op)
+        if not is_written(value):
+            yield "value-malformed"
         if not _is_usable(choice[1], rule):
             yield "tactic-unusable"
         # Without a policy the loader assumes hot L2: right for the hot ops.
@@ -101,19 +104,14 @@ def _is_usable(tactic: Any, rule: OpRule | None) -> bool:
     if type(tactic) is int:
         return -1 <= tactic < _TOO_LARGE
     if rule is None or rule.tactic == "any":
-        return _is_plain(tactic)
+        return could_be_tactic(tactic)
     return rule.tactic == "pair" and isinstance(tactic, tuple) and all(type(item) is int for item in tactic)
 
 
-def _is_plain(tactic: Any) -> bool:
-    """Of an op we know nothing of: what could be a tactic at all."""
-    if isinstance(tactic, tuple):
-        return all(item is None or _is_plain(item) for item in tactic)
-    return isinstance(tactic, (int, str)) or (isinstance(tactic, float) and isfinite(tactic))
-
-
-def _describe(code: str, keys: list[str], loaded: Loaded) -> Finding:
+def _describe(code: str, keys: list[str], loaded: Loaded, is_known: bool) -> Finding:
     sentence, remedy = _SENTENCES[code]
+    if not is_known:
+        sentence, remedy = _OF_AN_UNKNOWN_READER.get(code, (sentence, remedy))
     if code == "tactic-unusable":
         sentence += f", such as {cut(repr(loaded.entries[keys[0]][1]))}"
     names = some([entry_name(key) for key in keys])
@@ -136,8 +134,17 @@ _SENTENCES = {
         f"{_WARM}; somebody edited it",
     ),
     "key-unreadable": ("no lookup can ask for this key", "remove it: lookups that miss pay for it"),
-    "value-malformed": ("not [runner, tactic, policy], so it is read by position, or in part", _WARM),
+    "value-malformed": (
+        "not [runner, tactic, policy], with or without how it was chosen: it is read by position, or in part",
+        _WARM,
+    ),
     "cudnn-index": ("a cuDNN plan index, which the loader skips; the server tunes there again", _WARM),
+}
+
+_NEWER = "nothing to do if a server wrote it: a newer sgl-tune may know what it means"
+_OF_AN_UNKNOWN_READER = {
+    "key-unreadable": ("no lookup of the FlashInfers that are known here asks for this key", _NEWER),
+    "value-malformed": ("not of a form that the FlashInfers that are known here write", _NEWER),
 }
 
 

@@ -7,7 +7,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.server.flashinfer import GENERATION, FlashInfer
+from runtime.server.flashinfer import GENERATION, FlashInfer, doubt_of
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, load_file, next_save
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_by_shape
 from sgl_tune.verify.coverage import Coverage
@@ -15,6 +15,7 @@ from sgl_tune.verify.entries import NAMING_AN_ENTRY, check_entries, cut
 from sgl_tune.verify.environment import (
     Target,
     ignored_finding,
+    looking_up,
     no_environment_finding,
     own_environment,
 )
@@ -121,7 +122,8 @@ class Judge:
         found: list[Finding] = []
         if file.metadata is None:
             found.append(no_environment_finding())
-        found += check_entries(file.entries_for(reader), loaded, reader)
+        is_known = doubt_of(looking_up(file.metadata, self.target)) is None
+        found += check_entries(file.entries_for(reader), loaded, reader, is_known)
         if self._coverage:
             found += self._coverage.findings(loaded, reader)
         verdict = Verdict.PARTIAL if any(f.code in _SERVED_IN_PART for f in found) else Verdict.HIT

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import copy
 import json
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from runtime.server.flashinfer import FlashInfer, flashinfer_of
+from runtime.server.flashinfer import doubt_of, flashinfer_of
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.loader import Loaded, restore_tactic
@@ -17,6 +20,11 @@ from sgl_tune.verify.entries import check_entries
 from sgl_tune.verify.environment import Target, looking_up
 from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport, finding
 
+_RECORD = "('__protocol__',"
+# A text as repr writes it: then its value can be read without a warning about odd escapes.
+_ESCAPE = r"""\\(?:[\\'nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"""
+_TEXT = rf"""'(?:[^'\\\n]|{_ESCAPE})*'|"(?:[^"\\\n]|{_ESCAPE})*\""""
+_RECORD_KEY = re.compile(rf"\('__protocol__', ({_TEXT}), ({_TEXT})\)")
 _SCHEMA = {"cache_schema": "v2"}
 _REMEDY = "delete it: the server measures and writes it again"
 # FlashInfer takes what it cannot parse for a miss, but unpacks the tactic outside of that care.
@@ -26,8 +34,8 @@ _TOO_DEEP = finding("nested-too-deep", "its tactic kills the lookup with Recursi
 def verify_managed(cache: Cache, target: Target) -> VerifyReport:
     manifest = _read_object(cache.manifest, cache.root) if cache.manifest else None
     elsewhere = _elsewhere(cache, manifest, target)
-    reader = flashinfer_of(looking_up(manifest, target))
-    reports = [_verify_entry(cache, file.path, bool(elsewhere), reader) for file in cache.files]
+    version = looking_up(manifest, target)
+    reports = [_verify_entry(cache, file.path, bool(elsewhere), version) for file in cache.files]
     return VerifyReport(tuple(reports), tuple(elsewhere))
 
 
@@ -64,10 +72,12 @@ def _read_object(path: Path, root: Path | None) -> dict[str, Any] | None:
         return None
 
 
-def _verify_entry(cache: Cache, path: Path, elsewhere: bool, reader: FlashInfer) -> FileReport:
+def _verify_entry(cache: Cache, path: Path, elsewhere: bool, version: str) -> FileReport:
     try:
         document = parse_cache_file(path, read_below(path, cache.root)).document
-        key, runner, tactic = document["key"], document["runner"], restore_tactic(document["tactic"])
+        key, runner, tactic = document["key"], document["runner"], document["tactic"]
+        is_record = isinstance(key, str) and key.startswith(_RECORD)
+        tactic = copy.deepcopy(tactic) if is_record else restore_tactic(tactic)
     except OSError as error:
         return _miss(path, f"it cannot be read ({error.strerror})")
     except RecursionError:
@@ -78,12 +88,28 @@ def _verify_entry(cache: Cache, path: Path, elsewhere: bool, reader: FlashInfer)
         return _miss(path, f"it has no member {error}")
     if not isinstance(key, str) or sha256(key.encode(errors="replace")).hexdigest()[:24] != path.stem:
         return _miss(path, "its name is not the hash of its key")
+    if is_record and _namespace(key) != runner:
+        return _miss(path, "its runner is not the namespace in its key")
+    if is_record:
+        return FileReport(path, Verdict.IGNORED if elsewhere else Verdict.HIT)
     policy = document.get("profiling_policy")
     policies = {key: tuple(policy) if isinstance(policy, list) else ()}
     loaded = Loaded({key: (runner, tactic)}, policies, ())
-    found = check_entries({key: [runner, tactic]}, loaded, reader)
+    is_known = doubt_of(version) is None
+    found = check_entries({key: [runner, tactic]}, loaded, flashinfer_of(version), is_known)
     verdict = Verdict.PARTIAL if found else Verdict.HIT
     return FileReport(path, Verdict.IGNORED if elsewhere else verdict, tuple(found))
+
+
+def _namespace(key: str) -> str | None:
+    """The namespace in the key of a record, str(("__protocol__", namespace, name)): since 0.7.4 ops that tune
+    themselves keep records, and take only those whose runner is their namespace."""
+    found = _RECORD_KEY.fullmatch(key)
+    try:
+        namespace, name = map(ast.literal_eval, found.groups()) if found else ("", "")
+    except (SyntaxError, ValueError):
+        return None
+    return namespace if namespace and str(("__protocol__", namespace, name)) == key else None
 
 
 def _miss(path: Path, why: str) -> FileReport:

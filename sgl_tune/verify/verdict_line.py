@@ -14,11 +14,19 @@ if TYPE_CHECKING:
 _MOST_CODES = 3
 
 
-def verdict_line(report: VerifyReport, plans: Sequence[Plan], ok: bool, stores: str | None = None) -> str:
-    """`stores` tells of them what `report` tells of rank files."""
+def verdict_line(
+    report: VerifyReport,
+    plans: Sequence[Plan],
+    ok: bool,
+    stores: str | None = None,
+    doubts: Sequence[str] = (),
+) -> str:
+    """`stores` tells of them what `report` tells of rank files; `doubts`: which versions are not known."""
     tactics = [file for file in report.files if file.store == "tactics"]
     loads = _loads(tactics, plans) if tactics or plans or stores is None else None
     says = "; ".join(filter(None, [loads, stores]))
+    unknown = [found.message for found in report.findings if found.code == "flashinfer-unknown"]
+    says = "; ".join([says, *(doubt for doubt in [*doubts, *unknown] if doubt not in says)])
     return f"good: {says}" if ok else f"bad: {_faults(report)}; {says}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.server.flashinfer import flashinfer_of
-from sgl_tune.cache.loader import Ignored, Loaded, load_document
+from sgl_tune.cache.loader import Ignored, Loaded, could_be_tactic, load_document
 from sgl_tune.cache.record import BrokenCacheFile, read_cache_file
 from sgl_tune.errors import WorkFailed
 
@@ -16,7 +16,8 @@ Entries = dict[str, Any]
 
 
 def usable_entries(files: Sequence[Path], environment: Mapping[str, str], replacing: bool) -> Entries:
-    """Of all files together, what a server here would load. Broken files are the writer's to set aside."""
+    """Of all files together, what a server here would load and run. Broken files are the writer's to set
+    aside; an entry whose tactic no kernel can take is tuned again."""
     found: Entries = {}
     here = flashinfer_of(environment["flashinfer_version"])
     for path in files:
@@ -28,7 +29,8 @@ def usable_entries(files: Sequence[Path], environment: Mapping[str, str], replac
         if isinstance(outcome, Ignored) and outcome.hard and not replacing:
             raise _conflict(path, outcome)
         if isinstance(outcome, Loaded):
-            found = {**{key: file.entries[key] for key in outcome.entries if key in file.entries}, **found}
+            runs = [key for key, (_, tactic) in outcome.entries.items() if could_be_tactic(tactic)]
+            found = {**{key: file.entries[key] for key in runs if key in file.entries}, **found}
     return found
 
 

@@ -25,8 +25,9 @@ from typing import Any
 from runtime.server.releases import RELEASES
 
 ROOT = Path(__file__).resolve().parents[2]
-VERSIONS = ("0.6.12", "0.6.15.post1", "0.6.18", "0.7.1", "0.7.2.post1")
+VERSIONS = ("0.6.12", "0.6.15.post1", "0.6.18", "0.7.1", "0.7.2.post1", "0.7.4")
 PINNED = tuple(dict.fromkeys(row.flashinfer for row in RELEASES))
+RECORDED = (*PINNED, "0.7.4")  # which no release that is known here pins
 VERDICTS = ROOT / "tests" / "sgl_tune" / "cache" / "flashinfer_verdicts.json"
 RECORDED_FILES, RECORDED_SEED = 300, 7
 _SECONDS = 1800
@@ -81,11 +82,13 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--versions", nargs="+")
-    parser.add_argument("--record", action="store_true", help=f"write {VERDICTS.name} of all pinned versions")
+    parser.add_argument(
+        "--record", action="store_true", help=f"write {VERDICTS.name}, of these versions anew"
+    )
     asked = parser.parse_args()
     environments = [
         Environment(version, asked.work.resolve() / version)
-        for version in asked.versions or (PINNED if asked.record else VERSIONS)
+        for version in asked.versions or (RECORDED if asked.record else VERSIONS)
     ]
     for environment in environments:
         environment.make()
@@ -106,7 +109,7 @@ def _compare(environments: Sequence[Environment], files: int, seed: int) -> bool
 
 def _record(environments: Sequence[Environment]) -> None:
     sizes = ("--files", str(RECORDED_FILES), "--seed", str(RECORDED_SEED))
-    verdicts = {}
+    verdicts = json.loads(VERDICTS.read_text())["verdicts"]
     for environment in environments:
         done = environment.run("-m", "tests.stock.loader_differential", "--record", *sizes)
         if done.returncode:

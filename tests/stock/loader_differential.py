@@ -54,6 +54,10 @@ class StockTuner(AutoTuner):
         self._dirty, self._dirty_seq = False, 0
         self.profiling_cache: dict[Any, Any] = {}
         self._profiling_cache_policies: dict[tuple, tuple | None] = {}
+        # Since 0.7.4
+        self._file_config_selections: dict[str, dict[str, Any]] = {}
+        self._profiling_cache_selections: dict[tuple, dict[str, Any]] = {}
+        self._invalidated_file_keys: set[str] = set()
 
 
 @contextlib.contextmanager

@@ -8,9 +8,11 @@ from random import Random
 from typing import Any
 
 from runtime.server.flashinfer import flashinfer_of
-from tests.sgl_tune.cache.corpus import COLD, HOT, build_corpus, moe_entries, moe_key, nested
+from runtime.server.version_number import number
+from tests.sgl_tune.cache.corpus import COLD, HOT, build_chosen, build_corpus, moe_entries, moe_key, nested
 
 BUCKETS = (1, 16, 8192)
+_CHOSEN_SINCE = (0, 7, 4)
 SCALARS = (
     None,
     True,
@@ -56,17 +58,19 @@ def mutated_files(count: int, seed: int, target: Mapping[str, str]) -> Iterator[
     """`count` files: the corpus first, then one to three mutations of its members."""
     random = Random(seed)
     corpus = build_corpus(dict(target), moe_entries(BUCKETS), flashinfer_of(target["flashinfer_version"]))
+    if number(target["flashinfer_version"]) >= _CHOSEN_SINCE:
+        corpus |= build_chosen(dict(target), moe_entries(BUCKETS))
     shallow = [case for case in corpus.values() if b"[[[[" not in case.raw]  # deep ones are slow to write
     whole = [case.raw for case in shallow if case.loads == "loaded"]
     damaged = [case.raw for case in shallow if case.loads != "loaded"]
     yield from list((name, case.raw) for name, case in corpus.items())[:count]
-    for number in range(count - len(corpus)):
+    for place in range(count - len(corpus)):
         raw, names = random.choice(whole if random.random() < 0.7 else damaged), []
         for _ in range(random.choice((1, 1, 1, 2, 3))):
             mutate = random.choice(MUTATIONS)
             raw = mutate(raw, random, target)
             names.append(mutate.__name__.removeprefix("_"))
-        yield f"{number} {'+'.join(names)}", raw
+        yield f"{place} {'+'.join(names)}", raw
 
 
 def _json_value(random: Random, depth: int = 3) -> Any:

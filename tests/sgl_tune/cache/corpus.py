@@ -22,6 +22,7 @@ TARGET = {
 }
 HOT = ["cuda_graph_profile_replays", None, "l2_cache_policy", "hot"]
 COLD = ["cuda_graph_profile_replays", 1, "l2_cache_policy", "cold"]
+CHOSEN = {"time_ms": 0.012345, "runner_up_ms": 0.0125, "margin": 0.012556, "candidates": 45}
 BUCKETS = (1, 2, 4, 8, 16, 4096, 8192)
 
 
@@ -77,6 +78,16 @@ def build_corpus(
         cases[name] = Case(_dump(change(document)), loads)
     cases |= {name: Case(raw, loads) for name, (raw, loads) in _raw_values(document, key).items()}
     return cases
+
+
+def build_chosen(metadata: dict[str, str], entries: dict[str, Any]) -> dict[str, Case]:
+    """Files of FlashInfer 0.7.4, which writes beside an entry's policy how its tactic was chosen."""
+    document = json.loads(serialise(metadata, {key: [*value, CHOSEN] for key, value in entries.items()}))
+    key = next(iter(entries))
+    odd = {
+        name: Case(_dump({**document, key: value}), loads) for name, (value, loads) in _CHOSEN_VALUES.items()
+    }
+    return {"chosen": Case(_dump(document), "loaded"), **odd}
 
 
 def _dump(document: Any) -> bytes:
@@ -160,6 +171,18 @@ _ODD_VALUES: dict[str, tuple[Any, str]] = {
     "tactic-string": (["MoERunner", "21", HOT], "loaded"),
     "tactic-fallback": (["MoERunner", -1, HOT], "loaded"),
     "tactic-tuple": (["MoERunner", [128, [2, 1], [0, True]], HOT], "loaded"),
+}
+
+_CHOSEN_VALUES: dict[str, tuple[Any, str]] = {
+    "chosen-alone": (["MoERunner", 21, HOT, {**CHOSEN, "runner_up_ms": None, "margin": None}], "loaded"),
+    "chosen-tactic-nan": (["MoERunner", float("nan"), HOT, CHOSEN], "loaded"),
+    "chosen-tactic-infinite": (["MoERunner", float("inf"), HOT, CHOSEN], "loaded"),
+    "chosen-tactic-dict": (["MoERunner", {"tile": 1}, HOT, CHOSEN], "loaded"),
+    "chosen-number": (["MoERunner", 21, HOT, 0.0123], "loaded"),
+    "chosen-list": (["MoERunner", 21, HOT, [0.0123]], "loaded"),
+    "chosen-policy-null": (["MoERunner", 21, None, CHOSEN], "TypeError"),
+    "chosen-runner-null": ([None, 21, HOT, CHOSEN], "AttributeError"),
+    "five-elements": (["MoERunner", 21, HOT, CHOSEN, 5], "loaded"),
 }
 
 

@@ -48,7 +48,7 @@ def test_odd_files_end_as_that_version_left_them(version: str) -> None:
 def test_every_flashinfer_that_a_release_pins_was_read_and_recorded() -> None:
     pinned = {row.flashinfer for row in RELEASES}
     assert pinned <= set(READ)
-    assert pinned == RECORDED["verdicts"].keys()
+    assert pinned | {"0.7.4"} == RECORDED["verdicts"].keys()
 
 
 def test_the_rows_differ_and_are_in_order() -> None:

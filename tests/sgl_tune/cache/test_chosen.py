@@ -1,0 +1,187 @@
+"""FlashInfer 0.7.4 writes beside a policy how its tactic was chosen: that is read, judged and kept."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.server.flashinfer import flashinfer_of
+from sgl_tune.cache.loader import Ignored, Loaded, load, next_save
+from sgl_tune.cache.record import read_cache_file, serialise
+from sgl_tune.cache.store import write_group
+from sgl_tune.verify.environment import Target
+from sgl_tune.warm.reuse import usable_entries
+from tests.sgl_tune.cache.caches import cache_folder, codes, rank_names, verdicts, verify_all, write_ranks
+from tests.sgl_tune.cache.corpus import CHOSEN, HOT, build_chosen, moe_entries, moe_key, nested, target_of
+from tests.sgl_tune.running import run
+
+THERE = target_of("0.7.4")
+SERVER = Target(THERE, "test")
+CASES = build_chosen(THERE, moe_entries())
+HEALTHY = CASES["chosen"].raw
+
+
+def _cache(root: Path, raw: bytes = HEALTHY, ranks: int = 1) -> Path:
+    folder = cache_folder(root, "0.7.4")
+    write_ranks(folder, rank_names(tp=ranks), raw)
+    return folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_file_loads_and_dies_as_under_the_real_loader(name: str) -> None:
+    outcome = load(CASES[name].raw, THERE, flashinfer_of("0.7.4"))
+    assert not isinstance(outcome, Ignored)
+    assert CASES[name].loads == ("loaded" if isinstance(outcome, Loaded) else outcome.exception)
+    assert next_save(CASES[name].raw, THERE, flashinfer_of("0.7.4"))
+
+
+@pytest.mark.parametrize("name", ["chosen", "chosen-alone"])
+def test_a_healthy_file_is_a_hit(name: str, tmp_path: Path) -> None:
+    _cache(tmp_path, CASES[name].raw)
+    report = verify_all(tmp_path, SERVER)
+    assert verdicts(report) == ["hit"] and report.ok(strict=False)
+    assert "value-malformed" not in codes(report)
+
+
+@pytest.mark.parametrize(
+    "tactic", [float("nan"), float("inf"), float("-inf"), {"tile": 1}, None, [float("nan")], 1 << 31]
+)
+@pytest.mark.parametrize("beside", [[], [HOT], [HOT, CHOSEN], [HOT, 7], [HOT, CHOSEN, 5]])
+def test_a_tactic_that_no_kernel_takes_is_bad_whatever_stands_beside_it(
+    tactic: Any, beside: list[Any], tmp_path: Path
+) -> None:
+    entries = {**moe_entries(), moe_key(1): ["MoERunner", tactic, *beside]}
+    _cache(tmp_path, serialise(THERE, entries))
+    report = verify_all(tmp_path, SERVER)
+    assert "tactic-unusable" in codes(report) and not report.ok()
+
+
+@pytest.mark.parametrize("name", ["chosen-number", "chosen-list", "five-elements"])
+def test_what_no_flashinfer_writes_is_still_malformed(name: str, tmp_path: Path) -> None:
+    _cache(tmp_path, CASES[name].raw)
+    report = verify_all(tmp_path, SERVER)
+    assert verdicts(report) == ["partial"] and "value-malformed" in codes(report)
+
+
+def test_a_merge_keeps_it(tmp_path: Path) -> None:
+    path = write_ranks(cache_folder(tmp_path, "0.7.4"), rank_names(), HEALTHY)[0]
+    write_group([path], {"new": ["R", 1, HOT]}, THERE)
+    merged = read_cache_file(path)
+    assert merged.entries[moe_key(1)][3] == CHOSEN and merged.entries["new"] == ["R", 1, HOT]
+    assert merged.generation == merged.computed_generation
+
+
+def test_a_pack_takes_it_and_an_unpack_gives_it_back(tmp_path: Path) -> None:
+    _cache(tmp_path / "from", ranks=2)
+    bundle = tmp_path / "bundle.tar.gz"
+    packed = run("pack", tmp_path / "from", "-o", bundle)
+    assert packed.code == 0, packed.err
+    assert run("unpack", bundle, "--cache-dir", tmp_path / "to").code == 0
+    (path, *_) = sorted((tmp_path / "to").rglob("rank_*.json"))
+    assert path.read_bytes() == HEALTHY
+
+
+def test_an_export_to_vllm_keeps_it(tmp_path: Path) -> None:
+    folder = _cache(tmp_path, ranks=2)
+    done = run("export", folder, "--to", "vllm", "-o", tmp_path / "vllm", "--format", "json")
+    assert done.code == 0, done.err
+    (path, *_) = json.loads(done.out)["files"]
+    assert read_cache_file(Path(path)).entries == json_of(HEALTHY)
+
+
+def json_of(raw: bytes) -> dict[str, Any]:
+    return {key: value for key, value in json.loads(raw).items() if not key.startswith("_")}
+
+
+def test_an_export_refuses_a_tactic_that_no_kernel_takes(tmp_path: Path) -> None:
+    folder = _cache(tmp_path, CASES["chosen-tactic-nan"].raw)
+    done = run("export", folder, "--to", "vllm", "-o", tmp_path / "vllm")
+    assert done.code == 1 and "no kernel can take" in done.err
+
+
+def test_a_diff_of_times_alone_says_that_the_choice_is_the_same(tmp_path: Path) -> None:
+    again = {key: [*value[:3], {**CHOSEN, "time_ms": 0.02}] for key, value in json_of(HEALTHY).items()}
+    one, other = tmp_path / "one.json", tmp_path / "other.json"
+    one.write_bytes(HEALTHY)
+    other.write_bytes(serialise(THERE, again))
+    done = run("diff", one, other, "--format", "json")
+    (pair,) = json.loads(done.out)["pairs"]
+    assert done.code == 1 and pair["noise"] and {change["apart"] for change in pair["changed"]} == {0}
+    assert run("diff", one, other, "--ignore-noise").code == 0
+    assert "time_ms" in run("diff", one, other).out
+
+
+def test_a_warm_tunes_again_what_no_kernel_takes(tmp_path: Path) -> None:
+    path = tmp_path / "rank_tp0_pp0_dp0.json"
+    path.write_bytes(CASES["chosen-tactic-nan"].raw)
+    found = usable_entries([path], THERE, replacing=False)
+    assert moe_key(1) not in found and found[moe_key(2)][3] == CHOSEN
+
+
+def _store(root: Path) -> Path:
+    manifest = {**THERE, "cache_schema": "v2"}
+    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    folder = root / "v2" / sha256(canonical.encode()).hexdigest()[:16]
+    (folder / "entries").mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def _add(folder: Path, key: str, runner: str, tactic: Any = 1) -> Path:
+    path = folder / "entries" / f"{sha256(key.encode()).hexdigest()[:24]}.json"
+    path.write_text(json.dumps({"key": key, "runner": runner, "tactic": tactic}))
+    return path
+
+
+@pytest.mark.parametrize("value", [7, None, "x", [1, [2]], {"graph": [1, 2], "nan": False}])
+def test_a_protocol_record_is_no_lookups_entry_and_is_good(value: Any, tmp_path: Path) -> None:
+    _add(_store(tmp_path), "('__protocol__', 'pcie_ipc_ar', 'bf16:8')", "pcie_ipc_ar", value)
+    report = verify_all(tmp_path, SERVER)
+    assert verdicts(report) == ["hit"] and codes(report) <= {"flashinfer-unknown"}
+
+
+@pytest.mark.parametrize(
+    ("key", "runner"),
+    [
+        ("('__protocol__', 'ns', 'k')", "other"),
+        ("('__protocol__', '', 'k')", ""),
+        ("('__protocol__', 'ns', 7)", "ns"),
+        ("('__protocol__', 'ns')", "ns"),
+        ("('__protocol__', 'ns', 'k', 1)", "ns"),
+    ],
+)
+def test_a_protocol_record_that_no_reader_accepts_is_a_miss(key: str, runner: str, tmp_path: Path) -> None:
+    _add(_store(tmp_path), key, runner)
+    report = verify_all(tmp_path, SERVER)
+    assert verdicts(report) == ["ignored"] and "managed-entry-invalid" in codes(report)
+
+
+def test_a_protocol_record_too_deep_to_copy_kills_its_reader(tmp_path: Path) -> None:
+    path = _add(_store(tmp_path), "('__protocol__', 'ns', 'k')", "ns", "@")
+    path.write_bytes(path.read_bytes().replace(b'"@"', nested(900)))
+    assert "nested-too-deep" in codes(verify_all(tmp_path, SERVER))
+
+
+def test_an_unknown_flashinfer_stands_in_the_verdicts_own_line(tmp_path: Path) -> None:
+    folder = _cache(tmp_path)
+    ran = run("verify", folder)
+    assert ran.code == 0 and "FlashInfer 0.7.4 is not known here" in ran.out.splitlines()[-1]
+
+
+def test_a_key_of_an_unknown_flashinfer_is_not_told_to_be_removed(tmp_path: Path) -> None:
+    _cache(tmp_path, serialise(THERE, {**moe_entries(), "('new', 'form')": ["R", 1, HOT]}))
+    (found,) = (one for file in verify_all(tmp_path, SERVER).files for one in file.findings)
+    assert found.code == "key-unreadable" and "remove" not in found.remedy and "newer" in found.remedy
+
+
+@pytest.mark.parametrize("command", ["warm --dry-run", "explain", "mem-report"])
+def test_an_unknown_sglang_stands_in_the_verdicts_own_line(command: str) -> None:
+    words = (*command.split(), "--model", "demo-moe", "--gpu", "h200", "--sglang-version", "0.5.99")
+    ran = run(*words)
+    lines = [line for line in ran.out.splitlines() if "SGLang 0.5.99 is not known here" in line]
+    assert lines and "0.5.99 pins" not in ran.out + ran.err
+    assert ran.code in (0, 1)
