@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
-import tempfile
+import re
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
+from typing import BinaryIO
 
 from sgl_tune.errors import UsageError
+
+_PART = re.compile(r"\.sgl-tune-[0-9a-f]{16}\.part")
+_OPENED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_TRIES = 100
 
 
 def check_place(path: Path) -> None:
@@ -19,33 +28,93 @@ def check_place(path: Path) -> None:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[Path]:
-    """The name to write to; it becomes `path` when everything is in it. A device would be lost to that."""
+def written(path: Path) -> Iterator[BinaryIO]:
+    """The file to write to; it becomes `path` when everything is in it. A device would be lost to that. Files
+    of writers that were killed are removed from the folder first."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} cannot be written: it is there and is no regular file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _beside(path) as part:
-            yield part
-            part.replace(path)
+        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _sweep(folder)
+            with _part(folder) as (name, file):
+                yield file
+                file.flush()
+                put(file, name, folder, path, folder)
+        finally:
+            os.close(folder)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
+def put(file: BinaryIO, name: str, above: int, path: Path, folder: int) -> None:
+    """Rename an opened file, which is `name` in the opened folder `above`, to `path` in the opened `folder`.
+    UsageError where somebody put another file under one of the names."""
+    os.rename(name, path.name, src_dir_fd=above, dst_dir_fd=folder)
+    if not _is(file.fileno(), path.name, folder):
+        raise UsageError(f"{path} is another file than was written", "see who else writes in its folder")
+
+
 @contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """A new file of a name that nobody could have taken before, with the rights of any other."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
+def _part(folder: int) -> Iterator[tuple[str, BinaryIO]]:
+    """A new file with the rights of any other. Its lock tells others that it is being written."""
+    for _ in range(_TRIES):
+        name = f".sgl-tune-{token_hex(8)}.part"
+        part = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPENED, 0o666, dir_fd=folder)
+        with os.fdopen(part, "wb") as file:
+            try:
+                if _locked(part) and _is(part, name, folder):  # or another writer is just sweeping it away
+                    yield name, file
+                    return
+            finally:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
+    raise FileNotFoundError(errno.ENOENT, "somebody removes every new file there")
+
+
+def _locked(file: int) -> bool:
+    """False where somebody else holds it; a file system without locks lets everybody pass."""
     try:
-        mask = os.umask(0)
-        os.umask(mask)
-        os.fchmod(handle, 0o666 & ~mask)
-        os.close(handle)
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _sweep(folder: int) -> None:
+    with suppress(OSError):
+        listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            names = list(filter(_PART.fullmatch, os.listdir(listed)))  # noqa: PTH208 a descriptor is no path
+        finally:
+            os.close(listed)
+        for name in names:
+            _remove_dead(name, folder)
+
+
+def _remove_dead(name: str, folder: int) -> None:
+    """A part of this user's that nobody holds. Without locks there is no telling, and it stays."""
+    with suppress(OSError):
+        part = os.open(name, os.O_WRONLY | _OPENED, dir_fd=folder)
+        try:
+            status = os.fstat(part)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(name, dir_fd=folder)
+        finally:
+            os.close(part)
+
+
+def _is(file: int, name: str, folder: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(file))
+    except FileNotFoundError:
+        return False
 
 
 def write_text(path: Path, text: str) -> None:
-    with written(path) as part:
-        part.write_text(text, encoding="utf-8", errors="backslashreplace")  # half a character is no text
+    with written(path) as file:
+        file.write(text.encode("utf-8", errors="backslashreplace"))  # half a character is no text

@@ -61,7 +61,7 @@ RUNTIME = {
 SGL_TUNE = {
     "sgl_tune": "",
     "errors": "",
-    "processes": "",
+    "processes": "errors",
     "units": "server errors",
     "records": "errors units",
     "reading": "errors units",

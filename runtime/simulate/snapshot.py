@@ -6,8 +6,7 @@ Built from builtin types alone and pickled with protocol 4, which is what that p
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from runtime.simulate.allocation import Allocation
 from runtime.simulate.allocator import CachingAllocator
@@ -31,8 +30,8 @@ def snapshot(allocator: CachingAllocator) -> dict[str, Any]:
     }
 
 
-def write_snapshot(allocator: CachingAllocator, path: Path) -> None:
-    path.write_bytes(pickle.dumps(snapshot(allocator), protocol=_PROTOCOL))
+def write_snapshot(allocator: CachingAllocator, file: BinaryIO) -> None:
+    file.write(pickle.dumps(snapshot(allocator), protocol=_PROTOCOL))
 
 
 def _entries(event: Event, time_us: int) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from sgl_tune.cache.disk import read_regular, slurp
 
@@ -29,6 +30,13 @@ def signature_of(status: os.stat_result) -> Signature:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
+class Owner(NamedTuple):
+    """Whose new files and folders become, where root makes them."""
+
+    uid: int
+    gid: int
+
+
 class LeadsOut(OSError):
     """A link, where only a folder of the cache itself will do."""
 
@@ -37,10 +45,13 @@ class LeadsOut(OSError):
 
 
 class Folder:
-    """`parent` is the opened folder above, and None for the one that a user named."""
+    """`parent` is the opened folder above, and None for the one that a user named. `owner` is whose new files
+    and folders in it become."""
 
-    def __init__(self, descriptor: int, name: Path | str, parent: Folder | None = None) -> None:
-        self.descriptor, self._name, self.parent = descriptor, name, parent
+    def __init__(
+        self, descriptor: int, name: Path | str, parent: Folder | None = None, owner: Owner | None = None
+    ) -> None:
+        self.descriptor, self._name, self.parent, self.owner = descriptor, name, parent, owner
 
     @cached_property
     def path(self) -> Path:
@@ -88,7 +99,10 @@ class Folder:
         """0666 leaves the mode to the umask: who reads here is often another user than who writes."""
         safe = flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with self._naming(name):
-            return os.open(name, safe, 0o666, dir_fd=self.descriptor)
+            file = os.open(name, safe, 0o666, dir_fd=self.descriptor)
+            if self.owner and flags & os.O_EXCL:  # by its descriptor: the name may be another file's by now
+                os.fchown(file, *self.owner)
+            return file
 
     def rename(self, name: str, new: str) -> None:
         with self._naming(new):
@@ -114,16 +128,25 @@ class Folder:
                 raise
 
     def enter(self, name: str, create: bool = False) -> Folder:
-        if create:
-            with self._naming(name), contextlib.suppress(FileExistsError):
-                os.mkdir(name, dir_fd=self.descriptor)
+        made = create and self._makes(name)
         try:
-            return Folder(os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=self.descriptor), name, self)
+            opened = os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=self.descriptor)
+            if made and self.owner:
+                _give_new(opened, self.owner)
+            return Folder(opened, name, self, self.owner)
         except OSError as error:
             status = self.status(name)
             if status and stat.S_ISLNK(status.st_mode):
                 raise LeadsOut(self.path / name) from None
             raise self._named(error, name) from error
+
+    def _makes(self, name: str) -> bool:
+        try:
+            with self._naming(name):
+                os.mkdir(name, dir_fd=self.descriptor)
+        except FileExistsError:
+            return False
+        return True
 
     @contextlib.contextmanager
     def _naming(self, name: str) -> Iterator[None]:
@@ -137,12 +160,20 @@ class Folder:
         return OSError(error.errno, error.strerror, str(self.path / name))
 
 
-def open_folder(path: Path, root: Path | None = None, create: bool = False) -> Folder:
+def _give_new(folder: int, owner: Owner) -> None:
+    """Unless somebody has already put another folder of ours under its name."""
+    if os.fstat(folder).st_uid == os.geteuid() and not os.listdir(folder):
+        os.fchown(folder, *owner)
+
+
+def open_folder(
+    path: Path, root: Path | None = None, create: bool = False, owner: Owner | None = None
+) -> Folder:
     """`root` is the part that a user named; without it, what comes before SGLang's layout."""
     root = root or _before_layout(path)
     if create:
         root.mkdir(parents=True, exist_ok=True)
-    folder = Folder(os.open(root, _OPEN), root)
+    folder = Folder(os.open(root, _OPEN), root, owner=owner)
     try:
         for name in path.relative_to(root).parts:
             folder = folder.enter(name, create)

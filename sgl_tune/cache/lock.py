@@ -35,7 +35,7 @@ class Lock:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         try:
-            self._file = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
+            self._file = self._opened()
         except OSError as error:
             if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
                 raise
@@ -44,6 +44,13 @@ class Lock:
         if not stat.S_ISREG(os.fstat(self._file).st_mode):
             self.close()
             raise _no_lock(folder.path / LOCK)
+
+    def _opened(self) -> int:
+        """FileNotFoundError where it was there a moment ago."""
+        try:
+            return self._folder.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            return self._folder.open(LOCK, os.O_RDWR)
 
     def close(self) -> None:
         os.close(self._file)

@@ -14,7 +14,7 @@ from typing import Any
 
 import sgl_tune
 from runtime.server.flashinfer import METADATA, NEWEST, RECORDS, FlashInfer, flashinfer_of
-from sgl_tune.cache.folder import Folder, Signature
+from sgl_tune.cache.folder import Folder, Owner, Signature
 from sgl_tune.cache.layouts import BROKEN, MANIFEST
 from sgl_tune.cache.loader import Loaded, load_document, metadata_mismatches
 from sgl_tune.cache.lock import LOCK_SECONDS
@@ -76,12 +76,13 @@ def write_group(
     replace_conflicting: bool = False,
     timeout: float = LOCK_SECONDS,
     say: Callable[[str], None] = _silent,
+    owner: Owner | None = None,
 ) -> Written:
     """Add entries to all files of one TP group, which end up equal byte for byte: a server that finds two
     ranks of a group different deletes every rank's file. Entries that are already there stay."""
     place = _common_folder(paths)
     names = [path.name for path in paths]
-    with locked(place, timeout, say) as (folder, notes):
+    with locked(place, timeout, say, owner=owner) as (folder, notes):
         for _ in range(_ATTEMPTS):
             seen = _signatures(folder, names)
             with explained(place):

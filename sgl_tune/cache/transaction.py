@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from sgl_tune.cache.folder import Folder, LeadsOut, open_folder
+from sgl_tune.cache.folder import Folder, LeadsOut, Owner, open_folder
 from sgl_tune.cache.journal import Journal, make_journal, read_journal
 from sgl_tune.cache.layouts import JOURNAL, is_temporary
 from sgl_tune.cache.lock import LOCK_SECONDS, NO_LOCKS, FolderBusy, Lock
@@ -53,11 +53,12 @@ def locked(
     say: Callable[[str], None] = _silent,
     create: bool = True,
     root: Path | None = None,
+    owner: Owner | None = None,
 ) -> Iterator[Locked]:
     """Hold a folder for writing, once what an earlier holder left unfinished is settled. Without `create`
     only removals follow: the folder must be there, and no room for a lock is no reason not to make some."""
     with explained(path):
-        folder, lock = _acquire(path, root, timeout, say, create)
+        folder, lock = _acquire(path, root, timeout, say, create, owner)
     with folder, contextlib.closing(lock) if lock else contextlib.nullcontext():
         with explained(path):
             notes = recover(folder)
@@ -65,11 +66,16 @@ def locked(
 
 
 def _acquire(
-    path: Path, root: Path | None, timeout: float, say: Callable[[str], None], create: bool
+    path: Path,
+    root: Path | None,
+    timeout: float,
+    say: Callable[[str], None],
+    create: bool,
+    owner: Owner | None,
 ) -> tuple[Folder, Lock | None]:
     deadline = time.monotonic() + timeout
     while True:
-        folder = _opened(path, root, create)
+        folder = _opened(path, root, create, owner)
         with contextlib.ExitStack() as undo:
             undo.enter_context(folder)
             try:
@@ -91,11 +97,11 @@ def _acquire(
             raise FolderBusy(f"{path}: is removed and made again all the time", "end what does that")
 
 
-def _opened(path: Path, root: Path | None, create: bool) -> Folder:
+def _opened(path: Path, root: Path | None, create: bool, owner: Owner | None) -> Folder:
     """While it is being made, a prune may remove the folders above: then it is tried again."""
     for _ in range(_TRIES):
         try:
-            return open_folder(path, root, create)
+            return open_folder(path, root, create, owner)
         except FileNotFoundError as error:
             if not create:
                 raise FolderGone(f"{path}: was removed by somebody else") from None

@@ -46,7 +46,7 @@ from sgl_tune.ship.trust_options import AllowUnsignedCodeOption, TrustOption, po
 from sgl_tune.ship.unpack import How
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.environment import read_target
-from sgl_tune.writing import check_place, written
+from sgl_tune.writing import check_place
 
 _COLUMNS = (
     Column("GPU"),
@@ -120,9 +120,7 @@ def pull(
         check_place(output)
         with _pulled(wanted, there, output.absolute().parent) as pulled:
             vouched(policy, pulled.signatures, pulled.offer.digest)
-            with written(output) as part:
-                pulled.file.chmod(part.stat().st_mode)
-                pulled.file.replace(part)
+            pulled.file.keep(output)
             keep_signature(output, pulled.signatures)
         _say_kept(out, url, pulled, output)
         return
@@ -133,7 +131,7 @@ def pull(
     machine = read_target(target) if target else None
     with _pulled(wanted, there, root) as pulled:
         guard = Guard(pulled.offer.digest, policy, pulled.signatures, True, allow_unsigned_code)
-        arrived = arrive(out, pulled.file, url, dataclasses.replace(how, guard=guard), machine, force)
+        arrived = arrive(out, pulled.file.path, url, dataclasses.replace(how, guard=guard), machine, force)
     out.result(
         {**_as_json(url, pulled), "unpacked": arrived_json(arrived)},
         human=lambda: show_arrived(out, arrived),

@@ -176,8 +176,8 @@ def _run(start: Start, snapshot: Path | None = None) -> Run:
     run_start(start, device, recorder)
     recorder.tell(constants=[asdict(constant) for constant in _constants(device)])
     if snapshot is not None:
-        with written(snapshot) as part:
-            write_snapshot(device.tracker.allocator, part)
+        with written(snapshot) as file:
+            write_snapshot(device.tracker.allocator, file)
     return recorder.run()
 
 

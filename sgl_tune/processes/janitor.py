@@ -1,12 +1,14 @@
 """Outlives us by a moment: `janitor.py FOLDER` waits until its pipe has no writer left, and cleans up.
 
 Lines on the pipe name process groups that begin (+) and have ended (-): what is left of those is asked
-to end and then killed, and the folder is removed. Run with -I -S: it needs and imports nothing but the
+to end and then killed. One line (=) says which folder it is, and that one is emptied and removed; another
+that somebody has put under its name is left alone. Run with -I -S: it needs and imports nothing but the
 standard library.
 """
 
+from __future__ import annotations
+
 import os
-import shutil
 import signal
 import sys
 import time
@@ -15,9 +17,47 @@ from contextlib import suppress
 ASKED_SECONDS = 0.3  # ninja ends its compilers, which lead groups of their own, when it is asked to
 
 
+def identity(folder: int) -> str:
+    status = os.fstat(folder)
+    return f"{status.st_dev} {status.st_ino}"
+
+
+def empty(folder: int) -> None:
+    """Remove all that is in an opened folder, as far as this user may."""
+    for _, folders, files, at in os.fwalk(".", topdown=False, dir_fd=folder):
+        for name in (*files, *folders):
+            with suppress(OSError):
+                _remove(name, at)
+
+
+def remove(folder: str, known: str) -> None:
+    """Empty and remove the folder of this name, if it is the known one. Where none is known only an empty
+    folder is removed."""
+    with suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if known in ("", identity(opened)):
+                if known:
+                    empty(opened)
+                os.rmdir(folder)  # noqa: PTH106 as few imports as can be
+        finally:
+            os.close(opened)
+
+
+def _remove(name: str, folder: int) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except IsADirectoryError:
+        os.rmdir(name, dir_fd=folder)
+
+
 def main(folder: str) -> None:
     running: set[int] = set()
+    known = ""
     for line in sys.stdin.buffer:
+        if line[:1] == b"=":
+            known = line[1:].decode().strip()
+            continue
         number = int(line[1:])
         running = running | {number} if line[:1] == b"+" else running - {number}
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -26,7 +66,7 @@ def main(folder: str) -> None:
                 os.killpg(group, number)
         if running and number == signal.SIGTERM:
             time.sleep(ASKED_SECONDS)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove(folder, known)
 
 
 if __name__ == "__main__":

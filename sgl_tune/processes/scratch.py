@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -11,9 +12,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from shutil import rmtree
 
+from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.command import safe_environment
+from sgl_tune.processes.janitor import empty, identity, remove
 
 _JANITOR = Path(__file__).resolve().with_name("janitor.py")
 _PATIENCE_SECONDS = 5.0
@@ -21,10 +23,12 @@ _PATIENCE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """`guard` is the janitor's pipe: processes that write into the folder hold it too."""
+    """`guard` is the janitor's pipe: processes that write into the folder hold it too. `descriptor` is the
+    opened folder, whatever its name comes to mean."""
 
     folder: Path
     guard: int
+    descriptor: int
 
     def watch(self, group: int) -> None:
         with suppress(BrokenPipeError):
@@ -60,9 +64,29 @@ def scratch(above: Path | None = None) -> Iterator[Scratch]:
         os.close(theirs)
     try:
         folder.mkdir(mode=0o700)  # after the janitor's start, so that no moment leaves one behind
-        yield Scratch(folder, ours)
+        with _held(folder) as descriptor:
+            os.write(ours, f"={identity(descriptor)}\n".encode())
+            try:
+                yield Scratch(folder, ours, descriptor)
+            finally:
+                empty(descriptor)
+                remove(str(folder), identity(descriptor))
     finally:
-        rmtree(folder, ignore_errors=True)
         os.close(ours)
         with suppress(subprocess.TimeoutExpired):
             janitor.wait(_PATIENCE_SECONDS)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[int]:
+    """The opened folder, if it is the one just made. Who owns the folder above may put another in its
+    place, and what is in that would be used and removed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        is_ours = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+        if not is_ours or os.listdir(descriptor):  # noqa: PTH208 a descriptor is no path
+            raise WorkFailed(f"{folder}: somebody put another folder in its place", "see who writes there")
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.server.stores import AOT_PACKAGE
-from sgl_tune.cache.folder import Folder, LeadsOut, open_folder
+from sgl_tune.cache.folder import Folder, LeadsOut, Owner, open_folder
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import UsageError
-from sgl_tune.ship.staging import Owner
 from sgl_tune.stores.readers.triton import GROUP
 
 TACTICS_ROOT = "flashinfer"
@@ -46,13 +45,17 @@ def check_way(staged: Path, root: Path) -> None:
 
 def land_stores(staged: Path, root: Path, replace: bool, owner: Owner | None, dry_run: bool) -> Landed:
     landed = Landed()
-    with explained(root), open_folder(staged, staged) as source, open_folder(root, root) as target:
+    with (
+        explained(root),
+        open_folder(staged, staged) as source,
+        open_folder(root, root, owner=owner) as target,
+    ):
         names = sorted(name for name in source.names() if name not in _NOT_HERE)
         if replace:
             for parts in _units(source, names):
                 landed.removed += _moved_away(source, target, parts, dry_run)
         for name in names:
-            _land(name, source, target, landed, owner, dry_run)
+            _land(name, source, target, landed, dry_run)
         target.sync() if not dry_run else None
     return landed
 
@@ -79,9 +82,7 @@ def _check_way(source: Folder, target: Folder) -> None:
             _check_way(inner, other)
 
 
-def _land(
-    name: str, source: Folder, target: Folder, landed: Landed, owner: Owner | None, dry_run: bool
-) -> None:
+def _land(name: str, source: Folder, target: Folder, landed: Landed, dry_run: bool) -> None:
     status = source.status(name)
     if status is not None and stat.S_ISDIR(status.st_mode):
         if target.status(name) is None and (dry_run or _renamed(name, source, target)):
@@ -90,7 +91,7 @@ def _land(
             inner = both.enter_context(contextlib.closing(source.enter(name)))
             other = both.enter_context(contextlib.closing(target.enter(name, create=not dry_run)))
             for below in sorted(inner.names(), key=_groups_last):
-                _land(below, inner, other, landed, owner, dry_run)
+                _land(below, inner, other, landed, dry_run)
         return
     there = target.status(name)
     if there is not None:
@@ -99,7 +100,7 @@ def _land(
             return
         landed.replaced += 1
     if not dry_run and not _renamed(name, source, target):
-        _copy(name, source, target, owner)
+        _copy(name, source, target)
 
 
 def _groups_last(name: str) -> tuple[bool, str]:
@@ -120,7 +121,7 @@ def _renamed(name: str, source: Folder, target: Folder) -> bool:
     return True
 
 
-def _copy(name: str, source: Folder, target: Folder, owner: Owner | None) -> None:
+def _copy(name: str, source: Folder, target: Folder) -> None:
     temporary = f".sgl-tune-{os.getpid()}-{os.urandom(4).hex()}.tmp"
     given, taken = source.open(name, os.O_RDONLY), -1
     try:
@@ -128,8 +129,6 @@ def _copy(name: str, source: Folder, target: Folder, owner: Owner | None) -> Non
         while os.sendfile(taken, given, None, _PIECE):  # type: ignore[arg-type]
             pass
         os.fchmod(taken, os.fstat(given).st_mode & 0o777)
-        if owner:
-            os.fchown(taken, *owner)
         os.fsync(taken)
         target.rename(temporary, name)
     except BaseException:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from runtime.server.flashinfer import NEWEST
-from sgl_tune.cache.folder import Folder, open_folder, read_below
-from sgl_tune.cache.layouts import LOCK, MANIFEST, Cache, RankFile
+from sgl_tune.cache.folder import Folder, Owner, open_folder, read_below
+from sgl_tune.cache.layouts import MANIFEST, Cache, RankFile
 from sgl_tune.cache.loader import metadata_mismatches
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, parse_manifest
 from sgl_tune.cache.rank_names import RankName
@@ -18,7 +16,6 @@ from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
 from sgl_tune.cache.store import write_group
 from sgl_tune.cache.transaction import explained, locked, publish
 from sgl_tune.errors import UsageError
-from sgl_tune.ship.staging import Owner
 
 _REPLACE = "--replace puts the bundle's in its place, or prune what is there"
 Say = Callable[[str], None]
@@ -61,10 +58,9 @@ def land_cache(
     did = _did(given, _there(given.path, root), replace)
     if dry_run:
         return LandedCache(where, did, len(given.files))
-    _make_folders(given.path, root, owner)
     notes: tuple[str, ...] = ()
     if did != "merged":
-        with locked(given.path, say=say, root=root) as (folder, told):
+        with locked(given.path, say=say, root=root, owner=owner) as (folder, told):
             there = _read_ranks(folder)
             did = _did(given, there, replace)
             if did == "replaced":
@@ -73,9 +69,7 @@ def land_cache(
                 publish(folder, given.files)
             notes = tuple(told)
     if did == "merged":
-        notes += tuple(_merge(given, root, say))
-    if owner:
-        _own(given.path, root, owner)
+        notes += tuple(_merge(given, root, say, owner))
     return LandedCache(where, did, len(given.files), notes)
 
 
@@ -160,7 +154,7 @@ def _groups(given: _Given, there: Mapping[str, bytes]) -> list[set[str]]:
     return [group for group in groups if group & given.ranks.keys()]
 
 
-def _merge(given: _Given, root: Path, say: Say) -> list[str]:
+def _merge(given: _Given, root: Path, say: Say, owner: Owner | None) -> list[str]:
     notes: list[str] = []
     manifest = _manifest(given)
     for group in _groups(given, _there(given.path, root)):
@@ -168,7 +162,9 @@ def _merge(given: _Given, root: Path, say: Say) -> list[str]:
         metadata = {name: str(value) for name, value in file.metadata.items()}
         records = file.records if isinstance(file.records, dict) else None
         paths = [given.path / name for name in sorted(group)]
-        done = write_group(paths, file.entries, metadata, records=records, manifest=manifest, say=say)
+        done = write_group(
+            paths, file.entries, metadata, records=records, manifest=manifest, say=say, owner=owner
+        )
         notes += done.notes
     return notes
 
@@ -179,23 +175,3 @@ def _manifest(given: _Given) -> Manifest | None:
         return parse_manifest(given.path / MANIFEST, raw) if raw is not None else None
     except BrokenManifest:
         return None
-
-
-def _make_folders(path: Path, root: Path, owner: Owner | None) -> None:
-    """One by one, so that those that are made are the server's."""
-    if owner is None:
-        return
-    with explained(path), contextlib.ExitStack() as way:
-        folder = way.enter_context(open_folder(root, root))
-        for name in path.relative_to(root).parts:
-            is_new = folder.status(name) is None
-            folder = way.enter_context(contextlib.closing(folder.enter(name, create=True)))
-            if is_new:
-                os.fchown(folder.descriptor, *owner)
-
-
-def _own(path: Path, root: Path, owner: Owner) -> None:
-    with explained(path), open_folder(path, root) as folder:
-        for name in folder.names():
-            if RankName.parse(name) or name in (MANIFEST, LOCK):
-                os.chown(name, *owner, dir_fd=folder.descriptor, follow_symlinks=False)

@@ -78,7 +78,7 @@ class ObjectStore:
                 raise WorkFailed(f"{self.name.of(name)} changed while it was read", "pull again")
             found = record or ObjectRecord(partial.digest, size)
             signature = self._signature(name)
-            yield Pulled(self._offer(name, found), partial.path, received, (signature,) if signature else ())
+            yield Pulled(self._offer(name, found), partial, received, (signature,) if signature else ())
 
     def listing(self) -> Listing:
         found = {one.name: one.bytes for one in self._files.names()}

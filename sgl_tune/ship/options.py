@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 from sgl_tune.cache.disk import check_place
+from sgl_tune.cache.folder import Owner
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError
-from sgl_tune.ship.staging import Owner
 from sgl_tune.verify.access import find_user
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

@@ -82,7 +82,7 @@ def write_bundle(
     manifest: BundleManifest, contents: Contents, path: Path, codec: Codec, progress: Progress
 ) -> Packed:
     digest, tar, size = sha256(), sha256(), 0
-    with written(path) as part, part.open("wb") as file, _Reader() as reader:
+    with written(path) as file, _Reader() as reader:
         plain = _seen(_tar(manifest, contents, reader, progress), tar.update)
         for piece in compressed(plain, codec):
             digest.update(piece)

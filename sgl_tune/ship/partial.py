@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -13,8 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from sgl_tune.errors import WorkFailed
+from sgl_tune.cache.folder import Folder
+from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.units import human_bytes
+from sgl_tune.writing import put
 
 _READ = 1 << 20
 _KEPT_SECONDS = 7 * 86400
@@ -25,9 +26,11 @@ _QUIET_SECONDS, _POLL_SECONDS = 2.0, 0.1
 
 
 class Partial:
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self.path = path
-        self._file = file
+    """`path` leads to the opened file itself, whatever its name comes to mean."""
+
+    def __init__(self, folder: Folder, name: str, file: BinaryIO) -> None:
+        self.path = Path(f"/proc/self/fd/{file.fileno()}")
+        self._folder, self._name, self._file = folder, name, file
         self._hash = hashlib.sha256()
         self.bytes = 0
 
@@ -56,6 +59,22 @@ class Partial:
     def flush(self) -> None:
         self._file.flush()
 
+    def keep(self, output: Path) -> None:
+        """Move it to `output`, with the rights of any new file."""
+        if output.exists() and not output.is_file():
+            raise UsageError(f"{output} cannot be written: it is there and is no regular file")
+        mask = os.umask(0)
+        os.umask(mask)
+        try:
+            folder = os.open(output.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fchmod(self._file.fileno(), 0o666 & ~mask)
+                put(self._file, self._name, self._folder.descriptor, output, folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise UsageError(f"{output} cannot be written: {error.strerror}") from error
+
     def _count(self, piece: bytes) -> None:
         self._hash.update(piece)
         self.bytes += len(piece)
@@ -64,48 +83,31 @@ class Partial:
 @contextmanager
 def arriving(folder: Path, name: str, needed: int, note: Callable[[str], None]) -> Iterator[Partial]:
     """Gone afterwards, unless there was an error: then the next attempt with this name finds it."""
-    _forget_old(folder)
-    path = folder / f"{name}{_SUFFIX}"
-    with _alone(path, note) as file:
-        _check_room(folder, needed - os.fstat(file.fileno()).st_size)
-        yield Partial(path, file)
-        if _is_in_place(path, file):  # or it was moved away, and the name is another pull's
-            path.unlink()
+    part = f"{name}{_SUFFIX}"
+    with _alone(folder, part, note) as (opened, file):
+        _forget_old(opened, part)
+        _check_room(folder, needed - os.fstat(file.fileno()).st_size, opened)
+        yield Partial(opened, part, file)
+        if _is_in_place(opened, part, file):  # or it was kept, and the name is another pull's
+            opened.unlink(part)
         with suppress(OSError):
             folder.rmdir()
 
 
-def _in_folder(path: Path) -> int:
-    """Whoever may write there could change a file between its check and its use."""
-    not_alone = WorkFailed(f"{path.parent} is not a folder of this user's alone", "remove it")
-    try:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except NotADirectoryError:
-        raise not_alone from None
-    try:
-        status = os.fstat(folder)
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise not_alone
-        return os.open(path.name, _FLAGS, 0o600, dir_fd=folder)
-    finally:
-        os.close(folder)
-
-
 @contextmanager
-def _alone(path: Path, note: Callable[[str], None]) -> Iterator[BinaryIO]:
-    """A regular file of this user's. Another pull at work on it is waited for; it takes the file away."""
+def _alone(path: Path, name: str, note: Callable[[str], None]) -> Iterator[tuple[Folder, BinaryIO]]:
+    """The opened folder, and in it a regular file of this user's. Another pull at work on it is waited for:
+    that one takes the file away."""
     until = time.monotonic() + PATIENCE_SECONDS
     tells = time.monotonic() + _QUIET_SECONDS
     while True:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # who was waited for takes it away
-        with _ours(path) as file:
-            if file and _locked(file) and _is_in_place(path, file):
-                yield file
+        with _folder(path) as folder, _ours(folder, name) as file:
+            if file and _locked(file) and _is_in_place(folder, name, file):
+                yield folder, file
                 return
         if time.monotonic() > until:
-            raise WorkFailed(
-                f"{path}: another pull has been writing it for {PATIENCE_SECONDS:.0f} s", "end it"
-            )
+            told = f"{path / name}: another pull has been writing it for {PATIENCE_SECONDS:.0f} s"
+            raise WorkFailed(told, "end it")
         if time.monotonic() > tells:
             note("waiting for another pull of the same bundle")
             tells = until
@@ -113,17 +115,42 @@ def _alone(path: Path, note: Callable[[str], None]) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _ours(path: Path) -> Iterator[BinaryIO | None]:
+def _folder(path: Path) -> Iterator[Folder]:
+    """Whoever may write there could change a file between its check and its use."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        try:
+            opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            break
+        except FileNotFoundError:  # another pull was done, and took it away
+            continue
+        except NotADirectoryError:
+            raise _not_alone(path) from None
+    with Folder(opened, path) as folder:
+        status = os.fstat(opened)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise _not_alone(path)
+        yield folder
+
+
+def _not_alone(path: Path) -> WorkFailed:
+    return WorkFailed(f"{path} is not a folder of this user's alone", "remove it")
+
+
+@contextmanager
+def _ours(folder: Folder, name: str) -> Iterator[BinaryIO | None]:
     """None where the folder was taken away just now."""
     try:
-        descriptor = _in_folder(path)
+        descriptor = os.open(name, _FLAGS, 0o600, dir_fd=folder.descriptor)
     except FileNotFoundError:
         yield None
         return
     with os.fdopen(descriptor, "r+b") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink > 1:
-            raise WorkFailed(f"{path} is not what a pull left there", "remove it")
+            raise WorkFailed(f"{folder.path / name} is not what a pull left there", "remove it")
         yield file
 
 
@@ -137,24 +164,24 @@ def _locked(file: BinaryIO) -> bool:
     return True
 
 
-def _is_in_place(path: Path, file: BinaryIO) -> bool:
-    try:
-        return os.path.samestat(path.lstat(), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False
+def _is_in_place(folder: Folder, name: str, file: BinaryIO) -> bool:
+    status = folder.status(name)
+    return status is not None and os.path.samestat(status, os.fstat(file.fileno()))
 
 
-def _forget_old(folder: Path) -> None:
-    for path in folder.glob(f"*{_SUFFIX}"):
-        with suppress(OSError):
-            if time.time() - path.lstat().st_mtime > _KEPT_SECONDS:
-                path.unlink()
+def _forget_old(folder: Folder, mine: str) -> None:
+    for name in folder.names():
+        status = folder.status(name) if name.endswith(_SUFFIX) and name != mine else None
+        if status and time.time() - status.st_mtime > _KEPT_SECONDS:
+            with suppress(OSError):
+                folder.unlink(name)
 
 
-def _check_room(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
+def _check_room(path: Path, needed: int, folder: Folder) -> None:
+    found = os.fstatvfs(folder.descriptor)
+    free = found.f_bavail * found.f_frsize
     if needed > free:
         raise WorkFailed(
-            f"{folder}: the bundle needs {human_bytes(needed)} there, and {human_bytes(free)} are free",
+            f"{path}: the bundle needs {human_bytes(needed)} there, and {human_bytes(free)} are free",
             "make room, or name another --cache-dir",
         )

@@ -28,10 +28,10 @@ def small_blob(repository: Repository, blob: Blob) -> bytes:
 
 
 @contextmanager
-def downloaded(repository: Repository, blob: Blob, folder: Path) -> Iterator[tuple[Path, int]]:
+def downloaded(repository: Repository, blob: Blob, folder: Path) -> Iterator[tuple[Partial, int]]:
     """The file and how many bytes came now."""
     with arriving(folder, blob.digest.partition(":")[2], blob.bytes, repository.how.note) as partial:
-        yield partial.path, _Download(repository, blob, partial).run()
+        yield partial, _Download(repository, blob, partial).run()
 
 
 class _Download:

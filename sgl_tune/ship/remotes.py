@@ -15,6 +15,7 @@ from runtime.server.errors import ConfigError
 from runtime.server.gpus import find_gpu
 from runtime.server.nearest import meant
 from sgl_tune.errors import UsageError
+from sgl_tune.ship.partial import Partial
 from sgl_tune.ship.signature import Signature
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Pulled:
     """`file` has the digest and the size of its offer. Whether the signatures are good is not looked at."""
 
     offer: Offer
-    file: Path
+    file: Partial
     received: int
     signatures: tuple[Signature, ...] = ()
 

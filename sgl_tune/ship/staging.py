@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
-from sgl_tune.cache.folder import Folder, open_folder, signature_of
+from sgl_tune.cache.folder import Folder, Owner, open_folder, signature_of
 from sgl_tune.cache.layouts import MANIFEST
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import WorkFailed
@@ -37,11 +36,6 @@ _AT_ONCE = 2 << 20
 _LARGEST_REWRITTEN = 16 << 20
 _FILE, _FOLDER = 0o644, 0o755
 Progress = Callable[[int], None]
-
-
-class Owner(NamedTuple):
-    uid: int
-    gid: int
 
 
 @dataclass

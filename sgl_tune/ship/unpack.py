@@ -10,20 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtime.server.stores import BY_ID
-from sgl_tune.cache.folder import open_folder
-from sgl_tune.cache.layouts import LOCK, Cache, find_caches
+from sgl_tune.cache.folder import Owner, open_folder
+from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.transaction import explained, locked
-from sgl_tune.errors import SglTuneError, WorkFailed
-from sgl_tune.processes.scratch import scratch
+from sgl_tune.errors import SglTuneError
+from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.ship.archive import opened
 from sgl_tune.ship.guard import Guard
 from sgl_tune.ship.landed import check_landed
 from sgl_tune.ship.landing import Landed, check_way, land_stores
 from sgl_tune.ship.landing_tactics import LandedCache, check_cache, land_cache
 from sgl_tune.ship.manifest import BundleManifest
-from sgl_tune.ship.places import OFFER_PACKAGE
 from sgl_tune.ship.rekey import Rekeyed, rekeyed
-from sgl_tune.ship.staging import Owner, Staged, Staging, check_room
+from sgl_tune.ship.staging import Staged, Staging, check_room
 from sgl_tune.ship.trust import Verdict
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.relocate import Mended, relocate
@@ -116,9 +115,7 @@ def _settle(manifest: BundleManifest, how: How, say: Say, held: contextlib.ExitS
     """Caches have locks of their own. What a library loads reaches the disk before its name does."""
     if manifest.stores:
         os.sync()
-        folder, _ = held.enter_context(locked(how.root, say=say, root=how.root))
-        if how.owner:
-            os.chown(LOCK, *how.owner, dir_fd=folder.descriptor, follow_symlinks=False)
+        held.enter_context(locked(how.root, say=say, root=how.root, owner=how.owner))
 
 
 def _offered(manifest: BundleManifest, how: How) -> Iterator[Mended]:
@@ -126,32 +123,26 @@ def _offered(manifest: BundleManifest, how: How) -> Iterator[Mended]:
     stored = Stored(_FLASHINFER, how.root / BY_ID[_FLASHINFER].folder, how.root)
     if all(row.store != _FLASHINFER for row in manifest.stores) or not stored.path.is_dir():
         return
-    mended = relocate(stored, f"{how.place}/{BY_ID[_FLASHINFER].folder}", how.dry_run, lambda: None)
+    place = f"{how.place}/{BY_ID[_FLASHINFER].folder}"
+    mended = relocate(stored, place, how.dry_run, lambda: None, how.owner)
     if mended:
         yield mended
-    if how.owner and not how.dry_run:
-        for path in (OFFER_PACKAGE, OFFER_PACKAGE.rpartition("/")[0]):
-            with explained(how.root), open_folder(how.root / path, how.root) as folder:
-                os.fchown(folder.descriptor, *how.owner)
-                for name in folder.names():
-                    os.chown(name, *how.owner, dir_fd=folder.descriptor, follow_symlinks=False)
 
 
 @contextlib.contextmanager
 def _staging_folder(how: How) -> Iterator[Path]:
     """On the file system where the files land, so that a rename is enough; elsewhere for a dry run."""
     if how.dry_run:
-        with scratch() as place, _held(place.folder) as folder:
+        with scratch() as place, _named(place) as folder:
             yield folder
         return
-    missing = [path for path in (how.root, *how.root.parents) if not path.exists()]
-    with explained(how.root):
-        how.root.mkdir(parents=True, exist_ok=True)
-    if how.owner:
-        for path in missing:
-            os.chown(path, *how.owner, follow_symlinks=False)
+    root = how.root.absolute()
+    missing = [path for path in (root, *root.parents) if not path.exists()]
     try:
-        with explained(how.root), scratch(how.root) as place, _held(place.folder) as folder:
+        with explained(root):
+            there = missing[-1].parent if missing else root
+            open_folder(root, there, create=True, owner=how.owner).__exit__()
+        with explained(how.root), scratch(how.root) as place, _named(place) as folder:
             yield folder
     except BaseException:
         for path in missing:
@@ -161,18 +152,10 @@ def _staging_folder(how: How) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[Path]:
-    """A path that leads to this very folder, whatever its name comes to mean: who owns the cache directory
-    may put another in its place, and what is in that would be moved."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    held = Path(f"/proc/self/fd/{descriptor}")
+def _named(place: Scratch) -> Iterator[Path]:
+    """A path that leads to this very folder, whatever its name comes to mean; errors say its name."""
+    held = Path(f"/proc/self/fd/{place.descriptor}")
     try:
-        status = os.fstat(descriptor)
-        is_ours = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == stat.S_IRWXU
-        if not is_ours or os.listdir(descriptor):  # noqa: PTH208 a descriptor is no path
-            raise WorkFailed(f"{folder}: somebody put another folder in its place", "see who writes there")
         yield held
     except SglTuneError as error:
-        raise type(error)(error.message.replace(str(held), str(folder)), error.remedy) from error
-    finally:
-        os.close(descriptor)
+        raise type(error)(error.message.replace(str(held), str(place.folder)), error.remedy) from error

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.stores import AOT_PACKAGE
-from sgl_tune.cache.folder import Folder, open_folder
+from sgl_tune.cache.folder import Folder, Owner, open_folder
 from sgl_tune.cache.transaction import explained
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Setting
@@ -39,13 +39,16 @@ class Mended(NamedTuple):
     unmended: tuple[str, ...] = ()
 
 
-def relocate(stored: Stored, place: str, dry_run: bool, step: Step) -> Mended | None:
-    """`place` is the path that the server finds this store under. None: it is found anywhere as it is."""
+def relocate(
+    stored: Stored, place: str, dry_run: bool, step: Step, owner: Owner | None = None
+) -> Mended | None:
+    """Make a store right for `place`, the path that a server finds it under; a new package becomes the
+    `owner`'s. None for a store that is found anywhere as it is."""
     with explained(stored.path), open_folder(stored.path, stored.root) as folder:
         if stored.store in ("triton", "inductor"):
             return _groups(stored, folder, place, dry_run, step)
         if stored.store == "flashinfer-jit":
-            return _offer(stored, folder, place, dry_run)
+            return _offer(stored, folder, place, dry_run, owner)
         if stored.store == "cute-dsl":
             made = list(_locks(folder, DEEPEST_FOLDER, dry_run))
             return Mended(stored.store, stored.path, "lock files", sum(made), len(made) - sum(made))
@@ -115,7 +118,7 @@ def _write_beside(folder: Folder, name: str, content: bytes, before: os.stat_res
             os.fchown(descriptor, before.st_uid, before.st_gid)
 
 
-def _offer(stored: Stored, folder: Folder, place: str, dry_run: bool) -> Mended:
+def _offer(stored: Stored, folder: Folder, place: str, dry_run: bool, owner: Owner | None) -> Mended:
     """A package that offers the modules, since ninja would build them again in any other place."""
     setting = Setting(place, looks=False)
     offer = offer_of(stored.items(setting), folder)
@@ -126,7 +129,7 @@ def _offer(stored: Stored, folder: Folder, place: str, dry_run: bool) -> Mended:
     if _holds(at, stored.root, files):
         return Mended(stored.store, stored.path, what, 0, many)
     if many and not dry_run:
-        with open_folder(at, stored.root, create=True) as package:
+        with open_folder(at, stored.root, create=True, owner=owner) as package:
             for name, content in files.items():
                 temporary = f".{name}.new"  # which the next one takes, if this one is killed
                 package.unlink(temporary)

@@ -64,7 +64,8 @@ def test_an_error_is_in_the_trace() -> None:
 
 def test_the_file_opens_in_memory_viz(tmp_path: Path) -> None:
     path = tmp_path / "snapshot.pickle"
-    write_snapshot(_predict().tracker.allocator, path)
+    with path.open("wb") as file:
+        write_snapshot(_predict().tracker.allocator, file)
     opcodes = list(pickletools.genops(path.read_bytes()))
     assert opcodes[0][1] == 4
     assert not any(op.name in ("GLOBAL", "STACK_GLOBAL", "REDUCE") for op, *_ in opcodes)

@@ -21,15 +21,53 @@ def test_what_fails_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path:
     file = tmp_path / "page.html"
     file.write_text("old")
     with pytest.raises(ZeroDivisionError), written(file) as part:
-        part.write_text(str(1 / 0))
+        part.write(bytes(1 // 0))
     assert [one.name for one in tmp_path.iterdir()] == ["page.html"] and file.read_text() == "old"
 
 
-def test_a_link_with_the_name_of_the_part_is_not_followed(tmp_path: Path) -> None:
+def _part(folder: Path) -> Path:
+    (part,) = folder.glob(".sgl-tune-*.part")
+    return part
+
+
+def test_a_link_that_takes_the_place_of_the_part_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "theirs").write_text("private")
-    (tmp_path / "page.html.part").symlink_to(tmp_path / "theirs")
-    write_text(tmp_path / "page.html", "mine")
+    with pytest.raises(UsageError, match="is another file than was written"), written(tmp_path / "a") as file:
+        part = _part(tmp_path)
+        part.unlink()
+        part.symlink_to(tmp_path / "theirs")
+        file.write(b"mine")
     assert (tmp_path / "theirs").read_text() == "private"
+
+
+def test_the_part_of_a_killed_writer_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    def die() -> None:
+        with written(tmp_path / "a"):
+            os._exit(9)
+
+    in_child(die)
+    dead = _part(tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == [dead.name]
+    write_text(tmp_path / "b", "mine")
+    assert [one.name for one in tmp_path.iterdir()] == ["b"]
+
+
+def test_the_part_of_a_writer_at_work_is_left_alone(tmp_path: Path) -> None:
+    with written(tmp_path / "a") as file:
+        assert in_child(lambda: write_text(tmp_path / "b", "theirs")) is None
+        file.write(b"mine")
+    assert {one.name: one.read_text() for one in tmp_path.iterdir()} == {"a": "mine", "b": "theirs"}
+
+
+def test_a_file_that_only_looks_like_a_part_is_left_alone(tmp_path: Path) -> None:
+    name = f".sgl-tune-{'0' * 16}.part"
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / name).mkdir()
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / name).symlink_to(tmp_path / "theirs")
+    for folder in ("elsewhere", "link"):
+        write_text(tmp_path / folder / "a", "mine")
+        assert (tmp_path / folder / name).lstat()
 
 
 def test_the_rights_are_those_of_any_new_file(tmp_path: Path) -> None:

@@ -299,3 +299,9 @@ def test_killed_at_any_moment_it_leaves_whole_items_and_is_done_again(whole: Pat
             )
         _unpack(whole, to)
         assert run_here("verify", to).code == 0 and _files(to).keys() == wanted.keys()
+
+
+def test_a_folder_whose_group_goes_to_what_is_made_in_it_is_filled(whole: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there").chmod(0o2775)
+    _unpack(whole, tmp_path / "there")

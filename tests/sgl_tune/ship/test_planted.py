@@ -1,0 +1,231 @@
+"""Root works in a folder that somebody else owns, and who owns it swaps what is there: nothing outside the
+folder changes, and no file of root's is given away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.cache.layouts import LOCK
+from sgl_tune.errors import SglTuneError
+from sgl_tune.ship.manifest import BundleManifest
+from sgl_tune.ship.unpack import How, unpack
+from tests.sgl_tune.cache.children import in_child
+from tests.sgl_tune.running import ROOT, run, run_here
+from tests.sgl_tune.ship.bundles import make_bundle
+from tests.sgl_tune.stores import make
+
+NOBODY = 65534
+PULLS = f".sgl-tune-pulls-{os.geteuid()}"
+TACTICS = "flashinfer/autotune/0.7.2/sm90/ad601cc9b3a885f2"
+OFFER = "flashinfer-aot/flashinfer_jit_cache"
+OLD = 10**9
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    shutil.copytree(ROOT / "cache-examples" / "cache", folder / "root")
+    make.whole_root(folder / "root")
+    ran = run_here("pack", folder / "root", "-o", folder / "whole.tar.gz")
+    assert ran.code == 0, ran.err
+    return folder / "whole.tar.gz"
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A folder of somebody else's."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    if os.getuid() == 0:
+        os.chown(folder, NOBODY, NOBODY)
+    return folder
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Iterator[Path]:
+    """A file of ours that nobody else may read, and that is as it was afterwards."""
+    file = tmp_path / "secret"
+    file.write_text("mine")
+    file.chmod(0o600)
+    yield file
+    status = file.stat()
+    assert (file.read_text(), status.st_mode & 0o777, status.st_uid) == ("mine", 0o600, os.geteuid())
+
+
+def _swapping(script: str) -> subprocess.Popen[bytes]:
+    """Somebody who does so again and again, as fast as he can."""
+    lines = "".join(f"    {line}\n" for line in script.splitlines())
+    code = f"import os\nprint(flush=True)\nwhile True:\n  try:\n{lines}  except OSError: pass\n"
+    swapping = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert swapping.stdout is not None
+    swapping.stdout.readline()
+    return swapping
+
+
+def _pull(tmp_path: Path, *more: object) -> tuple[object, ...]:
+    place = tmp_path / "store"
+    place.mkdir(exist_ok=True)
+    make_bundle(place / "b.tar.gz", 2_000_000)
+    return ("pull", f"file://{place}/b.tar.gz", *more)
+
+
+def test_a_file_that_is_kept_changes_no_other_through_a_swapped_folder(
+    theirs: Path, secret: Path, tmp_path: Path
+) -> None:
+    """As soon as all of it has come, its folder is another with a link of its name."""
+    output = theirs / "kept.tar.gz"
+    words = _pull(tmp_path, "-o", output)
+    size = (tmp_path / "store/b.tar.gz").stat().st_size
+    script = f"""for one in os.scandir({str(theirs / PULLS)!r}):
+  if one.stat(follow_symlinks=False).st_size == {size}:
+    os.rename({str(theirs / PULLS)!r}, {str(theirs)!r} + "/away" + os.urandom(4).hex())
+    os.mkdir({str(theirs / PULLS)!r}, 0o700)
+    os.symlink({str(secret)!r}, {str(theirs / PULLS)!r} + "/" + one.name)"""
+    swapping = _swapping(script)
+    try:
+        for _ in range(10):
+            ran = run(*words)
+            assert secret.stat().st_mode & 0o777 == 0o600
+            assert ran.code in (0, 3), ran.err
+            if ran.code == 0:
+                assert not output.is_symlink()
+                assert output.read_bytes() == (tmp_path / "store/b.tar.gz").read_bytes()
+            for one in theirs.iterdir():
+                shutil.rmtree(one) if one.is_dir() else one.unlink()
+    finally:
+        swapping.kill()
+        swapping.wait()
+
+
+def test_a_pull_deletes_nothing_behind_a_planted_link(theirs: Path, tmp_path: Path) -> None:
+    kept = make.write(tmp_path / "elsewhere" / "mine.part", "mine")
+    os.utime(kept, (OLD, OLD))
+    (theirs / PULLS).symlink_to(kept.parent)
+    for more in (("-o", theirs / "kept.tar.gz"), ("--cache-dir", theirs)):
+        ran = run_here(*_pull(tmp_path, *more))
+        assert ran.code == 3 and "is not a folder of this user's alone" in ran.err, ran.err
+        assert kept.read_text() == "mine"
+
+
+@needs_root
+def test_a_pull_deletes_nothing_in_a_folder_that_somebody_else_made(theirs: Path, tmp_path: Path) -> None:
+    kept = make.write(theirs / PULLS / "mine.part", "mine")
+    os.utime(kept, (OLD, OLD))
+    os.chown(theirs / PULLS, NOBODY, NOBODY)
+    ran = run_here(*_pull(tmp_path, "--cache-dir", theirs))
+    assert ran.code == 3 and "is not a folder of this user's alone" in ran.err, ran.err
+    assert kept.read_text() == "mine"
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "place", [LOCK, f"{TACTICS}/{LOCK}", f"{TACTICS}/rank_tp0_pp7_dp0.json", f"{OFFER}/theirs"]
+)
+def test_unpack_gives_away_no_file_that_has_another_name(
+    place: str, whole: Path, theirs: Path, secret: Path
+) -> None:
+    (theirs / place).parent.mkdir(parents=True, exist_ok=True)
+    (theirs / place).hardlink_to(secret)
+    run("unpack", whole, "--cache-dir", theirs)
+    assert secret.stat().st_uid == 0
+
+
+@needs_root
+def test_unpack_gives_away_no_file_that_is_moved_under_a_name_it_wrote(whole: Path, theirs: Path) -> None:
+    """A file of root's lies in the folder, and its owner puts it where a rank file has just landed."""
+    rank = theirs / TACTICS / "rank_tp0_pp0_dp0.json"
+    mine = theirs / "mine"
+    script = f"""os.stat({str(rank)!r})
+os.rename({str(mine)!r}, {str(rank)!r})"""
+    swapping = _swapping(script)
+    try:
+        for _ in range(20):
+            mine.write_text("mine")
+            run("unpack", whole, "--cache-dir", theirs)
+            for path in (mine, rank):
+                if path.exists() and path.read_text() == "mine":
+                    assert path.stat().st_uid == 0
+            shutil.rmtree(theirs / "flashinfer", ignore_errors=True)
+    finally:
+        swapping.kill()
+        swapping.wait()
+
+
+@needs_root
+def test_unpack_gives_away_no_folder_that_is_moved_under_a_name_it_made(whole: Path, theirs: Path) -> None:
+    mine = theirs / "mine"
+    below = theirs / "flashinfer"
+    make.write(mine / "file", "mine")
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        """Between the making of a folder and its opening."""
+        if event == "open" and arguments[0] == "flashinfer" and below.exists() and mine.exists():
+            below.rename(theirs / "away")
+            mine.rename(below)
+
+    def work() -> None:
+        sys.addaudithook(hook)
+        run_here("unpack", whole, "--cache-dir", theirs)
+
+    in_child(work)
+    assert not mine.exists() and (below / "file").read_text() == "mine"
+    assert below.stat().st_uid == 0
+
+
+def test_unpack_removes_no_folder_that_is_moved_under_the_name_of_its_own(whole: Path, theirs: Path) -> None:
+    precious = make.write(theirs / "precious" / "file", "mine").parent
+
+    def swap(folder: Path, manifest: BundleManifest) -> None:
+        (staging,) = theirs.glob(".sgl-tune-" + "[0-9a-f]" * 16)
+        staging.rename(theirs / "away")
+        precious.rename(staging)
+        raise SglTuneError("enough")
+
+    with pytest.raises(SglTuneError, match="enough"):
+        unpack(whole, How(theirs, str(theirs)), lambda size: None, lambda text: None, swap)
+    assert [path.read_text() for path in theirs.glob("*/file")] == ["mine"]
+
+
+def test_a_killed_unpack_removes_no_folder_that_is_moved_under_the_name_of_its_own(
+    whole: Path, theirs: Path
+) -> None:
+    precious = make.write(theirs / "precious" / "file", "mine").parent
+
+    def swap(folder: Path, manifest: BundleManifest) -> None:
+        (staging,) = theirs.glob(".sgl-tune-" + "[0-9a-f]" * 16)
+        staging.rename(theirs / "away")
+        precious.rename(staging)
+        os._exit(9)
+
+    in_child(lambda: unpack(whole, How(theirs, str(theirs)), lambda size: None, lambda text: None, swap))
+    time.sleep(1)
+    assert [path.read_text() for path in theirs.glob("*/file")] == ["mine"]
+
+
+def test_pack_writes_through_no_link_that_takes_the_place_of_its_file(
+    whole: Path, theirs: Path, secret: Path
+) -> None:
+    script = f"""for one in os.scandir({str(theirs)!r}):
+  if one.name.endswith(".part"):
+    os.symlink({str(secret)!r}, {str(theirs / "link")!r})
+    os.rename({str(theirs / "link")!r}, one.path)"""
+    swapping = _swapping(script)
+    try:
+        for _ in range(20):
+            ran = run("pack", whole.parent / "root", "--store", "triton", "-o", theirs / "b.tar.gz")
+            assert secret.read_text() == "mine"
+            assert ran.code or not (theirs / "b.tar.gz").is_symlink(), ran.out
+            for one in theirs.iterdir():
+                one.unlink()
+    finally:
+        swapping.kill()
+        swapping.wait()
