@@ -112,6 +112,13 @@ class Library:
                 at = symbols + index * _SYMBOL.size
                 yield Undefined(self._string(name), is_weak, at, versions and versions + 2 * index)
 
+    def defined(self) -> frozenset[str]:
+        """Names that it gives to others. Needs the table of sections, which a half has not."""
+        symbols = self._place(_SYMTAB)
+        size = next((size for name, _, _, size in self._sections() if name == ".dynsym"), 0)
+        found = (_SYMBOL.unpack_from(self.image, symbols + at) for at in range(0, size, _SYMBOL.size))
+        return frozenset(self._string(name) for name, _, _, section, _, _ in found if section and name)
+
     def version_of(self, symbol: Undefined) -> Version | None:
         if not symbol.version_at:
             return None

@@ -1,0 +1,240 @@
+"""Builds the ghost's libraries for one server's environment, at first use, and keeps them.
+
+Kept as ROOT/ghost/DIGEST/, where DIGEST names our sources, the functions wanted, the compiler and the
+machine. A folder appears by one rename, when it is whole. Whatever an interrupted build left is removed by the next.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from runtime.ghost.symbols import Needed, Needs, exported, needs
+
+SOURCES = Path(__file__).parent / "c"
+_LIST = "libraries.json"  # written last: the files of a whole folder, with their sizes
+_BUILDING = ".building-"
+_DRIVER = "580.159.04"  # the driver of the H200 whose answers are in attributes.h
+_SECONDS = 300
+_MACHINES = ("x86_64", "aarch64")
+_FLAGS = ("-std=c11", "-O1", "-w", "-fPIC", "-shared", "-fvisibility=hidden")
+_NOT_SUPPORTED = {
+    "libnvidia-ml.so.1": 3
+}  # what a function that is not implemented returns; elsewhere success
+
+
+class NotBuilt(ValueError):
+    """The libraries could not be built or kept. `remedy` is the way out."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.message, self.remedy = message, remedy
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler's command, and a line that names its version."""
+
+    command: tuple[str, ...]
+    version: str
+
+
+def library(site_packages: Path, cache_root: Path) -> Path:
+    """The folder of libraries that stand for CUDA in this environment, built if nobody did so yet.
+
+    Raises NotBuilt, or `symbols.NoCuda` for an environment without a torch for CUDA.
+    """
+    _check_machine()
+    wanted = needs(site_packages)
+    compiler = find_compiler(site_packages)
+    folder = cache_root / "ghost" / _digest(wanted, compiler)
+    if is_whole(folder):
+        return folder
+    with _locked(folder):
+        if not is_whole(folder):
+            _build(wanted, compiler, folder)
+    return folder
+
+
+def is_whole(folder: Path) -> bool:
+    """True if every file that the build wrote is there in its full size."""
+    try:
+        sizes: dict[str, int] = json.loads((folder / _LIST).read_bytes())
+        return all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def find_compiler(site_packages: Path) -> Compiler:
+    """`cc`, else the compiler of the `ziglang` wheel in our Python or in the server's environment."""
+    tried = []
+    for command in _compilers(site_packages):
+        try:
+            asked = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if asked.returncode == 0:
+            return Compiler(command, asked.stdout.partition("\n")[0])
+        tried.append(command[0])
+    failed = f" ({', '.join(tried)} does not run)" if tried else ""
+    raise NotBuilt(f"no C compiler here{failed}", "install gcc or clang, or run: pip install ziglang")
+
+
+def _compilers(site_packages: Path) -> Iterator[tuple[str, ...]]:
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name):
+            yield (path,)
+    if importlib.util.find_spec("ziglang"):
+        yield (sys.executable, "-m", "ziglang", "cc")
+    elif (zig := site_packages / "ziglang" / "zig").is_file():
+        yield (str(zig), "cc")
+
+
+def _check_machine() -> None:
+    if sys.platform != "linux" or platform.machine() not in _MACHINES:
+        raise NotBuilt(
+            f"a GPU that is not there needs Linux on {' or '.join(_MACHINES)}, and this is "
+            f"{sys.platform} on {platform.machine()}",
+            "run this on such a machine",
+        )
+
+
+def _digest(wanted: Needs, compiler: Compiler) -> str:
+    digest = sha256(repr((wanted, compiler, _FLAGS, _DRIVER, platform.machine())).encode())
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    digest.update(Path(__file__).read_bytes())
+    return digest.hexdigest()[:32]
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of this folder's name: of two first uses at once, one builds and one waits."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(
+            f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
+        )
+    except OSError as error:
+        raise _unwritable(folder.parent, error) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    except OSError as error:
+        raise _unwritable(folder.parent, error) from None
+    finally:
+        os.close(descriptor)
+
+
+def _unwritable(folder: Path, error: OSError) -> NotBuilt:
+    return NotBuilt(
+        f"{folder}: nothing can be written there ({error.strerror or error})",
+        "name a folder that you may write to with --cache-dir, or set XDG_CACHE_HOME",
+    )
+
+
+def _build(wanted: Needs, compiler: Compiler, folder: Path) -> None:
+    for left in folder.parent.glob(f"{_BUILDING}{folder.name}-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix=f"{_BUILDING}{folder.name}-", dir=folder.parent))
+    try:
+        _compile_all(wanted, compiler, work)
+        sizes = {path.name: path.stat().st_size for path in sorted(work.iterdir())}
+        (work / _LIST).write_text(json.dumps(sizes))
+        work.chmod(0o755)
+        if folder.is_symlink() or folder.is_file():
+            folder.unlink()
+        elif folder.exists():
+            shutil.rmtree(folder)
+        work.rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _compile_all(wanted: Needs, compiler: Compiler, work: Path) -> None:
+    sources = sorted(SOURCES.glob("*.c"))
+    defines = [f"-D{name}={value}" for name, value in wanted.versions] + [f'-DDRIVER_VERSION="{_DRIVER}"']
+    ghost = work / "libghost.so"
+    soname = f"-Wl,-soname,{ghost.name}"
+    _compile(compiler, [*defines, *map(str, sources), soname, "-o", str(ghost), "-ldl", "-lpthread"])
+    there = exported(ghost)
+    for one in wanted.libraries:
+        _compile_stubs(one, there, compiler, work)
+    for name in ("libcuda.so", "libnvidia-ml.so", "libcudart.so"):
+        target = f"{name}.{wanted.major}" if name == "libcudart.so" else f"{name}.1"
+        if (work / target).is_file():
+            (work / name).symlink_to(target)
+
+
+def _compile_stubs(one: Needed, there: frozenset[str], compiler: Compiler, work: Path) -> None:
+    """One library: its name, the versions that its users ask for, and a stub for each function we lack."""
+    source, script, out = work / "stubs.c", work / "stubs.map", work / one.soname
+    source.write_text(stub_source(one, there))
+    options = [f"-Wl,-soname,{one.soname}", "-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]
+    if versions := version_script(one):
+        script.write_text(versions)
+        options.append(f"-Wl,--version-script={script}")
+    _compile(
+        compiler, [*options, "-fvisibility=default", str(source), "-o", str(out), f"-L{work}", "-lghost"]
+    )
+    source.unlink()
+    script.unlink(missing_ok=True)
+
+
+def stub_source(one: Needed, there: frozenset[str]) -> str:
+    """C that reports each function by name when it is first called. An `int` of 0 is a null pointer too."""
+    status = _NOT_SUPPORTED.get(one.soname, 0)
+    lines = [
+        "void ghost_stub(const char *name, unsigned *seen);",
+        f"#define STUB(f) int f(void) {{ static unsigned seen; ghost_stub(#f, &seen); return {status}; }}",
+    ]
+    names = sorted({name for name, _ in one.functions if name.isidentifier()} - there)
+    return "\n".join([*lines, *(f"STUB({name})" for name in names), ""])
+
+
+def version_script(one: Needed) -> str:
+    """A node for each version that somebody imports under; the loader looks for it in this library."""
+    by_version: dict[str, list[str]] = {}
+    for name, version in one.functions:
+        if version:
+            by_version.setdefault(version, []).append(name)
+    if len(by_version) == 1:
+        return "".join(f"{version} {{ global: *; }};\n" for version in by_version)
+    return "".join(
+        f"{version} {{ global: {' '.join(f'{name};' for name in names)} }};\n"
+        for version, names in by_version.items()
+    )
+
+
+def _compile(compiler: Compiler, arguments: list[str]) -> None:
+    command = [*compiler.command, *_FLAGS, *arguments]
+    try:
+        made = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise NotBuilt(
+            f"{compiler.command[0]} took longer than {_SECONDS} s", "try again on a quieter machine"
+        ) from None
+    if made.returncode:
+        said = (
+            [line for line in made.stderr.splitlines() if "error" in line]
+            or made.stderr.splitlines()
+            or ["nothing"]
+        )
+        raise NotBuilt(
+            f"{compiler.command[0]} ({compiler.version}) failed: {said[0]}",
+            "install gcc or clang with the C library's headers, or run: pip install ziglang",
+        )

@@ -1,0 +1,133 @@
+/* Graphs: how many nodes, and what they write. A launch makes the written bytes unreal: nothing computed them. */
+#include "ghost.h"
+
+typedef struct {
+    void *at;
+    size_t size;
+} Write;
+struct Graph {
+    uint64_t nodes;
+    Write *writes;
+    size_t count, room;
+};
+
+Graph *graph_new(void)
+{
+    Graph *graph = calloc(1, sizeof *graph);
+    if (!graph)
+        abort();
+    return graph;
+}
+
+void graph_add(Graph *graph, void *written, size_t size)
+{
+    COUNT(nodes);
+    LOCK();
+    graph->nodes++;
+    if (size && device_of(written) >= 0) {
+        if (graph->count == graph->room) {
+            graph->room = graph->room * 2 + 8;
+            graph->writes = realloc(graph->writes, graph->room * sizeof(Write));
+            if (!graph->writes)
+                abort();
+        }
+        graph->writes[graph->count++] = (Write){written, size};
+    }
+    UNLOCK();
+}
+
+uint64_t graph_nodes(const Graph *graph) { return graph->nodes; }
+
+static Graph *copy_of(const Graph *graph)
+{
+    Graph *made = graph_new();
+    *made = *graph;
+    made->room = made->count;
+    made->writes = 0;
+    if (made->count) {
+        made->writes = malloc(made->count * sizeof(Write));
+        if (!made->writes)
+            abort();
+        memcpy(made->writes, graph->writes, made->count * sizeof(Write));
+    }
+    return made;
+}
+
+EXPORT Status cudaGraphCreate(Graph **out, unsigned flags)
+{
+    (void)flags;
+    *out = graph_new();
+    return OK;
+}
+ALSO(cuGraphCreate, cudaGraphCreate);
+EXPORT Status cudaGraphClone(Graph **out, Graph *graph)
+{
+    *out = copy_of(graph);
+    return OK;
+}
+ALSO(cuGraphClone, cudaGraphClone);
+EXPORT Status cudaGraphDestroy(Graph *graph)
+{
+    if (graph)
+        free(graph->writes);
+    free(graph);
+    return OK;
+}
+ALSO(cuGraphDestroy, cudaGraphDestroy);
+ALSO(cudaGraphExecDestroy, cudaGraphDestroy);
+ALSO(cuGraphExecDestroy, cudaGraphDestroy);
+
+EXPORT Status cudaGraphGetNodes(Graph *graph, void **nodes, size_t *count)
+{
+    if (!nodes) {
+        *count = graph->nodes;
+        return OK;
+    }
+    for (size_t i = 0; i < *count; i++)
+        nodes[i] = i < graph->nodes ? (void *)(uintptr_t)(i + 1) : 0;
+    if (*count > graph->nodes)
+        *count = graph->nodes;
+    return OK;
+}
+ALSO(cuGraphGetNodes, cudaGraphGetNodes);
+
+EXPORT Status cudaGraphInstantiateWithFlags(Graph **out, Graph *graph, unsigned long long flags)
+{
+    (void)flags;
+    *out = copy_of(graph);
+    return OK;
+}
+ALSO(cuGraphInstantiateWithFlags, cudaGraphInstantiateWithFlags);
+ALSO(cudaGraphInstantiate, cudaGraphInstantiateWithFlags);
+
+/* The parameters: flags, the stream to upload on, then the two results. */
+typedef struct {
+    unsigned long long flags;
+    Stream *upload;
+    void *failed_node;
+    int result;
+} InstantiateParams;
+EXPORT Status cudaGraphInstantiateWithParams(Graph **out, Graph *graph, InstantiateParams *params)
+{
+    *out = copy_of(graph);
+    params->failed_node = 0;
+    params->result = 0;
+    return OK;
+}
+ALSO(cuGraphInstantiateWithParams, cudaGraphInstantiateWithParams);
+
+EXPORT Status cudaGraphLaunch(Graph *graph, Stream *stream)
+{
+    COUNT(launches);
+    if (captured(stream, 0, 0))
+        return OK;
+    LOCK();
+    for (size_t i = 0; i < graph->count; i++)
+        mark_range(graph->writes[i].at, graph->writes[i].size, 0);
+    UNLOCK();
+    return OK;
+}
+ALSO(cudaGraphLaunch_ptsz, cudaGraphLaunch);
+ALSO(cuGraphLaunch, cudaGraphLaunch);
+NOTHING(cudaGraphUpload)
+NOTHING(cuGraphUpload)

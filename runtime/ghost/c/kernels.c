@@ -1,0 +1,250 @@
+/* Kernels: registered, asked about, launched. None runs. */
+#include "fatbin.h"
+#include "ghost.h"
+#include "layouts.h"
+
+typedef struct {
+    unsigned x, y, z;
+} Dim3;
+typedef struct {
+    int arch;
+} Module;
+typedef struct Symbol {
+    const void *host;
+    const char *name;
+    Module *module;
+    uint64_t device; /* of a variable */
+    size_t size;
+    struct Symbol *next;
+} Symbol;
+#define BUCKETS 65536
+static Symbol *functions[BUCKETS], *variables[1024];
+
+static Symbol **bucket(Symbol **table, size_t count, const void *host)
+{
+    return &table[((uintptr_t)host >> 4) * 2654435761u % count];
+}
+static void add(Symbol **place, Symbol symbol)
+{
+    Symbol *made = malloc(sizeof *made);
+    if (!made)
+        abort();
+    LOCK();
+    symbol.next = *place;
+    *made = symbol;
+    *place = made;
+    UNLOCK();
+}
+static Symbol *find(Symbol *symbol, const void *host)
+{
+    while (symbol && symbol->host != host)
+        symbol = symbol->next;
+    return symbol;
+}
+
+EXPORT void **__cudaRegisterFatBinary(void *wrapper)
+{
+    Module *module = malloc(sizeof *module);
+    if (!module)
+        abort();
+    module->arch = fatbin_arch(wrapper);
+    return (void **)module;
+}
+EXPORT void __cudaRegisterFatBinaryEnd(void **module) { (void)module; }
+EXPORT void __cudaUnregisterFatBinary(void **module) { (void)module; }
+EXPORT char __cudaInitModule(void **module) { (void)module; return 1; }
+EXPORT void __cudaRegisterFunction(void **module, const char *host, char *device, const char *name)
+{
+    (void)device;
+    add(bucket(functions, BUCKETS, host), (Symbol){.host = host, .name = name, .module = (Module *)module});
+}
+EXPORT void __cudaRegisterVar(void **module, char *host, char *device, const char *name, int external, size_t size)
+{
+    (void)device, (void)external;
+    add(bucket(variables, 1024, host), (Symbol){.host = host, .name = name, .module = (Module *)module, .size = size});
+}
+EXPORT const char *ghost_kernel_name(const void *host)
+{
+    Symbol *symbol = find(*bucket(functions, BUCKETS, host), host);
+    return symbol ? symbol->name : 0;
+}
+
+/* A variable of a module lies in memory that the module brings: it is counted outside torch, not here. */
+static Status variable(const void *host, Symbol **out)
+{
+    Symbol *symbol = find(*bucket(variables, 1024, host), host);
+    *out = symbol;
+    if (!symbol)
+        return fail(13); /* cudaErrorInvalidSymbol */
+    LOCK();
+    if (!symbol->device)
+        symbol->device = reserve_addresses(current_device, symbol->size, GRANULE);
+    UNLOCK();
+    return OK;
+}
+EXPORT Status cudaGetSymbolAddress(void **at, const void *host)
+{
+    Symbol *symbol;
+    Status status = variable(host, &symbol);
+    *at = symbol ? (void *)symbol->device : 0;
+    return status;
+}
+EXPORT Status cudaGetSymbolSize(size_t *size, const void *host)
+{
+    Symbol *symbol;
+    Status status = variable(host, &symbol);
+    *size = symbol ? symbol->size : 0;
+    return status;
+}
+EXPORT Status cudaMemcpyToSymbolAsync(const void *host, const void *from, size_t size, size_t offset, int kind, Stream *s)
+{
+    (void)kind;
+    Symbol *symbol;
+    Status status = variable(host, &symbol);
+    return status ? status : copy_on(s, (char *)symbol->device + offset, from, size);
+}
+EXPORT Status cudaMemcpyToSymbol(const void *host, const void *from, size_t size, size_t offset, int kind)
+{
+    return cudaMemcpyToSymbolAsync(host, from, size, offset, kind, 0);
+}
+EXPORT Status cudaMemcpyFromSymbolAsync(void *to, const void *host, size_t size, size_t offset, int kind, Stream *s)
+{
+    (void)kind;
+    Symbol *symbol;
+    Status status = variable(host, &symbol);
+    return status ? status : copy_on(s, to, (char *)symbol->device + offset, size);
+}
+EXPORT Status cudaMemcpyFromSymbol(void *to, const void *host, size_t size, size_t offset, int kind)
+{
+    return cudaMemcpyFromSymbolAsync(to, host, size, offset, kind, 0);
+}
+
+/* <<<...>>> is written as a push, then a stub function that pops and launches. */
+typedef struct {
+    Dim3 grid, block;
+    size_t shared;
+    Stream *stream;
+} Configuration;
+static __thread Configuration configurations[16];
+static __thread int depth;
+EXPORT unsigned __cudaPushCallConfiguration(Dim3 grid, Dim3 block, size_t shared, Stream *stream)
+{
+    if (depth < 16)
+        configurations[depth] = (Configuration){grid, block, shared, stream};
+    depth++;
+    return 0;
+}
+EXPORT Status __cudaPopCallConfiguration(Dim3 *grid, Dim3 *block, size_t *shared, Stream **stream)
+{
+    if (depth > 0 && --depth < 16) {
+        Configuration *top = &configurations[depth];
+        *grid = top->grid, *block = top->block, *shared = top->shared, *stream = top->stream;
+    }
+    return OK;
+}
+
+typedef struct {
+    Dim3 grid, block;
+    size_t shared;
+    Stream *stream;
+} LaunchConfig; /* the driver's has its stream at the same offset */
+
+static Status start(Stream *stream)
+{
+    activate();
+    return launch_on(stream);
+}
+EXPORT Status cudaLaunchKernel(const void *f, Dim3 grid, Dim3 block, void **arguments, size_t shared, Stream *stream)
+{
+    (void)f, (void)grid, (void)block, (void)arguments, (void)shared;
+    return start(stream);
+}
+ALSO(cudaLaunchKernel_ptsz, cudaLaunchKernel);
+ALSO(__cudaLaunchKernel, cudaLaunchKernel);
+ALSO(__cudaLaunchKernel_ptsz, cudaLaunchKernel);
+ALSO(cudaLaunchCooperativeKernel, cudaLaunchKernel);
+EXPORT Status cudaLaunchKernelExC(const LaunchConfig *config, const void *f, void **arguments)
+{
+    (void)f, (void)arguments;
+    return start(config->stream);
+}
+ALSO(cudaLaunchKernelExC_ptsz, cudaLaunchKernelExC);
+ALSO(cuLaunchKernelEx, cudaLaunchKernelExC);
+EXPORT Status cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                             unsigned shared, Stream *stream)
+{
+    (void)f, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared;
+    return start(stream);
+}
+ALSO(cuLaunchCooperativeKernel, cuLaunchKernel);
+
+EXPORT Status __cudaGetKernel(const void **kernel, const void *f)
+{
+    *kernel = f;
+    return OK;
+}
+ALSO(cudaGetFuncBySymbol, __cudaGetKernel);
+ALSO(cudaGetKernel, __cudaGetKernel);
+NOTHING(cudaFuncSetAttribute)
+NOTHING(cudaFuncSetCacheConfig)
+NOTHING(cuFuncSetAttribute)
+NOTHING(cuFuncSetCacheConfig)
+
+/* How many registers a kernel needs stands in its machine code, which is not read: what follows from it is a guess. */
+enum { REGISTERS = 64, THREADS = 1024 };
+EXPORT Status cudaFuncGetAttributes(FunctionAttributes *out, const void *f)
+{
+    Symbol *symbol = find(*bucket(functions, BUCKETS, f), f);
+    int arch = symbol ? symbol->module->arch : 0;
+    if (!arch) {
+        REPORT_ONCE(GUESS, "cudaFuncGetAttributes");
+        arch = (int)(row(ROW_major) * 10 + row(ROW_minor));
+    }
+    memset(out, 0, sizeof *out);
+    out->max_threads = THREADS;
+    out->registers = REGISTERS;
+    out->ptx = out->binary = arch;
+    out->max_dynamic_shared = (int)attribute(8, current_device);
+    return OK;
+}
+EXPORT Status cuFuncGetAttribute(int *value, int which, void *f)
+{
+    (void)f;
+    REPORT_ONCE(GUESS, "cuFuncGetAttribute");
+    *value = which == 0 ? THREADS : which == 4 ? REGISTERS : 0;
+    return OK;
+}
+
+static int blocks_per_sm(int threads, size_t shared)
+{
+    REPORT_ONCE(GUESS, "occupancy of a kernel");
+    int64_t per_block = threads > 0 ? (threads + 31) / 32 * 32 : 32;
+    int64_t blocks = row(ROW_blocks_sm), by_threads = row(ROW_threads_sm) / per_block;
+    int64_t by_registers = attribute(82, current_device) / (per_block * REGISTERS);
+    int64_t by_shared = row(ROW_shared_sm) / ((int64_t)shared + attribute(111, current_device));
+    if (by_threads < blocks)
+        blocks = by_threads;
+    if (by_registers < blocks)
+        blocks = by_registers;
+    return (int)(by_shared < blocks ? by_shared : blocks);
+}
+EXPORT Status cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *count, const void *f, int threads, size_t shared)
+{
+    (void)f;
+    *count = blocks_per_sm(threads, shared);
+    return OK;
+}
+ALSO(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cudaOccupancyMaxActiveBlocksPerMultiprocessor);
+ALSO(cuOccupancyMaxActiveBlocksPerMultiprocessor, cudaOccupancyMaxActiveBlocksPerMultiprocessor);
+ALSO(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cudaOccupancyMaxActiveBlocksPerMultiprocessor);
+EXPORT Status cudaOccupancyMaxActiveClusters(int *count, const void *f, const LaunchConfig *config)
+{
+    (void)f, (void)config;
+    REPORT_ONCE(GUESS, "cudaOccupancyMaxActiveClusters");
+    *count = (int)row(ROW_sms) / 2;
+    return OK;
+}
+EXPORT Status cuOccupancyMaxActiveClusters(int *count, void *f, const LaunchConfig *config)
+{
+    return cudaOccupancyMaxActiveClusters(count, f, config);
+}

@@ -1,0 +1,264 @@
+/* Streams, events and what is captured. Nothing ever runs, so nothing is ever waited for. */
+#include "ghost.h"
+
+typedef struct {
+    uint64_t capture;
+    Graph *graph;
+} Event;
+
+static Stream legacy, *streams;
+static __thread Stream per_thread;
+static uint64_t captures;
+
+Stream *stream_of(Stream *handle)
+{
+    uintptr_t number = (uintptr_t)handle;
+    return number <= 1 ? &legacy : number == 2 ? &per_thread : handle;
+}
+
+int captured(Stream *handle, void *written, size_t size)
+{
+    Stream *stream = stream_of(handle);
+    if (!stream->capture)
+        return 0;
+    graph_add(stream->graph, written, size);
+    return 1;
+}
+
+int launch_on(Stream *stream)
+{
+    COUNT(launches);
+    captured(stream, 0, 0);
+    return OK;
+}
+
+static Status create(Stream **out, unsigned flags, int priority)
+{
+    Stream *stream = calloc(1, sizeof *stream);
+    if (!stream)
+        return fail(OUT_OF_MEMORY);
+    activate();
+    *stream = (Stream){.flags = flags, .priority = priority, .device = current_device};
+    LOCK();
+    stream->next = streams;
+    streams = stream;
+    UNLOCK();
+    *out = stream;
+    return OK;
+}
+
+EXPORT Status cudaStreamCreate(Stream **out) { return create(out, 0, 0); }
+EXPORT Status cudaStreamCreateWithFlags(Stream **out, unsigned flags) { return create(out, flags, 0); }
+EXPORT Status cudaStreamCreateWithPriority(Stream **out, unsigned flags, int p) { return create(out, flags, p); }
+ALSO(cuStreamCreate, cudaStreamCreateWithFlags);
+ALSO(cuStreamCreateWithPriority, cudaStreamCreateWithPriority);
+
+EXPORT Status cudaStreamDestroy(Stream *stream)
+{
+    LOCK();
+    for (Stream **place = &streams; *place; place = &(*place)->next)
+        if (*place == stream) {
+            *place = stream->next; /* not freed: an event or a late call may still name it */
+            break;
+        }
+    UNLOCK();
+    return OK;
+}
+ALSO(cuStreamDestroy_v2, cudaStreamDestroy);
+
+EXPORT Status cudaStreamGetPriority(Stream *s, int *priority)
+{
+    *priority = stream_of(s)->priority;
+    return OK;
+}
+ALSO(cuStreamGetPriority, cudaStreamGetPriority);
+EXPORT Status cudaStreamGetFlags(Stream *s, unsigned *flags)
+{
+    *flags = stream_of(s)->flags;
+    return OK;
+}
+ALSO(cuStreamGetFlags, cudaStreamGetFlags);
+EXPORT Status cudaStreamGetDevice(Stream *s, int *device)
+{
+    *device = (uintptr_t)s <= 2 ? current_device : s->device;
+    return OK;
+}
+ALSO(cuStreamGetDevice, cudaStreamGetDevice);
+EXPORT Status cudaStreamGetId(Stream *s, unsigned long long *id)
+{
+    *id = (uintptr_t)s;
+    return OK;
+}
+ALSO(cuStreamGetId, cudaStreamGetId);
+
+/* A stream that is being captured cannot be waited for, on a GPU either. */
+EXPORT Status cudaStreamSynchronize(Stream *s) { return stream_of(s)->capture ? fail(CAPTURE_UNSUPPORTED) : OK; }
+ALSO(cudaStreamSynchronize_ptsz, cudaStreamSynchronize);
+ALSO(cudaStreamQuery, cudaStreamSynchronize);
+ALSO(cuStreamSynchronize, cudaStreamSynchronize);
+ALSO(cuStreamQuery, cudaStreamSynchronize);
+
+EXPORT Status cudaStreamWaitEvent(Stream *s, Event *event, unsigned flags)
+{
+    (void)flags;
+    Stream *stream = stream_of(s);
+    if (event && event->capture && !stream->capture) {
+        stream->capture = event->capture;
+        stream->graph = event->graph;
+    }
+    return OK;
+}
+ALSO(cudaStreamWaitEvent_ptsz, cudaStreamWaitEvent);
+ALSO(cuStreamWaitEvent, cudaStreamWaitEvent);
+
+EXPORT Status cudaStreamIsCapturing(Stream *s, int *out)
+{
+    *out = stream_of(s)->capture != 0;
+    return OK;
+}
+ALSO(cuStreamIsCapturing, cudaStreamIsCapturing);
+
+EXPORT Status cudaStreamGetCaptureInfo_v3(Stream *s, int *status, unsigned long long *id, Graph **graph,
+                                          const void ***dependencies, const void **edges, size_t *count)
+{
+    static const void *none[1];
+    Stream *stream = stream_of(s);
+    *status = stream->capture != 0;
+    if (id)
+        *id = stream->capture;
+    if (graph)
+        *graph = stream->graph;
+    if (dependencies)
+        *dependencies = none;
+    if (edges)
+        *edges = 0;
+    if (count)
+        *count = 0;
+    return OK;
+}
+ALSO(cuStreamGetCaptureInfo_v3, cudaStreamGetCaptureInfo_v3);
+EXPORT Status cudaStreamGetCaptureInfo_v2(Stream *s, int *status, unsigned long long *id, Graph **graph,
+                                          const void ***dependencies, size_t *count)
+{
+    return cudaStreamGetCaptureInfo_v3(s, status, id, graph, dependencies, 0, count);
+}
+ALSO(cuStreamGetCaptureInfo_v2, cudaStreamGetCaptureInfo_v2);
+#if CUDA_MAJOR >= 13
+ALSO(cudaStreamGetCaptureInfo, cudaStreamGetCaptureInfo_v3);
+#else
+EXPORT Status cudaStreamGetCaptureInfo(Stream *s, int *status, unsigned long long *id)
+{
+    return cudaStreamGetCaptureInfo_v3(s, status, id, 0, 0, 0, 0);
+}
+#endif
+
+static Status begin(Stream *s, Graph *graph)
+{
+    Stream *stream = stream_of(s);
+    if (stream->capture)
+        return fail(ILLEGAL_STATE);
+    stream->capture = __atomic_add_fetch(&captures, 1, __ATOMIC_RELAXED);
+    stream->graph = graph ? graph : graph_new();
+    return OK;
+}
+EXPORT Status cudaStreamBeginCapture(Stream *s, int mode) { (void)mode; return begin(s, 0); }
+ALSO(cuStreamBeginCapture_v2, cudaStreamBeginCapture);
+EXPORT Status cudaStreamBeginCaptureToGraph(Stream *s, Graph *graph, const void *a, const void *b, size_t n, int mode)
+{
+    (void)a, (void)b, (void)n, (void)mode;
+    return begin(s, graph);
+}
+ALSO(cuStreamBeginCaptureToGraph, cudaStreamBeginCaptureToGraph);
+
+static void leave(Stream *stream, uint64_t capture)
+{
+    if (stream->capture == capture) {
+        stream->capture = 0;
+        stream->graph = 0;
+    }
+}
+
+EXPORT Status cudaStreamEndCapture(Stream *s, Graph **graph)
+{
+    uint64_t capture = stream_of(s)->capture;
+    if (!capture)
+        return fail(ILLEGAL_STATE);
+    if (graph)
+        *graph = stream_of(s)->graph;
+    LOCK();
+    for (Stream *stream = streams; stream; stream = stream->next)
+        leave(stream, capture);
+    leave(&legacy, capture);
+    leave(&per_thread, capture);
+    UNLOCK();
+    COUNT(graphs);
+    return OK;
+}
+ALSO(cuStreamEndCapture, cudaStreamEndCapture);
+
+EXPORT Status cudaThreadExchangeStreamCaptureMode(int *mode)
+{
+    static __thread int current;
+    int before = current;
+    current = *mode;
+    *mode = before;
+    return OK;
+}
+ALSO(cuThreadExchangeStreamCaptureMode, cudaThreadExchangeStreamCaptureMode);
+
+EXPORT Status cudaLaunchHostFunc(Stream *s, void (*function)(void *), void *data)
+{
+    if (!captured(s, 0, 0))
+        function(data);
+    return OK;
+}
+ALSO(cuLaunchHostFunc, cudaLaunchHostFunc);
+EXPORT Status cudaStreamAddCallback(Stream *s, void (*function)(Stream *, Status, void *), void *data, unsigned flags)
+{
+    (void)flags;
+    function(s, OK, data);
+    return OK;
+}
+ALSO(cuStreamAddCallback, cudaStreamAddCallback);
+
+EXPORT Status cudaEventCreateWithFlags(Event **out, unsigned flags)
+{
+    (void)flags;
+    *out = calloc(1, sizeof **out);
+    return *out ? OK : fail(OUT_OF_MEMORY);
+}
+ALSO(cuEventCreate, cudaEventCreateWithFlags);
+EXPORT Status cudaEventCreate(Event **out) { return cudaEventCreateWithFlags(out, 0); }
+EXPORT Status cudaEventDestroy(Event *event)
+{
+    free(event);
+    return OK;
+}
+ALSO(cuEventDestroy_v2, cudaEventDestroy);
+EXPORT Status cudaEventRecordWithFlags(Event *event, Stream *s, unsigned flags)
+{
+    (void)flags;
+    *event = (Event){stream_of(s)->capture, stream_of(s)->graph};
+    return OK;
+}
+ALSO(cuEventRecordWithFlags, cudaEventRecordWithFlags);
+EXPORT Status cudaEventRecord(Event *event, Stream *s) { return cudaEventRecordWithFlags(event, s, 0); }
+ALSO(cudaEventRecord_ptsz, cudaEventRecord);
+ALSO(cuEventRecord, cudaEventRecord);
+
+/* No kernel takes time. A caller that compares two times sees a draw; the inside half decides what a tuner sees. */
+EXPORT Status cudaEventElapsedTime(float *milliseconds, Event *from, Event *to)
+{
+    (void)from, (void)to;
+    *milliseconds = 5;
+    return OK;
+}
+ALSO(cudaEventElapsedTime_v2, cudaEventElapsedTime);
+ALSO(cuEventElapsedTime, cudaEventElapsedTime);
+ALSO(cuEventElapsedTime_v2, cudaEventElapsedTime);
+NOTHING(cudaEventQuery)
+NOTHING(cudaEventSynchronize)
+NOTHING(cuEventQuery)
+NOTHING(cuEventSynchronize)
+NOTHING(cudaDeviceSynchronize)
+NOTHING(cuCtxSynchronize)

@@ -1,0 +1,115 @@
+/* The driver's virtual memory: physical memory is charged when it is created, addresses are free. */
+#include "ghost.h"
+
+typedef struct {
+    size_t size;
+    int device, references;
+} Physical;
+typedef struct Mapping {
+    uint64_t at;
+    size_t size;
+    Physical *physical;
+    struct Mapping *next;
+} Mapping;
+static Mapping *mappings;
+
+/* CUmemAllocationProp begins with the type, the handle types, then the location's type and number. */
+typedef struct {
+    int type, handle_types, location_type, location;
+} Properties;
+
+static int device_of_properties(const Properties *properties)
+{
+    return properties && properties->location_type == 1 ? properties->location : current_device;
+}
+
+EXPORT Status cuMemGetAllocationGranularity(size_t *size, const Properties *properties, int which)
+{
+    (void)properties, (void)which;
+    *size = GRANULE;
+    return OK;
+}
+EXPORT Status cuMemAddressReserve(uint64_t *at, size_t size, size_t align, uint64_t wanted, unsigned long long flags)
+{
+    (void)wanted, (void)flags;
+    LOCK();
+    *at = reserve_addresses(current_device, size, align);
+    UNLOCK();
+    return *at ? OK : OUT_OF_MEMORY;
+}
+NOTHING(cuMemAddressFree)
+NOTHING(cuMemSetAccess)
+
+EXPORT Status cuMemCreate(Physical **out, size_t size, const Properties *properties, unsigned long long flags)
+{
+    (void)flags;
+    int device = device_of_properties(properties);
+    if (device < 0 || device >= device_count())
+        return INVALID_DEVICE;
+    Physical *made = malloc(sizeof *made);
+    if (!made)
+        return OUT_OF_MEMORY;
+    COUNT(mallocs);
+    LOCK();
+    int fits = charge(device, size);
+    UNLOCK();
+    if (!fits) {
+        free(made);
+        return OUT_OF_MEMORY;
+    }
+    *made = (Physical){size, device, 1};
+    *out = made;
+    return OK;
+}
+
+static void release(Physical *physical) /* with the lock held */
+{
+    if (--physical->references)
+        return;
+    discharge(physical->device, physical->size);
+    free(physical);
+}
+EXPORT Status cuMemRelease(Physical *physical)
+{
+    if (!physical)
+        return INVALID_VALUE;
+    COUNT(frees);
+    LOCK();
+    release(physical);
+    UNLOCK();
+    return OK;
+}
+
+EXPORT Status cuMemMap(uint64_t at, size_t size, size_t offset, Physical *physical, unsigned long long flags)
+{
+    (void)offset, (void)flags;
+    Mapping *made = malloc(sizeof *made);
+    if (!made)
+        return OUT_OF_MEMORY;
+    LOCK();
+    physical->references++;
+    *made = (Mapping){at, size, physical, mappings};
+    mappings = made;
+    UNLOCK();
+    return OK;
+}
+EXPORT Status cuMemUnmap(uint64_t at, size_t size)
+{
+    LOCK();
+    Mapping **place = &mappings;
+    while (*place) {
+        Mapping *mapping = *place;
+        if (mapping->at < at || mapping->at >= at + size) {
+            place = &mapping->next;
+            continue;
+        }
+        *place = mapping->next;
+        release(mapping->physical);
+        free(mapping);
+    }
+    mark_range((void *)at, size, 0);
+    if (device_of((void *)at) >= 0)
+        madvise((void *)at, size, MADV_DONTNEED);
+    UNLOCK();
+    return OK;
+}

@@ -1,0 +1,68 @@
+"""The table of GPUs that the ghost can stand for: each number with its source, and which numbers are guesses."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_TABLE = Path(__file__).with_name("gpus.toml")
+
+
+@dataclass(frozen=True)
+class Number:
+    """`source` says who measured or published it; of a guess it says why it is likely."""
+
+    value: int
+    source: str
+    is_guess: bool
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """`key` is how --gpu names it, `name` how the driver does."""
+
+    key: str
+    name: str
+    numbers: dict[str, Number]
+
+    @property
+    def total_bytes(self) -> int:
+        """Device memory as cudaMemGetInfo reports it."""
+        return self.numbers["total"].value
+
+    @property
+    def arch(self) -> str:
+        """FlashInfer's and nvcc's name of the compute capability: 90 for an H200, 103 for a B300."""
+        return f"{self.numbers['major'].value}{self.numbers['minor'].value}"
+
+    @property
+    def guesses(self) -> tuple[str, ...]:
+        return tuple(key for key, number in sorted(self.numbers.items()) if number.is_guess)
+
+    def row(self) -> str:
+        """GHOST_ROW: what the C libraries read."""
+        pairs = [("name", self.name), *((key, str(one.value)) for key, one in self.numbers.items())]
+        return ";".join(f"{key}={value}" for key, value in [*pairs, ("guess", ",".join(self.guesses))])
+
+
+@cache
+def gpus() -> dict[str, Gpu]:
+    """Every GPU of the table by its key."""
+    return {key: _gpu(key, entry) for key, entry in tomllib.loads(_TABLE.read_text("utf-8")).items()}
+
+
+def _gpu(key: str, entry: dict[str, dict[str, dict[str, int]]]) -> Gpu:
+    numbers = {
+        name: Number(value, source, kind == "guess")
+        for kind in ("known", "guess")
+        for source, values in entry.get(kind, {}).items()
+        for name, value in values.items()
+    }
+    return Gpu(key, str(entry["name"]), numbers)

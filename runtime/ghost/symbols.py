@@ -1,0 +1,219 @@
+"""Which functions of NVIDIA's libraries a server wants, read from the libraries that import them.
+
+NVIDIA's own libraries are not read: they may be absent, and the ghost stands before them anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+
+from runtime.ghost.library import Library, NotALibrary
+
+# What the functions of each library begin with, for symbols without a version. The first match counts.
+_PREFIXES = {
+    "libcudart": r"_{0,2}cuda[A-Z]",
+    "libcublasLt": r"cublasLt",
+    "libcublas": r"cublas",
+    "libnccl": r"p?nccl[A-Z]",
+    "libcudnn": r"cudnn",
+    "libcusparseLt": r"cusparseLt",
+    "libcusparse": r"cusparse",
+    "libcusolverMg": r"cusolverMg",
+    "libcusolver": r"cusolver",
+    "libcufft": r"cufft",
+    "libcurand": r"curand",
+    "libnvrtc": r"nvrtc",
+    "libnvJitLink": r"_{0,2}nvJitLink",
+    "libcufile": r"cuFile",
+    "libnvshmem_host": r"nvshmem",
+    "libcupti": r"cupti",
+    "libnvperf_host": r"NVPW",
+    "libcudss": r"cudss",
+    "libnvjpeg": r"nvjpeg",
+    "libnvToolsExt": r"nvtx",
+    "libnvidia-ml": r"nvml",
+    "libcuda": r"cu[A-Z]",
+}
+_BEGINS = {name: re.compile(pattern) for name, pattern in _PREFIXES.items()}
+_SONAME = re.compile(rf"({'|'.join(map(re.escape, _PREFIXES))})\.so(\.\d+)?")
+
+# Opened by name, whatever else is linked: Triton, pynvml, `cuda.bindings`, static runtimes.
+_OPENED = ("libcuda.so.1", "libnvidia-ml.so.1")
+# Where functions are named in text, to be looked up in an opened library.
+_NAMED_IN = (
+    "pynvml.py",
+    "triton/backends/nvidia/driver.c",
+    "triton/backends/nvidia/driver.py",
+    "sglang/srt/distributed/device_communicators/cuda_wrapper.py",
+    "sglang/srt/distributed/device_communicators/pynccl_wrapper.py",
+    "flashinfer/comm/cuda_ipc.py",
+)
+_NAME = re.compile(r"\b(?:cu[A-Z]|cuda[A-Z]|nccl[A-Z]|nvml[A-Z])\w+\b")
+_ELF = b"\x7fELF"
+
+
+class NoCuda(ValueError):
+    """This environment has no torch that was built for CUDA. The message is one line."""
+
+
+@dataclass(frozen=True)
+class Needed:
+    """One library that must be there: each function with the version under which it is imported, or none."""
+
+    soname: str
+    functions: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """`versions`: the numbers that the libraries answer when they are asked for their own."""
+
+    major: int
+    libraries: tuple[Needed, ...]
+    versions: tuple[tuple[str, int], ...]
+
+
+def needs(site_packages: Path) -> Needs:
+    """What the environment with this site-packages wants. Raises NoCuda for one without torch for CUDA."""
+    major = _cuda_major(site_packages)
+    found: dict[str, set[tuple[str, str | None]]] = {soname: set() for soname in _OPENED}
+    loose: set[str] = set()
+    for path in _shared_objects(site_packages):
+        _read(path, found, loose)
+    for relative in _NAMED_IN:
+        loose.update(_named_in(site_packages / relative))
+    _assign(loose, found, major)
+    libraries = tuple(
+        Needed(soname, tuple(sorted(functions, key=lambda one: (one[0], one[1] or ""))))
+        for soname, functions in sorted(found.items())
+    )
+    return Needs(major, libraries, _versions(site_packages, major))
+
+
+def _cuda_major(site_packages: Path) -> int:
+    library = site_packages / "torch" / "lib" / "libc10_cuda.so"
+    if not (site_packages / "torch").is_dir():
+        raise NoCuda(f"{site_packages} has no torch")
+    if not library.is_file():
+        raise NoCuda(f"{site_packages} has a torch without CUDA ({library.name} is missing)")
+    with opened_library(library) as opened:
+        for name in opened.needed if opened else ():
+            if name.startswith("libcudart.so."):
+                return int(name.rpartition(".")[2])
+    raise NoCuda(f"{library} is not linked to libcudart.so: this torch brings a CUDA runtime of its own")
+
+
+@contextmanager
+def opened_library(path: Path) -> Iterator[Library | None]:
+    """The library in this file, while it is open; None for a file that is no library of 64 bits."""
+    with path.open("rb") as file:
+        if file.read(4) != _ELF:
+            yield None
+            return
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as image:
+            yield Library(image)
+
+
+def _shared_objects(site_packages: Path) -> Iterator[Path]:
+    """Every shared object of the environment but NVIDIA's own, which the ghost stands before."""
+    for folder, names, files in os.walk(site_packages):
+        if Path(folder) == site_packages and "nvidia" in names:
+            names.remove("nvidia")
+        names[:] = sorted(name for name in names if name != "__pycache__" and not name.endswith(".dist-info"))
+        for name in sorted(files):
+            if ".so" in name and (name.endswith(".so") or ".so." in name):
+                yield Path(folder, name)
+
+
+def _read(path: Path, found: dict[str, set[tuple[str, str | None]]], loose: set[str]) -> None:
+    """Add what one library imports: to `found` where a version names the library, else to `loose`."""
+    try:
+        with opened_library(path) as library:
+            if library is None:
+                return
+            linked = [name for name in library.needed if _SONAME.fullmatch(name)]
+            for soname in linked:
+                found.setdefault(soname, set())
+            if not linked:
+                return
+            versions = {one.number: one.name for one in library.versions}
+            for symbol in library.undefined():
+                version = _version(library, symbol.version_at, versions)
+                if version in found:
+                    found[version].add((symbol.name, version))
+                elif _NAME.fullmatch(symbol.name) or any(one.match(symbol.name) for one in _BEGINS.values()):
+                    loose.add(symbol.name)
+    except (OSError, NotALibrary, struct.error, IndexError, ValueError):
+        return  # nobody can load it, so nobody calls what it imports
+
+
+def _version(library: Library, at: int, versions: dict[int, str]) -> str | None:
+    if not at:
+        return None
+    number: int = struct.unpack_from("<H", library.image, at)[0]
+    return versions.get(number & 0x7FFF)
+
+
+def _named_in(path: Path) -> set[str]:
+    try:
+        return set(_NAME.findall(path.read_text("utf-8", "replace")))
+    except OSError:
+        return set()
+
+
+def _assign(names: set[str], found: dict[str, set[tuple[str, str | None]]], major: int) -> None:
+    """Put each name without a version into the library that its beginning names."""
+    by_name = {_SONAME.fullmatch(soname)[1]: soname for soname in sorted(found)}  # type: ignore[index]
+    by_name["libcudart"] = f"libcudart.so.{major}"
+    for name in names:
+        library = next((library for library, begins in _BEGINS.items() if begins.match(name)), None)
+        if library in by_name:
+            soname = by_name[library]
+            functions = found.setdefault(soname, set())
+            if not any(name == known for known, _ in functions):
+                functions.add((name, soname if library == "libcudart" else None))
+
+
+def _versions(site_packages: Path, major: int) -> tuple[tuple[str, int], ...]:
+    """CUDA's version as torch was built for; NCCL's, cuDNN's and cuBLAS's as its metadata pins them."""
+    text = _text_of(site_packages / "torch" / "version.py")
+    cuda = re.search(r"^cuda\b.*'(\d+)\.(\d+)'", text, re.MULTILINE)
+    minor = int(cuda[2]) if cuda and int(cuda[1]) == major else 0
+    pinned: dict[str, str] = {}
+    for metadata in sorted(site_packages.glob("torch-*.dist-info/METADATA")):
+        pinned.update(
+            re.findall(r"^Requires-Dist: nvidia-(\w+?)-cu\d+ ?\(?==([\d.]+)", _text_of(metadata), re.M)
+        )
+    nccl, cudnn, cublas = (_numbers(pinned.get(name, "")) for name in ("nccl", "cudnn", "cublas"))
+    return (
+        ("CUDA_MAJOR", major),
+        ("CUDA_VERSION", major * 1000 + minor * 10),
+        ("NCCL_VERSION", nccl[0] * 10000 + nccl[1] * 100 + nccl[2]),
+        ("CUDNN_VERSION", cudnn[0] * 10000 + cudnn[1] * 100 + cudnn[2]),
+        ("CUBLAS_VERSION", cublas[0] * 10000 + cublas[1] * 100 + cublas[2] or major * 10000 + minor * 100),
+    )
+
+
+def _numbers(text: str) -> tuple[int, int, int]:
+    first = [int(part) for part in text.split(".") if part.isdigit()] + [0, 0, 0]
+    return first[0], first[1], first[2]
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def exported(path: Path) -> frozenset[str]:
+    """Names that a library gives to others, from its table of sections."""
+    with opened_library(path) as library:
+        return library.defined() if library else frozenset()
