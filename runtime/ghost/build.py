@@ -1,7 +1,8 @@
 """Builds the ghost's libraries for one server's environment, at first use, and keeps them.
 
 Kept as ROOT/ghost/DIGEST/, where DIGEST names our sources, the functions wanted, the compiler and the
-machine. A folder appears by one rename, when it is whole. Whatever an interrupted build left is removed by the next.
+machine. A folder appears by one rename, when it is whole. What an interrupted build left is removed by
+the next.
 """
 
 from __future__ import annotations

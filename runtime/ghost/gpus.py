@@ -1,4 +1,4 @@
-"""The table of GPUs that the ghost can stand for: each number with its source, and which numbers are guesses."""
+"""The table of GPUs that the ghost can stand for: each number with its source, and which are guesses."""
 
 from __future__ import annotations
 
