@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import open_regular
 from sgl_tune.ship.ahead import ahead
+from sgl_tune.ship.bounds import check_bounds
 from sgl_tune.ship.compression import decompressed
 from sgl_tune.ship.manifest import (
     LARGEST_BUNDLE,
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 _AGAIN = "get it again from where it was packed"
 _PIECE = 1 << 20
-_STEEPEST = 300  # of what compilers write, nothing shrinks to a tenth of that
-_SMALL = 256 << 20
 
 
 class Archive:
@@ -54,7 +53,7 @@ class Archive:
         raw = stream.take(told)
         self._padding(told, NAME)
         self.manifest: BundleManifest = parse_bundle_manifest(raw)
-        self._bounded()
+        check_bounds(self.manifest, size)
 
     def each(self) -> Iterator[tuple[Member, Iterator[bytes]]]:
         """Every member after the manifest. Its content is checked when it has been taken to its end."""
@@ -72,12 +71,6 @@ class Archive:
         if self._stream.take(1, short=True):
             raise BadBundle("bytes follow the end of its tar")
         self._at_end()
-
-    def _bounded(self) -> None:
-        stored = sum(member.size for member in members(self.manifest) if member.kind == "file")
-        if stored > max(_SMALL, _STEEPEST * self.compressed):
-            declared, there = human_bytes(stored), human_bytes(self.compressed)
-            raise BadBundle(f"it declares {declared} in a file of {there}, which no bundle comes to")
 
     def _expect(self, wanted: bytes, member: Member) -> None:
         there = self._stream.take(len(wanted), short=True)

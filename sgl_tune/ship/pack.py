@@ -14,6 +14,7 @@ from runtime.server.stores import BY_ID
 from sgl_tune.cache.folder import Folder, open_folder
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.ship.bounds import check_bounds
 from sgl_tune.ship.compression import Codec, compressed
 from sgl_tune.ship.contents import Contents, Source
 from sgl_tune.ship.manifest import (
@@ -62,11 +63,16 @@ def manifest_of(contents: Contents, caches: Sequence[PackedCache], progress: Pro
         files,
         tuple(sorted(contents.folders)),
     )
+    _check_unpackable(lambda: parse_bundle_manifest(manifest.to_bytes()))
+    return manifest
+
+
+def _check_unpackable(check: Callable[[], object]) -> None:
+    """What no reader would take is not written."""
     try:
-        parse_bundle_manifest(manifest.to_bytes())  # no reader would take what this does not
+        check()
     except BadBundle as error:
         raise UsageError(f"this cannot be packed: {error.message}", "pack less of it") from None
-    return manifest
 
 
 def _rows(contents: Contents, files: Mapping[str, PackedFile]) -> Iterator[PackedStore]:
@@ -88,6 +94,7 @@ def write_bundle(
             digest.update(piece)
             size += len(piece)
             file.write(piece)
+        _check_unpackable(lambda: check_bounds(manifest, size))
         file.flush()
         os.fsync(file.fileno())
     return Packed(path, manifest, f"sha256:{digest.hexdigest()}", f"sha256:{tar.hexdigest()}", size)

@@ -22,6 +22,7 @@ from sgl_tune.errors import WorkFailed
 from sgl_tune.reading import DEEPEST, is_deeper
 from sgl_tune.ship.archive import Archive
 from sgl_tune.ship.behind import behind
+from sgl_tune.ship.bounds import on_disk
 from sgl_tune.ship.landed import Checked
 from sgl_tune.ship.manifest import BadBundle, BundleManifest
 from sgl_tune.ship.members import Member
@@ -172,7 +173,7 @@ def check_room(root: Path, manifest: BundleManifest, keeps: Collection[str] | No
     """Before anything is written; what is declared is what is written, or nothing lands."""
     found = os.statvfs(root)
     files = manifest.files if keeps is None else keeps
-    free, needed = found.f_bavail * found.f_frsize, sum(manifest.files[path].size for path in files)
+    free, needed = found.f_bavail * found.f_frsize, on_disk(manifest.files[path] for path in files)
     if needed > free:
         raise WorkFailed(
             f"{root}: {human_bytes(needed)} are needed, and {human_bytes(free)} are free",

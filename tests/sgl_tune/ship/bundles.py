@@ -30,16 +30,16 @@ def tactics(content: bytes, gpu: str, key: str = KEY) -> bytes:
     folder = f"flashinfer/autotune/0.7.2/{_ARCHS[gpu]}/{key}"
     cache = PackedCache(folder, key, "0.7.2", _ARCHS[gpu], 1, 40, {"gpu": gpu}, ("Qwen/Qwen3-30B-A3B",))
     files = {f"{folder}/rank_tp0_pp0_dp0.json": content}
-    return _bundle(BundleManifest("sgl-tune", "/sgl-tune", (cache,), files=_listed(files)), files)
+    return _bundle(BundleManifest("sgl-tune", "/sgl-tune", (cache,), files=listed(files)), files)
 
 
 def code(content: bytes) -> bytes:
     files = {"tilelang/kernels/one.so": content}
     store = PackedStore("tilelang", 1, 1, len(content), True)
-    return _bundle(BundleManifest("sgl-tune", "/sgl-tune", (), (store,), _listed(files)), files)
+    return _bundle(BundleManifest("sgl-tune", "/sgl-tune", (), (store,), listed(files)), files)
 
 
-def _listed(files: Mapping[str, bytes]) -> dict[str, PackedFile]:
+def listed(files: Mapping[str, bytes]) -> dict[str, PackedFile]:
     return {path: PackedFile(sha256(content).hexdigest(), len(content)) for path, content in files.items()}
 
 
