@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runtime.ghost.inside.hooks import after
+from runtime.sglang.inside import lone_store, symmetric
 
 
 def of(server: Any, rank: int) -> dict[str, Any]:
@@ -39,22 +40,23 @@ def install(server: Any, rank: int) -> None:
     """Make this process rank `rank` of a world in which nobody else is there."""
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
-    from torch.testing._internal.distributed import fake_pg
+    import torch.testing._internal.distributed.fake_pg  # registers the backend
 
     if server.tp_size * server.pp_size == 1:
         return
-    alone = _Alone(dist, c10d, fake_pg)
+    alone = _Alone(dist, c10d, server.tp_size * server.pp_size)
     for module in (dist, c10d):
         for name, function in alone.functions().items():
             setattr(module, name, function)
     _answer_own_messages()
+    symmetric.install()
 
 
 class _Alone:
     """torch.distributed's functions where every peer gives what this rank gives."""
 
-    def __init__(self, dist: Any, c10d: Any, fake_pg: Any) -> None:
-        self._c10d, self._fake_pg = c10d, fake_pg
+    def __init__(self, dist: Any, c10d: Any, world: int) -> None:
+        self._c10d, self._world = c10d, world
         self._init, self._new_group = dist.init_process_group, dist.new_group
         self._backends: dict[int, str] = {}
 
@@ -78,7 +80,7 @@ class _Alone:
     def init_process_group(
         self, backend: str | None = None, *, world_size: int = -1, rank: int = -1, **_: Any
     ) -> None:
-        self._init(backend="fake", rank=rank, world_size=world_size, store=self._fake_pg.FakeStore())
+        self._init(backend="fake", rank=rank, world_size=world_size, store=lone_store.make(self._world))
         self._backends[id(self._c10d._get_default_group())] = backend or "nccl"
 
     def new_group(self, ranks: Any = None, timeout: Any = None, backend: str | None = None, **_: Any) -> Any:

@@ -1,0 +1,108 @@
+"""Runs under a server's own Python: imports SGLang once, then forks one start per request line on stdin.
+
+    SERVER_PYTHON -I main.py '{"stream": FD, "ghost": LIBRARY or null, "small": true, "halves": {}}'
+
+Nothing of this project is installed there. `runtime` becomes a package with nothing but a path, so that the
+other files of this half are found and no other folder of ours is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+
+def _find_ourselves() -> None:
+    package = types.ModuleType("runtime")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+    sys.modules["runtime"] = package
+
+
+if __name__ == "__main__":
+    _find_ourselves()
+
+from runtime.ghost.inside import hooks, install, stream  # noqa: E402
+from runtime.sglang.inside import imports, start  # noqa: E402
+
+
+def main() -> None:
+    given = json.loads(sys.argv[1])
+    stream.open_stream(given["stream"])
+    _end_with(given["parent"])
+    hooks.install()
+    if given["ghost"]:
+        install.install(given["ghost"], given["small"], given["halves"])
+    try:
+        imports.import_server()
+    except BaseException as error:
+        stream.say("broken", text=f"{type(error).__name__}: {error}"[:2000])
+        raise SystemExit(1) from error
+    stream.say("hello", **imports.versions(), cpu=_cpu())
+    for line in sys.stdin:
+        request = json.loads(line)
+        if given["ghost"]:
+            _fork(request)
+        else:
+            start.start(request)
+
+
+def _fork(request: dict[str, Any]) -> None:
+    """Start in a child, which shares all that was imported; say how it ended."""
+    mother = os.getpid()
+    child = os.fork()
+    if child == 0:
+        try:
+            _end_with(mother)
+            os.setsid()
+            _allow_cuda()
+            start.start(request)
+        finally:
+            os._exit(70)
+    stream.say("began", pid=child)
+    _, status, used = os.wait4(child, 0)
+    _end_group(child)
+    stream.say(
+        "ended",
+        code=os.waitstatus_to_exitcode(status),
+        cpu=round(used.ru_utime + used.ru_stime, 2),
+        rss=used.ru_maxrss * 1024,
+    )
+
+
+def _allow_cuda() -> None:
+    """torch refuses a GPU in a forked process; the ghost's has no state that a fork breaks."""
+    import torch
+
+    torch.cuda._is_in_bad_fork = lambda: False
+
+
+def _end_group(leader: int) -> None:
+    """A start's own children (compile workers, threads of a loader) end with it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _end_with(parent: int) -> None:
+    """This process is killed when its parent ends; SGLang's own SIGQUIT to a parent is not for us."""
+    import ctypes
+
+    set_parent_death_signal = 1
+    ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+
+
+def _cpu() -> float:
+    used = os.times()
+    return round(used.user + used.system, 2)
+
+
+if __name__ == "__main__":
+    main()

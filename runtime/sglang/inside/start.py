@@ -1,0 +1,134 @@
+"""One rank of a stock server's start, from its arguments to "ready", by SGLang's own code."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import traceback
+from contextlib import redirect_stderr
+from io import StringIO
+from typing import Any
+
+from runtime.ghost.inside import small
+from runtime.ghost.inside.stream import say
+from runtime.sglang.inside import outside, ranks, tuner, watch
+
+# Weights are random, and nothing is asked of a tokenizer: what a start takes depends on neither.
+DUMMY = ("--load-format", "dummy", "--skip-tokenizer-init", "--grammar-backend", "none")
+READY, REFUSED, DIED, OURS = 0, 2, 3, 4
+
+
+def start(request: dict[str, Any]) -> None:
+    """Run one request; never returns: the process ends as the start did."""
+    try:
+        _log_to(request["log"])
+        server = _arguments(request["argv"])
+        _run(request, server)
+    except BaseException:
+        traceback.print_exc()
+        say("broken", text=traceback.format_exc()[-2000:])
+    _end(OURS)
+
+
+def _log_to(path: str) -> None:
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+
+
+def _arguments(argv: list[str]) -> Any:
+    """SGLang's resolved arguments; what SGLang refuses ends the start, in SGLang's words."""
+    from sglang.srt.entrypoints import engine
+    from sglang.srt.server_args import prepare_server_args
+
+    said = StringIO()
+    try:
+        with redirect_stderr(said):
+            server = prepare_server_args([*argv, *DUMMY])
+        getattr(engine, "_set_envs_and_config", lambda _: None)(server)
+    except SystemExit:
+        say("refused", by="arguments", type="SystemExit", text=said.getvalue()[-2000:], stack=[])
+        _end(REFUSED)
+    except Exception as error:
+        traceback.print_exc()
+        say("refused", by="arguments", **watch.describe(error))
+        _end(REFUSED)
+    return server
+
+
+def _run(request: dict[str, Any], server: Any) -> None:
+    from sglang.srt.managers import scheduler
+    from sglang.srt.server_args import PortArgs
+
+    ports = PortArgs.init_new(server)
+    charges = outside.Charges(request["outside"])
+    meter = watch.Meter(at_begin=charges.begin, at_end=charges.end)
+    asked = tuner.watch()
+    watch.install(meter)
+    if request["ghost"]:
+        ranks.install(server, request["rank"])
+        small.on()
+    say("asked", rank=request["rank"], arguments=_plain(vars(server)))
+    pipe = _Pipe(meter, asked)
+    have = {
+        "server_args": server,
+        "port_args": ports,
+        "pipe_writer": pipe,
+        **ranks.of(server, request["rank"]),
+    }
+    run = scheduler.run_scheduler_process
+    parameters = inspect.signature(run).parameters
+    missing = [name for name, one in parameters.items() if one.default is one.empty and name not in have]
+    if missing:
+        raise watch.MissingPoint(f"run_scheduler_process asks for {', '.join(missing)}: not known here")
+    try:
+        run(**{name: value for name, value in have.items() if name in parameters})
+    except BaseException as error:
+        if not meter.died:
+            say("died", phase="start", **watch.describe(error), **meter.readings())
+        traceback.print_exc()
+    asked.tell()
+    _end(DIED)
+
+
+class _Pipe:
+    """What the scheduler sends its parent when it is ready: the end of a start."""
+
+    def __init__(self, meter: watch.Meter, asked: tuner.Asked) -> None:
+        self._meter, self._asked = meter, asked
+
+    def send(self, info: dict[str, Any]) -> None:
+        scheduler = sys._getframe(1).f_locals["scheduler"]
+        runner = scheduler.tp_worker.model_runner
+        self._asked.tell()
+        say(
+            "ready",
+            kv_tokens=runner.max_total_num_tokens,
+            max_running_requests=getattr(runner, "max_running_requests", None),
+            mem_fraction_static=scheduler.server_args.mem_fraction_static,
+            chunked_prefill_size=scheduler.server_args.chunked_prefill_size,
+            context_length=runner.model_config.context_len,
+            info=_plain(info),
+            **self._meter.readings(),
+        )
+        _end(READY)
+
+    def close(self) -> None: ...
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields that are data; others by their text."""
+    return {name: value if _is_plain(value) else str(value)[:300] for name, value in fields.items()}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(one) for one in value)
+    return value is None or isinstance(value, (str, int, float, bool))
+
+
+def _end(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
