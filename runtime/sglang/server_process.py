@@ -8,11 +8,13 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from threading import Timer
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from runtime.ghost.inside import compilers
 from runtime.record.events import Event, record_of
 from runtime.record.parts import Asked
 from runtime.record.record import Record
@@ -66,6 +68,7 @@ class ServerProcess:
         self._python, self._work, self._ghost = python, work, ghost
         self._environment = environment
         self._hello: Event = {}
+        self._imported: list[Event] = []  # what happened while it imported counts for every start
 
     def __enter__(self) -> ServerProcess:
         self._work.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,9 +94,7 @@ class ServerProcess:
         os.close(theirs)
         self._stream: BinaryIO = os.fdopen(ours, "rb")
         try:
-            self._hello = self._next()
-            if self._hello["event"] != "hello":
-                raise ServerBroken(self._hello.get("text", "the server said no hello"))
+            self._greet()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -115,7 +116,14 @@ class ServerProcess:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(self._line(request)).encode() + b"\n")
         self._process.stdin.flush()
-        return record_of(self._asked(request), self._events(say, seconds))
+        return record_of(self._asked(request), chain(self._imported, self._events(say, seconds)))
+
+    def _greet(self) -> None:
+        while (event := self._next())["event"] != "hello":
+            if event["event"] == "broken":
+                raise ServerBroken(event["text"])
+            self._imported.append(event)
+        self._hello = event
 
     def log(self, request: Request) -> Path:
         return self._work / f"{request.name}.log"
@@ -175,7 +183,6 @@ class ServerProcess:
         home = self._work / "home"
         home.mkdir(exist_ok=True)
         return {
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": str(home),
             "XDG_CACHE_HOME": str(home / ".cache"),
             "FLASHINFER_WORKSPACE_BASE": str(home),
@@ -188,6 +195,7 @@ class ServerProcess:
             "TQDM_DISABLE": "1",
             **self._environment,
             **self._ghost.environment(),
+            **compilers.environment("/usr/local/bin:/usr/bin:/bin", "13.0"),
         }
 
 

@@ -27,7 +27,7 @@ def _find_ourselves() -> None:
 if __name__ == "__main__":
     _find_ourselves()
 
-from runtime.ghost.inside import hooks, install, stream  # noqa: E402
+from runtime.ghost.inside import install, stream  # noqa: E402
 from runtime.sglang.inside import imports, start  # noqa: E402
 
 
@@ -35,7 +35,6 @@ def main() -> None:
     given = json.loads(sys.argv[1])
     stream.open_stream(given["stream"])
     _end_with(given["parent"])
-    hooks.install()
     if given["ghost"]:
         install.install(given["ghost"], given["small"], given["halves"])
     try:

@@ -15,9 +15,6 @@ class Charges:
         self._at_end: dict[str, int] = dict(given.get("phases", {}))
         self._charge(given.get("context", 0))
 
-    def begin(self, phase: str) -> None:
-        """Nothing appears here yet; the meter calls both ends of every phase."""
-
     def end(self, phase: str) -> None:
         self._charge(self._at_end.pop(phase, 0))
 

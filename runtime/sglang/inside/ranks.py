@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from runtime.ghost.inside.hooks import after
-from runtime.sglang.inside import lone_store, symmetric
+from runtime.sglang.inside import communicator, lone_store, symmetric
 
 
 def of(server: Any, rank: int) -> dict[str, Any]:
@@ -40,16 +41,17 @@ def install(server: Any, rank: int) -> None:
     """Make this process rank `rank` of a world in which nobody else is there."""
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
-    import torch.testing._internal.distributed.fake_pg  # registers the backend
 
     if server.tp_size * server.pp_size == 1:
         return
+    import_module("torch.testing._internal.distributed.fake_pg")  # registers the backend
     alone = _Alone(dist, c10d, server.tp_size * server.pp_size)
     for module in (dist, c10d):
         for name, function in alone.functions().items():
             setattr(module, name, function)
     _answer_own_messages()
     symmetric.install()
+    communicator.install()
 
 
 class _Alone:

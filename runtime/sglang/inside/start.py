@@ -10,7 +10,7 @@ from contextlib import redirect_stderr
 from io import StringIO
 from typing import Any
 
-from runtime.ghost.inside import small
+from runtime.ghost.inside import honesty, small
 from runtime.ghost.inside.stream import say
 from runtime.sglang.inside import outside, ranks, tuner, watch
 
@@ -63,7 +63,7 @@ def _run(request: dict[str, Any], server: Any) -> None:
 
     ports = PortArgs.init_new(server)
     charges = outside.Charges(request["outside"])
-    meter = watch.Meter(at_begin=charges.begin, at_end=charges.end)
+    meter = watch.Meter(at_begin=honesty.phase, at_end=charges.end)
     asked = tuner.watch()
     watch.install(meter)
     if request["ghost"]:

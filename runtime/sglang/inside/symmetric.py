@@ -8,7 +8,7 @@ from typing import Any
 def install() -> None:
     from torch._C._distributed_c10d import _SymmetricMemory as memory
 
-    memory.rendezvous = staticmethod(lambda tensor, *_, **__: _Met(tensor))
+    setattr(memory, "rendezvous", staticmethod(lambda tensor, *_, **__: _Met(tensor)))  # noqa: B010
 
 
 class _Met:

@@ -1,0 +1,58 @@
+"""SGLang's own all-reduce where its compiled module is not there: it holds pointers, and gives an output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from runtime.ghost.inside.hooks import after
+
+
+def install() -> None:
+    @after("sglang.kernels.ops.communication.all_reduce")
+    def _(module: Any) -> None:
+        for name in ("Communicator", "IPCManager"):
+            setattr(module, name, _real_or_plain(getattr(module, name)))
+        module.custom_all_reduce = _all_reduce(module.custom_all_reduce)
+
+
+class Plain:
+    """Stands for an object of the module: it keeps what it was given and has no memory of its own."""
+
+    def __init__(self, **given: Any) -> None:
+        self.__dict__.update(given)
+
+    def config(self, **_: Any) -> Plain:
+        return self
+
+    def batch_get_handles(self, pointers: list[int]) -> list[tuple[list[int], int]]:
+        return [([0], 0) for _ in pointers]
+
+    def batch_open_handles(self, handles: list[Any]) -> list[int]:
+        return [0 for _ in handles]
+
+    def destroy(self) -> None: ...
+
+
+def _real_or_plain(real: Callable[..., Any]) -> Callable[..., Any]:
+    def make(**given: Any) -> Any:
+        try:
+            return real(**given)
+        except Exception:
+            return Plain(**given)
+
+    return make
+
+
+def _all_reduce(real: Callable[..., Any]) -> Callable[..., Any]:
+    """The result is new memory, but where a graph's two-step all-reduce writes into its input."""
+
+    def custom_all_reduce(communicator: Any, given: Any, algorithm: Any, pull: Any) -> Any:
+        import torch
+
+        if not isinstance(communicator, Plain):
+            return real(communicator, given, algorithm, pull)
+        in_place = isinstance(pull, torch.Tensor) and algorithm.algo_name == "2shot_pull"
+        return given if in_place else torch.empty_like(given)
+
+    return custom_all_reduce
