@@ -134,7 +134,7 @@ class ServerProcess:
             while True:
                 event = self._next()
                 if event["event"] == "began":
-                    timer = Timer(seconds, _kill_group, [event["pid"]])
+                    timer = Timer(seconds, kill_group, [event["pid"]])
                     timer.start()
                 if say:
                     say(event)
@@ -199,7 +199,7 @@ class ServerProcess:
         }
 
 
-def _kill_group(leader: int) -> None:
+def kill_group(leader: int) -> None:
     try:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:

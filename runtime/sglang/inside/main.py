@@ -1,6 +1,9 @@
-"""Runs under a server's own Python: imports SGLang once, then forks one start per request line on stdin.
+"""Runs under a server's own Python: imports SGLang once, then starts a server per request line on stdin.
 
-    SERVER_PYTHON -I main.py '{"stream": FD, "ghost": LIBRARY or null, "small": true, "halves": {}}'
+    SERVER_PYTHON -I main.py '{"stream": FD, "parent": PID, "ghost": LIBRARY, "small": true, "halves": {}}'
+
+On the ghost each start is forked from this process. A real GPU survives no fork: without "ghost" a start runs
+in a process of its own, which imports again.
 
 Nothing of this project is installed there. `runtime` becomes a package with nothing but a path, so that the
 other files of this half are found and no other folder of ours is.
@@ -11,7 +14,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -35,6 +40,9 @@ def main() -> None:
     given = json.loads(sys.argv[1])
     stream.open_stream(given["stream"])
     _end_with(given["parent"])
+    if not given["ghost"] and not given.get("alone"):
+        _watch_alone(given)
+        return
     if given["ghost"]:
         install.install(given["ghost"], given["small"], given["halves"])
     try:
@@ -49,6 +57,23 @@ def main() -> None:
             _fork(request)
         else:
             start.start(request)
+
+
+def _watch_alone(given: dict[str, Any]) -> None:
+    """Run the one start in a child: SGLang signals its parent when it fails, and this one does not listen."""
+    handed = json.dumps({**given, "alone": True, "parent": os.getpid()})
+    command = [sys.executable, "-I", *_options(), __file__, handed]
+    child = subprocess.Popen(command, pass_fds=[given["stream"]], start_new_session=True)
+    stream.say("began", pid=child.pid)
+    code = child.wait()
+    _end_group(child.pid)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    _ended(code, used)
+
+
+def _options() -> list[str]:
+    """How this Python was started, for a child that is started alike."""
+    return [word for name, value in sys._xoptions.items() for word in ("-X", f"{name}={value}")]
 
 
 def _fork(request: dict[str, Any]) -> None:
@@ -66,12 +91,12 @@ def _fork(request: dict[str, Any]) -> None:
     stream.say("began", pid=child)
     _, status, used = os.wait4(child, 0)
     _end_group(child)
-    stream.say(
-        "ended",
-        code=os.waitstatus_to_exitcode(status),
-        cpu=round(used.ru_utime + used.ru_stime, 2),
-        rss=used.ru_maxrss * 1024,
-    )
+    _ended(os.waitstatus_to_exitcode(status), used)
+
+
+def _ended(code: int, used: resource.struct_rusage) -> None:
+    cpu = round(used.ru_utime + used.ru_stime, 2)
+    stream.say("ended", code=code, cpu=cpu, rss=used.ru_maxrss * 1024)
 
 
 def _allow_cuda() -> None:
