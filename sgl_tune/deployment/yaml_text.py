@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from sgl_tune.errors import UsageError
+
+if TYPE_CHECKING:
+    from yaml import Node, SafeLoader
 
 LARGEST = 1 << 16
 _MOST_VALUES = 10_000
@@ -17,25 +21,48 @@ def read_yaml(text: str, where: str) -> list[Any]:
     if len(text) > LARGEST:
         raise UsageError(f"{where} has {len(text)} letters: {LARGEST} are the most")
     try:
-        documents = list(yaml.safe_load_all(text))
+        loader = yaml.SafeLoader(text)
+        return list(_documents(loader, where))
     except yaml.YAMLError as error:
         raise UsageError(f"{where} is not YAML: {' '.join(str(error).split())[:300]}") from None
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(f"{where} cannot be read: {str(error)[:200]}") from None
-    if _is_endless(documents):
-        raise UsageError(f"{where} holds more than {_MOST_VALUES} values, its aliases followed")
-    return documents
 
 
-def _is_endless(value: Any) -> bool:
-    waiting, seen = [value], 0
+def _documents(loader: SafeLoader, where: str) -> Iterator[Any]:
+    """Each is counted before its values are made: merge keys copy what they name while it is made."""
+    left = _MOST_VALUES
+    while loader.check_node():
+        node = loader.get_node()
+        left -= _values(node, left)
+        if left < 0:
+            raise UsageError(f"{where} holds more than {_MOST_VALUES} values, its aliases followed")
+        yield loader.construct_document(node)
+
+
+def _values(root: Node | None, most: int) -> int:
+    """How many values a document has with each alias written out, or more than `most`."""
+    sizes: dict[int, int] = {}
+    entered: set[int] = set()
+    waiting = [root] if root is not None else []
     while waiting:
-        item = waiting.pop()
-        seen += 1
-        if seen > _MOST_VALUES:
-            return True
-        if isinstance(item, dict):
-            waiting += [*item, *item.values()]
-        elif isinstance(item, (list, tuple, set)):
-            waiting += item
-    return False
+        node = waiting[-1]
+        inner = _inner(node)
+        if id(node) in sizes:
+            waiting.pop()
+        elif id(node) not in entered:
+            entered.add(id(node))
+            if any(id(item) in entered and id(item) not in sizes for item in inner):
+                return most + 1  # it holds itself
+            waiting += inner
+        else:
+            sizes[id(node)] = min(1 + sum(sizes[id(item)] for item in inner), most + 1)
+            waiting.pop()
+    return sizes[id(root)] if root is not None else 0
+
+
+def _inner(node: Node) -> list[Node]:
+    """Of a scalar, nothing."""
+    if node.id == "mapping":
+        return [item for pair in node.value for item in pair]
+    return list(node.value) if node.id == "sequence" else []

@@ -14,7 +14,8 @@ from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_key
 _KEY = moe_key(16)
 _ENTRY = {"key": _KEY, "runner": "MoERunner", "tactic": [3, [1, 2]], "profiling_policy": HOT}
 _MANIFEST = json.dumps({**TARGET, "cache_schema": "v2"}).encode()
-_ENTRIES = (json.dumps(_ENTRY).encode(),)
+_RECORD = {"key": "('__protocol__', 'ns', 'bf16\\n')", "runner": "ns", "tactic": {"graph": [1, 2.5, None]}}
+_ENTRIES = (json.dumps(_ENTRY).encode(), json.dumps(_RECORD).encode())
 _COMMANDS = (
     ("inspect", "--entries"),
     ("inspect", "--format", "json"),
@@ -25,7 +26,7 @@ _COMMANDS = (
 
 def _make(random: Random) -> tuple[bytes, bytes, int]:
     ways = (of_json, of_json, of_json, duplicated_key, of_bytes)
-    entry, manifest = _ENTRIES[0], _MANIFEST
+    entry, manifest = random.choice(_ENTRIES), _MANIFEST
     if random.random() < 0.6:
         entry = mutated(_ENTRIES, random, *ways)
     else:
@@ -38,8 +39,16 @@ def _read(made: tuple[bytes, bytes, int], folder: Path) -> None:
     store = folder / "store/autotune/v2/0123456789abcdef"
     (store / "entries").mkdir(parents=True)
     (store / "manifest.json").write_bytes(manifest)
-    (store / "entries" / f"{sha256(_KEY.encode()).hexdigest()[:24]}.json").write_bytes(entry)
+    (store / "entries" / f"{sha256(_key_of(entry)).hexdigest()[:24]}.json").write_bytes(entry)
     command(*_COMMANDS[which], "store")
+
+
+def _key_of(entry: bytes) -> bytes:
+    """For the file's name: a damaged key is judged by what it says."""
+    try:
+        return str(json.loads(entry)["key"]).encode()
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return _KEY.encode()
 
 
 PARSER = Parser(_make, _read)
