@@ -19,7 +19,7 @@ from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
 from sgl_tune.errors import Ended, UsageError, WorkFailed
 from sgl_tune.stores.find import store_asked_for
 from sgl_tune.stores.prune import StoreRules
-from sgl_tune.stores.prune_page import prune_stores
+from sgl_tune.stores.prune_page import prune_stores, sweep_and_tell
 from sgl_tune.units import count, human_bytes, parse_age, parse_limit
 
 
@@ -118,6 +118,7 @@ def prune(
         if not out.confirm(f"Remove {_total(removals)}?"):
             out.note("Nothing was removed.")
             raise Ended(0)
+    sweep_and_tell(out, root, dry_run, deep=False)
     results = [(removal, Removed() if dry_run else remove(removal, root)) for removal in removals]
     for text in dict.fromkeys(note for _, removed in results for note in removed.notes):
         out.note(text)

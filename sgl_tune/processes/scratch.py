@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
@@ -87,6 +88,8 @@ def _held(folder: Path) -> Iterator[int]:
         is_ours = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
         if not is_ours or os.listdir(descriptor):  # noqa: PTH208 a descriptor is no path
             raise WorkFailed(f"{folder}: somebody put another folder in its place", "see who writes there")
+        with suppress(OSError):  # a prune removes those that nobody holds
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield descriptor
     finally:
         os.close(descriptor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +18,7 @@ from sgl_tune.ship.deadline import TooSlow, within
 from sgl_tune.ship.object_name import ObjectName
 from sgl_tune.ship.remotes import How, without_secrets
 from sgl_tune.units import shown
+from sgl_tune.writing import written
 
 PIECE = 8 << 20
 _PART = 8 << 20
@@ -118,13 +119,13 @@ class ObjectFiles:
         if self._place.scheme != "file":
             self._put(name, file)
             return
-        part = f"{self._folder}/.{name}.{secrets.token_hex(8)}.part"
-        try:
-            self._try(self._place.of(name), lambda: self._files.put_file(str(file), part))
-            self._try(self._place.of(name), lambda: self._files.mv(part, self._path(name)))
-        finally:
-            with suppress(OSError):
-                self._files.rm_file(part)
+
+        def copy() -> None:
+            Path(self._folder).stat()  # it must be there
+            with file.open("rb") as source, written(Path(self._path(name))) as target:
+                shutil.copyfileobj(source, target, PIECE)
+
+        self._try(self._place.of(name), copy)
 
     def _put(self, name: str, file: Path) -> None:
         """To S3 each piece has its time. Others send when all is handed over, and say nothing meanwhile."""

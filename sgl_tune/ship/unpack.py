@@ -25,6 +25,7 @@ from sgl_tune.ship.rekey import Rekeyed, rekeyed
 from sgl_tune.ship.staging import Staged, Staging, check_room
 from sgl_tune.ship.trust import Verdict
 from sgl_tune.stores.find import Stored
+from sgl_tune.stores.leftovers import sweep
 from sgl_tune.stores.relocate import Mended, relocate
 
 _FLASHINFER = "flashinfer-jit"
@@ -142,6 +143,7 @@ def _staging_folder(how: How) -> Iterator[Path]:
         with explained(root):
             there = missing[-1].parent if missing else root
             open_folder(root, there, create=True, owner=how.owner).__exit__()
+        sweep(root, False, lambda error: None, deep=False)
         with explained(how.root), scratch(how.root) as place, _named(place) as folder:
             yield folder
     except BaseException:

@@ -9,19 +9,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from runtime.server.version_number import number
-from sgl_tune.cache.folder import Folder, open_folder
+from sgl_tune.cache.folder import open_folder
 from sgl_tune.errors import UsageError
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Item
-from sgl_tune.stores.walk import DEEPEST_FOLDER, entered, listing, size_of
+from sgl_tune.stores.leftovers import GOING, empty
+from sgl_tune.stores.walk import entered, size_of
 from sgl_tune.units import human_age
 
-GOING = ".sgl-tune-removed-"
 _NOATIME: int = getattr(os, "ST_NOATIME", 0)
 _WRITING_SECONDS = 3600.0  # what is younger may still be compiled
 
@@ -134,27 +133,10 @@ def remove(chosen: Chosen) -> str | None:
                         return "written since"
                 going = f"{GOING}{os.getpid()}-{os.urandom(4).hex()}"
                 parent.rename(path.name, going)
+                empty(parent, going)
             else:
                 parent.unlink(path.name)
                 parent.unlink(f"{path.stem}.lock") if path.suffix == ".o" else None
-            _sweep(parent)
     except OSError as error:
         return f"{error.strerror}"
     return None
-
-
-def _sweep(parent: Folder) -> None:
-    """With what a killed prune left."""
-    for name in listing(parent, private=True).folders:
-        if name.startswith(GOING):
-            _empty(parent, name, DEEPEST_FOLDER)
-
-
-def _empty(parent: Folder, name: str, depth: int) -> None:
-    with suppress(OSError), entered(parent, name) as folder:
-        found = listing(folder, private=True)
-        for file in (*found.files, *found.odd):
-            folder.unlink(file)
-        for below in found.folders if depth else ():
-            _empty(folder, below, depth - 1)
-    parent.remove_folder(name)

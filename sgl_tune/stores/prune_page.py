@@ -10,6 +10,7 @@ from pathlib import Path
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.stores.leftovers import sweep
 from sgl_tune.stores.page import stores_meant
 from sgl_tune.stores.prune import Chosen, StoreRules, plan, remove
 from sgl_tune.units import count, human_bytes
@@ -41,7 +42,15 @@ def prune_stores(
         for one in chosen:
             results.append((one, None if dry_run else remove(one)))
             progress.advance()
+    for root in [folder] if folder else dict.fromkeys(stored.path for stored in wanted):
+        sweep_and_tell(out, root, dry_run)
     _report(out, results, dry_run, asked=not yes)
+
+
+def sweep_and_tell(out: Output, root: Path, dry_run: bool, deep: bool = True) -> None:
+    for left in sweep(root, dry_run, lambda error: out.warn(f"{error.filename}: {error.strerror}"), deep):
+        did = "would be" if dry_run else "were"
+        out.note(f"{left.path}: {human_bytes(left.bytes)} that a killed command left {did} removed")
 
 
 def _report(out: Output, results: list[tuple[Chosen, str | None]], dry_run: bool, asked: bool) -> None:

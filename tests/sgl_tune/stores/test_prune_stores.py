@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.stores.prune import GOING
+from sgl_tune.stores.leftovers import GOING
 from tests.sgl_tune.running import run_here
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.stores import make
@@ -105,6 +106,56 @@ def test_what_a_killed_prune_left_is_swept_and_no_link_is_followed(root: Path, t
     _prune(root, "--store", "triton", "--older-than", "30d", "-y")
     assert not list((root / "triton").glob(f"{GOING}*")) and not old.exists()
     assert kept.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "place", ["triton", "jit/sm90a/module", ".cache/flashinfer/0.6.18/90a/cached_ops", "emptied", "."]
+)
+def test_what_a_killed_prune_left_is_swept_where_nothing_else_goes(root: Path, place: str) -> None:
+    left = make.write(root / place / f"{GOING}1-ab" / "below" / "x.cubin", bytes(31_000_000)).parent.parent
+    ran = run_here("prune", root, "--store", "all", "--stale", "--dry-run")
+    assert ran.code == 0 and "31.0 MB" in ran.err and "would be removed" in ran.err and left.exists()
+    ran = run_here("prune", root, "--store", "all", "--stale", "-y")
+    assert ran.code == 0 and f"{left}: 31.0 MB that a killed command left were removed" in ran.err
+    assert not left.exists()
+
+
+def test_the_folder_of_a_killed_unpack_is_swept_and_that_of_another_is_not(root: Path) -> None:
+    dead, young, held, tight = (root / f".sgl-tune-{letter * 16}" for letter in "abcd")
+    for folder in (dead, young, held, tight):
+        make.write(folder / "triton" / "x.cubin", make.CUBIN)
+    for folder in (dead, held):
+        os.utime(folder, (OLD, OLD))
+    holder = os.open(held, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    try:
+        for words in (["--store", "all", "--stale"], ["--stale"]):
+            assert run_here("prune", root, *words, "-y").code == 0
+            assert not dead.exists() and young.exists() and held.exists()
+    finally:
+        os.close(holder)
+
+
+def test_what_lands_half_copied_is_swept_an_hour_later(root: Path) -> None:
+    young, old = (root / "triton" / f".sgl-tune-1-{letter * 8}.tmp" for letter in "ab")
+    cache = make.write(root / "flashinfer/autotune/0.7.2/sm90/ad601cc9b3a885f2" / old.name, b"")
+    for path in (young, old):
+        path.write_bytes(make.CUBIN)
+    for path in (old, cache):
+        os.utime(path, (OLD, OLD))
+    assert run_here("prune", root, "--store", "all", "--stale", "-y").code == 0
+    assert young.exists() and not old.exists()
+    assert cache.exists(), "that folder has a lock of its own"
+
+
+def test_sweeping_follows_no_link(root: Path, tmp_path: Path) -> None:
+    kept = make.write(tmp_path / "mine" / f"{GOING}1-ab" / "kept.txt", "mine")
+    (root / "link").symlink_to(tmp_path / "mine")
+    (root / f"{GOING}2-cd").symlink_to(kept.parent)
+    (root / f"{GOING}3-ef").mkdir()
+    (root / f"{GOING}3-ef" / "link").symlink_to(kept.parent)
+    assert run_here("prune", root, "--store", "all", "--stale", "-y").code == 0
+    assert kept.read_text() == "mine" and not (root / f"{GOING}3-ef").exists()
 
 
 def test_an_object_goes_with_its_lock(root: Path) -> None:

@@ -1,0 +1,99 @@
+"""What killed commands left below a root: items half removed, bundles half unpacked, files half copied."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from sgl_tune.cache.folder import Folder, open_folder
+from sgl_tune.cache.layouts import is_private, is_temporary
+from sgl_tune.stores.find import OnError
+from sgl_tune.stores.walk import DEEPEST_FOLDER, entered, listing, size_of
+
+GOING = ".sgl-tune-removed-"
+_STAGING = re.compile(r"\.sgl-tune-[0-9a-f]{16}")
+_MOST_FOLDERS = 500_000
+_JUST_MADE_SECONDS, _COPYING_SECONDS, _UNLOCKED_SECONDS = 60.0, 3600.0, 86400.0
+_LOCKED_APART = "autotune"  # its writers settle what they left under locks of their own
+
+
+class Leftover(NamedTuple):
+    path: Path
+    bytes: int
+
+
+def sweep(root: Path, dry_run: bool, on_error: OnError, deep: bool = True) -> list[Leftover]:
+    """Remove what no living command holds; unless `deep`, in the root alone, where bundles are staged."""
+    try:
+        with open_folder(root, root) as folder:
+            return list(_below(folder, DEEPEST_FOLDER if deep else 0, [_MOST_FOLDERS], dry_run, on_error))
+    except OSError as error:
+        on_error(error)
+        return []
+
+
+def empty(parent: Folder, name: str, depth: int = DEEPEST_FOLDER) -> None:
+    """Remove a folder with all that is in it, as far as this user may."""
+    with suppress(OSError), entered(parent, name) as folder:
+        found = listing(folder, private=True)
+        for file in (*found.files, *found.odd):
+            folder.unlink(file)
+        for below in found.folders if depth else ():
+            empty(folder, below, depth - 1)
+    parent.remove_folder(name)
+
+
+def _below(
+    folder: Folder, depth: int, left: list[int], dry_run: bool, on_error: OnError
+) -> Iterator[Leftover]:
+    left[0] -= 1
+    if left[0] <= 0:
+        if left[0] == 0:
+            says = "more folders than are looked into for what killed commands left: name one of the stores"
+            on_error(OSError(errno.EOVERFLOW, says, str(folder.path)))
+        return
+    found = listing(folder, private=True)
+    for name, status in found.files.items():
+        if is_temporary(name) and time.time() - status.st_mtime > _COPYING_SECONDS:
+            yield Leftover(folder.path / name, status.st_size)
+            if not dry_run:
+                folder.unlink(name)
+    for name in found.folders:
+        if is_private(name):
+            yield from _dead(folder, name, dry_run)
+        elif depth and name != _LOCKED_APART:
+            with suppress(OSError), entered(folder, name) as below:
+                yield from _below(below, depth - 1, left, dry_run, on_error)
+
+
+def _dead(parent: Folder, name: str, dry_run: bool) -> Iterator[Leftover]:
+    with suppress(OSError):
+        with entered(parent, name) as folder:
+            if not name.startswith(GOING) and not (_STAGING.fullmatch(name) and _is_nobodys(folder)):
+                return
+            size = size_of(folder).bytes
+        if not dry_run:
+            empty(parent, name)
+        yield Leftover(parent.path / name, size)
+
+
+def _is_nobodys(folder: Folder) -> bool:
+    """Whoever unpacks holds its lock. Where there are no locks, a day without a change tells as much."""
+    status = os.fstat(folder.descriptor)
+    age = time.time() - status.st_mtime
+    if status.st_uid != os.geteuid() or age < _JUST_MADE_SECONDS:
+        return False
+    try:
+        fcntl.flock(folder.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return age > _UNLOCKED_SECONDS
+    return True
