@@ -46,7 +46,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Kind:
-    """For which servers and GPUs a half is good: FlashInfer's version, and "90a" for an H200."""
+    """For which servers and GPUs a half is good: FlashInfer's version, and "90" for an H200."""
 
     flashinfer: str
     arch: str
@@ -134,7 +134,7 @@ def modules_of(
 ) -> tuple[Module, ...]:
     """Each FlashInfer module that a server would find compiled, or for which a half is kept; one per name.
 
-    A name's real module comes before its half, unless it cannot be loaded here. `gpu_arch` is "90a" for an
+    A name's real module comes before its half, unless it cannot be loaded here. `gpu_arch` is "90" for an
     H200, and `cuda` the major version that the server's torch was built for.
     """
     version = flashinfer_version(server_site)
@@ -173,7 +173,9 @@ def _candidates(
         if not package.name.endswith(".dist-info"):
             folders.append(package / "jit_cache")
     base = environment.get("FLASHINFER_WORKSPACE_BASE") or environment.get("HOME") or str(Path.home())
-    folders.append(Path(base) / ".cache/flashinfer" / version / arch / "cached_ops")
+    for built in sorted((Path(base) / ".cache/flashinfer" / version).glob(f"{arch}*")):
+        if re.fullmatch(rf"{arch}[a-z]?", built.name):  # 90a
+            folders.append(built / "cached_ops")
     for folder in folders:
         for path in sorted(folder.glob("*/*.so")):
             if path.stem == path.parent.name and _MODULE.fullmatch(path.stem):

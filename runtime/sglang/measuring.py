@@ -12,10 +12,11 @@ from pathlib import Path
 from threading import Timer
 from typing import Any, BinaryIO
 
+from runtime.ghost.cage import kill_group
 from runtime.record.events import Event, record_of
 from runtime.record.parts import Asked
 from runtime.record.record import Record
-from runtime.sglang.server_process import LONGEST_LINE, MAIN, kill_group
+from runtime.sglang.server_process import LONGEST_LINE, MAIN
 
 
 def measure(

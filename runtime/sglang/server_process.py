@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from threading import Timer
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from runtime.ghost.cage import Keeper, lacking, most_memory
 from runtime.ghost.inside import compilers
 from runtime.record.events import Event, record_of
 from runtime.record.parts import Asked
@@ -64,9 +63,17 @@ class Request:
 class ServerProcess:
     """Imports SGLang when it is entered; every `run` after that is a start forked from it."""
 
-    def __init__(self, python: Path, work: Path, ghost: Ghost, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        python: Path,
+        work: Path,
+        ghost: Ghost,
+        environment: dict[str, str],
+        *,
+        remote_code: bool = False,
+    ) -> None:
         self._python, self._work, self._ghost = python, work, ghost
-        self._environment = environment
+        self._environment, self._remote_code = environment, remote_code
         self._hello: Event = {}
         self._imported: list[Event] = []  # what happened while it imported counts for every start
 
@@ -79,6 +86,8 @@ class ServerProcess:
             "ghost": str(self._ghost.library / "libghost.so"),
             "small": True,
             "halves": self._ghost.halves,
+            "work": str(self._work),
+            "remote_code": self._remote_code,
         }
         pycache = self._work / "pycache"
         with (self._work / "imports.log").open("wb") as log:
@@ -125,25 +134,32 @@ class ServerProcess:
             self._imported.append(event)
         self._hello = event
 
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """What this machine's kernel does not keep a start from."""
+        return lacking(self._hello.get("cage", ()))
+
     def log(self, request: Request) -> Path:
         return self._work / f"{request.name}.log"
 
     def _events(self, say: Callable[[Event], None] | None, seconds: float) -> Iterator[Event]:
-        timer = None
+        keeper: Keeper | None = None
         try:
             while True:
                 event = self._next()
                 if event["event"] == "began":
-                    timer = Timer(seconds, kill_group, [event["pid"]])
-                    timer.start()
+                    keeper = Keeper(event["pid"], seconds, most_memory())
+                    keeper.start()
+                if event["event"] == "ended" and keeper and keeper.why:
+                    yield {"event": "broken", "text": keeper.why}
                 if say:
                     say(event)
                 yield event
                 if event["event"] == "ended":
                     return
         finally:
-            if timer:
-                timer.cancel()
+            if keeper:
+                keeper.stop()
 
     def _next(self) -> Event:
         line = self._stream.readline(LONGEST_LINE)
@@ -197,10 +213,3 @@ class ServerProcess:
             **self._ghost.environment(),
             **compilers.environment("/usr/local/bin:/usr/bin:/bin", "13.0"),
         }
-
-
-def kill_group(leader: int) -> None:
-    try:
-        os.killpg(leader, signal.SIGKILL)
-    except ProcessLookupError:
-        return

@@ -18,7 +18,7 @@ from runtime.ghost.trust import Untrusted
 from tests.ghost.small_library import library, needs_cc
 
 pytestmark = needs_cc
-H200 = Kind("0.7.2", "90a")
+H200 = Kind("0.7.2", "90")
 MACHINE = halves._machine()
 
 
@@ -35,7 +35,7 @@ def site(tmp_path: Path) -> Path:
 
 def seen(site: Path, root: Path, home: Path | None = None) -> dict[str, tuple[str, str]]:
     environment = {"HOME": str(home or root)}
-    found = modules_of(site, "90a", cuda=13, root=root, environment=environment)
+    found = modules_of(site, "90", cuda=13, root=root, environment=environment)
     return {one.name: (one.state, one.why) for one in found}
 
 
@@ -110,7 +110,7 @@ def test_a_module_that_others_may_write_becomes_no_half(module: Path, tmp_path: 
 def test_a_kept_half_lies_by_version_architecture_name_and_digest(module: Path, tmp_path: Path) -> None:
     kept = keep_half(module, H200, "fused_moe_90", tmp_path / "root")
     digest = sha256(kept.read_bytes()).hexdigest()
-    assert kept == tmp_path / f"root/halves/0.7.2/90a/fused_moe_90/{digest}.so"
+    assert kept == tmp_path / f"root/halves/0.7.2/90/fused_moe_90/{digest}.so"
     assert {one.stat().st_mode & 0o777 for one in list(kept.parents)[:5]} == {0o700}
     assert keep_half(module, H200, "fused_moe_90", tmp_path / "root") == kept
     assert [one.name for one in kept.parent.iterdir()] == [kept.name]
@@ -155,13 +155,13 @@ def test_a_packed_half_that_is_another_or_damaged_lands_nowhere(module: Path, tm
 def test_a_real_module_comes_before_a_kept_half(module: Path, site: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     keep_half(module, H200, "fused_moe_90", root)
-    keep_half(module, Kind("0.7.2", "100a"), "other_gpu", root)
-    keep_half(module, Kind("0.7.1", "90a"), "other_version", root)
+    keep_half(module, Kind("0.7.2", "100"), "other_gpu", root)
+    keep_half(module, Kind("0.7.1", "90"), "other_version", root)
     assert seen(site, root) == {"fused_moe_90": ("half", "")}
     library(site / "flashinfer/data/aot/fused_moe_90/fused_moe_90.so")
     library(site / "flashinfer_jit_cache_sm90a/jit_cache/norm/norm.so")
     library(tmp_path / "home/.cache/flashinfer/0.7.2/90a/cached_ops/page/page.so")
-    library(tmp_path / "home/.cache/flashinfer/0.7.2/100a/cached_ops/other/other.so")
+    library(tmp_path / "home/.cache/flashinfer/0.7.2/90a_100a/cached_ops/other/other.so")
     assert seen(site, root, tmp_path / "home") == {
         "fused_moe_90": ("real", ""),
         "norm": ("real", ""),
@@ -209,7 +209,7 @@ def test_the_half_is_made_of_a_module_that_a_newer_glibc_keeps_from_loading(
     root = tmp_path / "root"
     of_a_newer_glibc(site / "flashinfer/data/aot/one/one.so", "__isoc23_strtol", tmp_path)
     of_a_newer_glibc(site / "flashinfer/data/aot/two/two.so", "strtoull", tmp_path)
-    found = modules_of(site, "90a", cuda=13, root=root, environment={"HOME": str(root)})
+    found = modules_of(site, "90", cuda=13, root=root, environment={"HOME": str(root)})
     assert {one.state for one in found} == {"refused"}
     assert all(one.why.startswith("it needs glibc 2.99, and here is") for one in found)
     paths = loadable(found, H200, root)

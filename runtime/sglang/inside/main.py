@@ -1,6 +1,7 @@
 """Runs under a server's own Python: imports SGLang once, then starts a server per request line on stdin.
 
-    SERVER_PYTHON -I main.py '{"stream": FD, "parent": PID, "ghost": LIBRARY, "small": true, "halves": {}}'
+    SERVER_PYTHON -I main.py '{"stream": FD, "parent": PID, "ghost": LIBRARY, "small": true, "halves": {},
+        "work": FOLDER, "remote_code": false}'
 
 On the ghost each start is forked from this process. A real GPU survives no fork: without "ghost" a start runs
 in a process of its own, which imports again.
@@ -32,7 +33,7 @@ def _find_ourselves() -> None:
 if __name__ == "__main__":
     _find_ourselves()
 
-from runtime.ghost.inside import install, stream  # noqa: E402
+from runtime.ghost.inside import cage, install, stream  # noqa: E402
 from runtime.sglang.inside import imports, start  # noqa: E402
 
 
@@ -43,14 +44,17 @@ def main() -> None:
     if not given["ghost"] and not given.get("alone"):
         _watch_alone(given)
         return
+    holds: list[str] = []
     if given["ghost"]:
+        own = [cage.model_code(os.environ["HOME"])] if given["remote_code"] else []
+        holds = cage.enter(given["work"], [], own)
         install.install(given["ghost"], given["small"], given["halves"])
     try:
         imports.import_server()
     except BaseException as error:
         stream.say("broken", text=f"{type(error).__name__}: {error}"[:2000])
         raise SystemExit(1) from error
-    stream.say("hello", **imports.versions(), cpu=_cpu())
+    stream.say("hello", **imports.versions(), cpu=_cpu(), cage=holds)
     for line in sys.stdin:
         request = json.loads(line)
         if given["ghost"]:
@@ -84,6 +88,7 @@ def _fork(request: dict[str, Any]) -> None:
         try:
             _end_with(mother)
             os.setsid()
+            cage.keep_together()
             _allow_cuda()
             start.start(request)
         finally:

@@ -1,0 +1,73 @@
+"""Runs a piece of Python in the cage, in a process of its own, and shows what it said and what holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+_BEFORE = """
+import sys, types, os, json
+package = types.ModuleType("runtime")
+package.__path__ = [{root!r}]
+sys.modules["runtime"] = package
+from runtime.ghost.inside import cage, stream
+told = json.loads(sys.argv[1])
+stream.open_stream(told["stream"])
+{before}
+holds = cage.enter(told["work"], told["writable"], told["code"])
+stream.say("holds", holds=holds)
+"""
+
+
+@dataclass(frozen=True)
+class Said:
+    code: int
+    output: str
+    holds: tuple[str, ...]
+    tried: tuple[dict[str, Any], ...]
+
+    @property
+    def kinds(self) -> set[str]:
+        return {one["kind"] for one in self.tried}
+
+
+def caged(
+    work: Path,
+    body: str,
+    *,
+    before: str = "",
+    writable: tuple[Path, ...] = (),
+    code: tuple[Path, ...] = (),
+    python: str = sys.executable,
+    variables: dict[str, str] | None = None,
+    seconds: float = 60,
+) -> Said:
+    """Run `body` in the cage of `work`; `before` runs ahead of it, outside."""
+    work.mkdir(exist_ok=True)
+    script = work.parent / f"{work.name}.py"
+    start = _BEFORE.format(root=str(ROOT / "runtime"), before=textwrap.dedent(before))
+    script.write_text(start + textwrap.dedent(body))
+    ours, theirs = os.pipe()
+    told = {"stream": theirs, "work": str(work), "writable": [*map(str, writable)], "code": [*map(str, code)]}
+    done = subprocess.run(
+        [python, "-I", script, json.dumps(told)],
+        pass_fds=[theirs],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=work,
+        env={"HOME": str(work), "PATH": "/usr/bin:/bin", "TMPDIR": str(work), **(variables or {})},
+        timeout=seconds,
+    )
+    os.close(theirs)
+    with os.fdopen(ours) as stream:
+        events = [json.loads(line) for line in stream]
+    holds = next((tuple(one["holds"]) for one in events if one["event"] == "holds"), ())
+    return Said(done.returncode, done.stdout, holds, tuple(one for one in events if one["event"] == "tried"))

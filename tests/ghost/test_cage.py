@@ -1,0 +1,332 @@
+"""The cage: what a start tries beyond its work folder fails, by the kernel and by Python's audit hook."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.ghost.cage import Keeper, lacking, memory_of_group, most_memory
+from runtime.ghost.inside.cage import landlock
+from tests.ghost.caged import Said, caged
+
+_NATIVE = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def native(name, *arguments):
+    result = getattr(libc, name)(*arguments)
+    print(name, "failed" if result < 0 else "worked", ctypes.get_errno())
+"""
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    return folder
+
+
+class Listener:
+    """A port of this machine's loopback that counts who comes."""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        self.count = 0
+        threading.Thread(target=self._count, daemon=True).start()
+
+    def _count(self) -> None:
+        while True:
+            try:
+                self.socket.accept()[0].close()
+            except OSError:
+                return
+            self.count += 1
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    found = Listener()
+    yield found
+    found.socket.close()
+
+
+def holds(said: Said, what: str) -> bool:
+    return any(one.startswith(what) for one in said.holds)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Said:
+    """What holds on this machine."""
+    return caged(tmp_path_factory.mktemp("here") / "work", "")
+
+
+def test_what_holds_is_said(here: Said) -> None:
+    assert here.code == 0, here.output
+    assert holds(here, "imports") and holds(here, "CPU seconds")
+    assert holds(here, "files") == bool(landlock.abi())
+
+
+def test_work_goes_on_inside(work: Path, tmp_path: Path) -> None:
+    body = """
+    import subprocess, multiprocessing, tempfile, socket, json, pickle, os
+    with tempfile.TemporaryDirectory() as folder:
+        open(folder + "/a", "w").write("x")
+        os.rename(folder + "/a", folder + "/b")
+    print(subprocess.run(["sh", "-c", "echo shell"], capture_output=True, text=True).stdout)
+    lock = multiprocessing.Lock(); lock.acquire(); lock.release()
+    server = socket.create_server(("127.0.0.1", 0))
+    client = socket.create_connection(server.getsockname()); client.close()
+    socket.getaddrinfo("localhost", 80)
+    open("/dev/null", "w").write("x"); open(told["writable"][0] + "/kept", "w").write("x")
+    pickle.loads(pickle.dumps([json.JSONDecoder, {"a": {1}}]))
+    place = os.path.abspath("generated.py")
+    open(place, "w").write("print('generated')")
+    exec(compile(open(place).read(), place, "exec"))
+    print(os.listdir("/") != [], open("/etc/passwd").readline() != "")
+    """
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    said = caged(work, body, writable=(cache,))
+    assert (said.code, said.tried) == (0, ()), said
+    assert said.output.split() == ["shell", "generated", "True", "True"]
+    assert (cache / "kept").exists()
+
+
+TRIED = {
+    "write": "open({outside!r} + '/file', 'w')",
+    "write mode": "os.chmod({outside!r} + '/program', 0o777)",
+    "write owner": "os.chown({outside!r} + '/program', 1, 1)",
+    "write folder": "os.mkdir({outside!r} + '/folder')",
+    "write link": "os.symlink('a', {outside!r} + '/link')",
+    "write removal": "os.remove({outside!r} + '/program')",
+    "write renaming": "os.rename({outside!r} + '/program', 'mine')",
+    "network": "socket.create_connection(('192.0.2.1', 80), timeout=5)",
+    "network name": "socket.getaddrinfo('example.org', 443)",
+    "network datagram": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 53))",
+    "network web": "__import__('urllib.request').request.urlopen('http://192.0.2.1/cubin', timeout=5)",
+    "socket": "socket.socket(socket.AF_UNIX).connect({outside!r} + '/service')",
+    "code": "sys.path.insert(0, {outside!r}); import foreign",
+    "code run": "exec(compile('1', {outside!r} + '/foreign.py', 'exec'))",
+    "code loaded": "__import__('ctypes').CDLL({outside!r} + '/foreign.so')",
+    "code pickled": "__import__('pickle').loads(b'cos\\nsystem\\n(S\"touch mark\"\\ntR.')",
+    "program": "__import__('subprocess').run([{outside!r} + '/program'])",
+    "program shell": "os.system('touch mark')",
+    "program spawned": "os.posix_spawn({outside!r} + '/program', ['program'], {{}})",
+    "program executed": "os.execv({outside!r} + '/program', ['program'])",
+}
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_what_is_tried_is_refused_and_named(work: Path, outside: Path, name: str) -> None:
+    (outside / "foreign.py").write_text(f"open({str(outside / 'ran')!r}, 'w')")
+    (outside / "foreign.so").write_bytes(b"")
+    (outside / "program").write_text(f"#!/bin/sh\ntouch {outside / 'ran'}\n")
+    (outside / "program").chmod(0o755)
+    before = sorted(outside.iterdir())
+    said = caged(work, "import socket\n" + TRIED[name].format(outside=str(outside)))
+    assert said.code == 1, said.output
+    assert said.kinds == {name.split()[0]}, said
+    assert sorted(outside.iterdir()) == before
+    assert not list(work.rglob("mark"))
+
+
+def test_a_model_s_own_code_runs_only_where_it_was_allowed(work: Path) -> None:
+    modules = work / ".cache/huggingface/modules"
+    modules.mkdir(parents=True)
+    (modules / "own.py").write_text("print('own code ran')")
+    body = f"sys.path.insert(0, {str(modules)!r}); import own"
+    refused, allowed = caged(work, body), caged(work, body, code=(modules,))
+    assert refused.kinds == {"code"} and "own code ran" not in refused.output
+    assert (allowed.code, allowed.output) == (0, "own code ran\n")
+
+
+def test_native_code_writes_nothing_elsewhere(work: Path, outside: Path, here: Said) -> None:
+    if not holds(here, "files"):
+        pytest.skip("this kernel has no Landlock")
+    (outside / "there").write_text("kept")
+    place = str(outside).encode()
+    body = f"""{_NATIVE}
+native("open", {place + b"/new"!r}, 0o101, 0o600)
+native("open", {place + b"/there"!r}, 1)
+native("truncate", {place + b"/there"!r}, 0)
+native("unlink", {place + b"/there"!r})
+native("mkdir", {place + b"/folder"!r}, 0o700)
+native("symlink", b"/etc/passwd", {place + b"/link"!r})
+native("rename", {place + b"/there"!r}, b"mine")
+native("link", {place + b"/there"!r}, b"mine")
+native("mknod", b"device", 0o20600, 0x103)
+libc.system(b"echo x > {outside}/shell; echo shell >&2")
+"""
+    said = caged(work, body)
+    assert said.code == 0 and "worked" not in said.output, said.output
+    assert [one.name for one in outside.iterdir()] == ["there"]
+    assert (outside / "there").read_text() == "kept"
+
+
+def test_links_out_of_the_work_folder_lead_to_nothing_that_can_be_written(
+    work: Path, outside: Path, here: Said
+) -> None:
+    if not holds(here, "files"):
+        pytest.skip("this kernel has no Landlock")
+    work.mkdir()
+    (work / "out").symlink_to(outside)
+    (work / "file").symlink_to(outside / "file")
+    body = f"""{_NATIVE}
+native("open", b"out/new", 0o101, 0o600)
+native("open", b"file", 0o101, 0o600)
+native("open", b"../outside/new", 0o101, 0o600)
+for path in ("out/new", "file", "../outside/new"):
+    try: open(path, "w")
+    except PermissionError: print("refused")
+"""
+    said = caged(work, body)
+    assert "worked" not in said.output and said.output.count("refused") == 3, said.output
+    assert not list(outside.iterdir())
+
+
+def test_no_packet_reaches_a_port_of_this_machine(work: Path, listener: Listener, here: Said) -> None:
+    if not holds(here, "network"):
+        pytest.skip("no network namespace can be made here")
+    body = f"""{_NATIVE}
+import struct, socket
+address = struct.pack("<H", 2) + struct.pack(">H", {listener.port}) + socket.inet_aton("127.0.0.1") + bytes(8)
+native("connect", libc.socket(2, 1, 0), address, 16)
+"""
+    said = caged(work, body)
+    assert "connect failed" in said.output
+    time.sleep(0.1)
+    assert listener.count == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'native("socket", 17, 3, 0)',  # packets
+        'native("socket", 2, 3, 1)',  # raw
+        'native("socket", 40, 1, 0)',  # a virtual machine's host
+        'native("unshare", 0x10000000)',
+        'native("setns", os.open("/proc/self/ns/net", os.O_RDONLY), 0)',
+        'native("ptrace", 16, os.getppid(), 0, 0)',
+        'native("mount", b"none", b"/", 0, 16384, 0)',
+        'native("syscall", 425, 1, 0)',
+    ],
+)
+def test_calls_that_change_or_look_into_the_machine_fail(work: Path, here: Said, call: str) -> None:
+    if not holds(here, "system calls"):
+        pytest.skip("no filter of system calls can be made here")
+    assert " failed" in caged(work, _NATIVE + call).output
+
+
+def test_no_signal_reaches_another_process(work: Path, here: Said) -> None:
+    if not holds(here, "signals"):
+        pytest.skip("this kernel's Landlock does not keep signals")
+    said = caged(work, f"import os\ntry: os.kill({os.getpid()}, 0)\nexcept PermissionError: print('refused')")
+    assert said.output == "refused\n"
+
+
+def test_a_gpu_s_device_cannot_be_opened(work: Path, here: Said) -> None:
+    if not holds(here, "files"):
+        pytest.skip("this kernel has no Landlock")
+    devices = [path for path in Path("/dev").glob("nvidia*") if path.is_char_device()] or [Path("/dev/mem")]
+    body = f"""
+    for path in {[*map(str, devices)]!r}:
+        try: open(path, "rb"); print("opened")
+        except OSError: print("refused")
+    """
+    said = caged(work, body)
+    assert set(said.output.split()) == {"refused"}
+
+
+def test_limits_hold(work: Path) -> None:
+    body = """
+    import resource
+    print(resource.getrlimit(resource.RLIMIT_CORE), resource.getrlimit(resource.RLIMIT_CPU)[0] < 10_000)
+    """
+    assert caged(work, body).output == "(0, 0) True\n"
+
+
+def test_it_dies_with_its_parent(work: Path) -> None:
+    """The one that `caged` starts forks and dies; the fork enters the cage and would stay."""
+    before = """
+    mother = os.getpid()
+    if os.fork():
+        import time, signal
+        time.sleep(2)
+        os.kill(mother, signal.SIGKILL)
+    """
+    said = caged(work, "import time\nprint(os.getpid(), flush=True); time.sleep(600)", before=before)
+    assert said.code == -9
+    assert _is_gone(int(said.output))
+
+
+def _is_gone(process: int) -> bool:
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{process}/exe").is_symlink() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not Path(f"/proc/{process}/exe").is_symlink()
+
+
+def test_what_a_start_starts_cannot_leave_its_group(work: Path, here: Said) -> None:
+    if not holds(here, "system calls"):
+        pytest.skip("no filter of system calls can be made here")
+    body = """
+    import subprocess, time
+    child = os.fork()
+    if not child:
+        os.setsid(); cage.keep_together()
+        inner = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        print(os.getpgid(inner.pid) == os.getpid(), inner.pid, flush=True); time.sleep(600)
+    time.sleep(1); os.killpg(child, 9); os.waitpid(child, 0)
+    """
+    same, inner = caged(work, body).output.split()
+    assert same == "True"
+    assert _is_gone(int(inner))
+
+
+def test_what_a_machine_lacks_is_named(here: Said) -> None:
+    assert len(lacking([])) == 5
+    assert lacking(here.holds) == () or landlock.abi() < 6 or not holds(here, "network")
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "most", "why"),
+    [
+        ("time.sleep(600)", 1, 1 << 40, "longer than 1 s"),
+        ("x = b'x' * (300 << 20); time.sleep(600)", 60, 200 << 20, "GiB of this machine's memory"),
+        ("[os.fork() for _ in range(6)]; time.sleep(600)", 1, 1 << 40, "longer than 1 s"),
+    ],
+)
+def test_a_start_that_takes_too_much_is_ended_with_all_that_it_started(
+    tmp_path: Path, code: str, seconds: float, most: int, why: str
+) -> None:
+    body = f"import os, resource, time; resource.setrlimit(resource.RLIMIT_CPU, (3, 3)); {code}"
+    started = subprocess.Popen([sys.executable, "-I", "-c", body], start_new_session=True)
+    keeper = Keeper(started.pid, seconds, most)
+    keeper.start()
+    started.wait(30)
+    keeper.stop()
+    assert why in keeper.why
+    time.sleep(0.2)
+    assert memory_of_group(started.pid) == 0
+
+
+def test_a_start_that_ends_by_itself_has_no_reason() -> None:
+    started = subprocess.Popen([sys.executable, "-I", "-c", ""], start_new_session=True)
+    keeper = Keeper(started.pid, 60, most_memory())
+    keeper.start()
+    started.wait()
+    keeper.stop()
+    assert keeper.why == ""
