@@ -63,7 +63,7 @@ def library(site_packages: Path, cache_root: Path) -> Path:
     folder = cache_root / "ghost" / _digest(wanted, compiler)
     if is_whole(folder):
         return folder
-    with _locked(folder):
+    with _locked(folder.parent):
         if not is_whole(folder):
             _build(wanted, compiler, folder)
     return folder
@@ -122,19 +122,18 @@ def _digest(wanted: Needs, compiler: Compiler) -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of this folder's name: of two first uses at once, one builds and one waits."""
+    """Hold the folder's lock: of two first uses at once, one builds and one waits."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(
-            f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
-        )
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / ".lock", flags, 0o600)
     except OSError as error:
-        raise _unwritable(folder.parent, error) from None
+        raise _unwritable(folder, error) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     except OSError as error:
-        raise _unwritable(folder.parent, error) from None
+        raise _unwritable(folder, error) from None
     finally:
         os.close(descriptor)
 
@@ -147,9 +146,9 @@ def _unwritable(folder: Path, error: OSError) -> NotBuilt:
 
 
 def _build(wanted: Needs, compiler: Compiler, folder: Path) -> None:
-    for left in folder.parent.glob(f"{_BUILDING}{folder.name}-*"):
+    for left in folder.parent.glob(f"{_BUILDING}*"):  # nobody else builds: the lock is held
         shutil.rmtree(left, ignore_errors=True)
-    work = Path(tempfile.mkdtemp(prefix=f"{_BUILDING}{folder.name}-", dir=folder.parent))
+    work = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=folder.parent))
     try:
         _compile_all(wanted, compiler, work)
         sizes = {path.name: path.stat().st_size for path in sorted(work.iterdir())}

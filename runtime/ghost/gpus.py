@@ -58,6 +58,16 @@ def gpus() -> dict[str, Gpu]:
     return {key: _gpu(key, entry) for key, entry in tomllib.loads(_TABLE.read_text("utf-8")).items()}
 
 
+def find(name: str) -> Gpu | None:
+    """The GPU of this key or driver's name, whatever its case, spaces and dashes; None if there is none."""
+    wanted = _letters(name)
+    return next((gpu for gpu in gpus().values() if wanted in (_letters(gpu.key), _letters(gpu.name))), None)
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
 def _gpu(key: str, entry: dict[str, dict[str, dict[str, int]]]) -> Gpu:
     numbers = {
         name: Number(value, source, kind == "guess")

@@ -61,6 +61,8 @@ EXPORT void ghost_reinit(void)
     devices = !text ? 0 : count && *count ? atoi(count) : 1;
     if (devices < 0 || devices > MAX_DEVICES)
         devices = MAX_DEVICES;
+    if (bytes && *bytes)
+        guessed[ROW_total] = 0; /* somebody read it from their machine */
     total = bytes && *bytes ? (size_t)strtoull(bytes, 0, 10) : (size_t)values[ROW_total];
 }
 

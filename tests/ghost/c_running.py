@@ -1,0 +1,128 @@
+"""A small environment that wants CUDA's libraries, the ghost built for it, and programs that run on it."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from runtime.ghost.build import library
+from runtime.ghost.gpus import gpus
+
+NVIDIA = {  # a library, the version of its symbols, and functions in it
+    "libcudart.so": (True, ("cudaMalloc", "cudaFree", "cudaFrobnicate")),
+    "libnccl.so.2": (False, ("ncclAllReduce", "ncclUnheardOf")),
+}
+PRELUDE = """
+import ctypes as C, json, os, sys
+G = C.CDLL(os.environ["GHOST_FOLDER"] + "/libghost.so")
+R = C.byref
+heard = []
+@C.CFUNCTYPE(None, C.c_int, C.c_char_p, C.c_void_p, C.c_size_t)
+def say(kind, name, at, size): heard.append((kind, name.decode(), size))
+G.ghost_listen(say)
+def stats():
+    out = (C.c_uint64 * 8)(); G.ghost_stats(out)
+    names = ("launches", "mallocs", "frees", "copies", "graphs", "nodes", "used", "peak")
+    return dict(zip(names, out))
+def malloc(size):
+    at = C.c_void_p(); error = G.cudaMalloc(R(at), C.c_size_t(size)); return error, at
+def device(size): return malloc(size)[1]
+def put(at, data, offset=0):
+    return G.cudaMemcpy(C.c_void_p(at.value + offset), data, C.c_size_t(len(data)), 1)
+def get(at, size, offset=0):
+    out = C.create_string_buffer(size)
+    G.cudaMemcpy(out, C.c_void_p(at.value + offset), C.c_size_t(size), 2)
+    return out.raw
+def marked(at, size, offset=0): return G.ghost_marked(C.c_void_p(at.value + offset), C.c_size_t(size))
+def stream():
+    out = C.c_void_p(); G.cudaStreamCreate(R(out)); return out
+def event():
+    out = C.c_void_p(); G.cudaEventCreate(R(out)); return out
+class Dim3(C.Structure): _fields_ = [("x", C.c_uint), ("y", C.c_uint), ("z", C.c_uint)]
+def launch(on): return G.cudaLaunchKernel(None, Dim3(1, 1, 1), Dim3(1, 1, 1), None, C.c_size_t(0), on)
+def nodes(graph):
+    count = C.c_size_t(); G.cudaGraphGetNodes(graph, None, R(count)); return count.value
+def answer(*values): print(json.dumps(values))
+"""
+
+
+def compile_library(out: Path, source: str, soname: str, version: str = "", *linked: Path) -> None:
+    code, script = out.with_suffix(".c"), out.with_suffix(".map")
+    code.write_text(source)
+    script.write_text(f"{version} {{ global: *; }};")
+    options = [f"-Wl,--version-script={script}"] if version else []
+    command = ["cc", "-w", "-shared", "-fPIC", str(code), "-o", str(out), f"-Wl,-soname,{soname}"]
+    subprocess.run([*command, *options, "-Wl,--no-as-needed", *map(str, linked)], check=True)
+    code.unlink()
+    script.unlink()
+
+
+def make_environment(folder: Path, major: int = 13, extra: str = "") -> Path:
+    """A site-packages whose torch imports functions of CUDA, and nothing else of torch."""
+    lib, nvidia = folder / "torch" / "lib", folder / "elsewhere"
+    lib.mkdir(parents=True)
+    nvidia.mkdir()
+    made, calls = [], []
+    for name, (has_version, functions) in NVIDIA.items():
+        soname = f"{name}.{major}" if name.endswith(".so") else name
+        source = "\n".join(f"int {function}(void) {{ return 99; }}" for function in functions)
+        compile_library(nvidia / soname, source, soname, soname if has_version else "")
+        made.append(nvidia / soname)
+        calls += functions
+    body = " + ".join(f"{function}()" for function in calls)
+    source = (
+        "".join(f"int {function}(void);" for function in calls)
+        + f"int use(void) {{ return {body}; }}"
+        + extra
+    )
+    compile_library(lib / "libc10_cuda.so", source, "libc10_cuda.so", "", *made)
+    (folder / "torch" / "version.py").write_text(f"cuda: Optional[str] = '{major}.0'\n")
+    information = folder / "torch-2.11.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Requires-Dist: nvidia-nccl-cu13==2.28.9; sys_platform\n")
+    return folder
+
+
+@cache
+def work() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="ghost-tests-"))
+    atexit.register(shutil.rmtree, folder, True)
+    return folder
+
+
+def environment(major: int = 13) -> Path:
+    return _environment(major)
+
+
+def built(major: int = 13) -> Path:
+    """The ghost's libraries for that environment."""
+    return _built(major)
+
+
+@cache
+def _environment(major: int) -> Path:
+    return make_environment(work() / f"site-{major}", major)
+
+
+@cache
+def _built(major: int) -> Path:
+    return library(environment(major), work() / "cache")
+
+
+def run(code: str, gpu: str = "h200", major: int = 13, **variables: str) -> Any:
+    """What the program answers, in a process of its own; the last value of a list of one."""
+    settings = {**os.environ, "GHOST_FOLDER": str(built(major)), "GHOST_ROW": gpus()[gpu].row(), **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + code], env=settings, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    values = json.loads(done.stdout)
+    return values[0] if len(values) == 1 else values

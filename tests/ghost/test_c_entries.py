@@ -1,0 +1,125 @@
+"""Functions found by name: stubs, the driver's entry points, attributes that are guesses."""
+
+from __future__ import annotations
+
+from tests.ghost.c_running import built, run
+
+LOOK = """
+def entry(name, version=13000):
+    f, found = C.c_void_p(), C.c_int(9)
+    status = G.cuGetProcAddress_v2(name.encode(), R(f), version, C.c_uint64(0), R(found))
+    return status, f.value, found.value
+address = lambda name: C.cast(getattr(G, name), C.c_void_p).value
+"""
+
+
+def test_a_versioned_name_gives_the_function_that_this_version_means() -> None:
+    code = (
+        LOOK
+        + """
+wanted = ("cuMemAlloc", "_v2"), ("cuInit", ""), ("cuStreamGetCaptureInfo", "_v3")
+answer([entry(name)[1] == address(name + suffix) for name, suffix in wanted],
+       entry("cuStreamGetCaptureInfo", 11030)[1] == address("cuStreamGetCaptureInfo_v2"), heard)
+"""
+    )
+    assert run(code) == [[True, True, True], True, []]
+
+
+def test_a_function_that_is_not_written_is_found_and_says_its_name_when_it_is_called() -> None:
+    code = (
+        LOOK
+        + """
+status, f, found = entry("cuUnheardOf"); before = list(heard)
+call = C.CFUNCTYPE(C.c_int)(f); call(); call()
+answer(status, found, before, heard, entry("cuUnheardOf")[1] == f, entry("cuOther")[1] == f)
+"""
+    )
+    assert run(code) == [0, 0, [], [[1, "cuUnheardOf", 0]], True, False]
+
+
+def test_what_is_newer_than_the_driver_and_an_export_table_are_not_there_and_said() -> None:
+    code = (
+        LOOK
+        + """
+table = C.c_void_p(1); newer = entry("cuFromTheFuture", 99000)
+answer(newer, G.cuGetExportTable(R(table), bytes(range(16))), table.value, heard)
+"""
+    )
+    name = "export table 000102030405060708090a0b0c0d0e0f"
+    assert run(code) == [[500, None, 1], 801, None, [[5, "cuFromTheFuture", 0], [5, name, 0]]]
+
+
+def test_a_stub_speaks_once_for_each_listener() -> None:
+    code = """
+L = C.CDLL(os.environ["GHOST_FOLDER"] + "/libcudart.so.13")
+a = L.cudaFrobnicate(); L.cudaFrobnicate(); first = list(heard)
+G.ghost_listen(say); L.cudaFrobnicate(); answer(a, first, len(heard))
+"""
+    assert run(code) == [0, [[1, "cudaFrobnicate", 0]], 2]
+
+
+def test_a_stub_of_nvml_is_not_supported() -> None:
+    code = 'L = C.CDLL(os.environ["GHOST_FOLDER"] + "/libnvidia-ml.so.1"); answer(L.nvmlInit_v2())'
+    assert run(code) == 0
+    assert "return 3;" in _stubs()
+
+
+def _stubs() -> str:
+    from runtime.ghost.build import stub_source
+    from runtime.ghost.symbols import Needed
+
+    return stub_source(Needed("libnvidia-ml.so.1", (("nvmlDeviceGetFanSpeed", None),)), frozenset())
+
+
+def test_the_library_of_a_name_leads_to_the_ghosts_functions() -> None:
+    code = """
+L = C.CDLL("libcudart.so.13"); at = C.c_void_p(); L.cudaMalloc(R(at), C.c_size_t(1)); answer(stats()["used"])
+"""
+    assert run(code, LD_LIBRARY_PATH=str(built())) == 2 << 20
+
+
+def test_an_attribute_that_was_measured_is_silent_and_one_that_was_not_is_said() -> None:
+    code = """
+value = C.c_int(); found = []
+for number in (16, 39, 81, 97, 38, 110):
+    G.cudaDeviceGetAttribute(R(value), number, 0); found.append(value.value)
+known = list(heard); G.cudaDeviceGetAttribute(R(value), 200, 0); G.cudaDeviceGetAttribute(R(value), 200, 0)
+answer(found, known, heard)
+"""
+    guess = [[3, "device attribute 200", 0]]
+    assert run(code) == [[132, 2048, 233472, 232448, 62914560, 1], [], guess]
+
+
+def test_on_another_gpu_what_only_an_h200_answered_is_a_guess() -> None:
+    code = "value = C.c_int(); G.cudaDeviceGetAttribute(R(value), 110, 0); answer(value.value, heard)"
+    assert run(code, gpu="l40s") == [1, [[3, "device attribute 110", 0]]]
+
+
+def test_nvml_knows_the_device_by_index_bus_and_uuid() -> None:
+    code = """
+h, again, name, memory = C.c_void_p(), C.c_void_p(), C.create_string_buffer(96), (C.c_ulonglong * 3)()
+G.nvmlDeviceGetHandleByIndex_v2(1, R(h)); G.nvmlDeviceGetUUID(h, name, 96)
+G.nvmlDeviceGetHandleByUUID(name, R(again)); bus = C.c_void_p()
+G.nvmlDeviceGetHandleByPciBusId_v2(b"00000000:02:00.0", R(bus)); G.nvmlDeviceGetMemoryInfo(h, memory)
+same = h.value == again.value == bus.value
+answer(same, len(name.value), list(memory), G.nvmlDeviceGetHandleByIndex_v2(2, R(h)))
+"""
+    total, reserved = 150754820096, 150754820096 - 150109880320
+    assert run(code, GHOST_DEVICES="2") == [True, 40, [total, total - reserved, reserved], 2]
+
+
+def test_a_kernels_architecture_is_read_from_its_fat_binary() -> None:
+    """Code for sm_80, sm_90 and PTX of 100 on an H200: the driver would run the code for sm_90."""
+    code = """
+import struct
+def part(kind, arch):
+    return struct.pack("<HHIQIIHHI", kind, 0, 64, 32, 0, 0, 0, 0, arch).ljust(64, b"\\0") + bytes(32)
+body = part(2, 80) + part(2, 90) + part(1, 100)
+data = C.create_string_buffer(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body)
+wrapper = C.create_string_buffer(struct.pack("<IIQQ", 0x466243B1, 1, C.addressof(data), 0))
+getattr(G, "__cudaRegisterFatBinary").restype = C.c_void_p
+module = C.c_void_p(getattr(G, "__cudaRegisterFatBinary")(wrapper))
+getattr(G, "__cudaRegisterFunction")(module, C.c_void_p(0x1000), None, b"kernel")
+out = (C.c_int * 40)(); G.cudaFuncGetAttributes(out, C.c_void_p(0x1000)); answer(out[8], out[9], heard)
+"""
+    assert run(code) == [90, 90, []]

@@ -1,0 +1,97 @@
+"""Which functions an environment wants."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from runtime.ghost.symbols import Needs, NoCuda, exported, needs
+from tests.ghost.c_running import built, compile_library, environment, make_environment
+
+
+def functions(wanted: Needs, soname: str) -> dict[str, str | None]:
+    return next(dict(one.functions) for one in wanted.libraries if one.soname == soname)
+
+
+def test_functions_are_read_with_the_version_under_which_they_are_imported() -> None:
+    wanted = needs(environment())
+    assert functions(wanted, "libcudart.so.13")["cudaMalloc"] == "libcudart.so.13"
+    assert functions(wanted, "libnccl.so.2") == {"ncclAllReduce": None, "ncclUnheardOf": None}
+
+
+def test_what_is_only_opened_by_name_is_wanted_too() -> None:
+    sonames = {one.soname for one in needs(environment()).libraries}
+    assert {"libcuda.so.1", "libnvidia-ml.so.1"} <= sonames
+
+
+def test_the_major_version_is_that_of_the_runtime_that_torch_is_linked_to() -> None:
+    assert needs(environment(12)).major == 12
+    assert dict(needs(environment(12)).versions)["CUDA_VERSION"] == 12000
+    assert dict(needs(environment(13)).versions)["NCCL_VERSION"] == 22809
+
+
+def test_names_in_the_text_of_pynvml_are_functions_of_nvml(tmp_path: Path) -> None:
+    site = make_environment(tmp_path / "site")
+    (site / "pynvml.py").write_text('fn = _nvmlGetFunctionPointer("nvmlDeviceGetFanSpeed")\n')
+    assert "nvmlDeviceGetFanSpeed" in functions(needs(site), "libnvidia-ml.so.1")
+
+
+def test_nvidias_own_libraries_are_not_read(tmp_path: Path) -> None:
+    site = make_environment(tmp_path / "site")
+    before = needs(site)
+    own = site / "nvidia" / "cu13" / "lib"
+    own.mkdir(parents=True)
+    shutil.copy(site / "torch" / "lib" / "libc10_cuda.so", own / "libcublas.so.13")
+    assert needs(site) == before
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF" + b"\xff" * 500, b"INPUT(libcuda.so)"])
+def test_a_file_that_is_no_library_is_passed_over(content: bytes, tmp_path: Path) -> None:
+    site = make_environment(tmp_path / "site")
+    before = needs(site)
+    (site / "broken.so").write_bytes(content)
+    assert needs(site) == before
+
+
+def test_a_library_cut_off_anywhere_is_no_traceback(tmp_path: Path) -> None:
+    site = make_environment(tmp_path / "site")
+    whole = (site / "torch" / "lib" / "libc10_cuda.so").read_bytes()
+    for size in range(0, len(whole), 97):
+        (site / "cut.so").write_bytes(whole[:size])
+        needs(site)
+
+
+def test_a_renamed_copy_of_a_library_is_not_one_of_ours(tmp_path: Path) -> None:
+    """torchvision brings libcudart under a name of its own, which its own files find."""
+    site = make_environment(tmp_path / "site")
+    before = {one.soname for one in needs(site).libraries}
+    copy = tmp_path / "libcudart.faf08d9a.so.13"
+    compile_library(copy, "int cudaGetDevice(void) { return 0; }", copy.name)
+    compile_library(
+        site / "image.so",
+        "int cudaGetDevice(void); int f(void) { return cudaGetDevice(); }",
+        "image.so",
+        "",
+        copy,
+    )
+    assert {one.soname for one in needs(site).libraries} == before
+
+
+def test_a_torch_without_cuda_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "torch" / "lib").mkdir(parents=True)
+    with pytest.raises(NoCuda, match=r"a torch without CUDA \(libc10_cuda.so is missing\)") as found:
+        needs(tmp_path)
+    assert "\n" not in str(found.value)
+
+
+def test_no_torch_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(NoCuda, match="has no torch"):
+        needs(tmp_path)
+
+
+def test_what_a_library_gives_to_others_is_read() -> None:
+    there = exported(built() / "libghost.so")
+    assert {"cudaMalloc", "cuMemAlloc_v2", "ncclAllReduce", "ghost_mark", "__isoc23_strtol"} <= there
+    assert "device_malloc" not in there
