@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from sgl_tune.errors import CheckFailed
-from sgl_tune.ship.deadline import within
+from sgl_tune.ship.deadline import TooSlow, within
 from sgl_tune.ship.partial import Partial, arriving
 from sgl_tune.ship.registry_client import Repository, digest_of
-from sgl_tune.ship.registry_session import Broken, pieces
+from sgl_tune.ship.registry_session import PIECE, Broken, pieces
 from sgl_tune.units import human_bytes
+
+LEAST = 256 << 10  # of a blob in each --timeout
 
 
 class Blob(NamedTuple):
@@ -55,7 +58,7 @@ class _Download:
         return self._received
 
     def _all(self) -> None:
-        self._repository.again(self._more, lambda: self._received)
+        self._repository.again(self._more, lambda: self._partial.bytes // PIECE)
         _check(self._repository, self._blob, self._partial.digest, self._partial.bytes)
 
     def _more(self) -> None:
@@ -69,15 +72,19 @@ class _Download:
                 there = self._partial.begin_anew()
             if answer.status_code == 416 or (answer.status_code == 206 and not there):
                 raise Broken(f"{self._registry} cannot go on where it stopped", again=0)
-            coming = pieces(answer)
-            while piece := self._next(coming):
-                self._take(piece)
+            self._take_all(pieces(answer))
         if self._partial.bytes < self._blob.bytes:
             raise Broken(f"{self._registry} stopped before the end", "try again", again=0)
 
-    def _next(self, coming: Iterator[bytes]) -> bytes:
-        """A piece in so many seconds, or it is no use to wait for the rest."""
-        with self._repository.session.told(self._registry), within(self._repository.how.patience):
+    def _take_all(self, coming: Iterator[bytes]) -> None:
+        """So much in so many seconds, in however small pieces, or it is no use to wait for the rest."""
+        clock = _Clock(self._repository.how.patience)
+        while piece := self._next(coming, clock):
+            self._take(piece)
+            clock.count(len(piece))
+
+    def _next(self, coming: Iterator[bytes], clock: _Clock) -> bytes:
+        with self._repository.session.told(self._registry), within(clock.left()):
             return next(coming, b"")
 
     def _take(self, piece: bytes) -> None:
@@ -88,6 +95,25 @@ class _Download:
             )
         self._partial.take(piece)
         self._repository.how.progress("got", self._partial.bytes, self._blob.bytes)
+
+
+class _Clock:
+    """`LEAST` bytes in each `patience`."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience, self._came = patience, 0
+        self._until = time.monotonic() + patience
+
+    def left(self) -> float:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TooSlow
+        return left
+
+    def count(self, size: int) -> None:
+        self._came += size
+        if self._came >= LEAST:
+            self._came, self._until = 0, time.monotonic() + self._patience
 
 
 def _goes_on(status: int, headers: Mapping[str, str], start: int) -> bool:

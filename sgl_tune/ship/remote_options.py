@@ -21,7 +21,15 @@ CaOption = Annotated[
     Path | None,
     Option("--ca", metavar="FILE", help="oci: certificates to trust in place of the usual, in PEM."),
 ]
-TimeoutOption = Annotated[float, timeout_option("For an answer, and for each piece of a file.", 0.1, 86400)]
+TimeoutOption = Annotated[
+    float,
+    timeout_option(
+        "For an answer; and the least speed of a file: in this time 256 KiB must come (from a store 8 MiB),"
+        " or 8 MiB go.",
+        0.1,
+        86400,
+    ),
+]
 GpuOption = Annotated[
     str | None, Option("--gpu", metavar="NAME", help="The GPU it is for.", autocompletion=gpus)
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +258,50 @@ def test_what_broke_off_is_taken_up_by_range(tmp_path: Path) -> None:
             ran = pull(server, tmp_path)
         assert ran.code == 0, ran.err
         assert (tmp_path / "out" / "x.tar.gz").read_bytes() == good.layer
+
+
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+@pytest.mark.parametrize("first", [b"", bytes(1 << 16), bytes(300_000)], ids=len)
+def test_a_registry_that_drips_chunks_is_left(first: bytes, tmp_path: Path) -> None:
+    """A byte in each chunk is a piece of its own, and none of them is late."""
+    good = Good(bytes(range(256)) * 2000)
+    began = time.monotonic()
+    with hostile(
+        good, GET_blobs=drip(CHUNKED + (chunk(first) if first else b""), chunk(b"x"), 0.01)
+    ) as server:
+        one_line(pull(server, tmp_path, seconds=SHORT), "too slowly", 3)
+    assert time.monotonic() - began < 5
+
+
+def test_a_slow_registry_that_keeps_the_least_rate_is_waited_for(tmp_path: Path) -> None:
+    """It takes longer than --timeout in all."""
+    good = Good(bytes(range(256)) * 8000)
+
+    def slow(asked: Asked) -> Iterator[bytes]:
+        yield CHUNKED
+        for at in range(0, len(good.layer), 300_000):
+            time.sleep(0.3)
+            yield chunk(good.layer[at : at + 300_000])
+        yield b"0\r\n\r\n"
+
+    began = time.monotonic()
+    with hostile(good, GET_blobs=slow) as server:
+        ran = pull(server, tmp_path, seconds=1)
+    assert ran.code == 0 and time.monotonic() - began > 2, ran.err
+    assert len([asked for asked in server.seen if "/blobs/" in asked.path]) == 1
+
+
+def test_a_registry_that_breaks_off_after_a_few_bytes_is_not_asked_for_ever(tmp_path: Path) -> None:
+    """Each attempt gets some, and none of them what the one before did not have."""
+    with hostile(GET_blobs=lambda asked: answer(200, b"{}")) as server:
+        one_line(pull(server, tmp_path), "stopped before the end", 3)
+    assert len([asked for asked in server.seen if "/blobs/" in asked.path]) < 6
 
 
 BASIC = 'Basic realm="here"'
