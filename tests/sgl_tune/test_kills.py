@@ -1,0 +1,259 @@
+"""kill -9 at random moments over the commands that write: files are whole, nothing is half landed, and later
+commands clean up.
+
+`SGL_TUNE_KILLS=300 pytest tests/sgl_tune/test_kills.py` looks for longer.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sgl_tune.cache.layouts import LOCK, find_caches
+from sgl_tune.cache.record import read_cache_file
+from tests.sgl_tune.cache.children import in_child, kill_after
+from tests.sgl_tune.running import ROOT, run_here
+from tests.sgl_tune.stores import make
+
+KILLS = int(os.environ.get("SGL_TUNE_KILLS", "16"))
+KEY = "43939ebbce12ab17"
+PATIENCE_SECONDS = 10.0
+_OFTEN = 5
+
+
+class Work(NamedTuple):
+    """A command that writes below `folder`, and what must hold there after a kill and after the next run."""
+
+    name: str
+    words: tuple[object, ...]
+    folder: Path
+    check: Callable[[], None]
+    again: Callable[[], None]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root, a bundle of it, and a folder that it was pushed to."""
+    folder = tmp_path_factory.mktemp("made")
+    shutil.copytree(ROOT / "cache-examples" / "cache", folder / "root")
+    make.whole_root(folder / "root", kernels=8)
+    _run("pack", folder / "root", "-o", folder / "whole.tar.gz")
+    (folder / "store").mkdir()
+    _run("push", folder / "whole.tar.gz", f"file://{folder}/store/whole.tar.gz")
+    return folder
+
+
+def _run(*words: object) -> None:
+    ran = run_here(*words)
+    assert ran.code == 0, ran.err
+
+
+def _files(root: Path) -> dict[str, bytes]:
+    found = (path for path in root.rglob("*") if path.is_file() and path.name != LOCK)
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
+
+
+def _ours(root: Path) -> list[str]:
+    """What our commands write under other names, and a lock is no part of."""
+    return [str(path) for path in root.rglob(".sgl-tune*") if path.name != LOCK] if root.exists() else []
+
+
+def _settled(root: Path) -> None:
+    """Until the process that cleans up after a killed one is done."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while [path for path in root.glob(".sgl-tune-" + "[0-9a-f]" * 16)]:
+        assert time.monotonic() < until, "the staging folder stays"
+        time.sleep(0.01)
+
+
+def _output(name: str, made: Path, folder: Path, *words: object) -> Work:
+    """One file, which is the old one or the new one."""
+    file, wanted = folder / "b.tar.gz", (made / "whole.tar.gz").read_bytes()
+    file.write_bytes(b"old")
+
+    def check() -> None:
+        assert file.read_bytes() in (b"old", wanted)
+
+    def again() -> None:
+        _run(*words)
+        assert _files(folder) == {"b.tar.gz": wanted} and not _ours(folder)
+        file.write_bytes(b"old")
+
+    return Work(name, words, folder, check, again)
+
+
+def _pack(made: Path, folder: Path) -> Work:
+    return _output("pack", made, folder, "pack", made / "root", "-o", folder / "b.tar.gz")
+
+
+def _push(made: Path, folder: Path) -> Work:
+    url = f"file://{folder}/b.tar.gz"
+    work = _output("push", made, folder, "push", made / "whole.tar.gz", url)
+
+    def again() -> None:
+        _run(*work.words)
+        assert (folder / "b.tar.gz").read_bytes() == (made / "whole.tar.gz").read_bytes()
+        assert not _ours(folder)
+        (folder / "b.tar.gz").write_bytes(b"old")
+        (folder / "b.tar.gz.json").unlink()
+
+    return work._replace(again=again)
+
+
+def _pull_file(made: Path, folder: Path) -> Work:
+    url = f"file://{made}/store/whole.tar.gz"
+    return _output("pull -o", made, folder, "pull", url, "-o", folder / "b.tar.gz")
+
+
+def _landing(name: str, made: Path, folder: Path, *words: object) -> Work:
+    """A root that a bundle lands in: every file that is there has its whole content."""
+    in_child(lambda: _run(*words))
+    wanted = _files(folder)
+    shutil.rmtree(folder)
+
+    def check() -> None:
+        _settled(folder)
+        for path, content in _files(folder).items() if folder.exists() else ():
+            ours = "/.sgl-tune" in f"/{path}" or path.startswith("flashinfer-aot/")
+            assert ours or content == wanted[path], path
+
+    def again() -> None:
+        _run(*words)
+        assert _files(folder) == wanted and not _ours(folder)
+        shutil.rmtree(folder)
+
+    return Work(name, words, folder, check, again)
+
+
+def _unpack(made: Path, folder: Path) -> Work:
+    words = ("unpack", made / "whole.tar.gz", "--cache-dir", folder)
+    return _landing("unpack", made, folder, *words)
+
+
+def _pull(made: Path, folder: Path) -> Work:
+    url = f"file://{made}/store/whole.tar.gz"
+    words = ("pull", url, "--allow-unsigned-code", "--cache-dir", folder)
+    return _landing("pull", made, folder, *words)
+
+
+def _root_again(made: Path, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(made / "root", folder)
+
+
+def _prune(made: Path, folder: Path) -> Work:
+    """Caches go whole or stay whole."""
+    _root_again(made, folder)
+    wanted = _files(folder)
+
+    def check() -> None:
+        assert all(content == wanted[path] for path, content in _files(folder).items() if path in wanted)
+
+    def again() -> None:
+        _run("prune", folder, "--max-size", "0B", "-y")
+        assert not [cache for cache in find_caches(folder) if cache.key] and not _ours(folder)
+        _root_again(made, folder)
+
+    return Work("prune", ("prune", folder, "--max-size", "0B", "-y"), folder, check, again)
+
+
+def _prune_store(made: Path, folder: Path) -> Work:
+    """An item is there with all of its files, or under its own name not at all."""
+    _root_again(made, folder)
+    words = ("prune", folder, "--store", "all", "--max-size", "0B", "-y")
+    wanted = _files(folder)
+
+    def check() -> None:
+        there = _files(folder)
+        for kernel in (folder / "triton").iterdir() if (folder / "triton").exists() else ():
+            if not kernel.name.startswith("."):
+                mine = {path for path in wanted if path.startswith(f"triton/{kernel.name}/")}
+                assert mine <= there.keys(), kernel.name
+
+    def again() -> None:
+        _run(*words)
+        assert not list((folder / "triton").glob("*")) and not _ours(folder)
+        _root_again(made, folder)
+
+    return Work("prune --store", words, folder, check, again)
+
+
+def _relocate(made: Path, folder: Path) -> Work:
+    """Groups of kernels name the old place or the new one."""
+    _root_again(made, folder)
+    places = (str(made / "root"), "/one", "/two")
+    turn = iter(range(10**6))
+    words = ("relocate", folder, "--at", "/one")
+
+    def check() -> None:
+        for group in folder.glob("triton/*/__grp__*.json"):
+            text = group.read_text()
+            assert text.endswith("}}") and any(place in text for place in places)
+
+    def again() -> None:
+        place = "/two" if next(turn) % 2 else "/one"
+        _run("relocate", folder, "--at", place)
+        groups = list(folder.glob("triton/*/__grp__*.json"))
+        assert groups and all(f'"{place}/triton/' in group.read_text() for group in groups)
+        assert not _ours(folder)
+        _root_again(made, folder)
+
+    return Work("relocate", words, folder, check, again)
+
+
+def _export(made: Path, folder: Path) -> Work:
+    """Every file is one that vLLM reads whole."""
+    words = ("export", KEY, "--cache-dir", made / "root", "--to", "vllm", "-o", folder)
+    in_child(lambda: _run(*words))
+    wanted = _files(folder)
+    shutil.rmtree(folder)
+
+    def check() -> None:
+        for path in folder.glob("*.json") if folder.exists() else ():
+            assert read_cache_file(path).entries and path.read_bytes() == wanted[path.name]
+
+    def again() -> None:
+        _run(*words)
+        assert _files(folder) == wanted and not _ours(folder)
+        shutil.rmtree(folder)
+
+    return Work("export", words, folder, check, again)
+
+
+WORKS = (_pack, _push, _pull_file, _unpack, _pull, _prune, _prune_store, _relocate, _export)
+
+
+def _moments(seed: str, work: Work) -> Iterator[float]:
+    begun = time.perf_counter()
+    in_child(lambda: run_here(*work.words))
+    longest = 1.2 * (time.perf_counter() - begun)
+    chance = random.Random(seed)
+    for _ in range(max(1, KILLS // len(WORKS))):
+        yield chance.uniform(0, longest)
+
+
+@pytest.mark.parametrize("made_work", WORKS, ids=lambda one: one.__name__.strip("_"))
+def test_a_killed_command_leaves_whole_files_and_the_next_one_cleans_up(
+    made_work: Callable[[Path, Path], Work], made: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "there"
+    folder.mkdir()
+    work = made_work(made, folder)
+    moments = list(_moments(work.name, work))
+    work.again()
+    torn = 0
+    for number, moment in enumerate(moments):
+        kill_after(moment, lambda: run_here(*work.words))
+        begun = folder.exists() and any(path.name.startswith(".sgl-tune-") for path in folder.iterdir())
+        work.check()
+        torn += begun or bool(_ours(folder))
+        if number % _OFTEN == _OFTEN - 1 or number == len(moments) - 1:
+            work.again()  # after several kills on top of each other
+    print(f"{work.name}: {len(moments)} kills, {torn} of them in the middle of a write")
