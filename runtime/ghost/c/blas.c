@@ -1,15 +1,17 @@
 /* cuBLAS and cuBLASLt: a product is one kernel on the handle's stream. */
 #include "ghost.h"
+#include "outside.h"
 
 typedef struct {
     Stream *stream;
     int math_mode, pointer_mode, atomics_mode, sm_target;
 } Handle;
 
+enum { ALLOC_FAILED = 3 }; /* of CUBLAS_STATUS */
 static Status make(void **out, size_t size)
 {
     *out = calloc(1, size);
-    return *out ? OK : 3; /* CUBLAS_STATUS_ALLOC_FAILED */
+    return *out ? OK : ALLOC_FAILED;
 }
 static Status drop(void *handle)
 {
@@ -17,7 +19,11 @@ static Status drop(void *handle)
     return OK;
 }
 
-EXPORT Status cublasCreate_v2(void **handle) { activate(); return make(handle, sizeof(Handle)); }
+EXPORT Status cublasCreate_v2(void **handle)
+{
+    activate();
+    return outside_cublas(current_device) ? make(handle, sizeof(Handle)) : ALLOC_FAILED;
+}
 EXPORT Status cublasDestroy_v2(void *handle) { return drop(handle); }
 EXPORT Status cublasSetStream_v2(Handle *handle, Stream *stream)
 {

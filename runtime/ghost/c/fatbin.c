@@ -24,6 +24,8 @@ typedef struct {
     uint32_t arch;
 } Entry;
 
+const void *fatbin_data(const void *wrapper) { return ((const Wrapper *)wrapper)->data; }
+
 /* Code for the same major number and at most this minor number runs; else PTX of at most this architecture does. */
 int fatbin_arch(const void *at)
 {

@@ -113,10 +113,13 @@ struct Stream {
     Stream *next;
 };
 Stream *stream_of(Stream *handle); /* resolves the two default streams */
+int message_on(Stream *stream); /* the same for one message of NCCL */
 int launch_on(Stream *stream);     /* one kernel: counted, and a node where the stream is captured */
 int captured(Stream *stream, void *written, size_t size); /* 1: it became a node and must not happen now */
 Graph *graph_new(void);
 void graph_add(Graph *graph, void *written, size_t size);
+void graph_add_message(Graph *graph);
+void graph_add_branch(Graph *graph); /* one more stream works on it */
 uint64_t graph_nodes(const Graph *graph);
 
 /* attributes.c, entries.c, blas.c */

@@ -1,12 +1,15 @@
 /* Graphs: how many nodes, and what they write. A launch makes the written bytes unreal: nothing computed them. */
 #include "ghost.h"
+#include "outside.h"
 
 typedef struct {
     void *at;
     size_t size;
 } Write;
 struct Graph {
-    uint64_t nodes;
+    uint64_t nodes, messages, branches;
+    int64_t outside; /* what an instantiated one holds of device memory */
+    int device;
     Write *writes;
     size_t count, room;
 };
@@ -36,12 +39,27 @@ void graph_add(Graph *graph, void *written, size_t size)
     UNLOCK();
 }
 
+void graph_add_message(Graph *graph)
+{
+    LOCK();
+    graph->messages++;
+    UNLOCK();
+}
+
+void graph_add_branch(Graph *graph)
+{
+    LOCK();
+    graph->branches++;
+    UNLOCK();
+}
+
 uint64_t graph_nodes(const Graph *graph) { return graph->nodes; }
 
 static Graph *copy_of(const Graph *graph)
 {
     Graph *made = graph_new();
     *made = *graph;
+    made->outside = 0;
     made->room = made->count;
     made->writes = 0;
     if (made->count) {
@@ -68,8 +86,12 @@ EXPORT Status cudaGraphClone(Graph **out, Graph *graph)
 ALSO(cuGraphClone, cudaGraphClone);
 EXPORT Status cudaGraphDestroy(Graph *graph)
 {
-    if (graph)
-        free(graph->writes);
+    if (!graph)
+        return OK;
+    LOCK();
+    discharge(graph->device, (size_t)graph->outside);
+    UNLOCK();
+    free(graph->writes);
     free(graph);
     return OK;
 }
@@ -91,11 +113,22 @@ EXPORT Status cudaGraphGetNodes(Graph *graph, void **nodes, size_t *count)
 }
 ALSO(cuGraphGetNodes, cudaGraphGetNodes);
 
+static Status instantiate(Graph **out, const Graph *graph)
+{
+    Graph *made = copy_of(graph);
+    made->device = current_device;
+    Size size = {made->nodes, made->branches, made->messages};
+    if (!outside_graph(made->device, size, &made->outside)) {
+        cudaGraphDestroy(made);
+        return fail(OUT_OF_MEMORY);
+    }
+    *out = made;
+    return OK;
+}
 EXPORT Status cudaGraphInstantiateWithFlags(Graph **out, Graph *graph, unsigned long long flags)
 {
     (void)flags;
-    *out = copy_of(graph);
-    return OK;
+    return instantiate(out, graph);
 }
 ALSO(cuGraphInstantiateWithFlags, cudaGraphInstantiateWithFlags);
 ALSO(cudaGraphInstantiate, cudaGraphInstantiateWithFlags);
@@ -109,10 +142,9 @@ typedef struct {
 } InstantiateParams;
 EXPORT Status cudaGraphInstantiateWithParams(Graph **out, Graph *graph, InstantiateParams *params)
 {
-    *out = copy_of(graph);
     params->failed_node = 0;
     params->result = 0;
-    return OK;
+    return instantiate(out, graph);
 }
 ALSO(cuGraphInstantiateWithParams, cudaGraphInstantiateWithParams);
 

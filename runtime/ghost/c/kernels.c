@@ -1,13 +1,16 @@
 /* Kernels: registered, asked about, launched. None runs. */
+#include "cubin.h"
 #include "fatbin.h"
 #include "ghost.h"
 #include "layouts.h"
+#include "outside.h"
 
 typedef struct {
     unsigned x, y, z;
 } Dim3;
 typedef struct {
     int arch;
+    const void *data; /* the fat binary; 0: not readable */
 } Module;
 typedef struct Symbol {
     const void *host;
@@ -15,6 +18,7 @@ typedef struct Symbol {
     Module *module;
     uint64_t device; /* of a variable */
     size_t size;
+    unsigned loaded; /* for which table of what lies outside torch its code was counted */
     struct Symbol *next;
 } Symbol;
 #define BUCKETS 65536
@@ -48,6 +52,7 @@ EXPORT void **__cudaRegisterFatBinary(void *wrapper)
     if (!module)
         abort();
     module->arch = fatbin_arch(wrapper);
+    module->data = module->arch ? fatbin_data(wrapper) : 0;
     return (void **)module;
 }
 EXPORT void __cudaRegisterFatBinaryEnd(void **module) { (void)module; }
@@ -149,15 +154,29 @@ typedef struct {
     Stream *stream;
 } LaunchConfig; /* the driver's has its stream at the same offset */
 
-static Status start(Stream *stream)
+/* The driver loads a kernel's code when it is first launched. */
+static int load(const void *f)
+{
+    if (!outside_wants_code())
+        return 1;
+    Symbol *symbol = find(*bucket(functions, BUCKETS, f), f);
+    if (!symbol || symbol->loaded == outside_generation())
+        return 1;
+    symbol->loaded = outside_generation();
+    Cubin cubin;
+    if (!cubin_kernel(symbol->module->data, symbol->name, symbol->module->arch, &cubin))
+        return 1;
+    return outside_code(current_device, cubin.code);
+}
+static Status start(const void *f, Stream *stream)
 {
     activate();
-    return launch_on(stream);
+    return load(f) ? launch_on(stream) : fail(OUT_OF_MEMORY);
 }
 EXPORT Status cudaLaunchKernel(const void *f, Dim3 grid, Dim3 block, void **arguments, size_t shared, Stream *stream)
 {
-    (void)f, (void)grid, (void)block, (void)arguments, (void)shared;
-    return start(stream);
+    (void)grid, (void)block, (void)arguments, (void)shared;
+    return start(f, stream);
 }
 ALSO(cudaLaunchKernel_ptsz, cudaLaunchKernel);
 ALSO(__cudaLaunchKernel, cudaLaunchKernel);
@@ -165,16 +184,16 @@ ALSO(__cudaLaunchKernel_ptsz, cudaLaunchKernel);
 ALSO(cudaLaunchCooperativeKernel, cudaLaunchKernel);
 EXPORT Status cudaLaunchKernelExC(const LaunchConfig *config, const void *f, void **arguments)
 {
-    (void)f, (void)arguments;
-    return start(config->stream);
+    (void)arguments;
+    return start(f, config->stream);
 }
 ALSO(cudaLaunchKernelExC_ptsz, cudaLaunchKernelExC);
 ALSO(cuLaunchKernelEx, cudaLaunchKernelExC);
 EXPORT Status cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                              unsigned shared, Stream *stream)
 {
-    (void)f, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared;
-    return start(stream);
+    (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared;
+    return start(f, stream);
 }
 ALSO(cuLaunchCooperativeKernel, cuLaunchKernel);
 
@@ -190,38 +209,60 @@ NOTHING(cudaFuncSetCacheConfig)
 NOTHING(cuFuncSetAttribute)
 NOTHING(cuFuncSetCacheConfig)
 
-/* How many registers a kernel needs stands in its machine code, which is not read: what follows from it is a guess. */
-enum { REGISTERS = 64, THREADS = 1024 };
-EXPORT Status cudaFuncGetAttributes(FunctionAttributes *out, const void *f)
+/* A kernel's registers and static shared memory stand in its machine code; where that is not readable, they are a
+   guess, and so is what follows from them. */
+enum { REGISTERS = 64, THREADS = 1024, WARP = 32, REGISTER_UNIT = 256 };
+static Cubin figures(const void *f, const char *asked, unsigned *said, int *arch)
 {
     Symbol *symbol = find(*bucket(functions, BUCKETS, f), f);
-    int arch = symbol ? symbol->module->arch : 0;
-    if (!arch) {
-        REPORT_ONCE(GUESS, "cudaFuncGetAttributes");
-        arch = (int)(row(ROW_major) * 10 + row(ROW_minor));
+    Cubin cubin;
+    *arch = symbol ? symbol->module->arch : 0;
+    if (symbol && cubin_kernel(symbol->module->data, symbol->name, *arch, &cubin))
+        return cubin;
+    if (*said != ghost_generation) {
+        *said = ghost_generation;
+        report(GUESS, asked, 0, 0);
     }
+    return (Cubin){0, REGISTERS, 0};
+}
+static int warps_by_registers(const Cubin *cubin)
+{
+    int64_t per_warp = (cubin->registers * WARP + REGISTER_UNIT - 1) / REGISTER_UNIT * REGISTER_UNIT;
+    return per_warp ? (int)(attribute(82, current_device) / per_warp) : THREADS / WARP;
+}
+EXPORT Status cudaFuncGetAttributes(FunctionAttributes *out, const void *f)
+{
+    static unsigned said;
+    int arch;
+    Cubin cubin = figures(f, "cudaFuncGetAttributes", &said, &arch);
+    if (!arch)
+        arch = (int)(row(ROW_major) * 10 + row(ROW_minor));
+    int threads = warps_by_registers(&cubin) * WARP;
     memset(out, 0, sizeof *out);
-    out->max_threads = THREADS;
-    out->registers = REGISTERS;
+    out->shared = cubin.shared;
+    out->max_threads = threads < THREADS ? threads : THREADS;
+    out->registers = (int)cubin.registers;
     out->ptx = out->binary = arch;
-    out->max_dynamic_shared = (int)attribute(8, current_device);
+    out->max_dynamic_shared = (int)attribute(8, current_device) - (int)cubin.shared;
     return OK;
 }
 EXPORT Status cuFuncGetAttribute(int *value, int which, void *f)
 {
-    (void)f;
-    REPORT_ONCE(GUESS, "cuFuncGetAttribute");
-    *value = which == 0 ? THREADS : which == 4 ? REGISTERS : 0;
+    FunctionAttributes all;
+    cudaFuncGetAttributes(&all, f);
+    *value = which == 0 ? all.max_threads : which == 1 ? (int)all.shared : which == 4 ? all.registers : 0;
     return OK;
 }
 
-static int blocks_per_sm(int threads, size_t shared)
+static int blocks_per_sm(const void *f, int threads, size_t shared)
 {
-    REPORT_ONCE(GUESS, "occupancy of a kernel");
-    int64_t per_block = threads > 0 ? (threads + 31) / 32 * 32 : 32;
-    int64_t blocks = row(ROW_blocks_sm), by_threads = row(ROW_threads_sm) / per_block;
-    int64_t by_registers = attribute(82, current_device) / (per_block * REGISTERS);
-    int64_t by_shared = row(ROW_shared_sm) / ((int64_t)shared + attribute(111, current_device));
+    static unsigned said;
+    int arch;
+    Cubin cubin = figures(f, "occupancy of a kernel", &said, &arch);
+    int64_t warps = threads > 0 ? (threads + WARP - 1) / WARP : 1;
+    int64_t blocks = row(ROW_blocks_sm), by_threads = row(ROW_threads_sm) / (warps * WARP);
+    int64_t by_registers = warps_by_registers(&cubin) / warps;
+    int64_t by_shared = row(ROW_shared_sm) / ((int64_t)(shared + cubin.shared) + attribute(111, current_device));
     if (by_threads < blocks)
         blocks = by_threads;
     if (by_registers < blocks)
@@ -230,8 +271,7 @@ static int blocks_per_sm(int threads, size_t shared)
 }
 EXPORT Status cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *count, const void *f, int threads, size_t shared)
 {
-    (void)f;
-    *count = blocks_per_sm(threads, shared);
+    *count = blocks_per_sm(f, threads, shared);
     return OK;
 }
 ALSO(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cudaOccupancyMaxActiveBlocksPerMultiprocessor);

@@ -1,5 +1,6 @@
 /* Device memory: address space without pages, counted in the driver's granules. */
 #include "ghost.h"
+#include "outside.h"
 
 pthread_mutex_t ghost_lock = PTHREAD_MUTEX_INITIALIZER;
 Device ghost_devices[MAX_DEVICES];
@@ -40,7 +41,10 @@ Device *device_at(int number)
         madvise(base, DEVICE_SPAN, MADV_DONTDUMP);
         device->base = base;
     }
+    int is_new = !device->active;
     device->active = 1;
+    if (is_new)
+        outside_context(number);
     return device;
 }
 

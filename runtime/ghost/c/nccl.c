@@ -1,5 +1,6 @@
 /* NCCL: communicators that know their size and rank; a collective is one kernel. */
 #include "ghost.h"
+#include "outside.h"
 
 typedef struct {
     int ranks, rank, device;
@@ -13,6 +14,9 @@ static Status make(Communicator **out, int ranks, int rank)
     *out = calloc(1, sizeof **out);
     if (!*out)
         return 2; /* ncclSystemError */
+    activate();
+    if (!outside_communicator(current_device, ranks))
+        return 1; /* ncclUnhandledCudaError */
     **out = (Communicator){ranks, rank, current_device};
     return OK;
 }
@@ -117,25 +121,25 @@ NOTHING(ncclGroupEnd)
 EXPORT Status ncclAllReduce(const void *a, void *b, size_t n, int type, int operation, void *communicator, Stream *s)
 {
     (void)a, (void)b, (void)n, (void)type, (void)operation, (void)communicator;
-    return launch_on(s);
+    return message_on(s);
 }
 ALSO(ncclReduceScatter, ncclAllReduce);
 ALSO(ncclBroadcast, ncclAllReduce);
 EXPORT Status ncclAllGather(const void *a, void *b, size_t n, int type, void *communicator, Stream *s)
 {
     (void)a, (void)b, (void)n, (void)type, (void)communicator;
-    return launch_on(s);
+    return message_on(s);
 }
 ALSO(ncclAlltoAll, ncclAllGather);
 EXPORT Status ncclReduce(const void *a, void *b, size_t n, int type, int operation, int root, void *c, Stream *s)
 {
     (void)a, (void)b, (void)n, (void)type, (void)operation, (void)root, (void)c;
-    return launch_on(s);
+    return message_on(s);
 }
 EXPORT Status ncclBcast(void *a, size_t n, int type, int peer, void *communicator, Stream *s)
 {
     (void)a, (void)n, (void)type, (void)peer, (void)communicator;
-    return launch_on(s);
+    return message_on(s);
 }
 ALSO(ncclSend, ncclBcast);
 ALSO(ncclRecv, ncclBcast);

@@ -8,7 +8,7 @@ typedef struct {
 
 static Stream legacy, *streams;
 static __thread Stream per_thread;
-static uint64_t captures;
+static uint64_t captures, capturing; /* begun so far, and open now */
 
 Stream *stream_of(Stream *handle)
 {
@@ -25,11 +25,33 @@ int captured(Stream *handle, void *written, size_t size)
     return 1;
 }
 
+int message_on(Stream *stream)
+{
+    if (stream_of(stream)->capture)
+        graph_add_message(stream_of(stream)->graph);
+    return launch_on(stream);
+}
+
 int launch_on(Stream *stream)
 {
     COUNT(launches);
     captured(stream, 0, 0);
     return OK;
+}
+
+/* A launch of a kernel that does not come here: Triton's, or one of a module that is stubbed. */
+EXPORT void ghost_launched(void)
+{
+    COUNT(launches);
+    if (!capturing)
+        return;
+    LOCK();
+    Stream *stream = streams;
+    while (stream && !stream->capture)
+        stream = stream->next;
+    UNLOCK();
+    stream = stream ? stream : legacy.capture ? &legacy : &per_thread;
+    captured(stream, 0, 0);
 }
 
 static Status create(Stream **out, unsigned flags, int priority)
@@ -105,6 +127,7 @@ EXPORT Status cudaStreamWaitEvent(Stream *s, Event *event, unsigned flags)
     if (event && event->capture && !stream->capture) {
         stream->capture = event->capture;
         stream->graph = event->graph;
+        graph_add_branch(stream->graph);
     }
     return OK;
 }
@@ -159,6 +182,7 @@ static Status begin(Stream *s, Graph *graph)
         return fail(ILLEGAL_STATE);
     stream->capture = __atomic_add_fetch(&captures, 1, __ATOMIC_RELAXED);
     stream->graph = graph ? graph : graph_new();
+    __atomic_add_fetch(&capturing, 1, __ATOMIC_RELAXED);
     return OK;
 }
 EXPORT Status cudaStreamBeginCapture(Stream *s, int mode) { (void)mode; return begin(s, 0); }
@@ -191,6 +215,7 @@ EXPORT Status cudaStreamEndCapture(Stream *s, Graph **graph)
     leave(&legacy, capture);
     leave(&per_thread, capture);
     UNLOCK();
+    __atomic_sub_fetch(&capturing, 1, __ATOMIC_RELAXED);
     COUNT(graphs);
     return OK;
 }

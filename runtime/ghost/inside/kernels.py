@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from runtime.ghost.inside import stores
 from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.library import library
 from runtime.ghost.inside.stream import say
 from runtime.ghost.inside.values import forget
 
@@ -68,10 +69,14 @@ def seen(library: str, name: str) -> None:
 def _triton(module: Any) -> None:
     def run(self: Any, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Kernel:
         fn = self.fn
-        seen("triton", f"{fn.__module__}.{fn.__qualname__}")
+        name = f"{fn.__module__}.{fn.__qualname__}"
+        if name not in _seen:
+            library().appears("kernel")
+        seen("triton", name)
         for hook in getattr(self, "pre_run_hooks", ()):
             hook(*args, **kwargs)
         if not warmup:
+            library().launched()
             _forget_stores(self, args, kwargs)
         return KERNEL
 

@@ -27,6 +27,16 @@ class Library:
         self.marked.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         self._kept: list[Any] = []
 
+    def launched(self) -> None:
+        """A kernel that never reaches the library was launched: a node where a stream is captured."""
+        self._library.ghost_launched()
+
+    def appears(self, what: str, count: int = 0) -> None:
+        """What takes memory outside torch is there: see outside.c."""
+        device = ctypes.c_int()
+        self.runtime("cudaGetDevice")(ctypes.byref(device))
+        self._library.ghost_appears(device, what.encode(), count)
+
     def listen(self, say: Say) -> None:
         """Have `say(kind, name, address, bytes)` called for each finding of the library."""
 

@@ -10,6 +10,7 @@ from runtime.ghost.inside import honesty
 from runtime.ghost.inside.answers import ANSWERS, RUNNER, UNKNOWN
 from runtime.ghost.inside.calls import outside_torch
 from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.library import library
 from runtime.ghost.inside.stream import say
 from runtime.ghost.inside.values import forget
 
@@ -58,6 +59,7 @@ class Missing:
         answer = ANSWERS.get(self.__name__)
         why = answer.why if answer is not None else UNKNOWN
         honesty.inexact("module", f"{self._module}.{self.__name__}", why)
+        library().launched()
         for value in (*args, *kwargs.values()):
             forget(value)
         if answer is RUNNER:

@@ -1,23 +1,49 @@
-"""Memory that lies outside torch, which a ghost cannot know: it appears when and as a request says."""
+"""Memory that lies outside torch, which a ghost cannot know: its numbers are given with each request."""
 
 from __future__ import annotations
 
 import ctypes
 from typing import Any
 
+from runtime.ghost.inside.stream import say
+
+# What the C libraries count: bytes that they charged, bytes of code, and things that came.
+COUNTED = (
+    *("charged", "code", "graphs", "nodes", "branches", "messages", "message_graphs", "modules"),
+    *(f"communicators_{ranks}" for ranks in range(1, 9)),
+)
+
 
 class Charges:
-    """Bytes by moment: "context" before the first step, and each phase's own at its begin or end."""
+    """Gives the C libraries their numbers; most is charged there, when what needs it comes.
+
+    `numbers` is the text of a table. `phases` are bytes that appear at the end of a phase, as a start on a
+    real GPU was seen to take them.
+    """
 
     def __init__(self, given: dict[str, Any] | None) -> None:
         given = given or {}
         self._library = ctypes.CDLL(None) if given else None
         self._at_end: dict[str, int] = dict(given.get("phases", {}))
-        self._charge(given.get("context", 0))
+        if self._library is not None:
+            self._library.ghost_outside(str(given.get("numbers", "")).encode())
+
+    def begin(self, phase: str) -> None:
+        """The first work of weights brings libraries that the driver loads whole."""
+        if self._library is not None and phase == "weights":
+            self._library.ghost_appears(self._device(), b"libraries", 0)
 
     def end(self, phase: str) -> None:
-        self._charge(self._at_end.pop(phase, 0))
+        if self._library is None:
+            return
+        size = self._at_end.pop(phase, 0)
+        if size:
+            self._library.ghost_charge(self._device(), ctypes.c_int64(size))
+        counted = (ctypes.c_uint64 * len(COUNTED))()
+        self._library.ghost_counted(counted)
+        say("outside", phase=phase, **dict(zip(COUNTED, counted, strict=True)))
 
-    def _charge(self, size: int) -> None:
-        if size and self._library is not None:
-            self._library.ghost_charge(0, ctypes.c_int64(size))
+    def _device(self) -> int:
+        import torch
+
+        return int(torch.cuda.current_device())

@@ -63,7 +63,12 @@ def _run(request: dict[str, Any], server: Any) -> None:
 
     ports = PortArgs.init_new(server)
     charges = outside.Charges(request["outside"])
-    meter = watch.Meter(at_begin=honesty.phase, at_end=charges.end)
+
+    def begin(phase: str) -> None:
+        honesty.phase(phase)
+        charges.begin(phase)
+
+    meter = watch.Meter(at_begin=begin, at_end=charges.end)
     asked = tuner.watch()
     watch.install(meter)
     if request["ghost"]:

@@ -1,0 +1,71 @@
+"""The table of what lies outside torch: how many bytes come with what, and how far off they may be.
+
+The C libraries charge each number when what needs it comes: a context, a new kernel, a handle of cuBLAS, a
+communicator of NCCL, an instantiated graph. No number belongs to a model.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TABLE = Path(__file__).with_name("outside.toml")
+COMMUNICATOR = "communicator_"  # and its number of ranks
+MOST_RANKS = 64
+
+
+@dataclass(frozen=True)
+class Number:
+    """Bytes, and how many more or fewer they may be."""
+
+    bytes: int
+    doubt: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Outside:
+    numbers: Mapping[str, Number]
+
+    def text(self) -> str:
+        """The numbers as the C libraries read them. A communicator that nobody measured lies on a line."""
+        pairs = {name: one.bytes for name, one in self.numbers.items() if not name.startswith(COMMUNICATOR)}
+        for ranks in range(2, MOST_RANKS + 1):
+            if self.communicators:
+                pairs[str(ranks)] = self.communicator(ranks).bytes
+        return ";".join(f"{name}={bytes}" for name, bytes in pairs.items())
+
+    @property
+    def communicators(self) -> dict[int, Number]:
+        return {
+            int(name.removeprefix(COMMUNICATOR)): one
+            for name, one in sorted(self.numbers.items())
+            if name.startswith(COMMUNICATOR)
+        }
+
+    def communicator(self, ranks: int) -> Number:
+        known = self.communicators
+        if ranks in known:
+            return known[ranks]
+        sizes = sorted(known)
+        few, many = next((pair for pair in pairwise(sizes) if ranks < pair[1]), (sizes * 2)[-2:])
+        slope = (known[many].bytes - known[few].bytes) / (many - few) if many > few else 0
+        guess = max(0, round(known[few].bytes + slope * (ranks - few)))
+        return Number(guess, guess // 2, f"on a line through {few} and {many} ranks")
+
+    def with_numbers(self, **bytes: int) -> Outside:
+        """The same table with other bytes, as a fit to fewer starts gives them."""
+        changed = {name: replace(self.numbers[name], bytes=value) for name, value in bytes.items()}
+        return Outside({**self.numbers, **changed})
+
+
+def table() -> Outside:
+    return Outside({name: Number(**entry) for name, entry in tomllib.loads(TABLE.read_text("utf-8")).items()})

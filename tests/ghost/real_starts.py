@@ -1,0 +1,86 @@
+"""The starts that were measured on real GPUs: their commands, and what they took and how they ended."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+STARTS = ROOT / "benchmarks" / "real_starts" / "starts.toml"
+MODELS = ROOT / "benchmarks" / "real_starts" / "models"
+RESULTS = ROOT / "benchmarks" / "results"
+ROUNDS = ("first", "second", "third", "fourth", "fifth")
+SAMPLING = ("--sampling-backend", "pytorch")  # the referee's; the driver adds the rest of its flags
+PHASES = {"eager buffers": "eager"}  # a name of the results, and the watched step's
+OUTSIDE = "outside torch"
+
+
+@dataclass(frozen=True)
+class RealStart:
+    """One measured start. `outside` is what lay outside torch when a phase ended, in the order of phases."""
+
+    name: str
+    model: str
+    gpus: int
+    flags: tuple[str, ...]
+    died_in: str | None
+    error: str
+    kv_tokens: int | None
+    peaks: dict[str, int]
+    outside: dict[str, int]
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return ("--model-path", str(MODELS / self.model), *self.flags, *SAMPLING)
+
+    @property
+    def ending(self) -> str:
+        return f"dies in {self.died_in}" if self.died_in else "ready"
+
+    @property
+    def shape(self) -> str:
+        """The model without its depth and quantization: two cuts of one model are not strangers."""
+        return self.model.split("-16l")[0]
+
+    def grown(self) -> dict[str, int]:
+        """What each phase added outside torch."""
+        before = 0
+        added = {}
+        for phase, now in self.outside.items():
+            added[phase], before = now - before, now
+        return added
+
+
+def real_starts() -> Iterator[RealStart]:
+    asked = tomllib.loads(STARTS.read_text())
+    for of_round in ROUNDS:
+        results = json.loads((RESULTS / f"real_starts_{of_round}.json").read_text())["starts"]
+        commands = {name: text for group in asked[of_round].values() for name, text in group.items()}
+        for result in results:
+            model, *flags = shlex.split(commands[result["name"]])
+            figures = {figure["what"]: figure["measured"] for figure in result["errors"]}
+            yield RealStart(
+                name=f"{of_round}/{result['name']}",
+                model=model,
+                gpus=result["gpus"],
+                flags=(*shlex.split(asked["common"]), *flags),
+                died_in=PHASES.get(result["measured"]["failed_in"], result["measured"]["failed_in"]),
+                error=result["measured"]["error"] or "",
+                kv_tokens=figures.get("KV tokens"),
+                peaks=_of(figures, "peak"),
+                outside=_of(figures, OUTSIDE),
+            )
+
+
+def _of(figures: dict[str, int], wanted: str) -> dict[str, int]:
+    found = {}
+    for what, measured in figures.items():
+        phase, _, figure = what.partition(": ")
+        if figure == wanted:
+            found[PHASES.get(phase, phase)] = measured
+    return found
