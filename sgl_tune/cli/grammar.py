@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Annotated, Any, get_type_hints
 
@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 import sgl_tune
 from runtime.server.nearest import meant
 from sgl_tune.cli.failures import guarded
-from sgl_tune.cli.pages import COMMANDS, EXIT_CODES, page_of
+from sgl_tune.cli.pages import COMMANDS, EXIT_CODES, GROUPS, page_of
 from sgl_tune.cli.parameters import REQUIRED, Argument, Parameter, declared_as, parameters_of
 from sgl_tune.errors import UsageError
 
@@ -58,23 +58,29 @@ def _as_typer_has_it(one: Parameter) -> inspect.Parameter:
     return inspect.Parameter(one.name, kind, default=default, annotation=Annotated[one.kind, word])
 
 
-class Pages(TyperGroup):
-    """One level of commands, each in a module of its name."""
+class Level(TyperGroup):
+    """Commands beside each other, each on a page that is imported when it is asked for."""
+
+    above = ""
+
+    @property
+    def own(self) -> Mapping[str, str]:
+        return GROUPS[self.above.strip()] if self.above else COMMANDS
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return list(self.own)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.own:
             return None
         page = typer.Typer(add_completion=False, rich_markup_mode=None)
-        page.command(cmd_name, epilog=EXIT_CODES)(in_typers_words(page_of(cmd_name)))
+        page.command(cmd_name, epilog=EXIT_CODES)(in_typers_words(page_of(f"{self.above}{cmd_name}")))
         return typer.main.get_command(page)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """From the table above: asking every command for its own words would import them all."""
+        """From the table of them: asking every command for its own words would import them all."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl(list(self.own.items()))
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         if incomplete.startswith("-"):
@@ -82,13 +88,39 @@ class Pages(TyperGroup):
         # Typer brings a click of its own, or an older one takes the installed: the group's is the right one.
         click = TyperGroup.__mro__[1].__module__.rpartition(".")[0]
         item = import_module(f"{click}.shell_completion").CompletionItem
-        return [item(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [item(name, help=text) for name, text in self.own.items() if name.startswith(incomplete)]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            known = f"the commands are {', '.join(COMMANDS)}"
-            raise UsageError(f"{args[0]}: no such command", meant(args[0], COMMANDS) or known)
+        if args and args[0] not in self.own and not args[0].startswith("-"):
+            known = f"the commands are {', '.join(self.own)}"
+            raise UsageError(f"{self.above}{args[0]}: no such command", meant(args[0], self.own) or known)
         return super().resolve_command(ctx, args)
+
+
+def group_of(name: str) -> Any:
+    """The commands of a command."""
+    level = type("Group", (Level,), {"above": f"{name} "})
+    settings = {"help_option_names": ["-h", "--help"]}
+    page = typer.Typer(
+        cls=level,
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings=settings,
+    )
+    page.callback(
+        epilog=EXIT_CODES, help=f"{COMMANDS[name]}\n\nExample: sgl-tune {name} {next(iter(GROUPS[name]))}"
+    )(lambda: None)
+    found = typer.main.get_command(page)
+    found.name = name
+    return found
+
+
+class Pages(Level):
+    """The commands of the program; some have commands of their own."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return group_of(cmd_name) if cmd_name in GROUPS else super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         # Inside the frame's own handling, which would answer Ctrl-C and a closed pipe with 1.

@@ -19,11 +19,19 @@ COMMANDS = {
     "push": "Send a bundle to a registry.",
     "pull": "Get a bundle from a registry.",
     "prune": "Remove the caches nobody needs.",
+    "server": "Keep releases of SGLang here, for questions that only a server can answer.",
     "env": "Show what FlashInfer would write into a cache file here.",
     "mem-report": "Show which phase of a start takes the memory, or predict it.",
     "start-report": "Show where the seconds of a start went, and what would spare them.",
 }
-
+# Commands of commands.
+GROUPS = {
+    "server": {
+        "list": "List the servers here, and which of them can be used.",
+        "add": "Download a release of SGLang into a Python of its own.",
+        "remove": "Remove a server that was added.",
+    },
+}
 
 EXIT_CODES = (
     "Exit codes: 0 good, 1 what was checked is bad, 2 wrong usage or not found, 3 the work itself failed,"
@@ -32,7 +40,15 @@ EXIT_CODES = (
 
 
 def page_of(command: str) -> Callable[..., Any]:
-    """The function that the command calls, with its options for parameters."""
-    name = command.replace("-", "_")
-    page: Callable[..., Any] = getattr(import_module(f"sgl_tune.commands.{name}"), name)
+    """The function that the command calls, with its options for parameters: `prune`, or `server add`."""
+    module = command.split()[0].replace("-", "_")
+    name = command.replace("-", "_").replace(" ", "_")
+    page: Callable[..., Any] = getattr(import_module(f"sgl_tune.commands.{module}"), name)
     return page
+
+
+def pages() -> list[str]:
+    """Every command that is a page of its own."""
+    return [
+        page for name in COMMANDS for page in ([f"{name} {own}" for own in GROUPS.get(name, ())] or [name])
+    ]

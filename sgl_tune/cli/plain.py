@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin
 
-from sgl_tune.cli.pages import COMMANDS, page_of
+from sgl_tune.cli.pages import COMMANDS, GROUPS, page_of
 from sgl_tune.cli.parameters import REQUIRED, Argument, Parameter, parameters_of
 
 _COMPLETES = "_SGL_TUNE_COMPLETE"
@@ -29,9 +29,14 @@ def plain_call(words: Sequence[str]) -> Callable[[], Any] | None:
     """The command that the words ask for, with its arguments; None where they take more than a look."""
     if not words or words[0] not in COMMANDS or _COMPLETES in os.environ:
         return None
-    command = page_of(words[0])
+    depth = 1
+    if words[0] in GROUPS:
+        if len(words) < 2 or words[1] not in GROUPS[words[0]]:
+            return None
+        depth = 2
+    command = page_of(" ".join(words[:depth]))
     try:
-        return partial(command, **arguments_of(command, words[1:]))
+        return partial(command, **arguments_of(command, words[depth:]))
     except _Doubt:
         return None
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgl_tune.cli.grammar import in_typers_words
-from sgl_tune.cli.pages import COMMANDS, page_of
+from sgl_tune.cli.pages import page_of, pages
 from sgl_tune.cli.parameters import parameters_of
 from sgl_tune.cli.plain import plain_call
 from tests.sgl_tune.running import run
@@ -40,7 +40,7 @@ VALUES = (
 
 def plainly(name: str, words: Sequence[str]) -> dict[str, Any] | None:
     """Its arguments, with those of a record of options one by one."""
-    call: Any = plain_call([name, *words])
+    call: Any = plain_call([*name.split(), *words])
     if call is None:
         return None
     found = {}
@@ -91,7 +91,7 @@ def lines(draw: Any, name: str) -> list[str]:
     return [word for pair in draw(st.lists(words, max_size=4)) for word in pair]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", pages())
 def test_what_is_read_plainly_is_read_as_typer_does(name: str) -> None:
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(lines(name))

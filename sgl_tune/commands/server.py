@@ -1,0 +1,237 @@
+"""`sgl-tune server`: the releases of SGLang that are kept here, apart from every other environment."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Argument, Option
+from sgl_tune.cli.table import Column
+from sgl_tune.errors import Ended
+from sgl_tune.servers.add import (
+    Making,
+    check_disk,
+    compile_bytecode,
+    finish,
+    install,
+    missing,
+    needed_bytes,
+    planned,
+    refuse_planted,
+)
+from sgl_tune.servers.home import Added, added_server, added_servers, check_release, servers_home
+from sgl_tune.servers.lock import locked
+from sgl_tune.servers.plan import Plan, Wheel
+from sgl_tune.servers.remove import remove_server, sweep
+from sgl_tune.servers.server import Server, server_at
+from sgl_tune.units import count, human_bytes
+
+Release = Annotated[str, Argument(metavar="RELEASE", help="Of SGLang: 0.5.23.", show_default=False)]
+Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
+
+
+def server_list(format: FormatOption = Format.human, quiet: QuietOption = False) -> None:
+    """List the SGLang of this environment and those that were added, and which of them can be used.
+
+    They are read from their files: none is started.
+
+    Example: sgl-tune server list
+    """
+    out = Output(sink(format, quiet))
+    rows = [*_here(), *(_row(added) for added in added_servers())]
+    columns = (
+        *(Column(name) for name in ("SGLANG", "PYTHON", "TORCH", "FLASHINFER", "CUDA")),
+        Column("SIZE", right=True),
+        Column("PATH", path=True),
+        Column("USABLE"),
+    )
+
+    def human() -> None:
+        if not rows:
+            out.line("No SGLang is here. `sgl-tune server add RELEASE` adds one.")
+            return
+        shown = ("release", "python", "torch", "flashinfer", "cuda")
+        cells = [
+            [
+                *(row[name] if row[name] is not None else "-" for name in shown),
+                human_bytes(row["bytes"]) if row["bytes"] else "-",
+                row["path"],
+                row["unusable"] or "yes",
+            ]
+            for row in rows
+        ]
+        out.table(columns, cells)
+
+    data = {"folder": str(servers_home()), "servers": rows}
+    out.result(data, human, quiet=(row["path"] for row in rows if not row["unusable"]))
+
+
+def _here() -> list[dict[str, Any]]:
+    found = server_at(Path(sys.executable), "here") if sys.executable else None
+    if isinstance(found, Server):
+        return [_told(found, found.sglang, found.python.parents[1], None, None, "here")]
+    if found and found.has_sglang:
+        return [_told(None, None, Path(sys.prefix), None, found.why, "here")]
+    return []
+
+
+def _row(added: Added) -> dict[str, Any]:
+    size = added.mark.get("bytes")
+    known = size if isinstance(size, int) else None
+    if added.unusable is not None:
+        return _told(None, added.release, added.folder, known, added.unusable, "added")
+    found = server_at(added.venv, "added")
+    if isinstance(found, Server) and found.sglang == added.release:
+        return _told(found, added.release, added.folder, known, None, "added")
+    why = f"its SGLang is {found.sglang}" if isinstance(found, Server) else found.why
+    return _told(None, added.release, added.folder, known, f"{why}; remove it and add it anew", "added")
+
+
+def _told(
+    server: Server | None, release: str | None, path: Path, size: int | None, why: str | None, found: str
+) -> dict[str, Any]:
+    return {
+        "release": release,
+        "python": server.python_version if server else None,
+        "torch": server.torch if server else None,
+        "flashinfer": server.flashinfer if server else None,
+        "cuda": server.cuda if server else None,
+        "bytes": size,
+        "path": str(path),
+        "found": found,
+        "unusable": why,
+    }
+
+
+def server_add(
+    release: Release,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say how large it is.")] = False,
+    yes: Yes = False,
+    format: FormatOption = Format.human,
+    quiet: QuietOption = False,
+) -> None:
+    """Download a release of SGLang, with the packages that it asks for, into a Python of its own.
+
+    pip chooses and downloads them, by your own pip configuration. NVIDIA's libraries are left out, since no
+    GPU is used; their headers and the CUDA compiler come along. The server is kept in $SGL_TUNE_SERVERS, else
+    $XDG_DATA_HOME/sgl-tune/servers, else ~/.local/share/sgl-tune/servers. What was interrupted goes on when
+    the command is run again.
+
+    Example: sgl-tune server add 0.5.23
+    """
+    out = Output(sink(format, quiet))
+    home = servers_home()
+    folder = home / check_release(release)
+    with locked(home) as lock:
+        sweep(home)
+        refuse_planted(folder)
+        there = added_server(release, home)
+        if there.unusable is None:
+            out.note(f"SGLang {release} was added before.")
+            _show_added(out, there, there.mark.get("bytes", 0), False)
+            return
+        making = Making(release, folder, lock, out)
+        try:
+            plan = planned(making)
+            _add(making, plan, dry_run, yes)
+        except KeyboardInterrupt:
+            out.note(f"What is done is kept: `sgl-tune server add {release}` goes on with it.")
+            raise
+
+
+def _add(making: Making, plan: Plan, dry_run: bool, yes: bool) -> None:
+    out, left = making.out, missing(making, plan)
+    begun = len(left) < len(plan.wheels)
+    says = _said(making, plan, left)
+    if dry_run:
+        _drop(making, begun)
+        _show_size(out, plan, says)
+        return
+    out.note(f"{says}.")
+    check_disk(making.folder, needed_bytes(left))
+    if not yes and not out.confirm("Add it?"):
+        _drop(making, begun)
+        out.note("Nothing was added.")
+        raise Ended(0)
+    install(making, plan)
+    compile_bytecode(making)
+    added = finish(making, plan)
+    _show_added(out, added, added.mark["bytes"], True)
+
+
+def _said(making: Making, plan: Plan, left: list[Wheel]) -> str:
+    kept = [wheel for wheel in left if not wheel.headers_only]
+    download = human_bytes(sum(wheel.size for wheel in kept))
+    unpacked = human_bytes(sum(wheel.unpacked for wheel in kept))
+    spared = human_bytes(sum(wheel.unpacked for wheel in plan.left_out))
+    return (
+        f"SGLang {plan.release} for Python {plan.python}: {download} to download in"
+        f" {count(len(kept), 'package')}, {unpacked} on disk in {making.folder};"
+        f" {spared} of NVIDIA's libraries are left out"
+    )
+
+
+def _drop(making: Making, begun: bool) -> None:
+    """Nobody wants the server, and nothing of it is there but an empty Python."""
+    if not begun:
+        shutil.rmtree(making.folder)
+
+
+def _show_size(out: Output, plan: Plan, says: str) -> None:
+    data = {
+        "release": plan.release,
+        "path": None,
+        "added": False,
+        "bytes": sum(one.unpacked for one in plan.kept),
+        "download_bytes": sum(one.size for one in plan.kept),
+        "left_out": [f"{one.name}=={one.version}" for one in plan.left_out],
+    }
+    out.result(data, lambda: out.line(f"{says}."), quiet=())
+
+
+def _show_added(out: Output, added: Added, size: int, new: bool) -> None:
+    data = {
+        "release": added.release,
+        "path": str(added.folder),
+        "added": new,
+        "bytes": size,
+        "download_bytes": 0,
+        "left_out": list(added.mark.get("left_out", ())),
+    }
+
+    def human() -> None:
+        out.line(f"SGLang {added.release} is in {added.folder}, {human_bytes(size)}.")
+
+    out.result(data, human, quiet=[str(added.folder)])
+    if not added.mark.get("nvcc"):
+        out.warn("no package has an nvcc for its CUDA: its modules can be built only with one of the system")
+
+
+def server_remove(
+    release: Release,
+    yes: Yes = False,
+    format: FormatOption = Format.human,
+    quiet: QuietOption = False,
+) -> None:
+    """Remove a server that was added.
+
+    Example: sgl-tune server remove 0.5.23
+    """
+    out = Output(sink(format, quiet))
+    home = servers_home()
+    folder = home / check_release(release)
+    with locked(home):
+        sweep(home)
+        size = added_server(release, home).mark.get("bytes", 0)
+        if folder.is_dir() and not folder.is_symlink() and not yes:
+            what = human_bytes(size) if size else "not finished"
+            if not out.confirm(f"Remove SGLang {release} ({what}) from {folder}?"):
+                out.note("Nothing was removed.")
+                raise Ended(0)
+        remove_server(release, home)
+    data = {"release": release, "path": str(folder), "bytes": size}
+    out.result(data, lambda: out.line(f"Removed SGLang {release}."), quiet=[str(folder)])

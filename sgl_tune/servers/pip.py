@@ -1,0 +1,102 @@
+"""The pip of a server that is being made, as a process that ends with this one and holds its lock."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.errors import WorkFailed
+from sgl_tune.processes.command import safe_environment
+
+_SCRIPT = Path(__file__).with_name("with_pip.py")
+_ELSEWHERE = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON")  # where to install is ours
+_COMMON = ("--no-input", "--disable-pip-version-check")
+AGAIN = "run the same command again: it goes on where it stopped"
+_MOST_SHOWN = 3
+
+
+class Pip:
+    """`log`: the file that takes what pip prints; `lock`: a descriptor that its processes inherit."""
+
+    def __init__(self, python: Path, log: Path, lock: int) -> None:
+        self._python, self._log, self._lock = python, log, lock
+
+    def run(self, *arguments: str) -> None:
+        """One pip command."""
+        for _ in self.work("pip", {"arguments": [arguments[0], *_COMMON, *arguments[1:]]}):
+            pass
+
+    def work(self, name: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The lines that one work of with_pip.py prints. WorkFailed says why it failed."""
+        with self._log.open("a+", errors="replace") as log:
+            since = log.tell()
+            process = subprocess.Popen(
+                [self._python, "-I", _SCRIPT, str(os.getpid()), name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd="/",
+                env=_environment(),
+                pass_fds=[self._lock],
+                text=True,
+                errors="replace",
+            )
+            try:
+                yield from _lines(process, request)
+            except _Failed as failed:
+                log.seek(since)
+                errors = [line.strip() for line in log if line.startswith("ERROR:")]
+                said = " ".join(line.removeprefix("ERROR:").strip() for line in errors[-_MOST_SHOWN:])
+                rest = f"{AGAIN}; {self._log} has the rest"
+                raise WorkFailed(f"pip: {said or failed}", rest) from None
+            finally:
+                process.kill()
+                process.wait()
+
+
+class _Failed(Exception):
+    """What the process said last."""
+
+
+def _lines(process: subprocess.Popen[str], request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    assert process.stdin and process.stdout
+    with suppress(BrokenPipeError), process.stdin as stdin:
+        stdin.write(json.dumps(request))
+    with process.stdout as stdout:
+        for line in stdout:
+            told = json.loads(line)
+            if "error" in told:
+                raise _Failed(told["error"])
+            yield told
+    if process.wait():
+        raise _Failed(f"ended with {process.returncode}")
+
+
+def make_venv(folder: Path, log: Path, lock: int) -> None:
+    """Of this very Python, with a pip in it."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "venv", "--clear", folder],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        cwd="/",
+        env=_environment(),
+        pass_fds=[lock],
+    )
+    if done.returncode:
+        log.write_text(done.stdout + done.stderr)
+        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        why = said[-1].strip() if said else f"ended with {done.returncode}"
+        raise WorkFailed(f"python -m venv: {why}", f"{log} has the rest; on Debian: apt install python3-venv")
+
+
+def _environment() -> dict[str, str]:
+    settings = {name: value for name, value in safe_environment().items() if name not in _ELSEWHERE}
+    return {**settings, "PIP_PROGRESS_BAR": "off"}

@@ -1,0 +1,198 @@
+"""What `server add` has the new server's own pip do: `with_pip.py PARENT WORK`, a JSON request on stdin.
+
+Run by path with that server's Python and -I. It downloads through pip's own session, so the user's index,
+proxy, certificates and passwords count, and it dies with the process that started it. Lines of JSON on stdout
+tell how far it is; a line with "error" is the last one.
+"""
+
+import contextlib
+import ctypes
+import hashlib
+import json
+import os
+import re
+import signal
+import sys
+import urllib.parse
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+_PR_SET_PDEATHSIG = 1
+_CHUNK = 1 << 17
+_AT_ONCE = 8
+_FILE_NAME = re.compile(r"[\w.+!-]+\.whl")
+_OF_HEADERS = re.compile(
+    r"(?:[\w.+-]+/)*include/(?:[\w.+-]+/)*[\w.+-]+|[\w.+-]+\.dist-info/(?:METADATA|WHEEL)"
+)
+_STARTS_AGAIN = 200  # the answer of a server that sends the whole file where its end was asked for
+
+
+def main(parent: int, work: str) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    request = json.load(sys.stdin)
+    try:
+        {"pip": _pip, "measure": _measure, "fetch": _fetch, "headers": _headers}[work](request)
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [""]
+        _say(error=f"{type(error).__name__}: {reason[0]}")
+        sys.exit(1)
+
+
+def _say(**fields: Any) -> None:
+    print(json.dumps(fields), file=sys.__stdout__, flush=True)
+
+
+def _pip(request: dict[str, Any]) -> None:
+    from pip._internal.cli.main import main as pip_main
+
+    with contextlib.redirect_stdout(sys.stderr):  # which is the log
+        code = pip_main(request["arguments"])
+    if code:
+        _say(error="pip failed")
+        sys.exit(1)
+
+
+@contextlib.contextmanager
+def _session() -> Iterator[Any]:
+    from pip._internal.commands import create_command
+
+    command: Any = create_command("download")
+    options, _ = command.parse_args(["nothing"])
+    with command.main_context():
+        yield command.get_default_session(options)
+
+
+def _measure(request: dict[str, Any]) -> None:
+    """The size of each wheel, and of what is in it: None where the index sends no parts of files."""
+    with _session() as session, ThreadPoolExecutor(_AT_ONCE) as pool:
+        for number, sizes in enumerate(pool.map(lambda url: _sizes(session, url), request["urls"])):
+            _say(number=number, size=sizes[0], unpacked=sizes[1])
+
+
+def _sizes(session: Any, url: str) -> tuple[int, int | None]:
+    from pip._internal.network.lazy_wheel import HTTPRangeRequestUnsupported
+
+    local = _local(url)
+    if local is not None:
+        size = local.stat().st_size
+    else:
+        answer = session.head(url, headers={"Accept-Encoding": "identity"}, allow_redirects=True)
+        answer.raise_for_status()
+        size = int(answer.headers["Content-Length"])
+    try:
+        with _opened(session, url) as wheel:
+            return size, sum(member.file_size for member in wheel.infolist())
+    except HTTPRangeRequestUnsupported:
+        return size, None
+
+
+@contextlib.contextmanager
+def _opened(session: Any, url: str) -> Iterator[zipfile.ZipFile]:
+    """Without a download: parts of the file are asked for."""
+    from pip._internal.network.lazy_wheel import LazyZipOverHTTP
+
+    local = _local(url)
+    file: IO[bytes] | Any = LazyZipOverHTTP(url, session) if local is None else local.open("rb")
+    with file, zipfile.ZipFile(file) as wheel:
+        yield wheel
+
+
+def _local(url: str) -> Path | None:
+    parts = urllib.parse.urlsplit(url)
+    return Path(urllib.request.url2pathname(parts.path)) if parts.scheme == "file" else None
+
+
+def _fetch(request: dict[str, Any]) -> None:
+    """Every wheel whole in the folder. What an earlier attempt got of one is not asked for again."""
+    folder = Path(request["folder"])
+    with _session() as session:
+        for wheel in request["wheels"]:
+            _say(path=str(_fetched(session, folder, wheel)))
+
+
+def _fetched(session: Any, folder: Path, wheel: dict[str, Any]) -> Path:
+    local = _local(wheel["url"])
+    name = urllib.parse.unquote(urllib.parse.urlsplit(wheel["url"]).path.rpartition("/")[2])
+    if not _FILE_NAME.fullmatch(name):
+        raise ValueError(f"{wheel['url']}: is no wheel")
+    path = local or folder / name
+    part = folder / f"{name}.part"
+    if not path.exists():
+        _download(session, wheel["url"], part)
+        _check(part, wheel, name)
+        part.replace(path)
+    else:
+        _check(path, wheel, name)
+        _say(bytes=path.stat().st_size)
+    return path
+
+
+def _download(session: Any, url: str, part: Path) -> None:
+    got = part.stat().st_size if part.exists() else 0
+    asked = {"Accept-Encoding": "identity", **({"Range": f"bytes={got}-"} if got else {})}
+    answer = session.get(url, headers=asked, stream=True)
+    if answer.status_code == 416:  # there is nothing after what we have
+        _say(bytes=got)
+        return
+    answer.raise_for_status()
+    if answer.status_code == _STARTS_AGAIN:
+        got = 0
+    _say(bytes=got)
+    with part.open("ab" if got else "wb") as file:
+        for chunk in iter(lambda: answer.raw.read(_CHUNK), b""):
+            file.write(chunk)
+            _say(bytes=len(chunk))
+
+
+def _check(path: Path, wheel: dict[str, Any], name: str) -> None:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for chunk in iter(lambda: file.read(_CHUNK), b""):
+            digest.update(chunk)
+    if digest.hexdigest() != wheel["sha256"]:
+        if _local(wheel["url"]) is None:
+            path.unlink()
+        raise ValueError(f"{name}: not the bytes that the index promised, sha256 {digest.hexdigest()}")
+
+
+def _headers(request: dict[str, Any]) -> None:
+    """Of wheels whose libraries are left out: their headers, and the .dist-info by which they are found."""
+    from pip._internal.network.lazy_wheel import HTTPRangeRequestUnsupported
+
+    with _session() as session:
+        for wheel in request["wheels"]:
+            packages = Path(request["packages"])
+            try:
+                with _opened(session, wheel["url"]) as archive:
+                    _unpack_headers(archive, packages)
+            except HTTPRangeRequestUnsupported:
+                path = _fetched(session, Path(request["folder"]), wheel)
+                with zipfile.ZipFile(path) as archive:
+                    _unpack_headers(archive, packages)
+                path.unlink()
+            _say(name=wheel["name"])
+
+
+def _unpack_headers(archive: zipfile.ZipFile, packages: Path) -> None:
+    """RECORD is written last, and says that everything else is there."""
+    names = [name for name in archive.namelist() if _OF_HEADERS.fullmatch(name) and "/../" not in f"/{name}"]
+    info = next(name.partition("/")[0] for name in names if name.endswith(".dist-info/METADATA"))
+    for name in names:
+        path = packages / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(archive.read(name))
+    (packages / info / "INSTALLER").write_text("sgl-tune\n")
+    listed = [*names, f"{info}/INSTALLER", f"{info}/RECORD"]
+    part = packages / info / "RECORD.part"
+    part.write_text("".join(f"{name},,\n" for name in listed))
+    part.replace(packages / info / "RECORD")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

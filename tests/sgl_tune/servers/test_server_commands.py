@@ -1,0 +1,235 @@
+"""`sgl-tune server add`, `list` and `remove`, with a real venv, a real pip and an index of tiny wheels."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sgl_tune.running import PROGRAM, Ran, environment, run_on_terminal
+from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.servers.index import Index, release, served
+from tests.sgl_tune.servers.made import VERSION
+
+SGLANG = "sglang-0.5.17-py3-none-any.whl"
+
+
+AGAIN = "not finished; `sgl-tune server add 0.5.17` goes on with it"
+
+
+@pytest.fixture(scope="module")
+def served_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    folder = tmp_path_factory.mktemp("index")
+    release(folder)
+    with served(folder) as found:
+        yield found
+
+
+@pytest.fixture
+def index(served_index: Index) -> Index:
+    served_index.begin()
+    return served_index
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The folder of the servers, not yet made."""
+    return tmp_path / "data/servers"
+
+
+@pytest.fixture(scope="module")
+def asked_once(served_index: Index, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of servers after an add whose question nobody answered: it has a venv and a plan."""
+    home = tmp_path_factory.mktemp("asked") / "servers"
+    ran = command(home, served_index, "add", "0.5.17")
+    assert ran.code == 2, ran.err
+    assert "nobody can answer 'Add it?' here" in ran.err
+    assert "SGLang 0.5.17 for Python" in ran.err and " on disk in " in ran.err  # said before it is asked
+    return home
+
+
+@pytest.fixture
+def planned(asked_once: Path, home: Path) -> Path:
+    shutil.copytree(asked_once, home, symlinks=True)
+    return home
+
+
+def command(home: Path, index: Index | None, *words: str) -> Ran:
+    done = subprocess.run(
+        [*PROGRAM, "server", *words],
+        env=environment(SGL_TUNE_SERVERS=str(home), **(index.environment if index else {})),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert "Traceback" not in done.stderr and "bug" not in done.stderr
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def listed(home: Path) -> list[dict[str, object]]:
+    ran = command(home, None, "list", "--format", "json")
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    assert schema_faults("server", told) == []
+    servers: list[dict[str, object]] = told["servers"]
+    return servers
+
+
+def test_a_server_is_added_listed_and_removed(planned: Path, index: Index) -> None:
+    home = planned
+    assert [one["unusable"] for one in listed(home)] == [AGAIN]
+    ran = command(home, index, "add", "0.5.17", "-y", "--format", "json")
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    assert told["added"] and schema_faults("server", told) == []
+    assert told["left_out"] == ["nvidia-cublas==13.1.0.3"]
+    cuda = home / f"0.5.17/venv/lib/python{VERSION}/site-packages/nvidia/cu13"
+    assert (cuda / "include/cublas_v2.h").read_text() == "// a header"
+    assert not (cuda / "lib").exists()
+    assert (cuda / "bin/nvcc").read_text() == "13.0.88"  # of the same CUDA as torch, and not the newest
+    whole = [name for method, name, part in index.asked if method == "GET" and not part]
+    assert not any("cublas" in name for name in whole)
+    assert {oct(path.stat().st_mode & 0o777) for path in (home, home / "0.5.17")} == {"0o700"}
+
+    (server,) = listed(home)
+    expected = {"release": "0.5.17", "python": VERSION, "torch": "2.11.0", "flashinfer": "0.7.2", "cuda": 13}
+    assert server.items() >= expected.items() and server["unusable"] is None
+    assert command(home, None, "list", "-q").out == f"{home}/0.5.17\n"
+    ran = command(home, None, "add", "0.5.17")  # without any index
+    assert ran.code == 0 and "was added before" in ran.err
+
+    assert command(home, None, "remove", "0.5.17").code == 2  # nobody can answer
+    ran = run_on_terminal("server", "remove", "0.5.17", answer="n\n", SGL_TUNE_SERVERS=str(home))
+    assert "Nothing was removed." in ran.out and listed(home)
+    ran = command(home, None, "remove", "0.5.17", "-y", "--format", "json")
+    assert ran.code == 0 and schema_faults("server", json.loads(ran.out)) == []
+    assert [path.name for path in home.iterdir()] == [".lock"] and listed(home) == []
+
+
+def test_an_add_that_was_killed_is_resumed_where_it_stopped(planned: Path, index: Index) -> None:
+    index.stuck = SGLANG
+    adding = started(planned, index)
+    assert index.hangs.wait(300)
+    second = command(planned, index, "add", "0.5.17", "-y")
+    assert second.code == 3 and f"in use by process {adding.pid} on " in second.err
+    part = planned / f"0.5.17/wheels/{SGLANG}.part"
+    wait_for(lambda: part.exists() and part.stat().st_size > 0)
+    adding.kill()
+    adding.wait()
+    assert [one["unusable"] for one in listed(planned)] == [AGAIN]
+    wait_for(lambda: command(planned, index, "remove", "0.5.99").code == 2)  # its processes died with it
+
+    got = part.stat().st_size
+    index.begin()
+    ran = command(planned, index, "add", "0.5.17", "-y")
+    assert ran.code == 0, ran.err
+    assert ("GET", SGLANG, f"bytes={got}-") in index.asked
+    assert all(name.endswith(".whl") for _, name, _ in index.asked)  # pip does not choose anew
+    assert [one["unusable"] for one in listed(planned)] == [None]
+    installed = planned / f"0.5.17/venv/lib/python{VERSION}/site-packages/sglang/data.txt"
+    assert installed.stat().st_size == 640_000
+
+
+def test_ctrl_c_ends_an_add_with_the_way_to_go_on(planned: Path, index: Index) -> None:
+    index.stuck = SGLANG
+    adding = started(planned, index)
+    assert index.hangs.wait(300)
+    os.killpg(adding.pid, signal.SIGINT)
+    _, said = adding.communicate(timeout=300)
+    assert adding.returncode == 130
+    assert "`sgl-tune server add 0.5.17` goes on with it" in said and said.endswith("error: interrupted\n")
+    assert "Traceback" not in said
+
+
+def started(home: Path, index: Index) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*PROGRAM, "server", "add", "0.5.17", "-y"],
+        env=environment(SGL_TUNE_SERVERS=str(home), **index.environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_wheel_of_other_bytes_than_promised_is_refused(planned: Path, index: Index) -> None:
+    index.spoiled = SGLANG
+    ran = command(planned, index, "add", "0.5.17", "-y")
+    assert ran.code == 3 and "not the bytes that the index promised" in ran.err
+    assert not (planned / f"0.5.17/venv/lib/python{VERSION}/site-packages/sglang").exists()
+
+
+def test_a_release_that_is_not_there_is_said_in_pips_words(home: Path, index: Index) -> None:
+    ran = command(home, index, "add", "0.5.99", "-y")
+    assert ran.code == 3 and "No matching distribution found for sglang==0.5.99" in ran.err
+
+
+@pytest.mark.parametrize(("size", "said"), [("4m", "No space left"), ("90m", "are needed there")])
+def test_a_disk_that_is_too_small_is_said_and_left_as_it_was(
+    tmp_path: Path, index: Index, asked_once: Path, size: str, said: str
+) -> None:
+    (tmp_path / "disk").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(tmp_path / "disk")]
+    if os.getuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a tmpfs needs rights")
+    try:
+        home = tmp_path / "disk/servers"
+        if said == "are needed there":
+            shutil.copytree(asked_once, home, symlinks=True)
+        ran = command(home, index, "add", "0.5.17", "-y")
+        assert ran.code == 3 and said in ran.err
+        assert not index.asked
+        assert all(one["unusable"] for one in listed(home))
+    finally:
+        subprocess.run(["umount", str(tmp_path / "disk")], check=True)
+
+
+def test_a_home_that_cannot_be_written_is_one_sentence() -> None:
+    ran = command(Path("/proc/servers"), None, "add", "0.5.17")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: /proc/servers: servers cannot be kept there: ")
+    assert "SGL_TUNE_SERVERS" in ran.err and len(ran.err.splitlines()) == 2
+
+
+@pytest.mark.parametrize("planted", ["0.5.17", "0.5.17/venv", "0.5.17/pip.log", ".lock"])
+def test_links_in_the_servers_folder_are_not_followed(tmp_path: Path, home: Path, planted: str) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/file").write_text("mine")
+    (home / planted).parent.mkdir(mode=0o700, parents=True)
+    target = "mine/file" if planted in (".lock", "0.5.17/pip.log") else "mine"
+    (home / planted).symlink_to(tmp_path / target)
+    home.chmod(0o700)
+    for words in (("add", "0.5.17", "-y"), ("remove", "0.5.17", "-y")):
+        ran = command(home, None, *words)
+        assert ran.code == 2 or (words[0] == "remove" and planted.startswith("0.5.17/"))
+    assert (tmp_path / "mine/file").read_text() == "mine"
+
+
+def test_a_folder_that_others_may_write_in_holds_no_servers(home: Path) -> None:
+    home.mkdir(parents=True)
+    home.chmod(0o777)
+    ran = command(home, None, "add", "0.5.17", "-y")
+    assert ran.code == 2 and "can be written by other users" in ran.err
+
+
+def test_what_a_killed_removal_left_is_swept(home: Path) -> None:
+    (home / ".removed-0123456789abcdef/venv").mkdir(parents=True)
+    home.chmod(0o700)
+    assert command(home, None, "remove", "0.5.17").code == 2
+    assert [path.name for path in home.iterdir()] == [".lock"]
