@@ -1,0 +1,167 @@
+"""No hostile command runs code, reaches a host, or writes outside of the work folder.
+
+Without a server the flags and variables are checked. Where SGL_TUNE_GHOST_SERVER names the Python of a stock
+SGLang, each command that is not refused is started too.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.ghost.build import library
+from runtime.ghost.gpus import gpus
+from runtime.record.events import Event
+from runtime.sglang.command import Checked, Refused, checked
+from runtime.sglang.server_process import Ghost, Request, ServerProcess
+from tests.ghost.hostile_commands import COMMANDS, RAN, Hostile, Yard
+
+_SERVER = os.environ.get("SGL_TUNE_GHOST_SERVER")
+STARTED = [name for name, one in COMMANDS.items() if one.refused is None]
+with_server = pytest.mark.skipif(not _SERVER, reason="SGL_TUNE_GHOST_SERVER names no server's Python")
+
+
+class Listener:
+    """A port of this machine: nobody may come."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        self.came = 0
+        threading.Thread(target=self._count, daemon=True).start()
+
+    def _count(self) -> None:
+        while True:
+            self._socket.accept()[0].close()
+            self.came += 1
+
+
+@pytest.fixture(scope="module")
+def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+def yard(tmp_path: Path, listener: Listener) -> Yard:
+    found = Yard(tmp_path, listener.port)
+    found.model.mkdir()
+    found.outside.mkdir()
+    (found.outside / "kept").write_text("kept")
+    found.config()
+    return found
+
+
+def check(command: Hostile, yard: Yard) -> Checked:
+    return checked(command.argv(yard), command.environment(yard), trust_remote_code=command.trust)
+
+
+def tree(root: Path) -> dict[str, tuple[int, int]]:
+    """Every file below `root` with its size and time."""
+    found = {}
+    for folder, _, names in os.walk(root):
+        for name in names:
+            status = (Path(folder) / name).lstat()
+            found[f"{folder}/{name}"] = (status.st_size, status.st_mtime_ns)
+    return found
+
+
+def test_there_are_twenty_commands_and_more() -> None:
+    assert len(COMMANDS) >= 20 and len(STARTED) >= 15
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_hostile_command_is_refused_by_name_or_loses_what_is_hostile(
+    name: str, yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = COMMANDS[name]
+    command.prepare(yard)
+    monkeypatch.chdir(yard.root)
+    before = tree(yard.root)
+    if command.refused is not None:
+        with pytest.raises(Refused) as caught:
+            check(command, yard)
+        assert command.refused in caught.value.message
+        assert caught.value.remedy and len(caught.value.message.splitlines()) == 1
+    else:
+        found = check(command, yard)
+        assert not any(str(yard.outside) in value for value in found.environment.values())
+        assert not any("://" in word for word in found.argv)
+        assert not any(name.startswith(("PYTHON", "LD_", "HF_")) for name in found.environment)
+    assert tree(yard.root) == before
+
+
+@pytest.fixture(scope="module")
+def ghost(tmp_path_factory: pytest.TempPathFactory) -> Ghost:
+    assert _SERVER is not None
+    (packages,) = (Path(_SERVER).parents[1] / "lib").glob("python3*/site-packages")
+    kept = library(packages, tmp_path_factory.mktemp("libraries"))
+    return Ghost(kept, "h200", gpus()["h200"].row())
+
+
+@pytest.fixture(scope="module")
+def servers(ghost: Ghost, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, ServerProcess]]:
+    """One that lets a model's own code run, and one that does not. Each imports SGLang when it is asked."""
+    started: dict[bool, ServerProcess] = {}
+
+    class Started(dict[bool, ServerProcess]):
+        def __missing__(self, code: bool) -> ServerProcess:
+            work = tmp_path_factory.mktemp("work") / f"code{code}"
+            server = ServerProcess(Path(str(_SERVER)), work, ghost, {}, remote_code=code)
+            started[code] = self[code] = server.__enter__()
+            return self[code]
+
+    yield Started()
+    for server in started.values():
+        server.__exit__(None, None, None)
+
+
+@with_server
+@pytest.mark.parametrize("name", STARTED)
+def test_a_hostile_command_that_is_started_runs_and_reaches_nothing(
+    name: str,
+    yard: Yard,
+    listener: Listener,
+    servers: dict[bool, ServerProcess],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = COMMANDS[name]
+    command.prepare(yard)
+    monkeypatch.chdir(yard.root)
+    for variable, value in command.environment(yard).items():
+        monkeypatch.setenv(variable, value)  # ours too: nothing of it may reach the server
+    found = check(command, yard)
+    server = servers[found.remote_code]
+    before, came = tree(yard.root), listener.came
+    events: list[Event] = []
+    request = Request(found.argv, name=name.replace(" ", "-").replace(",", ""))
+    record = server.run(request, say=events.append, seconds=120)
+    said = server.log(request).read_text(errors="replace")
+    print(name, record.ending, [one for one in events if one["event"] == "tried"], said[-2000:])
+    assert RAN not in said and RAN not in (server.log(request).parent / "imports.log").read_text()
+    assert "reached" not in said
+    assert tree(yard.root) == before
+    assert listener.came == came
+    (leader,) = (one["pid"] for one in events if one["event"] == "began")
+    assert _is_over(leader)
+    if name == "remote code that is allowed":
+        assert said.count("held ") == 5, said
+    elif command.ready:
+        assert record.ending.how == "ready", record.ending
+
+
+def _is_over(leader: int) -> bool:
+    """Whether nothing is left of a start's group."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(leader, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
