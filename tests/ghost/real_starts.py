@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import tomllib
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = ROOT / "benchmarks" / "real_starts" / "starts.toml"
@@ -18,6 +23,7 @@ ROUNDS = ("first", "second", "third", "fourth", "fifth")
 SAMPLING = ("--sampling-backend", "pytorch")  # the referee's; the driver adds the rest of its flags
 PHASES = {"eager buffers": "eager"}  # a name of the results, and the watched step's
 OUTSIDE = "outside torch"
+_CUT = re.compile(r"-(\d+l|awq|gptq|fp8|dynamic|w\d+a\d+)(?![a-z0-9])")
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,9 @@ class RealStart:
         return f"dies in {self.died_in}" if self.died_in else "ready"
 
     @property
-    def shape(self) -> str:
-        """The model without its depth and quantization: two cuts of one model are not strangers."""
-        return self.model.split("-16l")[0]
+    def family(self) -> str:
+        """The model without its depth and its quantization: neither makes it a stranger to the whole one."""
+        return _CUT.sub("", self.model)
 
     def grown(self) -> dict[str, int]:
         """What each phase added outside torch."""

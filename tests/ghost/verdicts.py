@@ -38,6 +38,7 @@ class Verdict:
     tokens: float | None  # share; None where one of both has none
     peaks: tuple[Difference, ...]
     outside: tuple[Difference, ...]
+    lacks: tuple[str, ...]  # phases of the real start that the ghost did not come to
 
     @property
     def exact(self) -> bool:
@@ -49,8 +50,8 @@ class Verdict:
 
     @property
     def within(self) -> bool:
-        tokens = abs(self.tokens or 0.0) <= self.limits.tokens
-        return tokens and all(abs(one.bytes) <= self.limits.peak for one in self.peaks)
+        tokens = round(abs(self.tokens or 0.0), 9) <= self.limits.tokens
+        return tokens and not self.lacks and all(abs(one.bytes) <= self.limits.peak for one in self.peaks)
 
     @property
     def good(self) -> bool:
@@ -87,6 +88,7 @@ def verdict(start: RealStart, record: Record) -> Verdict:
         tokens=tokens,
         peaks=tuple(peaks),
         outside=tuple(outside),
+        lacks=tuple(name for name in start.peaks if record.phase(name) is None),
     )
 
 

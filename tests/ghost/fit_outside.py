@@ -1,0 +1,207 @@
+"""Fits the table of what lies outside torch to measured starts and to what the ghost counted in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from runtime.ghost.outside import COMMUNICATOR, Outside
+from tests.ghost.real_starts import RESULTS, RealStart
+
+OBSERVED = RESULTS / "ghost_outside.json"
+GRANULE = 2 << 20
+BEFORE_CUBLAS = ("weights", "draft weights", "kv pool", "draft kv pool")
+CUBLAS = "attention backend"
+GRAPHS = ("prefill graphs", "decode graphs")
+FORWARD = ("eager", "autotune", *GRAPHS)
+Counts = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A phase of a measured start. Each figure is the growth in it, but for `code`, which is the sum so far.
+
+    `own`: what the ghost itself counted outside torch without any table, as SGLang's own buffers.
+    """
+
+    phase: str
+    measured: int
+    own: int
+    code: int
+    counts: Counts
+
+    @property
+    def grown(self) -> int:
+        return self.measured - self.own
+
+    @property
+    def graphs(self) -> int:
+        """Graphs, and each further stream in one."""
+        return self.counts["graphs"] + self.counts["branches"]
+
+
+@dataclass(frozen=True)
+class Seen:
+    start: RealStart
+    steps: tuple[Step, ...]
+
+    def step(self, phase: str) -> Step | None:
+        return next((step for step in self.steps if step.phase == phase), None)
+
+    def until(self, phase: str) -> int:
+        """What grew from the first phase to the end of this one."""
+        place = [step.phase for step in self.steps].index(phase)
+        return sum(step.grown for step in self.steps[: place + 1])
+
+
+def seen(start: RealStart, observed: dict[str, Counts]) -> Seen:
+    """The start's measured phases that the ghost came to as well, in their order."""
+    steps, before, measured = [], dict[str, int](), 0
+    for phase, outside in start.outside.items():
+        now = observed.get(phase)
+        if now is None:
+            continue
+        grown = {name: value - before.get(name, 0) for name, value in now.items()}
+        steps.append(Step(phase, outside - measured, grown["own"], now["code"], grown))
+        before, measured = now, outside
+    return Seen(start, tuple(steps))
+
+
+def observations(path: Path = OBSERVED) -> dict[str, dict[str, Counts]]:
+    """By start and phase, what the ghost counted so far; see `judge --observe`."""
+    found: dict[str, dict[str, Counts]] = json.loads(path.read_text())["starts"]
+    return found
+
+
+def fitted(known: Sequence[Seen], table: Outside) -> Outside:
+    """The table with every number that these starts tell; the others stay."""
+    alone = [one for one in known if one.start.gpus == 1]
+    numbers = _before_graphs(alone)
+    trial = table.with_numbers(**numbers)
+    numbers |= _of_graphs(alone, trial)
+    trial = table.with_numbers(**numbers)
+    numbers |= _of_modules(alone, trial)
+    trial = table.with_numbers(**numbers)
+    numbers |= _of_messages([one for one in known if one.start.gpus > 1], trial)
+    return table.with_numbers(**numbers)
+
+
+def without(known: Sequence[Seen], start: RealStart) -> list[Seen]:
+    """The starts of other models."""
+    return [one for one in known if one.start.family != start.family]
+
+
+def _before_graphs(alone: Sequence[Seen]) -> dict[str, int]:
+    context = round(median(one.until("communicator") for one in alone))
+    weights = _points(alone, BEFORE_CUBLAS, context)
+    libraries, room = _boundary(weights)
+    cublas, edge = _boundary(_points(alone, (CUBLAS,), context))
+    return {
+        "context": context,
+        "libraries": libraries,
+        "room": room,
+        "cublas": cublas - libraries - GRANULE,
+        "cublas_code": room + GRANULE - edge,
+    }
+
+
+def _points(alone: Sequence[Seen], phases: Iterable[str], context: int) -> list[tuple[int, int]]:
+    """Code so far, and what grew so far beyond the context."""
+    found = [(one, step) for one in alone for phase in phases if (step := one.step(phase))]
+    return [(step.code, one.until(step.phase) - context) for one, step in found]
+
+
+def _boundary(points: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The lowest growth, and the code at which the next granule was taken."""
+    lowest = min(grown for _, grown in points)
+    below = max(code for code, grown in points if grown == lowest)
+    above = min((code for code, grown in points if grown > lowest), default=below + GRANULE)
+    return lowest, (below + above) // 2
+
+
+def _of_graphs(alone: Sequence[Seen], table: Outside) -> dict[str, int]:
+    steps = [step for one in alone for phase in GRAPHS if (step := one.step(phase)) and step.graphs]
+    steps = [step for step in steps if not step.counts["modules"]]
+    graph, node = _least_squares(
+        [(step.graphs, step.counts["nodes"], step.grown - _code(step, table)) for step in steps]
+    )
+    return {"graph": graph, "node": node}
+
+
+def _code(step: Step, table: Outside) -> int:
+    """Granules of code in this step."""
+    numbers = table.numbers
+    base = step.code + numbers["cublas_code"].bytes - numbers["room"].bytes
+    return (base // GRANULE - (base - step.counts["code"]) // GRANULE) * GRANULE
+
+
+def _graphs(step: Step, table: Outside) -> int:
+    numbers = table.numbers
+    return step.graphs * numbers["graph"].bytes + step.counts["nodes"] * numbers["node"].bytes
+
+
+def _of_modules(alone: Sequence[Seen], table: Outside) -> dict[str, int]:
+    steps = [step for one in alone for step in one.steps if step.counts["modules"]]
+    grown = [step.grown - _graphs(step, table) - _code(step, table) for step in steps]
+    return {"module": round(median(grown))} if grown else {}
+
+
+def _of_messages(several: Sequence[Seen], table: Outside) -> dict[str, int]:
+    """Communicators: a later one is seen in a forward; what the first takes beyond it, before the weights."""
+    if not several:
+        return {}
+    later = _by_ranks(several, FORWARD, lambda step: step.grown - _graphs(step, table))
+    fixed = table.numbers["context"].bytes + table.numbers["libraries"].bytes
+    first = _by_ranks(several, ("communicator",), lambda step: step.grown - fixed)
+    numbers = {f"{COMMUNICATOR}{ranks}": one for ranks, one in later.items()}
+    known = table.with_numbers(**numbers)
+    beyond = [one - known.communicator(ranks).bytes for ranks, one in first.items() if ranks in later]
+    if beyond:
+        numbers["first"] = round(median(beyond))
+    known = table.with_numbers(**numbers)
+    steps = [step for one in several for phase in GRAPHS if (step := one.step(phase))]
+    steps = [step for step in steps if step.counts["messages"] and not _opened(step)]
+    rows = [
+        (step.counts["message_graphs"], step.counts["messages"], step.grown - _graphs(step, known))
+        for step in steps
+    ]
+    if len(rows) > 1:
+        numbers["message_graph"], numbers["message"] = _least_squares(rows)
+    return numbers
+
+
+def _opened(step: Step) -> dict[int, int]:
+    named = {ranks: step.counts[f"communicators_{ranks}"] for ranks in range(2, 9)}
+    return {ranks: count for ranks, count in named.items() if count}
+
+
+def _by_ranks(several: Sequence[Seen], phases: Iterable[str], of: Callable[[Step], int]) -> dict[int, int]:
+    """By number of ranks, what one communicator took in the steps that opened nothing else."""
+    found: dict[int, list[int]] = {}
+    for one in several:
+        for phase in phases:
+            step = one.step(phase)
+            opened = _opened(step) if step else {}
+            if step and len(opened) == 1 and not step.counts["messages"]:
+                ((ranks, count),) = opened.items()
+                found.setdefault(ranks, []).append(of(step) // count)
+    return {ranks: round(median(grown)) for ranks, grown in found.items()}
+
+
+def _least_squares(rows: Sequence[tuple[int, int, int]]) -> tuple[int, int]:
+    """x and y of x * a + y * b = c, neither below 0."""
+    aa = sum(a * a for a, _, _ in rows)
+    bb = sum(b * b for _, b, _ in rows)
+    ab = sum(a * b for a, b, _ in rows)
+    ac = sum(a * c for a, _, c in rows)
+    bc = sum(b * c for _, b, c in rows)
+    determinant = aa * bb - ab * ab
+    if determinant <= 0:
+        return (ac // aa if aa else 0), 0
+    x, y = (ac * bb - bc * ab) / determinant, (bc * aa - ac * ab) / determinant
+    if x < 0:
+        return 0, round(bc / bb)
+    return (round(x), round(y)) if y > 0 else (round(ac / aa), 0)

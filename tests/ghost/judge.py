@@ -1,0 +1,155 @@
+"""The measured starts again, on GPUs that are not there: one table, and 1 where the ghost is wrong.
+
+    python -m tests.ghost.judge                      # all 92, in the referee's environment: `make ghost`
+    python -m tests.ghost.judge first/next --gpus 1  # some of them
+    python -m tests.ghost.judge --python PATH --observe
+
+A start is judged by a table of what lies outside torch that neither it nor a start of its model took part in.
+`--observe` writes what the ghost counted to benchmarks/results/ghost_outside.json: the table is fitted to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.record import write_record
+from runtime.ghost.build import library
+from runtime.ghost.gpus import gpus
+from runtime.ghost.halves import Kind, loadable, modules_of
+from runtime.ghost.outside import Outside, table
+from runtime.record.events import Event
+from runtime.record.record import Record
+from runtime.sglang.server_process import Ghost, Request, ServerProcess
+from tests.ghost.fit_outside import OBSERVED, Counts, Seen, fitted, observations, seen, without
+from tests.ghost.judge_table import counts_of, row_of
+from tests.ghost.real_starts import RealStart, real_starts
+from tests.ghost.verdicts import Verdict, verdict
+
+GPU, CUDA, KIND = "h200", 13, Kind("0.7.2", "90")
+HALVES = Path("~/.cache/sgl-tune").expanduser()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where starts run: a Python with SGLang, its packages, and a folder for all that is made."""
+
+    python: Path
+    packages: Path
+    work: Path
+    halves: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ran:
+    start: RealStart
+    record: Record
+    observed: dict[str, Counts]
+
+
+def run_all(starts: Sequence[RealStart], tables: dict[str, Outside], place: Place) -> Iterator[Ran]:
+    """Each start on as many GPUs as it was measured on; those of one number share a process."""
+    gpu = gpus()[GPU]
+    libraries = library(place.packages, place.work)
+    for count in sorted({start.gpus for start in starts}):
+        ghost = Ghost(libraries, gpu.name, gpu.row(), devices=count, halves=place.halves)
+        with ServerProcess(place.python, place.work / f"gpus-{count}", ghost, {}) as server:
+            for start in starts:
+                if start.gpus == count:
+                    _forget_tactics(place.work / f"gpus-{count}")
+                    yield _run(server, start, tables[start.name])
+
+
+def _run(server: ServerProcess, start: RealStart, numbers: Outside) -> Ran:
+    events: list[Event] = []
+    name = start.name.replace("/", "-")
+    request = Request(start.argv, outside={"numbers": numbers.text()}, name=name)
+    record = server.run(request, say=events.append)
+    counts = {event["phase"]: event for event in events if event["event"] == "outside"}
+    observed = {}
+    for phase in record.phases:
+        if counted := counts.get(phase.name):
+            named = {key: value for key, value in counted.items() if isinstance(value, int)}
+            observed.setdefault(phase.name, {**named, "own": phase.outside - named.pop("charged")})
+    return Ran(start, record, observed)
+
+
+def _forget_tactics(work: Path) -> None:
+    """Every measured start tuned from nothing, but those that say otherwise in starts.toml."""
+    shutil.rmtree(work / "home" / ".cache" / "sglang", ignore_errors=True)
+
+
+def tables_for(starts: Sequence[RealStart], known: Sequence[Seen]) -> dict[str, Outside]:
+    """A table for each start, fitted to the starts of other models."""
+    return {start.name: fitted(without(known, start), table()) for start in starts}
+
+
+def known_starts() -> list[Seen]:
+    if not OBSERVED.exists():
+        return []
+    observed = observations()
+    return [seen(start, observed[start.name]) for start in real_starts() if start.name in observed]
+
+
+def place_of(asked: argparse.Namespace, work: Path) -> Place:
+    if asked.python is None:
+        from tests.ghost.environments import REFEREE, python_of
+
+        python = python_of(REFEREE)
+    else:
+        python = asked.python
+    packages = asked.packages or next(python.parents[1].glob("lib/python3*/site-packages"))
+    found = modules_of(packages, KIND.arch, cuda=CUDA, root=asked.halves, environment={})
+    return Place(python, packages, work, loadable(found, KIND, asked.halves))
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.ghost.judge", description=__doc__)
+    parser.add_argument("starts", nargs="*", help="ROUND/NAME; all where none is named")
+    parser.add_argument("--gpus", type=int, choices=(1, 2, 4))
+    parser.add_argument("--python", type=Path, help="instead of the referee's environment")
+    parser.add_argument("--packages", type=Path, help="the site-packages of that Python")
+    parser.add_argument("--halves", type=Path, default=HALVES, help="folder of `sgl-tune server modules`")
+    parser.add_argument("--work", type=Path, help="keep logs and records here")
+    parser.add_argument("--observe", action="store_true")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    asked = arguments(sys.argv[1:] if argv is None else argv)
+    starts = [start for start in real_starts() if asked.gpus in (None, start.gpus)]
+    if unknown := set(asked.starts) - {start.name for start in starts}:
+        print(f"no such start: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    if asked.starts:
+        starts = [start for start in starts if start.name in asked.starts]
+    known = known_starts()
+    tables = {start.name: table() for start in starts} if asked.observe else tables_for(starts, known)
+    with tempfile.TemporaryDirectory(prefix="ghost-judge-") as folder:
+        work = asked.work or Path(folder)
+        work.mkdir(parents=True, exist_ok=True)
+        ran = []
+        for one in run_all(starts, tables, place_of(asked, work)):
+            (work / f"{one.start.name.replace('/', '-')}.json").write_text(one.record.to_json())
+            print(row_of(verdict(one.start, one.record)), flush=True)
+            ran.append(one)
+    if asked.observe:
+        _write_observations(ran)
+    verdicts: list[Verdict] = [verdict(one.start, one.record) for one in ran]
+    print(counts_of(verdicts))
+    return 0 if all(one.good for one in verdicts) else 1
+
+
+def _write_observations(ran: Sequence[Ran]) -> None:
+    before = observations() if OBSERVED.exists() else {}
+    found = {**before, **{one.start.name: one.observed for one in ran}}
+    write_record("", {"starts": dict(sorted(found.items()))}, str(OBSERVED))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

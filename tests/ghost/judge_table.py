@@ -1,0 +1,45 @@
+"""The judge's table in text: a row per start, then the counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.ghost.verdicts import MIB, Difference, Verdict, worst
+
+
+def row_of(one: Verdict) -> str:
+    alike = "" if one.ends_alike else "  WRONG ENDING"
+    lacks = f"  lacks {', '.join(one.lacks)}" if one.lacks else ""
+    bad = "" if one.good or not one.ends_alike else "  OUT OF ITS LIMITS"
+    tokens = "-" if one.tokens is None else f"{one.tokens:+.4%}"
+    return (
+        f"{one.start.name:34s} {one.start.gpus} | {one.start.ending:24s} | {one.ending:24s} | "
+        f"tokens {tokens:>9s} | peak {_named(worst(one.peaks)):>26s} | "
+        f"outside {_named(worst(one.outside)):>26s} | {one.because}{lacks}{alike}{bad}"
+    )
+
+
+def _named(one: Difference | None) -> str:
+    return "-" if one is None else f"{one.bytes / MIB:+.2f} MiB {one.phase}"
+
+
+def counts_of(verdicts: Sequence[Verdict]) -> str:
+    lines = []
+    for name, chosen in (
+        ("one GPU", [one for one in verdicts if one.start.gpus == 1]),
+        ("two and four GPUs", [one for one in verdicts if one.start.gpus > 1]),
+    ):
+        if not chosen:
+            continue
+        exact = [one for one in chosen if one.exact]
+        within = sum(one.within for one in exact)
+        others = sum(one.within for one in chosen if not one.exact)
+        limits = (
+            f"{chosen[0].limits.tokens:.2%} of KV tokens and {chosen[0].limits.peak // MIB} MiB of each peak"
+        )
+        lines += [
+            f"{name}: {len(chosen)} starts, {sum(one.ends_alike for one in chosen)} end as the real one",
+            f"  {len(exact)} call themselves exact, {within} of them are within {limits}",
+            f"  {len(chosen) - len(exact)} say why not, {others} of them are within it all the same",
+        ]
+    return "\n".join(lines)

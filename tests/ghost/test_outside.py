@@ -1,0 +1,146 @@
+"""The table of what lies outside torch: what it holds, and what the C libraries make of it."""
+
+from __future__ import annotations
+
+from runtime.ghost.outside import TABLE, Number, Outside, table
+from tests.ghost.c_running import run
+from tests.ghost.real_starts import real_starts
+from tests.ghost.small_library import needs_cc
+
+MIB = 1 << 20
+CHARGED = """
+def told(text): G.ghost_outside(text.encode())
+def used(): return stats()["used"] >> 20
+def counted():
+    out = (C.c_uint64 * 16)(); G.ghost_counted(out); return list(out)
+def graph(nodes, on=None):
+    on = on or stream(); G.cudaStreamBeginCapture(on, 0)
+    for _ in range(nodes): launch(on)
+    one, exec_ = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one))
+    return G.cudaGraphInstantiateWithFlags(R(exec_), one, C.c_ulonglong(0)), exec_
+"""
+
+
+def test_the_table_has_at_most_sixty_numbers_and_no_models_name() -> None:
+    numbers = table().numbers
+    assert len(numbers) <= 60
+    text = TABLE.read_text().lower()
+    assert not [start.family for start in real_starts() if start.family.split("-")[0] in text]
+
+
+def test_each_number_says_where_it_was_seen_and_how_far_it_may_be_off() -> None:
+    assert all(one.source and one.doubt >= 0 and one.bytes >= 0 for one in table().numbers.values())
+
+
+def test_a_communicator_that_nobody_measured_lies_on_a_line() -> None:
+    two, six = Number(200, 0, "seen"), Number(400, 0, "seen")
+    known = Outside({"context": Number(7, 0, "seen"), "communicator_2": two, "communicator_6": six})
+    assert [known.communicator(ranks).bytes for ranks in (2, 3, 4, 6, 8)] == [200, 250, 300, 400, 500]
+    assert known.communicator(2) == two
+    assert known.communicator(4).doubt == 150
+    assert "context=7;2=200;3=250" in known.text()
+
+
+def test_a_table_without_communicators_names_none() -> None:
+    assert Outside({"context": Number(7, 0, "seen")}).text() == "context=7"
+
+
+def test_other_bytes_keep_the_rest_of_a_table() -> None:
+    changed = table().with_numbers(context=5)
+    assert changed.numbers["context"].bytes == 5
+    assert changed.numbers["graph"] == table().numbers["graph"]
+
+
+@needs_cc
+def test_nothing_appears_before_a_table_is_told() -> None:
+    assert run(CHARGED + "device(1); answer(used(), graph(3)[0], used(), counted())") == [
+        2,
+        0,
+        2,
+        [0, 0, 1, 3, *[0] * 12],
+    ]
+
+
+@needs_cc
+def test_a_context_that_is_there_already_is_charged_at_once_and_only_once() -> None:
+    code = "device(1); told('context=10485760'); a = used(); device(1); answer(a, used())"
+    assert run(CHARGED + code) == [12, 14]
+
+
+@needs_cc
+def test_libraries_and_the_handle_of_cublas_are_charged_once() -> None:
+    code = """
+told('libraries=4194304;cublas=6291456')
+def handle(): return G.cublasCreate_v2(R(C.c_void_p()))
+G.ghost_appears(0, b"libraries", 0); a = used(); G.ghost_appears(0, b"libraries", 0)
+answer(a, used(), handle(), handle(), used())"""
+    assert run(CHARGED + code) == [4, 4, 0, 0, 10]
+
+
+@needs_cc
+def test_code_takes_a_granule_when_the_room_is_full() -> None:
+    code = """
+told(f'room={3 << 20};kernel={1 << 20}')
+seen = []
+for _ in range(6): G.ghost_appears(0, b"kernel", 0); seen.append(used())
+answer(seen)"""
+    assert run(CHARGED + code) == [0, 0, 2, 2, 4, 4]
+
+
+@needs_cc
+def test_a_graph_holds_memory_until_it_is_destroyed() -> None:
+    code = """
+told('graph=1048576;node=2097152')
+before = used(); status, made = graph(2); there = used(); G.cudaGraphExecDestroy(made)
+answer(status, there - before, used() - before)"""
+    assert run(CHARGED + code) == [0, 5, 0]
+
+
+@needs_cc
+def test_a_further_stream_in_a_graph_counts_as_a_graph() -> None:
+    code = """
+told('graph=1048576')
+main, side, event_ = stream(), stream(), event()
+G.cudaStreamBeginCapture(main, 0); G.cudaEventRecord(event_, main); G.cudaStreamWaitEvent(side, event_, 0)
+launch(side); one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(main, R(one)); before = used()
+G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(used() - before)"""
+    assert run(CHARGED + code) == 2
+
+
+@needs_cc
+def test_a_launch_that_came_from_python_is_a_node_of_the_graph_being_captured() -> None:
+    code = """
+told('node=1048576')
+on = stream(); G.ghost_launched(); G.cudaStreamBeginCapture(on, 0); G.ghost_launched(); G.ghost_launched()
+one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one)); before = used()
+G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(nodes(one), used() - before)"""
+    assert run(CHARGED + code) == [2, 2]
+
+
+@needs_cc
+def test_what_does_not_fit_is_out_of_memory_and_charges_nothing() -> None:
+    code = """
+told('graph=1099511627776;cublas=1099511627776;2=1099511627776')
+answer(graph(1)[0], G.cublasCreate_v2(R(C.c_void_p())), G.ghost_appears(0, b"communicator", 2), used())"""
+    assert run(CHARGED + code) == [2, 3, 2, 0]
+
+
+@needs_cc
+def test_the_first_communicator_brings_the_libraries_and_room_for_code() -> None:
+    code = """
+told(f'first=1048576;2=2097152;4=4194304;libraries=8388608;room=1048576;kernel={8 << 20}')
+a = C.c_void_p(); G.ncclCommInitRank(R(a), 2, (C.c_char * 128)(), 0); one = used()
+b = C.c_void_p(); G.ghost_appears(0, b"communicator", 4); G.ghost_appears(0, b"libraries", 0); two = used()
+G.ghost_appears(0, b"kernel", 0); answer(one, two, used())"""
+    assert run(CHARGED + code) == [11, 15, 15]
+
+
+@needs_cc
+def test_messages_of_nccl_in_a_graph_are_counted() -> None:
+    code = """
+told('message=1048576;message_graph=2097152')
+on = stream(); G.cudaStreamBeginCapture(on, 0)
+for _ in range(3): G.ncclAllReduce(None, None, C.c_size_t(1), 0, 0, None, on)
+one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one)); before = used()
+G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(used() - before)"""
+    assert run(CHARGED + code) == 5
