@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup warm test suite lint sweeps test-base oracle flashinfer-versions vllm-reader compile-only large-registry recipes clean
+.PHONY: setup warm test ghost suite lint sweeps test-base oracle flashinfer-versions vllm-reader compile-only large-registry recipes clean
 
 setup: $(VENV)/.installed
 
@@ -30,6 +30,10 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The starts that were measured on H200s, on GPUs that are not there; needs no GPU, and an hour of two cores.
+ghost: setup
+	$(BIN)/python -m tests.ghost.judge $(GHOST)
 
 # The base install alone: the file commands must work where torch cannot be imported.
 .venv-base/.installed: pyproject.toml constraints.txt

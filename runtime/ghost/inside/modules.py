@@ -16,6 +16,8 @@ from runtime.ghost.inside.values import forget
 
 # A file that a build which compiles nothing leaves is empty, or holds a few bytes.
 SMALLEST = 64
+# A module of this size has so many large kernels that loading them takes memory of the device that counts.
+LARGE = 32 << 20
 _halves: dict[str, str] = {}
 
 
@@ -106,6 +108,8 @@ def _load(real: Any, path: Path, args: Any, kwargs: Any) -> Any:
             failed = f": {str(error).splitlines()[0][:300]}" if str(error) else ""
             continue
         _tell(name, path, state, _digest(file), "")
+        if file.stat().st_size > LARGE:
+            library().appears("module")
         return loaded
     _tell(name, path, "stub", "", failed)
     return Stub(name)
