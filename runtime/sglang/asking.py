@@ -1,0 +1,92 @@
+"""Questions to one server about one kind of GPU: a process per number of devices, which is kept."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from runtime.ghost.build import library
+from runtime.ghost.gpus import Gpu
+from runtime.record.events import Event
+from runtime.record.record import Record
+from runtime.sglang.server_process import Ghost, Request, ServerProcess
+from runtime.sglang.world import world_of
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A server: its Python, and the folder that has torch. A kind of GPU. Where built things are kept."""
+
+    python: Path
+    packages: Path
+    gpu: Gpu
+    cache: Path
+    total_bytes: int | None = None
+    halves: Mapping[str, str] | None = None
+
+
+class Asker:
+    """Starts servers on the ghost. It owns a work folder, which is removed when it closes."""
+
+    def __init__(self, asked: Asked, environment: Mapping[str, str] | None = None) -> None:
+        self._asked, self._environment = asked, dict(environment or {})
+        self._work = Path(tempfile.mkdtemp(prefix="sgl-tune-ghost-"))
+        self._servers: dict[int, ServerProcess] = {}
+        self._questions = 0
+
+    def __enter__(self) -> Asker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers.values():
+            server.__exit__(kind, error, trace)
+        shutil.rmtree(self._work, ignore_errors=True)
+
+    def ask(
+        self,
+        argv: Sequence[str],
+        rank: int = 0,
+        outside: Mapping[str, Any] | None = None,
+        say: Callable[[Event], None] | None = None,
+        seconds: float = 600,
+    ) -> Record:
+        """The record of one start; started again where the resolved arguments ask for more GPUs."""
+        self._questions += 1
+        request = Request(tuple(argv), rank, dict(outside or {}) or None, f"start{self._questions}")
+        devices = world_of(argv).devices
+        record = self._server(devices).run(request, say, seconds)
+        resolved = _devices(record)
+        if resolved and resolved != devices:
+            again = replace(request, name=request.name + "-again")
+            return self._server(resolved).run(again, say, seconds)
+        return record
+
+    def _server(self, devices: int) -> ServerProcess:
+        if devices not in self._servers:
+            asked = self._asked
+            ghost = Ghost(
+                library=library(asked.packages, asked.cache),
+                name=asked.gpu.key,
+                row=asked.gpu.row(),
+                devices=devices,
+                total=asked.total_bytes,
+                halves=dict(asked.halves or {}),
+            )
+            work = self._work / f"on-{devices}"
+            server = ServerProcess(asked.python, work, ghost, self._environment)
+            self._servers[devices] = server.__enter__()
+        return self._servers[devices]
+
+
+def _devices(record: Record) -> int:
+    """The GPUs of one node as SGLang itself resolved them; 0 if the start did not come to it."""
+    sizes = [record.arguments.get(name) for name in ("tp_size", "pp_size", "nnodes")]
+    tp, pp, nodes = (size if isinstance(size, int) else 0 for size in sizes)
+    return max(1, tp * pp // nodes) if tp and pp and nodes else 0
