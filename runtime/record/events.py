@@ -64,6 +64,7 @@ def _part(kind: type[T], event: Event) -> T:
 
 
 def _ending(how: str, event: Event) -> Ending:
+    at = _part(Phase, {**event, "name": event["phase"]}) if "reserved_peak" in event else None
     return Ending(
-        how, event.get("phase"), event.get("type"), event.get("text"), tuple(event.get("stack", ()))
+        how, event.get("phase"), event.get("type"), event.get("text"), tuple(event.get("stack", ())), at
     )

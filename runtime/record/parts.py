@@ -25,6 +25,7 @@ class Phase:
     name: str
     depth: int
     seconds: float
+    allocated_before: int
     allocated: int
     reserved: int
     peak: int
@@ -59,6 +60,7 @@ class Ending:
     type: str | None = None
     text: str | None = None
     stack: tuple[str, ...] = ()
+    at: Phase | None = None  # the phase as it was when the start died in it
 
 
 @dataclass(frozen=True)

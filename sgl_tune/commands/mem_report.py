@@ -15,6 +15,7 @@ from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.memory.answer import Answer, MemoryOptions, answer
 from sgl_tune.memory.answer import calibrate as measure_constants
+from sgl_tune.memory.asked import asked_of
 from sgl_tune.memory.fit_answer import FitOptions, fitted
 from sgl_tune.memory.fit_page import fit_json, fit_markdown, show_fit
 from sgl_tune.memory.html import render_page
@@ -28,6 +29,7 @@ from sgl_tune.memory.side_by_side import (
     show_what_ifs,
 )
 from sgl_tune.memory.table import heading, show_constants, show_report
+from sgl_tune.servers.server import Server, find_server
 from sgl_tune.writing import check_place, write_text
 
 _QUESTION = "The question"
@@ -111,6 +113,18 @@ def mem_report(
     write_constants: Annotated[
         Path | None, _file("--write-constants", help="Of --from-log: what its server holds outside torch.")
     ] = None,
+    server: Annotated[
+        str | None,
+        _question(
+            "--server", help="A Python, or a venv, that has SGLang: it is started on the GPU.", metavar="PATH"
+        ),
+    ] = None,
+    core: Annotated[
+        bool, _question("--core", help="Ask the runtime core, though a server is there to ask.")
+    ] = False,
+    trust_remote_code: Annotated[
+        bool, _question("--trust-remote-code", help="Let the model's own code run, in the server's cage.")
+    ] = False,
     html: Annotated[Path | None, _file("--html", help="One page with a timeline.")] = None,
     snapshot: Annotated[Path | None, _file("--snapshot", help="For pytorch.org/memory_viz.")] = None,
     format: DocumentFormatOption = DocumentFormat.human,
@@ -152,7 +166,7 @@ def mem_report(
     if calibrate:
         _calibrate(out, asked)
         return
-    found = answer(asked, out)
+    found = _answer(asked, server, core, trust_remote_code, out)
     if html is not None:
         write_text(html, render_page(found.to_json()))
         out.note(f"{html}: one page, for a browser")
@@ -161,6 +175,19 @@ def mem_report(
         lines = [*report_markdown(found.report, found.sweep)]
     out.result(found.to_json(), human=lambda: _show(out, found), quiet=lines)
     raise Ended(0 if found.report.verdict == "fits" else 1)
+
+
+def _answer(asked: MemoryOptions, server: str | None, core: bool, trust: bool, out: Output) -> Answer:
+    """From a server where one is there; of files and measurements, and without one, from the runtime core."""
+    is_question = not (
+        asked.measure or asked.from_run or asked.from_log or asked.snapshot or asked.deployment
+    )
+    found = find_server(server, asked.flags.sglang_version) if is_question and not core else None
+    if isinstance(found, Server):
+        return asked_of(asked, found, trust, out)
+    if server is not None and found is not None:
+        raise UsageError(found.why, found.remedy)
+    return answer(asked, out)
 
 
 def _fit_start(

@@ -11,7 +11,7 @@ from runtime.start.run_record import Failure, Phase, Run
 from sgl_tune.memory.logged import Logged
 from sgl_tune.units import memory_bytes
 
-Source = Literal["predicted", "measured"]
+Source = Literal["predicted", "measured", "ghost"]
 Verdict = Literal["fits", "oom", "failed", "unfinished", "partial", "never starts"]
 
 
@@ -120,6 +120,8 @@ class MemoryReport:
     flags: str = ""  # what was set of the server's
     is_gpu_assumed: bool = False
     never_starts: str = ""  # why SGLang ends at such a server, whatever its memory
+    exact: bool = False  # what torch counts, up to ready, is that of a real start
+    inexact: tuple[str, ...] = ()  # why a start on the ghost may be wrong, each with its phase
     not_predicted: tuple[str, ...] = ()  # phases behind the last that is: nobody knows whether it fits
 
     @property
@@ -185,6 +187,8 @@ class MemoryReport:
             "is_gpu_assumed": self.is_gpu_assumed,
             "total_bytes": self.total_bytes,
             "source": self.source,
+            "exact": self.exact,
+            "inexact": list(self.inexact),
             "rank": self.rank,
             "rank_name": self.rank_name,
             "sizes": asdict(self.sizes),

@@ -13,7 +13,8 @@ from runtime.record.record import NotARecord, Record
 
 ASKED = Asked(("--model-path", "m"), 0, "h200", "ghost", "3.11.7", "13.0", {"sglang": "0.5.17"})
 MEMORY = {"allocated": 10, "reserved": 20, "peak": 15, "reserved_peak": 20, "free": 70, "total": 100}
-WEIGHTS = {"event": "phase", "name": "weights", "depth": 1, "seconds": 0.5, **MEMORY, "least_free": 65}
+AROUND = {"allocated_before": 0, "least_free": 65}
+WEIGHTS = {"event": "phase", "name": "weights", "depth": 1, "seconds": 0.5, **MEMORY, **AROUND}
 READY = {
     "event": "ready",
     "kv_tokens": 1000,
@@ -44,6 +45,12 @@ def test_a_ready_start_has_sizes_and_its_phases() -> None:
 def test_the_first_death_is_the_ending() -> None:
     made = record(DIED, {**DIED, "phase": "start"}, ENDED)
     assert (made.ending.how, made.ending.phase, made.ending.text) == ("died", "weights", "Tried")
+
+
+def test_a_death_keeps_the_phase_as_it_was() -> None:
+    reading = {"depth": 1, "seconds": 0.1, **MEMORY, **AROUND}
+    made = record({**DIED, **reading}, ENDED)
+    assert made.ending.at is not None and made.ending.at.reserved_peak == 20
 
 
 def test_a_stream_that_stops_is_no_answer() -> None:

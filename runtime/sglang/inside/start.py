@@ -91,7 +91,7 @@ def _run(request: dict[str, Any], server: Any) -> None:
         run(**{name: value for name, value in have.items() if name in parameters})
     except BaseException as error:
         if not meter.died:
-            say("died", phase="start", **watch.describe(error), **meter.readings())
+            say("died", phase="start", **watch.describe(error))
         traceback.print_exc()
     asked.tell()
     _end(DIED)

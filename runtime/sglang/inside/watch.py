@@ -89,15 +89,21 @@ class Meter:
         except BaseException as error:
             if not self.died:
                 self.died = True
-                say("died", phase=name, **describe(error), **{**self.readings(), **peaks})
+                say("died", phase=name, **describe(error), **self._reading(before, began, peaks))
             raise
         finally:
             if not self.died:
-                read = self.readings()
-                seconds = round(time.monotonic() - began, 3)
-                depth = len(self._open) - 1
-                say("phase", name=name, depth=depth, seconds=seconds, **{**read, **peaks})
+                say("phase", name=name, **self._reading(before, began, peaks))
             self._open.pop()
+
+    def _reading(self, before: dict[str, int], began: float, peaks: dict[str, int]) -> dict[str, Any]:
+        return {
+            **self.readings(),
+            **peaks,
+            "allocated_before": before["allocated"],
+            "seconds": round(time.monotonic() - began, 3),
+            "depth": len(self._open) - 1,
+        }
 
 
 def describe(error: BaseException) -> dict[str, Any]:

@@ -1,0 +1,100 @@
+"""Asks a server: the record of a start, from the ghost, or kept from an earlier time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from runtime.ghost.build import NotBuilt
+from runtime.record.events import Event
+from runtime.record.record import Record
+from runtime.sglang.asking import Asked, Asker
+from runtime.sglang.command import Checked, Refused, checked
+from runtime.sglang.server_process import ServerBroken
+from sgl_tune.asking.kept import Kept, digest_of
+from sgl_tune.asking.question import Question
+from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.servers.server import Server
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How questions are asked: of which server, whether its models' own code may run, and anew if `fresh`."""
+
+    server: Server
+    trust_remote_code: bool = False
+    fresh: bool = False
+
+
+class Answers:
+    """Answers questions to one server; processes that imported it are kept until it closes."""
+
+    def __init__(self, asking: Asking, say: Callable[[Event], None] = lambda event: None) -> None:
+        self._asking, self._say = asking, say
+        self._kept = Kept(cache_folder() / "records")
+        self._askers: dict[tuple[str, int | None], Asker] = {}
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Answers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.__exit__(kind, error, trace)
+
+    def answer(self, question: Question) -> Record:
+        command = self._check(question)
+        digest = self._digest(question, command)
+        kept = None if self._asking.fresh else self._kept.find(digest)
+        if kept is not None:
+            return kept
+        try:
+            record = self._asker(question, command).ask(command.argv, question.rank, say=self._say)
+        except NotBuilt as error:
+            raise UsageError(str(error)) from error
+        except ServerBroken as error:
+            raise WorkFailed(f"SGLang {self._asking.server.sglang} cannot be imported: {error}") from error
+        if record.ending.how == "broken":
+            raise WorkFailed(f"the start ended without an answer: {(record.ending.text or '')[-600:]}")
+        self._kept.keep(digest, record)
+        return record
+
+    def _check(self, question: Question) -> Checked:
+        trust = self._asking.trust_remote_code
+        try:
+            return checked(question.argv, question.environment, trust_remote_code=trust)
+        except Refused as error:
+            raise UsageError(error.message, error.remedy) from error
+
+    def _digest(self, question: Question, command: Checked) -> str:
+        server = self._asking.server
+        parts = {
+            "server": server.fingerprint(),
+            "python": (str(server.python), server.python_version),
+            "argv": command.argv,
+            "environment": dict(command.environment),
+            "gpu": question.gpu.row(),
+            "total": question.total_bytes,
+            "rank": question.rank,
+        }
+        return digest_of(parts, (command.model, *(path for path in command.readable if path.is_dir())))
+
+    def _asker(self, question: Question, command: Checked) -> Asker:
+        key = (question.gpu.key, question.total_bytes)
+        if key not in self._askers:
+            server = self._asking.server
+            asked = Asked(server.python, server.packages, question.gpu, cache_folder(), question.total_bytes)
+            self._askers[key] = self._closing.enter_context(Asker(asked, command.environment))
+        return self._askers[key]
+
+
+def cache_folder() -> Path:
+    """Where sgl-tune keeps what can be made again."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    above = Path(named) if named and Path(named).is_absolute() else Path.home() / ".cache"
+    return above / "sgl-tune"
