@@ -61,6 +61,22 @@ class Outside:
         guess = max(0, round(known[few].bytes + slope * (ranks - few)))
         return Number(guess, guess // 2, f"on a line through {few} and {many} ranks")
 
+    def doubt_of(self, counted: Mapping[str, int]) -> int:
+        """How far off all of it may be for a start that counted these things."""
+        doubts = {name: one.doubt for name, one in self.numbers.items()}
+        once = sum(doubts.get(name, 0) for name in ("context", "libraries", "room", "cublas", "cublas_code"))
+        often = {
+            "graphs": doubts.get("graph", 0),
+            "nodes": doubts.get("node", 0),
+            "modules": doubts.get("module", 0),
+            "messages": doubts.get("message", 0),
+            "message_graphs": doubts.get("message_graph", 0),
+        }
+        ranks = [int(name[len("communicators_") :]) for name in counted if name.startswith("communicators_")]
+        groups = sum(counted[f"communicators_{n}"] * self.communicator(n).doubt for n in ranks if n > 1)
+        first = doubts.get("first", 0) if groups else 0
+        return once + sum(counted.get(name, 0) * doubt for name, doubt in often.items()) + groups + first
+
     def with_numbers(self, **bytes: int) -> Outside:
         """The same table with other bytes, as a fit to fewer starts gives them."""
         changed = {name: replace(self.numbers[name], bytes=value) for name, value in bytes.items()}

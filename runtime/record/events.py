@@ -25,7 +25,7 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
     """The record of one start. Its ending is "broken" where the stream ends without one."""
     parts: dict[str, list[Any]] = {name: [] for name in PARTS}
     kernels: dict[tuple[str, str], None] = {}
-    ending, sizes, arguments, cost = None, None, {}, Cost(0.0, 0)
+    ending, sizes, arguments, counted, cost = None, None, {}, {}, Cost(0.0, 0)
     for event in events:
         name = event["event"]
         if name in PARTS:
@@ -34,6 +34,8 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
             kernels[event["library"], event["name"]] = None
         elif name == "asked":
             arguments = event["arguments"]
+        elif name == "outside":
+            counted = {what: count for what, count in event.items() if what not in ("event", "phase")}
         elif name == "ready":
             ending, sizes = Ending("ready"), _part(Sizes, event)
         elif name in ("died", "refused", "broken") and ending is None:
@@ -53,6 +55,7 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
         kernels=tuple(kernels),
         keys=tuple(parts["key"]),
         files=tuple(parts["file"]),
+        counted=counted,
         cost=cost,
     )
 

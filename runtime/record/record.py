@@ -29,6 +29,7 @@ class Record:
     kernels: tuple[tuple[str, str], ...]  # (library, name)
     keys: tuple[Key, ...]
     files: tuple[CacheFile, ...]
+    counted: dict[str, int]  # what brought memory outside torch: graphs, nodes, communicators, ...
     cost: Cost
 
     @property

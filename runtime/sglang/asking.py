@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,6 +29,7 @@ class Asked:
     cache: Path
     total_bytes: int | None = None
     halves: Mapping[str, str] | None = None
+    remote_code: bool = False
 
 
 class Asker:
@@ -80,7 +82,14 @@ class Asker:
                 halves=dict(asked.halves or {}),
             )
             work = self._work / f"on-{devices}"
-            server = ServerProcess(asked.python, work, ghost, self._environment)
+            server = ServerProcess(
+                asked.python,
+                work,
+                ghost,
+                self._environment,
+                remote_code=asked.remote_code,
+                bytecode=asked.cache / "bytecode" / sha256(bytes(asked.packages)).hexdigest()[:16],
+            )
             self._servers[devices] = server.__enter__()
         return self._servers[devices]
 

@@ -71,9 +71,12 @@ class ServerProcess:
         environment: dict[str, str],
         *,
         remote_code: bool = False,
+        bytecode: Path | None = None,
     ) -> None:
+        """`bytecode`: where compiled Python is kept for later processes; a model's own code keeps none."""
         self._python, self._work, self._ghost = python, work, ghost
         self._environment, self._remote_code = environment, remote_code
+        self._bytecode = work / "bytecode" if remote_code or bytecode is None else bytecode
         self._hello: Event = {}
         self._imported: list[Event] = []  # what happened while it imported counts for every start
 
@@ -87,12 +90,13 @@ class ServerProcess:
             "small": True,
             "halves": self._ghost.halves,
             "work": str(self._work),
+            "writable": [str(self._bytecode)],
             "remote_code": self._remote_code,
         }
-        pycache = self._work / "pycache"
+        self._bytecode.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._work / "imports.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [self._python, "-I", "-X", f"pycache_prefix={pycache}", MAIN, json.dumps(given)],
+                [self._python, "-I", "-X", f"pycache_prefix={self._bytecode}", MAIN, json.dumps(given)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from runtime.ghost.build import NotBuilt
+from runtime.ghost.outside import table
 from runtime.record.events import Event
 from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
@@ -36,7 +37,7 @@ class Answers:
     def __init__(self, asking: Asking, say: Callable[[Event], None] = lambda event: None) -> None:
         self._asking, self._say = asking, say
         self._kept = Kept(cache_folder() / "records")
-        self._askers: dict[tuple[str, int | None], Asker] = {}
+        self._askers: dict[tuple[str, int | None, bool], Asker] = {}
         self._closing = ExitStack()
 
     def __enter__(self) -> Answers:
@@ -54,7 +55,9 @@ class Answers:
         if kept is not None:
             return kept
         try:
-            record = self._asker(question, command).ask(command.argv, question.rank, say=self._say)
+            outside = {"numbers": table().text()}
+            asker = self._asker(question, command)
+            record = asker.ask(command.argv, question.rank, outside, self._say)
         except NotBuilt as error:
             raise UsageError(str(error)) from error
         except ServerBroken as error:
@@ -85,7 +88,7 @@ class Answers:
         return digest_of(parts, (command.model, *(path for path in command.readable if path.is_dir())))
 
     def _asker(self, question: Question, command: Checked) -> Asker:
-        key = (question.gpu.key, question.total_bytes)
+        key = (question.gpu.key, question.total_bytes, command.remote_code)
         if key not in self._askers:
             server = self._asking.server
             asked = Asked(server.python, server.packages, question.gpu, cache_folder(), question.total_bytes)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
+from runtime.ghost.outside import table
 from runtime.record.events import Event
 from sgl_tune.asking.asking import Answers, Asking
 from sgl_tune.asking.question import Question, question_of, server_flags, with_local_model
@@ -64,7 +65,7 @@ class Live:
 def _report(answers: Answers, question: Question) -> MemoryReport:
     record = answers.answer(question)
     title = os.path.basename(question.model.rstrip("/")) or "model"  # noqa: PTH119
-    return report_of(record, question.gpu.name, title, 0)
+    return report_of(record, question.gpu.name, title, table().doubt_of(record.counted))
 
 
 def _rank(ranks: str) -> int:

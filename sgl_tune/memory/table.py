@@ -15,6 +15,7 @@ _NAME, _NUMBER, _BAR = 25, 8, 26
 _CELLS = _NAME + 3 * _NUMBER + 2
 _SHORTEST_BAR = 12  # which its scale fits
 _SHOWN = 5
+_REASONS = 2
 _HELD, _PEAK, _HELD_ASCII, _PEAK_ASCII = "█", "▒", "#", "+"
 
 
@@ -40,11 +41,25 @@ def heading(report: MemoryReport) -> str:
 
 def show_verdict(out: Output, report: MemoryReport) -> None:
     text, style = verdict(report)
-    out.line(f"{text}; {report.not_modelled}" if report.not_modelled else text, style=style)
+    doubts = [part for part in (report.not_modelled, exactness(report)) if part]
+    out.line("; ".join([text, *doubts]), style=style)
     if report.failure is not None:
         out.line(failure_text(report), style="red", indent=2)
         if report.oom and report.oom.where:
             out.line(f"at {report.oom.where}", style="red", indent=2)
+
+
+def exactness(report: MemoryReport) -> str:
+    """Whether what torch counts is that of a real start; if not, the first reasons."""
+    if report.source != "ghost":
+        return ""
+    if report.exact:
+        return (
+            "exact (what torch counts up to ready, with random weights; not traffic, not a real checkpoint)"
+        )
+    more = len(report.inexact) - _REASONS
+    reasons = "; ".join(report.inexact[:_REASONS])
+    return f"not exact: {reasons}{f'; and {more} more (--format json)' if more > 0 else ''}"
 
 
 def failure_text(report: MemoryReport) -> str:

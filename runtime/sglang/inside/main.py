@@ -13,6 +13,7 @@ other files of this half are found and no other folder of ours is.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import resource
@@ -47,13 +48,14 @@ def main() -> None:
     holds: list[str] = []
     if given["ghost"]:
         own = [cage.model_code(os.environ["HOME"])] if given["remote_code"] else []
-        holds = cage.enter(given["work"], [], own)
+        holds = cage.enter(given["work"], given["writable"], own)
         install.install(given["ghost"], given["small"], given["halves"])
     try:
         imports.import_server()
     except BaseException as error:
         stream.say("broken", text=f"{type(error).__name__}: {error}"[:2000])
         raise SystemExit(1) from error
+    gc.freeze()  # a start collects four times, and none of what was imported is garbage
     stream.say("hello", **imports.versions(), cpu=_cpu(), cage=holds)
     for line in sys.stdin:
         request = json.loads(line)
