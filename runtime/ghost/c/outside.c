@@ -58,7 +58,6 @@ void outside_context(int device)
 static int code(int device, uint64_t bytes)
 {
     seen[device].code += bytes;
-    counted[CODE] += bytes;
     if (!numbers[room_bytes] || seen[device].code < (uint64_t)numbers[room_bytes])
         return 1;
     uint64_t granules = (seen[device].code - (uint64_t)numbers[room_bytes]) / GRANULE + 1;
@@ -70,6 +69,7 @@ static int code(int device, uint64_t bytes)
 int outside_code(int device, size_t bytes)
 {
     LOCK();
+    counted[CODE] += bytes;
     int fits = code(device, bytes);
     UNLOCK();
     return fits;
