@@ -15,6 +15,8 @@ from sgl_tune.cache.record import Entry
 from sgl_tune.cache.scanned import Content, ScannedCache
 from sgl_tune.units import count, human_bytes
 
+_LONGEST = 60  # of a name that anybody may have written
+
 
 def cache_json(
     cache: ScannedCache, with_entries: bool, filters: Sequence[Filter] = (), limit: int | None = None
@@ -88,12 +90,12 @@ def place_text(cache: ScannedCache) -> str:
         return f"Files in {place.path}"
     words = [LAYOUTS[place.layout].whose]
     if place.flashinfer:
-        words.append(f"FlashInfer {place.flashinfer}")
+        words.append(f"FlashInfer {place.flashinfer[:_LONGEST]}")
     if place.arch:
-        words.append(place.arch)
+        words.append(place.arch[:_LONGEST])
     gpu = (cache.environment or {}).get("gpu")
     if isinstance(gpu, str) and gpu != place.arch:
-        words.append(gpu)
+        words.append(gpu[:_LONGEST])
     return ", ".join(words)
 
 

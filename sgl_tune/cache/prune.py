@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from pathlib import Path
 
 from runtime.server.version_number import number
@@ -30,11 +31,16 @@ class Rules:
     max_size: int | None = None
     keep: tuple[str, ...] = ()
     key: str = ""  # the beginning of the one that is named
+    unusable: Callable[[Cache], Iterable[Path]] | None = None  # only these files of a cache
 
     @property
     def choose_nothing(self) -> bool:
         """A version or an architecture only narrows what the others choose."""
-        return not (self.key or self.stale) and self.older_than is None and self.max_size is None
+        return (
+            not (self.key or self.stale or self.unusable)
+            and self.older_than is None
+            and self.max_size is None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,9 @@ def _has_key(cache: Cache, key: str) -> bool:
 
 def _consider(cache: Cache, rules: Rules, now: float, newest: str | None) -> Removal | None:
     files = belongings(cache)
+    if rules.unusable:
+        before = inf if rules.older_than is None else now - rules.older_than
+        return _harmful(cache, rules.unusable, last_used(cache, files), before)
     used = last_used(cache, files)
     old_enough = now - used >= (rules.older_than or 0.0)
     if not rules.stale:
@@ -109,6 +118,17 @@ def _litter(cache: Cache, used: float, now: float, age: float) -> Removal | None
     said += [count(len(dead), "file") + " of dead writers"] if dead else []
     litter = [*runs, *dead]
     return Removal(cache, False, _signatures(litter), _size(litter), used, ", ".join(said))
+
+
+def _harmful(
+    cache: Cache, unusable: Callable[[Cache], Iterable[Path]], used: float, before: float
+) -> Removal | None:
+    """Their signatures are from before they are judged: what is written meanwhile stays."""
+    seen = _signatures(file.path for file in cache.files if _modified(file.path) <= before)
+    bad = {path: seen[path] for path in unusable(cache) if path in seen}
+    if not bad:
+        return None
+    return Removal(cache, False, bad, _size(bad), used, f"{count(len(bad), 'file')} that no server can use")
 
 
 def _until_it_fits(removals: list[Removal], excess: int) -> list[Removal]:

@@ -94,7 +94,9 @@ def _remove(removal: Removal, folder: Folder) -> int:
     for below in _BELOW:
         count += _remove_below(removal, folder, below)
     names = [path.name for path in removal.files if path.parent == folder.path]
-    there = [name for name in names if folder.status(name)]
+    there = [
+        name for name in names if _signature(folder, folder.path / name) == removal.seen[folder.path / name]
+    ]
     publish(folder, {}, remove=there)
     if removal.whole:
         _remove_if_empty(folder)

@@ -21,6 +21,7 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 _DEEPEST = 60
 _LONGEST = 2000
 _LONG = 400
+_LONGEST_SHOWN = 5000  # of a paragraph or a cell: a file may name a GPU in eight million letters
 _LONG_WORD = re.compile(rf"\S{{{2 * _LONG},}}")
 
 
@@ -54,13 +55,13 @@ class Output:
     def line(self, text: str = "", style: str | None = None, indent: int = 0, hanging: int = 2) -> None:
         """One paragraph of human output, folded at the terminal's width with a hanging indent."""
         if self.format is Format.human:
-            for part in _fold(self._as_called(text), self.width, indent, hanging):
+            for part in _fold(_bounded(self._as_called(text)), self.width, indent, hanging):
                 self._stdout.write(self._styled(part, style) + "\n")
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
         if self.format is not Format.human:
             return
-        cells = [[printable(self._as_called(str(cell))) for cell in row] for row in rows]
+        cells = [[printable(_bounded(self._as_called(str(cell)))) for cell in row] for row in rows]
         head, *lines = laid_out(columns, cells, self.width)
         self._stdout.writelines(self._styled(line, "bold") + "\n" for line in head)
         self._stdout.writelines(line + "\n" for row in lines for line in row)
@@ -195,6 +196,10 @@ def _cut(text: str) -> str:
     """Somebody's file may hold a value of a megabyte, or a path of 4096 letters, and it be quoted."""
     text = _LONG_WORD.sub(lambda word: f"{word[0][: _LONG // 2]} ... {word[0][-_LONG // 2 :]}", text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 300]} ... {text[-295:]}"
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN // 2]} ... {text[-100:]}"
 
 
 def printable(text: str) -> str:

@@ -21,6 +21,7 @@ from sgl_tune.stores.find import store_asked_for
 from sgl_tune.stores.prune import StoreRules
 from sgl_tune.stores.prune_page import prune_stores, sweep_and_tell
 from sgl_tune.units import count, human_bytes, parse_age, parse_limit
+from sgl_tune.verify.unusable import unusable_files
 
 
 def prune(
@@ -35,6 +36,9 @@ def prune(
         Option(
             "--stale", help="Caches of an older FlashInfer than others here, dead writers' files, old runs."
         ),
+    ] = False,
+    unusable: Annotated[
+        bool, Option("--unusable", help="Only files that end or fail whichever server reads them.")
     ] = False,
     older_than: Annotated[
         str | None, Option("--older-than", metavar="AGE", help="Not written since: 30d, 12h.")
@@ -80,6 +84,8 @@ def prune(
     """
     out = Output(sink(format, quiet))
     only = store_asked_for(store)
+    if only and unusable:
+        raise UsageError("--unusable is about rank files, --store about kernels", "give one of them")
     if only:
         of_stores = StoreRules(
             stale,
@@ -91,6 +97,8 @@ def prune(
         )
         prune_stores(out, folder or cache_dir, only, of_stores, dry_run, yes)
         return
+    if unusable and (stale or max_size):
+        raise UsageError("--unusable is about single files", "leave out --stale and --max-size")
     if library or unused_for:
         raise UsageError("--library and --unused-for are about stores", "add --store ID, or --store all")
     rules = Rules(
@@ -101,10 +109,12 @@ def prune(
         max_size=parse_limit(max_size, "--max-size") if max_size else None,
         keep=tuple(keep or ()),
         key=_key(folder, cache_dir or default_cache_dir()),
+        unusable=unusable_files if unusable else None,
     )
     if rules.choose_nothing:
         raise UsageError(
-            "prune needs to be told what may go", "a KEY, --stale, --older-than 30d or --max-size 1GB"
+            "prune needs to be told what may go",
+            "a KEY, --stale, --unusable, --older-than 30d or --max-size 1GB",
         )
     root = (None if rules.key else folder) or cache_dir or default_cache_dir()
     caches = _caches(root)

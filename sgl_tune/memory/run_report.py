@@ -11,6 +11,7 @@ from sgl_tune.memory.report import Constant, MemoryReport, Sizes
 from sgl_tune.reading import bounded_bytes
 from sgl_tune.records import WrongMember, from_plain
 
+_LONGEST_NAME = 100
 _LARGEST = 16 << 20
 _COUNTED_MARGIN = 128 << 20
 _DOUBT = 0.1
@@ -49,7 +50,7 @@ def report_of(run: Run, where: str) -> MemoryReport:
         raise UsageError(str(error), "give the file that mem-report --out wrote") from error
     predicted = about.device == "meta"
     return MemoryReport(
-        gpu=about.gpu,
+        gpu=about.gpu[:_LONGEST_NAME],
         total_bytes=about.total_bytes,
         source="predicted" if predicted else "measured",
         run=run,

@@ -1,9 +1,10 @@
 """Outlives us by a moment: `janitor.py FOLDER` waits until its pipe has no writer left, and cleans up.
 
 Lines on the pipe name process groups that begin (+) and have ended (-): what is left of those is asked
-to end and then killed. One line (=) says which folder it is, and that one is emptied and removed; another
-that somebody has put under its name is left alone. Run with -I -S: it needs and imports nothing but the
-standard library.
+to end and then killed, and so is what has left such a group and still has in its environment the setting (*)
+that the group was started with. One line (=) says which folder it is, and that one is emptied and removed;
+another that somebody has put under its name is left alone. Run with -I -S: it needs and imports nothing but
+the standard library.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from contextlib import suppress
 
 ASKED_SECONDS = 0.3  # ninja ends its compilers, which lead groups of their own, when it is asked to
+MARKED_SECONDS = 2.0
 
 
 def identity(folder: int) -> str:
@@ -51,12 +53,41 @@ def _remove(name: str, folder: int) -> None:
         os.rmdir(name, dir_fd=folder)
 
 
+def marked(setting: bytes) -> set[int]:
+    """Processes of this user that were started with this setting."""
+    found = set()
+    for name in os.listdir("/proc") if setting else ():  # noqa: PTH208 as few imports as can be
+        with suppress(OSError):
+            if name.isdigit() and setting in _environment(name).split(b"\0"):
+                found.add(int(name))
+    return found - {os.getpid()}
+
+
+def _environment(process: str) -> bytes:
+    with open(f"/proc/{process}/environ", "rb") as file:  # noqa: PTH123 as few imports as can be
+        return file.read()
+
+
+def _end_marked(setting: bytes) -> None:
+    """Again until none is left, since they may start others."""
+    limit = time.monotonic() + MARKED_SECONDS
+    while (left := marked(setting)) and time.monotonic() < limit:
+        for number in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(number, signal.SIGKILL)
+        time.sleep(0.02)
+
+
 def main(folder: str) -> None:
     running: set[int] = set()
     known = ""
+    mark = b""
     for line in sys.stdin.buffer:
         if line[:1] == b"=":
             known = line[1:].decode().strip()
+            continue
+        if line[:1] == b"*":
+            mark = line[1:].strip()
             continue
         number = int(line[1:])
         running = running | {number} if line[:1] == b"+" else running - {number}
@@ -66,6 +97,8 @@ def main(folder: str) -> None:
                 os.killpg(group, number)
         if running and number == signal.SIGTERM:
             time.sleep(ASKED_SECONDS)
+    if running:
+        _end_marked(mark)
     remove(folder, known)
 
 

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from sgl_tune.processes.janitor import empty, identity, remove
 
 _JANITOR = Path(__file__).resolve().with_name("janitor.py")
 _PATIENCE_SECONDS = 5.0
+_MARK = "SGL_TUNE_STARTED_IN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,12 @@ class Scratch:
     def watch(self, group: int) -> None:
         with suppress(BrokenPipeError):
             os.write(self.guard, b"+%d\n" % group)
+
+    def marked(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The environment for a process whose descendants may leave its group, and are to end with us too."""
+        with suppress(BrokenPipeError):
+            os.write(self.guard, f"*{_MARK}={self.folder.name}\n".encode())
+        return {**environment, _MARK: self.folder.name}
 
     def forget(self, group: int) -> None:
         with suppress(BrokenPipeError):

@@ -168,6 +168,10 @@ class Listener:
         if event.mark.says == _ARGS:
             told.server_args = told.server_args or text
             told.args_of.add(event.speaker.source)
+        if event.mark.fact in ("ready", "loaded") and self._ready is None and told.ready is None:
+            told.ready, told.ready_by = event.at, text[:200]
+        if event.mark.fact == "loaded":
+            told.measured = int(event.said["count"])
         if len(told.events) >= MOST_EVENTS or not self._is_known(event.speaker):
             told.notes[f"more than {MOST_EVENTS:,} lines of a start: the later ones are left out"] = None
             return told
@@ -176,10 +180,6 @@ class Listener:
             self._building[event.speaker] = len(told.events) - 1
         if event.mark.fact == "failure":
             self._failed[event.speaker] = told
-        if event.mark.fact in ("ready", "loaded") and self._ready is None and told.ready is None:
-            told.ready, told.ready_by = event.at, text[:200]
-        if event.mark.fact == "loaded":
-            told.measured = int(event.said["count"])
         return told
 
     def _joined(self, told: Told, source: str) -> Told:

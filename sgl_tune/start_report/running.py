@@ -49,7 +49,7 @@ def run_server(
 ) -> Ended:
     """`tell` is called once: when the server is ready, or has ended before."""
     command, environment = _parsed(words)
-    with scratch() as place, _adopting(), _Server(command, environment, ready) as server:
+    with scratch() as place, _adopting(), _Server(command, place.marked(environment), ready) as server:
         place.watch(server.pid)
         with _forwarding(server.pid):
             for _ in server.until_ready():
@@ -70,7 +70,7 @@ def start_and_stop(
     at work, before it is given up; its report then says where it stands."""
     with scratch() as place, _adopting(), Path(os.devnull).open("wb") as nothing:
         outputs = (nothing, nothing)
-        with _Server(command, environment, None, outputs) as server:
+        with _Server(command, place.marked(environment), None, outputs) as server:
             place.watch(server.pid)
             for _ in server.until_ready():
                 tick(server.doing)

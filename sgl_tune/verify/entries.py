@@ -121,7 +121,7 @@ def _describe(code: str, keys: list[str], loaded: Loaded, is_known: bool) -> Fin
 _SENTENCES = {
     "tactic-unusable": (
         "the kernel gets a tactic it cannot take",
-        "delete the file, or warm it again: the server fails inside the kernel",
+        "warm it again, or remove it with `sgl-tune prune --unusable`: the server fails inside the kernel",
     ),
     "policy-misses": ("measured under another policy than the server asks for; it tunes there again", _WARM),
     "runner-mismatch": (

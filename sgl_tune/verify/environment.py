@@ -21,6 +21,7 @@ from sgl_tune.verify.entries import cut
 from sgl_tune.verify.findings import Finding, finding
 
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg")
+_LONGEST = 4096  # characters of a version or of a GPU's name
 _HOW = "write one with `sgl-tune env --format json` on the machine that serves"
 
 
@@ -138,6 +139,12 @@ def _environment_strings(path: Path, metadata: Any) -> dict[str, str]:
     for name in names:
         if not isinstance(metadata.get(name), str):
             raise UsageError(f"{path}: `{name}` is {shown(metadata.get(name))}, not a string", _HOW)
+        if len(metadata[name]) > _LONGEST:
+            raise UsageError(
+                f"{path}: `{name}` has {len(metadata[name]):,} characters, and no environment more than"
+                f" {_LONGEST:,}",
+                _HOW,
+            )
     return {name: metadata[name] for name in names}
 
 
@@ -168,7 +175,9 @@ def ignored_finding(outcome: Ignored) -> Finding:
 
 
 def _fields(mismatches: Mapping[str, Mismatch]) -> str:
-    return ", ".join(f"{name}: file {_short(m.saved)}, server {m.current}" for name, m in mismatches.items())
+    return ", ".join(
+        f"{name}: file {_short(m.saved)}, server {_short(m.current)}" for name, m in mismatches.items()
+    )
 
 
 def _short(value: Any) -> str:

@@ -25,7 +25,7 @@ from sgl_tune.verify.vllm import broken_before_loading
 
 _RECENT = 8  # the contents of a cache's stages; to look for more takes longer than to parse again
 _MOST_ALIKE = 4096
-_REWARM = "delete the file, or warm it again"
+_REWARM = "warm it again, or remove it: `sgl-tune prune --unusable`"
 _BROKEN_CODES = {
     "UnicodeDecodeError": "not-text",
     "JSONDecodeError": "not-json",

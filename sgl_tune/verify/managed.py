@@ -16,7 +16,7 @@ from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.loader import Loaded, restore_tactic
 from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
-from sgl_tune.verify.entries import check_entries
+from sgl_tune.verify.entries import check_entries, cut
 from sgl_tune.verify.environment import Target, looking_up
 from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport, finding
 
@@ -50,7 +50,7 @@ def _elsewhere(cache: Cache, manifest: dict[str, Any] | None, target: Target) ->
     if folder == cache.key:
         return []
     changed = [
-        f"{name}: store {manifest.get(name)}, server {value}"
+        f"{name}: store {cut(str(manifest.get(name)))}, server {cut(str(value))}"
         for name, value in wanted.items()
         if manifest.get(name) != value
     ]

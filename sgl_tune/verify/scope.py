@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from runtime.server.gpus import find_gpu
 from runtime.server.releases import RELEASES, release_named
 from runtime.server.version_number import number
-from sgl_tune.cache.layouts import resolve
+from sgl_tune.cache.layouts import Cache, resolve
+from sgl_tune.cache.scan import Scanner
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.project_file import PROJECT_FILE
@@ -68,6 +69,8 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
         said = findings_of(plans, None if there is None else [cache for cache, _ in looked])
     else:
         looked = [(cache, ()) for cache in resolve(path, cache_dir, unread.append, asked.stores)]
+    if not whole:
+        _check_ours(path, [cache for cache, _ in looked])
     sglang = _sglang(flags.sglang_version, plans)
     checked = [check(cache, sglang, whole, expected) for cache, expected in looked]
     findings = (*map(_unreadable, unread), *said)
@@ -78,6 +81,12 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
         )
     narrowed = _narrowed(target, flags, plans)
     return Scope(tuple(checked), narrowed, _notes(plans), _warnings(plans, sglang), findings, tuple(plans))
+
+
+def _check_ours(path: str | None, caches: Sequence[Cache]) -> None:
+    """Of somebody else's file nobody is to hear that a server dies of it."""
+    if any(one.is_foreign for one in Scanner().scan_all(caches)):
+        raise UsageError(f"{path}: not a cache file", "`sgl-tune inspect` lists the caches there are")
 
 
 def _notes(plans: Sequence[Plan]) -> tuple[str, ...]:

@@ -155,3 +155,46 @@ def test_a_process_that_is_ours_does_not_end_with_a_server() -> None:
     finally:
         ours.kill()
         ours.wait()
+
+
+_LEAVES_THE_GROUP = """
+setsid bash -c 'setsid sleep 300 & echo $! > "$HOME/grandchild"; exec sleep 300' & echo $! > "$HOME/child"
+(setsid bash -c 'echo $$ > "$HOME/orphan"; exec sleep 300' &)
+trap '' TERM
+for i in $(seq "$1"); do echo "[2026-11-29 05:00:00 TP0] Load weight begin. avail mem=100.00 GB"; done
+echo "[2026-11-29 05:00:01] The server is fired up and ready to roll!"
+sleep 300
+"""
+
+
+def _leaving(home: Path, lines: int, *options: str) -> list[str]:
+    words = ("bash", "-c", _LEAVES_THE_GROUP, "bash", str(lines))
+    return [*PROGRAM, "start-report", *options, "--", f"HOME={home}", *words]
+
+
+def _all_gone(home: Path) -> bool:
+    pids = [int((home / name).read_text()) for name in ("child", "grandchild", "orphan")]
+    limit = time.monotonic() + 5
+    while time.monotonic() < limit and any(Path(f"/proc/{pid}").exists() for pid in pids):
+        time.sleep(0.05)
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_server_is_ready_whatever_number_of_lines_came_before(tmp_path: Path) -> None:
+    told = tmp_path / "report.json"
+    words = ["bash", "-c", _LEAVES_THE_GROUP.replace("trap '' TERM", ""), "bash", "50100"]
+    options = ("--stop-when-ready", "--format", "json", "-o", str(told))
+    command = [*PROGRAM, "start-report", *options, "--", f"HOME={tmp_path}", *words]
+    done = subprocess.run(command, capture_output=True, env=environment(), timeout=60)
+    report = json.loads(told.read_text())
+    assert done.returncode == 0 and report["ready"] and _all_gone(tmp_path)
+
+
+def test_children_that_left_the_group_end_with_us_even_where_we_are_killed(tmp_path: Path) -> None:
+    child = subprocess.Popen(_leaving(tmp_path, 1), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stderr is not None
+    while "store" not in child.stderr.readline():  # the report's own table
+        pass
+    child.kill()
+    child.communicate(timeout=30)
+    assert _all_gone(tmp_path)

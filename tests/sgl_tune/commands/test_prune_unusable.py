@@ -1,0 +1,83 @@
+"""`prune --unusable` removes the files that harm any server, and none that another environment tuned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.prune import Rules, plan
+from sgl_tune.cache.remove import remove
+from sgl_tune.verify.unusable import unusable_files
+from tests.sgl_tune.cache.caches import cache_folder, good, write_ranks
+from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key
+from tests.sgl_tune.running import run
+
+CORPUS = build_corpus(TARGET, moe_entries())
+CONTENTS = {
+    "good": good(),
+    "nan": good(**{moe_key(1): ["MoERunner", float("nan"), HOT]}),
+    **{
+        name: CORPUS[name].raw
+        for name in ("empty", "entry-null", "records-list", "other-gpu", "cudnn-unknown", "metadata-missing")
+    },
+}
+BAD = {"empty", "entry-null", "nan", "records-list"}
+
+
+def _ranks(root: Path) -> dict[str, Path]:
+    """One file for each kind of content."""
+    paths = write_ranks(cache_folder(root), [f"rank_tp{rank}_pp0_dp0.json" for rank in range(len(CONTENTS))])
+    for path, raw in zip(paths, CONTENTS.values(), strict=True):
+        path.write_bytes(raw)
+    return dict(zip(CONTENTS, paths, strict=True))
+
+
+def test_what_harms_any_server_goes_and_nothing_else(tmp_path: Path) -> None:
+    paths = _ranks(tmp_path)
+    dry = run("prune", tmp_path, "--unusable", "--dry-run", "--format", "json")
+    (removal,) = json.loads(dry.out)["removed"]
+    assert set(removal["files"]) == {str(paths[name]) for name in BAD} and not removal["whole"]
+    assert all(path.exists() for path in paths.values())
+    assert run("prune", tmp_path, "--unusable", "-y").code == 0
+    assert {name for name, path in paths.items() if path.exists()} == paths.keys() - BAD
+
+
+def test_a_good_cache_loses_nothing_whatever_machine_this_is(tmp_path: Path) -> None:
+    (path,) = write_ranks(cache_folder(tmp_path), ["rank_tp0_pp0_dp0.json"], CORPUS["other-gpu"].raw)
+    ran = run("prune", tmp_path, "--unusable", "-y")
+    assert ran.code == 0 and "Nothing to remove" in ran.out and path.exists()
+
+
+def test_what_is_no_file_stays(tmp_path: Path) -> None:
+    folder = cache_folder(tmp_path)
+    write_ranks(folder, ["rank_tp0_pp0_dp0.json"])
+    (folder / "rank_tp1_pp0_dp0.json").symlink_to("/etc/passwd")
+    (folder / "rank_tp2_pp0_dp0.json").mkdir()
+    assert run("prune", tmp_path, "--unusable", "-y").code == 0
+    assert len(list(folder.glob("rank_*.json"))) == 3
+
+
+def test_what_a_server_writes_meanwhile_stays(tmp_path: Path) -> None:
+    paths = _ranks(tmp_path)
+    (removal,) = plan(find_caches(tmp_path), Rules(unusable=unusable_files), 0.0)
+    paths["empty"].write_bytes(good())
+    remove(removal, tmp_path)
+    assert paths["empty"].exists() and not paths["entry-null"].exists()
+
+
+@pytest.mark.parametrize("more", [("--stale",), ("--max-size", "1GB"), ("--store", "all")])
+def test_other_kinds_of_removal_are_not_mixed_with_it(more: tuple[str, ...], tmp_path: Path) -> None:
+    ran = run("prune", tmp_path, "--unusable", *more)
+    assert ran.code == 2 and "--unusable" in ran.err
+
+
+def test_somebody_elses_file_is_not_told_to_be_deleted(tmp_path: Path) -> None:
+    for words in (("/etc/passwd",), ("/etc/passwd", "-q")):
+        ran = run("verify", *words)
+        assert (ran.code, ran.out) == (2, "") and "/etc/passwd: not a cache file" in ran.err
+    other = tmp_path / "package.json"
+    other.write_text('{"name": "x", "scripts": {"a": "b"}}')
+    assert run("verify", other).code == 2
