@@ -182,7 +182,7 @@ def _assign(names: set[str], found: dict[str, set[tuple[str, str | None]]], majo
 
 
 def _versions(site_packages: Path, major: int) -> tuple[tuple[str, int], ...]:
-    """CUDA's version as torch was built for; NCCL's, cuDNN's and cuBLAS's as its metadata pins them."""
+    """CUDA's version as torch was built for; others as its metadata pins them, or 0."""
     text = _text_of(site_packages / "torch" / "version.py")
     cuda = re.search(r"^cuda\b.*'(\d+)\.(\d+)'", text, re.MULTILINE)
     minor = int(cuda[2]) if cuda and int(cuda[1]) == major else 0
@@ -197,7 +197,7 @@ def _versions(site_packages: Path, major: int) -> tuple[tuple[str, int], ...]:
         ("CUDA_VERSION", major * 1000 + minor * 10),
         ("NCCL_VERSION", nccl[0] * 10000 + nccl[1] * 100 + nccl[2]),
         ("CUDNN_VERSION", cudnn[0] * 10000 + cudnn[1] * 100 + cudnn[2]),
-        ("CUBLAS_VERSION", cublas[0] * 10000 + cublas[1] * 100 + cublas[2] or major * 10000 + minor * 100),
+        ("CUBLAS_VERSION", cublas[0] * 10000 + cublas[1] * 100 + cublas[2]),
     )
 
 

@@ -54,11 +54,15 @@ def answer(*values): print(json.dumps(values))
 """
 
 
-def compile_library(out: Path, source: str, soname: str, version: str = "", *linked: Path) -> None:
+def compile_library(
+    out: Path, source: str, soname: str, version: str = "", *linked: Path, path: str = ""
+) -> None:
+    """`path`: where its libraries are looked for first, as torch looks in the folders of NVIDIA's wheels."""
     code, script = out.with_suffix(".c"), out.with_suffix(".map")
     code.write_text(source)
     script.write_text(f"{version} {{ global: *; }};")
     options = [f"-Wl,--version-script={script}"] if version else []
+    options += [f"-Wl,--disable-new-dtags,-rpath,{path}"] if path else []
     command = ["cc", "-w", "-shared", "-fPIC", str(code), "-o", str(out), f"-Wl,-soname,{soname}"]
     subprocess.run([*command, *options, "-Wl,--no-as-needed", *map(str, linked)], check=True)
     code.unlink()
@@ -78,12 +82,9 @@ def make_environment(folder: Path, major: int = 13, extra: str = "") -> Path:
         made.append(nvidia / soname)
         calls += functions
     body = " + ".join(f"{function}()" for function in calls)
-    source = (
-        "".join(f"int {function}(void);" for function in calls)
-        + f"int use(void) {{ return {body}; }}"
-        + extra
-    )
-    compile_library(lib / "libc10_cuda.so", source, "libc10_cuda.so", "", *made)
+    source = "".join(f"int {function}(void);" for function in calls) + f"int use(void) {{ return {body}; }}"
+    source += "int probe(void) { return cudaFrobnicate() + ncclUnheardOf(); }" + extra
+    compile_library(lib / "libc10_cuda.so", source, "libc10_cuda.so", "", *made, path=str(nvidia))
     (folder / "torch" / "version.py").write_text(f"cuda: Optional[str] = '{major}.0'\n")
     information = folder / "torch-2.11.0.dist-info"
     information.mkdir()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.ghost.c_running import built, run
+from tests.ghost.c_running import built, environment, run
 
 LOOK = """
 def entry(name, version=13000):
@@ -123,3 +123,28 @@ getattr(G, "__cudaRegisterFunction")(module, C.c_void_p(0x1000), None, b"kernel"
 out = (C.c_int * 40)(); G.cudaFuncGetAttributes(out, C.c_void_p(0x1000)); answer(out[8], out[9], heard)
 """
     assert run(code) == [90, 90, []]
+
+
+def test_the_ghost_stands_before_nvidias_libraries_that_torch_would_load() -> None:
+    code = """
+torch = C.CDLL(os.environ["TORCH"]); answer(torch.probe(), heard)
+"""
+    torch = environment() / "torch" / "lib" / "libc10_cuda.so"
+    preload = ":".join(str(path) for path in [built() / "libghost.so", *sorted(built().glob("lib*.so.*"))])
+    names = [[1, "cudaFrobnicate", 0], [1, "ncclUnheardOf", 0]]
+    assert run(code, TORCH=str(torch)) == [198, []]
+    assert run(code, TORCH=str(torch), LD_PRELOAD=preload, LD_LIBRARY_PATH=str(built())) == [0, names]
+
+
+def test_a_version_that_torch_does_not_pin_is_a_guess() -> None:
+    code = "v = C.c_int(); G.cublasGetVersion_v2(None, R(v)); answer(v.value, G.cudnnGetVersion(), heard)"
+    assert run(code) == [130000, 0, [[3, "version of cuBLAS", 0]]]
+
+
+def test_a_guess_about_a_kernel_names_the_kernel() -> None:
+    code = """
+getattr(G, "__cudaRegisterFunction")(C.byref(C.c_int(90)), C.c_void_p(0x2000), None, b"scan_kernel")
+n = C.c_int(); G.cudaOccupancyMaxActiveBlocksPerMultiprocessor(R(n), C.c_void_p(0x2000), 256, C.c_size_t(0))
+answer(n.value, heard)
+"""
+    assert run(code) == [4, [[3, "occupancy of scan_kernel", 0]]]

@@ -120,3 +120,14 @@ def test_without_a_row_there_is_no_device() -> None:
 count = C.c_int(7); answer(G.cudaGetDeviceCount(R(count)), count.value, malloc(1)[0])
 """
     assert run(code, GHOST_ROW="", GHOST_DEVICES="0") == [100, 0, 100]
+
+
+def test_a_limit_on_addresses_ends_with_one_line_that_names_it() -> None:
+    code = """
+import resource, subprocess
+limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36));"
+program = limited + "import ctypes as C; G = C.CDLL('" + os.environ["GHOST_FOLDER"] + "/libghost.so');"
+done = subprocess.run([sys.executable, "-c", program + "G.cudaSetDevice(0)"], capture_output=True, text=True)
+answer(done.returncode, done.stderr.count("\\n"), "a limit on address space" in done.stderr)
+"""
+    assert run(code) == [70, 1, True]

@@ -44,15 +44,22 @@ SETTING(cublasSetAtomicsMode, cublasGetAtomicsMode, atomics_mode)
 SETTING(cublasSetSmCountTarget, cublasGetSmCountTarget, sm_target)
 NOTHING(cublasSetWorkspace_v2)
 
-EXPORT Status cublasGetVersion_v2(Handle *handle, int *version)
+/* torch pins CUDA's toolkit as a whole since 2.11, and cuBLAS is a little newer than it: a guess then. */
+static int version(void)
+{
+    if (!CUBLAS_VERSION)
+        REPORT_ONCE(GUESS, "version of cuBLAS");
+    return CUBLAS_VERSION ? CUBLAS_VERSION : CUDA_VERSION / 1000 * 10000 + CUDA_VERSION % 1000 / 10 * 100;
+}
+EXPORT Status cublasGetVersion_v2(Handle *handle, int *out)
 {
     (void)handle;
-    *version = CUBLAS_VERSION;
+    *out = version();
     return OK;
 }
 EXPORT Status cublasGetProperty(int which, int *value)
 {
-    *value = which == 0 ? CUBLAS_VERSION / 10000 : which == 1 ? CUBLAS_VERSION / 100 % 100 : CUBLAS_VERSION % 100;
+    *value = which == 0 ? version() / 10000 : which == 1 ? version() / 100 % 100 : version() % 100;
     return OK;
 }
 EXPORT const char *cublasGetStatusString(Status status) { return status ? "an error of cuBLAS" : "success"; }
@@ -86,7 +93,7 @@ ALSO(cublasLtMatrixTransformDescDestroy, cublasLtDestroy);
 NOTHING(cublasLtMatmulDescSetAttribute)
 NOTHING(cublasLtMatrixLayoutSetAttribute)
 NOTHING(cublasLtMatmulPreferenceSetAttribute)
-EXPORT size_t cublasLtGetVersion(void) { return CUBLAS_VERSION; }
+EXPORT size_t cublasLtGetVersion(void) { return (size_t)version(); }
 EXPORT size_t cublasLtGetCudartVersion(void) { return CUDA_VERSION; }
 
 /* One algorithm that needs no workspace: callers bring a workspace of their own size whatever is found here. */

@@ -18,6 +18,7 @@ typedef struct Symbol {
     Module *module;
     uint64_t device; /* of a variable */
     size_t size;
+    unsigned reported;
     unsigned loaded; /* for which table of what lies outside torch its code was counted */
     struct Symbol *next;
 } Symbol;
@@ -212,17 +213,27 @@ NOTHING(cuFuncSetCacheConfig)
 /* A kernel's registers and static shared memory stand in its machine code; where that is not readable, they are a
    guess, and so is what follows from them. */
 enum { REGISTERS = 64, THREADS = 1024, WARP = 32, REGISTER_UNIT = 256 };
-static Cubin figures(const void *f, const char *asked, unsigned *said, int *arch)
+static void guess_about(const char *what, const void *f)
+{
+    static Symbol unknown = {.name = "an unnamed kernel"};
+    Symbol *symbol = find(*bucket(functions, BUCKETS, f), f);
+    if (!symbol)
+        symbol = &unknown;
+    if (symbol->reported == ghost_generation)
+        return;
+    symbol->reported = ghost_generation;
+    char name[1024];
+    snprintf(name, sizeof name, "%s of %s", what, symbol->name);
+    report(GUESS, name, 0, 0);
+}
+static Cubin figures(const void *f, const char *what, int *arch)
 {
     Symbol *symbol = find(*bucket(functions, BUCKETS, f), f);
     Cubin cubin;
     *arch = symbol ? symbol->module->arch : 0;
     if (symbol && cubin_kernel(symbol->module->data, symbol->name, *arch, &cubin))
         return cubin;
-    if (*said != ghost_generation) {
-        *said = ghost_generation;
-        report(GUESS, asked, 0, 0);
-    }
+    guess_about(what, f);
     return (Cubin){0, REGISTERS, 0};
 }
 static int warps_by_registers(const Cubin *cubin)
@@ -232,9 +243,8 @@ static int warps_by_registers(const Cubin *cubin)
 }
 EXPORT Status cudaFuncGetAttributes(FunctionAttributes *out, const void *f)
 {
-    static unsigned said;
     int arch;
-    Cubin cubin = figures(f, "cudaFuncGetAttributes", &said, &arch);
+    Cubin cubin = figures(f, "attributes", &arch);
     if (!arch)
         arch = (int)(row(ROW_major) * 10 + row(ROW_minor));
     int threads = warps_by_registers(&cubin) * WARP;
@@ -256,9 +266,8 @@ EXPORT Status cuFuncGetAttribute(int *value, int which, void *f)
 
 static int blocks_per_sm(const void *f, int threads, size_t shared)
 {
-    static unsigned said;
     int arch;
-    Cubin cubin = figures(f, "occupancy of a kernel", &said, &arch);
+    Cubin cubin = figures(f, "occupancy", &arch);
     int64_t warps = threads > 0 ? (threads + WARP - 1) / WARP : 1;
     int64_t blocks = row(ROW_blocks_sm), by_threads = row(ROW_threads_sm) / (warps * WARP);
     int64_t by_registers = warps_by_registers(&cubin) / warps;
@@ -279,8 +288,8 @@ ALSO(cuOccupancyMaxActiveBlocksPerMultiprocessor, cudaOccupancyMaxActiveBlocksPe
 ALSO(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cudaOccupancyMaxActiveBlocksPerMultiprocessor);
 EXPORT Status cudaOccupancyMaxActiveClusters(int *count, const void *f, const LaunchConfig *config)
 {
-    (void)f, (void)config;
-    REPORT_ONCE(GUESS, "cudaOccupancyMaxActiveClusters");
+    (void)config;
+    guess_about("clusters", f);
     *count = (int)row(ROW_sms) / 2;
     return OK;
 }

@@ -1,0 +1,11 @@
+/* Versions of libraries that the ghost only has stubs of: as torch's metadata pins them. */
+#include "ghost.h"
+
+EXPORT size_t cudnnGetVersion(void) { return CUDNN_VERSION; }
+EXPORT size_t cudnnGetCudartVersion(void) { return CUDA_VERSION; }
+EXPORT Status nvrtcVersion(int *major, int *minor)
+{
+    *major = CUDA_VERSION / 1000;
+    *minor = CUDA_VERSION % 1000 / 10;
+    return OK;
+}
