@@ -11,12 +11,17 @@ A start is judged by a table of what lies outside torch that neither it nor a st
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 
 from benchmarks.record import write_record
 from runtime.ghost.build import library
@@ -52,17 +57,55 @@ class Ran:
     observed: dict[str, Counts]
 
 
-def run_all(starts: Sequence[RealStart], tables: dict[str, Outside], place: Place) -> Iterator[Ran]:
-    """Each start on as many GPUs as it was measured on; those of one number share a process."""
-    gpu = gpus()[GPU]
+def run_all(
+    starts: Sequence[RealStart], tables: dict[str, Outside], place: Place, jobs: int
+) -> Iterator[Ran]:
+    """Each start on as many GPUs as it was measured on, in the order in which they end."""
+    waiting = deque(sorted(starts, key=lambda start: start.gpus))
+    ended: Queue[Ran | BaseException | None] = Queue()
     libraries = library(place.packages, place.work)
-    for count in sorted({start.gpus for start in starts}):
-        ghost = Ghost(libraries, gpu.name, gpu.row(), devices=count, halves=place.halves)
-        with ServerProcess(place.python, place.work / f"gpus-{count}", ghost, {}) as server:
-            for start in starts:
-                if start.gpus == count:
-                    _forget_tactics(place.work / f"gpus-{count}")
-                    yield _run(server, start, tables[start.name])
+    for job in range(jobs):
+        take = waiting.popleft if job % 2 == 0 else waiting.pop  # one number of GPUs per process, mostly
+        Thread(target=_work, args=(job, take, tables, place, libraries, ended), daemon=True).start()
+    working = jobs
+    while working:
+        one = ended.get()
+        if isinstance(one, BaseException):
+            raise one
+        if one is None:
+            working -= 1
+        else:
+            yield one
+
+
+def _work(
+    job: int,
+    take: Callable[[], RealStart],
+    tables: dict[str, Outside],
+    place: Place,
+    libraries: Path,
+    ended: Queue[Ran | BaseException | None],
+) -> None:
+    """Run starts one after the other. A server's process has so many GPUs from its import on."""
+    gpu, held, gpus_held = gpus()[GPU], ExitStack(), 0
+    try:
+        with held:
+            while True:
+                try:
+                    start = take()
+                except IndexError:
+                    break
+                work = place.work / f"{job}-gpus-{start.gpus}"
+                if start.gpus != gpus_held:
+                    held.close()
+                    ghost = Ghost(libraries, gpu.name, gpu.row(), devices=start.gpus, halves=place.halves)
+                    server = held.enter_context(ServerProcess(place.python, work, ghost, {}))
+                    gpus_held = start.gpus
+                _forget_tactics(work)
+                ended.put(_run(server, start, tables[start.name]))
+    except BaseException as error:
+        ended.put(error)
+    ended.put(None)
 
 
 def _run(server: ServerProcess, start: RealStart, numbers: Outside) -> Ran:
@@ -116,6 +159,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--packages", type=Path, help="the site-packages of that Python")
     parser.add_argument("--halves", type=Path, default=HALVES, help="folder of `sgl-tune server modules`")
     parser.add_argument("--work", type=Path, help="keep logs and records here")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="starts at once")
     parser.add_argument("--observe", action="store_true")
     return parser.parse_args(argv)
 
@@ -134,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         work = asked.work or Path(folder)
         work.mkdir(parents=True, exist_ok=True)
         ran = []
-        for one in run_all(starts, tables, place_of(asked, work)):
+        for one in run_all(starts, tables, place_of(asked, work), asked.jobs):
             (work / f"{one.start.name.replace('/', '-')}.json").write_text(one.record.to_json())
             print(row_of(verdict(one.start, one.record)), flush=True)
             ran.append(one)
