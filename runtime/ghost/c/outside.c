@@ -32,9 +32,9 @@ static struct {
     uint64_t code, granules;
 } seen[MAX_DEVICES];
 
-/* What came so far, of all devices: what a table is fitted to. */
+/* What came so far on each device: what a table is fitted to. */
 enum { CHARGED, CODE, GRAPHS, NODES, BRANCHES, MESSAGES, MESSAGE_GRAPHS, MODULES, COMMUNICATORS, COUNTED = 16 };
-static uint64_t counted[COUNTED]; /* COMMUNICATORS + n: of n + 1 ranks */
+static uint64_t counted[MAX_DEVICES][COUNTED]; /* COMMUNICATORS + n: of n + 1 ranks */
 
 /* With the lock held. */
 static int appear(int device, int64_t bytes)
@@ -43,7 +43,7 @@ static int appear(int device, int64_t bytes)
         return 1;
     if (!charge(device, (size_t)bytes))
         return 0;
-    counted[CHARGED] += (uint64_t)bytes;
+    counted[device][CHARGED] += (uint64_t)bytes;
     return 1;
 }
 
@@ -69,7 +69,7 @@ static int code(int device, uint64_t bytes)
 int outside_code(int device, size_t bytes)
 {
     LOCK();
-    counted[CODE] += bytes;
+    counted[device][CODE] += bytes;
     int fits = code(device, bytes);
     UNLOCK();
     return fits;
@@ -90,7 +90,7 @@ static int libraries(int device)
 static int module(int device)
 {
     LOCK();
-    counted[MODULES]++;
+    counted[device][MODULES]++;
     int fits = seen[device].communicators || appear(device, numbers[module_bytes]);
     UNLOCK();
     return fits;
@@ -114,7 +114,7 @@ int outside_communicator(int device, int ranks)
     if (ranks < 2 || ranks > MOST_RANKS)
         return 1;
     LOCK();
-    counted[COMMUNICATORS + (ranks < 8 ? ranks : 8) - 1]++;
+    counted[device][COMMUNICATORS + (ranks < 8 ? ranks : 8) - 1]++;
     int fits = appear(device, by_ranks[ranks]);
     if (!seen[device].communicators++) {
         fits &= appear(device, numbers[first_bytes]) & libraries(device);
@@ -130,11 +130,11 @@ int outside_graph(int device, Size size, int64_t *bytes)
     if (size.messages)
         all += numbers[message_graph_bytes] + numbers[message_bytes] * (int64_t)size.messages;
     LOCK();
-    counted[GRAPHS]++;
-    counted[NODES] += size.nodes;
-    counted[BRANCHES] += size.branches;
-    counted[MESSAGES] += size.messages;
-    counted[MESSAGE_GRAPHS] += size.messages != 0;
+    counted[device][GRAPHS]++;
+    counted[device][NODES] += size.nodes;
+    counted[device][BRANCHES] += size.branches;
+    counted[device][MESSAGES] += size.messages;
+    counted[device][MESSAGE_GRAPHS] += size.messages != 0;
     int fits = appear(device, all);
     UNLOCK();
     *bytes = fits ? all : 0;
@@ -174,10 +174,11 @@ EXPORT void ghost_outside(const char *text)
     UNLOCK();
 }
 
+/* Of the current device. */
 EXPORT void ghost_counted(uint64_t out[COUNTED])
 {
     LOCK();
-    memcpy(out, counted, sizeof counted);
+    memcpy(out, counted[current_device], sizeof counted[0]);
     UNLOCK();
 }
 
