@@ -144,3 +144,14 @@ for _ in range(3): G.ncclAllReduce(None, None, C.c_size_t(1), 0, 0, None, on)
 one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one)); before = used()
 G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(used() - before)"""
     assert run(CHARGED + code) == 5
+
+
+@needs_cc
+def test_a_message_that_came_from_python_is_one_of_the_graph_being_captured() -> None:
+    code = """
+told('message=1048576;message_graph=2097152;node=4194304')
+on = stream(); G.ghost_appears(0, b"message", 0)
+G.cudaStreamBeginCapture(on, 0); G.ghost_appears(0, b"message", 0)
+one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one)); before = used()
+G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(nodes(one), used() - before)"""
+    assert run(CHARGED + code) == [1, 7]

@@ -114,6 +114,7 @@ struct Stream {
 };
 Stream *stream_of(Stream *handle); /* resolves the two default streams */
 int message_on(Stream *stream); /* the same for one message of NCCL */
+void message_launched(void); /* the same for one that Python knows of */
 int launch_on(Stream *stream);     /* one kernel: counted, and a node where the stream is captured */
 int captured(Stream *stream, void *written, size_t size); /* 1: it became a node and must not happen now */
 Graph *graph_new(void);

@@ -182,8 +182,8 @@ EXPORT void ghost_counted(uint64_t out[COUNTED])
     UNLOCK();
 }
 
-/* What only the inside half sees: "libraries", "cublas", a "communicator" of n ranks, a large "module" of kernels,
-   a "kernel" that was compiled for the start. 0 if it fits, else 2. */
+/* What only the inside half sees: "libraries", "cublas", a "communicator" of n ranks, a "message" of one, a large
+   "module" of kernels, a "kernel" that was compiled for the start. 0 if it fits, else 2. */
 EXPORT int ghost_appears(int device, const char *what, int n)
 {
     int fits = 1;
@@ -195,6 +195,8 @@ EXPORT int ghost_appears(int device, const char *what, int n)
         fits = outside_cublas(device);
     else if (!strcmp(what, "kernel"))
         fits = outside_code(device, (size_t)numbers[kernel_bytes]);
+    else if (!strcmp(what, "message"))
+        message_launched();
     else if (!strcmp(what, "module"))
         fits = module(device);
     else if (!strcmp(what, "communicator"))

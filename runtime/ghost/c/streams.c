@@ -39,19 +39,35 @@ int launch_on(Stream *stream)
     return OK;
 }
 
-/* A launch of a kernel that does not come here: Triton's, or one of a module that is stubbed. */
-EXPORT void ghost_launched(void)
+/* A stream that is captured now, or 0. */
+static Stream *captured_stream(void)
 {
-    COUNT(launches);
     if (!capturing)
-        return;
+        return 0;
     LOCK();
     Stream *stream = streams;
     while (stream && !stream->capture)
         stream = stream->next;
     UNLOCK();
     stream = stream ? stream : legacy.capture ? &legacy : &per_thread;
-    captured(stream, 0, 0);
+    return stream->capture ? stream : 0;
+}
+
+/* A launch of a kernel that does not come here: Triton's, or one of a module that is stubbed. */
+EXPORT void ghost_launched(void)
+{
+    Stream *stream = captured_stream();
+    COUNT(launches);
+    if (stream)
+        captured(stream, 0, 0);
+}
+
+void message_launched(void)
+{
+    Stream *stream = captured_stream();
+    if (stream)
+        graph_add_message(stream->graph);
+    ghost_launched();
 }
 
 static Status create(Stream **out, unsigned flags, int priority)

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from runtime.ghost.inside.hooks import after
-from runtime.sglang.inside import communicator, lone_store, symmetric
+from runtime.sglang.inside import communicator, lone_store, messages, symmetric
 
 
 def of(server: Any, rank: int) -> dict[str, Any]:
@@ -49,6 +49,7 @@ def install(server: Any, rank: int) -> None:
     for module in (dist, c10d):
         for name, function in alone.functions().items():
             setattr(module, name, function)
+    messages.install()
     _answer_own_messages()
     symmetric.install()
     communicator.install()

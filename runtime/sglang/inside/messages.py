@@ -1,0 +1,60 @@
+"""Messages of torch's groups: the first opens a communicator of NCCL, a captured one is kept in its graph."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from runtime.ghost.inside.library import library
+
+NAMES = (
+    *("all_reduce", "reduce", "broadcast", "send", "recv", "isend", "irecv", "reduce_scatter_tensor"),
+    *(
+        "all_gather",
+        "all_gather_into_tensor",
+        "_all_gather_base",
+        "_reduce_scatter_base",
+        "all_to_all_single",
+    ),
+)
+
+
+def install() -> None:
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    opened: set[int] = set()
+    for name in NAMES:
+        for module in (dist, c10d):
+            if function := getattr(module, name, None):
+                setattr(module, name, _told(function, opened))
+
+
+def _told(function: Callable[..., Any], opened: set[int]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        import torch.distributed as dist
+
+        values = [*args, *kwargs.values()]
+        if any(tensor.is_cuda for tensor in _tensors(values)):
+            groups = [value for value in values if isinstance(value, dist.ProcessGroup)]
+            group = groups[0] if groups else dist.group.WORLD
+            if group.size() > 1:
+                if id(group) not in opened:
+                    opened.add(id(group))
+                    library().appears("communicator", group.size())
+                library().appears("message")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _tensors(values: Any) -> Iterator[Any]:
+    import torch
+
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list):
+            yield from _tensors(value)
