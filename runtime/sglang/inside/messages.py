@@ -39,7 +39,7 @@ def _told(function: Callable[..., Any], opened: set[int]) -> Callable[..., Any]:
         values = [*args, *kwargs.values()]
         if any(tensor.is_cuda for tensor in _tensors(values)):
             groups = [value for value in values if isinstance(value, dist.ProcessGroup)]
-            group = groups[0] if groups else dist.group.WORLD
+            group: Any = groups[0] if groups else dist.group.WORLD
             if group.size() > 1:
                 if id(group) not in opened:
                     opened.add(id(group))
