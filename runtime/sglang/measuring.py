@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Timer
@@ -20,13 +20,23 @@ from runtime.sglang.server_process import LONGEST_LINE, MAIN
 
 
 def measure(
-    python: Path, argv: Sequence[str], ranks: range, work: Path, gpu: str, seconds: float = 900
+    python: Path,
+    argv: Sequence[str],
+    ranks: range,
+    work: Path,
+    gpu: str,
+    seconds: float = 900,
+    environment: Mapping[str, str] | None = None,
 ) -> list[Record]:
-    """Start all ranks at once and wait for their ends; each rank's log is `work`/rankN.log."""
+    """Start all ranks at once and wait for their ends; each rank's log is `work`/rankN.log.
+
+    `environment`: variables of the server's processes beside this one's own.
+    """
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     if len(ranks) > 1:
         argv = [*argv, "--nccl-port", str(_free_port())]
-    started = [_start(python, argv, rank, work) for rank in ranks]
+    variables = {**os.environ, **(environment or {})}
+    started = [_start(python, argv, rank, work, variables) for rank in ranks]
     try:
         with ThreadPoolExecutor(len(started)) as pool:
             streams = list(pool.map(lambda one: _events(one[1], seconds), started))
@@ -38,7 +48,7 @@ def measure(
 
 
 def _start(
-    python: Path, argv: Sequence[str], rank: int, work: Path
+    python: Path, argv: Sequence[str], rank: int, work: Path, variables: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], BinaryIO]:
     ours, theirs = os.pipe()
     given = {"stream": theirs, "parent": os.getpid(), "ghost": None}
@@ -54,7 +64,7 @@ def _start(
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=(work / f"imports{rank}.log").open("wb"),
-        cwd=work,
+        env=variables,
         pass_fds=[theirs],
     )
     os.close(theirs)
