@@ -81,13 +81,13 @@ SGL_TUNE = {
     "memory": "record ghost asking servers server simulate devices forward moe graphs start errors processes"
     " units records reading log_lines writing web_page cli deployment keys",
     "start_report": "server errors processes units log_lines writing web_page cli",
-    "compile": "server errors processes units cli deployment stores start_report",
+    "compile": "ghost sglang server errors processes units cli servers deployment stores start_report",
     "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys"
     " start_report",
     "export": "server errors processes units reading deployment cache",
     "ship": "server sgl_tune errors processes units records reading writing cli deployment cache stores keys"
     " verify",
-    "commands": "errors processes units records writing cli deployment cache stores keys verify explain"
+    "commands": "ghost errors processes units records writing cli deployment cache stores keys verify explain"
     " memory start_report compile warm export ship fleet servers sgl_tune",
     "__main__": "cli",
 }

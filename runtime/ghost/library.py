@@ -127,8 +127,10 @@ class Library:
 
     @cached_property
     def _header(self) -> tuple[int, ...]:
+        if len(self.image) < _HEADER.size or bytes(self.image[:4]) != b"\x7fELF":
+            raise NotALibrary("it is no 64-bit ELF shared library")
         header = _HEADER.unpack_from(self.image, 0)
-        if header[0] != b"\x7fELF" or header[1:3] != (2, 1) or header[6] != 3:
+        if header[1:3] != (2, 1) or header[6] != 3:
             raise NotALibrary("it is no 64-bit ELF shared library")
         return header
 
@@ -211,7 +213,7 @@ def host_half(image: Image) -> bytearray:
     try:
         return _half(image)
     except (struct.error, IndexError, OverflowError) as error:
-        raise NotALibrary(f"it is cut off or damaged ({error})") from error
+        raise NotALibrary("it is cut off or damaged") from error
 
 
 def _half(image: Image) -> bytearray:
@@ -245,8 +247,8 @@ def unloadable(image: Image, glibc: int, machine: int) -> str:
         if strict:
             return f"it needs glibc 2.{max(one for one in strict if one)}, and here is 2.{glibc}"
         return _first_lacking(library, glibc)
-    except (struct.error, IndexError, OverflowError) as error:
-        return f"it is cut off or damaged ({error})"
+    except (struct.error, IndexError, OverflowError):
+        return "it is cut off or damaged"
     except NotALibrary as error:
         return str(error)
 

@@ -30,6 +30,7 @@ GROUPS = {
         "list": "List the servers here, and which of them can be used.",
         "add": "Download a release of SGLang into a Python of its own.",
         "remove": "Remove a server that was added.",
+        "modules": "List, take or build the compiled modules that a start needs.",
     },
 }
 

@@ -11,6 +11,7 @@ from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
+from sgl_tune.commands.server_modules import server_modules as server_modules
 from sgl_tune.errors import Ended
 from sgl_tune.servers.add import (
     Making,

@@ -1,0 +1,112 @@
+"""An nvcc that compiles host code alone: `host_nvcc.py NVCC ARGUMENTS`, with the arguments of `nvcc -c`.
+
+nvcc itself says which programs it would run. Those of the GPU's side (cicc, ptxas, fatbinary) are left out,
+and the stub of each kernel, which they would have made, returns at once. It needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_VARIABLE = re.compile(r"([A-Z_]\w*)=(.*)")
+_GPU_SIDE = frozenset({"cicc", "ptxas", "fatbinary", "nvlink", "rm", "erase"})
+_STUB = re.compile(r"\bU (\S*__device_stub__\S*|\S*__nv_cudaEntityRegisterCallback\S*)$", re.MULTILINE)
+_STUB_CODE = {
+    "x86_64": "xorl %eax, %eax\n ret",
+    "aarch64": "mov w0, #0\n ret",
+}
+_OPTIMISED = re.compile(r"-O[123s]\b")
+
+
+def main(arguments: list[str]) -> int:
+    nvcc, *given = arguments
+    words, out, depfile = _without_dependencies(given)
+    with tempfile.TemporaryDirectory(prefix=f".{Path(out).name}.", dir=Path(out).parent) as work:
+        listed = subprocess.run(
+            [nvcc, "--dryrun", "--keep", f"--keep-dir={work}", *words], capture_output=True, text=True
+        )
+        if listed.returncode:
+            sys.stderr.write(listed.stderr)
+            return listed.returncode
+        environment = dict(os.environ)
+        for command in _commands(listed.stderr, environment):
+            code = subprocess.run(_host_only(command), shell=True, env=environment).returncode
+            if code:
+                return code
+        _add_stubs(Path(out), Path(work))
+    if depfile:
+        Path(depfile).write_text(f"{out}:\n")
+    return 0
+
+
+def _without_dependencies(words: list[str]) -> tuple[list[str], str, str]:
+    """The arguments without the file of dependencies; the object's name, and that file's."""
+    left, out, depfile = list[str](), "", ""
+    rest = iter(words)
+    for word in rest:
+        if word in ("-MF", "--dependency-output"):
+            depfile = next(rest, "")
+        elif word not in ("--generate-dependencies-with-compile", "-MD", "-MMD"):
+            left.append(word)
+            if word == "-o":
+                out = next(rest, "")
+                left.append(out)
+    return left, out, depfile
+
+
+def _commands(listing: str, environment: dict[str, str]) -> Iterator[str]:
+    """What nvcc would run for the host. Variables that it sets in between come into `environment`."""
+    for line in listing.splitlines():
+        line = line.removeprefix("#$ ")
+        variable = _VARIABLE.fullmatch(line)
+        if variable:
+            environment[variable[1]] = variable[2].strip()
+            continue
+        words = _split(line)
+        if not words or Path(words[0]).name in _GPU_SIDE:
+            continue
+        if "-E" in words and any(word.startswith("-D__CUDA_ARCH__=") for word in words):
+            continue
+        yield line
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return []
+
+
+def _host_only(command: str) -> str:
+    """The last compiler takes a file of stubs that nobody made: it becomes an empty one."""
+    made = re.search(r'"?([^\s"]+)\.cudafe1\.cpp"?', command)
+    if made is None or "-c" not in _split(command):
+        return command
+    Path(f"{made[1]}.cudafe1.stub.c").write_text("")
+    return _OPTIMISED.sub("", command).replace(" -c ", " -O0 -w -fpermissive -c ", 1)
+
+
+def _add_stubs(out: Path, work: Path) -> None:
+    """Kernels' stubs are hidden, so each object needs its own."""
+    undefined = subprocess.run(["nm", "-u", out], capture_output=True, text=True, check=True).stdout
+    names = sorted(set(_STUB.findall(undefined)))
+    if not names:
+        return
+    code = _STUB_CODE[os.uname().machine]
+    source, stubs, both = work / "stubs.s", work / "stubs.o", work / "both.o"
+    lines = [f'.weak "{name}"\n.hidden "{name}"\n"{name}":\n {code}\n' for name in names]
+    source.write_text('.section .note.GNU-stack,"",%progbits\n.text\n' + "".join(lines))
+    subprocess.run(["cc", "-c", source, "-o", stubs], check=True)
+    subprocess.run(["ld", "-r", "-o", both, out, stubs], check=True)
+    both.replace(out)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

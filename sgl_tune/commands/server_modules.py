@@ -1,0 +1,179 @@
+"""`sgl-tune server modules`: the compiled modules whose host code a start needs, found, taken or built."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from runtime.ghost.gpus import Gpu, gpus
+from runtime.ghost.halves import Module, keep_half, modules_of
+from runtime.ghost.library import NotALibrary
+from runtime.ghost.trust import Untrusted
+from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Argument, Option
+from sgl_tune.cli.table import Column
+from sgl_tune.compile.build import Built
+from sgl_tune.compile.host_halves import Wanted, build_halves
+from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.servers.server import NoServer, Server, find_server
+from sgl_tune.units import count
+
+_MOST_PLACES = 200_000
+_COLUMNS = (Column("MODULE"), Column("STATE"), Column("WHERE", path=True), Column("WHY"))
+
+
+def server_modules(
+    names: Annotated[
+        list[str] | None, Argument(metavar="[MODULE]...", help="Only these.", show_default=False)
+    ] = None,
+    server: Annotated[
+        str | None,
+        Option(
+            "--server", metavar="PATH", help="A Python or a venv with SGLang. Default: as for mem-report."
+        ),
+    ] = None,
+    gpu: Annotated[str, Option("--gpu", metavar="h100|h200|b200|...", help="For which GPU.")] = "h200",
+    source: Annotated[
+        Path | None,
+        Option(
+            "--from",
+            metavar="PATH",
+            help="Take modules from here: FlashInfer's cache, an image's files, NAME.so.",
+            show_default=False,
+        ),
+    ] = None,
+    build: Annotated[bool, Option("--build", help="Build the host code of the modules named.")] = False,
+    format: FormatOption = Format.human,
+    quiet: QuietOption = False,
+) -> None:
+    """List the compiled FlashInfer modules that a start on a GPU that is not there can use.
+
+    Such a start runs a module's host code and needs none of its GPU code. `real` is a module that the server
+    has, `half` one that is kept without its GPU code. What is `none` makes an answer that needs it not exact.
+    --from takes what a machine or an image has that serves; --build compiles, for minutes, and refuses what
+    would take hours. Modules are code: only those that nobody else may write are used.
+
+    Example: sgl-tune server modules --gpu h200 --from ~/.cache/flashinfer
+    """
+    out = Output(sink(format, quiet))
+    wanted = _wanted(server, gpu)
+    taken = _take(wanted, source, names or ()) if source is not None else []
+    built = _build(wanted, names or (), out) if build else []
+    rows = list(_rows(wanted, names or ()))
+
+    def human() -> None:
+        if source is not None:
+            out.line(f"{count(len(taken), 'module')} taken from {source}.")
+        for one in built:
+            says = (
+                f"built in {one.seconds / 60:.1f} min" if one.state == "built" else f"{one.state}: {one.why}"
+            )
+            out.line(f"{one.name}: {says}.")
+        cells = [[row["name"], row["state"], row["path"] or "-", row["why"] or ""] for row in rows]
+        out.table(_COLUMNS, cells)
+
+    data = {
+        "server": str(wanted.server.python),
+        "flashinfer": wanted.server.flashinfer,
+        "gpu": gpu,
+        "modules": rows,
+        "taken": taken,
+        "built": [{"name": one.name, "state": one.state, "seconds": round(one.seconds, 1)} for one in built],
+    }
+    out.result(data, human, quiet=(row["path"] for row in rows if row["state"] in ("real", "half")))
+    failed = next((one for one in built if one.state != "built"), None)
+    if failed is not None:
+        raise WorkFailed(f"{failed.name} was not built: {failed.why}")
+
+
+def cache_root() -> Path:
+    """Our cache folder, with the ghost's libraries and the halves."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sgl-tune"
+
+
+def _wanted(server: str | None, gpu: str) -> Wanted:
+    found = find_server(server, None)
+    if isinstance(found, NoServer):
+        raise UsageError(found.why, found.remedy)
+    if found.flashinfer is None:
+        raise UsageError(f"the server {found.python} has no FlashInfer", "name another with --server")
+    known = gpus()
+    if gpu not in known:
+        raise UsageError(f"--gpu {gpu} is not known", f"one of {', '.join(known)}")
+    return Wanted(found, known[gpu], cache_root())
+
+
+def _rows(wanted: Wanted, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    found = {one.name: one for one in _modules(wanted.server, wanted.gpu, wanted.root)}
+    always = [] if names else [f"fused_moe_{wanted.gpu.arch}"]
+    for name in sorted({*(names or found), *always}):
+        one = found.get(name)
+        yield {
+            "name": name,
+            "state": one.state if one else "none",
+            "path": str(one.path) if one else None,
+            "why": (one.why or None) if one else None,
+        }
+
+
+def _modules(server: Server, gpu: Gpu, root: Path) -> tuple[Module, ...]:
+    return modules_of(server.packages, gpu.arch, cuda=server.cuda, root=root)
+
+
+def _take(wanted: Wanted, source: Path, names: Sequence[str]) -> list[str]:
+    """Keep the halves of the modules at `source` that are of the server's FlashInfer and the GPU's kind."""
+    taken = []
+    for name, path in _offered(source, wanted):
+        if names and name not in names:
+            continue
+        try:
+            keep_half(path, wanted.kind, name, wanted.root)
+        except (NotALibrary, Untrusted) as error:
+            raise UsageError(f"{path}: {error}", "name another --from") from error
+        taken.append(name)
+    if not taken:
+        kind = f"of FlashInfer {wanted.server.flashinfer} for sm{wanted.gpu.arch}"
+        raise UsageError(f"{source} has no module {kind}", "name FlashInfer's cache, or a file NAME.so")
+    return taken
+
+
+def _offered(source: Path, wanted: Wanted) -> Iterator[tuple[str, Path]]:
+    """A file is taken at the user's word; below a folder a path says of which FlashInfer and GPU it is."""
+    if source.is_file():
+        yield source.stem, source
+        return
+    if not source.is_dir():
+        raise UsageError(f"--from {source} is not there")
+    seen = 0
+    for folder, inner, files in os.walk(source):
+        seen += len(inner) + len(files)
+        if seen > _MOST_PLACES:
+            raise UsageError(f"--from {source} holds more than {_MOST_PLACES} files", "name a folder in it")
+        here = Path(folder)
+        if f"{here.name}.so" in files and _fits(here, wanted):
+            yield here.name, here / f"{here.name}.so"
+
+
+def _fits(folder: Path, wanted: Wanted) -> bool:
+    """`VERSION/ARCH/cached_ops/NAME`, or NAME in a package of modules beside FlashInfer's own metadata."""
+    above = folder.parents
+    if above[0].name == "cached_ops":
+        arch = above[1].name.rstrip("abcdefghijklmnopqrstuvwxyz")
+        return (above[2].name, arch) == (wanted.server.flashinfer, wanted.gpu.arch)
+    for site in above[1:4]:
+        for told in site.glob("flashinfer_*.dist-info"):
+            if (
+                told.name.removesuffix(".dist-info").partition("-")[2].partition("+")[0]
+                == wanted.server.flashinfer
+            ):
+                return True
+    return False
+
+
+def _build(wanted: Wanted, names: Sequence[str], out: Output) -> list[Built]:
+    if not names:
+        raise UsageError("--build needs the names of modules", "an answer that is not exact names them")
+    return build_halves(wanted, names, out)

@@ -1,0 +1,162 @@
+"""Builds the host code of FlashInfer's modules by their own files for ninja, without nvcc's GPU side."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runtime.ghost import host_nvcc
+from runtime.ghost.build import library
+from runtime.ghost.gpus import Gpu
+from runtime.ghost.halves import Kind, keep_half
+from runtime.ghost.inside.compilers import TOOLS
+from runtime.ghost.library import NotALibrary
+from runtime.ghost.trust import Untrusted
+from runtime.sglang.server_process import Ghost
+from sgl_tune.cli.out import Output
+from sgl_tune.compile.build import Built, Task, build
+from sgl_tune.compile.modules import arch_list, usual_jobs
+from sgl_tune.compile.toolkit import Toolkit, find_tool, find_toolkit, program_path
+from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.processes.command import safe_environment
+from sgl_tune.processes.scratch import Scratch, scratch
+from sgl_tune.servers.server import Server
+from sgl_tune.units import count
+
+MOST_MINUTES = 60
+_SECONDS_A_SOURCE = 90  # 46 to 130 s of one core for those of a fused MoE; others take 5
+_ASKING_SECONDS = 300
+_HEADERS = ("cuda_runtime.h",)
+_LINKED = re.compile(r"-l(cudart|cuda|cublas|cublasLt|nvrtc|cudnn)\b(?!\.)")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Halves of one server's modules for one GPU, kept below `root`."""
+
+    server: Server
+    gpu: Gpu
+    root: Path
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(str(self.server.flashinfer), self.gpu.arch)
+
+
+def minutes_of(sources: int, jobs: int) -> int:
+    """The most that building so many files takes."""
+    return -(-sources * _SECONDS_A_SOURCE // (60 * jobs))
+
+
+def build_halves(wanted: Wanted, names: Sequence[str], out: Output) -> list[Built]:
+    """Build the modules' host code and keep it. What would take hours is refused."""
+    toolkit = _toolkit(wanted.server)
+    for tool in ("ninja", "c++", "nm", "ld"):
+        find_tool(tool, os.environ)
+    with scratch() as place:
+        ghost = _ghost(wanted)
+        told = _asked(wanted, names, toolkit, place, ghost)
+        _check(names, told)
+        jobs = usual_jobs()
+        for name, one in told.items():
+            minutes = count(minutes_of(one["sources"], jobs), "minute")
+            out.note(f"{name}: {count(one['sources'], 'file')}, at most {minutes}.")
+        tasks = [
+            Task(name, Path(one["folder"]), Path(one["lock"]), one["sources"]) for name, one in told.items()
+        ]
+        for task in tasks:
+            _host_only(task.folder / "build.ninja", toolkit, ghost.library, wanted.server.cuda)
+        built = build(tasks, jobs, _environment(wanted, toolkit, place), place, out)
+        return [_kept(wanted, one, next(task for task in tasks if task.name == one.name)) for one in built]
+
+
+def _toolkit(server: Server) -> Toolkit:
+    """The one that was added with the server, else the machine's."""
+    own = server.packages / f"nvidia/cu{server.cuda}"
+    environ = {**os.environ, "CUDA_HOME": str(own)} if (own / "bin/nvcc").exists() else os.environ
+    return find_toolkit(environ, _HEADERS)
+
+
+def _ghost(wanted: Wanted) -> Ghost:
+    return Ghost(library(wanted.server.packages, wanted.root), wanted.gpu.key, wanted.gpu.row())
+
+
+def _environment(wanted: Wanted, toolkit: Toolkit, place: Scratch) -> dict[str, str]:
+    return {
+        **safe_environment(),
+        **toolkit.environment(os.environ),
+        "PATH": program_path(os.environ),
+        "HOME": str(place.folder),
+        "TMPDIR": str(place.folder),
+        "FLASHINFER_WORKSPACE_BASE": str(place.folder),
+        "FLASHINFER_CUDA_ARCH_LIST": arch_list(f"sm{wanted.gpu.arch}"),
+    }
+
+
+def _asked(
+    wanted: Wanted, names: Sequence[str], toolkit: Toolkit, place: Scratch, ghost: Ghost
+) -> dict[str, dict[str, Any]]:
+    """What FlashInfer says of each module, in the server's own Python."""
+    try:
+        done = subprocess.run(
+            [wanted.server.python, "-I", TOOLS / "specs.py", *names],
+            env={**_environment(wanted, toolkit, place), **ghost.environment()},
+            cwd=place.folder,
+            capture_output=True,
+            text=True,
+            timeout=_ASKING_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise WorkFailed(f"FlashInfer said nothing of its modules in {_ASKING_SECONDS} s") from None
+    if done.returncode:
+        last = (done.stderr.strip() or "no word").splitlines()[-1][:300]
+        raise WorkFailed(
+            f"FlashInfer {wanted.server.flashinfer} cannot say how its modules are built: {last}"
+        )
+    told: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def _check(names: Sequence[str], told: Mapping[str, Mapping[str, Any]]) -> None:
+    jobs = usual_jobs()
+    for name in names:
+        if name not in told:
+            raise UsageError(
+                f"FlashInfer builds no module {name} ahead of time", "it is built by a server alone"
+            )
+        minutes = minutes_of(told[name]["sources"], jobs)
+        if minutes > MOST_MINUTES:
+            hours = f"{told[name]['sources']} files take up to {minutes // 60 + 1} hours here"
+            raise UsageError(
+                f"{name} is not built: its {hours}",
+                "take it from a machine or an image that has it: `sgl-tune server modules --from PATH`",
+            )
+
+
+def _host_only(ninja: Path, toolkit: Toolkit, ghost: Path, cuda: int) -> None:
+    """Let the file for ninja call our nvcc, and link to the ghost's libraries."""
+    ours = f"{sys.executable} -I {Path(host_nvcc.__file__)} {toolkit.home}/bin/nvcc"
+    text = re.sub(r"^nvcc = .*$", f"nvcc = {ours}", ninja.read_text(), flags=re.MULTILINE)
+
+    def linked(match: re.Match[str]) -> str:
+        version = {"cuda": "1", "cudnn": "9"}.get(match[1], str(cuda))
+        return f"-L{ghost} -l:lib{match[1]}.so.{version}"
+
+    ninja.write_text(_LINKED.sub(linked, text))
+
+
+def _kept(wanted: Wanted, built: Built, task: Task) -> Built:
+    if built.state != "built":
+        return built
+    try:
+        keep_half(task.folder / f"{built.name}.so", wanted.kind, built.name, wanted.root)
+    except (NotALibrary, Untrusted) as error:
+        return Built(built.name, "failed", built.seconds, built.steps, str(error))
+    return built
