@@ -73,7 +73,7 @@ class ServerProcess:
         remote_code: bool = False,
         bytecode: Path | None = None,
     ) -> None:
-        """`bytecode`: where compiled Python is kept for later processes; a model's own code keeps none."""
+        """`bytecode`: where compiled Python is kept for later processes, if not for these alone."""
         self._python, self._work, self._ghost = python, work, ghost
         self._environment, self._remote_code = environment, remote_code
         self._bytecode = work / "bytecode" if remote_code or bytecode is None else bytecode
@@ -93,10 +93,9 @@ class ServerProcess:
             "writable": [str(self._bytecode)],
             "remote_code": self._remote_code,
         }
-        self._bytecode.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._work / "imports.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [self._python, "-I", "-X", f"pycache_prefix={self._bytecode}", MAIN, json.dumps(given)],
+                [self._python, "-I", *self._options(), MAIN, json.dumps(given)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -121,6 +120,12 @@ class ServerProcess:
         self._stream.close()
         if self._process.stdin:
             self._process.stdin.close()
+
+    def _options(self) -> list[str]:
+        if any(self._python.parent.parent.glob("lib/python3*/site-packages/sglang/srt/__pycache__/*.pyc")):
+            return ["-B"]  # the server's own folders hold it, as an image's do
+        self._bytecode.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return ["-X", f"pycache_prefix={self._bytecode}"]
 
     def run(
         self, request: Request, say: Callable[[Event], None] | None = None, seconds: float = 600
