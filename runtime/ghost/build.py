@@ -182,15 +182,14 @@ def _compile_stubs(one: Needed, there: frozenset[str], compiler: Compiler, work:
     """One library: its name, the versions that its users ask for, and a stub for each function we lack."""
     source, script, out = work / "stubs.c", work / "stubs.map", work / one.soname
     source.write_text(stub_source(one, there))
+    script.write_text(version_script(one))
     options = [f"-Wl,-soname,{one.soname}", "-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]
-    if versions := version_script(one):
-        script.write_text(versions)
-        options.append(f"-Wl,--version-script={script}")
+    options.append(f"-Wl,--version-script={script}")
     _compile(
         compiler, [*options, "-fvisibility=default", str(source), "-o", str(out), f"-L{work}", "-lghost"]
     )
     source.unlink()
-    script.unlink(missing_ok=True)
+    script.unlink()
 
 
 def stub_source(one: Needed, there: frozenset[str]) -> str:
@@ -205,13 +204,16 @@ def stub_source(one: Needed, there: frozenset[str]) -> str:
 
 
 def version_script(one: Needed) -> str:
-    """A node for each version that somebody imports under; the loader looks for it in this library."""
+    """A node for each version that somebody imports under; the loader looks for it in this library.
+
+    One without versions has a node of ours: glibc's loader ends at a library that has none at all.
+    """
     by_version: dict[str, list[str]] = {}
     for name, version in one.functions:
         if version:
             by_version.setdefault(version, []).append(name)
-    if len(by_version) == 1:
-        return "".join(f"{version} {{ global: *; }};\n" for version in by_version)
+    if len(by_version) < 2:
+        return f"{next(iter(by_version), 'GHOST')} {{ global: *; }};\n"
     return "".join(
         f"{version} {{ global: {' '.join(f'{name};' for name in names)} }};\n"
         for version, names in by_version.items()

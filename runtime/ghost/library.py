@@ -52,6 +52,7 @@ class Version(NamedTuple):
     name: str
     is_weak: bool
     at: int
+    library: str
 
     @property
     def glibc(self) -> int | None:
@@ -189,11 +190,12 @@ class Library:
         at = self._place(_VERNEED)
         count = next((value for tag, value in self._dynamic if tag == _VERNEED_COUNT), 0)
         for _ in range(count if at else 0):
-            _, many, _, first, following = _NEED.unpack_from(self.image, at)
+            _, many, file, first, following = _NEED.unpack_from(self.image, at)
             entry = at + first
             for _ in range(many):
                 _, flags, number, name, after = _NEEDED_VERSION.unpack_from(self.image, entry)
-                yield Version(number, self._string(name), bool(flags & _WEAK_VERSION), entry)
+                is_weak = bool(flags & _WEAK_VERSION)
+                yield Version(number, self._string(name), is_weak, entry, self._string(file))
                 entry += after
             at += following
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from runtime.ghost.library import Library, NotALibrary
+from runtime.ghost.library import Library, NotALibrary, Version
 
 # What the functions of each library begin with, for symbols without a version. The first match counts.
 _PREFIXES = {
@@ -143,18 +143,18 @@ def _read(path: Path, found: dict[str, set[tuple[str, str | None]]], loose: set[
                 found.setdefault(soname, set())
             if not linked:
                 return
-            versions = {one.number: one.name for one in library.versions}
+            versions = {one.number: one for one in library.versions}
             for symbol in library.undefined():
                 version = _version(library, symbol.version_at, versions)
-                if version in found:
-                    found[version].add((symbol.name, version))
+                if version and version.library in found:
+                    found[version.library].add((symbol.name, version.name))
                 elif _NAME.fullmatch(symbol.name) or any(one.match(symbol.name) for one in _BEGINS.values()):
                     loose.add(symbol.name)
     except (OSError, NotALibrary, struct.error, IndexError, ValueError):
         return  # nobody can load it, so nobody calls what it imports
 
 
-def _version(library: Library, at: int, versions: dict[int, str]) -> str | None:
+def _version(library: Library, at: int, versions: dict[int, Version]) -> Version | None:
     if not at:
         return None
     number: int = struct.unpack_from("<H", library.image, at)[0]

@@ -20,6 +20,7 @@ NVIDIA = {  # a library, the version of its symbols, and functions in it
     "libcudart.so": (True, ("cudaMalloc", "cudaFree", "cudaFrobnicate")),
     "libnccl.so.2": (False, ("ncclAllReduce", "ncclUnheardOf")),
 }
+PINS = "Requires-Dist: nvidia-nccl-cu13==2.28.9; x\nRequires-Dist: nvidia-cudnn-cu13==9.19.0.56; x\n"
 PRELUDE = """
 import ctypes as C, json, os, sys
 G = C.CDLL(os.environ["GHOST_FOLDER"] + "/libghost.so")
@@ -88,7 +89,7 @@ def make_environment(folder: Path, major: int = 13, extra: str = "") -> Path:
     (folder / "torch" / "version.py").write_text(f"cuda: Optional[str] = '{major}.0'\n")
     information = folder / "torch-2.11.0.dist-info"
     information.mkdir()
-    (information / "METADATA").write_text("Requires-Dist: nvidia-nccl-cu13==2.28.9; sys_platform\n")
+    (information / "METADATA").write_text(PINS)
     return folder
 
 

@@ -139,9 +139,13 @@ torch = C.CDLL(os.environ["TORCH"]); answer(torch.probe(), heard)
     assert run(code, TORCH=str(torch), LD_PRELOAD=preload, LD_LIBRARY_PATH=str(built())) == [0, names]
 
 
-def test_a_version_that_torch_does_not_pin_is_a_guess() -> None:
-    code = "v = C.c_int(); G.cublasGetVersion_v2(None, R(v)); answer(v.value, G.cudnnGetVersion(), heard)"
-    assert run(code) == [130000, 0, [[3, "version of cuBLAS", 0]]]
+def test_a_version_is_the_one_that_torch_pins_and_a_guess_where_it_pins_none() -> None:
+    code = """
+v, part, parts = C.c_int(), C.c_int(), []
+for which in range(3): G.cudnnGetProperty(which, R(part)); parts.append(part.value)
+pinned = list(heard); G.cublasGetVersion_v2(None, R(v)); answer(v.value, G.cudnnGetVersion(), parts, pinned, heard)
+"""
+    assert run(code) == [130000, 91900, [9, 19, 0], [], [[3, "version of cuBLAS", 0]]]
 
 
 def test_a_guess_about_a_kernel_names_the_kernel() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.ghost.symbols import Needs, NoCuda, exported, needs
+from runtime.ghost.build import version_script
+from runtime.ghost.symbols import Needed, Needs, NoCuda, exported, needs
 from tests.ghost.c_running import built, compile_library, environment, make_environment
 
 
@@ -19,6 +20,22 @@ def test_functions_are_read_with_the_version_under_which_they_are_imported() -> 
     wanted = needs(environment())
     assert functions(wanted, "libcudart.so.13")["cudaMalloc"] == "libcudart.so.13"
     assert functions(wanted, "libnccl.so.2") == {"ncclAllReduce": None, "ncclUnheardOf": None}
+
+
+def test_a_version_is_filed_under_the_library_that_has_it(tmp_path: Path) -> None:
+    """NVSHMEM's functions have a version that is not its library's name."""
+    site = make_environment(tmp_path / "site")
+    own = tmp_path / "libnvshmem_host.so.3"
+    compile_library(own, "int nvshmem_init(void) { return 0; }", own.name, "NVSHMEM")
+    uses = "int nvshmem_init(void); int f(void) { return nvshmem_init(); }"
+    compile_library(site / "uses.so", uses, "uses.so", "", own)
+    wanted = next(one for one in needs(site).libraries if one.soname == own.name)
+    assert wanted.functions == (("nvshmem_init", "NVSHMEM"),)
+    assert version_script(wanted) == "NVSHMEM { global: *; };\n"
+
+
+def test_a_library_without_versions_has_one_of_ours() -> None:
+    assert version_script(Needed("libnccl.so.2", (("ncclSend", None),))) == "GHOST { global: *; };\n"
 
 
 def test_what_is_only_opened_by_name_is_wanted_too() -> None:
