@@ -143,7 +143,8 @@ def test_a_version_is_the_one_that_torch_pins_and_a_guess_where_it_pins_none() -
     code = """
 v, part, parts = C.c_int(), C.c_int(), []
 for which in range(3): G.cudnnGetProperty(which, R(part)); parts.append(part.value)
-pinned = list(heard); G.cublasGetVersion_v2(None, R(v)); answer(v.value, G.cudnnGetVersion(), parts, pinned, heard)
+pinned = list(heard); G.cublasGetVersion_v2(None, R(v))
+answer(v.value, G.cudnnGetVersion(), parts, pinned, heard)
 """
     assert run(code) == [130000, 91900, [9, 19, 0], [], [[3, "version of cuBLAS", 0]]]
 
