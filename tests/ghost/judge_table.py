@@ -11,11 +11,12 @@ def row_of(one: Verdict) -> str:
     alike = "" if one.ends_alike else "  WRONG ENDING"
     lacks = f"  lacks {', '.join(one.lacks)}" if one.lacks else ""
     bad = "" if one.good or not one.ends_alike else "  OUT OF ITS LIMITS"
+    warm = ", warm cache" if one.start.warm else ""
     tokens = "-" if one.tokens is None else f"{one.tokens:+.4%}"
     return (
         f"{one.start.name:34s} {one.start.gpus} | {one.start.ending:24s} | {one.ending:24s} | "
         f"tokens {tokens:>9s} | peak {_named(worst(one.peaks)):>26s} | "
-        f"outside {_named(worst(one.outside)):>26s} | {one.because}{lacks}{alike}{bad}"
+        f"outside {_named(worst(one.outside)):>26s} | {one.because}{warm}{lacks}{alike}{bad}"
     )
 
 
