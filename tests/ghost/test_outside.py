@@ -155,3 +155,16 @@ G.cudaStreamBeginCapture(on, 0); G.ghost_appears(0, b"message", 0)
 one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one)); before = used()
 G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(nodes(one), used() - before)"""
     assert run(CHARGED + code) == [1, 7]
+
+
+@needs_cc
+def test_a_half_takes_its_memory_when_a_kernel_without_code_runs() -> None:
+    code = """
+told(f'module=4194304;room={1 << 40}')
+wrapper = (C.c_uint64 * 3)(); module = G.__cudaRegisterFatBinary; module.restype = C.c_void_p
+handle = C.c_void_p(module(wrapper)); f = C.c_void_p(0x1000)
+G.__cudaRegisterFunction(handle, f, b"f", b"f")
+def run_it(): return G.cudaLaunchKernel(f, Dim3(1, 1, 1), Dim3(1, 1, 1), None, C.c_size_t(0), None)
+G.ghost_appears(0, b"module", 1); loaded = used(); run_it(); ran = used(); run_it()
+G.ghost_appears(0, b"module", 0); answer(loaded, ran, used(), counted()[7])"""
+    assert run(CHARGED + code) == [0, 4, 8, 2]

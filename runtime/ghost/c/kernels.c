@@ -166,7 +166,7 @@ static int load(const void *f)
     symbol->loaded = outside_generation();
     Cubin cubin;
     if (!cubin_kernel(symbol->module->data, symbol->name, symbol->module->arch, &cubin))
-        return 1;
+        return outside_unreadable(current_device);
     return outside_code(current_device, cubin.code);
 }
 static Status start(const void *f, Stream *stream)

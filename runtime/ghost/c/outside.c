@@ -28,7 +28,7 @@ static const char *const names[] = {
 static int64_t numbers[NUMBER_COUNT], by_ranks[MOST_RANKS + 1];
 static unsigned generation;
 static struct {
-    int context, libraries, cublas, communicators;
+    int context, libraries, cublas, communicators, half;
     uint64_t code, granules;
 } seen[MAX_DEVICES];
 
@@ -87,11 +87,26 @@ static int libraries(int device)
     return appear(device, numbers[libraries_bytes]);
 }
 
-static int module(int device)
+static int charge_module(int device)
+{
+    seen[device].half = 0;
+    counted[device][MODULES]++;
+    return seen[device].communicators || appear(device, numbers[module_bytes]);
+}
+/* A module takes its memory when its first kernel runs. Which kernels are a half's cannot be told from their code,
+   as it has none; a real one is charged when it is loaded. */
+static int module(int device, int is_half)
 {
     LOCK();
-    counted[device][MODULES]++;
-    int fits = seen[device].communicators || appear(device, numbers[module_bytes]);
+    seen[device].half = is_half;
+    int fits = is_half || charge_module(device);
+    UNLOCK();
+    return fits;
+}
+int outside_unreadable(int device)
+{
+    LOCK();
+    int fits = !seen[device].half || charge_module(device);
     UNLOCK();
     return fits;
 }
@@ -183,7 +198,7 @@ EXPORT void ghost_counted(uint64_t out[COUNTED])
 }
 
 /* What only the inside half sees: "libraries", "cublas", a "communicator" of n ranks, a "message" of one, a large
-   "module" of kernels, a "kernel" that was compiled for the start. 0 if it fits, else 2. */
+   "module" of kernels (n: it is a half), a "kernel" that was compiled for the start. 0 if it fits, else 2. */
 EXPORT int ghost_appears(int device, const char *what, int n)
 {
     int fits = 1;
@@ -198,7 +213,7 @@ EXPORT int ghost_appears(int device, const char *what, int n)
     else if (!strcmp(what, "message"))
         message_launched();
     else if (!strcmp(what, "module"))
-        fits = module(device);
+        fits = module(device, n);
     else if (!strcmp(what, "communicator"))
         fits = outside_communicator(device, n);
     return fits ? OK : OUT_OF_MEMORY;

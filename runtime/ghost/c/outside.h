@@ -7,6 +7,7 @@
 void outside_context(int device);
 /* Without it. 1: it fits */
 int outside_code(int device, size_t bytes);
+int outside_unreadable(int device); /* a kernel runs whose code is not there */
 int outside_cublas(int device);
 int outside_communicator(int device, int ranks);
 int outside_wants_code(void);

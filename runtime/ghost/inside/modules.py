@@ -109,7 +109,7 @@ def _load(real: Any, path: Path, args: Any, kwargs: Any) -> Any:
             continue
         _tell(name, path, state, _digest(file), "")
         if file.stat().st_size > LARGE:
-            library().appears("module")
+            library().appears("module", state == "half")
         return loaded
     _tell(name, path, "stub", "", failed)
     return Stub(name)
