@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -330,3 +331,12 @@ def test_a_start_that_ends_by_itself_has_no_reason() -> None:
     started.wait()
     keeper.stop()
     assert keeper.why == ""
+
+
+def test_a_work_folder_in_shared_memory_stays_in_sight() -> None:
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("there is no /dev/shm")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        said = caged(Path(folder) / "work", "open('made', 'w').write('x'); print(os.listdir('.'))")
+        assert said.output == "['made']\n"
+        assert (Path(folder) / "work/made").exists()

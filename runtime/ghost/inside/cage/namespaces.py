@@ -15,7 +15,7 @@ from runtime.ghost.inside.cage.kernel import libc
 _NEW_MOUNTS, _NEW_IPC, _NEW_USER, _NEW_NETWORK = 0x20000, 0x8000000, 0x10000000, 0x40000000
 _BIND, _RECURSIVE, _PRIVATE, _NOSUID, _NODEV, _NOEXEC = 4096, 16384, 1 << 18, 2, 4, 8
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
-_SHARED_MEMORY = "/dev/shm"
+_HIDDEN = ("/dev/shm", "/run")
 
 
 def separate(needed: list[str]) -> list[str]:
@@ -49,13 +49,13 @@ def _leave(with_user: bool, needed: list[str]) -> None:
     _unshare(_NEW_NETWORK | _NEW_MOUNTS | _NEW_IPC, with_user)
     _raise_loopback()
     libc("mount", b"none", b"/", 0, _RECURSIVE | _PRIVATE, 0)
-    if Path(_SHARED_MEMORY).is_dir():
-        _mount_empty(_SHARED_MEMORY)
     for device in Path("/dev").glob("nvidia*"):
         if device.is_char_device():
             libc("mount", b"/dev/null", os.fsencode(device), 0, _BIND, 0)
-    if not any(os.path.realpath(path).startswith("/run/") for path in needed):
-        _mount_empty("/run")
+    for place in _HIDDEN:
+        in_use = any(os.path.realpath(path).startswith(f"{place}/") for path in needed)
+        if Path(place).is_dir() and not in_use:
+            _mount_empty(place)
 
 
 def _leave_network(with_user: bool) -> None:
