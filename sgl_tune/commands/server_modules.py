@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from runtime.ghost.gpus import Gpu, gpus
-from runtime.ghost.halves import Module, keep_half, modules_of
+from runtime.ghost.halves import Module, keep_half, modules_of, pack, unpack
 from runtime.ghost.library import NotALibrary
 from runtime.ghost.trust import Untrusted
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
@@ -41,8 +41,14 @@ def server_modules(
         Option(
             "--from",
             metavar="PATH",
-            help="Take modules from here: FlashInfer's cache, an image's files, NAME.so.",
+            help="Take modules from here: FlashInfer's cache, an image's files, NAME.so, NAME.so.xz.",
             show_default=False,
+        ),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        Option(
+            "--to", metavar="FOLDER", help="Write the kept halves there, as NAME.so.xz.", show_default=False
         ),
     ] = None,
     build: Annotated[bool, Option("--build", help="Build the host code of the modules named.")] = False,
@@ -63,6 +69,7 @@ def server_modules(
     taken = _take(wanted, source, names or ()) if source is not None else []
     built = _build(wanted, names or (), out) if build else []
     rows = list(_rows(wanted, names or ()))
+    packed = _pack(rows, to) if to is not None else []
 
     def human() -> None:
         if source is not None:
@@ -72,6 +79,8 @@ def server_modules(
                 f"built in {one.seconds / 60:.1f} min" if one.state == "built" else f"{one.state}: {one.why}"
             )
             out.line(f"{one.name}: {says}.")
+        if to is not None:
+            out.line(f"{count(len(packed), 'file')} written to {to}.")
         cells = [[row["name"], row["state"], row["path"] or "-", row["why"] or ""] for row in rows]
         out.table(_COLUMNS, cells)
 
@@ -81,6 +90,7 @@ def server_modules(
         "gpu": gpu,
         "modules": rows,
         "taken": taken,
+        "packed": packed,
         "built": [{"name": one.name, "state": one.state, "seconds": round(one.seconds, 1)} for one in built],
     }
     out.result(data, human, quiet=(row["path"] for row in rows if row["state"] in ("real", "half")))
@@ -129,8 +139,9 @@ def _take(wanted: Wanted, source: Path, names: Sequence[str]) -> list[str]:
     for name, path in _offered(source, wanted):
         if names and name not in names:
             continue
+        keep = unpack if path.suffix == ".xz" else keep_half
         try:
-            keep_half(path, wanted.kind, name, wanted.root)
+            keep(path, wanted.kind, name, wanted.root)
         except (NotALibrary, Untrusted) as error:
             raise UsageError(f"{path}: {error}", "name another --from") from error
         taken.append(name)
@@ -143,7 +154,7 @@ def _take(wanted: Wanted, source: Path, names: Sequence[str]) -> list[str]:
 def _offered(source: Path, wanted: Wanted) -> Iterator[tuple[str, Path]]:
     """A file is taken at the user's word; below a folder a path says of which FlashInfer and GPU it is."""
     if source.is_file():
-        yield source.stem, source
+        yield source.name.removesuffix(".xz").removesuffix(".so"), source
         return
     if not source.is_dir():
         raise UsageError(f"--from {source} is not there")
@@ -171,6 +182,18 @@ def _fits(folder: Path, wanted: Wanted) -> bool:
             ):
                 return True
     return False
+
+
+def _pack(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+    """Write each kept half to `folder`; return the files."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        halves = [row for row in rows if row["state"] == "half"]
+        for row in halves:
+            pack(Path(row["path"]), folder / f"{row['name']}.so.xz")
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror}", "name another --to") from error
+    return [str(folder / f"{row['name']}.so.xz") for row in halves]
 
 
 def _build(wanted: Wanted, names: Sequence[str], out: Output) -> list[Built]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import io
 import lzma
 import subprocess
 from hashlib import sha256
@@ -121,8 +120,8 @@ def test_packed_halves_come_back_as_they_were(module: Path, tmp_path: Path) -> N
     digest = pack(kept, tmp_path / "one.xz")
     assert pack(kept, tmp_path / "again.xz") == digest
     assert (tmp_path / "one.xz").read_bytes() == (tmp_path / "again.xz").read_bytes()
-    with (tmp_path / "one.xz").open("rb") as packed:
-        back = unpack(packed, digest, H200, "one", tmp_path / "other")
+    back = unpack(tmp_path / "one.xz", H200, "one", tmp_path / "other")
+    assert back.stem == digest
     assert back.read_bytes() == kept.read_bytes()
 
 
@@ -133,22 +132,28 @@ def test_a_name_that_leads_elsewhere_is_refused(module: Path, tmp_path: Path, na
     assert not (tmp_path / "root").exists()
 
 
-def test_a_packed_half_that_is_another_or_damaged_lands_nowhere(module: Path, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    whole = module.read_bytes()
-    half = bytes(host_half(whole))
-    packed = lzma.compress(half)
-    bombs = lzma.compress(bytes(1000))
-    for data, digest, says in (
-        (packed, "0" * 64, "is not the one"),
-        (packed, "abc", "is no SHA-256"),
-        (packed[:-20], sha256(half).hexdigest(), "cut off"),
-        (b"not packed" + packed, sha256(half).hexdigest(), "damaged"),
-        (lzma.compress(whole), sha256(whole).hexdigest(), "no host half"),
-        (bombs, sha256(bytes(1000)).hexdigest(), "64-bit ELF"),
+def test_a_packed_module_becomes_its_half(module: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.so.xz").write_bytes(lzma.compress(module.read_bytes(), preset=9))
+    kept = unpack(tmp_path / "one.so.xz", H200, "one", tmp_path / "root")
+    assert kept.read_bytes() == bytes(host_half(module.read_bytes()))
+
+
+def test_a_packed_module_that_is_damaged_or_not_ours_lands_nowhere(module: Path, tmp_path: Path) -> None:
+    root, place = tmp_path / "root", tmp_path / "one.so.xz"
+    packed = lzma.compress(module.read_bytes())
+    for data, says in (
+        (packed[:-20], "cut off"),
+        (b"not packed" + packed, "damaged"),
+        (lzma.compress(bytes(1000)), "64-bit ELF"),
+        (lzma.compress(module.read_bytes()[:-3000]), "cut off"),
     ):
+        place.write_bytes(data)
         with pytest.raises(NotALibrary, match=says):
-            unpack(io.BytesIO(data), digest, H200, "one", root)
+            unpack(place, H200, "one", root)
+    place.write_bytes(packed)
+    place.chmod(0o666)
+    with pytest.raises(Untrusted):
+        unpack(place, H200, "one", root)
     assert not root.exists()
 
 

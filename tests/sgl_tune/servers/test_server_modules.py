@@ -93,6 +93,11 @@ def test_a_module_of_an_image_is_taken_by_its_package(site: Path, tmp_path: Path
 def test_a_file_is_taken_at_the_users_word(site: Path, tmp_path: Path) -> None:
     module = library(tmp_path / "downloads/norm.so")
     assert told(tmp_path, "--from", str(module))["taken"] == ["norm"]
+    packed = told(tmp_path, "--to", str(tmp_path / "packed"))["packed"]
+    assert packed == [str(tmp_path / "packed/norm.so.xz")]
+    assert "1 file written to" in run(tmp_path, "norm", "--to", str(tmp_path / "packed")).stdout
+    shutil.rmtree(tmp_path / "cache")
+    assert states(told(tmp_path, "norm", "--from", packed[0])) == {"norm": "half"}
     (tmp_path / "downloads/text.so").write_text("text")
     assert "no 64-bit ELF" in refusal(tmp_path, "--from", str(tmp_path / "downloads/text.so"))
     module.chmod(0o666)
