@@ -128,15 +128,20 @@ def _pip(lock: int) -> Pip:
 
 
 def _check_versions(recipe: Recipe, packages: Path) -> None:
-    """Exactly the versions that the list names for this Python, and no other package."""
-    listed = {}
+    """Exactly the versions that the list names, and no other package."""
+    found = {name: package.version for name, package in packages_in([packages]).items()}
+    assert found == listed(recipe), sorted(found.items() ^ listed(recipe).items())
+
+
+def listed(recipe: Recipe) -> dict[str, str]:
+    """The packages of this Python's environment and their versions."""
+    found = {}
     for line in recipe.text.splitlines():
         wanted, _, marker = line.partition(";")
         if not marker or _holds(marker):
             name, _, version = wanted.strip().partition("==")
-            listed[normal(name)] = version
-    found = {name: package.version for name, package in packages_in([packages]).items()}
-    assert found == listed, sorted(found.items() ^ listed.items())
+            found[normal(name)] = version
+    return found
 
 
 def _holds(marker: str) -> bool:

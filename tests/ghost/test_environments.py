@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.ghost import environments
-from tests.ghost.environments import REFEREE, SMALLEST, VERSION, Recipe, python_of
+from tests.ghost.environments import REFEREE, SMALLEST, VERSION, Recipe, listed, python_of
 from tests.sgl_tune.servers.index import release, served, wheel
 
 
 def test_both_lists_name_the_same_versions() -> None:
-    small, whole = (set(recipe.text.splitlines()) for recipe in (SMALLEST, REFEREE))
-    assert small < whole and all("==" in line for line in whole)
+    small, whole = (listed(recipe) for recipe in (SMALLEST, REFEREE))
+    assert small.items() <= whole.items()
+    assert (whole["sglang"], whole["torch"], whole["transformers"]) == ("0.5.17", "2.11.0", "5.12.1")
 
 
 def test_fa3_and_kernels_of_other_gpus_are_in_neither() -> None:
