@@ -19,6 +19,7 @@ else:
 
 TABLE = Path(__file__).with_name("outside.toml")
 COMMUNICATOR = "communicator_"  # and its number of ranks
+COMMUNICATOR_COUNT = "communicators_"  # of a record: how many of so many ranks
 MOST_RANKS = 64
 
 
@@ -76,6 +77,25 @@ class Outside:
         groups = sum(counted[f"communicators_{n}"] * self.communicator(n).doubt for n in ranks if n > 1)
         first = doubts.get("first", 0) if groups else 0
         return once + sum(counted.get(name, 0) * doubt for name, doubt in often.items()) + groups + first
+
+    def margin(self, counted: Mapping[str, int]) -> int:
+        """How many bytes more or fewer a start may hold outside torch that brought what a record counted."""
+        brought = {
+            "context": 1,
+            "room": 1,
+            "module": counted.get("modules", 0),
+            "graph": counted.get("graphs", 0) + counted.get("branches", 0),
+            "node": counted.get("nodes", 0),
+            "message_graph": counted.get("message_graphs", 0),
+            "message": counted.get("messages", 0),
+        }
+        margin = sum(count * self.numbers[name].doubt for name, count in brought.items())
+        opened = {ranks: counted.get(f"{COMMUNICATOR_COUNT}{ranks}", 0) for ranks in range(2, 9)}
+        if any(opened.values()):
+            margin += self.numbers["first"].doubt
+        return margin + sum(
+            count * self.communicator(ranks).doubt for ranks, count in opened.items() if count
+        )
 
     def with_numbers(self, **bytes: int) -> Outside:
         """The same table with other bytes, as a fit to fewer starts gives them."""
