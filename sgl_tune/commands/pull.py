@@ -17,6 +17,7 @@ from sgl_tune.deployment.cache_dir import CacheDirOption
 from sgl_tune.errors import CheckFailed
 from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived
 from sgl_tune.ship.guard import Guard
+from sgl_tune.ship.landing import missing_folders, remove_empty
 from sgl_tune.ship.machine import machine_for
 from sgl_tune.ship.options import (
     DigestOption,
@@ -129,9 +130,11 @@ def pull(
         root, place_asked(at, root), replace, tuple(rekey or ()), Guard(), owner_asked(owner, root), dry_run
     )
     machine = read_target(target) if target else None
+    missing = missing_folders(root) if dry_run else []
     with _pulled(wanted, there, root) as pulled:
         guard = Guard(pulled.offer.digest, policy, pulled.signatures, True, allow_unsigned_code)
         arrived = arrive(out, pulled.file.path, url, dataclasses.replace(how, guard=guard), machine, force)
+    remove_empty(missing)
     out.result(
         {**_as_json(url, pulled), "unpacked": arrived_json(arrived)},
         human=lambda: show_arrived(out, arrived),

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,18 @@ class Landed:
     removed: int = 0
 
 
+def missing_folders(root: Path) -> list[Path]:
+    """`root` and the folders above it that are not there yet, the deepest first."""
+    root = root.absolute()
+    return [path for path in (root, *root.parents) if not path.exists()]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    for path in folders:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
 def check_way(staged: Path, root: Path) -> None:
     """Nothing that would stop the landing half-way: no file or link where a folder belongs."""
     if root.is_dir():
@@ -45,6 +57,8 @@ def check_way(staged: Path, root: Path) -> None:
 
 def land_stores(staged: Path, root: Path, replace: bool, owner: Owner | None, dry_run: bool) -> Landed:
     landed = Landed()
+    if dry_run and not root.exists():
+        return landed
     with (
         explained(root),
         open_folder(staged, staged) as source,

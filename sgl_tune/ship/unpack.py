@@ -18,7 +18,7 @@ from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.ship.archive import opened
 from sgl_tune.ship.guard import Guard
 from sgl_tune.ship.landed import check_landed
-from sgl_tune.ship.landing import Landed, check_way, land_stores
+from sgl_tune.ship.landing import Landed, check_way, land_stores, missing_folders, remove_empty
 from sgl_tune.ship.landing_tactics import LandedCache, check_cache, land_cache
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.rekey import Rekeyed, rekeyed
@@ -138,7 +138,7 @@ def _staging_folder(how: How) -> Iterator[Path]:
             yield folder
         return
     root = how.root.absolute()
-    missing = [path for path in (root, *root.parents) if not path.exists()]
+    missing = missing_folders(root)
     try:
         with explained(root):
             there = missing[-1].parent if missing else root
@@ -147,9 +147,7 @@ def _staging_folder(how: How) -> Iterator[Path]:
         with explained(how.root), scratch(how.root) as place, _named(place) as folder:
             yield folder
     except BaseException:
-        for path in missing:
-            with contextlib.suppress(OSError):
-                path.rmdir()
+        remove_empty(missing)
         raise
 
 

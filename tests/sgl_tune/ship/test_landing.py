@@ -129,6 +129,21 @@ def test_stores_are_replaced_as_wholes(whole: Path, tmp_path: Path) -> None:
     assert not [path for path in there.iterdir() if path.name.startswith((".sgl-tune-", ".replaced"))]
 
 
+@pytest.mark.parametrize("command", ["unpack", "pull"])
+@pytest.mark.parametrize("way", ["new", "new/deeper"])
+def test_a_dry_run_makes_no_folder_and_says_what_would_come(
+    way: str, command: str, whole: Path, tmp_path: Path
+) -> None:
+    named, trusted = (whole, ()) if command == "unpack" else (f"file://{whole}", ("--allow-unsigned-code",))
+    words = (command, named, *trusted, "--cache-dir", tmp_path / way, "--dry-run")
+    ran = run_here(*words, "--format", "json")
+    told = json.loads(ran.out)
+    tactics = told.get("unpacked", told)["tactics"]
+    assert ran.code == 0 and {row["did"] for row in tactics} == {"new"}, ran.err
+    assert f"Would be unpacked to {tmp_path / way}" in run_here(*words).out
+    assert not list(tmp_path.iterdir())
+
+
 def test_files_that_are_equal_are_files_of_their_own(whole: Path, tmp_path: Path) -> None:
     _unpack(whole, tmp_path / "new")
     assert {path.stat().st_nlink for path in (tmp_path / "new").rglob("*") if path.is_file()} == {1}
