@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from runtime.ghost.outside import COMMUNICATOR, Outside
+from runtime.sglang.inside.outside import COUNTED
 from tests.ghost.real_starts import RESULTS, RealStart
 
 OBSERVED = RESULTS / "ghost_outside.json"
@@ -71,9 +72,27 @@ def seen(start: RealStart, observed: dict[str, Counts]) -> Seen:
 
 
 def observations(path: Path = OBSERVED) -> dict[str, dict[str, Counts]]:
-    """By start and phase, what the ghost counted so far; see `judge --observe`."""
-    found: dict[str, dict[str, Counts]] = json.loads(path.read_text())["starts"]
-    return found
+    """By start and phase, what the ghost counted until its end; see `judge --observe`."""
+    starts: dict[str, dict[str, Counts]] = json.loads(path.read_text())["starts"]
+    nothing = dict.fromkeys(("own", *COUNTED), 0)
+    return {
+        name: {phase: {**nothing, **counts} for phase, counts in phases.items()}
+        for name, phases in starts.items()
+    }
+
+
+def write_observations(found: dict[str, dict[str, Counts]], path: Path = OBSERVED) -> None:
+    """Only what is not 0 is written, a line per phase."""
+    lines = []
+    for name, phases in sorted(found.items()):
+        told = [f"   {json.dumps(phase)}: {json.dumps(_told(counts))}" for phase, counts in phases.items()]
+        lines.append(f"  {json.dumps(name)}: {{\n" + ",\n".join(told) + "\n  }")
+    head = json.dumps("python -m tests.ghost.judge --observe")
+    path.write_text(f'{{\n "command": {head},\n "starts": {{\n' + ",\n".join(lines) + "\n }\n}\n")
+
+
+def _told(counts: Counts) -> Counts:
+    return {name: value for name, value in counts.items() if value and name != "charged"}
 
 
 def fitted(known: Sequence[Seen], table: Outside) -> Outside:

@@ -23,7 +23,6 @@ from pathlib import Path
 from queue import Queue
 from threading import Thread
 
-from benchmarks.record import write_record
 from runtime.ghost.build import library
 from runtime.ghost.gpus import gpus
 from runtime.ghost.halves import Kind, loadable, modules_of
@@ -31,7 +30,16 @@ from runtime.ghost.outside import Outside, table
 from runtime.record.events import Event
 from runtime.record.record import Record
 from runtime.sglang.server_process import Ghost, Request, ServerProcess
-from tests.ghost.fit_outside import OBSERVED, Counts, Seen, fitted, observations, seen, without
+from tests.ghost.fit_outside import (
+    OBSERVED,
+    Counts,
+    Seen,
+    fitted,
+    observations,
+    seen,
+    without,
+    write_observations,
+)
 from tests.ghost.judge_table import counts_of, row_of
 from tests.ghost.real_starts import RealStart, real_starts
 from tests.ghost.verdicts import Verdict, verdict
@@ -185,16 +193,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(row_of(verdict(one.start, one.record)), flush=True)
             ran.append(one)
     if asked.observe:
-        _write_observations(ran)
+        before = observations() if OBSERVED.exists() else {}
+        write_observations({**before, **{one.start.name: one.observed for one in ran}})
     verdicts: list[Verdict] = [verdict(one.start, one.record) for one in ran]
     print(counts_of(verdicts))
     return 0 if all(one.good for one in verdicts) else 1
-
-
-def _write_observations(ran: Sequence[Ran]) -> None:
-    before = observations() if OBSERVED.exists() else {}
-    found = {**before, **{one.start.name: one.observed for one in ran}}
-    write_record("", {"starts": dict(sorted(found.items()))}, str(OBSERVED))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from runtime.ghost.outside import table
 from runtime.record.parts import Asked, Cost, Ending, Inexact, Phase, Sizes
 from runtime.record.record import SCHEMA, Record
-from tests.ghost.fit_outside import GRANULE, Counts, Seen, fitted, seen, without
+from tests.ghost.fit_outside import (
+    GRANULE,
+    Counts,
+    Seen,
+    fitted,
+    observations,
+    seen,
+    without,
+    write_observations,
+)
 from tests.ghost.judge_table import counts_of, row_of
 from tests.ghost.real_starts import RealStart, real_starts
 from tests.ghost.verdicts import MIB, verdict
@@ -227,3 +237,14 @@ def test_communicators_and_messages_are_told_by_starts_on_several_gpus() -> None
     assert numbers["communicator_2"].bytes == 544 * MIB
     assert numbers["first"].bytes == 288 * MIB
     assert (numbers["message_graph"].bytes, numbers["message"].bytes) == (99_000, 130_000)
+
+
+def test_observations_are_read_as_they_were_written(tmp_path: Path) -> None:
+    found = {"b": {"weights": {**NONE, "code": 7}, "eager": NONE}, "a": {"weights": {**NONE, "own": -3}}}
+    path = tmp_path / "observed.json"
+    write_observations(found, path)
+    assert observations(path) == {
+        name: {phase: {**counts, "charged": 0} for phase, counts in phases.items()}
+        for name, phases in found.items()
+    }
+    assert '"weights": {"code": 7}' in path.read_text()
