@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.ghost.cage import Keeper, lacking, memory_of_group, most_memory
+from runtime.ghost.cage import lacking
 from runtime.ghost.inside.cage import landlock
 from tests.ghost.caged import Said, caged
 
@@ -300,37 +298,6 @@ def test_what_a_start_starts_cannot_leave_its_group(work: Path, here: Said) -> N
 def test_what_a_machine_lacks_is_named(here: Said) -> None:
     assert len(lacking([])) == 5
     assert lacking(here.holds) == () or landlock.abi() < 6 or not holds(here, "network")
-
-
-@pytest.mark.parametrize(
-    ("code", "seconds", "most", "why"),
-    [
-        ("time.sleep(600)", 1, 1 << 40, "longer than 1 s"),
-        ("x = b'x' * (300 << 20); time.sleep(600)", 60, 200 << 20, "GiB of this machine's memory"),
-        ("[os.fork() for _ in range(6)]; time.sleep(600)", 1, 1 << 40, "longer than 1 s"),
-    ],
-)
-def test_a_start_that_takes_too_much_is_ended_with_all_that_it_started(
-    tmp_path: Path, code: str, seconds: float, most: int, why: str
-) -> None:
-    body = f"import os, resource, time; resource.setrlimit(resource.RLIMIT_CPU, (3, 3)); {code}"
-    started = subprocess.Popen([sys.executable, "-I", "-c", body], start_new_session=True)
-    keeper = Keeper(started.pid, seconds, most)
-    keeper.start()
-    started.wait(30)
-    keeper.stop()
-    assert why in keeper.why
-    time.sleep(0.2)
-    assert memory_of_group(started.pid) == 0
-
-
-def test_a_start_that_ends_by_itself_has_no_reason() -> None:
-    started = subprocess.Popen([sys.executable, "-I", "-c", ""], start_new_session=True)
-    keeper = Keeper(started.pid, 60, most_memory())
-    keeper.start()
-    started.wait()
-    keeper.stop()
-    assert keeper.why == ""
 
 
 def test_a_work_folder_in_shared_memory_stays_in_sight() -> None:

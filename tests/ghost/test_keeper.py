@@ -1,0 +1,43 @@
+"""A start that takes too long or too much is ended from outside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runtime.ghost.cage import Keeper, memory_of_group, most_memory
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "most", "why"),
+    [
+        ("time.sleep(600)", 1, 1 << 40, "longer than 1 s"),
+        ("x = b'x' * (300 << 20); time.sleep(600)", 60, 200 << 20, "GiB of this machine's memory"),
+        ("[os.fork() for _ in range(6)]; time.sleep(600)", 1, 1 << 40, "longer than 1 s"),
+    ],
+)
+def test_a_start_that_takes_too_much_is_ended_with_all_that_it_started(
+    tmp_path: Path, code: str, seconds: float, most: int, why: str
+) -> None:
+    body = f"import os, resource, time; resource.setrlimit(resource.RLIMIT_CPU, (3, 3)); {code}"
+    started = subprocess.Popen([sys.executable, "-I", "-c", body], start_new_session=True)
+    keeper = Keeper(started.pid, seconds, most)
+    keeper.start()
+    started.wait(30)
+    keeper.stop()
+    assert why in keeper.why
+    time.sleep(0.2)
+    assert memory_of_group(started.pid) == 0
+
+
+def test_a_start_that_ends_by_itself_has_no_reason() -> None:
+    started = subprocess.Popen([sys.executable, "-I", "-c", ""], start_new_session=True)
+    keeper = Keeper(started.pid, 60, most_memory())
+    keeper.start()
+    started.wait()
+    keeper.stop()
+    assert keeper.why == ""
