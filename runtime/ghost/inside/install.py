@@ -7,7 +7,7 @@ from importlib import import_module
 from runtime.ghost.inside import honesty, hooks, library, modules, small
 
 # Each has hooks on modules of the server's environment, which run when those are imported.
-ROOMS = ("kernels", "cute", "cubins", "bindings")
+ROOMS = ("kernels", "cute", "cubins", "bindings", "compiled", "benchmarks")
 
 
 def install(lib_path: str, small_values: bool, halves: dict[str, str]) -> None:

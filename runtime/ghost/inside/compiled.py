@@ -1,0 +1,79 @@
+"""`torch.compile` works as on a GPU but for the kernels: its buffers and its benchmarks take their memory."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from runtime.ghost.inside import small
+from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.kernels import Kernel, seen
+from runtime.ghost.inside.library import library
+from runtime.ghost.inside.values import forget
+
+
+class Built(Kernel):
+    """A kernel that Triton was asked to build from source."""
+
+    def __init__(self, source: Any) -> None:
+        self.src = source
+
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        library().launched()
+
+
+@after("triton.compiler.compiler")
+def _triton(module: Any) -> None:
+    def compile(source: Any, *args: Any, **kwargs: Any) -> Built:
+        function = getattr(source, "fn", None)
+        seen("inductor", str(getattr(function, "__name__", "kernel")))
+        library().appears("kernel")
+        return Built(source)
+
+    module.compile = compile
+
+
+@after("torch._inductor.config")
+def _inductor(config: Any) -> None:
+    """A launcher that needs no Python would load the kernel itself."""
+    for name in ("use_static_triton_launcher", "use_static_cuda_launcher"):
+        if hasattr(config, name):
+            setattr(config, name, False)
+
+
+@after("torch")
+def _torch(module: Any) -> None:
+    real = module.compile
+
+    def compile(model: Any = None, **options: Any) -> Any:
+        if model is None:
+            return lambda given: compile(given, **options)
+        made = real(model, **options)
+        return made if isinstance(made, module.nn.Module) else _aside(made, model)
+
+    module.compile = compile
+
+
+def _aside(compiled: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """torch compiles nothing while a mode is on."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _start_cold()
+        with small.aside():
+            result = compiled(*args, **kwargs)
+        if small.runs():
+            forget(*args, *kwargs.values(), result)
+        return result
+
+    return run
+
+
+@functools.cache
+def _start_cold() -> None:
+    """A start finds nothing compiled before it: a kernel that lies in this folder is not benchmarked."""
+    folder = tempfile.mkdtemp(prefix="inductor-")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
