@@ -17,8 +17,8 @@ class Call:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with small.off():
             result = self._function(*args, **kwargs)
-        for value in (*args, *kwargs.values()):
-            forget(value)
+        if small.runs():
+            forget(*args, *kwargs.values())
         return result
 
     def __getattr__(self, name: str) -> Any:

@@ -16,8 +16,7 @@ class Compiled:
         self.__dict__["_name"] = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        for value in (*args, *kwargs.values()):
-            forget(value)
+        forget(*args, *kwargs.values())
 
     def __getattr__(self, name: str) -> Compiled:
         if name.startswith("__"):

@@ -24,6 +24,7 @@ WHY = {
     library.EXPORT: "this entry point was asked for and is not there",
 }
 OURS = Path(__file__).parent
+OTHER, INSIDE = "", "-"  # a file of another package, and one of this half
 SERVERS = ("sglang", "flashinfer", "sgl_kernel", "deep_gemm", "vllm")
 
 _phase = ""
@@ -61,32 +62,27 @@ def _heard(kind: int, name: str, at: int, size: int) -> None:
 def frame() -> str:
     """The innermost call in a package of the server, as file:line function; the program's own if none."""
     here: FrameType | None = sys._getframe(1)
-    last = ""
+    other = None
     while here is not None:
-        name = here.f_code.co_filename
-        short = _sources.get(name)
+        path = here.f_code.co_filename
+        short = _sources.get(path)
         if short is None:
-            short = _sources[name] = _short(name)
-        if short:
+            short = _sources[path] = _short(path)
+        if short != OTHER and short != INSIDE:
             return f"{short}:{here.f_lineno} {here.f_code.co_name}"
-        last = last or _outside(here)
+        if other is None and short == OTHER:
+            other = here
         here = here.f_back
-    return last
+    return f"{Path(other.f_code.co_filename).name}:{other.f_lineno} {other.f_code.co_name}" if other else ""
 
 
 def _short(path: str) -> str:
-    """The path below site-packages, if it lies in a package of the server, else nothing."""
+    """The path below site-packages, if it lies in a package of the server."""
     file = Path(path)
+    if file.parent == OURS or path.startswith("<"):
+        return INSIDE
     for at in range(len(file.parts) - 2, 0, -1):
         package = Path(*file.parts[: at + 1])
         if package.name in SERVERS and (package / "__init__.py").exists():
             return file.relative_to(package.parent).as_posix()
-    return ""
-
-
-def _outside(here: FrameType) -> str:
-    """A frame of neither this half nor of the server: where a start without the server's code stands."""
-    path = here.f_code.co_filename
-    if Path(path).parent == OURS or path.startswith("<"):
-        return ""
-    return f"{Path(path).name}:{here.f_lineno} {here.f_code.co_name}"
+    return OTHER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from typing import Any
 
 import torch
@@ -11,11 +12,13 @@ from runtime.ghost.inside.library import library
 from runtime.ghost.inside.values import extent
 
 # Sizes, lengths and indices are integers; of floats a handful decide something.
-INTEGERS = 1 << 15
+INTEGERS = 1 << 22
 FLOATS = 256
 READ = 1 << 20
 FAILED = object()
 CPU = torch.device("cpu")
+FEW_PAGES = 16
+_madvise = ctypes.CDLL(None, use_errno=True).madvise
 
 
 def is_small(tensor: Any) -> bool:
@@ -57,6 +60,19 @@ def over(tensor: Any) -> Any:
     if tensor.dtype is torch.uint8:
         return raw.as_strided(tensor.shape, tensor.stride())
     return raw.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+
+
+def zero(at: int, size: int) -> None:
+    """Make device memory zero; whole pages are given back instead of written."""
+    page = mmap.PAGESIZE
+    first, last = -(-at // page) * page, (at + size) // page * page
+    if last - first < FEW_PAGES * page:
+        ctypes.memset(at, 0, size)
+        return
+    ctypes.memset(at, 0, first - at)
+    ctypes.memset(last, 0, at + size - last)
+    if _madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED):
+        raise OSError(ctypes.get_errno(), "device memory of the ghost could not be emptied")
 
 
 def compute(func: Any, args: Any, kwargs: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from runtime.ghost.inside import stores
+from runtime.ghost.inside import small, stores
 from runtime.ghost.inside.hooks import after
 from runtime.ghost.inside.library import library
 from runtime.ghost.inside.stream import say
@@ -77,6 +77,7 @@ def _triton(module: Any) -> None:
             hook(*args, **kwargs)
         if not warmup:
             library().launched()
+        if not warmup and small.runs():
             _forget_stores(self, args, kwargs)
         return KERNEL
 
@@ -88,9 +89,5 @@ def _forget_stores(function: Any, args: Any, kwargs: Any) -> None:
     if not written:
         return
     names = function.arg_names
-    for at, value in enumerate(args):
-        if at < len(names) and names[at] in written:
-            forget(value)
-    for name, value in kwargs.items():
-        if name in written:
-            forget(value)
+    forget(*(value for name, value in zip(names, args, strict=False) if name in written))
+    forget(*(value for name, value in kwargs.items() if name in written))

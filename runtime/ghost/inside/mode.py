@@ -23,20 +23,28 @@ class Small(TorchDispatchMode):
     def __init__(self, python_operators: set[str]) -> None:
         super().__init__()
         self._python = python_operators
-        self._plans: dict[Any, Plan] = {}
+        self._known: dict[int, tuple[Plan, Handler | None, Any]] = {}  # an operator's own hash is slow
+        self.resting = False
 
     def is_on(self) -> bool:
         return _get_current_dispatch_mode() is self
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        plan = self._plans.get(func)
-        if plan is None:
-            plan = self._plans[func] = plan_of(func, self._python)
-        if plan.kind is Kind.PASS:
+    def run(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """One operation; called instead of it."""
+        plan, handle, _ = self._known.get(id(func)) or self._meet(func)
+        if handle is None or is_capturing():
             return func(*args, **kwargs) if kwargs else func(*args)
-        if torch.cuda.is_current_stream_capturing():
-            return func(*args, **kwargs) if kwargs else func(*args)
-        return HANDLERS[plan.kind](plan, func, args, kwargs or NONE)
+        return handle(plan, func, args, kwargs or NONE)
+
+    def _meet(self, func: Any) -> tuple[Plan, Handler | None, Any]:
+        plan = plan_of(func, self._python)
+        self._known[id(func)] = met = plan, HANDLERS.get(plan.kind), func
+        return met
+
+
+# Set here and not in the class, where torch would wrap it in calls that keep its compiler away.
+Small.__torch_dispatch__ = Small.run  # type: ignore[assignment]
+is_capturing = torch._C._cuda_isCurrentStreamCapturing
 
 
 def tensors(args: Any, kwargs: Any) -> list[Any]:
@@ -152,13 +160,28 @@ def _copy(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
         if not real:
             host.read_unreal(out)
         return out
-    if _same_layout(out, source) or (not source.is_cuda and out.is_contiguous()):
-        return out
+    if not _same_layout(out, source) and (source.is_cuda or not out.is_contiguous()):
+        _copied_by_a_kernel(out, source, real)
+    return out
+
+
+def _copied_by_a_kernel(out: Any, source: Any, real: bool) -> None:
     if real and host.is_small(source) and host.is_small(out):
         host.over(out).copy_(host.over(source))
-        library().mark(*extent(out), 1)
+        host.mark_elements(out)
     else:
         library().mark(*extent(out), 0)
+
+
+def _copies(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
+    """Many tensors into as many others, by one kernel."""
+    real = [not one.is_cuda or host.is_real(one) for one in args[1]]
+    out = _fresh(func, args, kwargs)
+    for into, source, is_real in zip(args[0], args[1], real, strict=True):
+        if into.is_cuda:
+            _copied_by_a_kernel(into, source, is_real)
+        elif not is_real:
+            host.read_unreal(into)
     return out
 
 
@@ -169,14 +192,18 @@ def _same_layout(out: Any, source: Any) -> bool:
 
 
 def _zero(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
-    """The driver writes zeros over what lies dense; the library knows."""
+    """Zeros cost nothing, however many: memory without pages reads as zero."""
     out = _fresh(func, args, kwargs)
-    if out.is_cuda and not out.is_contiguous():
-        if host.is_small(out):
-            host.over(out).zero_()
-            host.mark_elements(out)
-        else:
-            library().mark(*extent(out), 0)
+    if not out.is_cuda:
+        return out
+    if out.is_contiguous():
+        host.zero(out.data_ptr(), out.nbytes)
+        library().mark(out.data_ptr(), out.nbytes, 1)
+    elif host.is_small(out):
+        host.over(out).zero_()
+        host.mark_elements(out)
+    else:
+        library().mark(*extent(out), 0)
     return out
 
 
@@ -200,6 +227,7 @@ HANDLERS: dict[Kind, Handler] = {
     Kind.ORDINARY: _ordinary,
     Kind.INDEX: _index,
     Kind.COPY: _copy,
+    Kind.COPIES: _copies,
     Kind.ZERO: _zero,
     Kind.ITEM: _item,
     Kind.CUSTOM: _custom,

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from runtime.ghost.inside import honesty
+from runtime.ghost.inside import honesty, small
 from runtime.ghost.inside.answers import ANSWERS, RUNNER, UNKNOWN
 from runtime.ghost.inside.calls import outside_torch
 from runtime.ghost.inside.hooks import after
@@ -62,8 +62,8 @@ class Missing:
         why = answer.why if answer is not None else UNKNOWN
         honesty.inexact("module", f"{self._module}.{self.__name__}", why)
         library().launched()
-        for value in (*args, *kwargs.values()):
-            forget(value)
+        if small.runs():
+            forget(*args, *kwargs.values())
         if answer is RUNNER:
             return Stub(f"{self._module}.{self.__name__}")
         return answer.give(*args) if answer is not None else None

@@ -14,6 +14,7 @@ class Kind(Enum):
     ORDINARY = auto()
     INDEX = auto()
     COPY = auto()
+    COPIES = auto()
     ZERO = auto()
     ITEM = auto()
     CUSTOM = auto()
@@ -88,6 +89,8 @@ def _kind(func: Any, name: str, python_operators: set[str]) -> Kind:
             return kind
     if name in INDEX:
         return Kind.INDEX
+    if name == "_foreach_copy_":
+        return Kind.COPIES
     if torch.Tag.nondeterministic_seeded in func.tags:  # nobody repeats a GPU's random numbers
         return Kind.CUSTOM
     return Kind.ORDINARY

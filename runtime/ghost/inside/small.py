@@ -7,14 +7,18 @@ other operation writes is marked as not real.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from runtime.ghost.inside.hooks import after
 
 _mode: Any = None
+_captures = 0
 _allowed = True
 _python_operators: set[str] = set()
+_counted_views: set[str] = set()  # operators with a kernel of their own for changed arguments
+_outside: dict[tuple[bool, bool], tuple[Any, Any]] = {}
 # The dispatch keys under which a Python function is the kernel on a GPU.
 _KEYS = {"CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd", ""}
 
@@ -31,8 +35,27 @@ def on() -> None:
     if _mode is None and _allowed:
         from runtime.ghost.inside.mode import Small
 
+        _read_keys()
         _mode = Small(_python_operators)
         _mode.__enter__()
+
+
+def _read_keys() -> None:
+    """Which dispatch keys a kernel runs under without a mode, by inference mode and by `_counted_views`."""
+    import torch
+
+    views = torch._C.DispatchKey.ADInplaceOrView
+    for inference in (False, True):
+        with torch.inference_mode(inference):
+            included = torch._C._dispatch_tls_local_include_set()
+            excluded = torch._C._dispatch_tls_local_exclude_set()
+            _outside[inference, False] = included, excluded
+            _outside[inference, True] = included, excluded.add(views)
+
+
+def runs() -> bool:
+    """Whether kernels would run now: none does while their launches are captured into a graph."""
+    return _captures == 0
 
 
 def off() -> AbstractContextManager[Any]:
@@ -44,6 +67,30 @@ def off() -> AbstractContextManager[Any]:
     return torch._C._DisableTorchDispatch()  # type: ignore[no-any-return]
 
 
+@contextmanager
+def aside() -> Iterator[None]:
+    """A context in which the mode is off the stack, for code that looks for modes."""
+    if _mode is None or not _mode.is_on():
+        yield
+        return
+    _mode.__exit__(None, None, None)
+    try:
+        yield
+    finally:
+        _mode.__enter__()
+
+
+@after("torch._library.simple_registry")
+def _rules(module: Any) -> None:
+    """torch asks for each operation whether a mode brought a rule for it; ours never does."""
+    inner = module.find_torch_dispatch_rule
+
+    def find_torch_dispatch_rule(operator: Any, kind: Any) -> Any:
+        return None if _mode is not None and kind is type(_mode) else inner(operator, kind)
+
+    module.find_torch_dispatch_rule = find_torch_dispatch_rule
+
+
 @after("torch.library")
 def _library(module: Any) -> None:
     """A kernel that is a Python function runs below the mode: its body gets the mode back."""
@@ -51,27 +98,67 @@ def _library(module: Any) -> None:
 
     def impl(self: Any, name: Any, function: Any, dispatch_key: str = "", **options: Any) -> Any:
         key = dispatch_key or self.dispatch_key
+        plain = name if isinstance(name, str) else name._schema.name
+        plain = f"{self.ns}::{plain.split('::')[-1].split('.')[0]}"
         if callable(function) and key in _KEYS and self.ns not in ("aten", "prims"):
-            plain = name if isinstance(name, str) else name._schema.name
-            _python_operators.add(f"{self.ns}::{plain.split('::')[-1].split('.')[0]}")
-            function = _seen(function, options.get("with_keyset", False))
+            _python_operators.add(plain)
+            function = _seen(plain, function, options.get("with_keyset", False))
+        elif key == "ADInplaceOrView":
+            _counted_views.add(plain)
         return inner(self, name, function, dispatch_key, **options)
 
     module.Library.impl = impl
 
 
-def _seen(function: Any, with_keyset: bool) -> Any:
+@after("torch.cuda.graphs")
+def _graphs(module: Any) -> None:
+    """No value changes while a graph is captured, so the mode rests."""
+    graph = module.CUDAGraph
+    begin, end = graph.capture_begin, graph.capture_end
+
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        began = begin(self, *args, **kwargs)
+        _rest()
+        return began
+
+    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _wake()
+        return end(self, *args, **kwargs)
+
+    graph.capture_begin, graph.capture_end = capture_begin, capture_end
+
+
+def _rest() -> None:
+    global _captures
+    _captures += 1
+    if _captures == 1 and _mode is not None and _mode.is_on():
+        _mode.__exit__(None, None, None)
+        _mode.resting = True
+
+
+def _wake() -> None:
+    global _captures
+    _captures = max(0, _captures - 1)
+    if _captures == 0 and _mode is not None and _mode.resting:
+        _mode.resting = False
+        _mode.__enter__()
+
+
+def _seen(name: str, function: Any, with_keyset: bool) -> Any:
     if with_keyset or type(function).__name__ == "OpOverload":
         return function
 
     def body(*args: Any, **kwargs: Any) -> Any:
-        if _mode is None or _mode.is_on():
+        if _mode is None or _captures or _mode.is_on():
             return function(*args, **kwargs)
-        with _mode:
+        import torch
+
+        keys = _outside[torch.is_inference_mode_enabled(), name in _counted_views]
+        with torch._C._ForceDispatchKeyGuard(*keys), _mode:
             return function(*args, **kwargs)
 
-    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+    for copied in ("__name__", "__qualname__", "__module__", "__doc__"):
         with suppress(AttributeError, TypeError):
-            setattr(body, name, getattr(function, name))
+            setattr(body, copied, getattr(function, copied))
     body.__wrapped__ = function  # type: ignore[attr-defined]
     return body

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 from typing import Any
 
 STORES = {"store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor"}
 STORES |= {"atomic_xchg", "atomic_cas", "atomic_umax", "atomic_umin", "scatter", "reduce", "copy"}
+FOREIGN = {"inline_asm_elementwise", "extern_elementwise", "call"}
 # A value that was loaded is data, not a pointer that something can be stored through.
 VALUES = {"load", "program_id", "num_programs", "arange", "zeros", "full", "cdiv", "sum", "max", "min", "dot"}
 
@@ -94,12 +96,26 @@ class Flow:
             return set().union(*(self._origins(one) for one in [*first, *own]), set())
         helper = self._helper(node.func)
         if helper is None:
-            return set()
+            return set() if self._is_known(node.func) else self._given(node)
         inner, found = stored(helper), set()
         for at, given in _bound(node, helper.arg_names):
             if at in inner:
                 found |= self._origins(given)
         return found
+
+    def _is_known(self, node: ast.AST) -> bool:
+        """Whether a function is of Triton's language or of Python: none writes, but for the stores above."""
+        if isinstance(node, ast.Name):
+            return hasattr(builtins, node.id) or self._is_language(self._scope.get(node.id))
+        return _root(node) not in self._from and _called_attribute(node) not in FOREIGN
+
+    @staticmethod
+    def _is_language(value: Any) -> bool:
+        return str(getattr(value, "__module__", "")).startswith(("triton", "builtins"))
+
+    def _given(self, node: ast.Call) -> set[str]:
+        words = (word.value for word in node.keywords)
+        return set().union(*(self._origins(one) for one in (*node.args, *words)), set())
 
     def _helper(self, node: ast.AST) -> Any:
         """The JIT function that a call names, if it names one."""
@@ -109,6 +125,17 @@ class Flow:
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             value = getattr(self._scope.get(node.value.id), node.attr, None)
         return value if hasattr(value, "arg_names") and hasattr(value, "parse") else None
+
+
+def _root(node: ast.AST) -> str:
+    """The name before the first dot."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _called_attribute(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _bound(node: ast.Call, names: list[str]) -> Iterator[tuple[str, ast.AST]]:

@@ -6,20 +6,23 @@ from typing import Any
 
 from runtime.ghost.inside.library import library
 
+PLAIN = {int, float, bool, str, type(None)}
 
-def forget(value: Any) -> None:
-    """A kernel that did not run may have written here: what is left is not real."""
-    if getattr(value, "is_cuda", False):
-        at, size = extent(value)
-        if size:
-            library().mark(at, size, 0)
-        return
-    inner = getattr(value, "base", None)  # a tensor descriptor, whose base is the tensor
-    if getattr(inner, "is_cuda", False):
-        forget(inner)
-    elif isinstance(value, (tuple, list)):
-        for one in value:
-            forget(one)
+
+def forget(*values: Any) -> None:
+    """A kernel that did not run may have written to these arguments: what is left there is not real."""
+    for value in values:
+        kind = value.__class__
+        if kind in PLAIN:
+            continue
+        if kind is tuple or kind is list:
+            forget(*value)
+        elif getattr(value, "is_cuda", False):
+            at, size = extent(value)
+            if size:
+                library().mark(at, size, 0)
+        elif getattr(getattr(value, "base", None), "is_cuda", False):  # a descriptor of a tensor
+            forget(value.base)
 
 
 def extent(tensor: Any) -> tuple[int, int]:

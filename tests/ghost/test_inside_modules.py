@@ -1,0 +1,111 @@
+"""A module that is not there can be loaded. Calling it is reported, and each answer that it has to give."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.ghost.inside import exceptions, honesty, library, modules, stream
+from runtime.ghost.inside.answers import TACTICS
+
+Events = Any
+
+
+class NoGpu:
+    """The library of a process without a tensor on a GPU: it counts launches and is asked nothing else."""
+
+    launches = 0
+
+    def launched(self) -> None:
+        self.launches += 1
+
+
+@pytest.fixture
+def events() -> Iterator[Events]:
+    """Gives a function that returns what was said so far."""
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    stream.open_stream(theirs)
+    library._library = NoGpu()  # type: ignore[assignment]
+    honesty._said.clear()
+
+    def said(kind: str) -> list[dict[str, Any]]:
+        try:
+            data = os.read(ours, 1 << 20)
+        except BlockingIOError:
+            return []
+        found = [json.loads(line) for line in data.splitlines()]
+        return [one for one in found if one["event"] == kind]
+
+    yield said
+    stream._stream = library._library = None
+    os.close(ours)
+    os.close(theirs)
+
+
+def _not_loaded(path: str) -> None:
+    raise AssertionError(f"{path} was loaded")
+
+
+def test_loading_a_module_that_is_not_there_is_no_finding(tmp_path: Path, events: Events) -> None:
+    empty = tmp_path / "fused.so"
+    empty.touch()
+    modules._load(_not_loaded, empty, (), {})
+    assert not events("inexact")
+
+
+def test_calling_a_function_that_is_not_there_names_it(tmp_path: Path, events: Events) -> None:
+    honesty.phase("autotune")
+    stub = modules._load(_not_loaded, tmp_path / "fused.so", (), {})
+    assert stub.run_moe(1) is None
+    found = events("inexact")
+    assert [(one["kind"], one["name"], one["phase"]) for one in found] == [
+        ("module", "fused.run_moe", "autotune")
+    ]
+
+
+def test_an_answer_that_had_to_be_given_is_named(events: Events) -> None:
+    runner = modules.Stub("fused").init("bf16")
+    assert runner.get_tactic_num() == TACTICS
+    assert [one["name"] for one in events("inexact")] == ["fused.init", "fused.init.get_tactic_num"]
+
+
+def test_a_finding_is_said_once_for_each_place(events: Events) -> None:
+    function = modules.Stub("fused").run
+    for _ in range(3):
+        function()
+    assert len(events("inexact")) == 1
+
+
+def test_a_harmless_function_is_not_said(events: Events) -> None:
+    name = next(one.name for one in exceptions.HARMLESS if "*" not in one.name)
+    module, _, function = name.rpartition(".")
+    getattr(modules.Stub(module), function)()
+    assert not events("inexact")
+
+
+def test_the_host_half_is_loaded_where_the_module_was_not_built(tmp_path: Path, events: Events) -> None:
+    half = tmp_path / "half.so"
+    half.write_bytes(b"\x7fELF" + bytes(100))
+    modules.hand_in({"fused_moe": str(half)})
+    loaded = modules._load(lambda path: path, tmp_path / "fused_moe.so", (), {})
+    said = events("module")
+    assert loaded == str(half)
+    assert [(one["name"], one["state"], len(one["digest"])) for one in said] == [("fused_moe", "half", 64)]
+
+
+def test_a_module_that_does_not_load_is_a_stub_that_says_why(tmp_path: Path, events: Events) -> None:
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(bytes(100))
+
+    def load(path: str) -> None:
+        raise OSError("GLIBC_2.38 is not here")
+
+    assert isinstance(modules._load(load, broken, (), {}), modules.Stub)
+    said = events("module")
+    assert said[0]["state"] == "stub" and "GLIBC_2.38" in said[0]["why"]
