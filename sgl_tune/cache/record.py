@@ -146,7 +146,9 @@ class Entry(NamedTuple):
 
     def _measured(self, name: str) -> float | None:
         value = self.chosen.get(name) if isinstance(self.chosen, dict) else None
-        return value if type(value) in (int, float) and 0 <= value < _TOO_MUCH else None
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return None
+        return value if 0 <= value < _TOO_MUCH else None
 
     def _element(self, index: int) -> Any:
         return self.value[index] if isinstance(self.value, list) and index < len(self.value) else None
