@@ -28,6 +28,9 @@ collect_ignore = (
 # Two processes on two cores, and their children: torch's threads would wait for each other in turns.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# A server that somebody added on this machine is not asked: tests name theirs.
+os.environ["SGL_TUNE_SERVERS"] = os.devnull
+
 # Ranks meet on loopback, whatever this machine calls itself.
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 

@@ -77,9 +77,9 @@ SGL_TUNE = {
     "verify": "server errors processes units reading cli deployment cache stores keys",
     "fleet": "server errors units records reading cli deployment cache stores keys verify",
     "explain": "server errors units cli deployment cache keys verify",
-    "asking": "record ghost sglang errors writing deployment servers",
-    "memory": "record ghost asking servers server simulate devices forward moe graphs start errors processes"
-    " units records reading log_lines writing web_page cli deployment keys",
+    "asking": "record ghost sglang errors reading writing deployment servers",
+    "memory": "record ghost sglang asking servers server simulate devices forward moe graphs start errors"
+    " processes units records reading log_lines writing web_page cli deployment keys",
     "start_report": "server errors processes units log_lines writing web_page cli",
     "compile": "ghost sglang server errors processes units cli servers deployment stores start_report",
     "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys"

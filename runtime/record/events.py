@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from runtime.record.checked import read
-from runtime.record.parts import Asked, CacheFile, Cost, Ending, Inexact, Key, Module, Phase, Sizes
+from runtime.record.parts import Asked, CacheFile, Cost, Ending, Held, Inexact, Key, Module, Phase, Sizes
 from runtime.record.record import SCHEMA, Record
 
 T = TypeVar("T")
@@ -25,6 +25,7 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
     """The record of one start. Its ending is "broken" where the stream ends without one."""
     parts: dict[str, list[Any]] = {name: [] for name in PARTS}
     kernels: dict[tuple[str, str], None] = {}
+    held: list[Held] = []
     ending, sizes, arguments, counted, cost = None, None, {}, {}, Cost(0.0, 0)
     for event in events:
         name = event["event"]
@@ -32,6 +33,8 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
             parts[name].append(_part(PARTS[name], event))
         elif name == "kernel":
             kernels[event["library"], event["name"]] = None
+        elif name == "held":
+            held += [Held(event["phase"], what, size) for what, size in event["bytes"].items()]
         elif name == "asked":
             arguments = event["arguments"]
         elif name == "outside":
@@ -57,6 +60,7 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
         files=tuple(parts["file"]),
         counted=counted,
         cost=cost,
+        held=tuple(held),
     )
 
 

@@ -106,6 +106,15 @@ class CacheFile:
 
 
 @dataclass(frozen=True)
+class Held:
+    """Bytes of weights that modules of one kind hold, after the phase that loaded them."""
+
+    phase: str
+    what: str
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Cost:
     """What asking took: CPU seconds of the start, and the most memory of its process."""
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from runtime.record.checked import read
-from runtime.record.parts import Asked, CacheFile, Cost, Ending, Inexact, Key, Module, Phase, Sizes
+from runtime.record.parts import Asked, CacheFile, Cost, Ending, Held, Inexact, Key, Module, Phase, Sizes
 
 SCHEMA = 1
 
@@ -31,6 +31,7 @@ class Record:
     files: tuple[CacheFile, ...]
     counted: dict[str, int]  # what brought memory outside torch: graphs, nodes, communicators, ...
     cost: Cost
+    held: tuple[Held, ...] = ()
 
     @property
     def exact(self) -> bool:

@@ -19,6 +19,10 @@ class ConfigError(ValueError):
         self.tries = tries
 
 
+class UnknownModel(ConfigError):
+    """A model of a family that the runtime core does not have; a server may know it."""
+
+
 class Unsupported(ConfigError):
     """A model that servers serve, and whose layers this runtime does not have."""
 

@@ -40,6 +40,7 @@ class Asker:
         self._work = Path(tempfile.mkdtemp(prefix="sgl-tune-ghost-"))
         self._servers: dict[int, ServerProcess] = {}
         self._questions = 0
+        self.snapshot: Path | None = None  # torch's history of the last start, as the server wrote it
 
     def __enter__(self) -> Asker:
         return self
@@ -56,19 +57,27 @@ class Asker:
         argv: Sequence[str],
         rank: int = 0,
         outside: Mapping[str, Any] | None = None,
-        say: Callable[[Event], None] | None = None,
+        say: Callable[[Event], object] | None = None,
         seconds: float = 600,
+        snapshot: bool = False,
     ) -> Record:
         """The record of one start; started again where the resolved arguments ask for more GPUs."""
         self._questions += 1
-        request = Request(tuple(argv), rank, dict(outside or {}) or None, f"start{self._questions}")
+        given = dict(outside or {}) or None
+        request = Request(tuple(argv), rank, given, f"start{self._questions}", snapshot)
         devices = world_of(argv).devices
-        record = self._server(devices).run(request, say, seconds)
+        record = self._run(devices, request, say, seconds)
         resolved = _devices(record)
         if resolved and resolved != devices:
-            again = replace(request, name=request.name + "-again")
-            return self._server(resolved).run(again, say, seconds)
+            return self._run(resolved, replace(request, name=request.name + "-again"), say, seconds)
         return record
+
+    def _run(
+        self, devices: int, request: Request, say: Callable[[Event], object] | None, seconds: float
+    ) -> Record:
+        server = self._server(devices)
+        self.snapshot = server.snapshot(request) if request.snapshot else None
+        return server.run(request, say, seconds)
 
     def _server(self, devices: int) -> ServerProcess:
         if devices not in self._servers:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from runtime.ghost.cage import Keeper, lacking, most_memory
+from runtime.ghost.cage import Keeper, kill_group, lacking, most_memory
 from runtime.ghost.inside import compilers
 from runtime.record.events import Event, record_of
 from runtime.record.parts import Asked
@@ -20,6 +20,8 @@ from runtime.record.record import Record
 
 MAIN = Path(__file__).parent / "inside" / "main.py"
 LONGEST_LINE = 1 << 26
+STOP = object()  # what the listener of a start answers to end it
+STOPPED = "stopped: what was asked was known"
 
 
 class ServerBroken(RuntimeError):
@@ -58,6 +60,7 @@ class Request:
     rank: int = 0
     outside: dict[str, Any] | None = None
     name: str = "start"
+    snapshot: bool = False  # have torch write its history of memory
 
 
 class ServerProcess:
@@ -128,9 +131,12 @@ class ServerProcess:
         return ["-X", f"pycache_prefix={self._bytecode}"]
 
     def run(
-        self, request: Request, say: Callable[[Event], None] | None = None, seconds: float = 600
+        self,
+        request: Request,
+        say: Callable[[Event], object] | None = None,
+        seconds: float = 600,
     ) -> Record:
-        """Start once, and wait for its end. `say` sees each event as it comes."""
+        """Start once, and wait for its end. `say` sees each event as it comes; STOP of it ends the start."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(self._line(request)).encode() + b"\n")
         self._process.stdin.flush()
@@ -148,22 +154,30 @@ class ServerProcess:
         """What this machine's kernel does not keep a start from."""
         return lacking(self._hello.get("cage", ()))
 
+    def snapshot(self, request: Request) -> Path:
+        """Where the start wrote torch's history: a file of the server's own making."""
+        return self._work / f"{request.name}.pickle"
+
     def log(self, request: Request) -> Path:
         return self._work / f"{request.name}.log"
 
-    def _events(self, say: Callable[[Event], None] | None, seconds: float) -> Iterator[Event]:
+    def _events(self, say: Callable[[Event], object] | None, seconds: float) -> Iterator[Event]:
         keeper: Keeper | None = None
+        leader = 0
         try:
             while True:
                 event = self._next()
                 if event["event"] == "began":
-                    keeper = Keeper(event["pid"], seconds, most_memory())
+                    leader = event["pid"]
+                    keeper = Keeper(leader, seconds, most_memory())
                     keeper.start()
                 if event["event"] == "ended" and keeper and keeper.why:
                     yield {"event": "broken", "text": keeper.why}
-                if say:
-                    say(event)
+                stops = say is not None and say(event) is STOP
                 yield event
+                if stops and leader:
+                    yield {"event": "broken", "text": STOPPED}
+                    kill_group(leader)
                 if event["event"] == "ended":
                     return
         finally:
@@ -188,6 +202,7 @@ class ServerProcess:
             "rank": request.rank,
             "outside": request.outside,
             "log": str(log),
+            "snapshot": str(self.snapshot(request)) if request.snapshot else None,
             "ghost": True,
         }
 

@@ -5,41 +5,49 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 
 from runtime.ghost.build import NotBuilt
-from runtime.ghost.halves import Kind, loadable, modules_of
-from runtime.ghost.outside import table
+from runtime.ghost.halves import Kind, flashinfer_version, loadable, modules_of
+from runtime.ghost.outside import Outside, table
 from runtime.record.events import Event
 from runtime.record.parts import Inexact
 from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
 from runtime.sglang.command import Checked, Refused, checked
-from runtime.sglang.server_process import ServerBroken
-from sgl_tune.asking.kept import Kept, digest_of
+from runtime.sglang.server_process import STOPPED, ServerBroken
+from sgl_tune.asking.kept import Kept, data_files, digest_of, digest_of_files, own_source
 from sgl_tune.asking.question import Question
 from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.reading import open_regular
 from sgl_tune.servers.server import Server
+from sgl_tune.writing import written
+
+Listener = Callable[[Event], object]
+_LARGEST_SNAPSHOT = 4 << 30
 
 
 @dataclass(frozen=True)
 class Asking:
-    """How questions are asked: of which server, whether its models' own code may run, and anew if `fresh`."""
+    """How questions are asked. `work`: a folder of ours in which models' folders may have been made;
+    `fresh`: a kept record is no answer."""
 
-    server: Server
+    work: Path
     trust_remote_code: bool = False
     fresh: bool = False
+    outside: Outside = field(default_factory=table)
 
 
 class Answers:
-    """Answers questions to one server; processes that imported it are kept until it closes."""
+    """Answers questions; the processes that imported a server are kept until it closes."""
 
-    def __init__(self, asking: Asking, say: Callable[[Event], None] = lambda event: None) -> None:
-        self._asking, self._say = asking, say
-        self._kept = Kept(cache_folder() / "records")
-        self._askers: dict[tuple[object, ...], Asker] = {}
+    def __init__(self, asking: Asking) -> None:
+        self.asking = asking
+        self._kept = Kept(records_folder())
+        self._askers: dict[object, Asker] = {}
         self._closing = ExitStack()
 
     def __enter__(self) -> Answers:
@@ -50,75 +58,85 @@ class Answers:
     ) -> None:
         self._closing.__exit__(kind, error, trace)
 
-    def answer(self, question: Question) -> Record:
-        command = self._check(question)
-        modules = self._modules(question)
-        digest = self._digest(question, command, modules)
-        kept = None if self._asking.fresh else self._kept.find(digest)
+    def kept(self, question: Question) -> Record | None:
+        """The record of an earlier time, if nothing changed that it depends on."""
+        return None if self.asking.fresh else self._kept.find(self._digest(question, self.check(question)))
+
+    def answer(self, question: Question, say: Listener | None = None, snapshot: Path | None = None) -> Record:
+        """`say` sees each event of a start. torch's own history of it is written to `snapshot`.
+
+        A record that `say` stopped is no whole start, and is not kept.
+        """
+        command = self.check(question)
+        digest = self._digest(question, command)
+        kept = None if self.asking.fresh or snapshot is not None else self._kept.find(digest)
         if kept is not None:
             return kept
         try:
-            outside = {"numbers": table().text()}
-            asker = self._asker(question, command, modules)
-            record = asker.ask(command.argv, question.rank, outside, self._say)
+            asker = self._asker(question, command)
+            outside = {"numbers": self.asking.outside.text()}
+            record = asker.ask(command.argv, question.rank, outside, say, snapshot=snapshot is not None)
         except NotBuilt as error:
             raise UsageError(str(error)) from error
         except ServerBroken as error:
-            raise WorkFailed(f"SGLang {self._asking.server.sglang} cannot be imported: {error}") from error
-        if record.ending.how == "broken":
-            raise WorkFailed(f"the start ended without an answer: {(record.ending.text or '')[-600:]}")
+            raise WorkFailed(f"SGLang {question.server.sglang} cannot be imported: {error}") from error
+        if snapshot is not None and asker.snapshot is not None:
+            _copy(asker.snapshot, snapshot)
         record = replace(record, inexact=(*record.inexact, *_left_out(command)))
-        self._kept.keep(digest, record)
+        if record.ending.how != "broken":
+            self._kept.keep(digest, record)
+        elif record.ending.text != STOPPED:
+            raise WorkFailed(f"the start ended without an answer: {(record.ending.text or '')[-600:]}")
         return record
 
-    def _check(self, question: Question) -> Checked:
-        trust = self._asking.trust_remote_code
+    def check(self, question: Question) -> Checked:
+        """The flags and variables of a question that a start is given, and what it is not."""
         try:
-            return checked(question.argv, question.environment, trust_remote_code=trust)
+            return checked(
+                question.argv, question.environment, trust_remote_code=self.asking.trust_remote_code
+            )
         except Refused as error:
             raise UsageError(error.message, error.remedy) from error
 
-    def _modules(self, question: Question) -> dict[str, str]:
-        """The compiled modules whose host code the start can run, by name."""
-        server, arch = self._asking.server, question.gpu.arch
-        if server.flashinfer is None:
-            return {}
-        root = cache_folder()
-        found = modules_of(server.packages, arch, cuda=server.cuda, root=root)
-        return loadable(found, Kind(server.flashinfer, arch), root)
+    def _digest(self, question: Question, command: Checked) -> str:
+        parts = ingredients(question, command, self.asking)
+        return digest_of({**parts, "ghost": _own_digest(), "server": _fingerprint(question.server)})
 
-    def _digest(self, question: Question, command: Checked, modules: dict[str, str]) -> str:
-        server = self._asking.server
-        parts = {
-            "server": server.fingerprint(),
-            "python": (str(server.python), server.python_version),
-            "argv": command.argv,
-            "environment": dict(command.environment),
-            "gpu": question.gpu.row(),
-            "total": question.total_bytes,
-            "rank": question.rank,
-            "modules": {name: _file(path) for name, path in modules.items()},
-            "remote_code": command.remote_code,
-            "left": [one.name for one in command.left if one.matters],
-        }
-        return digest_of(parts, (command.model, *(path for path in command.readable if path.is_dir())))
-
-    def _asker(self, question: Question, command: Checked, modules: dict[str, str]) -> Asker:
+    def _asker(self, question: Question, command: Checked) -> Asker:
+        server, gpu = question.server, question.gpu
         variables = tuple(sorted(command.environment.items()))
-        key = (question.gpu.key, question.total_bytes, command.remote_code, variables)
+        key = (server.python, gpu.key, question.total_bytes, command.remote_code, variables)
         if key not in self._askers:
-            server = self._asking.server
             asked = Asked(
                 server.python,
                 server.packages,
-                question.gpu,
+                gpu,
                 cache_folder(),
                 question.total_bytes,
-                modules,
+                _halves(question),
                 command.remote_code,
             )
             self._askers[key] = self._closing.enter_context(Asker(asked, command.environment))
         return self._askers[key]
+
+
+def ingredients(question: Question, command: Checked, asking: Asking) -> dict[str, object]:
+    """What an answer depends on beside the ghost's own source and the server's packages."""
+    made = str(asking.work)
+    return {
+        "python": [str(question.server.python), question.server.python_version],
+        "argv": [word.replace(made, "") for word in command.argv],
+        "environment": dict(command.environment),
+        "files": digest_of_files(data_files(command.readable)),
+        "remote_code": command.remote_code,
+        "left": [one.name for one in command.left if one.matters],
+        "gpu": question.gpu.row(),
+        "total": question.total_bytes,
+        "outside": asking.outside.text(),
+        "rank": question.rank,
+        "modules": _marks(_halves(question)),
+        "folded": False,
+    }
 
 
 def _left_out(command: Checked) -> list[Inexact]:
@@ -126,9 +144,49 @@ def _left_out(command: Checked) -> list[Inexact]:
     return [Inexact("command", one.name, "", "", one.why) for one in command.left if one.matters]
 
 
-def _file(path: str) -> tuple[str, int, int]:
-    status = Path(path).stat()
-    return path, status.st_size, status.st_mtime_ns
+def _halves(question: Question) -> dict[str, str]:
+    """The compiled modules, or their host halves, that a start on this GPU may load, by name."""
+    server, root = question.server, cache_folder()
+    version = flashinfer_version(server.packages)
+    if version is None:
+        return {}
+    found = modules_of(server.packages, question.gpu.arch, cuda=server.cuda, root=root)
+    return loadable(found, Kind(version, question.gpu.arch), root)
+
+
+def _marks(modules: dict[str, str]) -> dict[str, list[object]]:
+    """Each module's file, its size and its time: a half's name is its digest."""
+    marks: dict[str, list[object]] = {}
+    for name, path in sorted(modules.items()):
+        status = Path(path).stat()
+        marks[name] = [path, status.st_size, status.st_mtime_ns]
+    return marks
+
+
+@cache
+def _own_digest() -> str:
+    return digest_of_files(own_source())
+
+
+@cache
+def _fingerprint(server: Server) -> str:
+    return server.fingerprint()
+
+
+def _copy(made: Path, out: Path) -> None:
+    """What a server's process wrote, which may be a link to anything: a regular file alone is copied."""
+    if made.is_symlink():
+        raise WorkFailed(f"the start wrote no snapshot for {out}: {made.name} is a link")
+    try:
+        with open_regular(made, _LARGEST_SNAPSHOT) as source, written(out) as file:
+            while block := source.read(1 << 20):
+                file.write(block)
+    except (OSError, ValueError) as error:
+        raise WorkFailed(f"the start wrote no snapshot for {out}: {error}") from error
+
+
+def records_folder() -> Path:
+    return cache_folder() / "records"
 
 
 def cache_folder() -> Path:

@@ -5,67 +5,104 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from runtime.record.record import NotARecord, Record
+from sgl_tune.reading import bounded_bytes
 from sgl_tune.writing import write_text
 
 MOST_BYTES = 2 << 30
+RUNTIME = Path(__file__).resolve().parents[2] / "runtime"
 _SOURCES = ("ghost", "sglang", "record")
-_RUNTIME = Path(__file__).resolve().parents[2] / "runtime"
 _LARGEST = 64 << 20
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 
 
 class Kept:
-    """A folder of records, the newest kept where there are too many."""
+    """A private folder of records; the least recently used go where there are too many."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
+        self._folder, self._most = folder, most_bytes
 
     def find(self, digest: str) -> Record | None:
         file = self._folder / f"{digest}.json"
         try:
-            if file.stat().st_size > _LARGEST:
-                return None
-            record = Record.from_json(file.read_bytes())
-        except (OSError, NotARecord):
+            record = Record.from_json(bounded_bytes(file, _LARGEST))
+        except (OSError, NotARecord, ValueError):
             return None
-        os.utime(file)
+        with suppress(OSError):  # a home that is read-only still answers
+            os.utime(file)
         return record
 
     def keep(self, digest: str, record: Record) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder.chmod(0o700)
         write_text(self._folder / f"{digest}.json", record.to_json())
-        self._forget_oldest()
+        self.forget(self._most)
 
-    def _forget_oldest(self) -> None:
-        files = sorted(self._folder.glob("*.json"), key=lambda file: file.stat().st_mtime, reverse=True)
-        total = 0
-        for file in files:
-            total += file.stat().st_size
-            if total > MOST_BYTES:
-                file.unlink(missing_ok=True)
+    def files(self) -> list[Path]:
+        """The last used first."""
+        found = []
+        with suppress(OSError):
+            for file in self._folder.glob("*.json"):
+                status = file.lstat()
+                if stat.S_ISREG(status.st_mode):
+                    found.append((status.st_mtime, file))
+        return [file for _, file in sorted(found, reverse=True)]
+
+    def forget(self, most_bytes: int) -> list[Path]:
+        """Remove the least recently used records until the rest take no more than this."""
+        total, gone = 0, []
+        for file in self.files():
+            with suppress(FileNotFoundError):
+                total += file.lstat().st_size
+                if total > most_bytes:
+                    file.unlink()
+                    gone.append(file)
+        return gone
 
 
-def digest_of(parts: Mapping[str, object], folders: tuple[Path, ...]) -> str:
-    """One digest of these values, of every data file of a model's folders, and of the ghost's own source."""
-    digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode())
-    for folder in folders:
-        for file in sorted(folder.glob("*.json")):
-            digest.update(f"{folder}/{file.name}\0".encode() + _bytes(file))
-    for file in own_source():
-        digest.update(f"{file.relative_to(_RUNTIME)}\0".encode() + _bytes(file))
+def digest_of(parts: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def digest_of_files(files: Mapping[str, Path]) -> str:
+    """Of names and every byte; of weights the size alone, since a start fills them with random numbers."""
+    digest = hashlib.sha256()
+    for name, file in sorted(files.items()):
+        is_weight = file.suffix in _WEIGHTS
+        inner = str(file.stat().st_size).encode() if is_weight else _bytes(file)
+        digest.update(name.encode("utf-8", "surrogateescape") + b"\0" + inner + b"\n")
     return digest.hexdigest()
 
 
-def own_source() -> Iterator[Path]:
-    """The files that decide what a ghost answers."""
+def data_files(places: Sequence[Path]) -> dict[str, Path]:
+    """The files that a command names, and those in the folders that it names."""
+    found: dict[str, Path] = {}
+    for place in dict.fromkeys(places):
+        inside = sorted(place.iterdir()) if place.is_dir() else [place]
+        found |= {f"{place.name}/{file.name}": file for file in inside if file.is_file()}
+    return found
+
+
+def own_source(runtime: Path = RUNTIME) -> dict[str, Path]:
+    """The files that decide what a ghost answers, its tables among them."""
+    return {str(file.relative_to(runtime)): file for file in _own(runtime)}
+
+
+def _own(runtime: Path) -> Iterator[Path]:
     for room in _SOURCES:
-        for file in sorted((_RUNTIME / room).rglob("*")):
+        for file in (runtime / room).rglob("*"):
             if file.is_file() and "__pycache__" not in file.parts:
                 yield file
 
 
 def _bytes(file: Path) -> bytes:
-    return hashlib.sha256(file.read_bytes()).digest()
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while block := opened.read(1 << 20):
+            digest.update(block)
+    return digest.digest()

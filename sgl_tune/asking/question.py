@@ -2,58 +2,95 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from runtime.ghost.gpus import Gpu, gpus
-from sgl_tune.deployment.launch import launch_of
-from sgl_tune.deployment.models import Sought, find_model
+from sgl_tune.deployment.launch import Launch, launch_of
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, flag_names, flag_types
+from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
+from sgl_tune.servers.server import Server
 
 MODEL_FLAGS = ("--model-path", "--model")
+_FALSE, _TRUE = ("false", "False"), ("true", "True")
 
 
 @dataclass(frozen=True)
 class Question:
-    """`argv`: SGLang's flags. `total_bytes`: of the GPU, where it is another than the table's."""
+    """`argv`: SGLang's flags. `total_bytes`: of the GPU, where it is another than the table's. `title`: the
+    model as it was typed."""
 
+    server: Server
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     gpu: Gpu
     total_bytes: int | None = None
     rank: int = 0
+    title: str = ""
 
     @property
     def model(self) -> str:
-        """The model as it was typed."""
         return value_of(self.argv, MODEL_FLAGS) or ""
+
+    @property
+    def gpu_bytes(self) -> int:
+        return self.total_bytes or self.gpu.total_bytes
 
     def with_flags(self, flags: Sequence[str]) -> Question:
         """The same start with these flags after the others: the later of two counts."""
         return replace(self, argv=(*self.argv, *flags))
+
+    def without(self, flag: str) -> Question:
+        """The same start without a flag that has no value."""
+        return replace(self, argv=tuple(word for word in self.argv if word != flag))
 
     @property
     def text(self) -> str:
         return shlex.join(self.argv)
 
 
-def question_of(flags: ServerFlags, command: Sequence[str], total_bytes: int | None = None) -> Question:
+def question_of(
+    server: Server, flags: ServerFlags, command: Sequence[str], total_bytes: int | None = None
+) -> Question:
     """From our own options, or from the server command after `--`, which may be a manifest."""
-    gpu = _gpu(flags.gpu)
+    gpu = gpu_of(flags.gpu or _here())
+    argv, environment = server_flags(flags), dict[str, str]()
     if command:
-        launch = launch_of(command)
-        argv = [str(word) for word in launch.arguments]
-        environment = {name: str(word) for name, word in launch.environment.items()}
-        argv += server_flags(flags)
-    else:
-        argv, environment = server_flags(flags), {}
+        if argv:
+            raise UsageError(f"{argv[0]} is given beside a server command", "write it into the command")
+        argv, environment = _pasted(launch_of(command))
     if value_of(argv, MODEL_FLAGS) is None and argv and not argv[0].startswith("-"):
         argv = ["--model-path", *argv]
-    return Question(tuple(argv), environment, gpu, total_bytes)
+    model = value_of(argv, MODEL_FLAGS)
+    if model is None:
+        raise UsageError("the server command names no model", "add --model-path FOLDER")
+    return Question(server, tuple(argv), environment, gpu, total_bytes, title=model)
+
+
+def _here() -> str | None:
+    """The key of this machine's GPU, where there is one and the table has it."""
+    names = {one.name: key for key, one in gpus().items()}
+    return next((names[gpu.name] for gpu in local_gpus() if gpu.name in names), None)
+
+
+def release_of_image(command: Sequence[str]) -> str | None:
+    """The release that the tag of a container's image names."""
+    container = launch_of(command).container if command else None
+    return container.release if container else None
+
+
+def _pasted(launch: Launch) -> tuple[list[str], dict[str, str]]:
+    """Words and variables of a launch; a folder that a container mounts is the one of this machine."""
+    if launch.behind_router:
+        raise UsageError(
+            "sglang_router.launch_server starts several servers", "paste the command of one of them"
+        )
+    argv = [str(word) for word in launch.arguments]
+    if launch.container is not None:
+        argv = [launch.container.outside(word) or word if word.startswith("/") else word for word in argv]
+    return argv, {name: str(word) for name, word in launch.environment.items()}
 
 
 def server_flags(flags: ServerFlags) -> list[str]:
@@ -85,41 +122,25 @@ def value_of(argv: Sequence[str], names: Sequence[str]) -> str | None:
     return found
 
 
-def with_local_model(
-    question: Question, named: str | None, work: Path, environ: Mapping[str, str]
-) -> Question:
-    """The same question with a folder as its model: one made of the config that is known here, if need be."""
-    if Path(question.model).is_dir() and named is None:
-        return question
-    config = Path(named) if named is not None else None
-    found = find_model(Sought(question.model, config=config), environ)
-    folder = work / "model"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(dict(found.checkpoint.hf)))
-    if found.checkpoint.quant_file:
-        (folder / "hf_quant_config.json").write_text(json.dumps(dict(found.checkpoint.quant_file)))
-    return replace(question, argv=_with_model(question.argv, str(folder)))
+def with_flag(question: Question, name: str, value: str | None) -> Question:
+    """With `--name value`; without a value, or with `true`, the flag alone; with `false` without it."""
+    flag = f"--{name}"
+    if value is None or value in _TRUE:
+        return question.with_flags([flag])
+    if value in _FALSE:
+        return question.without(flag)
+    return question.with_flags([flag, *value.split()])
 
 
-def _with_model(argv: Sequence[str], folder: str) -> tuple[str, ...]:
-    """The same words with another model, wherever they name it."""
-    words: list[str] = []
-    names_it = False
-    for word in argv:
-        flag, equals, _ = word.partition("=")
-        if names_it:
-            words.append(folder)
-        else:
-            words.append(f"{flag}={folder}" if equals and flag in MODEL_FLAGS else word)
-        names_it = not names_it and word in MODEL_FLAGS
-    return tuple(words)
-
-
-def _gpu(name: str | None) -> Gpu:
+def gpu_of(name: str | None) -> Gpu:
+    """The row of the table that --gpu names."""
     table = gpus()
     if name is None:
         raise UsageError("no GPU is named, and there is none here", "name the target: --gpu h200")
-    key = name.lower().replace(" ", "-")
+    key = name.lower().replace(" ", "-").replace("_", "-")
     if key not in table:
-        raise UsageError(f"--gpu {name[:80]} is not in the table", f"one of {', '.join(sorted(table))}")
+        raise UsageError(
+            f"--gpu {name[:80]} is not in the ghost's table",
+            f"one of {', '.join(sorted(table))}; --core asks the runtime core, which knows others",
+        )
     return table[key]

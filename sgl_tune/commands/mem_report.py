@@ -13,11 +13,11 @@ from sgl_tune.deployment.options import ServerCommand, ServerFlags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import Ended, UsageError
-from sgl_tune.memory.answer import Answer, MemoryOptions, answer
+from sgl_tune.memory.answer import Answer, MemoryOptions
 from sgl_tune.memory.answer import calibrate as measure_constants
-from sgl_tune.memory.asked import asked_of
 from sgl_tune.memory.fit_answer import FitOptions, fitted
 from sgl_tune.memory.fit_page import fit_json, fit_markdown, show_fit
+from sgl_tune.memory.ghost.chosen import Who, answered
 from sgl_tune.memory.html import render_page
 from sgl_tune.memory.markdown import report_markdown
 from sgl_tune.memory.side_by_side import (
@@ -29,9 +29,9 @@ from sgl_tune.memory.side_by_side import (
     show_what_ifs,
 )
 from sgl_tune.memory.table import heading, show_constants, show_report
-from sgl_tune.servers.server import Server, find_server
 from sgl_tune.writing import check_place, write_text
 
+_CODES = {"fits": 0, "refused": 2}
 _QUESTION = "The question"
 _FIT = "The largest start that fits"
 _FILES = "Files"
@@ -105,7 +105,8 @@ def mem_report(
         Path | None, _file("--from", help="Report what --measure wrote, even if it died.")
     ] = None,
     from_log: Annotated[
-        Path | None, _file("--from-log", help="A server's own output (- or .gz too), beside the prediction.")
+        Path | None,
+        _file("--log", "--from-log", help="A server's own output (- or .gz too), beside the prediction."),
     ] = None,
     constants: Annotated[
         Path | None, _file("--constants", help="What --calibrate or --write-constants wrote.")
@@ -127,6 +128,7 @@ def mem_report(
     ] = False,
     html: Annotated[Path | None, _file("--html", help="One page with a timeline.")] = None,
     snapshot: Annotated[Path | None, _file("--snapshot", help="For pytorch.org/memory_viz.")] = None,
+    record: Annotated[Path | None, _file("--record", help="All that a started server did, as JSON.")] = None,
     format: DocumentFormatOption = DocumentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
@@ -141,7 +143,7 @@ def mem_report(
     """
     out = Output(sink(format, quiet))
     require_torch("mem-report")
-    for path in filter(None, (html, snapshot, write_constants)):
+    for path in filter(None, (html, snapshot, write_constants, record)):
         check_place(path)
     asked = MemoryOptions(
         flags=flags,
@@ -166,7 +168,7 @@ def mem_report(
     if calibrate:
         _calibrate(out, asked)
         return
-    found = _answer(asked, server, core, trust_remote_code, out)
+    found = answered(asked, Who(server, core, trust_remote_code, record), out)
     if html is not None:
         write_text(html, render_page(found.to_json()))
         out.note(f"{html}: one page, for a browser")
@@ -174,20 +176,7 @@ def mem_report(
     if format is DocumentFormat.markdown:
         lines = [*report_markdown(found.report, found.sweep)]
     out.result(found.to_json(), human=lambda: _show(out, found), quiet=lines)
-    raise Ended(0 if found.report.verdict == "fits" else 1)
-
-
-def _answer(asked: MemoryOptions, server: str | None, core: bool, trust: bool, out: Output) -> Answer:
-    """From a server where one is there; of files and measurements, and without one, from the runtime core."""
-    is_question = not (
-        asked.measure or asked.from_run or asked.from_log or asked.snapshot or asked.deployment
-    )
-    found = find_server(server, asked.flags.sglang_version) if is_question and not core else None
-    if isinstance(found, Server):
-        return asked_of(asked, found, trust, out)
-    if server is not None and found is not None:
-        raise UsageError(found.why, found.remedy)
-    return answer(asked, out)
+    raise Ended(_CODES.get(found.report.verdict, 1))
 
 
 def _fit_start(

@@ -17,7 +17,7 @@ from runtime.server.decoders.as_transformers import as_transformers
 from runtime.server.decoders.gemma import EMBEDDING
 from runtime.server.embedders import is_followed, takes_embedding
 from runtime.server.encoders.place import placed
-from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.errors import UnknownModel, Unsupported
 from runtime.server.gpus import GpuModel
 from runtime.server.own_draft import OwnDraft, has_own_draft, own_draft
 from runtime.server.own_layer import has_plain_layer, otherwise, own_layer
@@ -106,7 +106,7 @@ class Deployment:
     def model(self) -> ModelConfig:
         """Of a family that this runtime can build; any other has a key and rank files, and no entries."""
         if self.shape.model is None:
-            raise ConfigError(f"{self.model_path}: {self.shape.unknown}", "its key and rank files are known")
+            raise UnknownModel(f"{self.model_path}: {self.shape.unknown}", "its key and rank files are known")
         model = self.shape.model
         if model.encoder is None:
             return model

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sgl_tune.memory.logged import Logged
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.side_by_side import compared, logged_rank, summary
-from sgl_tune.memory.table import failure_text, heading, verdict
+from sgl_tune.memory.table import exactness, failure_text, heading, verdict
 from sgl_tune.units import memory_bytes
 
 _OF_A_LOG = ("rank of the log", "ends after", "free before", "after pool", "least", "more than predicted")
@@ -17,9 +17,11 @@ _STARTS = ("verdict", "tightest in", "free", "KV tokens")
 def report_markdown(report: MemoryReport, sweep: Mapping[str, MemoryReport]) -> Iterator[str]:
     text = verdict(report)[0]
     yield from (f"### {heading(report)}", "")
-    yield f"**{text}**{f'; {report.not_modelled}' if report.not_modelled else ''}"
+    yield "; ".join(filter(None, [f"**{text}**", report.not_modelled, exactness(report)]))
     if report.failure is not None:
         yield from ("", f"> {failure_text(report)}")
+    if report.stack:
+        yield from ("", "```", *reversed(report.stack), "```")
     rows = [
         (f"**{phase.name}**" if phase is report.peak else phase.name, *map(memory_bytes, amounts))
         for phase in report.phases

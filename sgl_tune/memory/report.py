@@ -11,8 +11,8 @@ from runtime.start.run_record import Failure, Phase, Run
 from sgl_tune.memory.logged import Logged
 from sgl_tune.units import memory_bytes
 
-Source = Literal["predicted", "measured", "ghost"]
-Verdict = Literal["fits", "oom", "failed", "unfinished", "partial", "never starts"]
+Source = Literal["core", "measured", "ghost"]
+Verdict = Literal["fits", "oom", "failed", "refused", "unfinished", "partial", "never starts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,16 @@ class MemoryReport:
     flags: str = ""  # what was set of the server's
     is_gpu_assumed: bool = False
     never_starts: str = ""  # why SGLang ends at such a server, whatever its memory
+    refused: str = ""  # by SGLang, in its own words
+    stack: tuple[str, ...] = ()  # the server's calls that led to its end, the innermost last
     exact: bool = False  # what torch counts, up to ready, is that of a real start
     inexact: tuple[str, ...] = ()  # why a start on the ghost may be wrong, each with its phase
     not_predicted: tuple[str, ...] = ()  # phases behind the last that is: nobody knows whether it fits
 
     @property
     def verdict(self) -> Verdict:
+        if self.refused:
+            return "refused"
         if self.never_starts:
             return "never starts"
         if self.oom is not None:
@@ -187,6 +191,8 @@ class MemoryReport:
             "is_gpu_assumed": self.is_gpu_assumed,
             "total_bytes": self.total_bytes,
             "source": self.source,
+            "refused": self.refused or None,
+            "stack": list(self.stack),
             "exact": self.exact,
             "inexact": list(self.inexact),
             "rank": self.rank,

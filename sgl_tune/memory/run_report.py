@@ -52,7 +52,7 @@ def report_of(run: Run, where: str) -> MemoryReport:
     return MemoryReport(
         gpu=about.gpu[:_LONGEST_NAME],
         total_bytes=about.total_bytes,
-        source="predicted" if predicted else "measured",
+        source="core" if predicted else "measured",
         run=run,
         rank=about.rank,
         rank_name=about.rank_name,

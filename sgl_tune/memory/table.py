@@ -16,12 +16,15 @@ _CELLS = _NAME + 3 * _NUMBER + 2
 _SHORTEST_BAR = 12  # which its scale fits
 _SHOWN = 5
 _REASONS = 2
+_FRAMES = 8  # the innermost
 _HELD, _PEAK, _HELD_ASCII, _PEAK_ASCII = "█", "▒", "#", "+"
 
 
 def show_report(out: Output, report: MemoryReport, encoding: str = "utf-8") -> None:
     show_verdict(out, report)
     out.line()
+    if report.refused:
+        return
     room = _BAR if out.width is None else out.width - _CELLS
     for text, style in phase_lines(report, "utf" in encoding.lower(), room):
         out.line(text, style=style)
@@ -45,13 +48,17 @@ def show_verdict(out: Output, report: MemoryReport) -> None:
     out.line("; ".join([text, *doubts]), style=style)
     if report.failure is not None:
         out.line(failure_text(report), style="red", indent=2)
-        if report.oom and report.oom.where:
-            out.line(f"at {report.oom.where}", style="red", indent=2)
+    for frame in reversed(report.stack[-_FRAMES:]):
+        out.line(f"at {frame}", style="red", indent=2)
+    if not report.stack and report.oom and report.oom.where:
+        out.line(f"at {report.oom.where}", style="red", indent=2)
 
 
 def exactness(report: MemoryReport) -> str:
-    """Whether what torch counts is that of a real start; if not, the first reasons."""
-    if report.source != "ghost":
+    """Whether what torch counts is that of a real start; if not, the first reasons. Else who answered."""
+    if report.source == "core":
+        return "by the runtime core, no server was asked"
+    if report.source == "measured" or report.refused:
         return ""
     if report.exact:
         return (
@@ -64,11 +71,17 @@ def exactness(report: MemoryReport) -> str:
 
 def failure_text(report: MemoryReport) -> str:
     """torch's own words, as far as they are about this failure."""
-    message = report.failure.error.partition(": ")[2] if report.failure else ""
+    if report.failure is None:
+        return ""
+    message = report.failure.error
+    if report.oom is not None or report.source != "ghost":
+        message = message.partition(": ")[2]
     return message.partition(" If reserved but")[0]
 
 
 def verdict(report: MemoryReport) -> tuple[str, str]:
+    if report.refused:
+        return f"REFUSED by SGLang: {report.refused}", "red"
     text, style = _of_memory(report)
     if report.never_starts:
         return f"NEVER STARTS: {report.never_starts}; by its memory alone: {text}", "red"

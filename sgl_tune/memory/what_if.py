@@ -17,6 +17,7 @@ BEHAVIOURS = (LM_HEAD, ASCENDING, DISPATCHER)
 _NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
 _SWEEP = re.compile(f"([a-z0-9-]+)={_NUMBER}:{_NUMBER}:{_NUMBER}")
 _MOST_STEPS = 64
+_SWEEP_AS = "write mem-fraction-static=0.80:0.94:0.01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,17 @@ def parse_what_if(text: str) -> WhatIf:
 
 def parse_sweep(text: str) -> tuple[WhatIf, ...]:
     """`mem-fraction-static=0.80:0.94:0.01`: first, last, step."""
+    name, values = sweep_values(text)
+    if f"--{name}" not in flag_names():
+        raise UsageError(f"--sweep {text!r}: --{name} is no flag that is known here", _SWEEP_AS)
+    return tuple(parse_what_if(f"{name}={value}") for value in values)
+
+
+def sweep_values(text: str) -> tuple[str, tuple[str, ...]]:
+    """The flag of a sweep, without its dashes, and each of its values as it is written."""
     match = _SWEEP.fullmatch(text)
-    if match is None or f"--{match[1]}" not in flag_names():
-        raise UsageError(
-            f"--sweep {text!r} is not FLAG=FIRST:LAST:STEP", "write mem-fraction-static=0.80:0.94:0.01"
-        )
+    if match is None:
+        raise UsageError(f"--sweep {text!r} is not FLAG=FIRST:LAST:STEP", _SWEEP_AS)
     first, last, step = (float(part) for part in match.groups()[1:])
     if step <= 0 or last < first:
         raise UsageError(f"--sweep {text!r}: from {first:g} to {last:g} in steps of {step:g} leads nowhere")
@@ -68,7 +75,7 @@ def parse_sweep(text: str) -> tuple[WhatIf, ...]:
     if count > _MOST_STEPS:
         raise UsageError(f"--sweep {text!r} has {count} steps", f"at most {_MOST_STEPS}: a larger step")
     digits = max(len(part.partition(".")[2]) for part in match.groups()[1:])
-    return tuple(parse_what_if(f"{match[1]}={first + i * step:.{digits}f}") for i in range(count))
+    return match[1], tuple(f"{first + i * step:.{digits}f}" for i in range(count))
 
 
 def _value(field_name: str, flag: str, text: str) -> Any:

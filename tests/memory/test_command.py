@@ -41,7 +41,7 @@ def test_a_prediction_as_json() -> None:
     ran = run_here(*DEMO, "--gpu", "l40s", "--what-if", "no-graphs", "--ranks", "0", "--format", "json")
     data = _json(ran)
     assert ran.code == 0 and data["schema_version"] == 1
-    assert (data["verdict"], data["source"], data["gpu"]) == ("fits", "predicted", "L40S")
+    assert (data["verdict"], data["source"], data["gpu"]) == ("fits", "core", "L40S")
     names = [phase["name"] for phase in data["phases"]]
     assert names[:3] == ["communicator", "weights", "kv pool"] and names[-1] == "ready"
     assert data["phases"][2]["largest"][0].keys() >= {"bytes", "what", "where"}

@@ -39,7 +39,8 @@ def environment(**changes: str) -> dict[str, str]:
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("SGL", "FORCE_", "NO_"))
     }
-    return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **changes}
+    ours = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "SGL_TUNE_SERVERS": os.devnull}
+    return {**kept, **ours, **changes}
 
 
 def run(*arguments: object, cwd: Path | None = None, **changes: str) -> Ran:

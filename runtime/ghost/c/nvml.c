@@ -129,6 +129,20 @@ EXPORT Status nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *co
     *out = (Process){(unsigned)getpid(), used_on(device), 0xffffffff, 0xffffffff};
     return OK;
 }
+/* The first form, which torch asks when it runs out of memory: its text needs an answer. */
+typedef struct {
+    unsigned pid;
+    unsigned long long used;
+} ProcessV1;
+EXPORT Status nvmlDeviceGetComputeRunningProcesses(void *device, unsigned *count, ProcessV1 *out)
+{
+    unsigned room = *count;
+    *count = 1;
+    if (!out || !room)
+        return NVML_TOO_SMALL;
+    *out = (ProcessV1){(unsigned)getpid(), used_on(device)};
+    return OK;
+}
 EXPORT Status nvmlDeviceGetP2PStatus(void *device, void *peer, int which, int *status)
 {
     (void)device, (void)peer, (void)which;

@@ -13,6 +13,7 @@ from typing import Any
 from runtime.ghost.inside import honesty, small
 from runtime.ghost.inside.stream import say
 from runtime.sglang.inside import outside, ranks, tuner, watch
+from runtime.sglang.inside.history import History
 
 # Weights are random, and nothing is asked of a tokenizer: what a start takes depends on neither.
 DUMMY = ("--load-format", "dummy", "--skip-tokenizer-init", "--grammar-backend", "none")
@@ -68,14 +69,15 @@ def _run(request: dict[str, Any], server: Any) -> None:
         honesty.phase(phase)
         charges.begin(phase)
 
-    meter = watch.Meter(at_begin=begin, at_end=charges.end)
+    history = History(request.get("snapshot"))
+    meter = watch.Meter(at_begin=begin, at_end=charges.end, at_death=history.write)
     asked = tuner.watch()
     watch.install(meter)
     if request["ghost"]:
         ranks.install(server, request["rank"])
         small.on()
     say("asked", rank=request["rank"], arguments=_plain(vars(server)))
-    pipe = _Pipe(meter, asked)
+    pipe = _Pipe(meter, asked, history)
     have = {
         "server_args": server,
         "port_args": ports,
@@ -100,13 +102,14 @@ def _run(request: dict[str, Any], server: Any) -> None:
 class _Pipe:
     """What the scheduler sends its parent when it is ready: the end of a start."""
 
-    def __init__(self, meter: watch.Meter, asked: tuner.Asked) -> None:
-        self._meter, self._asked = meter, asked
+    def __init__(self, meter: watch.Meter, asked: tuner.Asked, history: History) -> None:
+        self._meter, self._asked, self._history = meter, asked, history
 
     def send(self, info: dict[str, Any]) -> None:
         scheduler = sys._getframe(1).f_locals["scheduler"]
         runner = scheduler.tp_worker.model_runner
         self._asked.tell()
+        self._history.write()
         say(
             "ready",
             kv_tokens=runner.max_total_num_tokens,

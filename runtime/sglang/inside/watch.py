@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from runtime.ghost.inside.stream import say
+from runtime.sglang.inside import holders
 
 RUNNER = "sglang.srt.model_executor.model_runner:ModelRunner."
 SETUP = "sglang.srt.model_executor.model_runner_components.cuda_graph_setup:"
@@ -52,8 +53,10 @@ class MissingPoint(RuntimeError):
 class Meter:
     """Says what each phase took; a peak counts for the phases around it too."""
 
-    def __init__(self, at_end: Callable[[str], None], at_begin: Callable[[str], None]) -> None:
-        self._at_end, self._at_begin = at_end, at_begin
+    def __init__(
+        self, at_end: Callable[[str], None], at_begin: Callable[[str], None], at_death: Callable[[], None]
+    ) -> None:
+        self._at_end, self._at_begin, self._at_death = at_end, at_begin, at_death
         self._open: list[dict[str, int]] = []
         self.died = False
 
@@ -90,6 +93,7 @@ class Meter:
             if not self.died:
                 self.died = True
                 say("died", phase=name, **describe(error), **self._reading(before, began, peaks))
+                self._at_death()
             raise
         finally:
             if not self.died:
@@ -145,7 +149,11 @@ def _watched(inner: Step, name: str, meter: Meter) -> Step:
     @functools.wraps(inner)
     def outer(*args: Any, **kwargs: Any) -> Any:
         runner = args[0] if args else kwargs.get("model_runner")
-        with meter.phase(f"draft {name}" if getattr(runner, "is_draft_worker", False) else name):
-            return inner(*args, **kwargs)
+        phase = f"draft {name}" if getattr(runner, "is_draft_worker", False) else name
+        with meter.phase(phase):
+            answer = inner(*args, **kwargs)
+        if name == "weights":
+            say("held", phase=phase, bytes=holders.held_by(getattr(runner, "model", None)))
+        return answer
 
     return outer

@@ -6,6 +6,7 @@ const count = n => n == null ? "–" : n.toLocaleString("en-US");
 // ---- the verdict
 
 function verdictText(of) {
+  if (of.refused) return `Refused by SGLang: ${of.refused}`;
   if (of.never_starts) return `Never starts: ${of.never_starts}; by its memory alone: ${memoryText(of)}`;
   return memoryText(of);
 }
@@ -15,6 +16,13 @@ function memoryText(of) {
   if (of.not_predicted.length && !of.failed_in) return `Predicted up to ${of.phases.at(-1).name}, which leaves ${size(of.free_at_peak_bytes)} ±${size(of.margin_bytes)} for what is not: ${of.not_predicted.join(", ")}`;
   if (of.failed_in) return `${of.failure ? "Failed" : "Not finished"} in ${of.failed_in}`;
   return `Fits: ${size(of.free_at_peak_bytes)} free at the peak, ±${size(of.margin_bytes)}`;
+}
+
+/** Whether what torch counts is that of a real start; of the core, that no server was asked. */
+function exactness(of) {
+  if (of.source === "core") return "by the runtime core, no server was asked";
+  if (of.source === "measured" || of.refused) return "";
+  return of.exact ? "exact (what torch counts up to ready, with random weights; not traffic, not a real checkpoint)" : `not exact: ${of.inexact.join("; ")}`;
 }
 
 /** Of an error, what is about this failure: neither its class nor torch's advice. */
@@ -28,8 +36,10 @@ function showVerdict() {
   const doubtful = barely || report.verdict === "partial";
   box.className = doubtful ? "warn" : report.verdict !== "fits" ? "bad" : "";
   box.append(element("strong", {}, verdictText(report)));
+  if (exactness(report)) box.append(element("p", {}, exactness(report)));
   if (report.failure) box.append(element("p", {}, element("code", {}, words(report.failure))));
-  if (report.oom && report.oom.where) box.append(element("p", {}, "at ", element("code", {}, report.oom.where)));
+  for (const frame of [...report.stack].reverse()) box.append(element("p", {}, "at ", element("code", {}, frame)));
+  if (!report.stack.length && report.oom && report.oom.where) box.append(element("p", {}, "at ", element("code", {}, report.oom.where)));
   for (const remedy of report.remedies) {
     box.append(element("p", {}, element("code", {}, remedy.flags), `: fits, ${size(remedy.free_at_peak_bytes)} free at the peak, ${remedy.cost}`));
   }

@@ -64,7 +64,7 @@ def make_report(failed: bool = False, free: float = 3.0, kv_tokens: int = 1_000_
     return MemoryReport(
         gpu="Test GPU",
         total_bytes=TOTAL,
-        source="predicted",
+        source="core",
         run=Run({}, tuple(phases), _make_failure() if failed else None, ()),
         sizes=Sizes(
             mem_fraction_static=0.9, kv_tokens=kv_tokens, kv_bytes_per_token=61464, decode_graphs=(1, 2, 4)

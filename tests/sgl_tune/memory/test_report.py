@@ -26,7 +26,7 @@ def _shown(show: object, *arguments: object) -> str:
 def test_json_holds_the_contract() -> None:
     report = make_report(failed=True).with_what_ifs({"dp=4": make_report()})
     data = json.loads(to_json(report.to_json()))
-    assert data["verdict"] == "oom" and data["source"] == "predicted"
+    assert data["verdict"] == "oom" and data["source"] == "core"
     assert all(phase.keys() >= CONTRACT for phase in data["phases"])
     assert data["oom"]["tried_bytes"] == round(6.38 * GIB) and data["oom"]["phase"] == "autotune"
     assert data["oom"]["where"] and data["oom"]["remedies"] == []

@@ -27,7 +27,7 @@ def test_facts_become_sizes_as_they_are_told(tmp_path: Path) -> None:
         "constants": [{"name": "context", "bytes": 1 << 30, "source": "s", "times": 1}],
     }
     report = read_report(_make_file(tmp_path, {**ABOUT, "rank_name": "DP1 TP1", "rank": 1}, facts, constants))
-    assert report.source == "predicted" and report.rank_name == "DP1 TP1"
+    assert report.source == "core" and report.rank_name == "DP1 TP1"
     assert report.sizes.kv_tokens == 1000 and report.sizes.decode_graphs == (1, 2)
     assert report.margin_bytes > (1 << 30) // 10
 

@@ -1,0 +1,73 @@
+"""A model's folder for a start: the one that is there, or one made of the config that is known here.
+
+Weights are random and nothing is asked of a tokenizer, so a folder with a config.json is enough.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from runtime.sglang.flag_classes import MODELS
+from sgl_tune.asking.question import Question, value_of
+from sgl_tune.deployment.hub_cache import hub_config
+from sgl_tune.deployment.models import Sought, find_model
+from sgl_tune.reading import bounded_bytes
+
+_LARGEST = 16 << 20
+_COPIED = (".json", ".py")
+_ODD = re.compile(r"[^\w.-]+")
+_MAIN = frozenset({"--model-path", "--model"})
+
+
+def with_local_models(
+    question: Question, named: str | None, work: Path, environ: Mapping[str, str]
+) -> Question:
+    """The same question with folders as its models. `named`: a config, or a preset, for the main one."""
+    for flags in (_MAIN, MODELS - _MAIN):
+        config = named if flags is _MAIN else None
+        value = value_of(question.argv, sorted(flags))
+        if value is None or (Path(value).is_dir() and config is None):
+            continue
+        # Some of SGLang's choices go by the name of a model's folder.
+        folder = work / f"models{len(list(work.iterdir()))}" / _ODD.sub("-", value.strip("/").lstrip("."))
+        folder.mkdir(mode=0o700, parents=True)
+        _fill(folder, value, config, environ)
+        question = replace(question, argv=_with_model(question.argv, flags, str(folder)))
+    return question
+
+
+def _fill(folder: Path, model: str, named: str | None, environ: Mapping[str, str]) -> None:
+    cached = hub_config(model, environ) if named is None else None
+    if cached is not None:
+        _copy(cached.parent, folder)
+        return
+    found = find_model(Sought(model, config=Path(named) if named else None), environ)
+    (folder / "config.json").write_text(json.dumps(dict(found.checkpoint.hf)))
+    if found.checkpoint.quant_file:
+        (folder / "hf_quant_config.json").write_text(json.dumps(dict(found.checkpoint.quant_file)))
+
+
+def _copy(snapshot: Path, folder: Path) -> None:
+    """The configs and the model's own code, which are links in a hub's cache."""
+    for file in sorted(snapshot.iterdir()):
+        if file.suffix in _COPIED and stat.S_ISREG(file.stat().st_mode) and file.stat().st_size <= _LARGEST:
+            (folder / file.name).write_bytes(bounded_bytes(file, _LARGEST))
+
+
+def _with_model(argv: tuple[str, ...], flags: frozenset[str], folder: str) -> tuple[str, ...]:
+    """The same words with another model, wherever they name it."""
+    words: list[str] = []
+    names_it = False
+    for word in argv:
+        flag, equals, _ = word.partition("=")
+        if names_it:
+            words.append(folder)
+        else:
+            words.append(f"{flag}={folder}" if equals and flag in flags else word)
+        names_it = not names_it and word in flags
+    return tuple(words)

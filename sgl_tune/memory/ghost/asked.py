@@ -1,0 +1,129 @@
+"""A report from the user's own server: started on the ghost, with each what-if and each step of a sweep."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runtime.ghost.outside import Outside
+from runtime.record.record import Record
+from runtime.sglang.variables import Left
+from sgl_tune.asking.asking import Answers, Asking, Listener
+from sgl_tune.asking.local_model import with_local_models
+from sgl_tune.asking.question import Question, question_of
+from sgl_tune.cli.out import Output
+from sgl_tune.memory.answer import Answer, MemoryOptions
+from sgl_tune.memory.ghost.changes import Change, parse_change, parse_steps
+from sgl_tune.memory.ghost.live import Live
+from sgl_tune.memory.ghost.of_record import report_of
+from sgl_tune.memory.ghost.ranks import first_rank, layout_of, other_ranks
+from sgl_tune.memory.report import MemoryReport, worst
+from sgl_tune.processes.scratch import scratch
+from sgl_tune.servers.server import Server
+from sgl_tune.units import parse_size
+from sgl_tune.writing import write_text
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Which server is asked, and how. `record`: where the record of the leading rank is written."""
+
+    server: Server
+    trust_remote_code: bool = False
+    record: Path | None = None
+
+
+def asked_of(asked: MemoryOptions, options: ServerOptions, out: Output) -> Answer:
+    """The answer of this server. Phases are shown while the server's own steps pass."""
+    total = parse_size(asked.gpu_memory, "--gpu-memory") if asked.gpu_memory else None
+    what_ifs = [parse_change(text) for text in asked.what_if]
+    sweep = parse_steps(asked.sweep) if asked.sweep else ()
+    first_rank(asked.ranks)
+    with ExitStack() as closing:
+        work = closing.enter_context(scratch()).folder
+        question = question_of(options.server, asked.flags, asked.command, total)
+        question = with_local_models(question, asked.flags.model_config, work, os.environ)
+        changed = {one.name: one.of(question) for one in (*what_ifs, *sweep)}
+        answers = closing.enter_context(Answers(Asking(work, options.trust_remote_code)))
+        starts = Starts(answers, asked.ranks, Live(out, options.server))
+        ranks = starts.ranks(question, asked.snapshot)
+        found = worst([report for _, report in ranks])
+        if options.record is not None:
+            lead = next(record for record, report in ranks if report is found)
+            write_text(options.record, lead.to_json())
+        reports = {name: starts.worst(other) for name, other in changed.items()}
+        found = replace(
+            found,
+            what_if=_of(what_ifs, reports),
+            ranks=tuple(report for _, report in ranks) if len(ranks) > 1 else (),
+            notes=(*_ranks_note(ranks, asked.ranks), *found.notes),
+        )
+        return Answer(found, _of(sweep, reports))
+
+
+class Starts:
+    """Starts servers, and reports each: the ranks that were asked for, the worst of them, or one."""
+
+    def __init__(self, answers: Answers, ranks: str, say: Listener) -> None:
+        self._answers, self._ranks, self._say = answers, ranks, say
+
+    def ranks(self, question: Question, snapshot: Path | None = None) -> list[tuple[Record, MemoryReport]]:
+        """The first rank, and the others that its record shows; all get as many tokens as the fewest."""
+        first = self.one(replace(question, rank=first_rank(self._ranks)), snapshot)
+        layout = layout_of(first[0])
+        others = [self.one(replace(question, rank=rank)) for rank in other_ranks(self._ranks, layout)]
+        found = [first, *others]
+        if layout.pp == 1 or not all(record.sizes for record, _ in found):
+            return found
+        fewest = min(record.sizes.kv_tokens for record, _ in found if record.sizes)
+        limited = question.with_flags(["--max-total-tokens", str(fewest)])
+        return [
+            (record, report)
+            if record.sizes is None or record.sizes.kv_tokens == fewest
+            else self.one(replace(limited, rank=record.asked.rank))
+            for record, report in found
+        ]
+
+    def worst(self, question: Question) -> MemoryReport:
+        return worst([report for _, report in self.ranks(question)])
+
+    def one(self, question: Question, snapshot: Path | None = None) -> tuple[Record, MemoryReport]:
+        record = self._answers.answer(question, self._say, snapshot)
+        return record, reported(record, question, self._answers)
+
+
+def reported(record: Record, question: Question, answers: Answers) -> MemoryReport:
+    """With what of the command the start was not given."""
+    outside: Outside = answers.asking.outside
+    title = os.path.basename(question.title.rstrip("/")) or question.title  # noqa: PTH119
+    report = report_of(record, question.gpu.name, question.gpu_bytes, title, outside.doubt_of(record.counted))
+    left = answers.check(question).left
+    return replace(
+        report,
+        flags=question.text.replace(question.model, question.title),
+        notes=(*_left_notes([one for one in left if not one.matters]), *report.notes),
+    )
+
+
+def _left_notes(left: Sequence[Left]) -> list[str]:
+    """One line per reason."""
+    names: dict[str, list[str]] = {}
+    for one in left:
+        names.setdefault(one.why, []).append(one.name)
+    return [f"not given to the start, since {why}: {', '.join(of)}" for why, of in names.items()]
+
+
+def _ranks_note(ranks: Sequence[tuple[Record, MemoryReport]], asked: str) -> list[str]:
+    total = layout_of(ranks[0][0]).ranks
+    if total == 1 or len(ranks) == total:
+        return []
+    names = ", ".join(report.rank_name for _, report in ranks)
+    alike = "" if asked.isdecimal() else "; the others of a stage hold as much as its first"
+    return [f"of {total} ranks {names} {'was' if len(ranks) == 1 else 'were'} started{alike}"]
+
+
+def _of(changes: Sequence[Change], reports: Mapping[str, MemoryReport]) -> dict[str, MemoryReport]:
+    return {one.name: reports[one.name] for one in changes}

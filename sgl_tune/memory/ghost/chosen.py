@@ -1,0 +1,52 @@
+"""Who answers: the user's own server, else the runtime core, else nobody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.server.errors import UnknownModel
+from sgl_tune.asking.question import release_of_image
+from sgl_tune.cli.out import Output
+from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.memory.answer import Answer, MemoryOptions, answer
+from sgl_tune.memory.ghost.asked import ServerOptions, asked_of
+from sgl_tune.servers.server import NoServer, Server, find_server
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who is asked, as typed. `record`: where a started server's record is written."""
+
+    server: str | None = None
+    core: bool = False
+    trust_remote_code: bool = False
+    record: Path | None = None
+
+    def found(self, asked: MemoryOptions) -> Server | NoServer | None:
+        """The server to start; None of a question that no start by flags answers."""
+        is_of_flags = asked.names_a_start and not asked.deployment
+        if self.core or asked.measure or asked.from_run or asked.from_log or not is_of_flags:
+            if self.server is not None:
+                raise UsageError(
+                    "--server starts a server by its flags alone", "leave out --server, or what is beside it"
+                )
+            return None
+        found = find_server(self.server, asked.flags.sglang_version or release_of_image(asked.command))
+        if isinstance(found, NoServer) and (self.server is not None or found.has_sglang):
+            raise UsageError(found.why, found.remedy)
+        return found
+
+
+def answered(asked: MemoryOptions, who: Who, out: Output) -> Answer:
+    """From a server where one is there; of files and measurements, and without one, from the runtime core."""
+    found = who.found(asked)
+    if isinstance(found, Server):
+        return asked_of(asked, ServerOptions(found, who.trust_remote_code, who.record), out)
+    try:
+        return answer(asked, out)
+    except UnknownModel as error:
+        if found is None:
+            raise
+        why = f"not known: {found.why}; the runtime core does not have this model: {error.message}"
+        raise CheckFailed(why, found.remedy) from error

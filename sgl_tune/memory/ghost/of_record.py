@@ -1,0 +1,121 @@
+"""A record of a start, on the ghost or a GPU, as the report that every view shows."""
+
+from __future__ import annotations
+
+import re
+
+from runtime.devices.readings import parse_out_of_memory
+from runtime.record import parts
+from runtime.record.record import Record
+from runtime.start.run_record import Failure, Phase, Run
+from sgl_tune.memory.ghost.ranks import layout_of
+from sgl_tune.memory.report import MemoryReport, Sizes, Source
+
+ROOT = "start"  # the phase around all others, which no view shows
+NAMES = {"eager": "eager buffers"}
+SOURCES: dict[str, Source] = {"ghost": "ghost", "measured": "measured"}
+_SILENT = "SGLang refused the command without a word"
+_PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
+_OURS = "/runtime/sglang/inside/"
+
+
+def report_of(record: Record, gpu: str, gpu_bytes: int, title: str, margin_bytes: int) -> MemoryReport:
+    """`margin_bytes`: the error bar of what lies outside torch; a measured record has none."""
+    sizes, at, layout = record.sizes, record.ending.at, layout_of(record)
+    seen = next(iter(record.phases), at)
+    stack = stack_of(record.ending)
+    return MemoryReport(
+        gpu=gpu,
+        total_bytes=seen.total if seen else gpu_bytes,
+        source=SOURCES[record.asked.source],
+        run=Run({}, tuple(_phase(one) for one in record.phases if one.name != ROOT), _failure(record), ()),
+        rank=record.asked.rank,
+        rank_name=layout.name(record.asked.rank),
+        sizes=_sizes(sizes) if sizes else Sizes(),
+        margin_bytes=margin_bytes,
+        title=title,
+        subtitle=_subtitle(record),
+        flags=" ".join(record.asked.argv),
+        refused=_refusal(record.ending),
+        stack=stack,
+        exact=record.exact,
+        inexact=tuple(
+            f"{one.name} in {NAMES.get(one.phase, one.phase)}: {one.why}" for one in record.inexact
+        ),
+    )
+
+
+def _why(one: parts.Inexact) -> str:
+    if one.kind == "command":
+        return f"without {one.name} of the command: {one.why}"
+    return f"{one.name} in {NAMES.get(one.phase, one.phase)}: {one.why}"
+
+
+def stack_of(ending: parts.Ending) -> tuple[str, ...]:
+    """The calls that led to the end, of the server's packages and no others."""
+    return tuple(_PACKAGES.sub("", frame) for frame in ending.stack if _OURS not in frame)
+
+
+def _phase(one: parts.Phase) -> Phase:
+    return Phase(
+        name=NAMES.get(one.name, one.name),
+        depth=max(0, one.depth - 1),
+        seconds=one.seconds,
+        persistent_bytes=one.allocated - one.allocated_before,
+        peak_bytes=one.peak,
+        transient_bytes=one.peak - one.allocated,
+        allocated_bytes=one.allocated,
+        reserved_bytes=one.reserved,
+        reserved_peak_bytes=one.reserved_peak,
+        free_at_peak_bytes=one.total - one.outside - one.reserved_peak,
+        non_torch_bytes=one.outside,
+    )
+
+
+def _failure(record: Record) -> Failure | None:
+    ending = record.ending
+    if ending.how != "died":
+        return None
+    text, name = ending.text or "", ending.phase or ROOT
+    at = _phase(ending.at) if ending.at is not None else _last(record, name)
+    oom = parse_out_of_memory(text, _where(ending))
+    return Failure(NAMES.get(name, name), f"{ending.type}: {text}", oom, at)
+
+
+def _last(record: Record, name: str) -> Phase:
+    """An end between the phases: memory is what the last one left."""
+    if not record.phases:
+        return Phase(name, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0)
+    last = record.phases[-1]
+    return _phase(parts.Phase(**{**vars(last), "name": name, "depth": 1}))
+
+
+def _where(ending: parts.Ending) -> str:
+    """The innermost call in SGLang's own code."""
+    own = [frame for frame in stack_of(ending) if frame.startswith("sglang/")]
+    return own[-1].removeprefix("sglang/") if own else ""
+
+
+def _refusal(ending: parts.Ending) -> str:
+    """SGLang's own words, where it refused the command."""
+    if ending.how != "refused":
+        return ""
+    lines = (ending.text or "").strip().splitlines()
+    said = lines[-1] if lines else _SILENT
+    return said if ending.type in (None, "SystemExit") else f"{ending.type}: {ending.text}"
+
+
+def _sizes(sizes: parts.Sizes) -> Sizes:
+    return Sizes(
+        mem_fraction_static=sizes.mem_fraction_static,
+        kv_tokens=sizes.kv_tokens,
+        context_length=sizes.context_length,
+        max_running_requests=sizes.max_running_requests,
+        chunked_prefill_size=sizes.chunked_prefill_size,
+    )
+
+
+def _subtitle(record: Record) -> str:
+    sglang, layout = record.asked.versions.get("sglang", "?"), layout_of(record)
+    ranks = f"rank {record.asked.rank} of {layout.ranks}"
+    return f"{ranks}, SGLang {sglang}" + (", on the ghost" if record.asked.source == "ghost" else "")

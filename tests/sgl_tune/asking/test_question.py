@@ -1,0 +1,125 @@
+"""From a command line to a question: the words as they were given, a folder as the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.asking.local_model import with_local_models
+from sgl_tune.asking.question import Question, question_of, release_of_image
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.errors import UsageError
+from tests.sgl_tune.asking.test_kept import SERVER
+
+H200 = ServerFlags(gpu="H200")
+
+
+def asked(*command: str, **flags: object) -> Question:
+    return question_of(SERVER, ServerFlags(gpu="h200", **flags), command)  # type: ignore[arg-type]
+
+
+def test_our_own_flags_are_the_servers() -> None:
+    found = asked(model_path="m", tp=2, enable_dp_attention=True, mem_fraction_static=0.9)
+    assert found.model == "m" and found.gpu.key == "h200"
+    assert "--enable-dp-attention" in found.argv and "0.9" in found.argv
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("python", "-m", "sglang.launch_server", "--model-path", "m", "--brand-new-flag", "7"),
+        ("SGLANG_X=1 python3 -m sglang.launch_server --model-path m --brand-new-flag 7",),
+        ("docker", "run", "-e", "SGLANG_X=1", "lmsysorg/sglang:v0.5.17", "python3", "-m",
+         "sglang.launch_server", "--model-path", "m", "--brand-new-flag", "7"),
+    ],
+)  # fmt: skip
+def test_a_pasted_command_keeps_flags_that_nobody_here_knows(command: tuple[str, ...]) -> None:
+    found = asked(*command)
+    assert found.argv == ("--model-path", "m", "--brand-new-flag", "7")
+    assert found.environment in ({}, {"SGLANG_X": "1"})
+
+
+def test_the_folder_that_a_container_mounts_is_the_one_here() -> None:
+    found = asked("docker", "run", "-v", "/data/models:/models", "lmsysorg/sglang:v0.5.17", "python3", "-m",
+                  "sglang.launch_server", "--model-path", "/models/m")  # fmt: skip
+    assert found.model == "/data/models/m"
+
+
+def test_the_tag_of_an_image_names_the_release() -> None:
+    command = (
+        "docker",
+        "run",
+        "lmsysorg/sglang:v0.5.17",
+        "python3",
+        "-m",
+        "sglang.launch_server",
+        "--model",
+        "m",
+    )
+    assert release_of_image(command) == "0.5.17" and release_of_image(()) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "said"),
+    [
+        ((), {"tp": 2}, "names no model"),
+        (("python -m sglang.launch_server --model m",), {"tp": 2}, "is given beside a server command"),
+    ],
+)
+def test_what_is_no_question_is_said(command: tuple[str, ...], flags: dict[str, int], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        asked(*command, **flags)
+
+
+def test_a_gpu_that_is_not_in_the_table_is_named_with_those_that_are() -> None:
+    with pytest.raises(UsageError) as caught:
+        question_of(SERVER, ServerFlags(gpu="l4", model_path="m"), ())
+    assert "h200" in str(caught.value.remedy)
+
+
+def local(model: str, work: Path, named: str | None = None, home: Path | None = None) -> Question:
+    question = question_of(SERVER, ServerFlags(gpu="h200", model_path=model), ())
+    return with_local_models(question, named, work, {"HF_HOME": str(home or work / "none")})
+
+
+def test_a_folder_stays_as_it_is(tmp_path: Path) -> None:
+    assert local(str(tmp_path), tmp_path).model == str(tmp_path)
+
+
+def test_a_preset_becomes_a_folder_with_the_name_of_its_model(tmp_path: Path) -> None:
+    found = local("meta-llama/Llama-3.1-8B-Instruct", tmp_path)
+    config = json.loads((Path(found.model) / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert Path(found.model).name == "meta-llama-Llama-3.1-8B-Instruct"
+    assert found.title == "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def test_a_model_in_the_hubs_cache_is_taken_with_its_own_code(tmp_path: Path) -> None:
+    snapshot = tmp_path / "hub/models--org--new/snapshots/abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text('{"architectures": ["NewForCausalLM"]}')
+    (snapshot / "modeling_new.py").write_text("x = 1")
+    (snapshot / "model.safetensors").write_bytes(b"large")
+    refs = tmp_path / "hub/models--org--new/refs"
+    refs.mkdir()
+    (refs / "main").write_text("abc")
+    work = tmp_path / "work"
+    work.mkdir()
+    found = local("org/new", work, home=tmp_path)
+    assert sorted(file.name for file in Path(found.model).iterdir()) == ["config.json", "modeling_new.py"]
+
+
+def test_a_config_that_is_named_counts_before_a_folder(tmp_path: Path) -> None:
+    config = tmp_path / "other.json"
+    config.write_text('{"architectures": ["OtherForCausalLM"]}')
+    found = local(str(tmp_path), tmp_path, named=str(config))
+    assert json.loads((Path(found.model) / "config.json").read_text())["architectures"] == [
+        "OtherForCausalLM"
+    ]
+
+
+def test_a_model_that_nobody_has_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no model at 'org/nowhere'"):
+        local("org/nowhere", tmp_path)

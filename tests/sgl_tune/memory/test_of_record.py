@@ -1,0 +1,119 @@
+"""A record as a report: its verdict, what SGLang said, what was not exact, and which ranks it is of."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from runtime.record.record import Record
+from runtime.server.units import GIB
+from sgl_tune.cli.out import to_json
+from sgl_tune.memory.ghost.of_record import report_of
+from sgl_tune.memory.ghost.ranks import Layout, first_rank, other_ranks
+from sgl_tune.memory.report import MemoryReport
+from sgl_tune.memory.table import exactness, failure_text, verdict
+from tests.sgl_tune.memory.records import GUESS, OUTSIDE, TOTAL, died, made, ready, refused
+from tests.sgl_tune.schemas import schema_faults
+
+
+def report(record: Record) -> MemoryReport:
+    return report_of(record, "NVIDIA H200", TOTAL, "llama", margin_bytes=6 << 20)
+
+
+def published(record: Record) -> None:
+    data = json.loads(to_json({"schema_version": 1, "sweep": {}, **report(record).to_json()}))
+    assert schema_faults("mem-report", data) == []
+
+
+def test_a_ready_start_fits_and_is_exact() -> None:
+    found = report(ready())
+    assert found.verdict == "fits" and verdict(found)[0].startswith("FITS: ")
+    assert exactness(found).startswith("exact (what torch counts up to ready")
+    assert [one.name for one in found.phases] == [
+        *("communicator", "weights", "kv pool", "graphs", "eager buffers"),
+    ], "the phase around all others is not shown, and an inner one stands below the one around it"
+    assert found.sizes.kv_tokens == 914_039
+    published(ready())
+
+
+def test_what_was_not_exact_is_named_with_its_phase() -> None:
+    assert exactness(report(ready(GUESS))) == "not exact: fused_moe_90 in autotune: no module"
+    published(ready(GUESS))
+
+
+def test_out_of_memory_is_said_in_the_words_of_torch_with_the_stack_of_sglang() -> None:
+    found = report(died())
+    assert found.verdict == "oom" and found.oom is not None
+    assert verdict(found)[0] == (
+        "OUT OF MEMORY in autotune: tried 6.38 GiB, 2.98 GiB free, 135.00 GiB allocated"
+    )
+    assert failure_text(found).startswith("CUDA out of memory. Tried to allocate 6.38 GiB")
+    assert found.stack == (
+        "sglang/srt/model_executor/model_runner.py:900 kernel_warmup",
+        "sglang/srt/layers/logits_processor.py:700 _get_logits",
+    )
+    assert found.oom.where == "srt/layers/logits_processor.py:700 _get_logits"
+    published(died())
+
+
+def test_another_end_is_the_exception_of_sglang_with_its_stack() -> None:
+    found = report(died("TypeError", "forward() takes 4 arguments"))
+    assert (found.verdict, verdict(found)[0]) == ("failed", "FAILED in autotune")
+    assert failure_text(found) == "TypeError: forward() takes 4 arguments"
+    assert found.stack
+
+
+def test_an_end_outside_of_every_step_is_a_failure_too() -> None:
+    event = {"event": "died", "phase": "start", "type": "ValueError", "text": "no", "stack": []}
+    found = report(made(event))
+    assert found.verdict == "failed" and found.total_bytes == TOTAL
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        (
+            "SystemExit",
+            "usage: x\nx: error: unrecognized arguments: --bogus",
+            "x: error: unrecognized arguments: --bogus",
+        ),
+        ("ValueError", "page size 3 is not supported", "ValueError: page size 3 is not supported"),
+        ("SystemExit", "", "SGLang refused the command without a word"),
+    ],
+)
+def test_a_refusal_is_in_the_words_of_sglang(kind: str, text: str, said: str) -> None:
+    found = report(refused(kind, text))
+    assert (found.verdict, found.refused, found.total_bytes) == ("refused", said, TOTAL)
+    assert verdict(found)[0] == f"REFUSED by SGLang: {said}" and exactness(found) == ""
+    published(refused(kind, text))
+
+
+def test_ranks_have_the_names_of_the_log() -> None:
+    assert Layout().name(0) == "TP0"
+    assert Layout(tp=8, dp=4).name(5) == "DP2 TP5"
+    assert Layout(tp=2, pp=3).name(4) == "PP2 TP0"
+    assert report(ready(tp_size=8, dp_size=8, enable_dp_attention=True)).rank_name == "DP0 TP0"
+    assert report(ready(tp_size=2, dp_size=4)).rank_name == "TP0", "without DP attention dp is replicas"
+
+
+@pytest.mark.parametrize(
+    ("asked", "layout", "others"),
+    [
+        ("distinct", Layout(tp=8, dp=8), ()),
+        ("distinct", Layout(tp=2, pp=2), (2,)),
+        ("distinct", Layout(tp=2, pp=8), (2, 8, 14)),
+        ("all", Layout(tp=2, pp=2), (1, 2, 3)),
+        ("3", Layout(tp=2, pp=2), ()),
+    ],
+)
+def test_the_ranks_that_differ_are_started(asked: str, layout: Layout, others: tuple[int, ...]) -> None:
+    assert other_ranks(asked, layout) == others
+    assert first_rank(asked) == (3 if asked == "3" else 0)
+
+
+def test_a_row_adds_up_to_the_gpu() -> None:
+    for one in report(ready()).phases:
+        cached = one.reserved_peak_bytes - one.peak_bytes
+        assert one.peak_bytes + cached + one.non_torch_bytes + one.free_at_peak_bytes == TOTAL
+        assert one.non_torch_bytes == OUTSIDE < GIB
