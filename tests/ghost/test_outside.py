@@ -180,3 +180,16 @@ def test_the_margin_grows_with_what_a_start_brought() -> None:
     several = {"communicators_2": 1, "messages": 3, "message_graphs": 1}
     expected = doubt["first"] + doubt["communicator_2"] + 3 * doubt["message"] + doubt["message_graph"]
     assert known.margin(several) == alone + expected
+
+
+@needs_cc
+def test_memory_of_a_peer_is_mapped_and_takes_none_here() -> None:
+    code = """
+told(''); handle, at, out = C.c_void_p(), C.c_uint64(), (C.c_int * 8)(); before = used()
+imported = G.cuMemImportFromShareableHandle(R(handle), None, 1)
+asked = G.cuMemGetAllocationPropertiesFromHandle(out, handle)
+G.cuMemAddressReserve(R(at), C.c_size_t(4 << 20), C.c_size_t(0), C.c_uint64(0), C.c_ulonglong(0))
+size = C.c_size_t(4 << 20); mapped = G.cuMemMap(at, size, C.c_size_t(0), handle, C.c_ulonglong(0))
+nobody = G.cuMemMap(at, size, C.c_size_t(0), None, C.c_ulonglong(0)); unmapped = G.cuMemUnmap(at, size)
+answer(imported, asked, list(out)[:4], mapped, nobody, unmapped, G.cuMemRelease(handle), used() - before)"""
+    assert run(CHARGED + code) == [0, 0, [1, 1, 1, 0], 0, 1, 0, 0, 0]

@@ -17,6 +17,7 @@ static Mapping *mappings;
 typedef struct {
     int type, handle_types, location_type, location;
 } Properties;
+enum { PROPERTIES_BYTES = 32 }; /* the rest: what Windows wants, and flags */
 
 static int device_of_properties(const Properties *properties)
 {
@@ -80,9 +81,30 @@ EXPORT Status cuMemRelease(Physical *physical)
     return OK;
 }
 
+/* A peer's memory is counted where the peer is. */
+EXPORT Status cuMemImportFromShareableHandle(Physical **out, const void *handle, int type)
+{
+    (void)handle, (void)type;
+    *out = malloc(sizeof **out);
+    if (!*out)
+        return OUT_OF_MEMORY;
+    **out = (Physical){0, current_device, 1};
+    return OK;
+}
+EXPORT Status cuMemGetAllocationPropertiesFromHandle(Properties *out, const Physical *physical)
+{
+    if (!physical)
+        return INVALID_VALUE;
+    memset(out, 0, PROPERTIES_BYTES);
+    *out = (Properties){1, 1, 1, physical->device};
+    return OK;
+}
+
 EXPORT Status cuMemMap(uint64_t at, size_t size, size_t offset, Physical *physical, unsigned long long flags)
 {
     (void)offset, (void)flags;
+    if (!physical)
+        return INVALID_VALUE;
     Mapping *made = malloc(sizeof *made);
     if (!made)
         return OUT_OF_MEMORY;
