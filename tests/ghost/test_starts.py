@@ -1,0 +1,92 @@
+"""A stock SGLang starts on the ghost: ready, out of memory, refused. The first run makes its environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.ghost.gpus import gpus
+from runtime.ghost.outside import table
+from runtime.record.record import Record
+from runtime.sglang.asking import Asked, Asker
+from tests.ghost.environments import SMALLEST, python_of
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+# A layer's matrices, the embedding and the head, norms: of bfloat16.
+ATTENTION = 1024 * (1024 + 2 * 256) + 1024 * 1024
+WEIGHTS = 2 * (2 * (ATTENTION + 3 * 1024 * 2816 + 2 * 1024) + 2 * 32000 * 1024 + 1024)
+KV_OF_A_TOKEN = 2 * 2 * 2 * 4 * 64
+NO_GRAPHS = ("--disable-cuda-graph",)
+FEW_GRAPHS = ("--cuda-graph-max-bs-decode", "4", "--cuda-graph-backend-prefill", "disabled")
+
+
+@pytest.fixture(scope="module")
+def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
+    python = python_of(SMALLEST)
+    packages = next(python.parent.parent.glob("lib/python3*/site-packages"))
+    cache = tmp_path_factory.mktemp("cache")
+    with Asker(Asked(python, packages, gpus()["h200"], cache)) as asker:
+        yield asker
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+def ask(asker: Asker, model: Path, *flags: str) -> Record:
+    argv = ["--model-path", str(model), "--attention-backend", "triton", "--sampling-backend", "pytorch"]
+    return asker.ask([*argv, *flags], outside={"numbers": table().text()}, seconds=300)
+
+
+def test_a_start_becomes_ready_and_each_byte_of_its_weights_is_counted(asker: Asker, model: Path) -> None:
+    record = ask(asker, model, *FEW_GRAPHS, "--mem-fraction-static", "0.5")
+    assert record.ending.how == "ready", record.ending
+    weights, pool = record.phase("weights"), record.phase("kv pool")
+    assert weights is not None and pool is not None and record.sizes is not None
+    rotations = 4 << 20  # the table of a position's sines, and what the allocator rounds up
+    assert 0 <= weights.allocated - weights.allocated_before - WEIGHTS < rotations
+    assert 0 <= pool.allocated - weights.allocated - record.sizes.kv_tokens * KV_OF_A_TOKEN < 1 << 30
+    assert record.phase("decode graphs") is not None
+    assert Record.from_json(record.to_json()) == record
+
+
+def test_a_start_that_is_too_large_dies_in_torchs_own_words(asker: Asker, model: Path) -> None:
+    record = ask(asker, model, "--mem-fraction-static", "0.99", "--chunked-prefill-size", "32768", *NO_GRAPHS)
+    assert record.ending.how == "died", record.ending
+    assert record.ending.type == "OutOfMemoryError"
+    assert "CUDA out of memory. Tried to allocate" in (record.ending.text or "")
+    assert any("/sglang/" in frame for frame in record.ending.stack)
+
+
+def test_what_sglang_refuses_is_refused_in_its_own_words(asker: Asker, model: Path) -> None:
+    record = ask(asker, model, "--attention-backend", "no-such-backend")
+    assert record.ending.how == "refused"
+    assert "invalid choice: 'no-such-backend'" in (record.ending.text or "")
+
+
+def test_the_same_question_has_the_same_answer_after_others(asker: Asker, model: Path) -> None:
+    flags = (*NO_GRAPHS, "--mem-fraction-static", "0.3")
+    first, second = ask(asker, model, *flags), ask(asker, model, *flags)
+    sizes = [[(p.name, p.allocated, p.peak, p.outside) for p in one.phases] for one in (first, second)]
+    assert sizes[0] == sizes[1] and first.sizes == second.sizes
