@@ -15,6 +15,8 @@ from sgl_tune.cache.regular import Regular, regular
 from sgl_tune.errors import CheckFailed
 
 RESERVED = NEWEST.members
+# Out of a file that harms whichever server reads it.
+WAY_OUT = "warm it again, or remove it: `sgl-tune prune --unusable`"
 
 Profile = tuple[tuple[int, ...], ...]
 
@@ -34,7 +36,7 @@ class BrokenCacheFile(CheckFailed):
     def __init__(self, path: Path, what: str, exception: str) -> None:
         super().__init__(
             f"{path}: {what}; FlashInfer raises {exception} on it",
-            remedy="delete the file, or warm it again",
+            remedy=WAY_OUT,
         )
         self.path = path
         self.what = what

@@ -104,13 +104,13 @@ def _remove(removal: Removal, folder: Folder) -> int:
 
 
 def _remove_below(removal: Removal, folder: Folder, below: str) -> int:
-    names = [path.name for path in removal.files if path.parent == folder.path / below]
+    seen = {path.name: removal.seen[path] for path in removal.files if path.parent == folder.path / below}
     try:
         opened = folder.enter(below)
     except (FileNotFoundError, NotADirectoryError, LeadsOut):
         return 0
     with contextlib.closing(opened):
-        there = [name for name in names if opened.status(name)]
+        there = [name for name, signature in seen.items() if opened.signature(name) == signature]
         for name in there:
             opened.unlink(name)
     folder.remove_folder(below)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.releases import Release
 from sgl_tune.cache.loader import Ignored, metadata_mismatches
+from sgl_tune.cache.record import WAY_OUT
 from sgl_tune.fleet.digests import asked_lookups, split
 from sgl_tune.fleet.holdings import Content, HeldCache
 from sgl_tune.fleet.outcome import Fault
@@ -16,6 +17,7 @@ from sgl_tune.units import count
 from sgl_tune.verify.entries import some
 from sgl_tune.verify.environment import Target, ignored_finding
 from sgl_tune.verify.expected import Expected
+from sgl_tune.verify.findings import UNUSABLE
 
 _LOADS = ("hit", "partial")
 _THERE = "sgl-tune verify on that machine"
@@ -90,13 +92,13 @@ class Asked:
             )
             code = next((told.code for told in content.findings), content.alone)
             if content.alone == "crash":
-                yield Fault("fails", code, why, "delete the file, or warm it again")
+                yield _fails(code, why)
             else:
                 yield self._tunes(code, why)
         else:
             for told in content.findings:
                 if told.severity == "error":
-                    yield Fault("fails", told.code, told.message, "delete the file, or warm it again")
+                    yield _fails(told.code, told.message)
             yield from self._lacking(content)
 
     def _elsewhere(self, content: Content) -> Fault | None:
@@ -138,6 +140,10 @@ class Asked:
             builds[name] += len(buckets)
         expected = self.expected
         return Fault("tunes", code, message, expected.way_out, builds=builds, of=self.of, part=expected.key)
+
+
+def _fails(code: str, message: str) -> Fault:
+    return Fault("fails", code, message, f"on that machine {WAY_OUT}" if code in UNUSABLE else _THERE)
 
 
 def _missing(asked: Mapping[str, int], held: frozenset[str]) -> list[int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from runtime.server.version_number import number
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.record import WAY_OUT
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport, finding
@@ -61,7 +62,7 @@ def _broken_there(judge: Judge, path: Path, root: Path | None) -> Iterator[Findi
         return
     if judged.verdict is Verdict.CRASH:
         message = f"a server that does look here: {judged.findings[0].message}"
-        yield finding("crash-elsewhere", message, "delete the file", Severity.WARNING)
+        yield finding("crash-elsewhere", message, WAY_OUT, Severity.WARNING)
 
 
 def stale_siblings(caches: Sequence[Cache]) -> Iterator[Finding]:

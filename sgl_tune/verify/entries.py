@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from runtime.server.flashinfer import FlashInfer
 from sgl_tune.cache.loader import Loaded, could_be_tactic, is_written
 from sgl_tune.cache.policies import COLD, HOT, Policy
-from sgl_tune.cache.record import parse_key
+from sgl_tune.cache.record import WAY_OUT, parse_key
 from sgl_tune.units import count
 from sgl_tune.verify.findings import Finding, finding
 
@@ -121,7 +121,7 @@ def _describe(code: str, keys: list[str], loaded: Loaded, is_known: bool) -> Fin
 _SENTENCES = {
     "tactic-unusable": (
         "the kernel gets a tactic it cannot take",
-        "warm it again, or remove it with `sgl-tune prune --unusable`: the server fails inside the kernel",
+        f"{WAY_OUT}; the server fails inside the kernel",
     ),
     "policy-misses": ("measured under another policy than the server asks for; it tunes there again", _WARM),
     "runner-mismatch": (

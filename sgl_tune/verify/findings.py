@@ -26,6 +26,21 @@ class Verdict(str, Enum):
     MISSING = "missing"
 
 
+# What ends or fails whichever server reads the file, so that `prune --unusable` removes it.
+UNUSABLE = frozenset(
+    (
+        "not-text",
+        "not-json",
+        "not-an-object",
+        "number-too-long",
+        "nested-too-deep",
+        "entry-kills-loader",
+        "records-not-an-object",
+        "metadata-not-an-object",
+        "tactic-unusable",
+    )
+)
+
 # Every code and its usual severity; docs/findings.md explains each.
 CODES: dict[str, Severity] = {
     "not-text": Severity.ERROR,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, FlashInfer, doubt_of
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, load_file, next_save
-from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_by_shape
+from sgl_tune.cache.record import WAY_OUT, BrokenCacheFile, CacheFile, parse_by_shape
 from sgl_tune.verify.coverage import Coverage
 from sgl_tune.verify.entries import NAMING_AN_ENTRY, check_entries, cut
 from sgl_tune.verify.environment import (
@@ -25,7 +25,6 @@ from sgl_tune.verify.vllm import broken_before_loading
 
 _RECENT = 8  # the contents of a cache's stages; to look for more takes longer than to parse again
 _MOST_ALIKE = 4096
-_REWARM = "warm it again, or remove it: `sgl-tune prune --unusable`"
 _BROKEN_CODES = {
     "UnicodeDecodeError": "not-text",
     "JSONDecodeError": "not-json",
@@ -143,19 +142,19 @@ def _holds_for_all_alike(judged: Judged) -> bool:
 
 def _broken(error: BrokenCacheFile) -> Finding:
     code = _BROKEN_CODES[error.exception]
-    return finding(code, f"{error.what}: the server dies with {error.exception}", _REWARM)
+    return finding(code, f"{error.what}: the server dies with {error.exception}", WAY_OUT)
 
 
 def _killing(outcome: Raised) -> Finding:
     if outcome.key is not None:
         what = f"the entry {cut(outcome.key, 90)!r} cannot be read: the server dies with {outcome.exception}"
-        return finding("entry-kills-loader", what, _REWARM)
+        return finding("entry-kills-loader", what, WAY_OUT)
     if outcome.exception == "RecursionError":
-        return finding("nested-too-deep", "nested too deep: the server dies with RecursionError", _REWARM)
+        return finding("nested-too-deep", "nested too deep: the server dies with RecursionError", WAY_OUT)
     if outcome.exception == "AttributeError":
         what = f"{outcome.reason}: the server dies with AttributeError"
-        return finding("metadata-not-an-object", what, _REWARM)
-    return finding("records-not-an-object", f"{outcome.reason}: the server dies with ValueError", _REWARM)
+        return finding("metadata-not-an-object", what, WAY_OUT)
+    return finding("records-not-an-object", f"{outcome.reason}: the server dies with ValueError", WAY_OUT)
 
 
 def _crash_elsewhere(file: CacheFile) -> list[Finding]:
@@ -164,7 +163,7 @@ def _crash_elsewhere(file: CacheFile) -> list[Finding]:
     if not isinstance(outcome, Raised):
         return []
     why = _killing(outcome).message
-    return [finding("crash-elsewhere", f"ignored by this server, but where it was tuned: {why}", _REWARM)]
+    return [finding("crash-elsewhere", f"ignored by this server, but where it was tuned: {why}", WAY_OUT)]
 
 
 def _killed_save(file: CacheFile, target: Target, reader: FlashInfer) -> list[Finding]:
@@ -172,7 +171,7 @@ def _killed_save(file: CacheFile, target: Target, reader: FlashInfer) -> list[Fi
     if isinstance(outcome, Save):
         return []
     message = f"it loads, but the server dies with {outcome.exception} when it saves"
-    return [finding("nested-too-deep", message, _REWARM)]
+    return [finding("nested-too-deep", message, WAY_OUT)]
 
 
 def _checksum(file: CacheFile, reader: FlashInfer) -> list[Finding]:
@@ -182,7 +181,7 @@ def _checksum(file: CacheFile, reader: FlashInfer) -> list[Finding]:
         return []
     found = [
         finding(
-            "duplicate-key", f"{cut(key, 90)!r} stands in it more than once; the last one counts", _REWARM
+            "duplicate-key", f"{cut(key, 90)!r} stands in it more than once; the last one counts", WAY_OUT
         )
         for key in _duplicates(file.raw)[:1]
     ]

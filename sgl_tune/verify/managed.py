@@ -15,7 +15,7 @@ from runtime.server.flashinfer import doubt_of, flashinfer_of
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.loader import Loaded, restore_tactic
-from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
+from sgl_tune.cache.record import WAY_OUT, BrokenCacheFile, parse_cache_file
 from sgl_tune.verify.entries import check_entries, cut
 from sgl_tune.verify.environment import Target, looking_up
 from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport, finding
@@ -28,7 +28,7 @@ _RECORD_KEY = re.compile(rf"\('__protocol__', ({_TEXT}), ({_TEXT})\)")
 _SCHEMA = {"cache_schema": "v2"}
 _REMEDY = "delete it: the server measures and writes it again"
 # FlashInfer takes what it cannot parse for a miss, but unpacks the tactic outside of that care.
-_TOO_DEEP = finding("nested-too-deep", "its tactic kills the lookup with RecursionError", _REMEDY)
+_TOO_DEEP = finding("nested-too-deep", "its tactic kills the lookup with RecursionError", WAY_OUT)
 
 
 def verify_managed(cache: Cache, target: Target) -> VerifyReport:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sgl_tune.cache.folder import Way, reader
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.verify.environment import Target
-from sgl_tune.verify.findings import Verdict
+from sgl_tune.verify.findings import Finding, Verdict
 from sgl_tune.verify.judge import Judge
+from sgl_tune.verify.managed import verify_managed
 from sgl_tune.verify.vllm import looks_before_loading
 
 _OWN = Target(None, "each file's own environment")
-_LAYOUTS = ("sglang", "vllm")  # what is broken in a managed store is a miss, and harms nobody
 _FAILS_IN_A_KERNEL = "tactic-unusable"
 
 
 def unusable_files(cache: Cache) -> Iterator[Path]:
     """Read as the server reads them that they say they were tuned for: its loader dies, or its kernels fail.
     What cannot be read here is not judged."""
-    if cache.layout not in _LAYOUTS:
+    if cache.layout == "flashinfer-v2":
+        reports = verify_managed(cache, _OWN).files
+        yield from (report.path for report in reports if _harms(report.verdict, report.findings))
         return
     judge = Judge(
         _OWN.in_folder(cache.flashinfer), None, looks_before_loading([f.path.name for f in cache.files])
@@ -37,6 +39,9 @@ def unusable_files(cache: Cache) -> Iterator[Path]:
                 continue
             if raw is not None:
                 judged = judge.judge(file.path, raw)
-                fails = any(found.code == _FAILS_IN_A_KERNEL for found in judged.findings)
-                if judged.verdict is Verdict.CRASH or fails:
+                if _harms(judged.verdict, judged.findings):
                     yield file.path
+
+
+def _harms(verdict: Verdict, findings: Iterable[Finding]) -> bool:
+    return verdict is Verdict.CRASH or any(found.code == _FAILS_IN_A_KERNEL for found in findings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked
 from sgl_tune.verify.findings import VerifyReport
 from sgl_tune.verify.verify import Server, verify
-from tests.sgl_tune.cache.corpus import TARGET, moe_entries
+from tests.sgl_tune.cache.corpus import TARGET, moe_entries, target_of
 
 KEY = "8e60e63bda689ee5"
 HERE = Target(TARGET, "the test", flashinfer="0.7.2", arch="sm90")
@@ -47,3 +49,19 @@ def verdicts(report: VerifyReport) -> list[str]:
 
 def codes(report: VerifyReport) -> set[str]:
     return {found.code for found in report.all_findings()}
+
+
+def managed_store(root: Path) -> Path:
+    """An empty one of FlashInfer 0.7.4's."""
+    manifest = {**target_of("0.7.4"), "cache_schema": "v2"}
+    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    folder = root / "v2" / sha256(canonical.encode()).hexdigest()[:16]
+    (folder / "entries").mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def add_entry(folder: Path, key: str, runner: str, tactic: Any = 1) -> Path:
+    path = folder / "entries" / f"{sha256(key.encode()).hexdigest()[:24]}.json"
+    path.write_text(json.dumps({"key": key, "runner": runner, "tactic": tactic}))
+    return path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,16 @@ from sgl_tune.cache.record import read_cache_file, serialise
 from sgl_tune.cache.store import write_group
 from sgl_tune.verify.environment import Target
 from sgl_tune.warm.reuse import usable_entries
-from tests.sgl_tune.cache.caches import cache_folder, codes, rank_names, verdicts, verify_all, write_ranks
+from tests.sgl_tune.cache.caches import (
+    add_entry,
+    cache_folder,
+    codes,
+    managed_store,
+    rank_names,
+    verdicts,
+    verify_all,
+    write_ranks,
+)
 from tests.sgl_tune.cache.corpus import CHOSEN, HOT, build_chosen, moe_entries, moe_key, nested, target_of
 from tests.sgl_tune.running import run
 
@@ -122,24 +130,9 @@ def test_a_warm_tunes_again_what_no_kernel_takes(tmp_path: Path) -> None:
     assert moe_key(1) not in found and found[moe_key(2)][3] == CHOSEN
 
 
-def _store(root: Path) -> Path:
-    manifest = {**THERE, "cache_schema": "v2"}
-    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
-    folder = root / "v2" / sha256(canonical.encode()).hexdigest()[:16]
-    (folder / "entries").mkdir(parents=True)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return folder
-
-
-def _add(folder: Path, key: str, runner: str, tactic: Any = 1) -> Path:
-    path = folder / "entries" / f"{sha256(key.encode()).hexdigest()[:24]}.json"
-    path.write_text(json.dumps({"key": key, "runner": runner, "tactic": tactic}))
-    return path
-
-
 @pytest.mark.parametrize("value", [7, None, "x", [1, [2]], {"graph": [1, 2], "nan": False}])
 def test_a_protocol_record_is_no_lookups_entry_and_is_good(value: Any, tmp_path: Path) -> None:
-    _add(_store(tmp_path), "('__protocol__', 'pcie_ipc_ar', 'bf16:8')", "pcie_ipc_ar", value)
+    add_entry(managed_store(tmp_path), "('__protocol__', 'pcie_ipc_ar', 'bf16:8')", "pcie_ipc_ar", value)
     report = verify_all(tmp_path, SERVER)
     assert verdicts(report) == ["hit"] and codes(report) <= {"flashinfer-unknown"}
 
@@ -155,13 +148,13 @@ def test_a_protocol_record_is_no_lookups_entry_and_is_good(value: Any, tmp_path:
     ],
 )
 def test_a_protocol_record_that_no_reader_accepts_is_a_miss(key: str, runner: str, tmp_path: Path) -> None:
-    _add(_store(tmp_path), key, runner)
+    add_entry(managed_store(tmp_path), key, runner)
     report = verify_all(tmp_path, SERVER)
     assert verdicts(report) == ["ignored"] and "managed-entry-invalid" in codes(report)
 
 
 def test_a_protocol_record_too_deep_to_copy_kills_its_reader(tmp_path: Path) -> None:
-    path = _add(_store(tmp_path), "('__protocol__', 'ns', 'k')", "ns", "@")
+    path = add_entry(managed_store(tmp_path), "('__protocol__', 'ns', 'k')", "ns", "@")
     path.write_bytes(path.read_bytes().replace(b'"@"', nested(900)))
     assert "nested-too-deep" in codes(verify_all(tmp_path, SERVER))
 

@@ -10,9 +10,12 @@ import pytest
 from sgl_tune.cache.layouts import find_caches
 from sgl_tune.cache.prune import Rules, plan
 from sgl_tune.cache.remove import remove
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.findings import UNUSABLE
+from sgl_tune.verify.judge import Judge
 from sgl_tune.verify.unusable import unusable_files
-from tests.sgl_tune.cache.caches import cache_folder, good, write_ranks
-from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key
+from tests.sgl_tune.cache.caches import add_entry, cache_folder, good, managed_store, write_ranks
+from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key, nested
 from tests.sgl_tune.running import run
 
 CORPUS = build_corpus(TARGET, moe_entries())
@@ -58,6 +61,26 @@ def test_what_is_no_file_stays(tmp_path: Path) -> None:
     (folder / "rank_tp2_pp0_dp0.json").mkdir()
     assert run("prune", tmp_path, "--unusable", "-y").code == 0
     assert len(list(folder.glob("rank_*.json"))) == 3
+
+
+def test_what_ends_a_reader_of_the_managed_store_goes_and_a_miss_stays(tmp_path: Path) -> None:
+    store = managed_store(tmp_path)
+    good = add_entry(store, "('op', 'R', ((1,),), ())", "R")
+    bad = add_entry(store, "('op', 'R', ((2,),), ())", "R", "@")
+    bad.write_bytes(bad.read_bytes().replace(b'"@"', nested(900)))
+    fails = add_entry(store, "('op', 'R', ((4,),), ())", "R", {"tile": 1})
+    miss = store / "entries" / "0.json"
+    miss.write_text("no JSON")
+    advice = [line for line in run("verify", tmp_path).out.splitlines() if "prune --unusable" in line]
+    assert advice and run("prune", tmp_path, "--unusable", "-y").code == 0
+    assert sorted(store.glob("entries/*")) == sorted([good, miss]) and not (bad.exists() or fails.exists())
+
+
+def test_a_code_that_the_command_is_advised_for_is_what_it_removes(tmp_path: Path) -> None:
+    paths = _ranks(tmp_path)
+    judge = Judge(Target(None, "each file's own environment").in_folder("0.7.2"))
+    told = {name: judge.judge(path, path.read_bytes()).findings for name, path in paths.items()}
+    assert {name for name, findings in told.items() if UNUSABLE & {one.code for one in findings}} == BAD
 
 
 def test_what_a_server_writes_meanwhile_stays(tmp_path: Path) -> None:
