@@ -21,6 +21,10 @@ class Harmless(NamedTuple):
     proof: str
 
 
+GRID = (
+    "its size becomes the number of blocks of a launch; whether it is above zero follows from shared memory"
+    " and threads, which are known"
+)
 LAUNCHES = (
     "its host code checks its arguments and launches a kernel on them; it allocates and answers nothing"
 )
@@ -39,6 +43,15 @@ HARMLESS = (
         "module",
         "trtllm_utils.delay_kernel",
         "it launches a kernel that waits, between timings that mean nothing here",
+        "qwen30-cutlass",
+    ),
+    Harmless(
+        "attribute", "occupancy of _ZN7cutlass6KernelINS_4gemm6kernel9MoeFCGemm*", GRID, "qwen30-cutlass"
+    ),
+    Harmless(
+        "attribute",
+        "occupancy of _ZN9fused_moe10run_globalINS_21Fused_Moe_Kernel_sm80*",
+        GRID,
         "qwen30-cutlass",
     ),
 )
