@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -172,24 +171,9 @@ def _as_json(wheel: Wheel) -> dict[str, str]:
 
 def compile_bytecode(making: Making) -> None:
     """Here and once: where a server is started later it can write nothing, and would compile each time."""
-    with making.out.progress("compiling bytecode") as progress:
-        process = subprocess.Popen(
-            [making.venv / "bin/python3", "-I", "-m", "compileall", "-q", "-j", "0", making.packages],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[making.lock],
-        )
-        try:
-            while process.poll() is None:
-                progress.advance(0)
-                try:
-                    process.wait(1)
-                except subprocess.TimeoutExpired:
-                    continue
-        finally:
-            process.kill()
-            process.wait()
+    with making.out.progress("packages compiled to bytecode") as progress:
+        for line in making.pip.work("compile", {"packages": str(making.packages)}):
+            progress.advance(detail=line["name"])
 
 
 def finish(making: Making, plan: Plan) -> Added:

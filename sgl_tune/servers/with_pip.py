@@ -5,6 +5,7 @@ proxy, certificates and passwords count, and it dies with the process that start
 tell how far it is; a line with "error" is the last one.
 """
 
+import compileall
 import contextlib
 import ctypes
 import hashlib
@@ -37,7 +38,13 @@ def main(parent: int, work: str) -> None:
         os._exit(1)
     request = json.load(sys.stdin)
     try:
-        {"pip": _pip, "measure": _measure, "fetch": _fetch, "headers": _headers}[work](request)
+        {
+            "pip": _pip,
+            "measure": _measure,
+            "fetch": _fetch,
+            "headers": _headers,
+            "compile": _compile,
+        }[work](request)
     except Exception as error:
         reason = str(error).strip().splitlines() or [""]
         _say(error=f"{type(error).__name__}: {reason[0]}")
@@ -192,6 +199,14 @@ def _unpack_headers(archive: zipfile.ZipFile, packages: Path) -> None:
     part = packages / info / "RECORD.part"
     part.write_text("".join(f"{name},,\n" for name in listed))
     part.replace(packages / info / "RECORD")
+
+
+def _compile(request: dict[str, Any]) -> None:
+    """Bytecode of every package, where it is not there. What is no Python of this version is passed over."""
+    for folder in sorted(Path(request["packages"]).iterdir()):
+        if folder.is_dir() and not folder.name.endswith(".dist-info"):
+            compileall.compile_dir(folder, quiet=2, workers=0)
+            _say(name=folder.name)
 
 
 if __name__ == "__main__":

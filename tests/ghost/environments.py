@@ -95,8 +95,8 @@ def _make(recipe: Recipe, lock: int) -> None:
     for name in recipe.emptied:
         (packages / name).write_bytes(b"")
     _check_versions(recipe, packages)
-    compiling = [folder / "bin/python3", "-I", "-m", "compileall", "-q", "-j", "0", packages]
-    subprocess.run(compiling, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    for _ in pip.work("compile", {"packages": str(packages)}):
+        pass
     told = {
         "digest": _digest(packages),
         "downloaded": downloaded,
