@@ -1,9 +1,8 @@
 """Findings that do not make a record inexact: each with its reason and the real start that proves it.
 
-A proof is a start measured on an H200 that the ghost equals although this was found in it: in every value, and
-for gpt-oss within 34 KiB.
-An entry names one function of one kind of module. A whole library, or a value that decides a branch, must
-never stand here.
+A proof is a start measured on an H200 that the ghost equals although this was found in it: in every value, or
+in every value but for 34 KiB of gpt-oss. An entry names one function of one kind of module, or one kernel. A
+whole library, or a value that decides a branch, must never stand here.
 """
 
 from __future__ import annotations
