@@ -193,3 +193,17 @@ size = C.c_size_t(4 << 20); mapped = G.cuMemMap(at, size, C.c_size_t(0), handle,
 nobody = G.cuMemMap(at, size, C.c_size_t(0), None, C.c_ulonglong(0)); unmapped = G.cuMemUnmap(at, size)
 answer(imported, asked, list(out)[:4], mapped, nobody, unmapped, G.cuMemRelease(handle), used() - before)"""
     assert run(CHARGED + code) == [0, 0, [1, 1, 1, 0], 0, 1, 0, 0, 0]
+
+
+@needs_cc
+def test_a_handle_that_is_retained_keeps_its_memory() -> None:
+    code = """
+told(''); handle, again, other, at = C.c_void_p(), C.c_void_p(), C.c_void_p(), C.c_uint64()
+size = C.c_size_t(4 << 20); zero = C.c_size_t(0); G.cuMemCreate(R(handle), size, None, C.c_ulonglong(0))
+G.cuMemAddressReserve(R(at), size, zero, C.c_uint64(0), C.c_ulonglong(0))
+G.cuMemMap(at, size, zero, handle, C.c_ulonglong(0)); there = C.c_void_p(at.value + 4096)
+same = G.cuMemRetainAllocationHandle(R(again), there) == 0 and again.value == handle.value
+G.cuMemRelease(handle); G.cuMemUnmap(at, size); kept = used(); G.cuMemRelease(again); gone = used()
+plain = device(1); status = G.cuMemRetainAllocationHandle(R(other), plain)
+answer(same, kept, gone, status, G.cuMemRelease(other), used())"""
+    assert run(CHARGED + code) == [True, 4, 0, 0, 0, 2]

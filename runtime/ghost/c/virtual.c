@@ -91,6 +91,19 @@ EXPORT Status cuMemImportFromShareableHandle(Physical **out, const void *handle,
     **out = (Physical){0, current_device, 1};
     return OK;
 }
+/* The memory that is mapped at an address; what cudaMalloc gave is somebody else's, and is counted there. */
+EXPORT Status cuMemRetainAllocationHandle(Physical **out, void *at)
+{
+    LOCK();
+    Mapping *mapping = mappings;
+    while (mapping && ((uint64_t)at < mapping->at || (uint64_t)at >= mapping->at + mapping->size))
+        mapping = mapping->next;
+    *out = mapping ? mapping->physical : 0;
+    if (mapping)
+        mapping->physical->references++;
+    UNLOCK();
+    return mapping ? OK : cuMemImportFromShareableHandle(out, 0, 0);
+}
 EXPORT Status cuMemGetAllocationPropertiesFromHandle(Properties *out, const Physical *physical)
 {
     if (!physical)
