@@ -15,9 +15,9 @@ from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.memory.answer import Answer, MemoryOptions
 from sgl_tune.memory.answer import calibrate as measure_constants
-from sgl_tune.memory.fit_answer import FitOptions, fitted
+from sgl_tune.memory.fit_answer import FitOptions
 from sgl_tune.memory.fit_page import fit_json, fit_markdown, show_fit
-from sgl_tune.memory.ghost.chosen import Who, answered
+from sgl_tune.memory.ghost.chosen import Who, answered, fit_by
 from sgl_tune.memory.html import render_page
 from sgl_tune.memory.markdown import report_markdown
 from sgl_tune.memory.side_by_side import (
@@ -163,7 +163,7 @@ def mem_report(
     )
     goals = FitOptions(fit, free, requests)
     if goals.are_given:
-        _fit_start(out, asked, goals, format, html)
+        _fit_start(out, asked, Who(server, core, trust_remote_code, record), goals, format, html)
         return
     if calibrate:
         _calibrate(out, asked)
@@ -180,11 +180,11 @@ def mem_report(
 
 
 def _fit_start(
-    out: Output, asked: MemoryOptions, goals: FitOptions, format: DocumentFormat, html: Path | None
+    out: Output, asked: MemoryOptions, who: Who, goals: FitOptions, format: DocumentFormat, html: Path | None
 ) -> None:
     if html is not None:
         raise UsageError("--html shows one start, --fit looks for one", "give it the flags that --fit prints")
-    found, release, title = fitted(asked, goals, out)
+    found, release, title = fit_by(asked, who, goals, out)
     lines = [found.best.line(release)]
     if format is DocumentFormat.markdown:
         lines = [*fit_markdown(found, release, title)]

@@ -39,12 +39,12 @@ class FitOptions:
         return Goals(parse_size(self.free, "--free") if self.free else 0, self.requests, context_length)
 
 
-def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit, Release, str]:
-    """With the deployment's release, whose spelling the flags have, and a heading."""
+def check_alone(asked: MemoryOptions) -> None:
+    """--fit is a question of its own."""
     others = {
         "--measure": asked.measure,
         "--from": asked.from_run,
-        "--from-log": asked.from_log,
+        "--log": asked.from_log,
         "--sweep": asked.sweep,
         "--what-if": asked.what_if,
         "--snapshot": asked.snapshot,
@@ -52,6 +52,11 @@ def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit,
     for name, value in others.items():
         if value:
             raise UsageError(f"--fit and {name} are two questions", "ask one, then the other")
+
+
+def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit, Release, str]:
+    """With the deployment's release, whose spelling the flags have, and a heading."""
+    check_alone(asked)
     question = question_of(asked, asked.flags)
     starts = question.starts()
     deployment = starts[0].deployment

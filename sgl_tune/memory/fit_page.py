@@ -9,7 +9,7 @@ from runtime.server.releases import Release
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.memory.fit import Choice, Fit
 from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.table import without_prefill_graphs
+from sgl_tune.memory.table import exactness, failure_text, without_prefill_graphs
 from sgl_tune.memory.trial import Trial
 from sgl_tune.units import memory_bytes
 
@@ -100,11 +100,14 @@ def fit_lines(found: Fit, release: Release) -> Iterator[str]:
     doubt = f"; {report.not_modelled}" if report.not_modelled else ""
     lacking = without_prefill_graphs(report)
     yield f"{_raised(found)}: {best.tokens:,} KV tokens a rank{_more(found)}{lacking}{doubt}"
+    started = "start of your server" if report.source == "ghost" else "simulated start"
     yield (
-        f"A simulated start with these flags leaves {memory_bytes(best.slack)} at the peak "
+        f"A {started} with these flags leaves {memory_bytes(best.slack)} at the peak "
         f"(±{memory_bytes(report.margin_bytes)}{_wanted(found)})."
     )
-    yield f"Binds: {_phase(best)}, {_what(best)}."
+    yield f"Binds: {', '.join(filter(None, (_phase(best), _what(best))))}."
+    if doubts := exactness(report):
+        yield f"This start is {doubts}." if report.source == "ghost" else f"Answered {doubts}."
     yield _beyond(found)
     if context and best.tokens:
         yield f"KV cache: {best.tokens / context:.1f} requests of {context:,} tokens on a rank."
@@ -151,11 +154,14 @@ def _beyond(found: Fit) -> str:
         "oom": f"it runs out of memory in {_phase(found.beyond)}",
         "inside the error bar": f"{free} at the peak, inside the error bar",
         "fits": f"{free} at the peak, less than is wanted",
+        "failed": f"it ends in {found.beyond.report.run.failed_in}: {failure_text(found.beyond.report)}",
     }[_verdict(found.beyond)]
     return f"One notch more, {notch:.3f}: {how}."
 
 
 def _verdict(trial: Trial) -> str:
+    if trial.report.verdict == "failed":
+        return "failed"
     if trial.slack < 0:
         return "oom"
     return "fits" if trial.slack >= trial.report.margin_bytes else "inside the error bar"
@@ -172,9 +178,9 @@ def _phase(trial: Trial) -> str:
 
 def _what(trial: Trial) -> str:
     held = trial.tightest.largest if trial.tightest else ()
-    return (
-        f"{memory_bytes(held[0].bytes)} {held[0].what} at {held[0].where}" if held else "nothing of its own"
-    )
+    if not held:
+        return "" if trial.report.source == "ghost" else "nothing of its own"
+    return f"{memory_bytes(held[0].bytes)} {held[0].what} at {held[0].where}"
 
 
 def _rows(found: Fit) -> list[tuple[str, ...]]:

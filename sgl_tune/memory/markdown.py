@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sgl_tune.memory.logged import Logged
-from sgl_tune.memory.report import MemoryReport
+from sgl_tune.memory.report import MemoryReport, cached_bytes
 from sgl_tune.memory.side_by_side import compared, logged_rank, summary
 from sgl_tune.memory.table import exactness, failure_text, heading, verdict
 from sgl_tune.units import memory_bytes
@@ -25,9 +25,21 @@ def report_markdown(report: MemoryReport, sweep: Mapping[str, MemoryReport]) -> 
     rows = [
         (f"**{phase.name}**" if phase is report.peak else phase.name, *map(memory_bytes, amounts))
         for phase in report.phases
-        for amounts in [(phase.persistent_bytes, phase.peak_bytes, phase.free_at_peak_bytes)]
+        for amounts in [
+            (
+                phase.persistent_bytes,
+                phase.peak_bytes,
+                cached_bytes(phase),
+                phase.non_torch_bytes,
+                phase.free_at_peak_bytes,
+            )
+        ]
     ]
-    yield from _table(("phase", "leaves", "peak", "free"), rows)
+    yield from _table(("phase", "leaves", "peak", "cached", "outside", "free"), rows)
+    if report.held:
+        yield from _table(
+            ("who holds the GPU then", "size"), ((of.what, memory_bytes(of.bytes)) for of in report.held)
+        )
     for remedy in report.remedies:
         yield f"- `{remedy.flags}` fits, {memory_bytes(remedy.free_at_peak_bytes)} free, {remedy.cost}"
     if report.what_if:

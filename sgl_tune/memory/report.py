@@ -53,6 +53,14 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """Bytes of the GPU that something holds at the tightest moment of a start."""
+
+    what: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Remedy:
     """A change of flags with which the start fits: simulated, not guessed."""
 
@@ -122,6 +130,7 @@ class MemoryReport:
     never_starts: str = ""  # why SGLang ends at such a server, whatever its memory
     refused: str = ""  # by SGLang, in its own words
     stack: tuple[str, ...] = ()  # the server's calls that led to its end, the innermost last
+    held: tuple[Share, ...] = ()  # at the peak of the tightest phase; they add up to the GPU
     exact: bool = False  # what torch counts, up to ready, is that of a real start
     inexact: tuple[str, ...] = ()  # why a start on the ghost may be wrong, each with its phase
     not_predicted: tuple[str, ...] = ()  # phases behind the last that is: nobody knows whether it fits
@@ -198,7 +207,8 @@ class MemoryReport:
             "rank": self.rank,
             "rank_name": self.rank_name,
             "sizes": asdict(self.sizes),
-            "phases": [{**asdict(phase), "failed": phase is failed} for phase in self.phases],
+            "phases": [_phase_json(phase, phase is failed) for phase in self.phases],
+            "held": [asdict(share) for share in self.held],
             "free_at_peak_bytes": self.free_at_peak_bytes,
             "margin_bytes": self.margin_bytes,
             "constants": [asdict(constant) for constant in self.constants],
@@ -224,6 +234,16 @@ class MemoryReport:
             **asdict(self.oom),
             "remedies": [asdict(remedy) for remedy in self.remedies],
         }
+
+
+def cached_bytes(phase: Phase) -> int:
+    """What torch held at the peak without using it. It, the peak, what lies outside torch and what was free
+    are the GPU."""
+    return phase.reserved_peak_bytes - phase.peak_bytes
+
+
+def _phase_json(phase: Phase, failed: bool) -> dict[str, Any]:
+    return {**asdict(phase), "cached_bytes": cached_bytes(phase), "failed": failed}
 
 
 def in_begin_order(ended: Iterable[Phase]) -> list[Phase]:

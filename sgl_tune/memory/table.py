@@ -8,11 +8,12 @@ from runtime.server.units import GIB
 from runtime.start.run_record import Phase
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
-from sgl_tune.memory.report import Constant, MemoryReport
+from sgl_tune.memory.report import Constant, MemoryReport, cached_bytes
 from sgl_tune.units import memory_bytes
 
-_NAME, _NUMBER, _BAR = 25, 8, 26
-_CELLS = _NAME + 3 * _NUMBER + 2
+_NAME, _NUMBER, _BAR = 25, 8, 13
+_TITLES = ("LEAVES", "PEAK", "CACHED", "OUTSIDE", "FREE")
+_CELLS = _NAME + 5 * _NUMBER + 2
 _SHORTEST_BAR = 12  # which its scale fits
 _SHOWN = 5
 _REASONS = 2
@@ -30,6 +31,7 @@ def show_report(out: Output, report: MemoryReport, encoding: str = "utf-8") -> N
         out.line(text, style=style)
     out.line()
     _show_peak(out, report)
+    _show_held(out, report)
     _show_sizes(out, report)
     _show_constants(out, report)
 
@@ -130,7 +132,7 @@ def without_prefill_graphs(report: MemoryReport) -> str:
 
 def _cached(phase: Phase) -> str:
     """What torch holds and does not use: it gives some of it back before it gives up."""
-    cached = phase.reserved_peak_bytes - phase.peak_bytes
+    cached = cached_bytes(phase)
     return f", {memory_bytes(cached)} cached" if cached >= GIB else ""
 
 
@@ -140,7 +142,8 @@ def phase_lines(
     """One line a phase: what it leaves, torch's peak, what the driver had left, and the GPU as a bar."""
     width = min(_BAR, room) if room >= _SHORTEST_BAR else 0
     scale = f"  0{memory_bytes(report.total_bytes):>{width - 1}}" if width else ""
-    yield f"{'GiB':<{_NAME}}{'LEAVES':>{_NUMBER}}{'PEAK':>{_NUMBER}}{'FREE':>{_NUMBER}}{scale}", "bold"
+    titles = "".join(f"{title:>{_NUMBER}}" for title in _TITLES)
+    yield f"{'GiB':<{_NAME}}{titles}{scale}", "bold"
     failed = report.failure.at_failure if report.failure else None
     for phase in report.phases:
         mark = "!" if phase is failed else ">" if phase is report.peak else " "
@@ -157,11 +160,12 @@ def phase_lines(
     yield f"{held} held afterwards   {peak} at the phase's peak   > least free", "dim"
 
 
-def _amounts(report: MemoryReport, phase: Phase) -> tuple[int | None, int, int]:
+def _amounts(report: MemoryReport, phase: Phase) -> tuple[int | None, int, int, int, int]:
     """A phase that ran out of memory leaves nothing, and what was free then torch has told."""
+    held = (phase.peak_bytes, cached_bytes(phase), phase.non_torch_bytes)
     if report.oom is not None and report.failure is not None and phase is report.failure.at_failure:
-        return None, phase.peak_bytes, report.oom.free_bytes
-    return phase.persistent_bytes, phase.peak_bytes, phase.free_at_peak_bytes
+        return None, *held, report.oom.free_bytes
+    return phase.persistent_bytes, *held, phase.free_at_peak_bytes
 
 
 def _number(amount: int | None) -> str:
@@ -188,12 +192,23 @@ def _show_peak(out: Output, report: MemoryReport) -> None:
     out.line()
 
 
+def _show_held(out: Output, report: MemoryReport) -> None:
+    if not report.held:
+        return
+    out.line("Who holds the GPU then", style="bold")
+    columns = (Column("SIZE", right=True), Column("OF THE GPU", right=True), Column("WHAT", path=True))
+    total = report.total_bytes or 1
+    out.table(columns, [(memory_bytes(of.bytes), f"{of.bytes / total:.1%}", of.what) for of in report.held])
+    out.line()
+
+
 def _show_sizes(out: Output, report: MemoryReport) -> None:
     sizes = report.sizes
     facts = []
     if sizes.kv_tokens is not None:
         per_token = f" of {sizes.kv_bytes_per_token:,} bytes" if sizes.kv_bytes_per_token else ""
-        facts.append(f"KV pool {sizes.kv_tokens:,} tokens{per_token}")
+        fixed = f" (--max-total-tokens {sizes.kv_tokens})" if report.source == "ghost" else ""
+        facts.append(f"KV pool {sizes.kv_tokens:,} tokens{per_token}{fixed}")
     if sizes.host_cache_bytes is not None:
         most = "at most " if sizes.host_cache_at_most else ""
         size = memory_bytes(sizes.host_cache_bytes)

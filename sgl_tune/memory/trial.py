@@ -54,12 +54,16 @@ class Trial:
 
     @property
     def slack(self) -> int:
-        """Bytes left where the start is tightest; less than none where it went beyond the GPU."""
+        """Bytes left where the start is tightest; less than none where it went beyond the GPU, or died."""
+        if self.report.oom is not None:
+            return min(-1, self.report.oom.free_bytes - self.report.oom.tried_bytes)
         return _left_at_peak(self.report, self.tightest) if self.tightest else 0
 
     @property
     def tightest(self) -> Phase | None:
-        """Where memory is least; of nested phases the inner one."""
+        """Where memory is least, or ran out; of nested phases the inner one."""
+        if self.report.failure is not None and self.report.oom is not None:
+            return self.report.failure.at_failure
         return min(
             self.report.phases, key=lambda of: (_left_at_peak(self.report, of), -of.depth), default=None
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-EXPERTS, ATTENTION, EMBEDDINGS, OTHER = "experts", "attention", "embeddings", "other weights"
+EXPERTS, ATTENTION, EMBEDDINGS, MLP, OTHER = "experts", "attention", "embeddings", "mlp", "other weights"
 _MIXERS = ("Attention", "Attn", "Rotary", "Mamba", "DeltaNet", "Mixer", "ShortConv")
 
 
@@ -29,13 +29,13 @@ def held_by(model: Any) -> dict[str, int]:
 
 def kind_of(owner: type, name: str) -> str | None:
     """By the class, whose room in SGLang and whose name are the same for every family, then by its name."""
-    if ".layers.moe" in owner.__module__ or "experts" in name:
+    if ".layers.moe" in owner.__module__ or name == "experts":
         return EXPERTS
     if any(word in owner.__name__ for word in _MIXERS) or "attn" in name:
         return ATTENTION
     if "Embedding" in owner.__name__ or "LMHead" in owner.__name__:
         return EMBEDDINGS
-    return None
+    return MLP if owner.__name__.endswith("MLP") else None
 
 
 def _tensors(module: Any) -> Iterator[Any]:

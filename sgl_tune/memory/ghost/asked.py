@@ -17,6 +17,7 @@ from sgl_tune.asking.question import Question, question_of
 from sgl_tune.cli.out import Output
 from sgl_tune.memory.answer import Answer, MemoryOptions
 from sgl_tune.memory.ghost.changes import Change, parse_change, parse_steps
+from sgl_tune.memory.ghost.held import held_of
 from sgl_tune.memory.ghost.live import Live
 from sgl_tune.memory.ghost.of_record import report_of
 from sgl_tune.memory.ghost.ranks import first_rank, layout_of, other_ranks
@@ -104,6 +105,7 @@ def reported(record: Record, question: Question, answers: Answers) -> MemoryRepo
     return replace(
         report,
         flags=question.text.replace(question.model, question.title),
+        held=held_of(record, outside),
         notes=(*_left_notes([one for one in left if not one.matters]), *report.notes),
     )
 

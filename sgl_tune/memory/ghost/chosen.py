@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.server.errors import UnknownModel
+from runtime.server.releases import Release
 from sgl_tune.asking.question import release_of_image
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.memory.answer import Answer, MemoryOptions, answer
+from sgl_tune.memory.fit import Fit
+from sgl_tune.memory.fit_answer import FitOptions, check_alone, fitted
 from sgl_tune.memory.ghost.asked import ServerOptions, asked_of
+from sgl_tune.memory.ghost.fit_start import fitted_on_server
 from sgl_tune.servers.server import NoServer, Server, find_server
 
 
@@ -37,14 +43,34 @@ class Who:
             raise UsageError(found.why, found.remedy)
         return found
 
+    def options(self, server: Server) -> ServerOptions:
+        return ServerOptions(server, self.trust_remote_code, self.record)
+
 
 def answered(asked: MemoryOptions, who: Who, out: Output) -> Answer:
     """From a server where one is there; of files and measurements, and without one, from the runtime core."""
     found = who.found(asked)
     if isinstance(found, Server):
-        return asked_of(asked, ServerOptions(found, who.trust_remote_code, who.record), out)
-    try:
+        return asked_of(asked, who.options(found), out)
+    with _known(found):
         return answer(asked, out)
+
+
+def fit_by(asked: MemoryOptions, who: Who, goals: FitOptions, out: Output) -> tuple[Fit, Release, str]:
+    """The largest start, with the release by whose names its flags are printed, and a heading."""
+    check_alone(asked)
+    found = who.found(asked)
+    if isinstance(found, Server):
+        return fitted_on_server(asked, goals, who.options(found), out)
+    with _known(found):
+        return fitted(asked, goals, out)
+
+
+@contextmanager
+def _known(found: NoServer | None) -> Iterator[None]:
+    """A model that the core does not have is not known, where a server would have been asked."""
+    try:
+        yield
     except UnknownModel as error:
         if found is None:
             raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from runtime.devices.readings import parse_out_of_memory
 from runtime.record import parts
@@ -31,7 +33,7 @@ def report_of(record: Record, gpu: str, gpu_bytes: int, title: str, margin_bytes
         run=Run({}, tuple(_phase(one) for one in record.phases if one.name != ROOT), _failure(record), ()),
         rank=record.asked.rank,
         rank_name=layout.name(record.asked.rank),
-        sizes=_sizes(sizes) if sizes else Sizes(),
+        sizes=_sizes(sizes) if sizes else _resolved(record.arguments),
         margin_bytes=margin_bytes,
         title=title,
         subtitle=_subtitle(record),
@@ -112,6 +114,15 @@ def _sizes(sizes: parts.Sizes) -> Sizes:
         context_length=sizes.context_length,
         max_running_requests=sizes.max_running_requests,
         chunked_prefill_size=sizes.chunked_prefill_size,
+    )
+
+
+def _resolved(arguments: Mapping[str, Any]) -> Sizes:
+    """As far as SGLang's arguments say, of a start that did not become ready."""
+    fraction, chunk = arguments.get("mem_fraction_static"), arguments.get("chunked_prefill_size")
+    return Sizes(
+        mem_fraction_static=fraction if isinstance(fraction, float) else None,
+        chunked_prefill_size=chunk if isinstance(chunk, int) and chunk > 0 else None,
     )
 
 

@@ -176,10 +176,10 @@ function showPhases() {
   const rows = report.phases.map(phase => ({
     mark: phase.failed ? "bad" : phase.free_at_peak_bytes === tight ? "peak" : "",
     cells: ["\u2003".repeat(phase.depth) + phase.name, phase.failed ? "–" : size(phase.persistent_bytes), size(phase.peak_bytes), size(phase.transient_bytes),
-      size(phase.reserved_peak_bytes), size(phase.failed && report.oom ? report.oom.free_bytes : phase.free_at_peak_bytes),
+      size(phase.cached_bytes), size(phase.non_torch_bytes), size(phase.failed && report.oom ? report.oom.free_bytes : phase.free_at_peak_bytes),
       ...(report.source === "measured" ? [phase.seconds.toFixed(1) + " s"] : [])],
   }));
-  section("Phases", table([["Phase"], ["Leaves", NUMBER], ["Peak", NUMBER], ["Transient", NUMBER], ["Reserved peak", NUMBER], ["Free at peak", NUMBER],
+  section("Phases", table([["Phase"], ["Leaves", NUMBER], ["Peak", NUMBER], ["Transient", NUMBER], ["Cached", NUMBER], ["Outside torch", NUMBER], ["Free at peak", NUMBER],
     ...(report.source === "measured" ? [["Took", NUMBER]] : [])], rows));
 }
 
@@ -188,6 +188,11 @@ function showLargest() {
   if (!tight || !tight.largest.length) return;
   section(`Largest allocations at the peak of ${tight.name}`, table([["Size", NUMBER], ["What", "mono"], ["Where", "mono"]],
     tight.largest.map(held => ({ cells: [size(held.bytes), held.what, held.where] }))));
+}
+
+function showHeld() {
+  const rows = report.held.map(of => ({ cells: [of.what, size(of.bytes), (100 * of.bytes / report.total_bytes).toFixed(1) + " %"] }));
+  if (rows.length) section("Who holds the GPU at the tightest moment", table([["What"], ["Size", NUMBER], ["Of the GPU", NUMBER]], rows));
 }
 
 function showSideBySide(title, first, starts) {
@@ -224,6 +229,7 @@ whenWide(drawChart);
 showLogged(report.logged);
 showPhases();
 showLargest();
+showHeld();
 showSideBySide("What if", "Start", { "as is": report, ...report.what_if });
 showSideBySide("Ranks", "Rank", Object.fromEntries(report.ranks.map(of => [of.rank_name, of])));
 showSweep(report.sweep || {});

@@ -95,8 +95,8 @@ def test_bars_are_of_the_capacity() -> None:
     lines = [text for text, _ in phase_lines(make_report(free=0))]
     weights = next(text for text in lines if "weights" in text)
     autotune = next(text for text in lines if "autotune" in text)
-    assert weights.count("█") == round(42 / 80 * 26)
-    assert autotune.count("█") + autotune.count("▒") == 26
+    assert weights.count("█") == round(42 / 80 * 13)
+    assert autotune.count("█") + autotune.count("▒") == 13
 
 
 def test_what_ifs_stand_side_by_side() -> None:

@@ -1,0 +1,75 @@
+"""Who holds the GPU: shares of a record that add up to it, whatever the start came to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from runtime.ghost.outside import table
+from runtime.record.record import Record
+from runtime.server.units import GIB, MIB
+from sgl_tune.memory.ghost.held import held_of, tightest
+from tests.sgl_tune.memory.records import (
+    ENDED,
+    HELD,
+    OUTSIDE,
+    READY,
+    TOTAL,
+    arguments,
+    died,
+    made,
+    phase,
+    ready,
+    refused,
+)
+
+GRAPHS = phase("decode graphs", 128.5, 128.75, 129, 131, depth=2)
+GREW = {**GRAPHS, "free": GRAPHS["free"] - 64 * MIB}
+
+
+def shares(record: Record) -> dict[str, int]:
+    return {share.what: share.bytes for share in held_of(record, table())}
+
+
+@pytest.mark.parametrize("record", [ready(), died(), ready(GREW)], ids=["ready", "died", "graphs"])
+def test_the_shares_add_up_to_the_gpu(record: Record) -> None:
+    assert sum(shares(record).values()) == TOTAL
+
+
+def test_each_step_that_passed_holds_what_it_left() -> None:
+    steps = (
+        phase("communicator", 0, 0, 0, 0),
+        phase("weights", 0, 15, 15, 15),
+        HELD,
+        phase("kv pool", 15, 128, 128, 128),
+        phase("eager", 128, 128.5, 130, 130.5, depth=2),
+        phase("decode graphs", 128.5, 128.75, 132, 132.5, depth=2),
+    )
+    found = shares(made(arguments(), *steps, READY, ENDED))
+    assert found["experts"] == 10 * GIB and found["attention"] == 3 * GIB
+    assert found["other weights"] == GIB, "what no module holds"
+    assert found["KV cache"] == 113 * GIB
+    assert found["buffers"] == GIB // 2
+    assert found["decode graphs while it runs"] == round(3.5 * GIB)
+    assert found["cached by torch"] == GIB // 2
+    assert found["outside torch"] == OUTSIDE
+
+
+def test_what_grew_outside_while_graphs_were_captured_is_theirs() -> None:
+    grown = TOTAL - OUTSIDE - 130 * GIB - 64 * MIB
+    graphs = {**phase("decode graphs", 100, 100, 130, 130), "free": grown}
+    record = made(arguments(), phase("kv pool", 0, 100, 100, 100), graphs, READY, ENDED)
+    assert shares(record)["graphs outside torch"] == 64 * MIB
+    assert shares(record)["outside torch"] == OUTSIDE
+
+
+def test_communicators_are_nccls_share() -> None:
+    two = table().communicator(2).bytes + table().numbers["first"].bytes
+    found = shares(replace(ready(), counted={"communicators_1": 3, "communicators_2": 1}))
+    assert found["NCCL"] == min(two, OUTSIDE) and sum(found.values()) == TOTAL
+
+
+def test_a_refused_start_holds_nothing() -> None:
+    record = refused("ValueError", "no")
+    assert tightest(record) is None and held_of(record, table()) == ()
