@@ -50,5 +50,13 @@ def test_nvcc_names_its_release_and_writes_what_it_was_asked_for(tmp_path: Path)
     assert (tmp_path / "a.cubin").stat().st_size > 0
 
 
+def test_nvidia_smi_names_the_memory_of_each_gpu() -> None:
+    query = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    given = {"GHOST_ROW": "name=NVIDIA H200;nvml_total=150754820096;total=1", "GHOST_DEVICES": "2"}
+    given |= environment(os.environ["PATH"], "13.0")
+    assert subprocess.run(query, env=given, capture_output=True, text=True).stdout == "143771\n143771\n"
+    assert subprocess.run(["nvidia-smi", "-q"], env=given, capture_output=True).returncode == 9
+
+
 def test_the_tools_come_first() -> None:
     assert environment("/usr/bin", "13.0")["PATH"].split(":")[0] == str(TOOLS)

@@ -6,6 +6,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from runtime.ghost.inside import small
@@ -34,6 +35,13 @@ def _triton(module: Any) -> None:
         return Built(source)
 
     module.compile = compile
+
+
+@after("torch._dynamo.trace_rules")
+def _dynamo(rules: Any) -> None:
+    """Our functions stand where a GPU has compiled code, which torch.compile does not look into."""
+    rules.SKIP_DIRS.append(f"{Path(__file__).parent.as_posix()}/")
+    rules._recompile_re()
 
 
 @after("torch._inductor.config")

@@ -15,6 +15,7 @@ from runtime.ghost.inside.hooks import after
 
 _mode: Any = None
 _captures = 0
+_asides = 0
 _allowed = True
 _python_operators: set[str] = set()
 _counted_views: set[str] = set()  # operators with a kernel of their own for changed arguments
@@ -69,15 +70,18 @@ def off() -> AbstractContextManager[Any]:
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """A context in which the mode is off the stack, for code that looks for modes."""
-    if _mode is None or not _mode.is_on():
-        yield
-        return
-    _mode.__exit__(None, None, None)
+    """A context in which the mode is off the stack, and stays off, for code that looks for modes."""
+    global _asides
+    was_on = _mode is not None and _mode.is_on()
+    if was_on:
+        _mode.__exit__(None, None, None)
+    _asides += 1
     try:
         yield
     finally:
-        _mode.__enter__()
+        _asides -= 1
+        if was_on:
+            _mode.__enter__()
 
 
 @after("torch._library.simple_registry")
@@ -149,7 +153,7 @@ def _seen(name: str, function: Any, with_keyset: bool) -> Any:
         return function
 
     def body(*args: Any, **kwargs: Any) -> Any:
-        if _mode is None or _captures or _mode.is_on():
+        if _mode is None or _captures or _asides or _mode.is_on():
             return function(*args, **kwargs)
         import torch
 
