@@ -77,7 +77,7 @@ SGL_TUNE = {
     "verify": "server errors processes units reading cli deployment cache stores keys",
     "fleet": "server errors units records reading cli deployment cache stores keys verify",
     "explain": "server errors units cli deployment cache keys verify",
-    "asking": "record ghost sglang errors reading writing deployment servers",
+    "asking": "record ghost sglang errors processes reading writing deployment servers",
     "memory": "record ghost sglang asking servers server simulate devices forward moe graphs start errors"
     " processes units records reading log_lines writing web_page cli deployment keys",
     "start_report": "server errors processes units log_lines writing web_page cli",

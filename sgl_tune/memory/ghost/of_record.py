@@ -18,7 +18,7 @@ NAMES = {"eager": "eager buffers"}
 SOURCES: dict[str, Source] = {"ghost": "ghost", "measured": "measured"}
 _SILENT = "SGLang refused the command without a word"
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
-_OURS = "/runtime/sglang/inside/"
+_OURS = ("/runtime/sglang/inside/", "/runtime/ghost/inside/")
 
 
 def report_of(record: Record, gpu: str, gpu_bytes: int, title: str, margin_bytes: int) -> MemoryReport:
@@ -55,7 +55,9 @@ def _why(one: parts.Inexact) -> str:
 
 def stack_of(ending: parts.Ending) -> tuple[str, ...]:
     """The calls that led to the end, of the server's packages and no others."""
-    return tuple(_PACKAGES.sub("", frame) for frame in ending.stack if _OURS not in frame)
+    return tuple(
+        _PACKAGES.sub("", frame) for frame in ending.stack if not any(ours in frame for ours in _OURS)
+    )
 
 
 def _phase(one: parts.Phase) -> Phase:

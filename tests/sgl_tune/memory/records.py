@@ -16,6 +16,7 @@ SITE = "/venv/lib/python3.11/site-packages"
 STACK = [
     "/home/me/runtime/sglang/inside/watch.py:150 outer",
     f"{SITE}/sglang/srt/model_executor/model_runner.py:900 kernel_warmup",
+    "/home/me/runtime/ghost/inside/mode.py:37 run",
     f"{SITE}/sglang/srt/layers/logits_processor.py:700 _get_logits",
 ]
 OOM = (
