@@ -13,19 +13,22 @@ from runtime.sglang.inside import communicator, lone_store, messages, symmetric
 
 
 def of(server: Any, rank: int) -> dict[str, Any]:
-    """The arguments that SGLang's own launcher gives rank `rank` of tp x pp processes."""
+    """The arguments that SGLang's own launcher gives rank `rank` of tp x pp processes.
+
+    Servers side by side (dp without DP attention) are alike: this is the first of them.
+    """
     tp, dp = server.tp_size, server.dp_size
     tp_rank, pp_rank = rank % tp, rank // tp
     moe_dp = getattr(server, "moe_dp_size", 1) or 1
     attn_cp = getattr(server, "attn_cp_size", 1) or 1
-    attn_dp = dp if server.enable_dp_attention else 1
+    attn_dp = (getattr(server, "attn_dp_size", None) or dp) if server.enable_dp_attention else 1
     attn_tp = max(1, tp // attn_dp // attn_cp)
     within_moe_dp = tp_rank % (tp // moe_dp)
     return {
         "gpu_id": server.base_gpu_id + _local(server, rank) * server.gpu_id_step,
         "tp_rank": tp_rank,
         "pp_rank": pp_rank,
-        "dp_rank": tp_rank // (attn_tp * attn_cp) if server.enable_dp_attention else None,
+        "dp_rank": tp_rank // (attn_tp * attn_cp) if server.enable_dp_attention else 0 if dp > 1 else None,
         "attn_cp_rank": (tp_rank // attn_tp) % attn_cp,
         "moe_dp_rank": tp_rank // (tp // moe_dp),
         "moe_ep_rank": within_moe_dp // (tp // moe_dp // server.ep_size),

@@ -8,11 +8,12 @@ import sys
 import traceback
 from contextlib import redirect_stderr
 from io import StringIO
+from types import SimpleNamespace
 from typing import Any
 
 from runtime.ghost.inside import honesty, small
 from runtime.ghost.inside.stream import say
-from runtime.sglang.inside import outside, ranks, tuner, watch
+from runtime.sglang.inside import checks, outside, ranks, tuner, watch
 from runtime.sglang.inside.history import History
 
 # Weights are random, and nothing is asked of a tokenizer: what a start takes depends on neither.
@@ -39,7 +40,7 @@ def _log_to(path: str) -> None:
 
 
 def _arguments(argv: list[str]) -> Any:
-    """SGLang's resolved arguments; what SGLang refuses ends the start, in SGLang's words."""
+    """SGLang's arguments, resolved and checked; what SGLang refuses ends the start, in SGLang's words."""
     from sglang.srt.entrypoints import engine
     from sglang.srt.server_args import prepare_server_args
 
@@ -47,7 +48,9 @@ def _arguments(argv: list[str]) -> Any:
     try:
         with redirect_stderr(said):
             server = prepare_server_args([*argv, *DUMMY])
+        getattr(server, "resolve_once", lambda: None)()
         getattr(engine, "_set_envs_and_config", lambda _: None)(server)
+        server.check_server_args()
     except SystemExit:
         say("refused", by="arguments", type="SystemExit", text=said.getvalue()[-2000:], stack=[])
         _end(REFUSED)
@@ -58,11 +61,17 @@ def _arguments(argv: list[str]) -> Any:
     return server
 
 
+def _resolved(server: Any) -> Any:
+    """The arguments as SGLang resolved them: since 0.5.19 the object itself holds what was asked for."""
+    fields = server.resolved_dict() if hasattr(server, "resolved_dict") else vars(server)
+    return SimpleNamespace(**fields)
+
+
 def _run(request: dict[str, Any], server: Any) -> None:
     from sglang.srt.managers import scheduler
     from sglang.srt.server_args import PortArgs
 
-    ports = PortArgs.init_new(server)
+    ports, resolved = PortArgs.init_new(server), _resolved(server)
     charges = outside.Charges(request["outside"])
 
     def begin(phase: str) -> None:
@@ -74,15 +83,16 @@ def _run(request: dict[str, Any], server: Any) -> None:
     asked = tuner.watch()
     watch.install(meter)
     if request["ghost"]:
-        ranks.install(server, request["rank"])
+        ranks.install(resolved, request["rank"])
+        checks.install()
         small.on()
-    say("asked", rank=request["rank"], arguments=_plain(vars(server)))
+    say("asked", rank=request["rank"], arguments=_plain(vars(resolved)))
     pipe = _Pipe(meter, asked, history)
     have = {
         "server_args": server,
         "port_args": ports,
         "pipe_writer": pipe,
-        **ranks.of(server, request["rank"]),
+        **ranks.of(resolved, request["rank"]),
     }
     run = scheduler.run_scheduler_process
     parameters = inspect.signature(run).parameters
@@ -114,8 +124,8 @@ class _Pipe:
             "ready",
             kv_tokens=runner.max_total_num_tokens,
             max_running_requests=getattr(runner, "max_running_requests", None),
-            mem_fraction_static=scheduler.server_args.mem_fraction_static,
-            chunked_prefill_size=scheduler.server_args.chunked_prefill_size,
+            mem_fraction_static=runner.mem_fraction_static,
+            chunked_prefill_size=scheduler.chunked_prefill_size,
             context_length=runner.model_config.context_len,
             info=_plain(info),
             **self._meter.readings(),

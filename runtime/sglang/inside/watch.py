@@ -14,11 +14,13 @@ from runtime.sglang.inside import holders
 
 RUNNER = "sglang.srt.model_executor.model_runner:ModelRunner."
 SETUP = "sglang.srt.model_executor.model_runner_components.cuda_graph_setup:"
+BASE = "sglang.srt.model_executor.runner.base_runner:BaseRunner."
+OLD_EAGER = "sglang.srt.model_executor.model_runner:EagerRunner"
 Step = Callable[..., Any]
 
 
 class Point(NamedTuple):
-    """A step under the name that reports give it. Every place found is watched; one is needed if required."""
+    """A step under the name that reports give it. The first place that a release has is watched."""
 
     name: str
     places: tuple[str, ...]
@@ -31,18 +33,26 @@ POINTS = (
     Point("weights", (RUNNER + "load_model",)),
     Point("kv pool", (RUNNER + "alloc_memory_pool", RUNNER + "init_memory_pool")),
     Point("attention backend", (RUNNER + "init_attention_backends", RUNNER + "init_attention_backend")),
-    Point("graphs", (RUNNER + "init_cuda_graphs", RUNNER + "init_device_graphs"), required=False),
-    Point("eager", (SETUP + "EagerRunner",), required=False),
+    Point("graphs", (RUNNER + "init_cuda_graphs",), required=False),
+    Point("eager", (SETUP + "EagerRunner", OLD_EAGER), required=False),
     Point("kernel warmup", (RUNNER + "kernel_warmup",), required=False),
+    Point("autotune", (BASE + "_flashinfer_autotune", RUNNER + "_flashinfer_autotune")),
     Point(
-        "autotune",
+        "prefill graphs",
         (
-            "sglang.srt.model_executor.runner.base_runner:BaseRunner._flashinfer_autotune",
-            RUNNER + "_flashinfer_autotune",
+            SETUP + "capture_prefill_graph",
+            RUNNER + "init_prefill_cuda_graph",
+            RUNNER + "init_piecewise_cuda_graphs",
         ),
     ),
-    Point("prefill graphs", (SETUP + "capture_prefill_graph", RUNNER + "init_piecewise_cuda_graphs")),
-    Point("decode graphs", (SETUP + "capture_decode_graph", RUNNER + "init_decode_cuda_graph")),
+    Point(
+        "decode graphs",
+        (
+            SETUP + "capture_decode_graph",
+            RUNNER + "init_decode_cuda_graph",
+            RUNNER + "init_device_graphs",
+        ),
+    ),
 )
 
 
@@ -122,7 +132,7 @@ def describe(error: BaseException) -> dict[str, Any]:
 def install(meter: Meter) -> None:
     """Put the meter around every step that this release has; a required one that is missing is an error."""
     for point in POINTS:
-        found = [place for place in point.places if _wrap(place, point.name, meter)]
+        found = any(_wrap(place, point.name, meter) for place in point.places)
         if point.required and not found:
             raise MissingPoint(
                 f"no watch point for '{point.name}': this release has none of {', '.join(point.places)}"

@@ -1,0 +1,139 @@
+"""Watch points: the steps of a release, and the error that names a step that it lacks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from runtime.sglang.inside import ranks, watch
+
+NOW = {
+    "sglang.srt.managers.scheduler": ("Scheduler.__init__",),
+    "sglang.srt.model_executor.model_runner": (
+        "ModelRunner.init_torch_distributed",
+        "ModelRunner.load_model",
+        "ModelRunner.alloc_memory_pool",
+        "ModelRunner.init_attention_backends",
+        "ModelRunner.init_cuda_graphs",
+        "ModelRunner.init_decode_cuda_graph",
+    ),
+    "sglang.srt.model_executor.model_runner_components.cuda_graph_setup": (
+        "EagerRunner",
+        "capture_prefill_graph",
+        "capture_decode_graph",
+    ),
+    "sglang.srt.model_executor.runner.base_runner": ("BaseRunner._flashinfer_autotune",),
+}
+EARLY = {
+    "sglang.srt.managers.scheduler": ("Scheduler.__init__",),
+    "sglang.srt.model_executor.model_runner": (
+        "ModelRunner.init_torch_distributed",
+        "ModelRunner.load_model",
+        "ModelRunner.init_memory_pool",
+        "ModelRunner.init_attention_backend",
+        "ModelRunner.kernel_warmup",
+        "ModelRunner._flashinfer_autotune",
+        "ModelRunner.init_device_graphs",
+        "ModelRunner.init_piecewise_cuda_graphs",
+    ),
+}
+
+
+def step() -> str:
+    return "done"
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
+    """Modules of a server, by their names; none of another is found."""
+    made: dict[str, ModuleType] = {}
+
+    class Server(dict[str, ModuleType]):
+        def __call__(self, release: dict[str, tuple[str, ...]]) -> None:
+            for name, places in release.items():
+                module = ModuleType(name)
+                for place in places:
+                    *owner, last = place.split(".")
+                    target: object = module
+                    for part in owner:
+                        if not hasattr(target, part):
+                            setattr(target, part, type(part, (), {}))
+                        target = getattr(target, part)
+                    setattr(target, last, step)
+                self[name] = module
+                monkeypatch.setitem(sys.modules, name, module)
+
+    yield Server(made)
+
+
+def places(modules: dict[str, ModuleType]) -> set[str]:
+    """The places whose step is watched."""
+    found = set()
+    for name, module in modules.items():
+        for owner in (module, *(one for one in vars(module).values() if isinstance(one, type))):
+            for attribute, value in vars(owner).items():
+                if getattr(value, "__wrapped__", None) is step:
+                    found.add(f"{name.rpartition('.')[2]}.{getattr(owner, '__name__', '')}.{attribute}")
+    return found
+
+
+def meter() -> watch.Meter:
+    return watch.Meter(at_end=lambda name: None, at_begin=lambda name: None)
+
+
+@pytest.mark.parametrize(
+    ("release", "decode"), [(NOW, "capture_decode_graph"), (EARLY, "init_device_graphs")]
+)
+def test_each_step_of_a_release_is_watched_once(
+    modules: dict[str, ModuleType], release: dict[str, tuple[str, ...]], decode: str
+) -> None:
+    modules(release)  # type: ignore[operator]
+    watch.install(meter())
+    watched = places(modules)
+    assert any(one.endswith(decode) for one in watched)
+    assert not any(one.endswith("init_decode_cuda_graph") for one in watched)
+    assert len(watched) == sum(map(len, release.values())) - (release is NOW)
+
+
+@pytest.mark.parametrize("lost", ["load_model", "capture_prefill_graph"])
+def test_a_step_that_a_release_lacks_is_an_error_that_names_it(
+    modules: dict[str, ModuleType], lost: str
+) -> None:
+    modules({name: tuple(one for one in steps if lost not in one) for name, steps in NOW.items()})  # type: ignore[operator]
+    with pytest.raises(watch.MissingPoint, match=lost):
+        watch.install(meter())
+
+
+def server(**changed: object) -> SimpleNamespace:
+    usual: dict[str, object] = {
+        "tp_size": 8,
+        "dp_size": 1,
+        "pp_size": 1,
+        "ep_size": 1,
+        "nnodes": 1,
+        "base_gpu_id": 0,
+        "gpu_id_step": 1,
+        "enable_dp_attention": False,
+    }
+    return SimpleNamespace(**{**usual, **changed})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "dp_rank"),
+    [
+        (server(), None),
+        (server(dp_size=2, tp_size=1), 0),
+        (server(dp_size=8, enable_dp_attention=True), 5),
+        (server(dp_size=4, enable_dp_attention=True), 2),
+        (server(dp_size=1, attn_dp_size=8, enable_dp_attention=True), 5),
+    ],
+)
+def test_a_rank_has_the_place_that_the_launcher_gives_it(
+    arguments: SimpleNamespace, dp_rank: int | None
+) -> None:
+    rank = 5 % arguments.tp_size
+    given = ranks.of(arguments, rank)
+    assert (given["tp_rank"], given["gpu_id"], given["dp_rank"]) == (rank, rank, dp_rank)
