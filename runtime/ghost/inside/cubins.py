@@ -41,8 +41,9 @@ def _loader(module: Any) -> None:
     module.get_meta_hash = get_meta_hash
     module.setup_cubin_loader = setup_cubin_loader
     module.download_file = _refuse
-    if hasattr(module, "verify_symlinked_headers"):
-        module.verify_symlinked_headers = lambda *args, **kwargs: None
+    for name in ("ensure_symlink", "verify_symlinked_headers"):  # of headers, for a compiler
+        if hasattr(module, name):
+            setattr(module, name, lambda *args, **kwargs: None)
 
 
 def _refuse(source: str, *args: Any, **kwargs: Any) -> bool:
