@@ -81,7 +81,7 @@ def places(modules: dict[str, ModuleType]) -> set[str]:
 
 
 def meter() -> watch.Meter:
-    return watch.Meter(at_end=lambda name: None, at_begin=lambda name: None)
+    return watch.Meter(at_end=lambda name: None, at_begin=lambda name: None, at_death=lambda name: None)
 
 
 @pytest.mark.parametrize(

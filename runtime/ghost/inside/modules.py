@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.ghost.inside import honesty, small
-from runtime.ghost.inside.answers import ANSWERS, RUNNER, UNKNOWN
+from runtime.ghost.inside.answers import RUNNER, UNKNOWN, answer_of
 from runtime.ghost.inside.calls import outside_torch
 from runtime.ghost.inside.hooks import after
 from runtime.ghost.inside.library import library
@@ -58,7 +58,7 @@ class Missing:
         self._module, self.__name__ = module, name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        answer = ANSWERS.get(self.__name__)
+        answer = answer_of(self._module, self.__name__)
         why = answer.why if answer is not None else UNKNOWN
         honesty.inexact("module", f"{self._module}.{self.__name__}", why)
         library().launched()

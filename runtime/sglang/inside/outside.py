@@ -39,6 +39,12 @@ class Charges:
         size = self._at_end.pop(phase, 0)
         if size:
             self._library.ghost_charge(self._device(), ctypes.c_int64(size))
+        self.tell(phase)
+
+    def tell(self, phase: str) -> None:
+        """Say what has been counted so far: at the end of a phase, or where the start died in it."""
+        if self._library is None:
+            return
         counted = (ctypes.c_uint64 * len(COUNTED))()
         self._library.ghost_counted(counted)
         say("outside", phase=phase, **dict(zip(COUNTED, counted, strict=True)))

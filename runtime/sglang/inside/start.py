@@ -79,7 +79,12 @@ def _run(request: dict[str, Any], server: Any) -> None:
         charges.begin(phase)
 
     history = History(request.get("snapshot"))
-    meter = watch.Meter(at_begin=begin, at_end=charges.end, at_death=history.write)
+
+    def die(phase: str) -> None:
+        charges.tell(phase)
+        history.write()
+
+    meter = watch.Meter(at_begin=begin, at_end=charges.end, at_death=die)
     asked = tuner.watch()
     watch.install(meter)
     if request["ghost"]:

@@ -64,7 +64,7 @@ class Meter:
     """Says what each phase took; a peak counts for the phases around it too."""
 
     def __init__(
-        self, at_end: Callable[[str], None], at_begin: Callable[[str], None], at_death: Callable[[], None]
+        self, at_end: Callable[[str], None], at_begin: Callable[[str], None], at_death: Callable[[str], None]
     ) -> None:
         self._at_end, self._at_begin, self._at_death = at_end, at_begin, at_death
         self._open: list[dict[str, int]] = []
@@ -103,7 +103,7 @@ class Meter:
             if not self.died:
                 self.died = True
                 say("died", phase=name, **describe(error), **self._reading(before, began, peaks))
-                self._at_death()
+                self._at_death(name)
             raise
         finally:
             if not self.died:
