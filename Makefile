@@ -34,6 +34,7 @@ lint: setup
 # The starts that were measured on H200s, on GPUs that are not there; needs no GPU, and an hour of two cores.
 ghost: setup
 	$(BIN)/python -m tests.ghost.judge $(GHOST)
+	$(if $(GHOST),,$(BIN)/python -m tests.ghost.seeds)
 
 # The base install alone: the file commands must work where torch cannot be imported.
 .venv-base/.installed: pyproject.toml constraints.txt

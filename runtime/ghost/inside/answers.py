@@ -35,7 +35,7 @@ ANSWERS: dict[str, Answer] = {
     "get_valid_moe_configs": CONFIGS,
     "trtllm_get_valid_moe_configs": CONFIGS,
 }
-# FlashInfer's attention modules of this form answer a plan, and how many bytes of it are copied to the device.
+# Attention modules of this form answer a plan, and how many bytes of it are copied to the device.
 PLANNING = "_planabi2"
 PLAN = Answer(lambda *_: (None, 0), "the module is not there; its plan is assumed to be empty")
 UNKNOWN = "the module is not there, so what its host code allocates and answers is not known"

@@ -1,0 +1,122 @@
+"""The failure that this project was founded on, by the server of that day, and controls. Nothing is fitted.
+
+    python -m tests.ghost.seeds       # the last part of `make ghost`
+
+GLM-5.1-FP8 on eight B200s with DP attention: FlashInfer's tuning runs a dummy batch whose logits all ranks
+gather, and the copy that puts them in order does not fit. 0.5.13 skips it (sgl-project/sglang#24195).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.ghost.gpus import gpus
+from runtime.ghost.outside import table
+from runtime.record.record import Record
+from runtime.sglang.asking import Asked, Asker
+from sgl_tune.servers.home import added_server, servers_home
+from sgl_tune.servers.server import Server, server_at
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "sgl_tune/presets/models/GLM-5.1-FP8.json"
+RELEASE = "0.5.12.post1"
+GPU = "b200"
+GIB = 1 << 30
+SEEDS = ("--tp", "8", "--dp", "8", "--enable-dp-attention", "--mem-fraction-static", "0.9")
+SPECULATIVE = ("--speculative-algorithm", "EAGLE", "--speculative-num-steps", "3")
+CONTROLS = {
+    "0.85": (*SEEDS[:-1], "0.85"),
+    "48 requests": (*SEEDS, "--max-running-requests", "48"),
+    "tp 8 alone": ("--tp", "8", "--mem-fraction-static", "0.9"),
+    "MTP": (*SEEDS, *SPECULATIVE, "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4"),
+}
+CALLS = ("_flashinfer_autotune", "_dummy_run", "run_once", "_get_logits", "all_gather")
+# Whatever lies outside torch, from nothing to all that was free: the size follows the KV pool.
+TRIED = (6.28, 6.58)
+_TEXT = re.compile(
+    r"Tried to allocate ([\d.]+) GiB.*total capacity of ([\d.]+) GiB of which ([\d.]+) GiB is free"
+    r".*memory ([\d.]+) GiB is allocated by PyTorch",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class OutOfMemory:
+    """The numbers of torch's text, in GiB."""
+
+    tried: float
+    total: float
+    free: float
+    allocated: float
+
+
+PUBLISHED = OutOfMemory(tried=6.38, total=178.35, free=2.98, allocated=170.11)
+
+
+def out_of_memory(text: str) -> OutOfMemory | None:
+    found = _TEXT.search(text)
+    return OutOfMemory(*map(float, found.groups())) if found else None
+
+
+def faults(record: Record) -> list[str]:
+    """What this death has that the published one has not."""
+    ending = record.ending
+    found = out_of_memory(ending.text or "")
+    if ending.how != "died" or found is None:
+        return [f"{ending.how} in {ending.phase}: {(ending.text or '')[:300]}"]
+    doubt = table().doubt_of(record.counted) / GIB
+    functions = [frame.rpartition(" ")[2] for frame in ending.stack]
+    wrong = [] if ending.phase == "autotune" else [f"died in {ending.phase}"]
+    wrong += [f"{call} is not in the stack" for call in CALLS if call not in functions]
+    if not TRIED[0] <= found.tried <= TRIED[1]:
+        wrong.append(f"tried {found.tried} GiB")
+    for name in ("free", "allocated"):
+        is_at, was_at = getattr(found, name), getattr(PUBLISHED, name)
+        if abs(is_at - was_at) > doubt + (TRIED[1] - TRIED[0]):
+            wrong.append(f"{name} {is_at} GiB instead of {was_at}, and {doubt:.2f} GiB are in doubt")
+    return wrong
+
+
+def server() -> Server | None:
+    found = server_at(added_server(RELEASE, servers_home()).venv, "added")
+    return found if isinstance(found, Server) else None
+
+
+def main(wanted: Sequence[str]) -> int:
+    found = server()
+    if found is None:
+        print(f"the seeds' failure was not run: it needs `sgl-tune server add {RELEASE}`, 7.2 GB")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="ghost-seeds-") as folder:
+        model = Path(folder) / "GLM-5.1-FP8"
+        model.mkdir()
+        (model / "config.json").write_text(json.dumps(json.loads(CONFIG.read_text())["config"]))
+        asked = Asked(found.python, found.packages, gpus()[GPU], Path(folder))
+        with Asker(asked) as asker:
+            return _run(asker, model, wanted)
+
+
+def _run(asker: Asker, model: Path, wanted: Sequence[str]) -> int:
+    outside = {"numbers": table().text()}
+    starts = {"the seeds": SEEDS, **CONTROLS}
+    wrong = False
+    for name in wanted or starts:
+        record = asker.ask(("--model-path", str(model), *starts[name]), outside=outside)
+        ready = record.ending.how == "ready"
+        found = ([] if ready else [record.ending.text or ""]) if name in CONTROLS else faults(record)
+        wrong = wrong or bool(found)
+        print(f"{name}: {record.ending.how}, {record.cost.cpu} CPU s; {'; '.join(found) or 'as published'}")
+        if name not in CONTROLS:
+            print(record.ending.text, *record.ending.stack, sep="\n  ")
+        print("  not there: " + ", ".join(sorted({one.name for one in record.inexact})))
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

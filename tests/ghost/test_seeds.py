@@ -1,0 +1,62 @@
+"""What counts as the seeds' failure; `make ghost` runs it, where SGLang 0.5.12.post1 was added."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from runtime.record.parts import Asked, Cost, Ending
+from runtime.record.record import SCHEMA, Record
+from tests.ghost.seeds import CALLS, PUBLISHED, OutOfMemory, faults, out_of_memory
+
+TEXT = (
+    "CUDA out of memory. Tried to allocate {0.tried} GiB. GPU 0 has a total capacity of {0.total} GiB "
+    "of which {0.free} GiB is free. Including non-PyTorch memory, this process has 175.37 GiB memory in use. "
+    "Of the allocated memory {0.allocated} GiB is allocated by PyTorch, and 318.79 MiB is reserved by PyTorch"
+)
+NEAR = OutOfMemory(tried=6.31, total=178.35, free=2.7, allocated=169.9)
+
+
+def record(found: OutOfMemory, calls: tuple[str, ...] = CALLS, phase: str = "autotune") -> Record:
+    stack = tuple(f"/a folder/model_runner.py:7 {call}" for call in calls)
+    return Record(
+        schema_version=SCHEMA,
+        asked=Asked((), 0, "NVIDIA B200", "ghost", "3.11", "13.0", {}),
+        arguments={},
+        phases=(),
+        ending=Ending("died", phase, "OutOfMemoryError", TEXT.format(found), stack),
+        sizes=None,
+        inexact=(),
+        modules=(),
+        kernels=(),
+        keys=(),
+        files=(),
+        counted={"communicators_8": 2},
+        cost=Cost(1.0, 1),
+    )
+
+
+def test_torchs_text_is_read() -> None:
+    assert out_of_memory(TEXT.format(PUBLISHED)) == PUBLISHED
+    assert out_of_memory("CUDA error: out of memory") is None
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (record(PUBLISHED), []),
+        (record(NEAR), []),
+        (record(replace(NEAR, tried=6.1)), ["tried 6.1 GiB"]),
+        (record(NEAR, CALLS[:-1]), ["all_gather is not in the stack"]),
+        (record(NEAR, phase="decode graphs"), ["died in decode graphs"]),
+        (replace(record(NEAR), ending=Ending("ready")), ["ready in None: "]),
+    ],
+)
+def test_a_death_is_the_published_one_or_says_what_differs(found: Record, why: list[str]) -> None:
+    assert faults(found) == why
+
+
+def test_free_memory_may_be_off_by_what_is_in_doubt_outside_torch() -> None:
+    far = faults(record(replace(NEAR, free=8.0)))
+    assert len(far) == 1 and far[0].startswith("free 8.0 GiB instead of 2.98, and 1.1")
