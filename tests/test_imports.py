@@ -88,7 +88,7 @@ SGL_TUNE = {
     "ship": "server sgl_tune errors processes units records reading writing cli deployment cache stores keys"
     " verify",
     "commands": "ghost errors processes units records writing cli deployment cache stores keys verify explain"
-    " memory start_report compile warm export ship fleet servers sgl_tune",
+    " asking memory start_report compile warm export ship fleet servers sgl_tune",
     "__main__": "cli",
 }
 HOUSE = RUNTIME | SGL_TUNE

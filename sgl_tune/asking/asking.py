@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,15 @@ from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
 from runtime.sglang.command import Checked, Refused, checked
 from runtime.sglang.server_process import STOPPED, ServerBroken
-from sgl_tune.asking.kept import Kept, data_files, digest_of, digest_of_files, own_source
+from sgl_tune.asking.kept import (
+    Kept,
+    cache_folder,
+    data_files,
+    digest_of,
+    digest_of_files,
+    own_source,
+    records_folder,
+)
 from sgl_tune.asking.question import Question
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.reading import open_regular
@@ -183,14 +190,3 @@ def _copy(made: Path, out: Path) -> None:
                 file.write(block)
     except (OSError, ValueError) as error:
         raise WorkFailed(f"the start wrote no snapshot for {out}: {error}") from error
-
-
-def records_folder() -> Path:
-    return cache_folder() / "records"
-
-
-def cache_folder() -> Path:
-    """Where sgl-tune keeps what can be made again."""
-    named = os.environ.get("XDG_CACHE_HOME")
-    above = Path(named) if named and Path(named).is_absolute() else Path.home() / ".cache"
-    return above / "sgl-tune"

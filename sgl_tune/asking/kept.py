@@ -53,16 +53,21 @@ class Kept:
                     found.append((status.st_mtime, file))
         return [file for _, file in sorted(found, reverse=True)]
 
-    def forget(self, most_bytes: int) -> list[Path]:
+    def forget(self, most_bytes: int) -> None:
         """Remove the least recently used records until the rest take no more than this."""
-        total, gone = 0, []
+        for file in self.beyond(most_bytes):
+            file.unlink(missing_ok=True)
+
+    def beyond(self, most_bytes: int) -> dict[Path, int]:
+        """The records that are too many, and the bytes of each."""
+        total, found = 0, {}
         for file in self.files():
             with suppress(FileNotFoundError):
-                total += file.lstat().st_size
+                size = file.lstat().st_size
+                total += size
                 if total > most_bytes:
-                    file.unlink()
-                    gone.append(file)
-        return gone
+                    found[file] = size
+        return found
 
 
 def digest_of(parts: Mapping[str, object]) -> str:
@@ -106,3 +111,14 @@ def _bytes(file: Path) -> bytes:
         while block := opened.read(1 << 20):
             digest.update(block)
     return digest.digest()
+
+
+def records_folder() -> Path:
+    return cache_folder() / "records"
+
+
+def cache_folder() -> Path:
+    """Where sgl-tune keeps what can be made again."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    above = Path(named) if named and Path(named).is_absolute() else Path.home() / ".cache"
+    return above / "sgl-tune"

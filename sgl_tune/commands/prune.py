@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
+from sgl_tune.asking.kept import Kept, records_folder
 from sgl_tune.cache.disk import kind_of
 from sgl_tune.cache.layouts import KEY, Cache, find_caches, resolve
 from sgl_tune.cache.prune import Removal, Rules, plan
@@ -63,6 +64,9 @@ def prune(
         str | None,
         Option("--unused-for", metavar="AGE", help="With --store: neither read nor written since."),
     ] = None,
+    answers: Annotated[
+        bool, Option("--answers", help="What mem-report keeps of starts; all of it, or beyond --max-size.")
+    ] = False,
     keep: Annotated[
         list[str] | None,
         Option("--keep", metavar="KEY", help="Never this one. A key or its beginning; repeatable."),
@@ -83,6 +87,9 @@ def prune(
     Example: sgl-tune prune 4aaede739ed1db5a
     """
     out = Output(sink(format, quiet))
+    if answers:
+        _prune_answers(out, parse_limit(max_size, "--max-size") if max_size else 0, dry_run)
+        return
     only = store_asked_for(store)
     if only and unusable:
         raise UsageError("--unusable is about rank files, --store about kernels", "give one of them")
@@ -133,6 +140,31 @@ def prune(
     for text in dict.fromkeys(note for _, removed in results for note in removed.notes):
         out.note(text)
     _report(out, results, dry_run, asked=not yes)
+
+
+def _prune_answers(out: Output, most_bytes: int, dry_run: bool) -> None:
+    """Each can be made again by asking the same question, so nobody is asked."""
+    kept = Kept(records_folder())
+    found = kept.beyond(most_bytes)
+    if not dry_run:
+        kept.forget(most_bytes)
+    removed = [
+        {
+            "store": "answers",
+            "path": str(path),
+            "layout": "answers",
+            "key": path.stem,
+            "whole": True,
+            "files": [str(path)],
+            "bytes": size,
+            "reason": "asked for",
+        }
+        for path, size in found.items()
+    ]
+    told = f"{count(len(found), 'answer')}, {human_bytes(sum(found.values()))}"
+    verb = "Would remove" if dry_run else "Removed"
+    data = {"dry_run": dry_run, "removed": removed, "skipped": []}
+    out.result(data, lambda: out.line(f"{verb} {told}."), quiet=map(str, found))
 
 
 def _key(named: Path | None, cache_dir: Path) -> str:

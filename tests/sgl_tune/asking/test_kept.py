@@ -21,6 +21,8 @@ from sgl_tune.asking.kept import Kept, digest_of, digest_of_files, own_source
 from sgl_tune.asking.question import Question
 from sgl_tune.servers.server import Server
 from tests.sgl_tune.memory.records import ready
+from tests.sgl_tune.running import run_here
+from tests.sgl_tune.schemas import schema_faults
 
 SERVER = Server(
     python=Path("/venv/bin/python3"),
@@ -173,3 +175,13 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     assert kept.find("a") is not None, "which makes it the last used"
     kept.keep("c", ready())
     assert {file.stem for file in kept.files()} == {"a", "c"}
+
+
+def test_prune_removes_kept_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = Kept(tmp_path / "sgl-tune/records")
+    kept.keep("0" * 64, ready())
+    ran = run_here("prune", "--answers", "--dry-run", "--format", "json")
+    data = json.loads(ran.out)
+    assert ran.code == 0 and schema_faults("prune", data) == [] and len(kept.files()) == 1
+    assert "Removed 1 answer" in run_here("prune", "--answers").out and not kept.files()
