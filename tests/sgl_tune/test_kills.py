@@ -18,7 +18,7 @@ import pytest
 
 from sgl_tune.cache.layouts import LOCK, find_caches
 from sgl_tune.cache.record import read_cache_file
-from tests.sgl_tune.cache.children import in_child, kill_after
+from tests.sgl_tune.cache.children import in_child, kill_after, kill_once
 from tests.sgl_tune.running import ROOT, run_here
 from tests.sgl_tune.stores import make
 
@@ -26,16 +26,19 @@ KILLS = int(os.environ.get("SGL_TUNE_KILLS", "16"))
 KEY = "43939ebbce12ab17"
 PATIENCE_SECONDS = 10.0
 _OFTEN = 5
+_MANY = 60
 
 
 class Work(NamedTuple):
-    """A command that writes below `folder`, and what must hold there after a kill and after the next run."""
+    """A command that writes below `folder`, and what must hold there after a kill and after the next run.
+    `victims`: what it removes."""
 
     name: str
     words: tuple[object, ...]
     folder: Path
     check: Callable[[], None]
     again: Callable[[], None]
+    victims: tuple[Path, ...] = ()
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +167,43 @@ def _prune(made: Path, folder: Path) -> Work:
     return Work("prune", ("prune", folder, "--max-size", "0B", "-y"), folder, check, again)
 
 
+def _prune_unusable(made: Path, folder: Path) -> Work:
+    """Good files stay, and bad ones are there whole or not at all."""
+    bad = [f"rank_tp{rank}_pp0_dp0.json" for rank in range(100, 100 + _MANY)]
+
+    def fill() -> None:
+        _root_again(made, folder)
+        for cache in find_caches(folder):
+            for name in bad if cache.layout == "sglang" else ():
+                (cache.path / name).write_bytes(b"no JSON")
+
+    fill()
+    words = ("prune", folder, "--unusable", "-y")
+    good = {path: content for path, content in _files(folder).items() if Path(path).name not in bad}
+
+    def check() -> None:
+        there = _files(folder)
+        assert good.items() <= there.items()
+        assert all(there[path] == b"no JSON" for path in there if Path(path).name in bad)
+
+    def again() -> None:
+        _run(*words)
+        assert _files(folder) == good and not _ours(folder)
+        fill()
+
+    victims = tuple(path for path in folder.rglob("*") if path.name in bad)
+    return Work("prune --unusable", words, folder, check, again, victims)
+
+
 def _prune_store(made: Path, folder: Path) -> Work:
     """An item is there with all of its files, or under its own name not at all."""
-    _root_again(made, folder)
+
+    def fill() -> None:
+        _root_again(made, folder)
+        for number in range(_MANY):
+            make.triton_kernel(folder / "triton", f"more_{number}")
+
+    fill()
     words = ("prune", folder, "--store", "all", "--max-size", "0B", "-y")
     wanted = _files(folder)
 
@@ -180,9 +217,9 @@ def _prune_store(made: Path, folder: Path) -> Work:
     def again() -> None:
         _run(*words)
         assert not list((folder / "triton").glob("*")) and not _ours(folder)
-        _root_again(made, folder)
+        fill()
 
-    return Work("prune --store", words, folder, check, again)
+    return Work("prune --store", words, folder, check, again, tuple((folder / "triton").iterdir()))
 
 
 def _relocate(made: Path, folder: Path) -> Work:
@@ -227,7 +264,7 @@ def _export(made: Path, folder: Path) -> Work:
     return Work("export", words, folder, check, again)
 
 
-WORKS = (_pack, _push, _pull_file, _unpack, _pull, _prune, _prune_store, _relocate, _export)
+WORKS = (_pack, _push, _pull_file, _unpack, _pull, _prune, _prune_unusable, _prune_store, _relocate, _export)
 
 
 def _moments(seed: str, work: Work) -> Iterator[float]:
@@ -257,3 +294,21 @@ def test_a_killed_command_leaves_whole_files_and_the_next_one_cleans_up(
         if number % _OFTEN == _OFTEN - 1 or number == len(moments) - 1:
             work.again()  # after several kills on top of each other
     print(f"{work.name}: {len(moments)} kills, {torn} of them in the middle of a write")
+
+
+@pytest.mark.parametrize(
+    "made_work", [_prune_unusable, _prune_store], ids=lambda one: one.__name__.strip("_")
+)
+def test_a_prune_that_is_killed_between_two_removals_leaves_the_rest_whole(
+    made_work: Callable[[Path, Path], Work], made: Path, tmp_path: Path
+) -> None:
+    work = made_work(made, tmp_path / "there")
+    chance = random.Random(work.name)
+    torn = 0
+    for _ in range(max(1, KILLS // len(WORKS))):
+        victim = chance.choice(work.victims)
+        kill_once(lambda victim=victim: not victim.exists(), lambda: run_here(*work.words))
+        torn += 0 < sum(path.exists() for path in work.victims) < len(work.victims)
+        work.check()
+        work.again()
+    print(f"{work.name}: {torn} kills between two removals")
