@@ -31,26 +31,42 @@ def check_place(path: Path) -> None:
 def written(path: Path) -> Iterator[BinaryIO]:
     """The file to write to; it becomes `path` when everything is in it. A device would be lost to that. Files
     of writers that were killed are removed from the folder first."""
+    with _folder_of(path) as folder:
+        _sweep(folder)
+        with _part(folder) as (name, file):
+            yield file
+            file.flush()
+            _put(file, name, folder, path, folder)
+
+
+def move(file: BinaryIO, name: str, above: int, path: Path) -> None:
+    """Rename an opened file, which is `name` in the opened folder `above`, to `path`, with the rights of any
+    new file."""
+    mask = os.umask(0)
+    os.umask(mask)
+    with _folder_of(path) as folder:
+        os.fchmod(file.fileno(), 0o666 & ~mask)
+        _put(file, name, above, path, folder)
+
+
+@contextmanager
+def _folder_of(path: Path) -> Iterator[int]:
+    """The opened folder of a file that may be written; UsageError for any failure in it."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} cannot be written: it is there and is no regular file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _sweep(folder)
-            with _part(folder) as (name, file):
-                yield file
-                file.flush()
-                put(file, name, folder, path, folder)
+            yield folder
         finally:
             os.close(folder)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def put(file: BinaryIO, name: str, above: int, path: Path, folder: int) -> None:
-    """Rename an opened file, which is `name` in the opened folder `above`, to `path` in the opened `folder`.
-    UsageError where somebody put another file under one of the names."""
+def _put(file: BinaryIO, name: str, above: int, path: Path, folder: int) -> None:
+    """UsageError where somebody put another file under one of the names."""
     os.rename(name, path.name, src_dir_fd=above, dst_dir_fd=folder)
     if not _is(file.fileno(), path.name, folder):
         raise UsageError(f"{path} is another file than was written", "see who else writes in its folder")
@@ -64,7 +80,7 @@ def _part(folder: int) -> Iterator[tuple[str, BinaryIO]]:
         part = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPENED, 0o666, dir_fd=folder)
         with os.fdopen(part, "wb") as file:
             try:
-                if _locked(part) and _is(part, name, folder):  # or another writer is just sweeping it away
+                if take_lock(part) and _is(part, name, folder):  # or another writer is just sweeping it away
                     yield name, file
                     return
             finally:
@@ -73,7 +89,7 @@ def _part(folder: int) -> Iterator[tuple[str, BinaryIO]]:
     raise FileNotFoundError(errno.ENOENT, "somebody removes every new file there")
 
 
-def _locked(file: int) -> bool:
+def take_lock(file: int) -> bool:
     """False where somebody else holds it; a file system without locks lets everybody pass."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

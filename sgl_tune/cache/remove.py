@@ -93,24 +93,26 @@ def _remove(removal: Removal, folder: Folder) -> int:
     count = 0
     for below in _BELOW:
         count += _remove_below(removal, folder, below)
-    names = [path.name for path in removal.files if path.parent == folder.path]
-    there = [
-        name for name in names if _signature(folder, folder.path / name) == removal.seen[folder.path / name]
-    ]
+    there = _as_seen(removal, folder, folder.path)
     publish(folder, {}, remove=there)
     if removal.whole:
         _remove_if_empty(folder)
     return count + len(there)
 
 
+def _as_seen(removal: Removal, opened: Folder, place: Path) -> list[str]:
+    """The names in an opened folder that nobody has written since they were chosen."""
+    seen = removal.seen.items()
+    return [path.name for path, sign in seen if path.parent == place and opened.signature(path.name) == sign]
+
+
 def _remove_below(removal: Removal, folder: Folder, below: str) -> int:
-    seen = {path.name: removal.seen[path] for path in removal.files if path.parent == folder.path / below}
     try:
         opened = folder.enter(below)
     except (FileNotFoundError, NotADirectoryError, LeadsOut):
         return 0
     with contextlib.closing(opened):
-        there = [name for name, signature in seen.items() if opened.signature(name) == signature]
+        there = _as_seen(removal, opened, folder.path / below)
         for name in there:
             opened.unlink(name)
     folder.remove_folder(below)

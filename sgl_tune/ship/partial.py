@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import stat
@@ -13,9 +12,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sgl_tune.cache.folder import Folder
-from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.errors import WorkFailed
 from sgl_tune.units import human_bytes
-from sgl_tune.writing import put
+from sgl_tune.writing import move, take_lock
 
 _READ = 1 << 20
 _KEPT_SECONDS = 7 * 86400
@@ -61,19 +60,7 @@ class Partial:
 
     def keep(self, output: Path) -> None:
         """Move it to `output`, with the rights of any new file."""
-        if output.exists() and not output.is_file():
-            raise UsageError(f"{output} cannot be written: it is there and is no regular file")
-        mask = os.umask(0)
-        os.umask(mask)
-        try:
-            folder = os.open(output.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fchmod(self._file.fileno(), 0o666 & ~mask)
-                put(self._file, self._name, self._folder.descriptor, output, folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            raise UsageError(f"{output} cannot be written: {error.strerror}") from error
+        move(self._file, self._name, self._folder.descriptor, output)
 
     def _count(self, piece: bytes) -> None:
         self._hash.update(piece)
@@ -102,7 +89,7 @@ def _alone(path: Path, name: str, note: Callable[[str], None]) -> Iterator[tuple
     tells = time.monotonic() + _QUIET_SECONDS
     while True:
         with _folder(path) as folder, _ours(folder, name) as file:
-            if file and _locked(file) and _is_in_place(folder, name, file):
+            if file and take_lock(file.fileno()) and _is_in_place(folder, name, file):
                 yield folder, file
                 return
         if time.monotonic() > until:
@@ -152,16 +139,6 @@ def _ours(folder: Folder, name: str) -> Iterator[BinaryIO | None]:
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink > 1:
             raise WorkFailed(f"{folder.path / name} is not what a pull left there", "remove it")
         yield file
-
-
-def _locked(file: BinaryIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        pass
-    return True
 
 
 def _is_in_place(folder: Folder, name: str, file: BinaryIO) -> bool:

@@ -18,6 +18,7 @@ import pytest
 
 from sgl_tune.cache.layouts import LOCK, find_caches
 from sgl_tune.cache.record import read_cache_file
+from tests.sgl_tune.cache.caches import files_of
 from tests.sgl_tune.cache.children import in_child, kill_after, kill_once
 from tests.sgl_tune.running import ROOT, run_here
 from tests.sgl_tune.stores import make
@@ -58,11 +59,6 @@ def _run(*words: object) -> None:
     assert ran.code == 0, ran.err
 
 
-def _files(root: Path) -> dict[str, bytes]:
-    found = (path for path in root.rglob("*") if path.is_file() and path.name != LOCK)
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
-
-
 def _ours(root: Path) -> list[str]:
     """What our commands write under other names, and a lock is no part of."""
     return [str(path) for path in root.rglob(".sgl-tune*") if path.name != LOCK] if root.exists() else []
@@ -86,7 +82,7 @@ def _output(name: str, made: Path, folder: Path, *words: object) -> Work:
 
     def again() -> None:
         _run(*words)
-        assert _files(folder) == {"b.tar.gz": wanted} and not _ours(folder)
+        assert files_of(folder) == {"b.tar.gz": wanted} and not _ours(folder)
         file.write_bytes(b"old")
 
     return Work(name, words, folder, check, again)
@@ -118,18 +114,18 @@ def _pull_file(made: Path, folder: Path) -> Work:
 def _landing(name: str, made: Path, folder: Path, *words: object) -> Work:
     """A root that a bundle lands in: every file that is there has its whole content."""
     in_child(lambda: _run(*words))
-    wanted = _files(folder)
+    wanted = files_of(folder)
     shutil.rmtree(folder)
 
     def check() -> None:
         _settled(folder)
-        for path, content in _files(folder).items() if folder.exists() else ():
+        for path, content in files_of(folder).items() if folder.exists() else ():
             ours = "/.sgl-tune" in f"/{path}" or path.startswith("flashinfer-aot/")
             assert ours or content == wanted[path], path
 
     def again() -> None:
         _run(*words)
-        assert _files(folder) == wanted and not _ours(folder)
+        assert files_of(folder) == wanted and not _ours(folder)
         shutil.rmtree(folder)
 
     return Work(name, words, folder, check, again)
@@ -154,10 +150,10 @@ def _root_again(made: Path, folder: Path) -> None:
 def _prune(made: Path, folder: Path) -> Work:
     """Caches go whole or stay whole."""
     _root_again(made, folder)
-    wanted = _files(folder)
+    wanted = files_of(folder)
 
     def check() -> None:
-        assert all(content == wanted[path] for path, content in _files(folder).items() if path in wanted)
+        assert all(content == wanted[path] for path, content in files_of(folder).items() if path in wanted)
 
     def again() -> None:
         _run("prune", folder, "--max-size", "0B", "-y")
@@ -179,16 +175,16 @@ def _prune_unusable(made: Path, folder: Path) -> Work:
 
     fill()
     words = ("prune", folder, "--unusable", "-y")
-    good = {path: content for path, content in _files(folder).items() if Path(path).name not in bad}
+    good = {path: content for path, content in files_of(folder).items() if Path(path).name not in bad}
 
     def check() -> None:
-        there = _files(folder)
+        there = files_of(folder)
         assert good.items() <= there.items()
         assert all(there[path] == b"no JSON" for path in there if Path(path).name in bad)
 
     def again() -> None:
         _run(*words)
-        assert _files(folder) == good and not _ours(folder)
+        assert files_of(folder) == good and not _ours(folder)
         fill()
 
     victims = tuple(path for path in folder.rglob("*") if path.name in bad)
@@ -205,10 +201,10 @@ def _prune_store(made: Path, folder: Path) -> Work:
 
     fill()
     words = ("prune", folder, "--store", "all", "--max-size", "0B", "-y")
-    wanted = _files(folder)
+    wanted = files_of(folder)
 
     def check() -> None:
-        there = _files(folder)
+        there = files_of(folder)
         for kernel in (folder / "triton").iterdir() if (folder / "triton").exists() else ():
             if not kernel.name.startswith("."):
                 mine = {path for path in wanted if path.startswith(f"triton/{kernel.name}/")}
@@ -249,7 +245,7 @@ def _export(made: Path, folder: Path) -> Work:
     """Every file is one that vLLM reads whole."""
     words = ("export", KEY, "--cache-dir", made / "root", "--to", "vllm", "-o", folder)
     in_child(lambda: _run(*words))
-    wanted = _files(folder)
+    wanted = files_of(folder)
     shutil.rmtree(folder)
 
     def check() -> None:
@@ -258,7 +254,7 @@ def _export(made: Path, folder: Path) -> Work:
 
     def again() -> None:
         _run(*words)
-        assert _files(folder) == wanted and not _ours(folder)
+        assert files_of(folder) == wanted and not _ours(folder)
         shutil.rmtree(folder)
 
     return Work("export", words, folder, check, again)

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.layouts import LOCK, find_caches
 from sgl_tune.cache.record import serialise
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked
@@ -65,3 +65,9 @@ def add_entry(folder: Path, key: str, runner: str, tactic: Any = 1) -> Path:
     path = folder / "entries" / f"{sha256(key.encode()).hexdigest()[:24]}.json"
     path.write_text(json.dumps({"key": key, "runner": runner, "tactic": tactic}))
     return path
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    """What is below a folder, without locks."""
+    found = (path for path in root.rglob("*") if path.is_file() and path.name != LOCK)
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}

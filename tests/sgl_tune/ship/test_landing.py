@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.layouts import LOCK, find_caches
+from sgl_tune.cache.layouts import find_caches
 from sgl_tune.cache.record import read_cache_file
-from tests.sgl_tune.cache.caches import cache_folder, good, rank_names, write_ranks
+from tests.sgl_tune.cache.caches import cache_folder, files_of, good, rank_names, write_ranks
 from tests.sgl_tune.cache.children import in_child, kill_after
 from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_key
 from tests.sgl_tune.running import ROOT, run, run_here
@@ -28,11 +28,6 @@ from tests.sgl_tune.stores import make
 NOBODY = 65534
 EXAMPLES = ROOT / "cache-examples" / "cache"
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-
-
-def _files(root: Path) -> dict[str, bytes]:
-    found = (path for path in root.rglob("*") if path.is_file() and path.name != LOCK)
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
 
 
 def _pack(root: Path, to: Path, *more: object) -> Path:
@@ -75,7 +70,7 @@ def test_tactics_are_merged_or_replaced(tmp_path: Path) -> None:
     assert _unpack(bundle, there)["tactics"][0]["did"] == "merged"
     assert _entries(there) == ours | theirs
     assert _unpack(bundle, there, "--replace")["tactics"][0]["did"] == "replaced"
-    assert _files(there) == _files(tmp_path / "a")
+    assert files_of(there) == files_of(tmp_path / "a")
     assert _unpack(bundle, there)["tactics"][0]["did"] == "same"
 
 
@@ -91,10 +86,10 @@ def test_ranks_that_the_bundle_lacks_get_the_same_entries(tmp_path: Path) -> Non
 def test_what_was_tuned_elsewhere_is_refused_before_anything_lands(tmp_path: Path) -> None:
     bundle = _pack(_tuned(tmp_path / "a", 5000), tmp_path / "a.tar.gz", "--force")
     there = _tuned(tmp_path / "b", 5001, gpu="NVIDIA H100")
-    before = _files(there)
+    before = files_of(there)
     ran = run_here("unpack", bundle, "--cache-dir", there)
     assert ran.code == 2 and "another environment (gpu is 'NVIDIA H100'" in ran.err and "--replace" in ran.err
-    assert _files(there) == before
+    assert files_of(there) == before
 
 
 def test_stores_are_added_to_item_by_item(whole: Path, tmp_path: Path) -> None:
@@ -124,7 +119,7 @@ def test_stores_are_replaced_as_wholes(whole: Path, tmp_path: Path) -> None:
     assert not list(there.rglob("mine.ttir")) and list(there.rglob("older.so"))
     fresh = tmp_path / "fresh"
     _unpack(whole, fresh, "--at", there)
-    odd = {path for path in _files(fresh).items() ^ _files(there).items()}
+    odd = {path for path in files_of(fresh).items() ^ files_of(there).items()}
     assert all("older" in path or "offer.json" in path for path, _ in odd)
     assert not [path for path in there.iterdir() if path.name.startswith((".sgl-tune-", ".replaced"))]
 
@@ -157,7 +152,7 @@ def test_no_link_on_the_way_is_followed(place: str, whole: Path, tmp_path: Path)
     link.symlink_to(tmp_path / "elsewhere")
     ran = run_here("unpack", whole, "--cache-dir", tmp_path / "there")
     assert ran.code == 3 and f"{link}: is a link" in ran.err
-    assert not list((tmp_path / "elsewhere").iterdir()) and not _files(tmp_path / "there")
+    assert not list((tmp_path / "elsewhere").iterdir()) and not files_of(tmp_path / "there")
 
 
 def test_a_file_where_a_folder_belongs_is_told_before_anything_lands(whole: Path, tmp_path: Path) -> None:
@@ -165,7 +160,7 @@ def test_a_file_where_a_folder_belongs_is_told_before_anything_lands(whole: Path
     (tmp_path / "there/inductor").write_text("mine")
     ran = run_here("unpack", whole, "--cache-dir", tmp_path / "there")
     assert ran.code == 2 and "inductor: is no folder" in ran.err
-    assert _files(tmp_path / "there") == {"inductor": b"mine"}
+    assert files_of(tmp_path / "there") == {"inductor": b"mine"}
 
 
 def test_another_spelling_of_the_model_is_another_key(tmp_path: Path) -> None:
@@ -298,7 +293,7 @@ def test_killed_at_any_moment_it_leaves_whole_items_and_is_done_again(whole: Pat
     begun = time.perf_counter()
     in_child(work(tmp_path / "first"))
     longest = time.perf_counter() - begun
-    chance, wanted = random.Random(3), _files(tmp_path / "first")
+    chance, wanted = random.Random(3), files_of(tmp_path / "first")
     for number in range(8):
         to = tmp_path / f"killed-{number}"
         kill_after(chance.uniform(0, longest), work(to))
@@ -306,14 +301,14 @@ def test_killed_at_any_moment_it_leaves_whole_items_and_is_done_again(whole: Pat
         while to.is_dir() and any(path.name.startswith(".sgl-tune-") for path in to.iterdir()):
             assert time.monotonic() < until, "the staging folder stays"
             time.sleep(0.01)
-        for path, content in _files(to).items() if to.is_dir() else ():
+        for path, content in files_of(to).items() if to.is_dir() else ():
             assert (
                 "/." in path.removeprefix(".cache/")
                 or "flashinfer-aot/" in path
                 or content == wanted[path].replace(str(tmp_path / "first").encode(), str(to).encode())
             )
         _unpack(whole, to)
-        assert run_here("verify", to).code == 0 and _files(to).keys() == wanted.keys()
+        assert run_here("verify", to).code == 0 and files_of(to).keys() == wanted.keys()
 
 
 def test_a_folder_whose_group_goes_to_what_is_made_in_it_is_filled(whole: Path, tmp_path: Path) -> None:

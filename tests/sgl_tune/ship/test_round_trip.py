@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.sgl_tune.cache.caches import files_of
 from tests.sgl_tune.running import ROOT, run, run_here
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.stores.make import whole_root
@@ -25,11 +26,6 @@ def _json(*arguments: object) -> Any:
     printed = json.loads(ran.out)
     assert schema_faults(str(arguments[0]), printed) == []
     return printed
-
-
-def _files(root: Path) -> dict[str, bytes]:
-    found = (path for path in root.rglob("*") if path.is_file() and path.name != ".sgl-tune.lock")
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +43,7 @@ def test_what_is_unpacked_is_what_was_packed(root: Path, tmp_path: Path, suffix:
     packed = _json("pack", root, "-o", bundle)
     assert packed["digest"] == f"sha256:{sha256(bundle.read_bytes()).hexdigest()}"
     done = _json("unpack", bundle, "--cache-dir", tmp_path / "new", "--digest", packed["digest"])
-    before, after = _files(root), _files(tmp_path / "new")
+    before, after = files_of(root), files_of(tmp_path / "new")
     rewritten = {row["path"] for row in done["rewritten"]}
     assert rewritten and all("__grp__" in path for path in rewritten)
     offered = {path for path in after if path.startswith("flashinfer-aot/")}
