@@ -68,6 +68,8 @@ def entry_json(entry: Entry) -> dict[str, Any]:
         "bucket": parts.bucket if parts else None,
         "tactic": entry.tactic,
         "policy": entry.policy,
+        "ms": entry.ms,
+        "margin": entry.margin,
         "key": entry.key,
     }
 

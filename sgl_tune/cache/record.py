@@ -22,6 +22,7 @@ Profile = tuple[tuple[int, ...], ...]
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _MAX_KEY = 16_384
+_TOO_MUCH = 1e9  # for a time in ms: eleven days
 _INT = r"(?:0|-?[1-9][0-9]{0,17})"
 _SHAPE = rf"\((?:{_INT},|{_INT}(?:, {_INT})+)?\)"
 _PROFILE = rf"\((?:{_SHAPE},|{_SHAPE}(?:, {_SHAPE})+)\)"
@@ -134,6 +135,22 @@ class Entry(NamedTuple):
     def chosen(self) -> Any:
         """How the tactic was chosen, as FlashInfer writes it since 0.7.4."""
         return self._element(3)
+
+    @property
+    def ms(self) -> float | None:
+        """How long the tactic took when it was chosen."""
+        return self._measured("time_ms")
+
+    @property
+    def margin(self) -> float | None:
+        """By what part of its time it was ahead of the second."""
+        return self._measured("margin")
+
+    def _measured(self, name: str) -> float | None:
+        value = self.chosen.get(name) if isinstance(self.chosen, dict) else None
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return None
+        return value if 0 <= value < _TOO_MUCH else None
 
     def _element(self, index: int) -> Any:
         return self.value[index] if isinstance(self.value, list) and index < len(self.value) else None

@@ -19,6 +19,7 @@ from sgl_tune.cache.describe import (
 )
 from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
 from sgl_tune.cache.rank_names import names_text
+from sgl_tune.cache.record import Entry
 from sgl_tune.cache.scan import Scanner
 from sgl_tune.cache.scanned import ScannedCache
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
@@ -59,6 +60,14 @@ _COLUMNS = (
     Column("SAME"),
     Column("TUNED FOR", path=True),
 )
+
+_CHOICE = (
+    Column("OP", path=True),
+    Column("RUNNER", path=True),
+    Column("BUCKET", right=True),
+    Column("TACTIC", right=True),
+)
+_MEASURED = (Column("MS", right=True), Column("SPEED-UP", right=True), Column("AHEAD", right=True))
 
 
 def inspect(
@@ -245,9 +254,11 @@ def _show_environment(out: Output, cache: ScannedCache) -> None:
     out.line()
 
 
-def _measured_cells(told: Mapping[str, float | None]) -> tuple[str, str, str]:
-    """The winner's time, over the default's, and how far ahead of the second it was."""
+def _measured_cells(entry: Entry, told: Mapping[str, float | None]) -> tuple[str, str, str]:
+    """The winner's time, over the default's, and how far ahead of the second it was: as the manifest or the
+    entry itself says."""
     best, default, ahead = (told.get(name) for name in ("best_ms", "default_ms", "runner_up"))
+    best, ahead = (entry.ms if best is None else best), (entry.margin if ahead is None else ahead)
     return (
         "-" if best is None else f"{best:.3f}",
         "-" if best is None or default is None or not best else f"{default / best:.2f}x",
@@ -256,17 +267,7 @@ def _measured_cells(told: Mapping[str, float | None]) -> tuple[str, str, str]:
 
 
 def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter], limit: int | None) -> None:
-    columns: tuple[Column, ...] = (
-        Column("OP", path=True),
-        Column("RUNNER", path=True),
-        Column("BUCKET", right=True),
-        Column("TACTIC", right=True),
-        Column("MS", right=True),
-        Column("SPEED-UP", right=True),
-        Column("AHEAD", right=True),
-    )
     measured = cache.manifest.measured if cache.manifest else {}
-    columns = columns if measured else columns[:4]
     for content in cache.contents:
         files = [file for file in cache.files if file.content is content]
         names = [file.path.name for file in files]
@@ -277,8 +278,10 @@ def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter], l
             parts = entry.parts
             op, bucket = (parts.op, parts.bucket) if parts else (entry.key, "-")
             row = (op, entry.runner or "-", bucket, tactic_text(entry.tactic))
-            rows.append((*row, *_measured_cells(measured.get(entry.key, {}))) if measured else row)
-        out.table(columns, rows)
+            rows.append((*row, *_measured_cells(entry, measured.get(entry.key, {}))))
+        is_measured = any(cell != "-" for row in rows for cell in row[len(_CHOICE) :])
+        columns = (*_CHOICE, *_MEASURED) if is_measured else _CHOICE
+        out.table(columns, [row[: len(columns)] for row in rows])
         if len(rows) < len(entries):
             out.line(f"{len(entries) - len(rows)} more")
         out.line()

@@ -115,3 +115,21 @@ def test_a_command_on_files_does_its_work(call: str, place: Path, monkeypatch: p
     words = [OWN.get(word, "out" if word.startswith("~") else word) for word in shlex.split(call)]
     done = run_here(*words)
     assert done.code in (0, 1) and "error:" not in done.err, done.err
+
+
+def _anchors(page: Path) -> set[str]:
+    titles = (line.lstrip("# ").lower() for line in page.read_text().splitlines() if line.startswith("#"))
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_link_leads_to_a_file_and_a_title_that_are_there(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s:]+)\)", page.read_text()):
+        name, _, anchor = link.partition("#")
+        there = page.parent / name if name else page
+        assert there.exists() and (not anchor or anchor in _anchors(there)), link
+
+
+def test_what_others_can_do_to_whom_is_one_page() -> None:
+    lines = (ROOT / "docs" / "security.md").read_text().splitlines()
+    assert len(lines) <= 95 and max(map(len, lines)) <= 110

@@ -123,6 +123,25 @@ def test_a_diff_of_times_alone_says_that_the_choice_is_the_same(tmp_path: Path) 
     assert "time_ms" in run("diff", one, other).out
 
 
+def test_the_entries_show_time_and_margin(tmp_path: Path) -> None:
+    folder = _cache(tmp_path)
+    lines = [line.split() for line in run("inspect", folder, "--entries").out.splitlines()]
+    assert next(line for line in lines if line[:1] == ["OP"])[-3:] == ["MS", "SPEED-UP", "AHEAD"]
+    assert {tuple(line[-3:]) for line in lines if "MoERunner" in line} == {("0.012", "-", "1.3%")}
+    (cache,) = json.loads(run("inspect", folder, "--entries", "--format", "json").out)["caches"]
+    (entries,) = cache["contents"].values()
+    assert {(entry["ms"], entry["margin"]) for entry in entries} == {(0.012345, 0.012556)}
+
+
+@pytest.mark.parametrize("value", ["x", True, None, [1], float("nan"), float("inf"), -1, 10**400, 1e300])
+def test_a_time_that_is_none_is_not_shown(value: Any, tmp_path: Path) -> None:
+    odd = {**CHOSEN, "time_ms": value, "margin": value}
+    folder = _cache(tmp_path, serialise(THERE, {moe_key(1): ["MoERunner", 21, HOT, odd]}))
+    shown = run("inspect", folder, "--entries")
+    assert shown.code == 0 and "AHEAD" not in shown.out
+    assert '"ms": null, "margin": null' in run("inspect", folder, "--entries", "--format", "json").out
+
+
 def test_a_warm_tunes_again_what_no_kernel_takes(tmp_path: Path) -> None:
     path = tmp_path / "rank_tp0_pp0_dp0.json"
     path.write_bytes(CASES["chosen-tactic-nan"].raw)
