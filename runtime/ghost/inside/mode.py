@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from runtime.ghost.inside import host
+from runtime.ghost.inside import host, philox
 from runtime.ghost.inside.library import library
 from runtime.ghost.inside.plans import Kind, Plan, plan_of
 from runtime.ghost.inside.values import extent, forget
@@ -222,6 +222,21 @@ def _custom(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
     return out
 
 
+def _uniform(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
+    """Dummy weights are drawn with a seed, and a server compares some of them: scales of one number."""
+    tensor, generator = args[0], kwargs.get("generator")
+    known = tensor.is_cuda and tensor.dtype is torch.float32 and tensor.is_contiguous()
+    if generator is None or not known or tensor.numel() > philox.THREADS:
+        return _custom(plan, func, args, kwargs)
+    seed, offset = generator.initial_seed(), generator.get_offset()
+    out = _fresh(func, args, kwargs)
+    low, high = (*args[1:], *(0.0, 1.0)[len(args) - 1 :])
+    drawn = philox.uniform(seed, offset, tensor.numel(), low, high)
+    host.over(tensor).copy_(torch.tensor(drawn).view(tensor.shape))
+    host.mark_elements(tensor)
+    return out
+
+
 HANDLERS: dict[Kind, Handler] = {
     Kind.EMPTY: _empty,
     Kind.ORDINARY: _ordinary,
@@ -231,4 +246,5 @@ HANDLERS: dict[Kind, Handler] = {
     Kind.ZERO: _zero,
     Kind.ITEM: _item,
     Kind.CUSTOM: _custom,
+    Kind.UNIFORM: _uniform,
 }

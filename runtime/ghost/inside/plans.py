@@ -18,6 +18,7 @@ class Kind(Enum):
     ZERO = auto()
     ITEM = auto()
     CUSTOM = auto()
+    UNIFORM = auto()
 
 
 class Plan(NamedTuple):
@@ -91,7 +92,9 @@ def _kind(func: Any, name: str, python_operators: set[str]) -> Kind:
         return Kind.INDEX
     if name == "_foreach_copy_":
         return Kind.COPIES
-    if torch.Tag.nondeterministic_seeded in func.tags:  # nobody repeats a GPU's random numbers
+    if name == "uniform_":
+        return Kind.UNIFORM
+    if torch.Tag.nondeterministic_seeded in func.tags:  # nobody repeats other random numbers of a GPU
         return Kind.CUSTOM
     return Kind.ORDINARY
 
