@@ -21,6 +21,15 @@ CONFIGS = Answer(
     f"the module is not there; {TACTICS} configurations are assumed to be valid",
 )
 
+
+def _clusters(size: int = 1, *_: Any) -> int:
+    import torch
+
+    return int(torch.cuda.get_device_properties(0).multi_processor_count) // max(1, size)
+
+
+CLUSTERS = Answer(_clusters, "the module is not there; clusters are assumed to fill every processor")
+
 # By the function's own name, whichever module it stands in.
 ANSWERS: dict[str, Answer] = {
     "init": RUNNER,
@@ -34,6 +43,7 @@ ANSWERS: dict[str, Answer] = {
     "tgv_gemm_tactic_num": COUNT,
     "get_valid_moe_configs": CONFIGS,
     "trtllm_get_valid_moe_configs": CONFIGS,
+    "get_max_active_clusters": CLUSTERS,
 }
 # Attention modules of this form answer a plan, and how many bytes of it are copied to the device.
 PLANNING = "_planabi2"
