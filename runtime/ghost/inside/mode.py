@@ -230,7 +230,7 @@ def _uniform(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
         return _custom(plan, func, args, kwargs)
     seed, offset = generator.initial_seed(), generator.get_offset()
     out = _fresh(func, args, kwargs)
-    low, high = (*args[1:], *(0.0, 1.0)[len(args) - 1 :])
+    low, high = (*args[1:], 0.0, 1.0)[:2] if len(args) != 2 else (args[1], 1.0)
     drawn = philox.uniform(seed, offset, tensor.numel(), low, high)
     host.over(tensor).copy_(torch.tensor(drawn).view(tensor.shape))
     host.mark_elements(tensor)
