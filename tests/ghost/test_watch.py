@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
+from runtime.ghost.inside import honesty
 from runtime.sglang.inside import ranks, watch
 
 NOW = {
@@ -137,3 +139,24 @@ def test_a_rank_has_the_place_that_the_launcher_gives_it(
     rank = 5 % arguments.tp_size
     given = ranks.of(arguments, rank)
     assert (given["tp_rank"], given["gpu_id"], given["dp_rank"]) == (rank, rank, dp_rank)
+
+
+def test_an_error_that_came_of_a_missing_modules_answer_names_the_function() -> None:
+    def asks() -> object:
+        honesty.inexact("module", "fused_moe.run", "it is not there")
+        return None
+
+    with pytest.raises(TypeError) as error:
+        asks()[0]  # type: ignore[index]
+    assert honesty.needed(error.value) is None  # the answer went to another function
+
+    with pytest.raises(TypeError) as error:
+
+        def uses() -> object:
+            honesty.inexact("module", "fused_moe.run", "it is not there")
+            nothing: Any = None
+            return nothing[0]
+
+        uses()
+    assert honesty.needed(error.value) == "fused_moe.run"
+    assert honesty.needed(ValueError("NoneType")) is None

@@ -55,6 +55,25 @@ def inexact(kind: str, name: str, why: str, size: int = 0) -> None:
     say("inexact", kind=kind, name=name, phase=_phase, frame=where, bytes=size, why=why)
 
 
+def needed(error: BaseException) -> str | None:
+    """The function of a missing module whose answer a server went on with, if this error came of it."""
+    if not isinstance(error, (TypeError, AttributeError)) or "NoneType" not in str(error):
+        return None
+    asked = {_without_line(where): name for kind, name, where in _said if kind == "module"}
+    trace, found = error.__traceback__, None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        place = _short(code.co_filename) or Path(code.co_filename).name
+        found = asked.get((place, code.co_name), found)
+        trace = trace.tb_next
+    return found
+
+
+def _without_line(where: str) -> tuple[str, str]:
+    place, _, function = where.rpartition(" ")
+    return place.rpartition(":")[0], function
+
+
 def _heard(kind: int, name: str, at: int, size: int) -> None:
     inexact(KINDS.get(kind, "stub"), name, WHY.get(kind, "the library reported an unknown finding"), size)
 

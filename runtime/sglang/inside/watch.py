@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from runtime.ghost.inside import honesty
 from runtime.ghost.inside.stream import say
 from runtime.sglang.inside import holders
 
@@ -16,6 +17,7 @@ RUNNER = "sglang.srt.model_executor.model_runner:ModelRunner."
 SETUP = "sglang.srt.model_executor.model_runner_components.cuda_graph_setup:"
 BASE = "sglang.srt.model_executor.runner.base_runner:BaseRunner."
 OLD_EAGER = "sglang.srt.model_executor.model_runner:EagerRunner"
+NEEDED = "SGLang needs what {0} answers, and that module is not there ({1})"
 Step = Callable[..., Any]
 
 
@@ -102,6 +104,8 @@ class Meter:
         except BaseException as error:
             if not self.died:
                 self.died = True
+                if missing := honesty.needed(error):
+                    say("broken", **{**describe(error), "phase": name, "text": NEEDED.format(missing, error)})
                 say("died", phase=name, **describe(error), **self._reading(before, began, peaks))
                 self._at_death(name)
             raise
