@@ -143,6 +143,14 @@ EXPORT Status nvmlDeviceGetComputeRunningProcesses(void *device, unsigned *count
     *out = (ProcessV1){(unsigned)getpid(), used_on(device)};
     return OK;
 }
+typedef struct {
+    unsigned environment, feature, tools;
+} ConfidentialCompute;
+EXPORT Status nvmlSystemGetConfComputeState(ConfidentialCompute *out)
+{
+    *out = (ConfidentialCompute){0, 0, 0}; /* off, as on every GPU that was asked */
+    return OK;
+}
 EXPORT Status nvmlDeviceGetP2PStatus(void *device, void *peer, int which, int *status)
 {
     (void)device, (void)peer, (void)which;

@@ -29,6 +29,8 @@ LAUNCHES = (
     "its host code checks its arguments and launches a kernel on them; it allocates and answers nothing"
 )
 
+REGISTERS = "it tells tvm-ffi a class whose objects hold pointers; it allocates nothing"
+
 HARMLESS = (
     Harmless("module", "norm.rmsnorm", LAUNCHES, "llama-defaults"),
     Harmless("module", "norm.fused_add_rmsnorm", LAUNCHES, "llama-defaults"),
@@ -40,6 +42,14 @@ HARMLESS = (
     Harmless("module", "sgl_kernel_jit_kvcache_*.store_cache", LAUNCHES, "llama-defaults"),
     Harmless("module", "sgl_kernel_jit_qknorm_*.qknorm", LAUNCHES, "qwen30-cutlass"),
     Harmless("module", "sgl_kernel_jit_kda_packed_decode_*.run", LAUNCHES, "kimi-linear"),
+    Harmless("module", "sgl_kernel_jit_communicator_*.register_once", REGISTERS, "mistral-tp2"),
+    Harmless("module", "sgl_kernel_jit_cuda_ipc_*.register_once", REGISTERS, "mistral-tp2"),
+    Harmless(
+        "stub",
+        "cuMemExportToShareableHandle",
+        "the handle is for peers, which are not there; the memory it names was counted when it was made",
+        "mistral-tp2",
+    ),
     Harmless("module", "tinygemm2.tinygemm2_op", LAUNCHES, "gpt-oss"),
     Harmless(
         "module",
