@@ -26,6 +26,7 @@ from sgl_tune.servers.plan import Wheel, chosen_by_pip
 from tests.ghost.wheel_store import Store
 
 HERE = Path(__file__).resolve().parent
+LATE = HERE / "late_modules.py"
 WORK = Path(os.environ.get("SGL_TUNE_ENVIRONMENTS", Path("~/.cache/sgl-tune-tests").expanduser()))
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 _RESOLVE = ("install", "--dry-run", "--ignore-installed", "--no-deps", "--only-binary=:all:")
@@ -37,13 +38,14 @@ _NEVER = r"sgl_kernel/(?:flash_ops|infllm_ops|sm100/).*|sglang/(?:multimodal_gen
 @dataclass(frozen=True)
 class Recipe:
     """`versions`: the file that lists every package; `left_out`: the files that are not installed;
-    `emptied`: modules that are there and hold nothing."""
+    `emptied`: modules that are there and hold nothing; `late`: whether late_modules.py is installed."""
 
     name: str
     versions: Path
     left_out: str
     emptied: tuple[str, ...] = ("sgl_kernel/flash_ops.py",)
     bytes: int = 5_000_000_000
+    late: bool = False
 
     @property
     def text(self) -> str:
@@ -51,7 +53,8 @@ class Recipe:
 
     @property
     def folder(self) -> Path:
-        told = f"{self.text}{self.left_out}{self.emptied}{VERSION}"
+        late = LATE.read_text() if self.late else ""
+        told = f"{self.text}{self.left_out}{self.emptied}{late}{VERSION}"
         return WORK / f"{self.name}-{VERSION}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
 
     def wanted(self, name: str) -> bool:
@@ -60,7 +63,7 @@ class Recipe:
 
 # As the starts in benchmarks/real_starts were measured: SGLang 0.5.17 with FlashInfer 0.7.2, without FA3,
 # deep_gemm and cutlass-dsl.
-REFEREE = Recipe("referee", HERE / "referee.txt", _NEVER)
+REFEREE = Recipe("referee", HERE / "referee.txt", _NEVER, late=True)
 # What a start of a dense model with Triton's attention opens, and no more.
 SMALLEST = Recipe(
     "smallest",
@@ -94,6 +97,9 @@ def _make(recipe: Recipe, lock: int) -> None:
         store.link(wheel, packages, recipe.wanted)
     for name in recipe.emptied:
         (packages / name).write_bytes(b"")
+    if recipe.late:
+        (packages / LATE.name).write_bytes(LATE.read_bytes())
+        (packages / "late_modules.pth").write_text("import late_modules; late_modules.install()\n")
     _check_versions(recipe, packages)
     for _ in pip.work("compile", {"packages": str(packages)}):
         pass
