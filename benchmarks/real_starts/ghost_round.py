@@ -22,9 +22,10 @@ from runtime.ghost.halves import Kind, loadable, modules_of
 from runtime.ghost.outside import table
 from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
+from sgl_tune.asking.kept import cache_folder
 
 HERE = Path(__file__).resolve().parent
-CACHE = Path("~/.cache/sgl-tune").expanduser()
+CACHE = cache_folder()
 KIND = Kind("0.7.2", "90")
 SAMPLING = RANDOM_WEIGHTS[RANDOM_WEIGHTS.index("--sampling-backend") :][:2]
 

@@ -30,6 +30,7 @@ from runtime.ghost.outside import Outside, table
 from runtime.record.events import Event
 from runtime.record.record import Record
 from runtime.sglang.server_process import Ghost, Request, ServerProcess
+from sgl_tune.asking.kept import cache_folder
 from tests.ghost.fit_outside import (
     OBSERVED,
     Counts,
@@ -45,7 +46,7 @@ from tests.ghost.real_starts import RealStart, real_starts
 from tests.ghost.verdicts import Verdict, verdict
 
 GPU, CUDA, KIND = "h200", 13, Kind("0.7.2", "90")
-HALVES = Path("~/.cache/sgl-tune").expanduser()
+HALVES = cache_folder()
 
 
 @dataclass(frozen=True)
