@@ -54,6 +54,18 @@ def test_no_number_that_decides_memory_is_a_guess_on_an_h200() -> None:
     assert set(gpus()["h200"].guesses) == {"nvlinks"}
 
 
+@pytest.mark.parametrize("key", ["h100", "b200", "gb200", "rtx-pro-6000"])
+def test_the_total_of_this_gpu_was_seen_to_the_byte(key: str) -> None:
+    source = gpus()[key].numbers["total"].source
+    assert str(gpus()[key].total_bytes) in source and "total" not in gpus()[key].guesses
+
+
+@pytest.mark.parametrize("key", WANTED)
+def test_a_process_gets_a_little_less_than_nvidia_smi_says(key: str) -> None:
+    numbers = gpus()[key].numbers
+    assert 0.98 < numbers["total"].value / numbers["nvml_total"].value < 1
+
+
 @pytest.mark.parametrize("name", ["H200", "NVIDIA H200", "nvidia-h200"])
 def test_a_gpu_is_found_by_its_key_or_the_drivers_name(name: str) -> None:
     gpu = find(name)
