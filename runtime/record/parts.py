@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked: a server command for one rank, on which GPU, of which server."""
+    """What was asked: a server command for one rank, on which GPU, of which server.
+
+    `lacking`: what the cage could not keep the start from on this kernel, each with the reason.
+    """
 
     argv: tuple[str, ...]
     rank: int
@@ -16,6 +19,7 @@ class Asked:
     python: str
     cuda: str
     versions: dict[str, str]
+    lacking: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -216,6 +216,7 @@ class ServerProcess:
             python=hello["python"],
             cuda=hello["cuda"] or "",
             versions=hello["versions"],
+            lacking=self.lacking,
         )
 
     def _variables(self) -> dict[str, str]:

@@ -20,6 +20,7 @@ from sgl_tune.memory.fit_page import fit_json, fit_markdown, show_fit
 from sgl_tune.memory.ghost.chosen import Who, answered, fit_by
 from sgl_tune.memory.html import render_page
 from sgl_tune.memory.markdown import report_markdown
+from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.side_by_side import (
     show_comparison,
     show_logged,
@@ -169,6 +170,7 @@ def mem_report(
         _calibrate(out, asked)
         return
     found = answered(asked, Who(server, core, trust_remote_code, record), out)
+    _warn_of_cage(out, found.report)
     if html is not None:
         write_text(html, render_page(found.to_json()))
         out.note(f"{html}: one page, for a browser")
@@ -185,11 +187,17 @@ def _fit_start(
     if html is not None:
         raise UsageError("--html shows one start, --fit looks for one", "give it the flags that --fit prints")
     found, release, title = fit_by(asked, who, goals, out)
+    _warn_of_cage(out, found.best.report)
     lines = [found.best.line(release)]
     if format is DocumentFormat.markdown:
         lines = [*fit_markdown(found, release, title)]
     data = fit_json(found, release, title)
     out.result(data, human=lambda: show_fit(out, found, release, title), quiet=lines)
+
+
+def _warn_of_cage(out: Output, report: MemoryReport) -> None:
+    if report.cage_lacks:
+        out.warn(f"the cage around the server's start lacks: {'; '.join(report.cage_lacks)}")
 
 
 def _calibrate(out: Output, asked: MemoryOptions) -> None:

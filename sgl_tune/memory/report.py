@@ -133,6 +133,7 @@ class MemoryReport:
     held: tuple[Share, ...] = ()  # at the peak of the tightest phase; they add up to the GPU
     exact: bool = False  # what torch counts, up to ready, is that of a real start
     inexact: tuple[str, ...] = ()  # why a start on the ghost may be wrong, each with its phase
+    cage_lacks: tuple[str, ...] = ()  # what the kernel did not keep the start from, each with the reason
     not_predicted: tuple[str, ...] = ()  # phases behind the last that is: nobody knows whether it fits
 
     @property
@@ -204,6 +205,7 @@ class MemoryReport:
             "stack": list(self.stack),
             "exact": self.exact,
             "inexact": list(self.inexact),
+            "cage_lacks": list(self.cage_lacks),
             "rank": self.rank,
             "rank_name": self.rank_name,
             "sizes": asdict(self.sizes),

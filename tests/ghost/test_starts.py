@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,3 +93,31 @@ def test_the_same_question_has_the_same_answer_after_others(asker: Asker, model:
     first, second = ask(asker, model, *flags), ask(asker, model, *flags)
     sizes = [[(p.name, p.allocated, p.peak, p.outside) for p in one.phases] for one in (first, second)]
     assert sizes[0] == sizes[1] and first.sizes == second.sizes
+
+
+# A process that may make no namespace, as in many containers.
+_CONFINED = """
+import runpy, sys
+from runtime.ghost.inside.cage import seccomp
+from runtime.ghost.inside.cage.kernel import prctl
+prctl(38, 1)
+assert seccomp.restrict(with_datagrams=True)
+sys.argv = ["sgl-tune", *sys.argv[1:]]
+runpy.run_module("sgl_tune", run_name="__main__")
+"""
+
+
+def test_what_the_cage_lacks_is_said_beside_the_answer(model: Path, tmp_path: Path) -> None:
+    command = ["mem-report", "--format", "json", "--gpu", "h200", "--server", str(python_of(SMALLEST))]
+    start = ["python", "-m", "sglang.launch_server", "--model-path", str(model), "--page-size", "x"]
+    done = subprocess.run(
+        [sys.executable, "-c", _CONFINED, *command, "--", *start],
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2, done.stderr
+    lacks = json.loads(done.stdout)["cage_lacks"]
+    assert "network: no network namespace can be made (unshare is not allowed here)" in lacks
+    assert f"warning: the cage around the server's start lacks: {'; '.join(lacks)}" in done.stderr

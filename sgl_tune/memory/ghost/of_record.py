@@ -41,9 +41,8 @@ def report_of(record: Record, gpu: str, gpu_bytes: int, title: str, margin_bytes
         refused=_refusal(record.ending),
         stack=stack,
         exact=record.exact,
-        inexact=tuple(
-            f"{one.name} in {NAMES.get(one.phase, one.phase)}: {one.why}" for one in record.inexact
-        ),
+        inexact=tuple(map(_why, record.inexact)),
+        cage_lacks=record.asked.lacking,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -40,6 +41,19 @@ def test_a_ready_start_fits_and_is_exact() -> None:
 def test_what_was_not_exact_is_named_with_its_phase() -> None:
     assert exactness(report(ready(GUESS))) == "not exact: fused_moe_90 in autotune: no module"
     published(ready(GUESS))
+
+
+def test_part_of_the_command_that_was_left_out_is_named_without_a_phase() -> None:
+    left = {**GUESS, "kind": "command", "name": "--lora-paths", "phase": "", "why": "it is no folder"}
+    assert report(ready(left)).inexact == ("without --lora-paths of the command: it is no folder",)
+
+
+def test_what_the_cage_lacks_is_published() -> None:
+    whole = ready()
+    record = replace(whole, asked=replace(whole.asked, lacking=("network: no namespace",)))
+    assert report(record).to_json()["cage_lacks"] == ["network: no namespace"]
+    assert report(whole).to_json()["cage_lacks"] == []
+    published(record)
 
 
 def test_out_of_memory_is_said_in_the_words_of_torch_with_the_stack_of_sglang() -> None:
