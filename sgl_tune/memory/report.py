@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -159,6 +159,20 @@ class MemoryReport:
         return self.failure.out_of_memory if self.failure else None
 
     @property
+    def missing_bytes(self) -> int | None:
+        """What the allocation that did not fit lacked; None where the driver named no size."""
+        if self.oom is None or self.oom.by_driver:
+            return None
+        return max(0, self.oom.tried_bytes - self.oom.free_bytes)
+
+    @property
+    def is_inside_bar(self) -> bool:
+        """Whether the error bar is wide enough for the other verdict: it may fit, or not."""
+        if self.verdict == "fits":
+            return self.margin_bytes > self.free_at_peak_bytes
+        return self.missing_bytes is not None and self.margin_bytes > self.missing_bytes
+
+    @property
     def phases(self) -> tuple[Phase, ...]:
         """Every phase that began and told something, in the order they began; the failed one as it failed."""
         seen = list(self.run.phases)
@@ -169,9 +183,9 @@ class MemoryReport:
     @property
     def peak(self) -> Phase | None:
         """The phase that leaves the GPU least; of nested ones the innermost."""
-        least = min((phase.free_at_peak_bytes for phase in self.phases), default=None)
-        tight = [phase for phase in self.phases if phase.free_at_peak_bytes == least]
-        return max(tight, key=lambda phase: phase.depth, default=None)
+        return min(
+            peaking(self.phases), key=lambda phase: (phase.free_at_peak_bytes, -phase.depth), default=None
+        )
 
     @property
     def free_at_peak_bytes(self) -> int:
@@ -213,6 +227,7 @@ class MemoryReport:
             "held": [asdict(share) for share in self.held],
             "free_at_peak_bytes": self.free_at_peak_bytes,
             "margin_bytes": self.margin_bytes,
+            "is_inside_error_bar": self.is_inside_bar,
             "constants": [asdict(constant) for constant in self.constants],
             "failed_in": self.run.failed_in,
             "failure": self.failure.error if self.failure else None,
@@ -234,6 +249,10 @@ class MemoryReport:
         return {
             "phase": self.failure.phase,
             **asdict(self.oom),
+            "tried_bytes": None if self.oom.by_driver else self.oom.tried_bytes,
+            "missing_bytes": self.missing_bytes,
+            "margin_bytes": self.margin_bytes,
+            "is_inside_error_bar": self.is_inside_bar,
             "remedies": [asdict(remedy) for remedy in self.remedies],
         }
 
@@ -246,6 +265,22 @@ def cached_bytes(phase: Phase) -> int:
 
 def _phase_json(phase: Phase, failed: bool) -> dict[str, Any]:
     return {**asdict(phase), "cached_bytes": cached_bytes(phase), "failed": failed}
+
+
+def peaking(phases: Sequence[Phase]) -> list[Phase]:
+    """Phases in the order they began, without those whose peak is that of a phase within them."""
+    return [
+        phase
+        for place, phase in enumerate(phases)
+        if not any(inner.reserved_peak_bytes >= phase.reserved_peak_bytes for inner in _within(phases, place))
+    ]
+
+
+def _within(phases: Sequence[Phase], place: int) -> Iterator[Phase]:
+    for phase in phases[place + 1 :]:
+        if phase.depth <= phases[place].depth:
+            return
+        yield phase
 
 
 def in_begin_order(ended: Iterable[Phase]) -> list[Phase]:

@@ -10,7 +10,7 @@ from runtime.server.flags.spelling import spelled
 from runtime.server.releases import Release
 from runtime.start.run_record import Phase
 from sgl_tune.memory.predict import predict, settled
-from sgl_tune.memory.report import MemoryReport
+from sgl_tune.memory.report import MemoryReport, peaking
 from sgl_tune.memory.start import Start
 
 NO_GRAPHS = 0
@@ -65,7 +65,9 @@ class Trial:
         if self.report.failure is not None and self.report.oom is not None:
             return self.report.failure.at_failure
         return min(
-            self.report.phases, key=lambda of: (_left_at_peak(self.report, of), -of.depth), default=None
+            peaking(self.report.phases),
+            key=lambda of: (_left_at_peak(self.report, of), -of.depth),
+            default=None,
         )
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from runtime.ghost.outside import Outside
 from runtime.record.parts import Phase
@@ -10,6 +11,7 @@ from runtime.record.record import Record
 from sgl_tune.memory.report import Share
 
 KV, GRAPHS, BUFFERS, WEIGHTS, OTHER = "KV cache", "graphs", "buffers", "other weights", "other of torch"
+EMBEDDINGS = "embeddings"
 CACHED, NCCL, OUTSIDE, FREE = "cached by torch", "NCCL", "outside torch", "free"
 GRAPHS_OUTSIDE = "graphs outside torch"
 _BUFFERS = ("attention backend", "eager", "autotune", "kernel warmup")
@@ -21,7 +23,7 @@ def tightest(record: Record) -> Phase | None:
     """The phase that the start died in, else the one that leaves the least; of nested ones the inner one."""
     if record.ending.at is not None:
         return record.ending.at
-    inner = [phase for phase in record.phases if phase.name != _ROOT]
+    inner = [node.phase for node in _all(_nested(record.phases)) if not node.peaks_within]
     return min(inner, key=lambda of: (_left(of), -of.depth), default=None)
 
 
@@ -30,10 +32,13 @@ def held_of(record: Record, numbers: Outside) -> tuple[Share, ...]:
     at = tightest(record)
     if at is None:
         return ()
-    shares: dict[str, int] = {}
-    for what, size in _kept(record, at):
-        shares[what] = shares.get(what, 0) + size
-    shares[OTHER] = shares.get(OTHER, 0) + at.allocated_before - sum(shares.values())
+    kept = _Kept(record)
+    for around, allocated, begun in _readings(_nested(record.phases), _ROOT):
+        kept.now(allocated, around)
+        if begun is at:
+            break
+    kept.now(at.allocated_before, _ROOT)
+    shares = kept.shares()
     shares[f"{at.name} while it runs"] = at.peak - at.allocated_before
     shares[CACHED] = at.reserved_peak - at.peak
     nccl = min(at.outside, _nccl(record, numbers))
@@ -46,25 +51,81 @@ def _left(phase: Phase) -> int:
     return phase.total - phase.outside - phase.reserved_peak
 
 
-def _kept(record: Record, at: Phase) -> Iterable[tuple[str, int]]:
-    """What each phase before `at` left, beside what the phases within it left."""
-    within: dict[int, int] = {}
-    for phase in _before(record, at):
-        left = phase.allocated - phase.allocated_before
-        own = left - within.pop(phase.depth + 1, 0)
-        within[phase.depth] = within.get(phase.depth, 0) + left
-        if phase.name.endswith("weights"):
-            owned = [(one.what, one.bytes) for one in record.held if one.phase == phase.name]
-            yield from owned
-            yield WEIGHTS, own - sum(size for _, size in owned)
-        else:
-            yield _kind(phase.name), own
+@dataclass(frozen=True)
+class _Node:
+    """A phase, and those within it in the order in which they began."""
+
+    phase: Phase
+    within: tuple[_Node, ...]
+
+    @property
+    def peaks_within(self) -> bool:
+        """Whether a phase within had as much; what lies outside torch was read later, and may have grown."""
+        return any(node.phase.reserved_peak >= self.phase.reserved_peak for node in self.within)
 
 
-def _before(record: Record, at: Phase) -> list[Phase]:
+def _nested(phases: Sequence[Phase]) -> tuple[_Node, ...]:
     """Phases are in the order in which they ended."""
-    phases = list(record.phases)
-    return phases[: phases.index(at)] if at in phases else phases
+    done: list[_Node] = []
+    for phase in phases:
+        first = len(done)
+        while first and done[first - 1].phase.depth > phase.depth:
+            first -= 1
+        done[first:] = [_Node(phase, tuple(done[first:]))]
+    return tuple(done)
+
+
+def _all(nodes: Iterable[_Node]) -> Iterator[_Node]:
+    for node in nodes:
+        yield node
+        yield from _all(node.within)
+
+
+def _readings(nodes: Iterable[_Node], around: str) -> Iterator[tuple[str, int, Phase | None]]:
+    """What torch had allocated as each phase began or ended, and the innermost phase that led there."""
+    for node in nodes:
+        yield around, node.phase.allocated_before, node.phase
+        yield from _readings(node.within, node.phase.name)
+        yield node.phase.name, node.phase.allocated, None
+
+
+class _Kept:
+    """What is allocated, by who allocated it. What is given back is taken from the last who did."""
+
+    def __init__(self, record: Record) -> None:
+        self._stack: list[tuple[str, int]] = []
+        self._now = 0
+        self._owned: dict[str, list[tuple[str, int]]] = {}
+        for one in record.held:
+            self._owned.setdefault(one.phase, []).append((one.what, one.bytes))
+
+    def now(self, allocated: int, phase: str) -> None:
+        more, self._now = allocated - self._now, allocated
+        if more > 0:
+            self._stack += self._parts(phase, more)
+        while more < 0:
+            what, size = self._stack.pop()
+            if size + more > 0:
+                self._stack.append((what, size + more))
+            more = min(0, size + more)
+
+    def _parts(self, phase: str, size: int) -> Iterator[tuple[str, int]]:
+        """Of weights by the modules that own them, embeddings last: a draft gives its own back."""
+        if not phase.endswith("weights"):
+            yield _kind(phase), size
+            return
+        owned = sorted(self._owned.pop(phase, []), key=lambda one: one[0] == EMBEDDINGS)
+        yield WEIGHTS, max(0, size - sum(bytes for _, bytes in owned))
+        for what, bytes in owned:
+            part = min(bytes, size)
+            size -= part
+            yield what, part
+
+    def shares(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for what, size in self._stack:
+            found[what] = found.get(what, 0) + size
+        return found
 
 
 def _kind(name: str) -> str:
@@ -89,7 +150,9 @@ def _nccl(record: Record, numbers: Outside) -> int:
 
 def _graphs_outside(record: Record, at: Phase) -> int:
     """What grew outside torch since the first phase that captures graphs began."""
-    before = [phase for phase in _before(record, at) if not phase.name.endswith("graphs")]
+    phases = list(record.phases)
+    ended = phases[: phases.index(at)] if at in phases else phases
+    before = [phase for phase in ended if not phase.name.endswith("graphs")]
     if not at.name.endswith("graphs") or not before:
         return 0
     return max(0, at.outside - before[-1].outside)

@@ -56,6 +56,39 @@ def test_each_step_that_passed_holds_what_it_left() -> None:
     assert found["outside torch"] == OUTSIDE
 
 
+def test_phases_within_the_tightest_are_not_counted_twice() -> None:
+    inner = (
+        phase("eager", 128, 128.5, 130, 130.5, depth=2),
+        phase("decode graphs", 128.5, 129, 130, 130.5, depth=2),
+    )
+    around = phase("graphs", 128, 129.5, 133, 133.5)
+    found = shares(made(arguments(), phase("kv pool", 0, 128, 128, 128), *inner, around, READY, ENDED))
+    assert found["graphs while it runs"] == 5 * GIB and found["KV cache"] == 128 * GIB
+    assert "buffers" not in found and "graphs" not in found, "they came while it ran"
+
+
+def test_a_peak_within_a_phase_is_that_of_the_inner_one() -> None:
+    grown = phase("prefill graphs", 128, 129, 133, 133.5, depth=2)
+    around = {**phase("graphs", 128, 129.5, 133, 133.5), "free": grown["free"] - 64 * MIB}
+    record = made(arguments(), phase("kv pool", 0, 128, 128, 128), grown, around, READY, ENDED)
+    at = tightest(record)
+    assert at is not None and at.name == "prefill graphs"
+
+
+def test_what_a_draft_gives_back_is_taken_from_its_embeddings() -> None:
+    held = {"event": "held", "phase": "draft weights", "bytes": {"embeddings": 2 * GIB, "mlp": GIB}}
+    steps = (
+        phase("weights", 0, 15, 15, 15),
+        HELD,
+        phase("draft weights", 15, 18, 18, 18),
+        held,
+        phase("kv pool", 16, 128, 128, 128.5),
+    )
+    found = shares(made(arguments(), *steps, READY, ENDED))
+    assert found["embeddings"] == GIB and found["mlp"] == GIB and min(found.values()) > 0
+    assert sum(found.values()) == TOTAL
+
+
 def test_what_grew_outside_while_graphs_were_captured_is_theirs() -> None:
     grown = TOTAL - OUTSIDE - 130 * GIB - 64 * MIB
     graphs = {**phase("decode graphs", 100, 100, 130, 130), "free": grown}
