@@ -35,7 +35,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """The numbers of torch's message: exact when predicted, as printed when measured."""
+    """The numbers of torch's message: exact when predicted, as printed when measured.
+
+    `by_driver`: the driver refused memory outside torch and named no size, so `tried_bytes` is 0.
+    """
 
     tried_bytes: int
     free_bytes: int
@@ -43,6 +46,7 @@ class OutOfMemory:
     allocated_bytes: int
     reserved_unallocated_bytes: int
     where: str = ""
+    by_driver: bool = False
 
 
 def parse_out_of_memory(message: str, where: str = "") -> OutOfMemory | None:
@@ -57,7 +61,8 @@ def parse_out_of_memory(message: str, where: str = "") -> OutOfMemory | None:
     found = {name: re.search(pattern, message) for name, pattern in patterns.items()}
     if found["tried_bytes"] is None:
         return None
-    return OutOfMemory(**{name: _bytes(m) if m else 0 for name, m in found.items()}, where=where)
+    tried, total, free, allocated, unused = (_bytes(m) if m else 0 for m in found.values())
+    return OutOfMemory(tried, free, total, allocated, unused, where)
 
 
 def parse_size(text: str) -> int:

@@ -21,6 +21,9 @@ TABLE = Path(__file__).with_name("outside.toml")
 COMMUNICATOR = "communicator_"  # and its number of ranks
 COMMUNICATOR_COUNT = "communicators_"  # of a record: how many of so many ranks
 MOST_RANKS = 64
+MEASURED_ON = "h200"  # with driver 580; no other GPU was asked
+_ONCE = ("context", "libraries", "room", "cublas", "cublas_code")
+_OFTEN = {"module": "modules", "node": "nodes", "message": "messages", "message_graph": "message_graphs"}
 
 
 @dataclass(frozen=True)
@@ -63,39 +66,23 @@ class Outside:
         return Number(guess, guess // 2, f"on a line through {few} and {many} ranks")
 
     def doubt_of(self, counted: Mapping[str, int]) -> int:
-        """How far off all of it may be for a start that counted these things."""
-        doubts = {name: one.doubt for name, one in self.numbers.items()}
-        once = sum(doubts.get(name, 0) for name in ("context", "libraries", "room", "cublas", "cublas_code"))
-        often = {
-            "graphs": doubts.get("graph", 0),
-            "nodes": doubts.get("node", 0),
-            "modules": doubts.get("module", 0),
-            "messages": doubts.get("message", 0),
-            "message_graphs": doubts.get("message_graph", 0),
-        }
-        ranks = [int(name[len("communicators_") :]) for name in counted if name.startswith("communicators_")]
-        groups = sum(counted[f"communicators_{n}"] * self.communicator(n).doubt for n in ranks if n > 1)
-        first = doubts.get("first", 0) if groups else 0
-        return once + sum(counted.get(name, 0) * doubt for name, doubt in often.items()) + groups + first
-
-    def margin(self, counted: Mapping[str, int]) -> int:
         """How many bytes more or fewer a start may hold outside torch that brought what a record counted."""
         brought = {
-            "context": 1,
-            "room": 1,
-            "module": counted.get("modules", 0),
+            **dict.fromkeys(_ONCE, 1),
             "graph": counted.get("graphs", 0) + counted.get("branches", 0),
-            "node": counted.get("nodes", 0),
-            "message_graph": counted.get("message_graphs", 0),
-            "message": counted.get("messages", 0),
+            **{name: counted.get(count, 0) for name, count in _OFTEN.items()},
         }
-        margin = sum(count * self.numbers[name].doubt for name, count in brought.items())
-        opened = {ranks: counted.get(f"{COMMUNICATOR_COUNT}{ranks}", 0) for ranks in range(2, 9)}
-        if any(opened.values()):
-            margin += self.numbers["first"].doubt
-        return margin + sum(
-            count * self.communicator(ranks).doubt for ranks, count in opened.items() if count
-        )
+        doubt = sum(count * self._doubt(name) for name, count in brought.items())
+        groups = {
+            int(name.removeprefix(COMMUNICATOR_COUNT)): count
+            for name, count in counted.items()
+            if name.startswith(COMMUNICATOR_COUNT) and count
+        }
+        doubts = [count * self.communicator(ranks).doubt for ranks, count in groups.items() if ranks > 1]
+        return doubt + sum(doubts) + (self._doubt("first") if doubts else 0)
+
+    def _doubt(self, name: str) -> int:
+        return self.numbers[name].doubt if name in self.numbers else 0
 
     def with_numbers(self, **bytes: int) -> Outside:
         """The same table with other bytes, as a fit to fewer starts gives them."""

@@ -174,7 +174,8 @@ def mem_report(
     if html is not None:
         write_text(html, render_page(found.to_json()))
         out.note(f"{html}: one page, for a browser")
-    lines: list[str] = [found.report.verdict]
+    barely = " inside the error bar" if found.report.is_inside_bar else ""
+    lines: list[str] = [f"{found.report.verdict}{barely}"]
     if format is DocumentFormat.markdown:
         lines = [*report_markdown(found.report, found.sweep)]
     out.result(found.to_json(), human=lambda: _show(out, found), quiet=lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from runtime.devices.readings import OutOfMemory
 from runtime.server.units import GIB
 from runtime.start.run_record import Phase
 from sgl_tune.cli.out import Output
@@ -78,6 +79,8 @@ def failure_text(report: MemoryReport) -> str:
     message = report.failure.error
     if report.oom is not None or report.source != "ghost":
         message = message.partition(": ")[2]
+    if report.oom is not None and report.oom.by_driver:
+        return message.partition("\n")[0]
     return message.partition(" If reserved but")[0]
 
 
@@ -92,12 +95,7 @@ def verdict(report: MemoryReport) -> tuple[str, str]:
 
 def _of_memory(report: MemoryReport) -> tuple[str, str]:
     if report.oom is not None and report.failure is not None:
-        oom = report.oom
-        return (
-            f"OUT OF MEMORY in {report.failure.phase}: tried {memory_bytes(oom.tried_bytes)}, "
-            f"{memory_bytes(oom.free_bytes)} free, {memory_bytes(oom.allocated_bytes)} allocated",
-            "red",
-        )
+        return _out_of_memory(report, report.oom, report.failure.phase)
     if report.failure is not None:
         return f"FAILED in {report.failure.phase}", "red"
     if report.run.unfinished:
@@ -107,9 +105,19 @@ def _of_memory(report: MemoryReport) -> tuple[str, str]:
     least = f"{memory_bytes(report.free_at_peak_bytes)} free at the peak"
     where = f", in {report.peak.name}{_cached(report.peak)}" if report.peak else ""
     doubt, lacking = memory_bytes(report.margin_bytes), without_prefill_graphs(report)
-    if report.margin_bytes > report.free_at_peak_bytes:
+    if report.is_inside_bar:
         return f"FITS, BARELY: {least}{where}, and ±{doubt} of doubt{lacking}", "yellow"
     return f"FITS: {least}{where} (±{doubt}){lacking}", "yellow" if lacking else "green"
+
+
+def _out_of_memory(report: MemoryReport, oom: OutOfMemory, phase: str) -> tuple[str, str]:
+    """With how far off the free bytes may be; a measured start has no error bar."""
+    tried = "the driver refused" if oom.by_driver else f"tried {memory_bytes(oom.tried_bytes)}"
+    doubt = f" (±{memory_bytes(report.margin_bytes)})" if report.margin_bytes else ""
+    free = f"{memory_bytes(oom.free_bytes)} free{doubt}"
+    barely = ", inside the error bar," if report.is_inside_bar else ""
+    text = f"{tried}, {free}, {memory_bytes(oom.allocated_bytes)} allocated"
+    return f"OUT OF MEMORY{barely} in {phase}: {text}", "yellow" if barely else "red"
 
 
 def _partial(report: MemoryReport) -> str:

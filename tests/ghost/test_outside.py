@@ -170,16 +170,16 @@ G.ghost_appears(0, b"module", 0); answer(loaded, ran, used(), counted()[7])"""
     assert run(CHARGED + code) == [0, 4, 8, 2]
 
 
-def test_the_margin_grows_with_what_a_start_brought() -> None:
+def test_the_error_bar_grows_with_what_a_start_brought() -> None:
     known = table()
     doubt = {name: one.doubt for name, one in known.numbers.items()}
-    alone = doubt["context"] + doubt["room"]
-    assert known.margin({}) == alone
+    alone = doubt["context"] + doubt["room"] + doubt["cublas_code"]
+    assert known.doubt_of({"communicators_1": 3}) == alone
     graphs = {"graphs": 10, "branches": 2, "nodes": 100}
-    assert known.margin(graphs) == alone + 12 * doubt["graph"] + 100 * doubt["node"]
+    assert known.doubt_of(graphs) == alone + 12 * doubt["graph"] + 100 * doubt["node"]
     several = {"communicators_2": 1, "messages": 3, "message_graphs": 1}
     expected = doubt["first"] + doubt["communicator_2"] + 3 * doubt["message"] + doubt["message_graph"]
-    assert known.margin(several) == alone + expected
+    assert known.doubt_of(several) == alone + expected
 
 
 @needs_cc

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runtime.ghost.outside import Outside
+from runtime.ghost.gpus import Gpu, gpus
+from runtime.ghost.outside import MEASURED_ON, Outside
 from runtime.record.record import Record
 from runtime.sglang.variables import Left
 from sgl_tune.asking.asking import Answers, Asking, Listener
@@ -26,6 +27,8 @@ from sgl_tune.processes.scratch import scratch
 from sgl_tune.servers.server import Server
 from sgl_tune.units import parse_size
 from sgl_tune.writing import write_text
+
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +109,30 @@ def reported(record: Record, question: Question, answers: Answers) -> MemoryRepo
         report,
         flags=question.text.replace(question.model, question.title),
         held=held_of(record, outside),
-        notes=(*_left_notes([one for one in left if not one.matters]), *report.notes),
+        notes=(
+            *_left_notes([one for one in left if not one.matters]),
+            *_doubt_notes(record, question.gpu),
+            *report.notes,
+        ),
     )
+
+
+def _doubt_notes(record: Record, gpu: Gpu) -> Iterator[str]:
+    """What of the free bytes nobody knows, beside the error bar."""
+    if not record.phases:
+        return
+    if gpu.key != MEASURED_ON:
+        measured = gpus()[MEASURED_ON].name
+        yield f"memory outside torch, and its ±, was measured on {measured}: on {gpu.name} nobody did"
+    absent = sorted({one.name for one in record.modules if one.state == "stub"})
+    if absent:
+        code = f"the code of {len(absent)} modules that are not there ({_few(absent)})"
+        yield f"memory outside torch is without {code}"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _left_notes(left: Sequence[Left]) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.devices.readings import parse_out_of_memory
+from runtime.devices.readings import OutOfMemory, parse_out_of_memory
 from runtime.record import parts
 from runtime.record.record import Record
 from runtime.start.run_record import Failure, Phase, Run
@@ -16,6 +16,7 @@ from sgl_tune.memory.report import MemoryReport, Sizes, Source
 ROOT = "start"  # the phase around all others, which no view shows
 NAMES = {"eager": "eager buffers"}
 SOURCES: dict[str, Source] = {"ghost": "ghost", "measured": "measured"}
+_DRIVERS = "CUDA error: out of memory"  # torch's text where memory outside it was refused
 _SILENT = "SGLang refused the command without a word"
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 _OURS = ("/runtime/sglang/inside/", "/runtime/ghost/inside/")
@@ -49,7 +50,8 @@ def report_of(record: Record, gpu: str, gpu_bytes: int, title: str, margin_bytes
 def _why(one: parts.Inexact) -> str:
     if one.kind == "command":
         return f"without {one.name} of the command: {one.why}"
-    return f"{one.name} in {NAMES.get(one.phase, one.phase)}: {one.why}"
+    where = f" in {NAMES.get(one.phase, one.phase)}" if one.phase else ""
+    return f"{one.name}{where}: {one.why}"
 
 
 def stack_of(ending: parts.Ending) -> tuple[str, ...]:
@@ -82,6 +84,17 @@ def _failure(record: Record) -> Failure | None:
     text, name = ending.text or "", ending.phase or ROOT
     at = _phase(ending.at) if ending.at is not None else _last(record, name)
     oom = parse_out_of_memory(text, _where(ending))
+    if oom is None and _DRIVERS in text:
+        unused = at.reserved_bytes - at.allocated_bytes
+        oom = OutOfMemory(
+            tried_bytes=0,
+            free_bytes=ending.at.free if ending.at else at.free_at_peak_bytes,
+            total_bytes=ending.at.total if ending.at else 0,
+            allocated_bytes=at.allocated_bytes,
+            reserved_unallocated_bytes=unused,
+            where=_where(ending),
+            by_driver=True,
+        )
     return Failure(NAMES.get(name, name), f"{ending.type}: {text}", oom, at)
 
 

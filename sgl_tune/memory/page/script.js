@@ -12,10 +12,17 @@ function verdictText(of) {
 }
 
 function memoryText(of) {
-  if (of.oom) return `Out of memory in ${of.oom.phase}: tried ${size(of.oom.tried_bytes)}, ${size(of.oom.free_bytes)} free, ${size(of.oom.allocated_bytes)} allocated`;
+  if (of.oom) return outOfMemory(of, of.oom);
   if (of.not_predicted.length && !of.failed_in) return `Predicted up to ${of.phases.at(-1).name}, which leaves ${size(of.free_at_peak_bytes)} ±${size(of.margin_bytes)} for what is not: ${of.not_predicted.join(", ")}`;
   if (of.failed_in) return `${of.failure ? "Failed" : "Not finished"} in ${of.failed_in}`;
   return `Fits: ${size(of.free_at_peak_bytes)} free at the peak, ±${size(of.margin_bytes)}`;
+}
+
+/** With how far off the free bytes may be; a measured start has no error bar. */
+function outOfMemory(of, oom) {
+  const tried = oom.by_driver ? "the driver refused" : `tried ${size(oom.tried_bytes)}`;
+  const doubt = of.margin_bytes ? ` (±${size(of.margin_bytes)})` : "", barely = of.is_inside_error_bar ? ", inside the error bar," : "";
+  return `Out of memory${barely} in ${oom.phase}: ${tried}, ${size(oom.free_bytes)} free${doubt}, ${size(oom.allocated_bytes)} allocated`;
 }
 
 /** Whether what torch counts is that of a real start; of the core, that no server was asked. */
@@ -32,8 +39,7 @@ function words(error) {
 
 function showVerdict() {
   const box = at("verdict");
-  const barely = report.verdict === "fits" && report.free_at_peak_bytes < report.margin_bytes;
-  const doubtful = barely || report.verdict === "partial";
+  const doubtful = report.is_inside_error_bar || report.verdict === "partial";
   box.className = doubtful ? "warn" : report.verdict !== "fits" ? "bad" : "";
   box.append(element("strong", {}, verdictText(report)));
   if (exactness(report)) box.append(element("p", {}, exactness(report)));

@@ -14,8 +14,10 @@ from sgl_tune.memory.ghost.of_record import report_of
 from sgl_tune.memory.ghost.ranks import Layout, first_rank, other_ranks
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.table import exactness, failure_text, verdict
-from tests.sgl_tune.memory.records import GUESS, OUTSIDE, TOTAL, died, made, ready, refused
+from tests.sgl_tune.memory.records import GUESS, OOM, OUTSIDE, TOTAL, died, made, ready, refused
 from tests.sgl_tune.schemas import schema_faults
+
+DRIVERS = "CUDA error: out of memory"
 
 
 def report(record: Record) -> MemoryReport:
@@ -60,7 +62,7 @@ def test_out_of_memory_is_said_in_the_words_of_torch_with_the_stack_of_sglang() 
     found = report(died())
     assert found.verdict == "oom" and found.oom is not None
     assert verdict(found)[0] == (
-        "OUT OF MEMORY in autotune: tried 6.38 GiB, 2.98 GiB free, 135.00 GiB allocated"
+        "OUT OF MEMORY in autotune: tried 6.38 GiB, 2.98 GiB free (±6 MiB), 135.00 GiB allocated"
     )
     assert failure_text(found).startswith("CUDA out of memory. Tried to allocate 6.38 GiB")
     assert found.stack == (
@@ -69,6 +71,29 @@ def test_out_of_memory_is_said_in_the_words_of_torch_with_the_stack_of_sglang() 
     )
     assert found.oom.where == "srt/layers/logits_processor.py:700 _get_logits"
     published(died())
+
+
+def test_out_of_memory_inside_the_error_bar_says_so() -> None:
+    text = OOM.replace("2.98 GiB is free", "6.376 GiB is free")
+    found = report(died(text=text))
+    assert verdict(found)[0] == (
+        "OUT OF MEMORY, inside the error bar, in autotune: "
+        "tried 6.38 GiB, 6.38 GiB free (±6 MiB), 135.00 GiB allocated"
+    )
+    oom = found.to_json()["oom"]
+    assert oom["is_inside_error_bar"] and oom["missing_bytes"] < oom["margin_bytes"] == 6 << 20
+    assert not report(died()).to_json()["oom"]["is_inside_error_bar"]
+
+
+def test_a_refusal_of_the_driver_is_out_of_memory_without_a_size() -> None:
+    found = report(died("AcceleratorError", f"{DRIVERS}\nFor debugging consider passing X=1"))
+    assert (found.verdict, failure_text(found)) == ("oom", DRIVERS)
+    assert verdict(found)[0].startswith(
+        "OUT OF MEMORY in autotune: the driver refused, 3.39 GiB free (±6 MiB)"
+    )
+    oom = found.to_json()["oom"]
+    assert (oom["tried_bytes"], oom["missing_bytes"], oom["by_driver"]) == (None, None, True)
+    published(died("AcceleratorError", DRIVERS))
 
 
 def test_another_end_is_the_exception_of_sglang_with_its_stack() -> None:

@@ -69,7 +69,7 @@ def test_a_verdict_within_the_doubt_says_so() -> None:
     assert verdict(make_report(free=3))[0].startswith("FITS: 3.00 GiB free at the peak, in dummy run")
     assert verdict(make_report(free=0.1))[0].startswith("FITS, BARELY")
     text, style = verdict(make_report(failed=True))
-    assert text == "OUT OF MEMORY in autotune: tried 6.38 GiB, 3.00 GiB free, 75.00 GiB allocated"
+    assert text == "OUT OF MEMORY in autotune: tried 6.38 GiB, 3.00 GiB free (±256 MiB), 75.00 GiB allocated"
     assert style == "red"
 
 
