@@ -53,6 +53,25 @@ def select_deployments(
     return (resolve_deployment(replace(flags, **changes), environ=environ, gpu=gpu),)
 
 
+def chosen_of_project(
+    flags: ServerFlags, name: str | None, folder: Path | None = None
+) -> tuple[ServerFlags, tuple[str, ...]] | None:
+    """The flags and the command of the one deployment that is meant; None where no project file is."""
+    project = (folder or Path.cwd()) / PROJECT_FILE
+    if flags.model_path is not None or not os.path.lexists(project):
+        return None
+    chosen = _chosen(project, read_project_file(project), name)
+    if len(chosen) > 1:
+        raise several(chosen)
+    one = chosen[0]
+    return replace(one.flags, **flags.given()), () if one.command is None else (one.command,)
+
+
+def several(deployments: Sequence[Deployment] | Sequence[ProjectDeployment]) -> UsageError:
+    names = ", ".join(deployment.name for deployment in deployments)
+    return UsageError(f"{PROJECT_FILE} has several deployments: {names}", "pick one with --deployment")
+
+
 def _chosen(
     project: Path, deployments: tuple[ProjectDeployment, ...], name: str | None
 ) -> tuple[ProjectDeployment, ...]:

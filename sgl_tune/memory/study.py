@@ -13,8 +13,7 @@ from runtime.simulate.constants import GpuConstants
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.errors import UsageError
+from sgl_tune.deployment.selection import select_deployments, several
 from sgl_tune.memory.advice import remedies
 from sgl_tune.memory.host_memory import wanted_of_host
 from sgl_tune.memory.predict import Predictor, together
@@ -44,8 +43,7 @@ class Question:
             self.flags, self.command, self.deployment, changes=what_if.flags, gpu=gpu
         )
         if len(deployments) > 1:
-            names = ", ".join(deployment.name for deployment in deployments)
-            raise UsageError(f"sgl-tune.toml has several deployments: {names}", "pick one with --deployment")
+            raise several(deployments)
         return deployments[0]
 
     def starts(self, what_if: WhatIf = AS_IS) -> tuple[Start, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from runtime.ghost.gpus import Gpu, gpus
 from runtime.ghost.outside import MEASURED_ON, Outside
@@ -15,14 +16,18 @@ from runtime.sglang.variables import Left
 from sgl_tune.asking.asking import Answers, Asking, Listener
 from sgl_tune.asking.local_model import with_local_models
 from sgl_tune.asking.question import Question, question_of
+from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.memory.answer import Answer, MemoryOptions
 from sgl_tune.memory.ghost.changes import Change, parse_change, parse_steps
 from sgl_tune.memory.ghost.held import held_of
 from sgl_tune.memory.ghost.live import Live
 from sgl_tune.memory.ghost.of_record import report_of
-from sgl_tune.memory.ghost.ranks import first_rank, layout_of, other_ranks
-from sgl_tune.memory.report import MemoryReport, worst
+from sgl_tune.memory.ghost.ranks import Layout, first_rank, layout_of, other_ranks
+from sgl_tune.memory.ghost.remedies import MOST_SECONDS, helpful
+from sgl_tune.memory.ghost.words import release_of, words
+from sgl_tune.memory.report import MemoryReport, Remedy, worst
+from sgl_tune.memory.trial import flag_line
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.servers.server import Server
 from sgl_tune.units import parse_size
@@ -59,13 +64,32 @@ def asked_of(asked: MemoryOptions, options: ServerOptions, out: Output) -> Answe
             lead = next(record for record, report in ranks if report is found)
             write_text(options.record, lead.to_json())
         reports = {name: starts.worst(other) for name, other in changed.items()}
+        remedies, untried = _helpful(found, layout_of(ranks[0][0]), question, starts, out)
         found = replace(
             found,
+            remedies=remedies,
             what_if=_of(what_ifs, reports),
             ranks=tuple(report for _, report in ranks) if len(ranks) > 1 else (),
-            notes=(*_ranks_note(ranks, asked.ranks), *found.notes),
+            notes=(*_ranks_note(ranks, asked.ranks), *found.notes, *untried),
         )
         return Answer(found, _of(sweep, reports))
+
+
+def _helpful(
+    found: MemoryReport, layout: Layout, question: Question, starts: Starts, out: Output
+) -> tuple[tuple[Remedy, ...], list[str]]:
+    """Starts that fit, where this one does not; nothing is looked for where one word is wanted."""
+    if out.format is Format.quiet:
+        return (), []
+    release = release_of(question.server.sglang)
+
+    def start(changes: Mapping[str, Any]) -> tuple[MemoryReport, float]:
+        out.note(f"trying {flag_line(dict(changes), release)}")
+        ranks = starts.ranks(question.with_flags(words(release, changes)))
+        return worst([report for _, report in ranks]), sum(record.cost.cpu for record, _ in ranks)
+
+    remedies, untried = helpful(found, layout, release, start)
+    return remedies, [f"not tried, as {MOST_SECONDS:g} s of CPU went by: {flags}" for flags in untried]
 
 
 class Starts:

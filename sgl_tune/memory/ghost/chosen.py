@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runtime.server.errors import UnknownModel
 from runtime.server.releases import Release
 from sgl_tune.asking.question import release_of_image
 from sgl_tune.cli.out import Output
+from sgl_tune.deployment.selection import chosen_of_project
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.memory.answer import Answer, MemoryOptions, answer
 from sgl_tune.memory.fit import Fit
@@ -49,9 +50,10 @@ class Who:
 
 def answered(asked: MemoryOptions, who: Who, out: Output) -> Answer:
     """From a server where one is there; of files and measurements, and without one, from the runtime core."""
-    found = who.found(asked)
+    given = of_project(asked)
+    found = who.found(given)
     if isinstance(found, Server):
-        return asked_of(asked, who.options(found), out)
+        return asked_of(given, who.options(found), out)
     with _known(found):
         return answer(asked, out)
 
@@ -59,11 +61,23 @@ def answered(asked: MemoryOptions, who: Who, out: Output) -> Answer:
 def fit_by(asked: MemoryOptions, who: Who, goals: FitOptions, out: Output) -> tuple[Fit, Release, str]:
     """The largest start, with the release by whose names its flags are printed, and a heading."""
     check_alone(asked)
-    found = who.found(asked)
+    given = of_project(asked)
+    found = who.found(given)
     if isinstance(found, Server):
-        return fitted_on_server(asked, goals, who.options(found), out)
+        return fitted_on_server(given, goals, who.options(found), out)
     with _known(found):
         return fitted(asked, goals, out)
+
+
+def of_project(asked: MemoryOptions) -> MemoryOptions:
+    """With the flags and the command of the project file's deployment, where that is what is meant."""
+    if asked.command or asked.from_run or asked.from_log:
+        return asked
+    chosen = chosen_of_project(asked.flags, asked.deployment)
+    if chosen is None:
+        return asked
+    flags, command = chosen
+    return replace(asked, flags=flags, command=command, deployment=None)
 
 
 @contextmanager

@@ -10,8 +10,7 @@ from typing import Any
 
 from runtime.record.events import Event
 from runtime.record.record import Record
-from runtime.server.flags.spelling import spelled
-from runtime.server.releases import NEWEST, RELEASES, Release
+from runtime.server.releases import Release
 from runtime.sglang.server_process import STOP
 from sgl_tune.asking.asking import Answers, Asking
 from sgl_tune.asking.local_model import with_local_models
@@ -24,6 +23,7 @@ from sgl_tune.memory.ghost.asked import ServerOptions, Starts
 from sgl_tune.memory.ghost.fit import Search
 from sgl_tune.memory.ghost.live import Live
 from sgl_tune.memory.ghost.ranks import first_rank, layout_of
+from sgl_tune.memory.ghost.words import release_of, words
 from sgl_tune.memory.report import MemoryReport, worst
 from sgl_tune.memory.table import heading
 from sgl_tune.memory.trial import flag_line
@@ -48,7 +48,7 @@ def fitted_on_server(
     check_alone(asked)
     first_rank(asked.ranks)
     total = parse_size(asked.gpu_memory, "--gpu-memory") if asked.gpu_memory else None
-    release = next((one for one in RELEASES if one.version == options.server.sglang), NEWEST)
+    release = release_of(options.server.sglang)
     with ExitStack() as closing:
         work = closing.enter_context(scratch()).folder
         question = question_of(options.server, asked.flags, asked.command, total)
@@ -71,10 +71,11 @@ class _Starter:
     def __call__(self, flags: Mapping[str, Any], least: int | None) -> _Outcome:
         line = flag_line(dict(flags), self._release)
         self._out.note(f"trying {line or 'the flags as they are'}")
-        words = [word for name in flags for word in _words(self._release, name, flags[name])]
         live = Live(self._out, self._question.server)
         listener = live if least is None else _Until(live, least)
-        starts = Starts(self._answers, self._ranks, listener).ranks(self._question.with_flags(words))
+        starts = Starts(self._answers, self._ranks, listener).ranks(
+            self._question.with_flags(words(self._release, flags))
+        )
         report = worst([one for _, one in starts])
         first = starts[0][0]
         return _Outcome(
@@ -98,11 +99,6 @@ class _Until:
 def _left(phase: Event) -> int:
     outside = phase["total"] - phase["free"] - phase["reserved"]
     return int(phase["total"] - outside - phase["reserved_peak"])
-
-
-def _words(release: Release, name: str, value: Any) -> list[str]:
-    shown = f"{value:.3f}" if isinstance(value, float) else value
-    return str(spelled(release, name, shown)).split()
 
 
 def _graphs(record: Record) -> int | None:
