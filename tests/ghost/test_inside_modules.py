@@ -12,6 +12,7 @@ import pytest
 
 from runtime.ghost.inside import exceptions, honesty, library, modules, stream
 from runtime.ghost.inside.answers import TACTICS
+from tests.ghost import test_inside_sources as sources
 
 Events = Any
 
@@ -20,6 +21,15 @@ class NoGpu:
     """The library of a process without a tensor on a GPU: it counts launches and is asked nothing else."""
 
     launches = 0
+
+    def runtime(self, name: str) -> Any:
+        """The one function that is asked: every address is of this GPU."""
+        assert name == "cudaPointerGetAttributes"
+
+        def attributes(out: Any, at: Any) -> None:
+            out._obj.type = 2
+
+        return attributes
 
     def launched(self) -> None:
         self.launches += 1
@@ -83,10 +93,62 @@ def test_a_finding_is_said_once_for_each_place(events: Events) -> None:
 
 
 def test_a_harmless_function_is_not_said(events: Events) -> None:
-    name = next(one.name for one in exceptions.HARMLESS if "*" not in one.name)
+    name = next(one.name for one in exceptions.HARMLESS if one.kind == "module" and "*" not in one.name)
     module, _, function = name.rpartition(".")
     getattr(modules.Stub(module), function)()
     assert not events("inexact")
+
+
+def launching(tmp_path: Path) -> modules.Stub:
+    """A module whose source shows that `run` only launches a kernel, and that `more` allocates."""
+    path = sources.module(tmp_path, before="void more(tvm::ffi::TensorView out) { cudaMalloc(0, 1); }")
+    with (path.parent / "cuda.cu").open("a") as file:
+        file.write("TVM_FFI_DLL_EXPORT_TYPED_FUNC(more, more);\n")
+    return modules._load(_not_loaded, path, (), {})  # type: ignore[no-any-return]
+
+
+class Memory:
+    """What has the interface of a tensor."""
+
+    def __init__(self, is_cuda: bool) -> None:
+        self.is_cuda = is_cuda
+
+    def data_ptr(self) -> int:
+        return 0
+
+    def is_contiguous(self) -> bool:
+        return True
+
+    nbytes = 0
+
+
+def test_a_function_that_only_launches_kernels_is_not_said(tmp_path: Path, events: Events) -> None:
+    assert launching(tmp_path).run_op(Memory(True), 1, 0.5, "text", [Memory(True), None]) is None
+    assert not events("inexact") and library.library().launches == 1  # type: ignore[attr-defined]
+
+
+def test_a_function_that_allocates_says_where(tmp_path: Path, events: Events) -> None:
+    launching(tmp_path).more(Memory(True))
+    found = events("inexact")
+    assert [(one["name"], one["why"]) for one in found] == [
+        ("made.more", "the module is not there, and its source allocates: op.cuh:2")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (Memory(False), "it was given memory of the host, which its host code may write"),
+        ([Memory(False)], "it was given memory of the host, which its host code may write"),
+        (object(), "it was given an object: object"),
+        (1 << 40, "it was given an address as a number"),
+    ],
+)
+def test_memory_that_nobody_can_forget_is_said(
+    tmp_path: Path, events: Events, given: object, why: str
+) -> None:
+    launching(tmp_path).run_op(Memory(True), given)
+    assert [one["why"] for one in events("inexact")] == [f"the module is not there, and {why}"]
 
 
 def test_the_host_half_is_loaded_where_the_module_was_not_built(tmp_path: Path, events: Events) -> None:

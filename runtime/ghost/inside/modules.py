@@ -8,9 +8,11 @@ from typing import Any
 
 from runtime.ghost.inside import honesty, small
 from runtime.ghost.inside.answers import RUNNER, UNKNOWN, answer_of
+from runtime.ghost.inside.arguments import cannot_follow
 from runtime.ghost.inside.calls import outside_torch
 from runtime.ghost.inside.hooks import after
 from runtime.ghost.inside.library import library
+from runtime.ghost.inside.sources.verdict import doubt
 from runtime.ghost.inside.stream import say
 from runtime.ghost.inside.values import forget
 
@@ -27,10 +29,10 @@ def hand_in(halves: dict[str, str]) -> None:
 
 
 class Stub:
-    """A module that is not there. Loading it changes nothing; calling one of its functions is reported."""
+    """A module that is not there. Loading it changes nothing; a call that may matter is reported."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, path: Path | None = None) -> None:
+        self._name, self._path = name, path
         self._functions: dict[str, Missing] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -44,7 +46,7 @@ class Stub:
     def get_function(self, name: str, query_imports: bool = False) -> Missing:
         found = self._functions.get(name)
         if found is None:
-            found = self._functions[name] = Missing(self._name, name)
+            found = self._functions[name] = Missing(self._name, name, self._path)
         return found
 
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
@@ -54,19 +56,27 @@ class Stub:
 class Missing:
     """A function of a module that is not there."""
 
-    def __init__(self, module: str, name: str) -> None:
-        self._module, self.__name__ = module, name
+    def __init__(self, module: str, name: str, path: Path | None) -> None:
+        self._module, self.__name__, self._path = module, name, path
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         answer = answer_of(self._module, self.__name__)
-        why = answer.why if answer is not None else UNKNOWN
-        honesty.inexact("module", f"{self._module}.{self.__name__}", why)
+        why = answer.why if answer is not None else self._doubt(args, kwargs)
+        if why:
+            honesty.inexact("module", f"{self._module}.{self.__name__}", why)
         library().launched()
         if small.runs():
             forget(*args, *kwargs.values())
         if answer is RUNNER:
             return Stub(f"{self._module}.{self.__name__}")
         return answer.give(*args) if answer is not None else None
+
+    def _doubt(self, args: Any, kwargs: Any) -> str:
+        """Why this call may matter; nothing where it can only have launched kernels on what it was given."""
+        if self._path is None:
+            return UNKNOWN
+        why = doubt(self._path, self.__name__) or cannot_follow((*args, *kwargs.values()))
+        return f"the module is not there, and {why}" if why else ""
 
 
 @after("tvm_ffi.module")
@@ -112,7 +122,7 @@ def _load(real: Any, path: Path, args: Any, kwargs: Any) -> Any:
             library().appears("module", state == "half")
         return loaded
     _tell(name, path, "stub", "", failed)
-    return Stub(name)
+    return Stub(name, path)
 
 
 def _half(name: str) -> Path | None:

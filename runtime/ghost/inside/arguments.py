@@ -1,0 +1,55 @@
+"""What host code that did not run was given: all that it may write must be known."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from runtime.ghost.inside.library import library
+
+PLAIN = {int, float, bool, str, bytes, type(None)}
+LIBRARIES = {"torch", "tvm_ffi"}
+NAMES = {"dtype", "device", "Device", "Stream"}  # classes of these libraries whose objects hold no memory
+SMALLEST_ADDRESS = 1 << 32
+
+
+class _Pointer(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("device", ctypes.c_int),
+        ("on_device", ctypes.c_void_p),
+        ("on_host", ctypes.c_void_p),
+        ("reserved", ctypes.c_long * 8),
+    )
+
+
+def cannot_follow(values: Any) -> str:
+    """Why not all memory that these arguments lead to is known; nothing where it is."""
+    for value in values:
+        kind = value.__class__
+        if kind is int and value >= SMALLEST_ADDRESS and _is_address(value):
+            why = "it was given an address as a number"
+        elif kind in PLAIN or getattr(value, "is_cuda", False):
+            continue
+        elif kind in (tuple, list):
+            why = cannot_follow(value)
+        elif hasattr(value, "data_ptr"):
+            why = "it was given memory of the host, which its host code may write"
+        elif _is_harmless(kind):
+            continue
+        else:
+            why = f"it was given an object: {kind.__name__}"
+        if why:
+            return why
+    return ""
+
+
+def _is_address(number: int) -> bool:
+    """Whether a number lies in device memory, or in memory of the host that the GPU sees."""
+    found = _Pointer()
+    library().runtime("cudaPointerGetAttributes")(ctypes.byref(found), ctypes.c_void_p(number))
+    return found.type != 0
+
+
+def _is_harmless(kind: type) -> bool:
+    return kind.__module__.split(".")[0] in LIBRARIES and kind.__name__ in NAMES

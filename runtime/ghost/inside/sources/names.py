@@ -1,0 +1,155 @@
+"""Names within a definition: those that it declares itself, and the namespaces that stand before one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime.ghost.inside.sources.known import KEYWORDS
+from runtime.ghost.inside.sources.text import Token
+
+# Keywords that a declared name may follow.
+TYPES = {
+    "auto",
+    "bool",
+    "char",
+    "double",
+    "float",
+    "int",
+    "long",
+    "short",
+    "signed",
+    "unsigned",
+    "void",
+    "class",
+}
+TYPES |= {"typename", "struct", "const", "enum", "union", "using", "constexpr", "static", "volatile"}
+TYPES |= {"__restrict__", "__restrict", "namespace", "wchar_t"}
+ENDS = {"=", ";", ",", ")", "(", "{", "[", ":", ">", "]", "..."}
+
+
+def declared(tokens: Sequence[Token]) -> set[str]:
+    """Variables, parameters and types that stand behind a type, and what a lambda or a binding names."""
+    closing = set(_angles(tokens))
+    found: set[str] = set()
+    for at, one in enumerate(tokens):
+        if one.kind != "name" or one.text in KEYWORDS or not at:
+            continue
+        before = tokens[at - 1]
+        after = tokens[at + 1].text if at + 1 < len(tokens) else ";"
+        if after not in ENDS:
+            continue
+        if before.kind == "name":
+            is_one = before.text not in KEYWORDS or before.text in TYPES
+        elif before.text in (">", ">>>"):
+            is_one = at - 1 in closing
+        elif before.text in ("*", "&", "&&", "..."):
+            is_one = after != "(" and (_is_behind_a_type(tokens, at - 1, closing) or _is_pointer(tokens, at))
+        else:
+            is_one = before.text in ("[", ",") and _is_bound(tokens, at)
+        if is_one:
+            found.add(one.text)
+    return found | _listed(tokens)
+
+
+def _is_behind_a_type(tokens: Sequence[Token], at: int, closing: set[int]) -> bool:
+    """Whether the marks before a name belong to a type; in `a && b` they seem to, which does no harm."""
+    while at > 0 and tokens[at].text in ("*", "&", "&&", "..."):
+        at -= 1
+    one = tokens[at]
+    return (one.kind == "name" and (one.text not in KEYWORDS or one.text in TYPES)) or at in closing
+
+
+def _is_pointer(tokens: Sequence[Token], at: int) -> bool:
+    """`int (*name)(int)`"""
+    around = [one.text for one in tokens[at - 2 : at + 3]]
+    return len(around) == 5 and around[:2] == ["(", "*"] and around[3:] == [")", "("]
+
+
+def bases(tokens: Sequence[Token]) -> set[str]:
+    """What a class names of C++'s own library: its bases have their short names within it."""
+    return {one.text for at, one in enumerate(tokens) if qualified(tokens, at)[:1] == ["std"]}
+
+
+def _is_bound(tokens: Sequence[Token], at: int) -> bool:
+    """`auto [a, b] = ...`, and `[x = ...]` of a lambda."""
+    here = at
+    while here > 0 and tokens[here].text not in ("[", ";", "{", "}", "("):
+        here -= 1
+    if tokens[here].text != "[" or not here:
+        return False
+    if tokens[here - 1].text in ("auto", "&", "&&"):
+        return True
+    return at + 1 < len(tokens) and tokens[at + 1].text == "="
+
+
+def _listed(tokens: Sequence[Token]) -> set[str]:
+    """`int a = 1, b;` and the names of an enum: what follows a comma where a declaration began."""
+    found: set[str] = set()
+    is_declaration, depth, start = False, 0, True
+    for at, one in enumerate(tokens):
+        after = tokens[at + 1].text if at + 1 < len(tokens) else "}"
+        if one.text in (";", "{", "}"):
+            is_declaration, depth, start = False, 0, True
+            if one.text == "{" and tokens[0].text == "{" and not at:  # the names of an enum
+                is_declaration = True
+            continue
+        depth += (one.text in ("(", "[")) - (one.text in (")", "]"))
+        if start:
+            is_declaration = is_declaration or _begins_declaration(tokens, at)
+            start = one.text in ("const", "constexpr", "static", "unsigned", "(") or one.text == "for"
+        is_name = (
+            one.kind == "name" and one.text not in KEYWORDS and after in (",", "=", ";", "[", "}", "{", "(")
+        )
+        first = at - 1
+        while first > 0 and tokens[first].text in ("*", "&"):
+            first -= 1
+        if is_declaration and is_name and at and tokens[first].text in (",", "{"):
+            found.add(one.text)
+    return found
+
+
+def _begins_declaration(tokens: Sequence[Token], at: int) -> bool:
+    if at + 2 >= len(tokens) or tokens[at].kind != "name":
+        return False
+    if tokens[at].text in KEYWORDS and tokens[at].text not in TYPES:
+        return False
+    return tokens[at + 1].kind == "name" or tokens[at + 1].text in ("*", "&", "<", "::")
+
+
+def _angles(tokens: Sequence[Token]) -> list[int]:
+    """Positions of each `>` that closes a template's list of arguments."""
+    opened: list[int] = []
+    found = []
+    for at, one in enumerate(tokens):
+        if one.text == "<" and at and tokens[at - 1].kind == "name":
+            opened.append(at)
+        elif one.text in (">", ">>>") and opened:
+            found.append(at)
+            del opened[-len(one.text) :]
+        elif one.text in (";", "{", "}", "&&", "||"):
+            opened.clear()
+    return found
+
+
+def qualified(tokens: Sequence[Token], at: int) -> list[str]:
+    """The names before one, joined by `::`, outermost first; an argument list among them is left out."""
+    found: list[str] = []
+    here = at
+    while here >= 2 and tokens[here - 1].text == "::":
+        here -= 2
+        if tokens[here].text == ">":
+            depth = 0
+            while here > 0:
+                depth += (tokens[here].text == ">") - (tokens[here].text == "<")
+                here -= 1
+                if not depth:
+                    break
+        if tokens[here].text == "template":
+            here -= 1
+        if tokens[here].text == ")":  # decltype(x)::name
+            found.insert(0, "decltype")
+            break
+        if tokens[here].kind != "name":
+            break
+        found.insert(0, tokens[here].text)
+    return found

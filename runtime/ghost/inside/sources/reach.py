@@ -1,0 +1,246 @@
+"""What the host code of an exported function can reach, and whether any of it may take memory of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from runtime.ghost.inside.sources import known
+from runtime.ghost.inside.sources.build_file import Build
+from runtime.ghost.inside.sources.macros import bound
+from runtime.ghost.inside.sources.names import bases, declared, qualified
+from runtime.ghost.inside.sources.parts import Part, Parts
+from runtime.ghost.inside.sources.scope import parts_of
+from runtime.ghost.inside.sources.text import Token, read
+
+Where = tuple[Path, int]
+LONG = 3  # letters of a pasted name that are enough to tell what it may become
+
+
+class Unsure(Exception):
+    """Why nothing follows from a source."""
+
+    def __init__(self, why: str, where: Where | None = None) -> None:
+        super().__init__(f"{why}: {where[0].name}:{where[1]}" if where else why)
+
+
+@lru_cache(maxsize=2048)
+def _parts(file: Path) -> Parts:
+    return parts_of(read(file))
+
+
+class Source:
+    """Every file that a module is made of, but those of C++, CUDA and its libraries."""
+
+    def __init__(self, build: Build) -> None:
+        self.build = build
+        self.files: list[Path] = []
+        self._read(build.sources)
+        self.named: dict[str, list[Part]] = {}
+        self.exports: dict[str, Part] = {}
+        self.spaces: set[str] = set()
+        self.renamed: dict[str, list[str]] = {}
+        self.at_load: list[Part] = []
+        for file in self.files:
+            found = _parts(file)
+            self.exports.update(found.exports)
+            self.spaces |= found.namespaces
+            self.renamed.update(found.renamed)
+            self.at_load += found.at_load
+            for part in found.parts:
+                self.named.setdefault(part.name, []).append(part)
+
+    def _read(self, sources: Iterable[Path]) -> None:
+        waiting, seen = list(sources), set()
+        while waiting:
+            file = waiting.pop()
+            if file in seen:
+                continue
+            seen.add(file)
+            try:
+                text = read(file)
+            except (OSError, UnicodeDecodeError) as error:
+                raise Unsure(f"its source cannot be read: {file.name}") from error
+            self.files.append(file)
+            for one in text.includes:
+                found = self._found(file, one.name, one.quoted)
+                if found is not None:
+                    waiting.append(found)
+                elif not (_is_outside(one.name) or (not one.quoted and known.SYSTEM_C.match(one.name))):
+                    raise Unsure(f"its source includes {one.name}, which is not there", (file, one.line))
+
+    def _found(self, file: Path, name: str, quoted: bool) -> Path | None:
+        """A header of the release's own; None for one of C++, CUDA or a library, or for none."""
+        if quoted and (file.parent / name).is_file():
+            return (file.parent / name).resolve()
+        if _is_outside(name):
+            return None
+        found = (folder / name for folder in self.build.folders if (folder / name).is_file())
+        return next((one.resolve() for one in found), None)
+
+    @cached_property
+    def device_words(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Macros that stand for __device__, and those that stand for __host__."""
+        marks = []
+        for mark in (("__device__", "__global__"), ("__host__",)):
+            words, before = set(mark), -1
+            while before != len(words):
+                before = len(words)
+                for name, parts in self.named.items():
+                    for part in parts:
+                        if part.kind == "macro" and any(one.text in words for one in part.tokens):
+                            words.add(name)
+            marks.append(frozenset(words))
+        return marks[0], marks[1]
+
+    def is_device(self, part: Part) -> bool:
+        """Whether a function is code of the GPU alone."""
+        device, host = self.device_words
+        words = {one.text for one in (*part.before, *part.after)}
+        return part.kind in ("function", "declared") and bool(words & device) and not words & host
+
+
+def _is_outside(name: str) -> bool:
+    return name.split("/")[0] in known.OUTSIDE or known.SYSTEM.match(name) is not None
+
+
+class Reach:
+    """Follows names from a function to whatever they may stand for."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._done: set[int] = set()
+        self._locals: set[str] = set()
+        self._open: list[tuple[str, Where]] = []  # names in macros, which may be their callers'
+
+    def follow(self, export: Part) -> None:
+        """Raises Unsure where the function may take memory, or where that is not sure."""
+        waiting = [export, *self.source.at_load]
+        waiting += self.source.named.get("", [])
+        while waiting:
+            part = waiting.pop()
+            if id(part) in self._done or self.source.is_device(part):
+                continue
+            self._done.add(id(part))
+            waiting += self._from(part)
+        for name, where in self._open:
+            if name not in self._locals:
+                raise Unsure(f"its source names {name}, of which nothing is known", where)
+
+    def _from(self, part: Part) -> list[Part]:
+        if part.kind == "declared":
+            return self._defined(part)
+        names = self._names_around(part)
+        self._locals |= names
+        reached: list[Part] = []
+        for at, one in enumerate(part.tokens):
+            if one.kind == "string":
+                self._string(part, one)
+            elif one.text == "##":
+                reached += self._pasted(part, at)
+            elif one.kind == "name" and "##" not in [
+                near.text for near in part.tokens[max(0, at - 1) : at + 2]
+            ]:
+                reached += self._name(part, at, names)
+        return reached
+
+    def _pasted(self, part: Part, at: int) -> list[Part]:
+        """What a name may become that a macro makes: all that begins or ends with its known half."""
+        left, right = part.tokens[at - 1], part.tokens[at + 1]
+        before = left.text if left.kind == "name" and left.text not in part.parameters else ""
+        behind = right.text if right.kind == "name" and right.text not in part.parameters else ""
+        known_half = before or behind
+        if len(known_half) < LONG or known.COULD_BE.match(known_half) or known.ALLOCATES.search(known_half):
+            raise Unsure("its source pastes names together", (part.file, part.tokens[at].line))
+        return [
+            other
+            for name, parts in self.source.named.items()
+            if name.startswith(before) and name.endswith(behind)
+            for other in parts
+        ]
+
+    def _defined(self, part: Part) -> list[Part]:
+        others = self.source.named[part.name]
+        if all(one.kind == "declared" for one in others):
+            raise Unsure(
+                f"its source calls {part.name}, which it does not define", (part.file, part.tokens[0].line)
+            )
+        return []
+
+    def _names_around(self, part: Part) -> set[str]:
+        """What is declared in a definition, or in the class that it belongs to."""
+        names = declared(part.tokens) | set(part.parameters)
+        names |= bound(part.tokens, lambda name: self.source.named.get(name, ()))
+        if part.owner:
+            for one in self.source.named.get(part.owner, []):
+                if one.owner == part.owner or one.kind == "class":
+                    names |= _declared_once(one)
+        return names
+
+    def _string(self, part: Part, one: Token) -> None:
+        word = one.text.strip('"')
+        if known.FOREIGN.match(word) and not known.is_known(word):
+            raise Unsure(f"its source asks for {word}", (part.file, one.line))
+
+    def _name(self, part: Part, at: int, names: set[str]) -> list[Part]:
+        one, where = part.tokens[at], (part.file, part.tokens[at].line)
+        name, spaces = one.text, self._spaces(part.tokens, at)
+        if name in known.KEYWORDS or spaces[:1] == ["std"] or spaces[:2] == ["cuda", "std"]:
+            return []  # nothing of C++'s own library takes memory of a GPU
+        own = self.source.named.get(name, [])
+        before = part.tokens[at - 1].text if at else ""
+        if before in (".", "->"):
+            own = [other for other in own if other.is_member]
+        after = part.tokens[at + 1].text if at + 1 < len(part.tokens) else ""
+        if spaces and spaces[0] in known.SPACES and not (own and spaces[0] in self.source.spaces):
+            return self._foreign(spaces, name, where)
+        is_variable = after != "(" and (name in names or before in (".", "->"))
+        if known.ALLOCATES.search(name) and not own and (not is_variable or known.FOREIGN.match(name)):
+            raise Unsure("its source allocates", where)
+        if own:
+            return own
+        if known.FOREIGN.match(name) and not known.is_known(name):
+            raise Unsure(f"its source names {name}, of which nothing is known", where)
+        if spaces and spaces[-1] not in self.source.spaces and spaces[-1] not in known.SPACES:
+            return []  # of a class that is looked at where it is named
+        is_space = after == "::" and (
+            name in self.source.spaces or name in known.SPACES or name == "std" or name in self.source.renamed
+        )
+        if name in names or before in (".", "->") or is_space or known.is_known(name):
+            return []
+        if name in self.source.spaces or name in self.source.build.definitions:
+            return []
+        if part.kind == "macro":
+            self._open.append((name, where))
+            return []
+        raise Unsure(f"its source names {name}, of which nothing is known", where)
+
+    def _spaces(self, tokens: Sequence[Token], at: int) -> list[str]:
+        """What stands before a name, with the namespaces' own names."""
+        found = qualified(tokens, at)
+        for _ in self.source.renamed:
+            if not found or found[0] not in self.source.renamed:
+                break
+            found = [*self.source.renamed[found[0]], *found[1:]]
+        return found
+
+    def _foreign(self, spaces: Sequence[str], name: str, where: Where) -> list[Part]:
+        allowed = known.SPACES.get(spaces[-1])
+        if allowed is None or name not in allowed:
+            if known.ALLOCATES.search(name):
+                raise Unsure("its source allocates", where)
+            raise Unsure(f"its source names {'::'.join(spaces)}::{name}, of which nothing is known", where)
+        return []
+
+
+_declared: dict[int, frozenset[str]] = {}
+
+
+def _declared_once(part: Part) -> frozenset[str]:
+    found = _declared.get(id(part))
+    if found is None:
+        found = _declared[id(part)] = frozenset(
+            declared(part.tokens) | (bases(part.tokens) if part.kind == "class" else set())
+        )
+    return found

@@ -1,0 +1,167 @@
+"""The tokens of a C++ source file, its includes and its macros. No compiler is needed, and none is asked."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+_PIECE = re.compile(
+    r"""
+      (?P<directive>(?m:^)[ \t]*\#(?:\\\r?\n|/\*.*?\*/|(?!//|/\*)[^\n])*)
+    | (?P<skip>\n|[ \t\r\f\v]+|\\\r?\n|//(?:\\\r?\n|[^\n])*|/\*.*?\*/)
+    | (?P<string>(?:u8|[uUL])?(?:R"(?P<end>[^\s()\\]*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"))
+    | (?P<number>\.?\d(?:[eEpP][+-]|'(?=\w)|[\w.])*)
+    | (?P<char>(?:u8|[uUL])?'(?:\\.|[^'\\\n])+')
+    | (?P<name>[A-Za-z_$]\w*)
+    | (?P<mark>\.\.\.|<<<|>>>|::|->|&&|\|\||\#\#|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_MACRO = re.compile(r"([A-Za-z_]\w*)(?:\(([^)]*)\))?(.*)", re.DOTALL)
+_INCLUDE = re.compile(r'\s*(["<])([^">]+)[">]')
+_DEFINED = re.compile(r"\s*(!?)\s*defined\s*\(?\s*(\w+)\s*\)?\s*$")
+# A CUDA compiler never defines these: what they guard is for other GPUs.
+OTHER_GPUS = {"USE_ROCM", "USE_MUSA", "__HIPCC__", "__HIP_PLATFORM_AMD__", "__MUSACC__", "__HIP__"}
+
+
+class Token(NamedTuple):
+    kind: str  # string, number, char, name or mark
+    text: str
+    line: int
+
+
+class Include(NamedTuple):
+    quoted: bool
+    name: str
+    line: int
+
+
+class Macro(NamedTuple):
+    name: str
+    parameters: tuple[str, ...]
+    tokens: tuple[Token, ...]
+
+
+@dataclass
+class Text:
+    """What one file says: every branch of its conditionals but those for other makers' GPUs."""
+
+    file: Path
+    tokens: list[Token] = field(default_factory=list)
+    includes: list[Include] = field(default_factory=list)
+    macros: list[Macro] = field(default_factory=list)
+
+
+@lru_cache(maxsize=2048)
+def read(file: Path) -> Text:
+    """A file's text. Raises OSError and UnicodeDecodeError."""
+    source = file.read_text(encoding="utf-8")
+    text = Text(file)
+    starts = [0, *(at.end() for at in re.finditer("\n", source))]
+    branches = Branches()
+    for piece in _PIECE.finditer(source):
+        kind = piece.lastgroup if piece.lastgroup != "end" else "string"
+        if kind == "skip" or kind is None:
+            continue
+        line = bisect_right(starts, piece.start())
+        if kind == "directive":
+            _directive(text, branches, piece.group(), line)
+        elif branches.taken and not branches.drops(piece.group()):
+            text.tokens.append(Token(kind, piece.group(), line))
+    return text
+
+
+def _directive(text: Text, branches: Branches, written: str, line: int) -> None:
+    word, _, rest = re.sub(r"/\*.*?\*/|\\\r?\n", " ", written.strip()[1:].strip(), flags=re.DOTALL).partition(
+        " "
+    )
+    word, rest = (word, rest) if word.isalpha() else _glued(word, rest)
+    if word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
+        branches.turn(word, rest)
+    elif not branches.taken:
+        return
+    elif word == "include":
+        found = _INCLUDE.match(rest)
+        text.includes.append(
+            Include(found[1] == '"', found[2], line) if found else Include(False, rest, line)
+        )
+    elif word == "define" and (found := _MACRO.match(rest.strip())):
+        parameters = tuple(one.strip() for one in (found[2] or "").split(",") if one.strip())
+        text.macros.append(Macro(found[1], parameters, tuple(_tokens(found[3], line))))
+
+
+def _glued(word: str, rest: str) -> tuple[str, str]:
+    """`#include<x>` and `#if(X)` have no blank between."""
+    found = re.match(r"[a-z]+", word)
+    end = found.end() if found else len(word)
+    return word[:end], f"{word[end:]} {rest}"
+
+
+def _tokens(source: str, line: int) -> list[Token]:
+    found = []
+    for piece in _PIECE.finditer(source):
+        kind = piece.lastgroup if piece.lastgroup != "end" else "string"
+        if kind not in ("skip", "directive", None):
+            found.append(Token(str(kind), piece.group(), line))
+    return found
+
+
+class Branches:
+    """The conditionals around a place. Of branches that leave braces open, the first one counts."""
+
+    def __init__(self) -> None:
+        self._open: list[_Branch] = []
+
+    @property
+    def taken(self) -> bool:
+        return all(one.taken is not False for one in self._open)
+
+    def turn(self, word: str, condition: str) -> None:
+        if word == "endif":
+            if self._open:
+                self._open.pop()
+        elif word in ("else", "elif"):
+            if self._open:
+                self._open[-1].next(word, condition)
+        else:
+            self._open.append(_Branch(_value(word, condition)))
+
+    def drops(self, mark: str) -> bool:
+        if mark not in ("{", "}"):
+            return False
+        if any(one.closed for one in self._open):
+            return True
+        for one in self._open:
+            one.depth += 1 if mark == "{" else -1
+        return False
+
+
+class _Branch:
+    def __init__(self, taken: bool | None) -> None:
+        self.taken, self.depth, self.closed = taken, 0, False
+        self._was_true = taken is True
+
+    def next(self, word: str, condition: str) -> None:
+        self.closed = self.closed or self.depth != 0
+        if self._was_true:
+            self.taken = False
+        elif word == "else":
+            self.taken = True if self.taken is False else None
+        else:
+            self.taken = _value("if", condition)
+            self._was_true = self.taken is True
+
+
+def _value(word: str, condition: str) -> bool | None:
+    """What a condition is where that is sure; both branches count elsewhere."""
+    condition = condition.split("//")[0].strip()
+    if word in ("ifdef", "ifndef"):
+        return (word == "ifndef") if condition in OTHER_GPUS else None
+    if condition in ("0", "1"):
+        return condition == "1"
+    found = _DEFINED.match(condition)
+    return (found[1] == "!") if found and found[2] in OTHER_GPUS else None

@@ -1,0 +1,78 @@
+"""Whether a function of a missing module could do more than check its arguments and launch kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from runtime.ghost.inside.sources.build_file import build_of
+from runtime.ghost.inside.sources.names import qualified
+from runtime.ghost.inside.sources.parts import Part
+from runtime.ghost.inside.sources.reach import Reach, Source, Unsure
+from runtime.ghost.inside.sources.text import Token
+
+
+@cache
+def doubt(module: Path, function: str) -> str:
+    """Why a function may take memory or answer something; nothing where its source shows that it cannot."""
+    try:
+        source = _source(module)
+        export = source.exports.get(function)
+        if export is None:
+            raise Unsure("its source does not say which function is exported")
+        _check_answers_nothing(source, export)
+        Reach(source).follow(export)
+    except Unsure as unsure:
+        return str(unsure)
+    except RecursionError:
+        return "its source is too deep to be read"
+    return ""
+
+
+@cache
+def _read(module: Path) -> Source | Unsure:
+    build = build_of(module)
+    if build is None or not build.sources:
+        return Unsure("no build file says what its source is")
+    try:
+        return Source(build)
+    except Unsure as unsure:
+        return unsure
+
+
+def _source(module: Path) -> Source:
+    found = _read(module)
+    if isinstance(found, Unsure):
+        raise found
+    return found
+
+
+def _check_answers_nothing(source: Source, export: Part) -> None:
+    at = _called(export.tokens)
+    name = export.tokens[at].text if at is not None else ""
+    parts = source.named.get(name, [])
+    owner = qualified(export.tokens, at)[-1:] if at is not None else []
+    parts = [part for part in parts if owner == [part.owner]] or parts
+    functions = [part for part in parts if part.kind == "function"]
+    if not functions or any(part.kind not in ("function", "declared") for part in parts):
+        raise Unsure(f"its source does not define {name or function_text(export.tokens)}")
+    for part in functions:
+        if not part.returns_nothing:
+            raise Unsure(f"{name} may answer something", (part.file, part.tokens[0].line))
+
+
+def _called(tokens: Sequence[Token]) -> int | None:
+    """The last name of an expression that stands in no list of a template's arguments."""
+    depth, found = 0, None
+    for at, one in enumerate(tokens):
+        depth += (one.text == "<") - (len(one.text) if one.text in (">", ">>>") else 0)
+        if one.text in ("{", "[") or (one.text == "(" and at):
+            return None
+        if one.kind == "name" and not depth:
+            found = at
+    return found
+
+
+def function_text(tokens: Sequence[Token]) -> str:
+    return "".join(one.text for one in tokens)[:80]

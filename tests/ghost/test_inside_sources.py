@@ -1,0 +1,278 @@
+"""A function of a missing module matters unless its source shows that it only launches kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runtime.ghost.inside.sources import verdict
+
+HEADER = """
+#pragma once
+#include <tvm/ffi/container/tensor.h>
+#include <cuda_runtime.h>
+#include <vector>
+#define INSIDE __forceinline__ __device__
+#define CHECK(x) if (!(x)) throw std::runtime_error(#x)
+#define DISPATCH(bits, type, ...) \\
+  [&] { switch (bits) { case 16: { using type = short; return __VA_ARGS__(); } default: CHECK(false); } }()
+namespace own {
+INSIDE float twice(float x) { return __fmul_rn(x, 2.f); }
+struct Launch {
+  dim3 grid, block;
+  cudaStream_t stream;
+  Launch(dim3 grid, dim3 block, DLDevice device) : grid{grid}, block{block} {
+    stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
+  }
+  template <typename K, typename... Args>
+  auto operator()(K&& kernel, Args&&... args) const -> void {
+    auto config = ::cudaLaunchConfig_t{};
+    config.gridDim = grid;
+    cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+    CHECK(status == cudaSuccess);
+  }
+};
+inline tvm::ffi::Tensor workspace(int64_t size, DLDevice device) {
+  auto type = DLDataType{};
+  return tvm::ffi::Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, tvm::ffi::ShapeView(&size, 1), type, device);
+}
+}  // namespace own
+"""
+KERNEL = """
+template <typename T>
+__global__ void kernel(T* out, float by) {
+  extern __shared__ float buffer[];
+  out[threadIdx.x] = own::twice(by) + __shfl_xor_sync(0xffffffff, buffer[0], 1);
+}
+"""
+FILE = """#include "own.cuh"
+%(before)s
+template <typename T, int N>
+struct Op {
+  static constexpr int kSize = N;
+  %(inside)s
+  static %(returns)s run(const tvm::ffi::TensorView out, double by) {
+    const auto rows = out.size(0), columns = out.stride(0);
+    CHECK(rows > 0 && columns == 1);
+    DISPATCH(out.dtype().bits, c_type, [&] {
+      auto launch = own::Launch(dim3(rows), dim3(kSize), out.device());
+      launch(kernel<c_type>, static_cast<c_type*>(out.data_ptr()), by);
+      %(body)s
+      return true;
+    });
+    %(end)s
+  }
+};
+"""
+NINJA = """ninja_required_version = 1.3
+includes = -I%(include)s $
+    -isystem /nowhere
+cuda_cflags = -O3 $includes -DARCH=900
+build cuda_0.o: compile_cuda %(source)s
+build made.so: link cuda_0.o
+default made.so
+"""
+
+
+def module(
+    folder: Path,
+    *,
+    before: str = "",
+    inside: str = "",
+    returns: str = "void",
+    body: str = "",
+    end: str = "",
+    header: str = HEADER,
+    export: str = "(Op<bf16_t, 128>::run)",
+) -> Path:
+    """A module that was not built: its build file, its source and one header."""
+    include, built = folder / "include", folder / "built"
+    include.mkdir(parents=True, exist_ok=True)
+    built.mkdir(exist_ok=True)
+    (include / "own.cuh").write_text(header + KERNEL)
+    written = {"before": before, "inside": inside, "returns": returns, "body": body, "end": end}
+    (include / "op.cuh").write_text(FILE % written)
+    source = built / "cuda.cu"
+    source.write_text(
+        f'#include "{include}/op.cuh"\nusing bf16_t = __nv_bfloat16;\n'
+        f"TVM_FFI_DLL_EXPORT_TYPED_FUNC(run_op, {export});\n"
+    )
+    (built / "build.ninja").write_text(NINJA % {"include": include, "source": source})
+    return built / "made.so"
+
+
+def test_a_function_that_checks_and_launches_is_harmless(tmp_path: Path) -> None:
+    assert verdict.doubt(module(tmp_path), "run_op") == ""
+
+
+ALLOCATES = "its source allocates: "
+TAKES_MEMORY = {
+    "a call": ({"body": "cudaMalloc(&p, 64);"}, ALLOCATES + "op.cuh:13"),
+    "a call of the header": (
+        {"body": "auto w = own::workspace(64, out.device());"},
+        ALLOCATES + "own.cuh:28",
+    ),
+    "another file's function": (
+        {
+            "before": "inline void* more(int size) { void* p; cuMemAlloc(&p, size); return p; }",
+            "end": "more(8);",
+        },
+        ALLOCATES + "op.cuh:2",
+    ),
+    "a macro": (
+        {"before": "#define SPACE cudaMallocAsync", "body": "void* p; SPACE(&p, 64, nullptr);"},
+        ALLOCATES + "op.cuh:2",
+    ),
+    "a constructor": (
+        {"before": "struct Space { void* p; Space() { cudaMalloc(&p, 1); } };", "body": "Space space;"},
+        ALLOCATES + "op.cuh:2",
+    ),
+    "a member's method": (
+        {
+            "before": "struct Space { void* p; void grow() { cudaMalloc(&p, 1); } }; Space& space();",
+            "end": "space().grow();",
+        },
+        ALLOCATES + "op.cuh:2",
+    ),
+    "an operator": (
+        {"before": "struct A {}; void operator+(A, A) { cudaMalloc(0, 1); }", "body": "A a, b; a + b;"},
+        ALLOCATES + "op.cuh:2",
+    ),
+    "a template's argument": (
+        {
+            "before": "struct Big { static void go() { cudaMalloc(0, 1); } };"
+            "template <class P> void use() { P::go(); }",
+            "body": "use<Big>();",
+        },
+        ALLOCATES + "op.cuh:2",
+    ),
+    "a pointer to a function": ({"body": "auto how = &cudaMalloc; how(&p, 1);"}, ALLOCATES + "op.cuh:13"),
+    "a class of the same file": (
+        {"inside": "static void more() { cudaMalloc(0, 1); }", "end": "more();"},
+        ALLOCATES + "op.cuh:6",
+    ),
+    "a module that is loaded": ({"before": "static int size = cudaMalloc(0, 1);"}, ALLOCATES + "op.cuh:2"),
+    "torch": (
+        {"body": "auto t = torch::empty({8});"},
+        "its source names torch, of which nothing is known: op.cuh:13",
+    ),
+    "torch unseen": (
+        {"before": "using namespace torch;", "body": "auto t = empty({8});"},
+        "its source names empty",
+    ),
+    "a type that nobody knows": ({"body": "HostTensor held(8);"}, "its source names HostTensor"),
+    "a library": ({"body": "auto s = cub::DeviceReduce::Sum(a, b, c);"}, "its source names cub"),
+    "a runtime's function": (
+        {"body": "cudaIpcOpenMemHandle(&p, h, 0);"},
+        "its source names cudaIpcOpenMemHandle",
+    ),
+    "a driver's function by its name": (
+        {"body": 'cudaGetDriverEntryPoint("cuMemCreate", &f, 0);'},
+        "its source asks for cuMemCreate",
+    ),
+    "a Python function": (
+        {"body": 'tvm::ffi::Function::GetGlobal("f");'},
+        "its source names tvm::ffi::Function",
+    ),
+    "a declared function": (
+        {"before": "void elsewhere(int);", "end": "elsewhere(8);"},
+        "its source calls elsewhere",
+    ),
+    "a pasted name": (
+        {"before": "#define DO(x) cuda##x", "body": "DO(max)(1);"},
+        "its source pastes names together",
+    ),
+    "half a name": (
+        {"before": "#define DO(x) go_##x\nvoid go_max() { cudaMalloc(0, 1); }", "body": "DO(max)();"},
+        ALLOCATES + "op.cuh:3",
+    ),
+}
+
+
+@pytest.mark.parametrize(("written", "why"), TAKES_MEMORY.values(), ids=TAKES_MEMORY)
+def test_what_may_take_memory_matters(tmp_path: Path, written: dict[str, str], why: str) -> None:
+    assert verdict.doubt(module(tmp_path, **written), "run_op").startswith(why)  # type: ignore[arg-type]
+
+
+HARMLESS = {
+    "memory that another function takes": {"before": "void other() { cudaMalloc(0, 1); }"},
+    "memory that another class takes": {"before": "struct Other { void go() { cudaMalloc(0, 1); } };"},
+    "a comment": {
+        "body": '// cudaMalloc(&p, 1);\n/* torch::empty */ const char* s = "cudaMalloc is not called";'
+    },
+    "code of the GPU": {"before": "__device__ void* more() { return malloc(8); }", "body": "auto f = more;"},
+    "another maker's GPU": {"body": "\n#ifdef USE_ROCM\nhipMalloc(&p, 1);\n#else\nint n = 0;\n#endif\n"},
+    "a list of the host": {
+        "body": "std::vector<int> list(8); list.reserve(9); if (list.empty()) list.push_back(1);"
+    },
+    "a field's name": {
+        "before": "struct Sizes { int alloc_rows = 0; };",
+        "body": "Sizes sizes; sizes.alloc_rows = 1;",
+    },
+    "a name for a namespace": {
+        "before": "namespace v = std::views;",
+        "body": "for (auto i : v::iota(0, 3)) (void)i;",
+    },
+    "branches with their own braces": {
+        "before": "#ifdef WIDE\nstatic void f(int a) {\n#else\nstatic void f() {\n#endif\n}",
+        "body": "f();",
+    },
+}
+
+
+@pytest.mark.parametrize("written", HARMLESS.values(), ids=HARMLESS)
+def test_what_takes_no_memory_does_not_matter(tmp_path: Path, written: dict[str, str]) -> None:
+    assert verdict.doubt(module(tmp_path, **written), "run_op") == ""  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("returns", ["int64_t", "void*", "auto", "tvm::ffi::Tensor", "std::vector<void>"])
+def test_a_function_that_answers_something_matters(tmp_path: Path, returns: str) -> None:
+    why = verdict.doubt(module(tmp_path, returns=returns, end="return {};"), "run_op")
+    assert why == "run may answer something: op.cuh:7"
+
+
+def test_a_function_that_says_void_behind_its_parameters_answers_nothing(tmp_path: Path) -> None:
+    before = "auto plain(tvm::ffi::TensorView out) -> void { CHECK(out.ndim() == 2); }"
+    assert verdict.doubt(module(tmp_path, before=before, export="plain"), "run_op") == ""
+
+
+@pytest.mark.parametrize("export", ["missing", "[] { return 8; }", "make<8>()", "(Op<bf16_t, 128>::walk)"])
+def test_a_function_that_is_not_found_matters(tmp_path: Path, export: str) -> None:
+    assert "does not define" in verdict.doubt(module(tmp_path, export=export), "run_op")
+
+
+def test_a_function_that_is_not_exported_matters(tmp_path: Path) -> None:
+    assert "which function is exported" in verdict.doubt(module(tmp_path), "run_other")
+
+
+def test_a_header_that_allocates_matters_where_the_function_comes_to_it(tmp_path: Path) -> None:
+    header = HEADER.replace("stream = static", "void* p; cudaMallocAsync(&p, 8, 0); stream = static")
+    assert verdict.doubt(module(tmp_path, header=header), "run_op") == ALLOCATES + "own.cuh:16"
+
+
+def test_a_source_that_is_missing_matters(tmp_path: Path) -> None:
+    made = module(tmp_path)
+    (made.parent / "cuda.cu").unlink()
+    assert verdict.doubt(made, "run_op") == "its source cannot be read: cuda.cu"
+
+
+def test_a_header_that_is_missing_matters(tmp_path: Path) -> None:
+    why = verdict.doubt(module(tmp_path, before='#include "gone.cuh"'), "run_op")
+    assert why == "its source includes gone.cuh, which is not there: op.cuh:2"
+
+
+def test_a_module_without_a_build_file_matters(tmp_path: Path) -> None:
+    made = module(tmp_path)
+    (made.parent / "build.ninja").unlink()
+    assert verdict.doubt(made, "run_op") == "no build file says what its source is"
+    (made.parent / "build.ninja").write_text("build made.so: link cuda_0.o\n")
+    assert verdict.doubt(tmp_path / "built" / "other.so", "run_op") == "no build file says what its source is"
+
+
+def test_a_second_source_is_read_too(tmp_path: Path) -> None:
+    made = module(tmp_path, before="void elsewhere(int);", end="elsewhere(8);")
+    build = made.parent / "build.ninja"
+    (made.parent / "more.cu").write_text("void elsewhere(int n) { cudaMalloc(0, n); }\n")
+    build.write_text(build.read_text() + "build cuda_1.o: compile_cuda more.cu\n")
+    assert verdict.doubt(made, "run_op") == ALLOCATES + "more.cu:1"
