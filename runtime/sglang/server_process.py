@@ -236,5 +236,5 @@ class ServerProcess:
             "TQDM_DISABLE": "1",
             **self._environment,
             **self._ghost.environment(),
-            **compilers.environment("/usr/local/bin:/usr/bin:/bin", "13.0"),
+            **compilers.environment("/usr/local/bin:/usr/bin:/bin"),
         }

@@ -6,11 +6,12 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from runtime.ghost.inside import exceptions, honesty, library, modules, stream
+from runtime.ghost.inside import bindings, exceptions, honesty, library, modules, stream
 from runtime.ghost.inside.answers import TACTICS
 from tests.ghost import test_inside_sources as sources
 
@@ -171,3 +172,20 @@ def test_a_module_that_does_not_load_is_a_stub_that_says_why(tmp_path: Path, eve
     assert isinstance(modules._load(load, broken, (), {}), modules.Stub)
     said = events("module")
     assert said[0]["state"] == "stub" and "GLIBC_2.38" in said[0]["why"]
+
+
+def test_a_function_of_a_runtime_of_its_own_is_named_when_it_is_called_and_not_before(events: Events) -> None:
+    def fails(*args: Any) -> tuple[int, None]:
+        return 801, None
+
+    runtime = SimpleNamespace(
+        cudaMemPoolCreate=fails,
+        cudaGetErrorString=fails,
+        cudaStreamCaptureStatus=SimpleNamespace(
+            cudaStreamCaptureStatusActive=1, cudaStreamCaptureStatusNone=0
+        ),
+    )
+    bindings._runtime(runtime)
+    assert not events("inexact")
+    assert runtime.cudaMemPoolCreate(0) == (801, None) and runtime.cudaGetErrorString(1) == (801, None)
+    assert [one["name"] for one in events("inexact")] == ["cuda.bindings.runtime.cudaMemPoolCreate"]

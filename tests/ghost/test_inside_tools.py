@@ -11,7 +11,7 @@ from runtime.ghost.inside.tools.ninja import outputs
 
 
 def _run(*words: str, **options: str) -> str:
-    given = {**os.environ, **environment(os.environ["PATH"], "13.0")}
+    given = {**os.environ, "GHOST_CUDA": "12.8", **environment(os.environ["PATH"])}
     return subprocess.run(words, env=given, check=True, capture_output=True, text=True, **options).stdout  # type: ignore[call-overload,no-any-return]
 
 
@@ -45,7 +45,7 @@ def test_braces_and_escaped_colons_are_read() -> None:
 
 
 def test_nvcc_names_its_release_and_writes_what_it_was_asked_for(tmp_path: Path) -> None:
-    assert "release 13.0" in _run("nvcc", "--version")
+    assert "release 12.8" in _run("nvcc", "--version")
     _run("nvcc", "-cubin", "-o", str(tmp_path / "a.cubin"), "a.cu")
     assert (tmp_path / "a.cubin").stat().st_size > 0
 
@@ -53,10 +53,10 @@ def test_nvcc_names_its_release_and_writes_what_it_was_asked_for(tmp_path: Path)
 def test_nvidia_smi_names_the_memory_of_each_gpu() -> None:
     query = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
     given = {"GHOST_ROW": "name=NVIDIA H200;nvml_total=150754820096;total=1", "GHOST_DEVICES": "2"}
-    given |= environment(os.environ["PATH"], "13.0")
+    given |= environment(os.environ["PATH"])
     assert subprocess.run(query, env=given, capture_output=True, text=True).stdout == "143771\n143771\n"
     assert subprocess.run(["nvidia-smi", "-q"], env=given, capture_output=True).returncode == 9
 
 
 def test_the_tools_come_first() -> None:
-    assert environment("/usr/bin", "13.0")["PATH"].split(":")[0] == str(TOOLS)
+    assert environment("/usr/bin")["PATH"].split(":")[0] == str(TOOLS)

@@ -71,11 +71,12 @@ void *entry_point(const char *name, int version)
         if (found)
             return found;
     }
-    if (strncmp(name, "cu", 2) == 0 && version <= CUDA_VERSION)
-        return spare_for(name);
-    if (*name) /* a static runtime asks for "" to see what the driver is */
+    if (version > CUDA_VERSION || !*name) /* a driver of this version has it as little; "" only tries the driver */
+        return 0;
+    void *spare = strncmp(name, "cu", 2) == 0 ? spare_for(name) : 0;
+    if (!spare)
         report(NO_ENTRY, name, 0, 0);
-    return 0;
+    return spare;
 }
 
 static Status look_up(const char *name, void **function, int version, int *found)
@@ -111,12 +112,27 @@ EXPORT Status cudaGetDriverEntryPointByVersion(const char *name, void **function
 }
 ALSO(cudaGetDriverEntryPointByVersion_ptsz, cudaGetDriverEntryPointByVersion);
 
+/* A runtime that is linked into a library asks for tables that nobody documents when it is first called. Without them
+   it fails every call, and the library may go on: it is named once. */
 EXPORT Status cuGetExportTable(const void **table, const unsigned char id[16])
 {
-    char name[48] = "export table ";
-    for (int i = 0; i < 16; i++)
-        snprintf(name + 13 + 2 * i, 3, "%02x", id[i]);
-    report(NO_ENTRY, name, 0, 0);
+    static unsigned seen[64];
+    static const void *users[64];
+    (void)id;
     *table = 0;
+    Dl_info user;
+    if (!dladdr(__builtin_return_address(0), &user))
+        user = (Dl_info){"/an unnamed library"};
+    size_t i = 0;
+    while (i < 63 && users[i] && users[i] != user.dli_fbase)
+        i++;
+    users[i] = user.dli_fbase;
+    if (seen[i] != ghost_generation) {
+        seen[i] = ghost_generation;
+        char name[256];
+        const char *file = strrchr(user.dli_fname, '/');
+        snprintf(name, sizeof name, "CUDA runtime of %s", file ? file + 1 : user.dli_fname);
+        report(NO_ENTRY, name, 0, 0);
+    }
     return NOT_SUPPORTED;
 }

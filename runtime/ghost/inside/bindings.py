@@ -1,4 +1,7 @@
-"""`cuda.bindings` has a CUDA runtime of its own; the ghost's runtime answers these functions instead."""
+"""`cuda.bindings` has a CUDA runtime of its own; the ghost's runtime answers these functions instead.
+
+That runtime cannot start here: every other function fails, and says its name when it is called.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+from runtime.ghost.inside import honesty
 from runtime.ghost.inside.hooks import after
 from runtime.ghost.inside.library import library
 
@@ -28,10 +32,15 @@ ASKED: dict[str, Any] = {
     "cudaDriverGetVersion": ctypes.c_int,
     "cudaRuntimeGetVersion": ctypes.c_int,
 }
+NEED_NO_GPU = {"cudaGetErrorName", "cudaGetErrorString", "getLocalRuntimeVersion"}
+FAILS = "the CUDA runtime inside cuda.bindings fails here: only the functions that are written are answered"
 
 
 @after("cuda.bindings.runtime")
 def _runtime(module: Any) -> None:
+    for name, one in list(vars(module).items()):
+        if name.startswith("cuda") and callable(one) and not isinstance(one, type):
+            setattr(module, name, one if name in NEED_NO_GPU else _said(name, one))
     for name, given in FORWARDED.items():
         if hasattr(module, name):
             setattr(module, name, _forward(module, name, given))
@@ -39,6 +48,14 @@ def _runtime(module: Any) -> None:
         if hasattr(module, name):
             setattr(module, name, _ask(module, name, kind))
     module.cudaStreamGetCaptureInfo = _capture_info(module)
+
+
+def _said(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        honesty.inexact("stub", f"cuda.bindings.runtime.{name}", FAILS)
+        return inner(*args, **kwargs)
+
+    return call
 
 
 def _forward(module: Any, name: str, kinds: tuple[Any, ...]) -> Callable[..., tuple[Any, ...]]:

@@ -7,11 +7,10 @@ from pathlib import Path
 TOOLS = Path(__file__).with_name("tools")
 
 
-def environment(path: str, cuda: str) -> dict[str, str]:
-    """Variables that make a server find them first on its PATH; `cuda` is the release that `nvcc` names."""
+def environment(path: str) -> dict[str, str]:
+    """Variables that make a server find them first on its PATH."""
     return {
         "PATH": f"{TOOLS}:{path}",
-        "GHOST_CUDA": cuda,
         # DeepGEMM calls its compiler by a full path; both names were used.
         "DG_JIT_NVCC_COMPILER": str(TOOLS / "nvcc"),
         "SGL_DG_JIT_NVCC_COMPILER": str(TOOLS / "nvcc"),

@@ -21,7 +21,7 @@ WHY = {
     library.UNREAD: "bytes were read back that no kernel computed",
     library.GUESS: "this attribute of the GPU is a guess",
     library.CAPPED: "a copy was cut short",
-    library.EXPORT: "this entry point was asked for and is not there",
+    library.EXPORT: "this was asked for and is not there",
 }
 OURS = Path(__file__).parent
 OTHER, INSIDE = "", "-"  # a file of another package, and one of this half

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 
 from runtime.ghost.inside import honesty, hooks, library, modules, small
@@ -14,6 +15,7 @@ def install(lib_path: str, small_values: bool, halves: dict[str, str]) -> None:
     """Watch imports, listen to the library, and use a host half where a module was not built."""
     hooks.install()
     lib = library.open_library(lib_path)
+    os.environ["GHOST_CUDA"] = lib.cuda()  # the release that our `nvcc` names
     honesty.listen(lib)
     modules.hand_in(halves)
     for room in ROOMS:

@@ -31,6 +31,12 @@ class Library:
         """A kernel that never reaches the library was launched: a node where a stream is captured."""
         self._library.ghost_launched()
 
+    def cuda(self) -> str:
+        """The release of CUDA that this process was started with, as 13.0."""
+        version = ctypes.c_int()
+        self.runtime("cudaRuntimeGetVersion")(ctypes.byref(version))
+        return f"{version.value // 1000}.{version.value % 1000 // 10}"
+
     def appears(self, what: str, count: int = 0) -> None:
         """What takes memory outside torch is there: see outside.c."""
         device = ctypes.c_int()
