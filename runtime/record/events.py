@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from runtime.record.checked import read
 from runtime.record.parts import Asked, CacheFile, Cost, Ending, Held, Inexact, Key, Module, Phase, Sizes
 from runtime.record.record import SCHEMA, Record
+from runtime.record.settled import Resolved, Settled
 
 T = TypeVar("T")
 Event = dict[str, Any]
@@ -26,7 +27,8 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
     parts: dict[str, list[Any]] = {name: [] for name in PARTS}
     kernels: dict[tuple[str, str], None] = {}
     held: list[Held] = []
-    ending, sizes, arguments, counted, cost = None, None, {}, {}, Cost(0.0, 0)
+    ending, sizes, arguments, settled = None, None, dict[str, Any](), None
+    counted, cost = dict[str, int](), Cost(0.0, 0)
     for event in events:
         name = event["event"]
         if name in PARTS:
@@ -37,6 +39,10 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
             held += [Held(event["phase"], what, size) for what, size in event["bytes"].items()]
         elif name == "asked":
             arguments = event["arguments"]
+        elif name == "settled":
+            settled = _part(Settled, event)
+        elif name == "stopped":
+            ending = Ending("stopped", event["phase"])
         elif name == "outside":
             counted = {what: count for what, count in event.items() if what not in ("event", "phase")}
         elif name == "ready":
@@ -49,7 +55,7 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
     return Record(
         schema_version=SCHEMA,
         asked=asked,
-        arguments=arguments,
+        resolved=Resolved(arguments, settled),
         phases=tuple(parts["phase"]),
         ending=ending or Ending("broken", text="the start's process ended without a word"),
         sizes=sizes,

@@ -57,7 +57,8 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a start ended: ready, died in a phase, refused by SGLang, or broken by us."""
+    """How a start ended: ready, died in a phase, refused by SGLang, stopped where it was asked to stop, or
+    broken by us."""
 
     how: str
     phase: str | None = None

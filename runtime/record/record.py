@@ -8,8 +8,9 @@ from typing import Any
 
 from runtime.record.checked import read
 from runtime.record.parts import Asked, CacheFile, Cost, Ending, Held, Inexact, Key, Module, Phase, Sizes
+from runtime.record.settled import Resolved, Settled
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class NotARecord(ValueError):
@@ -20,7 +21,7 @@ class NotARecord(ValueError):
 class Record:
     schema_version: int
     asked: Asked
-    arguments: dict[str, Any]
+    resolved: Resolved
     phases: tuple[Phase, ...]
     ending: Ending
     sizes: Sizes | None
@@ -32,6 +33,14 @@ class Record:
     counted: dict[str, int]  # what brought memory outside torch: graphs, nodes, communicators, ...
     cost: Cost
     held: tuple[Held, ...] = ()
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return self.resolved.arguments
+
+    @property
+    def settled(self) -> Settled | None:
+        return self.resolved.settled
 
     @property
     def exact(self) -> bool:

@@ -61,6 +61,7 @@ class Request:
     outside: dict[str, Any] | None = None
     name: str = "start"
     snapshot: bool = False  # have torch write its history of memory
+    until: str | None = None  # stop once "arguments" or "gates" are resolved, before a model is built
 
 
 class ServerProcess:
@@ -203,6 +204,7 @@ class ServerProcess:
             "outside": request.outside,
             "log": str(log),
             "snapshot": str(self.snapshot(request)) if request.snapshot else None,
+            "until": request.until,
             "ghost": True,
         }
 

@@ -82,7 +82,14 @@ class Answers:
         try:
             asker = self._asker(question, command)
             outside = {"numbers": self.asking.outside.text()}
-            record = asker.ask(command.argv, question.rank, outside, say, snapshot=snapshot is not None)
+            record = asker.ask(
+                command.argv,
+                question.rank,
+                outside,
+                say,
+                snapshot=snapshot is not None,
+                until=question.until,
+            )
         except NotBuilt as error:
             raise UsageError(str(error)) from error
         except ServerBroken as error:
@@ -141,6 +148,7 @@ def ingredients(question: Question, command: Checked, asking: Asking) -> dict[st
         "total": question.total_bytes,
         "outside": asking.outside.text(),
         "rank": question.rank,
+        "until": question.until,
         "modules": _marks(_halves(question)),
         "folded": False,
     }

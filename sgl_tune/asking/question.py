@@ -20,7 +20,7 @@ _FALSE, _TRUE = ("false", "False"), ("true", "True")
 @dataclass(frozen=True)
 class Question:
     """`argv`: SGLang's flags. `total_bytes`: of the GPU, where it is another than the table's. `title`: the
-    model as it was typed."""
+    model as it was typed. `until`: where the start stops, "arguments" or "gates"; None is its end."""
 
     server: Server
     argv: tuple[str, ...]
@@ -29,6 +29,7 @@ class Question:
     total_bytes: int | None = None
     rank: int = 0
     title: str = ""
+    until: str | None = None
 
     @property
     def model(self) -> str:

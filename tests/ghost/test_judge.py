@@ -10,6 +10,7 @@ import pytest
 from runtime.ghost.outside import table
 from runtime.record.parts import Asked, Cost, Ending, Inexact, Phase, Sizes
 from runtime.record.record import SCHEMA, Record
+from runtime.record.settled import Resolved
 from tests.ghost.fit_outside import (
     GRANULE,
     Counts,
@@ -67,7 +68,7 @@ def record(
     return Record(
         schema_version=SCHEMA,
         asked=Asked((), 0, "NVIDIA H200", "ghost", "3.12", "13.0", {}),
-        arguments={},
+        resolved=Resolved(),
         phases=(phase("weights", 10 * GIB), phase("decode graphs", peak)),
         ending=ending or Ending("ready"),
         sizes=None if ending else Sizes(tokens, 100, 0.9, 8192, 32768),

@@ -8,6 +8,7 @@ import pytest
 
 from runtime.record.parts import Asked, Cost, Ending
 from runtime.record.record import SCHEMA, Record
+from runtime.record.settled import Resolved
 from tests.ghost.seeds import CALLS, PUBLISHED, OutOfMemory, faults, not_known, out_of_memory
 
 TEXT = (
@@ -23,7 +24,7 @@ def record(found: OutOfMemory, calls: tuple[str, ...] = CALLS, phase: str = "aut
     return Record(
         schema_version=SCHEMA,
         asked=Asked((), 0, "NVIDIA B200", "ghost", "3.11", "13.0", {}),
-        arguments={},
+        resolved=Resolved(),
         phases=(),
         ending=Ending("died", phase, "OutOfMemoryError", TEXT.format(found), stack),
         sizes=None,

@@ -57,9 +57,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ask(asker: Asker, model: Path, *flags: str) -> Record:
+def ask(asker: Asker, model: Path, *flags: str, until: str | None = None) -> Record:
     argv = ["--model-path", str(model), "--attention-backend", "triton", "--sampling-backend", "pytorch"]
-    return asker.ask([*argv, *flags], outside={"numbers": table().text()}, seconds=300)
+    return asker.ask([*argv, *flags], outside={"numbers": table().text()}, seconds=300, until=until)
 
 
 def test_a_start_becomes_ready_and_each_byte_of_its_weights_is_counted(asker: Asker, model: Path) -> None:
@@ -121,3 +121,24 @@ def test_what_the_cage_lacks_is_said_beside_the_answer(model: Path, tmp_path: Pa
     lacks = json.loads(done.stdout)["cage_lacks"]
     assert "network: no network namespace can be made (unshare is not allowed here)" in lacks
     assert f"warning: the cage around the server's start lacks: {'; '.join(lacks)}" in done.stderr
+
+
+def test_a_start_that_stops_at_the_gates_settles_what_a_whole_one_does(asker: Asker, model: Path) -> None:
+    flags = (*FEW_GRAPHS, "--mem-fraction-static", "0.5", "--max-running-requests", "7")
+    whole, stopped = ask(asker, model, *flags), ask(asker, model, *flags, until="gates")
+    assert (stopped.ending.how, stopped.ending.phase) == ("stopped", "gates"), stopped.ending
+    assert stopped.phase("kv pool") is None and stopped.cost.cpu < 3
+    assert stopped.settled == whole.settled and stopped.arguments.keys() == whole.arguments.keys()
+    settled = stopped.settled
+    assert settled is not None and settled.draft is None and not settled.gate.tunes
+    assert (settled.config_class, settled.dtype, settled.kv_cache_dtype) == (
+        "LlamaConfig",
+        *2 * ("bfloat16",),
+    )
+    assert (settled.most_requests, settled.decode_graphs, settled.context_length) == (7, (1, 2, 4), 4096)
+
+
+def test_a_start_that_stops_at_its_arguments_has_nothing_else(asker: Asker, model: Path) -> None:
+    record = ask(asker, model, "--tp-size", "1", until="arguments")
+    assert (record.ending.how, record.ending.phase) == ("stopped", "arguments"), record.ending
+    assert record.arguments["tp_size"] == 1 and record.phases == () and record.settled is None

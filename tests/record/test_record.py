@@ -97,3 +97,23 @@ def test_a_foreign_record_that_does_not_fit_is_named(path: tuple[str, ...], valu
 def test_other_text_is_no_record(text: str) -> None:
     with pytest.raises(NotARecord):
         Record.from_json(text)
+
+
+def test_a_start_that_was_asked_to_stop_has_what_was_settled_there() -> None:
+    gate = {"tunes": True, "file": "flashinfer/autotune/0.7.2/sm90/ab/rank_tp0_pp0_dp0.json"}
+    settled = {
+        "config_class": "LlamaConfig",
+        "dtype": "bfloat16",
+        "kv_cache_dtype": "fp8_e4m3",
+        "context_length": 4096,
+        "attn_dp_size": 1,
+        "decode_graphs": [1, 2],
+        "prefill_graphs": [],
+        "most_requests": 2048,
+        "gate": gate,
+        "draft": None,
+    }
+    made = record({"event": "settled", **settled}, {"event": "stopped", "phase": "gates"}, ENDED)
+    assert (made.ending.how, made.ending.phase) == ("stopped", "gates")
+    assert made.settled is not None and made.settled.gate.tunes and made.settled.decode_graphs == (1, 2)
+    assert Record.from_json(made.to_json()) == made

@@ -13,12 +13,13 @@ from typing import Any
 
 from runtime.ghost.inside import honesty, small
 from runtime.ghost.inside.stream import say
-from runtime.sglang.inside import checks, outside, ranks, tuner, watch
+from runtime.sglang.inside import checks, outside, ranks, settled, tuner, watch
 from runtime.sglang.inside.history import History
 
 # Weights are random, and nothing is asked of a tokenizer: what a start takes depends on neither.
 DUMMY = ("--load-format", "dummy", "--skip-tokenizer-init", "--grammar-backend", "none")
 READY, REFUSED, DIED, OURS = 0, 2, 3, 4
+ARGUMENTS, GATES = "arguments", "gates"  # where a request may ask a start to stop
 
 
 def start(request: dict[str, Any]) -> None:
@@ -84,7 +85,12 @@ def _run(request: dict[str, Any], server: Any) -> None:
         charges.tell(phase)
         history.write()
 
-    meter = watch.Meter(at_begin=begin, at_end=charges.end, at_death=die)
+    def before(phase: str, runner: Any) -> None:
+        if request.get("until") == GATES and phase == "weights":
+            say("settled", **settled.of(runner, resolved))
+            _stop(GATES)
+
+    meter = watch.Meter(at_begin=begin, at_end=charges.end, at_death=die, before=before)
     asked = tuner.watch()
     watch.install(meter)
     if request["ghost"]:
@@ -92,7 +98,9 @@ def _run(request: dict[str, Any], server: Any) -> None:
         checks.install()
         small.on()
     say("asked", rank=request["rank"], arguments=_plain(vars(resolved)))
-    pipe = _Pipe(meter, asked, history)
+    if request.get("until") == ARGUMENTS:
+        _stop(ARGUMENTS)
+    pipe = _Pipe(meter, asked, history, resolved)
     have = {
         "server_args": server,
         "port_args": ports,
@@ -117,8 +125,8 @@ def _run(request: dict[str, Any], server: Any) -> None:
 class _Pipe:
     """What the scheduler sends its parent when it is ready: the end of a start."""
 
-    def __init__(self, meter: watch.Meter, asked: tuner.Asked, history: History) -> None:
-        self._meter, self._asked, self._history = meter, asked, history
+    def __init__(self, meter: watch.Meter, asked: tuner.Asked, history: History, resolved: Any) -> None:
+        self._meter, self._asked, self._history, self._resolved = meter, asked, history, resolved
 
     def send(self, info: dict[str, Any]) -> None:
         scheduler = sys._getframe(1).f_locals["scheduler"]
@@ -135,7 +143,15 @@ class _Pipe:
             info=_plain(info),
             **self._meter.readings(),
         )
+        self._settle(runner)
         _end(READY)
+
+    def _settle(self, runner: Any) -> None:
+        """Nothing is measured after this: where SGLang does not answer, the record lacks it."""
+        try:
+            say("settled", **settled.of(runner, self._resolved))
+        except Exception:
+            traceback.print_exc()
 
     def close(self) -> None: ...
 
@@ -149,6 +165,11 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(_is_plain(one) for one in value)
     return value is None or isinstance(value, (str, int, float, bool))
+
+
+def _stop(where: str) -> None:
+    say("stopped", phase=where)
+    _end(READY)
 
 
 def _end(code: int) -> None:

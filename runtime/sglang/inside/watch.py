@@ -66,9 +66,15 @@ class Meter:
     """Says what each phase took; a peak counts for the phases around it too."""
 
     def __init__(
-        self, at_end: Callable[[str], None], at_begin: Callable[[str], None], at_death: Callable[[str], None]
+        self,
+        at_end: Callable[[str], None],
+        at_begin: Callable[[str], None],
+        at_death: Callable[[str], None],
+        before: Callable[[str, Any], None] = lambda phase, runner: None,
     ) -> None:
+        """`before`: called with a phase and what it is a step of, inside the phase."""
         self._at_end, self._at_begin, self._at_death = at_end, at_begin, at_death
+        self.before = before
         self._open: list[dict[str, int]] = []
         self.died = False
 
@@ -165,6 +171,7 @@ def _watched(inner: Step, name: str, meter: Meter) -> Step:
         runner = args[0] if args else kwargs.get("model_runner")
         phase = f"draft {name}" if getattr(runner, "is_draft_worker", False) else name
         with meter.phase(phase):
+            meter.before(phase, runner)
             answer = inner(*args, **kwargs)
         if name == "weights":
             say("held", phase=phase, bytes=holders.held_by(getattr(runner, "model", None)))
