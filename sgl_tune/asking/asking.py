@@ -81,7 +81,7 @@ class Answers:
             return kept
         try:
             asker = self._asker(question, command)
-            outside = {"numbers": self.asking.outside.text()}
+            outside = {"numbers": _outside(question, self.asking)}
             record = asker.ask(
                 command.argv,
                 question.rank,
@@ -146,12 +146,18 @@ def ingredients(question: Question, command: Checked, asking: Asking) -> dict[st
         "left": [one.name for one in command.left if one.matters],
         "gpu": question.gpu.row(),
         "total": question.total_bytes,
-        "outside": asking.outside.text(),
+        "outside": _outside(question, asking),
         "rank": question.rank,
         "until": question.until,
         "modules": _marks(_halves(question)),
         "folded": False,
     }
+
+
+def _outside(question: Question, asking: Asking) -> str:
+    """As the C libraries read it. What others hold is there before SGLang looks, as its own context is."""
+    context = asking.outside.numbers["context"].bytes
+    return asking.outside.with_numbers(context=context + question.taken_bytes).text()
 
 
 def _left_out(command: Checked) -> list[Inexact]:

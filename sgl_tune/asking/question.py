@@ -19,14 +19,16 @@ _FALSE, _TRUE = ("false", "False"), ("true", "True")
 
 @dataclass(frozen=True)
 class Question:
-    """`argv`: SGLang's flags. `total_bytes`: of the GPU, where it is another than the table's. `title`: the
-    model as it was typed. `until`: where the start stops, "arguments" or "gates"; None is its end."""
+    """`argv`: SGLang's flags. `total_bytes`: of the GPU, where it is another than the table's. `taken_bytes`:
+    what other processes hold of it. `title`: the model as it was typed. `until`: where the start stops,
+    "arguments" or "gates"; None is its end."""
 
     server: Server
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     gpu: Gpu
     total_bytes: int | None = None
+    taken_bytes: int = 0
     rank: int = 0
     title: str = ""
     until: str | None = None
@@ -53,7 +55,11 @@ class Question:
 
 
 def question_of(
-    server: Server, flags: ServerFlags, command: Sequence[str], total_bytes: int | None = None
+    server: Server,
+    flags: ServerFlags,
+    command: Sequence[str],
+    total_bytes: int | None = None,
+    taken_bytes: int = 0,
 ) -> Question:
     """From our own options, or from the server command after `--`, which may be a manifest."""
     gpu = gpu_of(flags.gpu or _here())
@@ -67,7 +73,9 @@ def question_of(
     model = value_of(argv, MODEL_FLAGS)
     if model is None:
         raise UsageError("the server command names no model", "add --model-path FOLDER")
-    return Question(server, tuple(argv), environment, gpu, total_bytes, title=model)
+    if taken_bytes >= (total_bytes or gpu.total_bytes):
+        raise UsageError("--taken leaves nothing of the GPU", "say how much of it other processes hold")
+    return Question(server, tuple(argv), environment, gpu, total_bytes, taken_bytes, title=model)
 
 
 def _here() -> str | None:

@@ -57,6 +57,9 @@ def mem_report(
     gpu_memory: Annotated[
         str | None, _question("--gpu-memory", help="A GPU of another size.", metavar="178.35GiB")
     ] = None,
+    taken: Annotated[
+        str | None, _question("--taken", help="What other processes hold of the GPU.", metavar="2GiB")
+    ] = None,
     ranks: Annotated[
         str, _question("--ranks", help="distinct (those that differ), all, or one number.", metavar="WHICH")
     ] = "distinct",
@@ -151,6 +154,7 @@ def mem_report(
         command=tuple(command or ()),
         deployment=deployment,
         gpu_memory=gpu_memory,
+        taken=taken,
         ranks=ranks,
         what_if=tuple(what_if or ()),
         sweep=sweep,

@@ -43,6 +43,7 @@ class MemoryOptions:
     command: tuple[str, ...] = ()
     deployment: str | None = None
     gpu_memory: str | None = None
+    taken: str | None = None
     ranks: str = "distinct"
     what_if: tuple[str, ...] = ()
     sweep: str | None = None

@@ -47,14 +47,12 @@ class ServerOptions:
 
 def asked_of(asked: MemoryOptions, options: ServerOptions, out: Output) -> Answer:
     """The answer of this server. Phases are shown while the server's own steps pass."""
-    total = parse_size(asked.gpu_memory, "--gpu-memory") if asked.gpu_memory else None
     what_ifs = [parse_change(text) for text in asked.what_if]
     sweep = parse_steps(asked.sweep) if asked.sweep else ()
     first_rank(asked.ranks)
     with ExitStack() as closing:
         work = closing.enter_context(scratch()).folder
-        question = question_of(options.server, asked.flags, asked.command, total)
-        question = with_local_models(question, asked.flags.model_config, work, os.environ)
+        question = to_ask(asked, options.server, work)
         changed = {one.name: one.of(question) for one in (*what_ifs, *sweep)}
         answers = closing.enter_context(Answers(Asking(work, options.trust_remote_code)))
         starts = Starts(answers, asked.ranks, Live(out, options.server))
@@ -73,6 +71,14 @@ def asked_of(asked: MemoryOptions, options: ServerOptions, out: Output) -> Answe
             notes=(*_ranks_note(ranks, asked.ranks), *found.notes, *untried),
         )
         return Answer(found, _of(sweep, reports))
+
+
+def to_ask(asked: MemoryOptions, server: Server, work: Path) -> Question:
+    """What was typed as a question to this server; a model's folder may be made in `work`."""
+    total = parse_size(asked.gpu_memory, "--gpu-memory") if asked.gpu_memory else None
+    taken = parse_size(asked.taken, "--taken") if asked.taken else 0
+    question = question_of(server, asked.flags, asked.command, total, taken)
+    return with_local_models(question, asked.flags.model_config, work, os.environ)
 
 
 def _helpful(
@@ -132,7 +138,7 @@ def reported(record: Record, question: Question, answers: Answers) -> MemoryRepo
     return replace(
         report,
         flags=question.text.replace(question.model, question.title),
-        held=held_of(record, outside),
+        held=held_of(record, outside, question.taken_bytes),
         notes=(
             *_left_notes([one for one in left if not one.matters]),
             *_doubt_notes(record, question.gpu),

@@ -54,6 +54,7 @@ def answered(asked: MemoryOptions, who: Who, out: Output) -> Answer:
     found = who.found(given)
     if isinstance(found, Server):
         return asked_of(given, who.options(found), out)
+    _refuse_taken(asked)
     with _known(found):
         return answer(asked, out)
 
@@ -65,8 +66,14 @@ def fit_by(asked: MemoryOptions, who: Who, goals: FitOptions, out: Output) -> tu
     found = who.found(given)
     if isinstance(found, Server):
         return fitted_on_server(given, goals, who.options(found), out)
+    _refuse_taken(asked)
     with _known(found):
         return fitted(asked, goals, out)
+
+
+def _refuse_taken(asked: MemoryOptions) -> None:
+    if asked.taken is not None:
+        raise UsageError("--taken is of a GPU on which a server is started", "name the server: --server PATH")
 
 
 def of_project(asked: MemoryOptions) -> MemoryOptions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,13 +12,12 @@ from runtime.record.record import Record
 from runtime.server.releases import Release
 from runtime.sglang.server_process import STOP
 from sgl_tune.asking.asking import Answers, Asking
-from sgl_tune.asking.local_model import with_local_models
-from sgl_tune.asking.question import Question, question_of
+from sgl_tune.asking.question import Question
 from sgl_tune.cli.out import Output
 from sgl_tune.memory.answer import MemoryOptions
 from sgl_tune.memory.fit import Fit
 from sgl_tune.memory.fit_answer import FitOptions, check_alone
-from sgl_tune.memory.ghost.asked import ServerOptions, Starts
+from sgl_tune.memory.ghost.asked import ServerOptions, Starts, to_ask
 from sgl_tune.memory.ghost.fit import Search
 from sgl_tune.memory.ghost.live import Live
 from sgl_tune.memory.ghost.ranks import first_rank, layout_of
@@ -28,7 +26,6 @@ from sgl_tune.memory.report import MemoryReport, worst
 from sgl_tune.memory.table import heading
 from sgl_tune.memory.trial import flag_line
 from sgl_tune.processes.scratch import scratch
-from sgl_tune.units import parse_size
 
 _GRAPHS = ("cuda_graph_max_bs", "cuda_graph_max_bs_decode")
 
@@ -47,12 +44,10 @@ def fitted_on_server(
     """With the release by whose names the flags are printed, and a heading."""
     check_alone(asked)
     first_rank(asked.ranks)
-    total = parse_size(asked.gpu_memory, "--gpu-memory") if asked.gpu_memory else None
     release = release_of(options.server.sglang)
     with ExitStack() as closing:
         work = closing.enter_context(scratch()).folder
-        question = question_of(options.server, asked.flags, asked.command, total)
-        question = with_local_models(question, asked.flags.model_config, work, os.environ)
+        question = to_ask(asked, options.server, work)
         answers = closing.enter_context(Answers(Asking(work, options.trust_remote_code)))
         starter = _Starter(answers, question, asked.ranks, release, out)
         found = Search(starter, goals.goals(asked.flags.context_length)).fit()

@@ -13,7 +13,7 @@ from sgl_tune.memory.report import Share
 KV, GRAPHS, BUFFERS, WEIGHTS, OTHER = "KV cache", "graphs", "buffers", "other weights", "other of torch"
 EMBEDDINGS = "embeddings"
 CACHED, NCCL, OUTSIDE, FREE = "cached by torch", "NCCL", "outside torch", "free"
-GRAPHS_OUTSIDE = "graphs outside torch"
+GRAPHS_OUTSIDE, OTHERS = "graphs outside torch", "other processes"
 _BUFFERS = ("attention backend", "eager", "autotune", "kernel warmup")
 _ROOT = "start"
 _COUNTED = "communicators_"
@@ -27,8 +27,8 @@ def tightest(record: Record) -> Phase | None:
     return min(inner, key=lambda of: (_left(of), -of.depth), default=None)
 
 
-def held_of(record: Record, numbers: Outside) -> tuple[Share, ...]:
-    """At the peak of the tightest phase; none of a start without phases."""
+def held_of(record: Record, numbers: Outside, taken: int = 0) -> tuple[Share, ...]:
+    """At the peak of the tightest phase; none of a start without phases. `taken`: by other processes."""
     at = tightest(record)
     if at is None:
         return ()
@@ -41,9 +41,15 @@ def held_of(record: Record, numbers: Outside) -> tuple[Share, ...]:
     shares = kept.shares()
     shares[f"{at.name} while it runs"] = at.peak - at.allocated_before
     shares[CACHED] = at.reserved_peak - at.peak
-    nccl = min(at.outside, _nccl(record, numbers))
-    graphs = min(at.outside - nccl, _graphs_outside(record, at))
-    shares |= {NCCL: nccl, GRAPHS_OUTSIDE: graphs, OUTSIDE: at.outside - nccl - graphs, FREE: _left(at)}
+    left = at.outside
+    for what, size in (
+        (OTHERS, taken),
+        (NCCL, _nccl(record, numbers)),
+        (GRAPHS_OUTSIDE, _graphs_outside(record, at)),
+    ):
+        shares[what] = min(left, size)
+        left -= shares[what]
+    shares |= {OUTSIDE: left, FREE: _left(at)}
     return tuple(Share(what, size) for what, size in shares.items() if size)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runtime.devices.readings import OutOfMemory, parse_out_of_memory
@@ -44,7 +44,15 @@ def report_of(record: Record, gpu: str, gpu_bytes: int, title: str, margin_bytes
         exact=record.exact,
         inexact=tuple(map(_why, record.inexact)),
         cage_lacks=record.asked.lacking,
+        notes=tuple(_without_graphs(record)),
     )
+
+
+def _without_graphs(record: Record) -> Iterator[str]:
+    """Graphs that a server gives up by itself are in no flag."""
+    for one in record.phases:
+        if one.name == "prefill graphs" and one.allocated_before == one.allocated == one.peak:
+            yield "no prefill graphs were captured: disabled, or given up where too little is free"
 
 
 def _why(one: parts.Inexact) -> str:

@@ -72,6 +72,7 @@ CHANGES: dict[str, Callable[[Question], Question]] = {
         one, gpu=replace(one.gpu, numbers={**one.gpu.numbers, "total": one.gpu.numbers["major"]})
     ),
     "its memory": lambda one: replace(one, total_bytes=1 << 36),
+    "what others hold of it": lambda one: replace(one, taken_bytes=1 << 30),
     "the rank": lambda one: replace(one, rank=1),
     "the Python": lambda one: replace(one, server=replace(SERVER, python_version="3.12")),
 }

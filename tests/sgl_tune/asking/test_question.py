@@ -61,6 +61,11 @@ def test_the_tag_of_an_image_names_the_release() -> None:
     assert release_of_image(command) == "0.5.17" and release_of_image(()) is None
 
 
+def test_others_cannot_hold_the_whole_gpu() -> None:
+    with pytest.raises(UsageError, match="--taken leaves nothing"):
+        question_of(SERVER, ServerFlags(gpu="l40s"), ("sglang serve m",), taken_bytes=1 << 36)
+
+
 @pytest.mark.parametrize(
     ("command", "flags", "said"),
     [

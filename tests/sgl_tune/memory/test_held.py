@@ -103,6 +103,11 @@ def test_communicators_are_nccls_share() -> None:
     assert found["NCCL"] == min(two, OUTSIDE) and sum(found.values()) == TOTAL
 
 
+def test_what_other_processes_hold_is_a_share_of_its_own() -> None:
+    found = {share.what: share.bytes for share in held_of(ready(), table(), taken=100 * MIB)}
+    assert found["other processes"] == 100 * MIB and sum(found.values()) == TOTAL
+
+
 def test_a_refused_start_holds_nothing() -> None:
     record = refused("ValueError", "no")
     assert tightest(record) is None and held_of(record, table()) == ()

@@ -14,7 +14,7 @@ from sgl_tune.memory.ghost.of_record import report_of
 from sgl_tune.memory.ghost.ranks import Layout, first_rank, other_ranks
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.table import exactness, failure_text, verdict
-from tests.sgl_tune.memory.records import GUESS, OOM, OUTSIDE, TOTAL, died, made, ready, refused
+from tests.sgl_tune.memory.records import GUESS, OOM, OUTSIDE, TOTAL, died, made, phase, ready, refused
 from tests.sgl_tune.schemas import schema_faults
 
 DRIVERS = "CUDA error: out of memory"
@@ -94,6 +94,12 @@ def test_a_refusal_of_the_driver_is_out_of_memory_without_a_size() -> None:
     oom = found.to_json()["oom"]
     assert (oom["tried_bytes"], oom["missing_bytes"], oom["by_driver"]) == (None, None, True)
     published(died("AcceleratorError", DRIVERS))
+
+
+def test_prefill_graphs_that_were_not_captured_are_told() -> None:
+    assert report(ready(phase("prefill graphs", 128, 128.25, 129, 129))).notes == ()
+    (note,) = report(ready(phase("prefill graphs", 128, 128, 128, 128))).notes
+    assert note.startswith("no prefill graphs were captured")
 
 
 def test_another_end_is_the_exception_of_sglang_with_its_stack() -> None:
