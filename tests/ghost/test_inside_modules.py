@@ -189,3 +189,27 @@ def test_a_function_of_a_runtime_of_its_own_is_named_when_it_is_called_and_not_b
     assert not events("inexact")
     assert runtime.cudaMemPoolCreate(0) == (801, None) and runtime.cudaGetErrorString(1) == (801, None)
     assert [one["name"] for one in events("inexact")] == ["cuda.bindings.runtime.cudaMemPoolCreate"]
+
+
+def test_a_copy_that_is_only_put_back_is_not_said(events: Events) -> None:
+    with honesty.set_aside():
+        honesty._heard(library.UNREAD, "copy to the host", 0, 8)
+        honesty._heard(library.STUB, "cudaFrobnicate", 0, 0)
+    assert [one["name"] for one in events("inexact")] == ["cudaFrobnicate"]
+    honesty._heard(library.UNREAD, "copy to the host", 0, 8)
+    assert [one["name"] for one in events("inexact")] == ["copy to the host"]
+
+
+def test_what_a_function_only_reads_stays_real(
+    tmp_path: Path, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[object] = []
+    monkeypatch.setattr(modules, "forget", lambda *values: forgotten.extend(values))
+    body = (
+        "auto at = static_cast<const float*>(in.data_ptr()); auto to = static_cast<float*>(out.data_ptr());"
+    )
+    function = f"void copy(tvm::ffi::TensorView in, tvm::ffi::TensorView out) {{ {body} }}"
+    path = sources.module(tmp_path, before=function, export="copy")
+    given, made = Memory(True), Memory(True)
+    modules._load(_not_loaded, path, (), {}).run_op(given, made)
+    assert forgotten == [made]

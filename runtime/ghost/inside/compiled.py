@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from runtime.ghost.inside import small
+from runtime.ghost.inside import honesty, small
 from runtime.ghost.inside.hooks import after
 from runtime.ghost.inside.kernels import Kernel, seen
 from runtime.ghost.inside.library import library
-from runtime.ghost.inside.values import forget
+from runtime.ghost.inside.values import extent, forget
 
 
 class Built(Kernel):
@@ -50,6 +50,26 @@ def _inductor(config: Any) -> None:
     for name in ("use_static_triton_launcher", "use_static_cuda_launcher"):
         if hasattr(config, name):
             setattr(config, name, False)
+
+
+@after("torch._inductor.runtime.triton_heuristics")
+def _tuner(module: Any) -> None:
+    """What a kernel changes is kept on the host while the kernel is timed, and put back."""
+    tuner = module.CachingAutotuner
+    copy, restore = tuner.copy_args_to_cpu_if_needed, tuner.restore_args_from_cpu
+
+    def copy_args_to_cpu_if_needed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with honesty.set_aside():
+            return copy(self, *args, **kwargs)
+
+    def restore_args_from_cpu(self: Any, copies: Any) -> None:
+        kept = [tensor for tensor, _ in copies.values()]
+        unreal = [tensor for tensor in kept if not library().marked(*extent(tensor))]
+        restore(self, copies)
+        forget(*unreal)
+
+    tuner.copy_args_to_cpu_if_needed = copy_args_to_cpu_if_needed
+    tuner.restore_args_from_cpu = restore_args_from_cpu
 
 
 @after("torch")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -28,6 +30,7 @@ OTHER, INSIDE = "", "-"  # a file of another package, and one of this half
 SERVERS = ("sglang", "flashinfer", "sgl_kernel", "deep_gemm", "vllm")
 
 _phase = ""
+_set_aside = 0
 _said: set[tuple[str, str, str]] = set()
 _sources: dict[str, str] = {}
 
@@ -74,7 +77,20 @@ def _without_line(where: str) -> tuple[str, str]:
     return place.rpartition(":")[0], function
 
 
+@contextmanager
+def set_aside() -> Iterator[None]:
+    """A context in which bytes are copied to the host only to be put back: nothing is decided by them."""
+    global _set_aside
+    _set_aside += 1
+    try:
+        yield
+    finally:
+        _set_aside -= 1
+
+
 def _heard(kind: int, name: str, at: int, size: int) -> None:
+    if kind == library.UNREAD and _set_aside:
+        return
     inexact(KINDS.get(kind, "stub"), name, WHY.get(kind, "the library reported an unknown finding"), size)
 
 

@@ -12,7 +12,7 @@ from runtime.ghost.inside.arguments import cannot_follow
 from runtime.ghost.inside.calls import outside_torch
 from runtime.ghost.inside.hooks import after
 from runtime.ghost.inside.library import library
-from runtime.ghost.inside.sources.verdict import doubt
+from runtime.ghost.inside.sources.verdict import doubt, only_read
 from runtime.ghost.inside.stream import say
 from runtime.ghost.inside.values import forget
 
@@ -66,7 +66,8 @@ class Missing:
             honesty.inexact("module", f"{self._module}.{self.__name__}", why)
         library().launched()
         if small.runs():
-            forget(*args, *kwargs.values())
+            read = only_read(self._path, self.__name__) if self._path is not None else ()
+            forget(*(one for at, one in enumerate(args) if at not in read), *kwargs.values())
         if answer is RUNNER:
             return Stub(f"{self._module}.{self.__name__}")
         return answer.give(*args) if answer is not None else None

@@ -23,7 +23,15 @@ class Part:
     before: Sequence[Token] = ()
     after: Sequence[Token] = ()  # from the parameters' end to the body
     owner: str = ""
-    parameters: Sequence[str] = ()
+    parameters: Sequence[str] = ()  # of a macro
+    template: Sequence[Token] = ()
+    signature: Sequence[Token] = ()  # a function's parameters, in their parentheses
+
+    @property
+    def body(self) -> Sequence[Token]:
+        """What a function does, or what a macro stands for."""
+        head = len(self.template) + len(self.before) + 1 + len(self.signature) + len(self.after)
+        return self.tokens if self.kind == "macro" else self.tokens[head:]
 
     @property
     def is_member(self) -> bool:

@@ -264,6 +264,8 @@ class _Scope(Words):
             close = self._matching(here)
             part = self._add(called, "function", at, close + 1, owner)
             part.before, part.after = before, self.tokens[after:here]
+            part.template = self.tokens[at : self._after_template(at, end)]
+            part.signature = self.tokens[name + 1 : after]
             if not before and called != owner:  # a macro that makes what runs when the module is loaded
                 self.found.at_load.append(part)
             return close + 1

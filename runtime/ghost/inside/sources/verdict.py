@@ -10,6 +10,7 @@ from runtime.ghost.inside.sources.build_file import build_of
 from runtime.ghost.inside.sources.names import qualified
 from runtime.ghost.inside.sources.parts import Part
 from runtime.ghost.inside.sources.reach import Reach, Source, Unsure
+from runtime.ghost.inside.sources.reads import Reads
 from runtime.ghost.inside.sources.text import Token
 
 
@@ -48,7 +49,27 @@ def _source(module: Path) -> Source:
     return found
 
 
-def _check_answers_nothing(source: Source, export: Part) -> None:
+@cache
+def only_read(module: Path, function: str) -> frozenset[int]:
+    """Which arguments of a function, counted from 0, its host code hands to kernels to be read."""
+    if doubt(module, function):
+        return frozenset()
+    source = _source(module)
+    export = source.exports[function]
+    _, functions = _functions(source, export)
+    at = _called(export.tokens) or 0
+    arguments = [one.text for one in export.tokens[at + 1 :]]
+    given = "".join(arguments).strip("<>()").split(",")
+    most = max(len(part.signature) for part in functions)
+    return frozenset(
+        number
+        for number in range(most)
+        if all(Reads(source.named).only_reads(one, number, given) for one in functions)
+    )
+
+
+def _functions(source: Source, export: Part) -> tuple[str, list[Part]]:
+    """Every definition that an exported expression may name."""
     at = _called(export.tokens)
     name = export.tokens[at].text if at is not None else ""
     parts = source.named.get(name, [])
@@ -57,6 +78,11 @@ def _check_answers_nothing(source: Source, export: Part) -> None:
     functions = [part for part in parts if part.kind == "function"]
     if not functions or any(part.kind not in ("function", "declared") for part in parts):
         raise Unsure(f"its source does not define {name or function_text(export.tokens)}")
+    return name, functions
+
+
+def _check_answers_nothing(source: Source, export: Part) -> None:
+    name, functions = _functions(source, export)
     for part in functions:
         if not part.returns_nothing:
             raise Unsure(f"{name} may answer something", (part.file, part.tokens[0].line))
