@@ -19,8 +19,10 @@ else:
 
 TABLE = Path(__file__).with_name("outside.toml")
 COMMUNICATOR = "communicator_"  # and its number of ranks
+PEERS = "peers_"  # and their number
 COMMUNICATOR_COUNT = "communicators_"  # of a record: how many of so many ranks
 MOST_RANKS = 64
+ALIKE = 2  # ranks whose free memory was the same within 64 KiB in 20 of 20 starts
 MEASURED_ON = "h200"  # with driver 580; no other GPU was asked
 _ONCE = ("context", "libraries", "room", "cublas", "cublas_code")
 _OFTEN = {"module": "modules", "node": "nodes", "message": "messages", "message_graph": "message_graphs"}
@@ -79,10 +81,16 @@ class Outside:
             if name.startswith(COMMUNICATOR_COUNT) and count
         }
         doubts = [count * self.communicator(ranks).doubt for ranks, count in groups.items() if ranks > 1]
-        return doubt + sum(doubts) + (self._doubt("first") if doubts else 0)
+        doubt += sum(doubts) + (self._doubt("first") if doubts else 0)
+        return doubt + self._beyond_rank_0(max(groups, default=1))
 
     def _doubt(self, name: str) -> int:
         return self.numbers[name].doubt if name in self.numbers else 0
+
+    def _beyond_rank_0(self, ranks: int) -> int:
+        """How many bytes more than rank 0 the fullest may hold; as many as elsewhere if nobody measured."""
+        known = {name: one.bytes + one.doubt for name, one in self.numbers.items() if name.startswith(PEERS)}
+        return 0 if ranks <= ALIKE else known.get(f"{PEERS}{ranks}", max(known.values(), default=0))
 
     def with_numbers(self, **bytes: int) -> Outside:
         """The same table with other bytes, as a fit to fewer starts gives them."""

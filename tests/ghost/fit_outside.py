@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from runtime.ghost.outside import COMMUNICATOR, Outside
+from runtime.ghost.outside import ALIKE, COMMUNICATOR, PEERS, Outside
+from runtime.record.record import Record
 from runtime.sglang.inside.outside import COUNTED
 from tests.ghost.real_starts import RESULTS, RealStart
 
@@ -17,6 +18,7 @@ GRANULE = 2 << 20
 BEFORE_CUBLAS = ("weights", "draft weights", "kv pool", "draft kv pool")
 CUBLAS = "attention backend"
 GRAPHS = ("prefill graphs", "decode graphs")
+FULLEST = "fullest"  # of the phase "kv pool"
 FORWARD = ("eager", "autotune", *GRAPHS)
 Counts = dict[str, int]
 
@@ -46,8 +48,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Seen:
+    """`fullest`: what the fullest rank held beyond the one that was read, when the KV pool was sized."""
+
     start: RealStart
     steps: tuple[Step, ...]
+    fullest: int | None = None
 
     def step(self, phase: str) -> Step | None:
         return next((step for step in self.steps if step.phase == phase), None)
@@ -60,15 +65,16 @@ class Seen:
 
 def seen(start: RealStart, observed: dict[str, Counts]) -> Seen:
     """The start's measured phases that the ghost came to as well, in their order."""
+    pool = observed.get("kv pool", {})
     steps, before, measured = [], dict[str, int](), 0
     for phase, outside in start.outside.items():
         now = observed.get(phase)
         if now is None:
             continue
-        grown = {name: value - before.get(name, 0) for name, value in now.items()}
+        grown = {name: value - before.get(name, 0) for name, value in now.items() if name != FULLEST}
         steps.append(Step(phase, outside - measured, grown["own"], now["code"], grown))
         before, measured = now, outside
-    return Seen(start, tuple(steps))
+    return Seen(start, tuple(steps), pool.get(FULLEST))
 
 
 def observations(path: Path = OBSERVED) -> dict[str, dict[str, Counts]]:
@@ -105,6 +111,7 @@ def fitted(known: Sequence[Seen], table: Outside) -> Outside:
     numbers |= _of_modules(alone, trial)
     trial = table.with_numbers(**numbers)
     numbers |= _of_messages([one for one in known if one.start.gpus > 1], trial)
+    numbers |= _of_peers(known)
     return table.with_numbers(**numbers)
 
 
@@ -169,17 +176,17 @@ def _of_modules(alone: Sequence[Seen], table: Outside) -> dict[str, int]:
 
 
 def _of_messages(several: Sequence[Seen], table: Outside) -> dict[str, int]:
-    """Communicators: a later one is seen in a forward; what the first takes beyond it, before the weights."""
+    """Communicators: the first is seen before the weights, a later one in a forward."""
     if not several:
         return {}
     later = _by_ranks(several, FORWARD, lambda step: step.grown - _graphs(step, table))
     fixed = table.numbers["context"].bytes + table.numbers["libraries"].bytes
     first = _by_ranks(several, ("communicator",), lambda step: step.grown - fixed)
     numbers = {f"{COMMUNICATOR}{ranks}": one for ranks, one in later.items()}
-    known = table.with_numbers(**numbers)
-    beyond = [one - known.communicator(ranks).bytes for ranks, one in first.items() if ranks in later]
-    if beyond:
-        numbers["first"] = round(median(beyond))
+    if both := later.keys() & first.keys():
+        beyond = numbers["first"] = round(median(first[ranks] - later[ranks] for ranks in both))
+        # the first one decides KV tokens and varies by 64 KiB; a later one varies by megabytes
+        numbers |= {f"{COMMUNICATOR}{ranks}": one - beyond for ranks, one in first.items()}
     known = table.with_numbers(**numbers)
     steps = [step for one in several for phase in GRAPHS if (step := one.step(phase))]
     steps = [step for step in steps if step.counts["messages"] and not _opened(step)]
@@ -190,6 +197,28 @@ def _of_messages(several: Sequence[Seen], table: Outside) -> dict[str, int]:
     if len(rows) > 1:
         numbers["message_graph"], numbers["message"] = _least_squares(rows)
     return numbers
+
+
+def _of_peers(known: Sequence[Seen]) -> dict[str, int]:
+    """By number of ranks, in granules: `fullest` knows a token's bytes but for what the allocator adds."""
+    found: dict[int, list[int]] = {}
+    for one in known:
+        if one.fullest is not None:
+            found.setdefault(one.start.gpus, []).append(one.fullest)
+    return {f"{PEERS}{ranks}": round(median(all) / GRANULE) * GRANULE for ranks, all in found.items()}
+
+
+def fullest(start: RealStart, record: Record, charged: int) -> int | None:
+    """What the fullest rank held beyond rank 0, by the KV tokens that the real start lacks.
+
+    `charged`: what the ghost took it to hold.
+    """
+    pool, weights, sizes = record.phase("kv pool"), record.phase("weights"), record.sizes
+    if start.gpus <= ALIKE or not start.kv_tokens or sizes is None or pool is None or weights is None:
+        return None
+    per_token = (pool.allocated - pool.allocated_before) / sizes.kv_tokens
+    lacking = (sizes.kv_tokens - start.kv_tokens) * per_token / sizes.mem_fraction_static
+    return charged + round(lacking) + weights.outside - start.outside["weights"]
 
 
 def _opened(step: Step) -> dict[int, int]:

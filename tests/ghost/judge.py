@@ -26,16 +26,18 @@ from threading import Thread
 from runtime.ghost.build import library
 from runtime.ghost.gpus import gpus
 from runtime.ghost.halves import Kind, loadable, modules_of
-from runtime.ghost.outside import Outside, table
+from runtime.ghost.outside import PEERS, Outside, table
 from runtime.record.events import Event
 from runtime.record.record import Record
 from runtime.sglang.server_process import Ghost, Request, ServerProcess
 from sgl_tune.asking.kept import cache_folder
 from tests.ghost.fit_outside import (
+    FULLEST,
     OBSERVED,
     Counts,
     Seen,
     fitted,
+    fullest,
     observations,
     seen,
     without,
@@ -130,6 +132,9 @@ def _run(server: ServerProcess, start: RealStart, numbers: Outside) -> Ran:
         if counted := counts.get(phase.name):
             named = {key: value for key, value in counted.items() if isinstance(value, int)}
             observed.setdefault(phase.name, {**named, "own": phase.outside - named.pop("charged")})
+    charged = numbers.numbers.get(f"{PEERS}{start.gpus}")
+    if (beyond := fullest(start, record, charged.bytes if charged else 0)) is not None:
+        observed["kv pool"][FULLEST] = beyond
     return Ran(start, record, observed)
 
 

@@ -12,10 +12,12 @@ from runtime.record.parts import Asked, Cost, Ending, Inexact, Phase, Sizes
 from runtime.record.record import SCHEMA, Record
 from runtime.record.settled import Resolved
 from tests.ghost.fit_outside import (
+    FULLEST,
     GRANULE,
     Counts,
     Seen,
     fitted,
+    fullest,
     observations,
     seen,
     without,
@@ -237,7 +239,36 @@ def test_communicators_and_messages_are_told_by_starts_on_several_gpus() -> None
     numbers = fitted([*KNOWN, *several], table()).numbers
     assert numbers["communicator_2"].bytes == 544 * MIB
     assert numbers["first"].bytes == 288 * MIB
+    assert numbers["communicator_4"] == table().numbers["communicator_4"], "no start on four"
     assert (numbers["message_graph"].bytes, numbers["message"].bytes) == (99_000, 130_000)
+
+
+def test_the_first_communicator_is_as_measured_and_the_fullest_rank_in_granules() -> None:
+    fixed = TRUE["context"] + TRUE["libraries"]
+    two = real(name="two", model="two", gpus=2)
+    opened = {**NONE, "communicators_2": 1}
+    outside = {"communicator": fixed + 832 * MIB, "autotune": fixed + (832 + 544) * MIB}
+    observed = {"communicator": opened, "autotune": {**opened, "communicators_2": 2}}
+    later = {"communicator": fixed + 840 * MIB, "autotune": fixed + (840 + 544) * MIB}
+    four = real(name="four", model="four", gpus=4, outside={"communicator": fixed + 1074 * MIB})
+    pool = {**NONE, "communicators_4": 1, FULLEST: 48 * MIB + 1}
+    known = [seen(replace(two, outside=one), observed) for one in (outside, later, outside)]
+    known.append(seen(four, {"communicator": {**NONE, "communicators_4": 1}, "kv pool": pool}))
+    numbers = fitted([*KNOWN, *known], table()).numbers
+    first = numbers["first"].bytes
+    assert first + numbers["communicator_2"].bytes == 832 * MIB
+    assert first + numbers["communicator_4"].bytes == 1074 * MIB
+    assert numbers["peers_4"].bytes == 48 * MIB
+
+
+def test_what_the_fullest_rank_holds_shows_in_the_kv_tokens() -> None:
+    pool = replace(phase("kv pool", 50 * GIB), allocated_before=10 * GIB)
+    ghost = replace(record(tokens=100_000), phases=(phase("weights", 10 * GIB), pool))
+    start = real(gpus=4, kv_tokens=99_910, outside={"weights": 698 * MIB})
+    of_tokens = 90 * 40 * GIB // 100_000 * 10 // 9  # tokens that are less, by bytes of each, by the fraction
+    assert fullest(start, ghost, 5 * MIB) == pytest.approx(of_tokens + 7 * MIB, abs=200)
+    assert fullest(replace(start, gpus=2), ghost, 0) is None
+    assert fullest(replace(start, kv_tokens=None), ghost, 0) is None
 
 
 def test_observations_are_read_as_they_were_written(tmp_path: Path) -> None:

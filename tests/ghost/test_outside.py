@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from runtime.ghost.outside import TABLE, Number, Outside, table
 from tests.ghost.c_running import run
 from tests.ghost.real_starts import real_starts
@@ -180,6 +182,15 @@ def test_the_error_bar_grows_with_what_a_start_brought() -> None:
     several = {"communicators_2": 1, "messages": 3, "message_graphs": 1}
     expected = doubt["first"] + doubt["communicator_2"] + 3 * doubt["message"] + doubt["message_graph"]
     assert known.doubt_of(several) == alone + expected
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_one_of_more_than_two_ranks_holds_more_than_rank_0(ranks: int) -> None:
+    known = table()
+    peers = known.numbers["peers_4"]
+    more = known.doubt_of({f"communicators_{ranks}": 1}) - known.doubt_of({"communicators_2": 1})
+    of_groups = known.communicator(ranks).doubt - known.communicator(2).doubt
+    assert more == of_groups + peers.bytes + peers.doubt > of_groups
 
 
 @needs_cc

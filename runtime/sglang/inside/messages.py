@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from runtime.ghost.inside import honesty
 from runtime.ghost.inside.library import library
 
-ALIKE = 2  # ranks whose free memory was the same within 64 KiB in 20 of 20 starts
+ALIKE = 2  # ranks of a stage whose free memory was the same within 64 KiB in 20 of 20 starts
+STAGES = "the stages of a pipeline hold other layers, and the fewest free bytes of all size the KV pool"
+UNMEASURED = "the fewest free bytes of all size the KV pool, and nobody measured them for so many ranks"
 NAMES = (
     *("all_reduce", "reduce", "broadcast", "send", "recv", "isend", "irecv", "reduce_scatter_tensor"),
     *(
@@ -22,7 +24,14 @@ NAMES = (
 )
 
 
-def install() -> None:
+class Peers(NamedTuple):
+    """`stages`: of the pipeline. `less`: by number of ranks, what the fullest has less free than rank 0."""
+
+    stages: int
+    less: Mapping[int, int]
+
+
+def install(peers: Peers) -> None:
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 
@@ -30,10 +39,10 @@ def install() -> None:
     for name in NAMES:
         for module in (dist, c10d):
             if function := getattr(module, name, None):
-                setattr(module, name, _told(function, opened))
+                setattr(module, name, _told(function, opened, peers))
 
 
-def _told(function: Callable[..., Any], opened: set[int]) -> Callable[..., Any]:
+def _told(function: Callable[..., Any], opened: set[int], peers: Peers) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         import torch.distributed as dist
@@ -42,7 +51,7 @@ def _told(function: Callable[..., Any], opened: set[int]) -> Callable[..., Any]:
         groups = [value for value in values if isinstance(value, dist.ProcessGroup)]
         group: Any = groups[0] if groups else dist.group.WORLD
         if any(isinstance(value, _operations(dist)) and value == dist.ReduceOp.MIN for value in values):
-            _ask_peers(group.size())
+            _ask_peers(group.size(), peers, _tensors(values))
         if group.size() > 1 and any(tensor.is_cuda for tensor in _tensors(values)):
             if id(group) not in opened:
                 opened.add(id(group))
@@ -57,11 +66,16 @@ def _operations(dist: Any) -> tuple[type, ...]:
     return (dist.ReduceOp, dist.ReduceOp.RedOpType)
 
 
-def _ask_peers(ranks: int) -> None:
+def _ask_peers(ranks: int, peers: Peers, values: Iterable[Any]) -> None:
     """The least of all ranks' free memory sizes the KV pool, and this rank knows its own."""
-    if ranks > ALIKE:
-        why = "ranks of one host were seen to differ by up to 87 MiB outside torch"
-        honesty.inexact("peer", f"least free memory of {ranks} ranks", why)
+    if peers.stages > 1:
+        honesty.inexact("peer", f"least free memory of {ranks} ranks", STAGES)
+    elif ranks > ALIKE and ranks not in peers.less:
+        honesty.inexact("peer", f"least free memory of {ranks} ranks", UNMEASURED)
+    less = peers.less.get(ranks, max(peers.less.values(), default=0)) if ranks > ALIKE else 0
+    for value in values:
+        if value.is_floating_point() and not value.is_cuda:
+            value.sub_(less)
 
 
 def _tensors(values: Any) -> Iterator[Any]:

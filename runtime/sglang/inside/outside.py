@@ -23,10 +23,16 @@ class Charges:
 
     def __init__(self, given: dict[str, Any] | None) -> None:
         given = given or {}
+        self._numbers = str(given.get("numbers", ""))
         self._library = ctypes.CDLL(None) if given else None
         self._at_end: dict[str, int] = dict(given.get("phases", {}))
         if self._library is not None:
-            self._library.ghost_outside(str(given.get("numbers", "")).encode())
+            self._library.ghost_outside(self._numbers.encode())
+
+    def by_ranks(self, name: str) -> dict[int, int]:
+        """Numbers that the C libraries do not read: `peers_4=50331648` is one by its number of ranks."""
+        pairs = (pair.partition("=") for pair in self._numbers.split(";"))
+        return {int(key[len(name) :]): int(value) for key, _, value in pairs if key.startswith(name)}
 
     def begin(self, phase: str) -> None:
         """The first work of weights brings libraries that the driver loads whole."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -40,8 +40,8 @@ def _local(server: Any, rank: int) -> int:
     return rank % max(1, server.tp_size * server.pp_size // server.nnodes)
 
 
-def install(server: Any, rank: int) -> None:
-    """Make this process rank `rank` of a world in which nobody else is there."""
+def install(server: Any, less_free: Mapping[int, int]) -> None:
+    """Make this process a rank of a world in which nobody else is there; see `messages.Peers`."""
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 
@@ -52,7 +52,7 @@ def install(server: Any, rank: int) -> None:
     for module in (dist, c10d):
         for name, function in alone.functions().items():
             setattr(module, name, function)
-    messages.install()
+    messages.install(messages.Peers(server.pp_size, less_free))
     _answer_own_messages()
     symmetric.install()
     communicator.install()

@@ -94,7 +94,7 @@ def _run(request: dict[str, Any], server: Any) -> None:
     asked = tuner.watch()
     watch.install(meter)
     if request["ghost"]:
-        ranks.install(resolved, request["rank"])
+        ranks.install(resolved, charges.by_ranks("peers_"))
         checks.install()
         small.on()
     say("asked", rank=request["rank"], arguments=_plain(vars(resolved)))

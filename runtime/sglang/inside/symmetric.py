@@ -8,7 +8,15 @@ from typing import Any
 def install() -> None:
     from torch._C._distributed_c10d import _SymmetricMemory as memory
 
-    setattr(memory, "rendezvous", staticmethod(lambda tensor, *_, **__: _Met(tensor)))  # noqa: B010
+    setattr(memory, "rendezvous", staticmethod(_meet))  # noqa: B010
+
+
+def _meet(tensor: Any, *_: Any, **__: Any) -> _Met:
+    """One rendezvous per tensor, which lives as long as it."""
+    met: _Met | None = getattr(tensor, "_met", None)
+    if met is None:
+        met = tensor._met = _Met(tensor)
+    return met
 
 
 class _Met:
@@ -17,10 +25,15 @@ class _Met:
     multicast_ptr = 0
 
     def __init__(self, tensor: Any) -> None:
+        import torch
         import torch.distributed as dist
 
         self._tensor = tensor
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        # torch keeps the addresses of all buffers, and those of all signal pads, on the GPU
+        self._addresses = [
+            torch.empty(self.world_size, dtype=torch.int64, device=tensor.device) for _ in range(2)
+        ]
         self.buffer_size = tensor.numel() * tensor.element_size()
         self.buffer_ptrs = [tensor.data_ptr()] * self.world_size
         self.signal_pad_ptrs = self.buffer_ptrs
