@@ -54,7 +54,10 @@ class Ghost:
 
 @dataclass(frozen=True)
 class Request:
-    """One start: SGLang's flags, the rank that is asked for, and what lies outside torch."""
+    """One start: SGLang's flags, the rank that is asked for, and what lies outside torch.
+
+    `compiled`: patterns of the kernels that it finds in torch.compile's cache, which is empty else.
+    """
 
     argv: tuple[str, ...]
     rank: int = 0
@@ -62,6 +65,7 @@ class Request:
     name: str = "start"
     snapshot: bool = False  # have torch write its history of memory
     until: str | None = None  # stop once "arguments" or "gates" are resolved, before a model is built
+    compiled: tuple[str, ...] = ()
 
 
 class ServerProcess:
@@ -202,6 +206,7 @@ class ServerProcess:
             "argv": request.argv,
             "rank": request.rank,
             "outside": request.outside,
+            "compiled": request.compiled,
             "log": str(log),
             "snapshot": str(self.snapshot(request)) if request.snapshot else None,
             "until": request.until,

@@ -124,7 +124,8 @@ def _work(
 def _run(server: ServerProcess, start: RealStart, numbers: Outside) -> Ran:
     events: list[Event] = []
     name = start.name.replace("/", "-")
-    request = Request(start.argv, outside={"numbers": numbers.text()}, name=name)
+    outside = {"numbers": numbers.text()}
+    request = Request(start.argv, outside=outside, name=name, compiled=start.compiled)
     record = server.run(request, say=events.append)
     counts = {event["phase"]: event for event in events if event["event"] == "outside"}
     observed = {}

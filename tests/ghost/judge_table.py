@@ -11,7 +11,7 @@ def row_of(one: Verdict) -> str:
     alike = "" if one.ends_alike else "  WRONG ENDING"
     lacks = f"  lacks {', '.join(one.lacks)}" if one.lacks else ""
     bad = "" if one.good or not one.ends_alike else "  OUT OF ITS LIMITS"
-    warm = ", warm cache" if one.start.warm else ""
+    warm = ", warm cache" if one.start.warm or one.start.compiled else ""
     tokens = "-" if one.tokens is None else f"{one.tokens:+.4%}"
     return (
         f"{one.start.name:34s} {one.start.gpus} | {one.start.ending:24s} | {one.ending:24s} | "

@@ -1,57 +1,45 @@
 """torch.compile times a kernel that is not in its cache, beside a buffer as large as the GPU's own cache.
 
-A start finds none of its kernels there, or all of them where GHOST_COMPILED is "warm". Where such a buffer
-makes the peak of a phase, the record depends on that and says so.
+That buffer may make the peak of a phase, so the state of the cache is an input of a start: it finds none of
+its kernels there but those that are handed in. Each kernel that it looks for is reported.
 """
 
 from __future__ import annotations
 
-import os
+import functools
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
-from runtime.ghost.inside import honesty
 from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.stream import say
 
-WHY = "this phase's peak is a benchmark's; a server that has the kernel in torch.compile's cache runs none"
+STORE = "torch.compile"
 MILLISECONDS = 1.0
-_peak = (0, 0)  # the peak that a benchmark made, and the one before it
+_kept: list[str] = []
+_said: set[str] = set()
 
 
-@after("torch._inductor.runtime.benchmarking")
-def _benchmarks(module: Any) -> None:
-    for name in ("InductorBenchmarker", "TritonBenchmarker"):
-        if hasattr(module, name):
-            _watch(getattr(module, name))
+def hand_in(patterns: Sequence[str]) -> None:
+    """Kernels of these names lie in the cache: none of them is timed."""
+    _kept.extend(patterns)
 
 
-def _watch(kind: Any) -> None:
-    import torch
+@after("torch._inductor.runtime.triton_heuristics")
+def _heuristics(module: Any) -> None:
+    inner = module.CachingAutotuner.bench
 
-    inner = kind.benchmark_gpu
+    @functools.wraps(inner)
+    def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = _look_for(str(getattr(self.fn, "__name__", "kernel")))
+        return MILLISECONDS if found else inner(self, *args, **kwargs)
 
-    def benchmark_gpu(self: Any, timed: Any, *args: Any, **kwargs: Any) -> Any:
-        global _peak
-        if os.environ.get("GHOST_COMPILED") == "warm":
-            return MILLISECONDS
-        before = torch.cuda.max_memory_allocated()
-        took = inner(self, timed, *args, **kwargs)
-        now = torch.cuda.max_memory_allocated()
-        if now > before:
-            first = _peak[1] if _peak[0] == before else before
-            _peak = now, first
-        return took
-
-    kind.benchmark_gpu = benchmark_gpu
+    module.CachingAutotuner.bench = bench
 
 
-@after("torch.cuda.memory")
-def _memory(module: Any) -> None:
-    inner = module.reset_peak_memory_stats
-
-    def reset_peak_memory_stats(*args: Any, **kwargs: Any) -> Any:
-        peak, before = _peak
-        if peak and module.max_memory_allocated() == peak:
-            honesty.inexact("guess", "benchmark of torch.compile", WHY, peak - before)
-        return inner(*args, **kwargs)
-
-    module.reset_peak_memory_stats = reset_peak_memory_stats
+def _look_for(name: str) -> bool:
+    found = any(fnmatchcase(name, pattern) for pattern in _kept)
+    if name not in _said:
+        _said.add(name)
+        say("file", store=STORE, path=name, found=found)
+    return found

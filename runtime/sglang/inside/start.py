@@ -11,7 +11,7 @@ from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 
-from runtime.ghost.inside import honesty, small
+from runtime.ghost.inside import benchmarks, honesty, small
 from runtime.ghost.inside.stream import say
 from runtime.sglang.inside import checks, outside, ranks, settled, tuner, watch
 from runtime.sglang.inside.history import History
@@ -94,6 +94,7 @@ def _run(request: dict[str, Any], server: Any) -> None:
     asked = tuner.watch()
     watch.install(meter)
     if request["ghost"]:
+        benchmarks.hand_in(request["compiled"])
         ranks.install(resolved, charges.by_ranks("peers_"))
         checks.install()
         small.on()

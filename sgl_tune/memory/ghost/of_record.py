@@ -17,6 +17,7 @@ ROOT = "start"  # the phase around all others, which no view shows
 NAMES = {"eager": "eager buffers"}
 SOURCES: dict[str, Source] = {"ghost": "ghost", "measured": "measured"}
 _DRIVERS = "CUDA error: out of memory"  # torch's text where memory outside it was refused
+COMPILED = "torch.compile"  # the store of kernels that it times where they are not there
 _SILENT = "SGLang refused the command without a word"
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 _OURS = ("/runtime/sglang/inside/", "/runtime/ghost/inside/")
@@ -44,7 +45,17 @@ def report_of(record: Record, gpu: str, gpu_bytes: int, title: str, margin_bytes
         exact=record.exact,
         inexact=tuple(map(_why, record.inexact)),
         cage_lacks=record.asked.lacking,
-        notes=tuple(_without_graphs(record)),
+        notes=(*_without_graphs(record), *_timed_kernels(record)),
+    )
+
+
+def _timed_kernels(record: Record) -> tuple[str, ...]:
+    timed = sum(one.store == COMPILED and not one.found for one in record.files)
+    if not timed:
+        return ()
+    kernels = "1 kernel" if timed == 1 else f"{timed} kernels"
+    return (
+        f"torch.compile's cache is taken to be empty: a server that finds {kernels} there may peak lower",
     )
 
 

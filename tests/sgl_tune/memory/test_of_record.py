@@ -50,6 +50,15 @@ def test_part_of_the_command_that_was_left_out_is_named_without_a_phase() -> Non
     assert report(ready(left)).inexact == ("without --lora-paths of the command: it is no folder",)
 
 
+def test_kernels_that_are_timed_anew_are_noted() -> None:
+    def looked(name: str, found: bool) -> dict[str, object]:
+        return {"event": "file", "store": "torch.compile", "path": name, "found": found}
+
+    assert report(ready(looked("a", found=True))).notes == ()
+    (note,) = report(ready(looked("a", found=True), looked("b", found=False))).notes
+    assert note.startswith("torch.compile's cache is taken to be empty: a server that finds 1 kernel there")
+
+
 def test_what_the_cage_lacks_is_published() -> None:
     whole = ready()
     record = replace(whole, asked=replace(whole.asked, lacking=("network: no namespace",)))
