@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runtime.ghost.gpus import gpus
-from runtime.ghost.outside import table
+from runtime.ghost.outside import Outside, table
 from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
 from tests.ghost.environments import SMALLEST, python_of
@@ -57,9 +57,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ask(asker: Asker, model: Path, *flags: str, until: str | None = None) -> Record:
+def ask(
+    asker: Asker, model: Path, *flags: str, until: str | None = None, numbers: Outside | None = None
+) -> Record:
     argv = ["--model-path", str(model), "--attention-backend", "triton", "--sampling-backend", "pytorch"]
-    return asker.ask([*argv, *flags], outside={"numbers": table().text()}, seconds=300, until=until)
+    outside = {"numbers": (numbers or table()).text()}
+    return asker.ask([*argv, *flags], outside=outside, seconds=300, until=until)
 
 
 def test_a_start_becomes_ready_and_each_byte_of_its_weights_is_counted(asker: Asker, model: Path) -> None:
@@ -80,6 +83,14 @@ def test_a_start_that_is_too_large_dies_in_torchs_own_words(asker: Asker, model:
     assert record.ending.type == "OutOfMemoryError"
     assert "CUDA out of memory. Tried to allocate" in (record.ending.text or "")
     assert any("/sglang/" in frame for frame in record.ending.stack)
+
+
+def test_a_graph_that_has_no_room_outside_torch_dies_as_it_is_instantiated(asker: Asker, model: Path) -> None:
+    large = table().with_numbers(graph=gpus()["h200"].total_bytes)
+    record = ask(asker, model, *FEW_GRAPHS, "--mem-fraction-static", "0.5", numbers=large)
+    assert (record.ending.how, record.ending.phase) == ("died", "decode graphs"), record.ending
+    assert "CUDA error: out of memory" in (record.ending.text or "")
+    assert record.ending.stack[-1].endswith(" capture_end"), record.ending.stack
 
 
 def test_what_sglang_refuses_is_refused_in_its_own_words(asker: Asker, model: Path) -> None:

@@ -160,3 +160,36 @@ def test_an_error_that_came_of_a_missing_modules_answer_names_the_function() -> 
         uses()
     assert honesty.needed(error.value) == "fused_moe.run"
     assert honesty.needed(ValueError("NoneType")) is None
+
+
+def _runs_out(text: str) -> None:
+    raise RuntimeError(text)
+
+
+def _ends_again(text: str) -> None:
+    """As a capture that is left while it fails: leaving it fails too."""
+    try:
+        _runs_out("CUDA error: out of memory")
+    finally:
+        raise RuntimeError(text)
+
+
+def test_what_came_of_running_out_of_memory_is_not_what_a_start_died_of() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        _ends_again("the operation cannot be performed in the present state")
+    told = watch.describe(caught.value)
+    assert told["text"] == "CUDA error: out of memory"
+    assert told["stack"][-1].endswith(" _runs_out") and any("_ends_again" in one for one in told["stack"])
+
+
+def test_an_error_that_quotes_it_keeps_its_words_and_shows_where_memory_ran_out() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        _ends_again("Capture failed: CUDA error: out of memory. Possible solutions: none")
+    told = watch.describe(caught.value)
+    assert told["text"].startswith("Capture failed") and told["stack"][-1].endswith(" _runs_out")
+
+
+def test_any_other_error_is_told_as_it_is() -> None:
+    with pytest.raises(KeyError) as caught:
+        raise KeyError("x") from ValueError("y")
+    assert watch.describe(caught.value)["type"] == "KeyError"

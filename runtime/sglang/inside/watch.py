@@ -17,6 +17,7 @@ RUNNER = "sglang.srt.model_executor.model_runner:ModelRunner."
 SETUP = "sglang.srt.model_executor.model_runner_components.cuda_graph_setup:"
 BASE = "sglang.srt.model_executor.runner.base_runner:BaseRunner."
 OLD_EAGER = "sglang.srt.model_executor.model_runner:EagerRunner"
+_NO_MEMORY = "out of memory"  # in torch's words, and in the driver's
 NEEDED = "SGLang needs what {0} answers, and that module is not there ({1})"
 Step = Callable[..., Any]
 
@@ -131,12 +132,29 @@ class Meter:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """An exception as data: its type, its text, and the calls that led to it, innermost last."""
+    """An exception as data: its type, its text, and the calls that led to it, innermost last.
+
+    Where memory ran out and another exception came of that, it is the first one that counts.
+    """
     import traceback
 
+    first = next((one for one in _chain(error) if _NO_MEMORY in str(one)), error)
+    told = error if _NO_MEMORY in str(error) else first
     frames = traceback.extract_tb(error.__traceback__)
+    if first is not error:
+        frames += traceback.extract_tb(first.__traceback__)
     stack = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
-    return {"type": type(error).__name__, "text": str(error)[:4000], "stack": stack[-60:]}
+    return {"type": type(told).__name__, "text": str(told)[:4000], "stack": stack[-60:]}
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """What led to it, as Python prints it: the first exception first."""
+    found: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in found:
+        found.insert(0, one)
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+    return found
 
 
 def install(meter: Meter) -> None:
