@@ -46,12 +46,13 @@ EFFECTS = {"os", "pathlib", "time", "subprocess", "io", "shutil", "tempfile", "s
 RUNTIME = {
     "record": "",
     "ghost": "record",
-    "sglang": "record ghost",
+    "flashinfer": "record ghost",
+    "sglang": "record ghost flashinfer",
     "server": "",
     "simulate": "server",
     "devices": "server simulate",
     "forward": "server devices",
-    "autotune": "server devices",
+    "autotune": "flashinfer server devices",
     "layers": "server devices forward",
     "moe": "server devices forward autotune layers",
     "models": "server devices forward layers moe",
@@ -82,8 +83,8 @@ SGL_TUNE = {
     " processes units records reading log_lines writing web_page cli deployment keys",
     "start_report": "server errors processes units log_lines writing web_page cli",
     "compile": "ghost sglang server errors processes units cli servers deployment stores start_report",
-    "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys"
-    " start_report",
+    "warm": "record ghost flashinfer server devices autotune moe start sgl_tune errors processes units"
+    " records cli deployment cache keys start_report",
     "export": "server errors processes units reading deployment cache",
     "ship": "server sgl_tune errors processes units records reading writing cli deployment cache stores keys"
     " verify",
@@ -124,6 +125,8 @@ WITHOUT = {
     "sgl_tune.warm.job": "torch",
     "sgl_tune.warm.foreign_launcher": "torch",
     "sgl_tune.warm.prove": "torch",
+    "sgl_tune.warm.recorded.prove": "torch",
+    "sgl_tune.warm.recorded.worker": "torch",
     "sgl_tune.warm.replay_worker": "torch",
     "sgl_tune.stores.beside": "sgl_tune.stores.describe",
     "sgl_tune.verify.check": "runtime.server.resolve",

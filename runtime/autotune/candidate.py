@@ -8,7 +8,7 @@ from typing import Any
 
 from flashinfer.autotuner import OptimizationProfile, TunableRunner, TuningConfig
 
-from runtime.autotune.record import varying_size
+from runtime.flashinfer.inside.lookups import varying_size
 
 
 @dataclass(frozen=True, slots=True)

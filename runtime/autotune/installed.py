@@ -23,6 +23,7 @@ from flashinfer.autotuner import (
 )
 
 from runtime.autotune.errors import AutotuneError
+from runtime.flashinfer.inside.lookups import effective_config as effective_config
 from runtime.server.flashinfer import FLASHINFERS, flashinfer_of
 
 VERSION: str = flashinfer.__version__
@@ -84,19 +85,6 @@ def tuning_mode(skip_ops: Collection[str], races_default: bool = False) -> Itera
 
 def skipped_ops(tuner: AutoTuner) -> frozenset[str]:
     return tuner._effective_skip_ops if WAYS.skips_ops else frozenset()
-
-
-def effective_config(tuner: AutoTuner, config: TuningConfig) -> TuningConfig:
-    """What `choose_one` makes of it inside the active contexts."""
-    overridden = (
-        tuner._override_tuning_buckets is not None
-        or tuner._override_round_up
-        or getattr(tuner, "_override_cuda_graph_profile_replays", None) is not None
-    )
-    if overridden:
-        config = tuner._apply_tuning_overrides(config)
-    policy = getattr(tuner, "_effective_measure_policy", None)
-    return config if policy is None else tuner._apply_measure_policy(config, policy)
 
 
 def search(

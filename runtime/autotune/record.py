@@ -17,6 +17,7 @@ from runtime.autotune.installed import (
     search,
     skipped_ops,
 )
+from runtime.flashinfer.inside.lookups import varying_size
 
 Mode = Literal["tuning", "serving"]
 
@@ -72,14 +73,6 @@ def record_asked() -> Iterator[AskedRecord]:
         yield record
     finally:
         del tuner.choose_one
-
-
-def varying_size(config: TuningConfig, shapes: tuple[tuple[int, ...], ...]) -> int:
-    """The size that varies: rows, for every op that a server tunes."""
-    if not config.dynamic_tensor_specs:
-        return 0
-    spec = config.dynamic_tensor_specs[0]
-    return shapes[spec.input_idx[0]][spec.dim_idx[0]]
 
 
 def _lookups(

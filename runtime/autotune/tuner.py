@@ -61,6 +61,7 @@ class SearchTuner(TimedTuner):
         self.results: list[BucketResult] = []
         self.calls = 0
         self.settled_in_layers = 0  # buckets
+        self.only: frozenset[str] | None = None  # the entries that may be searched; None: all
         self._layer: LayerTrial | None = None
         self._unsettled: dict[str, tuple[OpSearch, list[Bucket]]] = {}
 
@@ -119,6 +120,8 @@ class SearchTuner(TimedTuner):
         profiles: dict[str, OptimizationProfile] = {}
         for profile in self._generate_optimization_profiles(ask.config, ask.inputs):
             profiles.setdefault(file_key(self._key(ask, 0, profile)), profile)
+        if self.only is not None:
+            profiles = {key: profile for key, profile in profiles.items() if key in self.only}
         missing = tuple(
             key for key, profile in profiles.items() if not self._search(ask, profile.get_opt_shapes())[0]
         )

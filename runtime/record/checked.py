@@ -31,39 +31,39 @@ def _read(kind: Any, data: Any, where: str) -> Any:
     if origin is tuple:
         return _tuple(inner, data, where)
     if origin is dict:
-        _expect(isinstance(data, dict), "an object", where)
+        expect(isinstance(data, dict), "an object", where)
         return {str(name): _read(inner[1], value, f"{where}.{name}") for name, value in data.items()}
     if kind is Any:
         return data
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
-    _expect(type(data) is kind, kind.__name__, where)
+    expect(type(data) is kind, kind.__name__, where)
     return data
 
 
 def _tuple(inner: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:
-    _expect(isinstance(data, (list, tuple)), "a list", where)
+    expect(isinstance(data, (list, tuple)), "a list", where)
     if inner[-1] is ...:
         return tuple(_read(inner[0], one, f"{where}[{place}]") for place, one in enumerate(data))
-    _expect(len(data) == len(inner), f"a list of {len(inner)}", where)
+    expect(len(data) == len(inner), f"a list of {len(inner)}", where)
     return tuple(
         _read(one, part, f"{where}[{n}]") for n, (one, part) in enumerate(zip(inner, data, strict=True))
     )
 
 
 def _dataclass(kind: Any, data: Any, where: str) -> Any:
-    _expect(isinstance(data, dict), "an object", where)
+    expect(isinstance(data, dict), "an object", where)
     hints = _fields(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     unknown = sorted(data.keys() - fields.keys())
-    _expect(not unknown, f"without {', '.join(map(repr, unknown))[:200]}", where)
+    expect(not unknown, f"without {', '.join(map(repr, unknown))[:200]}", where)
     missing = [
         name for name, one in fields.items() if name not in data and one.default is dataclasses.MISSING
     ]
-    _expect(not missing, f"with {', '.join(missing)}", where)
+    expect(not missing, f"with {', '.join(missing)}", where)
     return kind(**{name: _read(hints[name], value, f"{where}.{name}") for name, value in data.items()})
 
 
-def _expect(holds: bool, what: str, where: str) -> None:
+def expect(holds: bool, what: str, where: str) -> None:
     if not holds:
         raise TypeError(f"{where} is not {what}")

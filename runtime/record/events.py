@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, TypeVar
 
+from runtime.record.calls import Call
 from runtime.record.checked import read
 from runtime.record.parts import Asked, CacheFile, Cost, Ending, Held, Inexact, Key, Module, Phase, Sizes
 from runtime.record.record import SCHEMA, Record
@@ -18,6 +19,7 @@ PARTS: dict[str, type] = {
     "inexact": Inexact,
     "module": Module,
     "key": Key,
+    "call": Call,
     "file": CacheFile,
 }
 
@@ -67,6 +69,7 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
         counted=counted,
         cost=cost,
         held=tuple(held),
+        calls=tuple(parts["call"]),
     )
 
 

@@ -103,11 +103,12 @@ class Key:
 
 @dataclass(frozen=True)
 class CacheFile:
-    """A cache file that the start looked for."""
+    """A cache file that the start looked for, or that another rank of the same server looks for."""
 
     store: str
     path: str
     found: bool
+    phase: str = ""
 
 
 @dataclass(frozen=True)

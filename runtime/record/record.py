@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from runtime.record.calls import Call
 from runtime.record.checked import read
 from runtime.record.parts import Asked, CacheFile, Cost, Ending, Held, Inexact, Key, Module, Phase, Sizes
 from runtime.record.settled import Resolved, Settled
@@ -33,6 +34,7 @@ class Record:
     counted: dict[str, int]  # what brought memory outside torch: graphs, nodes, communicators, ...
     cost: Cost
     held: tuple[Held, ...] = ()
+    calls: tuple[Call, ...] = ()
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -5,15 +5,27 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _BOOT = Path(__file__).resolve().with_name("boot.py")
 
 
-def boot_command(module: str, *descriptors: int) -> list[str]:
+@dataclass(frozen=True)
+class Python:
+    """An interpreter, with the variables that it is started with beside ours."""
+
+    path: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+THIS = Python(sys.executable)
+
+
+def boot_command(module: str, *descriptors: int, python: Python = THIS) -> list[str]:
     """`module` is imported and its `main` called, with the pipes of these descriptors."""
-    return [sys.executable, str(_BOOT), str(ROOT), str(os.getpid()), *map(str, descriptors), module]
+    return [python.path, str(_BOOT), str(ROOT), str(os.getpid()), *map(str, descriptors), module]
 
 
 def safe_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from sgl_tune.processes.child import ALIVE
-from sgl_tune.processes.command import boot_command, safe_environment
+from sgl_tune.processes.command import THIS, Python, boot_command, safe_environment
 from sgl_tune.processes.pump import CHUNK, Pump
 from sgl_tune.processes.scratch import Scratch
 
@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.1
 class Member:
     """One process. `heard_at` is its last sign of life, `moved_at` its last word about its work."""
 
-    def __init__(self, number: int, module: str, scratch: Scratch, pump: Pump) -> None:
+    def __init__(self, number: int, module: str, scratch: Scratch, pump: Pump, python: Python = THIS) -> None:
         self.number = number
         self.code: int | None = None
         self.events: deque[Event] = deque()
@@ -39,11 +39,11 @@ class Member:
         self._events, events = os.pipe()
         kept = (commands, events, scratch.guard)
         # What torch and compilers leave in the temporary folder goes with ours.
-        settings = {**safe_environment(), "TMPDIR": str(scratch.folder)}
+        settings = {**safe_environment(), "TMPDIR": str(scratch.folder), **python.variables}
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    boot_command(module, *kept),
+                    boot_command(module, *kept, python=python),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -139,12 +139,14 @@ class Member:
 class Crew:
     """`pump` is whoever's that waits for more than these processes."""
 
-    def __init__(self, module: str, count: int, scratch: Scratch, pump: Pump | None = None) -> None:
+    def __init__(
+        self, module: str, count: int, scratch: Scratch, pump: Pump | None = None, python: Python = THIS
+    ) -> None:
         self.pump, self._is_ours = pump or Pump(), pump is None
         self.members: list[Member] = []
         try:
             for number in range(count):
-                self.members.append(Member(number, module, scratch, self.pump))
+                self.members.append(Member(number, module, scratch, self.pump, python))
         except BaseException:
             self.close()
             raise

@@ -44,7 +44,9 @@ class TorchWorker(Joined):
         timeout = timedelta(seconds=job.timeout)
         try:
             dist.init_process_group("gloo", timeout=timeout)
-            report = Search(job, self.local_rank, Team.of_world(timeout), _unheard, started).run()
+            search = Search(job)
+            search.prepare(self.local_rank, Team.of_world(timeout), _unheard, started)
+            report = search.run()
             dist.destroy_process_group()
         except Exception as error:
             if os.environ.get("SGL_TUNE_TRACEBACK"):

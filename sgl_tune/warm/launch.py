@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sgl_tune.errors import WorkFailed
+from sgl_tune.processes.command import THIS, Python
 from sgl_tune.processes.crew import Crew, Event, Member
 from sgl_tune.processes.scratch import Scratch
 from sgl_tune.warm.events import DONE, ERROR, GATHER, GATHERED, JOB, START, TEAM
@@ -38,9 +39,16 @@ class Fleet:
 class Workers:
     """They stay for one job after the other, until they are closed. After a failed one they are of no use."""
 
-    def __init__(self, module: str, scratch: Scratch, fleet: Fleet, nodes: Nodes | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        scratch: Scratch,
+        fleet: Fleet,
+        nodes: Nodes | None = None,
+        python: Python = THIS,
+    ) -> None:
         self.fleet, self._nodes = fleet, nodes
-        self._crew = Crew(module, fleet.workers, scratch, nodes.pump if nodes else None)
+        self._crew = Crew(module, fleet.workers, scratch, nodes.pump if nodes else None, python)
         first, size = (nodes.first, nodes.size) if nodes else (0, fleet.workers)
         for member in self._crew.members:
             member.send(TEAM, rank=first + member.number, size=size, device=fleet.device)

@@ -7,16 +7,32 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sgl_tune.cache.disk import read_regular
 from sgl_tune.cache.store import Written
 from sgl_tune.cache.transaction import locked
 from sgl_tune.errors import WorkFailed
+from sgl_tune.processes.command import THIS, Python
 from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import Scratch
 from sgl_tune.warm.events import DONE, IMPORT, JOB
-from sgl_tune.warm.job import Job
+
+
+class ProvenJob(Protocol):
+    def to_json(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """Which modules work and prove, and in which Python: this one, or that of a server."""
+
+    worker: str
+    prover: str
+    python: Python = THIS
+
+
+HERE = How("sgl_tune.warm.worker", "sgl_tune.warm.prove")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +91,17 @@ class Prover:
     It sees no file and no GPU until it is asked, and stays for one proof after the other.
     """
 
-    def __init__(self, scratch: Scratch, device: str) -> None:
-        self.device = device
+    def __init__(self, scratch: Scratch, device: str, how: How = HERE) -> None:
+        self.device, self.how = device, how
         self.steps: dict[str, float] = {}
-        self._crew = Crew("sgl_tune.warm.prove", 1, scratch)
+        self._crew = Crew(how.prover, 1, scratch, python=how.python)
         self._crew.members[0].send(IMPORT, device=device)
 
     def close(self) -> None:
         self._crew.close()
 
     def prove(
-        self, job: Job, written: Sequence[Written], timeout: float, tick: Callable[[], None]
+        self, job: ProvenJob, written: Sequence[Written], timeout: float, tick: Callable[[], None]
     ) -> list[Proof]:
         """Under the writers' lock, so that another warm of this deployment cannot change a file meanwhile."""
         with ExitStack() as stack:
@@ -95,7 +111,7 @@ class Prover:
                 _check_equal(one.paths)
             return [_proof(data) for data in self._ask(job, timeout, tick)]
 
-    def _ask(self, job: Job, timeout: float, tick: Callable[[], None]) -> list[dict[str, Any]]:
+    def _ask(self, job: ProvenJob, timeout: float, tick: Callable[[], None]) -> list[dict[str, Any]]:
         deadline = time.monotonic() + timeout
         (prover,) = self._crew.members
         prover.send(JOB, job=job.to_json())

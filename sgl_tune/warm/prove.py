@@ -38,10 +38,10 @@ def main(child: Child) -> None:
         job = read_job(command["job"])
         started = time.perf_counter()
         device = make_device(job.device, job.gpus[0] if job.gpus else 0)
-        tuner = _stock_tuner(job.device)
+        tuner = stock_tuner(job.device)
         opened = time.perf_counter() - started
         proofs = [_prove(cache, device, tuner) for cache in job.caches]
-        steps = {"device": opened, **_summed(proof.pop("steps") for proof in proofs)}
+        steps = {"device": opened, **summed(proof.pop("steps") for proof in proofs)}
         child.say(DONE, proofs=proofs, steps={"imports_before": imported, **steps})
         imported = 0.0
         device.empty_cache()
@@ -58,14 +58,14 @@ def _import() -> None:
         import runtime.start.rehearsal  # noqa: F401
 
 
-def _summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     total = Counter[str]()
     for part in parts:
         total.update(part)  # type: ignore[arg-type]
     return dict(total)
 
 
-def _stock_tuner(device: str) -> AutoTuner:
+def stock_tuner(device: str) -> AutoTuner:
     """FlashInfer's own; without CUDA it needs a clock, and nothing else, that is not its own."""
     from flashinfer.autotuner import AutoTuner
 
@@ -138,8 +138,12 @@ def _capture(rehearsal: Rehearsal, cache: CacheJob, device: Device) -> tuple[Com
         try:
             rehearsal.capture(rows)
         except Exception as error:
-            uncaptured = (str(error).strip() or type(error).__name__).splitlines()[0][:_FIRST_LINE]
+            uncaptured = first_line(error)
     return seen, uncaptured
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:_FIRST_LINE]
 
 
 def _ask_as_a_start_does(cache: CacheJob, rehearsal: Rehearsal, device: Device) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from runtime.server.errors import ConfigError
 from sgl_tune.errors import SglTuneError
@@ -16,11 +17,12 @@ from sgl_tune.processes.child import Child, leave
 from sgl_tune.warm.devices import check_importable
 from sgl_tune.warm.events import DONE, ERROR, GATHER, JOB, PROGRESS, START, TUNED
 from sgl_tune.warm.imports import only_for
-from sgl_tune.warm.job import CacheJob, Job, base_path, make_device, read_job, tuned_path
+from sgl_tune.warm.job import base_path, make_device, read_job, tuned_path
 from sgl_tune.warm.reuse import agreed, usable_entries, write_base
 
 if TYPE_CHECKING:
     from runtime.autotune.progress import Progress
+    from runtime.autotune.session import Tuned
     from runtime.autotune.team import Team
     from runtime.autotune.tuner import SearchTuner
     from runtime.devices.base import Device
@@ -28,7 +30,27 @@ if TYPE_CHECKING:
 Say = Callable[..., None]
 
 
+class SearchJob(Protocol):
+    """What every kind of job has, whatever its caches ask with."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def caches(self) -> Sequence[Any]: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def gpus(self) -> tuple[int, ...]: ...
+    @property
+    def replacing(self) -> bool: ...
+
+
 def main(child: Child) -> None:
+    serve(child, lambda command: Search(read_job(command["job"])))
+
+
+def serve(child: Child, searching: Callable[[dict[str, Any]], Search]) -> None:
+    """`searching` reads a job; the search that it makes is run on this worker's device."""
     told, started = child.command(), time.perf_counter()
     only_for(told["device"])
     from runtime.autotune.team import Team
@@ -42,7 +64,8 @@ def main(child: Child) -> None:
         assert command["kind"] == JOB
         started = time.perf_counter() if number else started
         with failures_told(child):
-            search = Search(read_job(command["job"]), command["local"], team, child.say, started)
+            search = searching(command)
+            search.prepare(command["local"], team, child.say, started)
             report = search.run()
         child.say(DONE, report=report)
         search.give_back_memory()
@@ -81,14 +104,18 @@ def _is_known(error: Exception) -> bool:
 class Search:
     """One job on this process's device; another one may follow."""
 
-    def __init__(self, job: Job, local: int, team: Team, say: Say, started: float) -> None:
+    def __init__(self, job: SearchJob) -> None:
+        self._job = job
+
+    def prepare(self, local: int, team: Team, say: Say, started: float) -> None:
         check_importable()
+        self._import()
         from runtime.autotune.session import install_tuner
-        from runtime.start import rehearsal  # noqa: F401
 
         imported = time.perf_counter()
-        self._job, self._local, self._team, self._say = job, local, team, say
-        self._device = make_device(job.device, job.gpus[local % len(job.gpus)] if job.gpus else 0)
+        self._local, self._team, self._say = local, team, say
+        gpus = self._job.gpus
+        self._device = make_device(self._job.device, gpus[local % len(gpus)] if gpus else 0)
         say(START, pid=os.getpid())
         self._tuner: SearchTuner = install_tuner(self._device.torch_device, team)
         self._tuner.watch = self._watch
@@ -125,10 +152,24 @@ class Search:
     def _settles_in_layers(self) -> bool:
         return self._tuner.settled_in_layers > self._settled_before
 
-    def _tune(self, number: int, cache: CacheJob, environment: dict[str, str]) -> dict[str, Any]:
+    def _import(self) -> None:
+        from runtime.start import rehearsal  # noqa: F401
+
+    def _asking(self, cache: Any) -> Callable[[], Tuned]:
+        """What asks the tuner for all that this cache must hold."""
         from runtime.autotune.session import AutotuneSession
         from runtime.start.rehearsal import Rehearsal
 
+        rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, self._device)
+        session = AutotuneSession(self._device.torch_device, cache.runtime, skip_ops=cache.skip_ops)
+
+        def ask() -> Tuned:
+            session.run(lambda: rehearsal.forward_all(cache.tuning_rows), "dummy")
+            return session.tuned[-1]
+
+        return ask
+
+    def _tune(self, number: int, cache: Any, environment: dict[str, str]) -> dict[str, Any]:
         started = time.perf_counter()
         replacing = self._job.replacing
         mine = usable_entries(cache.files, environment, replacing) if self._local == 0 else {}
@@ -138,12 +179,10 @@ class Search:
         self._tuner.clear_cache()
         self._tuner.load_configs(str(base))
         self._saved = len(self._tuner.results)
-        rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, self._device)
+        ask = self._asking(cache)
         prepared = time.perf_counter()
-        session = AutotuneSession(self._device.torch_device, cache.runtime, skip_ops=cache.skip_ops)
         with self._device.side_stream():
-            session.run(lambda: rehearsal.forward_all(cache.tuning_rows), "dummy")
-        tuned = session.tuned[-1]
+            tuned = ask()
         if self._local == 0:
             self._tuner.save_configs(str(tuned_path(self._job.folder, number)))
         return {

@@ -9,16 +9,16 @@ from typing import Any
 
 from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.warm.launch import Fleet, OnEvent, Workers
-from sgl_tune.warm.proof import Prover
+from sgl_tune.warm.proof import HERE, How, Prover
 
-WORKER = "sgl_tune.warm.worker"
+WORKER = HERE.worker
 
 
 class Workforce:
     """Who failed once, or was interrupted, is replaced by the next who is asked for."""
 
-    def __init__(self, scratch: Scratch) -> None:
-        self.scratch = scratch
+    def __init__(self, scratch: Scratch, how: How = HERE) -> None:
+        self.scratch, self._how = scratch, how
         self._folders = 0
         self._workers: Workers | None = None
         self._prover: Prover | None = None
@@ -38,7 +38,7 @@ class Workforce:
     def search(self, fleet: Fleet, job: Mapping[str, Any], on_event: OnEvent) -> Mapping[str, Any]:
         if self._workers is None or self._workers.fleet != fleet:
             self.dismiss_workers()
-            self._workers = Workers(WORKER, self.scratch, fleet)
+            self._workers = Workers(self._how.worker, self.scratch, fleet, python=self._how.python)
         try:
             return self._workers.run(job, on_event)
         except BaseException:
@@ -49,7 +49,7 @@ class Workforce:
         """It imports while the workers search."""
         if self._prover is None or self._prover.device != device:
             self._dismiss_prover()
-            self._prover = Prover(self.scratch, device)
+            self._prover = Prover(self.scratch, device, self._how)
 
     @contextmanager
     def prover(self, device: str) -> Iterator[Prover]:
@@ -77,9 +77,9 @@ class Workforce:
 
 
 @contextmanager
-def workforce() -> Iterator[Workforce]:
+def workforce(how: How = HERE) -> Iterator[Workforce]:
     with scratch() as private:
-        force = Workforce(private)
+        force = Workforce(private, how)
         try:
             yield force
         finally:

@@ -41,6 +41,11 @@ def phase(name: str) -> None:
     _phase = name
 
 
+def current() -> str:
+    """The phase that the driver entered last."""
+    return _phase
+
+
 def listen(lib: library.Library) -> None:
     """Have the library's findings reported from now on."""
     lib.listen(_heard)

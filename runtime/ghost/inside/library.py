@@ -74,6 +74,11 @@ def open_library(path: str) -> Library:
     return _library
 
 
+def is_open() -> bool:
+    """Whether this process runs on a ghost GPU."""
+    return _library is not None
+
+
 def library() -> Library:
     """The library of this process; only where a ghost runs."""
     if _library is None:

@@ -34,7 +34,8 @@ def _find_ourselves() -> None:
 if __name__ == "__main__":
     _find_ourselves()
 
-from runtime.ghost.inside import cage, install, stream  # noqa: E402
+from runtime.flashinfer.inside import calls, contexts  # noqa: E402, F401  they watch FlashInfer's import
+from runtime.ghost.inside import cage, hooks, install, stream  # noqa: E402
 from runtime.sglang.inside import imports, start  # noqa: E402
 
 
@@ -46,6 +47,7 @@ def main() -> None:
         _watch_alone(given)
         return
     holds: list[str] = []
+    hooks.install()
     if given["ghost"]:
         own = [cage.model_code(os.environ["HOME"])] if given["remote_code"] else []
         holds = cage.enter(given["work"], given["writable"], own)

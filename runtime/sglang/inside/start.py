@@ -11,9 +11,10 @@ from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 
+from runtime.flashinfer.inside import tuner
 from runtime.ghost.inside import benchmarks, honesty, small
 from runtime.ghost.inside.stream import say
-from runtime.sglang.inside import checks, outside, ranks, settled, tuner, watch
+from runtime.sglang.inside import checks, outside, ranks, settled, watch
 from runtime.sglang.inside.history import History
 
 # Weights are random, and nothing is asked of a tokenizer: what a start takes depends on neither.

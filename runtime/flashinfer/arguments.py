@@ -1,0 +1,177 @@
+"""Arguments of a recorded call, made anew: tensors of the recorded sizes, random weights, valid routings."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from runtime.flashinfer.contents import fill
+from runtime.flashinfer.inside import calls
+
+
+class CannotMake(RuntimeError):
+    """The record names something that this FlashInfer does not have, or that no record may name."""
+
+
+def public_function(name: str) -> Callable[..., Any]:
+    """A function that FlashInfer itself marks as public, or the class whose object it makes."""
+    module, _, path = name.partition(":")
+    _import(module, name)
+    if name not in calls.public:
+        raise CannotMake(f"flashinfer.{name} is no public function of the FlashInfer here")
+    found: Any = import_module(f"flashinfer.{module}")
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found  # type: ignore[no-any-return]
+
+
+def _import(module: str, name: str) -> Any:
+    try:
+        return import_module(f"flashinfer.{module}")
+    except ImportError as error:
+        raise CannotMake(f"flashinfer.{name} cannot be imported here: {error}") from None
+
+
+def _own_class(name: str, kinds: tuple[type, ...]) -> Any:
+    """A class that FlashInfer itself defines, of data alone."""
+    module, _, path = name.partition(":")
+    found: Any = _import(module, name)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    is_own = isinstance(found, type) and found.__module__.startswith("flashinfer.")
+    if not is_own or not (dataclasses.is_dataclass(found) or issubclass(found, kinds)):
+        raise CannotMake(f"flashinfer.{name} is no class of data in the FlashInfer here")
+    return found
+
+
+@dataclass
+class Pool:
+    """Memory of large tensors, kept for calls that have the same: no model's weights are there twice."""
+
+    device: torch.device
+    _held: dict[tuple[int, str], list[torch.Tensor]] = field(default_factory=dict)
+    _taken: dict[tuple[int, str], list[torch.Tensor]] = field(default_factory=dict)
+
+    def take(self, size: int, device: str) -> torch.Tensor:
+        known = self._held.get((size, device))
+        store = known.pop() if known else None
+        if store is None:
+            where = self.device if device == "cuda" else torch.device("cpu")
+            store = torch.empty(max(1, size), dtype=torch.uint8, device=where)
+        self._taken.setdefault((size, device), []).append(store)
+        return store
+
+    def give_back(self) -> None:
+        """After a call: what it did not take is freed."""
+        self._held, self._taken = self._taken, {}
+
+    def clear(self) -> None:
+        self._held, self._taken = {}, {}
+
+
+class Maker:
+    """The arguments of one call, or of an object that a call was given."""
+
+    def __init__(self, storages: Sequence[Mapping[str, Any]], experts: int, pool: Pool) -> None:
+        self._storages, self._experts, self._pool = storages, experts, pool
+        self._stores: dict[int, torch.Tensor] = {}
+
+    def one(self, value: Any, name: str) -> Any:
+        if isinstance(value, list):
+            return [self.one(part, name) for part in value]
+        if not isinstance(value, dict):
+            return value
+        ((kind, inner),) = value.items()
+        return getattr(self, f"_{kind}")(inner, name)
+
+    def _tensor(self, told: Mapping[str, Any], name: str) -> torch.Tensor:
+        storage, dtype = self._storages[told["storage"]], _dtype(told["dtype"])
+        is_new = told["storage"] not in self._stores
+        if is_new:
+            self._stores[told["storage"]] = self._pool.take(storage["bytes"], storage["device"])
+        store = self._stores[told["storage"]]
+        whole = store[: store.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
+        tensor = whole.as_strided(told["shape"], told["stride"], told["offset"])
+        if "values" in told:
+            tensor.copy_(torch.tensor(told["values"], dtype=torch.int64).reshape(told["shape"]))
+        elif is_new:
+            fill(tensor, name, self._experts)
+        return tensor
+
+    def _tuple(self, inner: Any, name: str) -> tuple[Any, ...]:
+        return tuple(self.one(part, name) for part in inner)
+
+    def _set(self, inner: Any, name: str) -> set[Any]:
+        return {self.one(part, name) for part in inner}
+
+    def _dict(self, inner: Any, name: str) -> dict[Any, Any]:
+        return {self.one(key, name): self.one(part, str(key)) for key, part in inner}
+
+    def _float(self, inner: str, _: str) -> float:
+        return float(inner)
+
+    def _dtype(self, inner: str, _: str) -> torch.dtype:
+        return _dtype(inner)
+
+    def _device(self, inner: str, _: str) -> torch.device:
+        return self._pool.device if inner == "cuda" else torch.device("cpu")
+
+    def _enum(self, inner: Any, _: str) -> Any:
+        kind = _own_class(inner[0], (enum.Enum,))
+        if not issubclass(kind, enum.Enum) or inner[1] not in kind.__members__:
+            raise CannotMake(f"flashinfer.{inner[0]} has no {inner[1]} here")
+        return kind[inner[1]]
+
+    def _fields(self, inner: Any, _: str) -> Any:
+        kind = _own_class(inner[0], (tuple,))
+        return kind(**{name: self.one(part, name) for name, part in inner[1].items()})
+
+    def _made(self, inner: Any, _: str) -> Any:
+        maker = Maker(inner["storages"], self._experts, self._pool)
+        kind = public_function(inner["function"])
+        arguments, named = maker.all(kind, inner["arguments"], inner["named"])
+        return kind(*arguments, **named)
+
+    def all(
+        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        names = parameter_names(function)
+        given = [self.one(value, name) for value, name in zip(arguments, names, strict=False)]
+        return given, {name: self.one(value, name) for name, value in named.items()}
+
+
+def parameter_names(function: Callable[..., Any]) -> list[str]:
+    """By place; of a function that tells nothing, numbers."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        names = []
+    return names + [f"argument {place}" for place in range(len(names), 64)]
+
+
+def _dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise CannotMake(f"torch {torch.__version__} has no type {name}")
+    return found
+
+
+def expert_count(named: Mapping[str, Any]) -> int:
+    """How many experts ids may name: as an argument says, else the first size of weights times the ranks."""
+    numbers = {name: value for name, value in named.items() if type(value) is int}
+    for name in ("num_experts", "n_routed_experts", "num_global_experts"):
+        if name in numbers:
+            return max(1, numbers[name])
+    firsts = [
+        value["tensor"]["shape"][0]
+        for value in named.values()
+        if isinstance(value, dict) and "tensor" in value and len(value["tensor"]["shape"]) >= 3
+    ]
+    return max([1, *firsts]) * max(1, numbers.get("ep_size", 1))

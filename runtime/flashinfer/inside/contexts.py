@@ -1,0 +1,71 @@
+"""The autotune(...) contexts that are open, with their arguments as data."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from runtime.flashinfer.inside.describe import Description
+from runtime.ghost.inside.hooks import after
+
+NAMES = ("autotune", "autotune_v2")
+_now = threading.local()
+
+
+def stack() -> list[dict[str, Any]]:
+    """The outermost first. What a context opens by itself is not among them."""
+    return list(getattr(_now, "stack", ()))
+
+
+@after("flashinfer.autotuner")
+def _tuner(module: Any) -> None:
+    _replace("autotune", getattr(module, "autotune", None))
+
+
+@after("flashinfer.autotune_cache")
+def _second(module: Any) -> None:
+    _replace("autotune_v2", getattr(module, "autotune_v2", None))
+
+
+def _replace(name: str, real: Callable[..., Any] | None) -> None:
+    if real is None:
+        return
+    outer = _watched(name, real)
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("flashinfer") and vars(module).get(name) is real:
+            setattr(module, name, outer)
+
+
+def _watched(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(real)
+    @contextlib.contextmanager
+    def outer(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        entering, _now.entering = getattr(_now, "entering", False), True
+        try:
+            with real(*args, **kwargs) as given:
+                _now.entering = entering
+                if entering:
+                    yield given
+                    return
+                before = stack()
+                _now.stack = [*before, _told(name, real, args, kwargs)]
+                try:
+                    yield given
+                finally:
+                    _now.stack = before
+        finally:
+            _now.entering = entering
+
+    return outer
+
+
+def _told(name: str, real: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
+    """Without the file that it names: where a cache lies is no part of what is tuned."""
+    given = dict(inspect.signature(real).bind(*args, **kwargs).arguments)
+    given.pop("cache", None)
+    return {"name": name, "arguments": Description(lambda _: None).of((), given)["named"]}

@@ -1,0 +1,60 @@
+"""Recorded calls, made again one at a time: FlashInfer's tuner is asked what the record's start asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from runtime.flashinfer.arguments import (
+    CannotMake,
+    Maker,
+    Pool,
+    expert_count,
+    parameter_names,
+    public_function,
+)
+from runtime.record.calls import Call, Context
+
+Function = Callable[..., Any]
+
+
+class Ready:
+    """A call that can be made, with all that it is given. `given`: its arguments by their names."""
+
+    def __init__(self, call: Call, pool: Pool) -> None:
+        if call.unreplayable:
+            raise CannotMake(f"{call.function}: {call.unreplayable}")
+        self.function = public_function(call.function)
+        names = parameter_names(self.function)
+        by_name = {**dict(zip(names, call.arguments, strict=False)), **call.named}
+        maker = Maker([asdict(one) for one in call.storages], expert_count(by_name), pool)
+        self._arguments, self._named = maker.all(self.function, call.arguments, call.named)
+        self.given = {**dict(zip(names, self._arguments, strict=False)), **self._named}
+
+    def make(self) -> object:
+        return self.function(*self._arguments, **self._named)
+
+
+@contextmanager
+def opened(contexts: Sequence[Context]) -> Iterator[None]:
+    """FlashInfer's own contexts, as they were open around the call; none reads or writes a file."""
+    import flashinfer
+
+    nothing = Maker((), 1, Pool(torch.device("cpu")))
+    with ExitStack() as stack:
+        for one in contexts:
+            enter = getattr(flashinfer, one.name, None)
+            if enter is None:
+                raise CannotMake(f"the FlashInfer here has no {one.name}")
+            given = {name: nothing.one(value, name) for name, value in one.arguments.items()}
+            stack.enter_context(enter(**given))
+        yield
+
+
+def tuning_contexts(calls: Sequence[Call]) -> tuple[Context, ...]:
+    """Those of the first call that was tuned: a call that only serves is tuned as it would have been."""
+    return next((call.contexts for call in calls if call.mode == "tune"), (Context("autotune", {}),))

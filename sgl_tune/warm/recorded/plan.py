@@ -1,0 +1,139 @@
+"""What a warm tunes, from the records of a server's start: each cache, its files, the calls that fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from runtime.record.calls import Call
+from runtime.record.record import Record
+from sgl_tune.cache.rank_names import RankName
+
+STORE = "flashinfer tactics"
+_DRAFT = "draft "
+_PARTS = 6  # flashinfer/autotune/VERSION/ARCH/KEY/FILE
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOp:
+    """One op of a record. `serving_only`: buckets that the start asked for while it served alone."""
+
+    op: str
+    runner: str
+    policy: tuple[Any, ...]
+    keys: tuple[tuple[int, str], ...]
+    serving_only: tuple[int, ...]
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        return tuple(sorted({bucket for bucket, _ in self.keys}))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "op": self.op,
+            "runner": self.runner,
+            "buckets": list(self.buckets),
+            "keys": [key for _, key in self.keys],
+            "policy": list(self.policy),
+            "serving_only": list(self.serving_only),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCache:
+    """One key's folder. `groups` are the files that a server's start expects to be byte-identical."""
+
+    folder: str
+    groups: tuple[tuple[str, ...], ...]
+    calls: tuple[Call, ...]
+
+    @property
+    def key(self) -> str:
+        return self.folder.rpartition("/")[2]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(path for group in self.groups for path in group)
+
+    @property
+    def replayable(self) -> tuple[Call, ...]:
+        return tuple(call for call in self.calls if not call.unreplayable)
+
+    @property
+    def left(self) -> tuple[Call, ...]:
+        """Calls that a warm cannot make again: the server's own start tunes what they ask for."""
+        return tuple(call for call in self.calls if call.unreplayable)
+
+    @property
+    def ops(self) -> tuple[RecordedOp, ...]:
+        return tuple(_ops(self.replayable))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "files": list(self.paths),
+            "groups": [list(group) for group in self.groups],
+            "ops": [op.to_json() for op in self.ops],
+            "not_replayable": [{"function": call.function, "why": call.unreplayable} for call in self.left],
+        }
+
+
+def _ops(calls: Sequence[Call]) -> Iterator[RecordedOp]:
+    keys: dict[tuple[str, str, tuple[Any, ...]], dict[str, int]] = {}
+    tuned: set[str] = set()
+    for call in calls:
+        for lookup in call.lookups:
+            found = keys.setdefault((lookup.op, lookup.runners[0], lookup.policy), {})
+            found |= {key: bucket for bucket, key in lookup.keys}
+            tuned |= {key for _, key in lookup.keys} if call.mode == "tune" else set()
+    for (op, runner, policy), found in keys.items():
+        serving = sorted({bucket for key, bucket in found.items() if key not in tuned})
+        yield RecordedOp(
+            op, runner, policy, tuple((bucket, key) for key, bucket in found.items()), tuple(serving)
+        )
+
+
+def caches_of(records: Sequence[Record]) -> tuple[RecordedCache, ...]:
+    """The target's cache and its draft's, from the records of ranks that may differ.
+
+    The files of all ranks are named by SGLang itself. Each is filled with what all of these ranks ask for: a
+    file that holds more than its own rank asks for is as good.
+    """
+    found = [_cache(records, is_draft) for is_draft in (False, True)]
+    return tuple(cache for cache in found if cache is not None)
+
+
+def _cache(records: Sequence[Record], is_draft: bool) -> RecordedCache | None:
+    names = dict.fromkeys(name for record in records for name in _files(record, is_draft))
+    calls = {
+        _mark(call): call
+        for record in records
+        for call in record.calls
+        if call.phase.startswith(_DRAFT) == is_draft
+    }
+    folders = dict.fromkeys(str(PurePosixPath(name).parent) for name in names)
+    if not calls or len(folders) != 1:
+        return None
+    stages: dict[tuple[int, int], list[str]] = {}
+    has_replicas = any(record.arguments.get("enable_dp_attention") is not True for record in records)
+    for name in names:
+        rank = RankName.parse(PurePosixPath(name).name)
+        stage = (rank.pp, rank.dp if has_replicas else 0) if rank else (0, 0)
+        stages.setdefault(stage, []).append(name)
+    groups = tuple(tuple(group) for _, group in sorted(stages.items()))
+    return RecordedCache(next(iter(folders)), groups, tuple(calls.values()))
+
+
+def _mark(call: Call) -> tuple[str, str, tuple[str, ...]]:
+    return call.mode, call.function, call.keys
+
+
+def _files(record: Record, is_draft: bool) -> Iterator[str]:
+    """The files as SGLang named them, below its cache directory."""
+    for file in record.files:
+        if file.store == STORE and file.phase.startswith(_DRAFT) == is_draft:
+            parts = PurePosixPath(file.path).parts
+            if len(parts) >= _PARTS and parts[-_PARTS : -_PARTS + 2] == ("flashinfer", "autotune"):
+                yield str(PurePosixPath(*parts[-_PARTS:]))

@@ -1,0 +1,12 @@
+"""What a worker does before it imports torch, so that it works on the ghost."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from runtime.ghost.inside import install
+
+
+def enter() -> None:
+    install.install(os.environ["SGL_TUNE_TEST_GHOST"], True, json.loads(os.environ["SGL_TUNE_TEST_HALVES"]))
