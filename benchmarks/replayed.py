@@ -24,10 +24,11 @@ from sgl_tune.warm.launch import Fleet
 from sgl_tune.warm.proof import How
 from sgl_tune.warm.recorded.job import CallCache, CallJob
 from sgl_tune.warm.recorded.plan import caches_of
+from sgl_tune.warm.recorded.story import PROVER, WORKER
 from sgl_tune.warm.report import read_report
 from sgl_tune.warm.workforce import Workforce, workforce
 
-HOW = How("sgl_tune.warm.recorded.worker", "sgl_tune.warm.recorded.prove")
+HOW = How(WORKER, PROVER)
 
 
 def replayed(record: Record, out: Path, force: Workforce, gpu: int, timeout: float) -> dict[str, Any]:

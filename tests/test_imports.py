@@ -28,6 +28,7 @@ HEAVY = {
     "requests",
     "typer",
     "sgl_tune.warm.main_job",
+    "sgl_tune.warm.recorded.story",
     "sgl_tune.warm.replaying",
 }
 # What makes the start of a command on files long, and is not always needed: what reads every model's config,
@@ -83,8 +84,8 @@ SGL_TUNE = {
     " processes units records reading log_lines writing web_page cli deployment keys",
     "start_report": "server errors processes units log_lines writing web_page cli",
     "compile": "ghost sglang server errors processes units cli servers deployment stores start_report",
-    "warm": "record ghost flashinfer server devices autotune moe start sgl_tune errors processes units"
-    " records cli deployment cache keys start_report",
+    "warm": "record ghost flashinfer asking servers server devices autotune moe start sgl_tune errors"
+    " processes units records cli deployment cache keys start_report",
     "export": "server errors processes units reading deployment cache",
     "ship": "server sgl_tune errors processes units records reading writing cli deployment cache stores keys"
     " verify",
@@ -118,6 +119,7 @@ WITHOUT = {
     "sgl_tune.commands.verify": "sgl_tune.warm.replaying runtime.server.resolve sgl_tune.ship.archive"
     " sgl_tune.stores.describe",
     "sgl_tune.commands.warm": "sgl_tune.warm.main_job",
+    "sgl_tune.commands.warm_recorded": "sgl_tune.warm.recorded.story",
     "sgl_tune.deployment.versions": "subprocess",
     "sgl_tune.deployment.completion": "runtime.server.flags.table",
     "sgl_tune.memory.measure": "torch",

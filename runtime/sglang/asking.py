@@ -61,11 +61,12 @@ class Asker:
         seconds: float = 600,
         snapshot: bool = False,
         until: str | None = None,
+        title: str | None = None,
     ) -> Record:
         """The record of one start; started again where the resolved arguments ask for more GPUs."""
         self._questions += 1
         given = dict(outside or {}) or None
-        request = Request(tuple(argv), rank, given, f"start{self._questions}", snapshot, until)
+        request = Request(tuple(argv), rank, given, f"start{self._questions}", snapshot, until, title=title)
         devices = world_of(argv).devices
         record = self._run(devices, request, say, seconds)
         resolved = _devices(record)

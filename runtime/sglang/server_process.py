@@ -66,6 +66,7 @@ class Request:
     snapshot: bool = False  # have torch write its history of memory
     until: str | None = None  # stop once "arguments" or "gates" are resolved, before a model is built
     compiled: tuple[str, ...] = ()
+    title: str | None = None  # the model as it was typed, where `argv` has a folder that stands for it
 
 
 class ServerProcess:
@@ -210,6 +211,7 @@ class ServerProcess:
             "log": str(log),
             "snapshot": str(self.snapshot(request)) if request.snapshot else None,
             "until": request.until,
+            "title": request.title,
             "ghost": True,
         }
 

@@ -89,6 +89,7 @@ class Answers:
                 say,
                 snapshot=snapshot is not None,
                 until=question.until,
+                title=question.title or None,
             )
         except NotBuilt as error:
             raise UsageError(str(error)) from error
@@ -149,6 +150,7 @@ def ingredients(question: Question, command: Checked, asking: Asking) -> dict[st
         "outside": _outside(question, asking),
         "rank": question.rank,
         "until": question.until,
+        "title": question.title,
         "modules": _marks(_halves(question)),
         "folded": False,
     }

@@ -12,6 +12,7 @@ from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
 from sgl_tune.cli.patience import timeout_option
 from sgl_tune.commands.warm_outcome import Outcome, show_dry_run
+from sgl_tune.commands.warm_recorded import ByServer, Wishes, warm_by_server
 from sgl_tune.commands.warm_root import Root
 from sgl_tune.compile.everything import Wanted, check_can_compile, planned_modules
 from sgl_tune.deployment.options import ServerCommand, ServerFlags
@@ -88,11 +89,28 @@ def warm(
             show_default=False,
         ),
     ] = None,
+    server: Annotated[
+        str | None,
+        Option(
+            "--server",
+            metavar="PATH",
+            help="A Python, or a venv, that has SGLang: its own start says what is tuned.",
+            show_default=False,
+        ),
+    ] = None,
+    core: Annotated[
+        bool, Option("--core", help="Plan by the runtime core, though a server is there to ask.")
+    ] = False,
+    trust_remote_code: Annotated[
+        bool, Option("--trust-remote-code", help="Let the model's own code run, in the server's cage.")
+    ] = False,
     format: EnvironmentFormatOption = EnvironmentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
     """Tune a deployment's FlashInfer caches once, for every rank, and prove that its server will use them.
 
+    Where SGLang is there to ask, its own start on a GPU that is not there says what it tunes, of any model;
+    without it the runtime core plans for the families it knows.
     The deployment is given by SGLang's own flags, by a server command after --, or by sgl-tune.toml.
     A second warm reuses what is there. Under torchrun or srun the processes found are the workers.
     With --everything the cache directory becomes the root of all that a start compiles.
@@ -105,6 +123,11 @@ def warm(
     wanted = Wanted(tuple(module or ()), compile_only, jobs, timeout) if everything else None
     _check_wanted(wanted, bool(compile_only or module or jobs), format)
     here = local_gpus()
+    only_core = _only_core(deployment, wanted, device, workers, secret_file, flags)
+    by_server = ByServer(flags, tuple(command or ()), server, core, trust_remote_code, only_core)
+    if found := by_server.found():
+        wishes = Wishes(dry_run, device, gpus, timeout, replace, prove)
+        warm_by_server(by_server, found, wishes, here, out)
     plans = [make_plan(chosen, here) for chosen in select_deployments(flags, command or (), deployment)]
     for plan in plans:
         check_place(plan.deployment.cache_dir)
@@ -149,6 +172,28 @@ def _check_wanted(wanted: Wanted | None, has_details: bool, format: EnvironmentF
             "--everything under torchrun or srun would be done once for each of their processes",
             "run it by itself, then warm the tactics under the launcher",
         )
+
+
+def _only_core(
+    deployment: str | None,
+    wanted: Wanted | None,
+    device: DeviceKind,
+    workers: int | None,
+    secret_file: Path | None,
+    flags: ServerFlags,
+) -> str | None:
+    """The first option of those that the runtime core alone answers."""
+    named = {
+        "--deployment": deployment,
+        "--everything": wanted,
+        "--device cpu": device is DeviceKind.cpu,
+        "--workers": workers,
+        "--secret-file": secret_file,
+        "--arch": flags.arch and not flags.gpu,
+        "--flashinfer-version": flags.flashinfer_version,
+        "a launcher's team": joined(),
+    }
+    return next((name for name, value in named.items() if value), None)
 
 
 def _check_targets(

@@ -12,9 +12,7 @@ from typing import Any
 import sgl_tune
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.record import parse_key, read_cache_file
-from sgl_tune.cache.remove import forget
 from sgl_tune.cache.store import Written, write_group
-from sgl_tune.cache.transaction import locked
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.as_json import deployment_to_json
 from sgl_tune.deployment.env import driver_version
@@ -23,6 +21,7 @@ from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.processes.interruption import Interruption
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.events import ERROR
+from sgl_tune.warm.filling import keep_decided, what_is_kept, writable
 from sgl_tune.warm.foreign_launcher import SlurmTask, TorchWorker, joined
 from sgl_tune.warm.job import Job, make_job, tuned_path
 from sgl_tune.warm.launch import Fleet, OnEvent, launch
@@ -61,7 +60,7 @@ def warm_deployment(
     """None on a worker that somebody else's launcher started only to help."""
     team = joined()
     meeting = find_meeting(plan.deployment, team, settings.secret_file, settings.timeout)
-    with _writable(plan):
+    with writable(plan):
         devices = settings.devices
         job = make_job(plan, force.folder(), devices.kind, devices.gpus, settings.timeout, settings.replacing)
         return _Story(plan, settings, job, force, is_last, out, team, meeting).run()
@@ -114,11 +113,18 @@ class _Story:
                 return self._search_with_room(hear)
             except WorkFailed as failure:
                 # Entries measured while memory ran out may be the wrong ones: none are kept.
-                kept = None if self.memory_ran_out else _keep_decided(self.plan, self.job)
-                raise WorkFailed(f"{failure.message}; {_what_is_kept(kept)}", failure.remedy) from None
+                kept = (
+                    None
+                    if self.memory_ran_out
+                    else keep_decided(self.plan, self.job.folder, self.job.replacing)
+                )
+                raise WorkFailed(f"{failure.message}; {what_is_kept(kept)}", failure.remedy) from None
             except Interruption as interruption:
-                kept = _keep_decided(self.plan, self.job)
-                raise interruption.saying(f"the workers were stopped; {_what_is_kept(kept)}") from None
+                kept = self._keep_decided()
+                raise interruption.saying(f"the workers were stopped; {what_is_kept(kept)}") from None
+
+    def _keep_decided(self) -> int:
+        return keep_decided(self.plan, self.job.folder, self.job.replacing)
 
     def _search_with_room(self, hear: OnEvent) -> Mapping[str, Any]:
         """What deployments before it left on the device may be what is missing: then once more without."""
@@ -182,43 +188,6 @@ class _Story:
                 return prover.prove(self.job, written, self.settings.timeout, lambda: progress.advance(0))
             except Interruption as interruption:
                 raise interruption.saying("the files are written, their proof is not finished") from None
-
-
-@contextmanager
-def _writable(plan: Plan) -> Iterator[None]:
-    """Tried before the search and not after it; a folder that was made for nothing goes."""
-    root = plan.deployment.cache_dir
-    folders = [root / cache.folder for cache in plan.caches]
-    try:
-        for folder in folders:
-            with locked(folder):
-                pass
-        yield
-    except BaseException:
-        for folder in folders:
-            forget(folder, root)
-        raise
-
-
-def _keep_decided(plan: Plan, job: Job) -> int:
-    """Ops that were decided on all workers before the search ended: complete rank sets of fewer entries."""
-    kept = 0
-    for number, cache in enumerate(plan.caches):
-        path = tuned_path(job.folder, number)
-        if path.exists():
-            file = read_cache_file(path)
-            paths = [plan.deployment.cache_dir / name for name in cache.paths]
-            written = write_group(paths, file.entries, file.metadata or {}, replace_conflicting=job.replacing)
-            kept += written.added
-    return kept
-
-
-def _what_is_kept(kept: int | None) -> str:
-    if kept is None:
-        return "nothing was written"
-    if kept:
-        return f"{kept} decided entries are kept: the same command goes on from there"
-    return "the cache is as it was"
 
 
 def _write(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sgl_tune.cache.store import Written
-from sgl_tune.keys.plan import CachePlan, Plan
+from sgl_tune.warm.filling import Planned, PlannedCache
 from sgl_tune.warm.proof import Proof
 from sgl_tune.warm.report import CacheReport
 
@@ -15,7 +15,7 @@ from sgl_tune.warm.report import CacheReport
 class WarmCache:
     """One key's result."""
 
-    plan: CachePlan
+    plan: PlannedCache
     report: CacheReport
     written: Written
     proof: Proof | None
@@ -45,7 +45,7 @@ class WarmCache:
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    plan: Plan
+    plan: Planned
     caches: tuple[WarmCache, ...]
     seconds_by_stage: dict[str, float]
     seconds_by_step: dict[str, dict[str, float]]  # inside the worker and the prover

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.models import DEMO
 from sgl_tune.units import count
+from sgl_tune.warm.filling import Named
 from sgl_tune.warm.proof import Forward, Proof
 from sgl_tune.warm.result import WarmCache, Warmed
 
@@ -24,7 +24,7 @@ def show_warmed(out: Output, warmed: Warmed) -> None:
 
 def _show_cache(out: Output, warmed: Warmed, cache: WarmCache) -> None:
     folder = warmed.plan.deployment.cache_dir / cache.plan.folder
-    out.line(f"{count(len(cache.plan.files), 'rank file')} in {folder}", indent=2)
+    out.line(f"{count(len(cache.plan.paths), 'rank file')} in {folder}", indent=2)
     out.line(f"{count(cache.written.entries, 'entry')}: {cache.tuned} tuned, {cache.reused} reused", indent=2)
     out.line(f"the same bytes in every file, sha256 {cache.written.digest[:16]}", indent=2)
     if cache.report.failed_tactics:
@@ -38,7 +38,7 @@ def _show_cache(out: Output, warmed: Warmed, cache: WarmCache) -> None:
         out.line(f"every later start is spared this search: {cache.report.seconds:.1f} s here", indent=2)
 
 
-def _show_next(out: Output, deployment: Deployment) -> None:
+def _show_next(out: Output, deployment: Named) -> None:
     if deployment.model_path == DEMO:
         out.line("so a server of this deployment would start without tuning; now for a real one:", indent=2)
         out.line("sgl-tune warm --dry-run --model-path MODEL --moe-runner-backend BACKEND --tp N", indent=4)

@@ -14,7 +14,7 @@ from typing import Any
 from runtime.flashinfer.inside import tuner
 from runtime.ghost.inside import benchmarks, honesty, small
 from runtime.ghost.inside.stream import say
-from runtime.sglang.inside import checks, outside, ranks, settled, watch
+from runtime.sglang.inside import checks, outside, ranks, settled, tactic_files, watch
 from runtime.sglang.inside.history import History
 
 # Weights are random, and nothing is asked of a tokenizer: what a start takes depends on neither.
@@ -94,6 +94,7 @@ def _run(request: dict[str, Any], server: Any) -> None:
     meter = watch.Meter(at_begin=begin, at_end=charges.end, at_death=die, before=before)
     asked = tuner.watch()
     watch.install(meter)
+    tactic_files.watch(resolved, request.get("title"))
     if request["ghost"]:
         benchmarks.hand_in(request["compiled"])
         ranks.install(resolved, charges.by_ranks("peers_"))

@@ -11,7 +11,8 @@ from runtime.record.calls import Call
 from runtime.record.record import Record
 from sgl_tune.cache.rank_names import RankName
 
-STORE = "flashinfer tactics"
+LOOKED_FOR, NAMED = "flashinfer tactics", "flashinfer tactics of the ranks"
+STORES = (NAMED, LOOKED_FOR)
 _DRAFT = "draft "
 _PARTS = 6  # flashinfer/autotune/VERSION/ARCH/KEY/FILE
 
@@ -23,19 +24,23 @@ class RecordedOp:
     op: str
     runner: str
     policy: tuple[Any, ...]
-    keys: tuple[tuple[int, str], ...]
+    entries: tuple[tuple[int, str], ...]
     serving_only: tuple[int, ...]
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(key for _, key in self.entries)
+
+    @property
     def buckets(self) -> tuple[int, ...]:
-        return tuple(sorted({bucket for bucket, _ in self.keys}))
+        return tuple(sorted({bucket for bucket, _ in self.entries}))
 
     def to_json(self) -> dict[str, Any]:
         return {
             "op": self.op,
             "runner": self.runner,
             "buckets": list(self.buckets),
-            "keys": [key for _, key in self.keys],
+            "keys": list(self.keys),
             "policy": list(self.policy),
             "serving_only": list(self.serving_only),
         }
@@ -73,6 +78,7 @@ class RecordedCache:
     def to_json(self) -> dict[str, Any]:
         return {
             "key": self.key,
+            "key_parts": [],
             "files": list(self.paths),
             "groups": [list(group) for group in self.groups],
             "ops": [op.to_json() for op in self.ops],
@@ -106,7 +112,8 @@ def caches_of(records: Sequence[Record]) -> tuple[RecordedCache, ...]:
 
 
 def _cache(records: Sequence[Record], is_draft: bool) -> RecordedCache | None:
-    names = dict.fromkeys(name for record in records for name in _files(record, is_draft))
+    told = [dict.fromkeys(n for one in records for n in _files(one, is_draft, store)) for store in STORES]
+    names = next(filter(None, told), {})
     calls = {
         _mark(call): call
         for record in records
@@ -130,10 +137,10 @@ def _mark(call: Call) -> tuple[str, str, tuple[str, ...]]:
     return call.mode, call.function, call.keys
 
 
-def _files(record: Record, is_draft: bool) -> Iterator[str]:
+def _files(record: Record, is_draft: bool, store: str) -> Iterator[str]:
     """The files as SGLang named them, below its cache directory."""
     for file in record.files:
-        if file.store == STORE and file.phase.startswith(_DRAFT) == is_draft:
+        if file.store == store and file.phase.startswith(_DRAFT) == is_draft:
             parts = PurePosixPath(file.path).parts
             if len(parts) >= _PARTS and parts[-_PARTS : -_PARTS + 2] == ("flashinfer", "autotune"):
                 yield str(PurePosixPath(*parts[-_PARTS:]))

@@ -1,0 +1,114 @@
+"""How SGLang names the tactic files of all ranks: its own function, asked once for each of them.
+
+A start is one rank, of a model in a folder that may be a stand-in for the one that was typed. The function
+that names its file reads three numbers of the rank and the model's name, and is given those of the others.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from runtime.ghost.inside import honesty
+from runtime.ghost.inside.stream import say
+from runtime.sglang.inside import ranks
+
+STORE = "flashinfer tactics of the ranks"
+PLACES = (
+    "sglang.srt.model_executor.runner.flashinfer_autotune:flashinfer_autotune_cache_path",
+    "sglang.srt.model_executor.model_runner:ModelRunner._flashinfer_autotune_cache_path",
+)
+_HOLDERS = ("ps", "server_args")  # what of a runner holds such values
+_FUNCTIONS = ("get_parallel", "get_model")  # later releases ask these of the same module
+Values = dict[str, Any]
+Naming = Callable[..., Any]
+
+
+def watch(server: Any, model: str | None) -> None:
+    """Have the files of all ranks of this node told when the first of them is named. `model`: as typed."""
+    for place in PLACES:
+        module, _, path = place.partition(":")
+        try:
+            owner: Any = import_module(module)
+        except ImportError:
+            continue
+        *parents, last = path.split(".")
+        for parent in parents:
+            owner = getattr(owner, parent, None)
+        naming = getattr(owner, last, None)
+        if naming is not None:
+            setattr(owner, last, _told(naming, server, model))
+            return
+
+
+def _told(naming: Naming, server: Any, model: str | None) -> Naming:
+    @functools.wraps(naming)
+    def name(runner: Any, *args: Any, **kwargs: Any) -> Any:
+        own = naming(runner, *args, **kwargs)
+        for file in names(naming, runner, server, str(own), model):
+            say("file", store=STORE, path=file, found=False, phase=honesty.current())
+        return own
+
+    return name
+
+
+def names(naming: Naming, runner: Any, server: Any, own: str, model: str | None = None) -> list[str]:
+    """One name per rank; none where the own one is not among them, or two ranks have the same."""
+    ranks_here = list(ranks_of_node(server))
+    try:
+        found = [_name(naming, runner, rank) for rank in ranks_here]
+        if own not in found or len(set(found)) < len(found):
+            return []
+        if model is None:
+            return found
+        return [_name(naming, runner, {**rank, "model_path": model}) for rank in ranks_here]
+    except Exception:  # a release that names files in another way: a start of its own names each rank's
+        return []
+
+
+def _name(naming: Naming, runner: Any, values: Values) -> str:
+    with _asked_for(naming, values):
+        return str(naming(_Other(runner, values)))
+
+
+def ranks_of_node(server: Any) -> Iterator[Values]:
+    """The numbers of each rank of this node, of each server where several stand side by side."""
+    world = server.tp_size * server.pp_size
+    share = max(1, world // server.nnodes)
+    first = (getattr(server, "node_rank", 0) or 0) * share % world
+    copies = 1 if server.enable_dp_attention else server.dp_size
+    for copy in range(copies):
+        for rank in range(first, first + share):
+            numbers = ranks.of(server, rank)
+            dp_rank = numbers["dp_rank"] if server.enable_dp_attention else copy
+            yield {"tp_rank": numbers["tp_rank"], "pp_rank": numbers["pp_rank"], "dp_rank": dp_rank}
+
+
+class _Other:
+    """What is there, with other values, here and in the parts that hold them."""
+
+    def __init__(self, thing: Any, values: Values) -> None:
+        self._thing, self._values = thing, values
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._values:
+            return self._values[name]
+        value = getattr(self._thing, name)
+        return _Other(value, self._values) if name in _HOLDERS else value
+
+
+@contextmanager
+def _asked_for(naming: Naming, values: Values) -> Iterator[None]:
+    module = sys.modules.get(naming.__module__)
+    real = {name: getattr(module, name) for name in _FUNCTIONS if hasattr(module, name)}
+    try:
+        for name, function in real.items():
+            setattr(module, name, lambda function=function: _Other(function(), values))
+        yield
+    finally:
+        for name, function in real.items():
+            setattr(module, name, function)

@@ -1,0 +1,133 @@
+"""The plan of a warm that a server's own start made: its caches, and what is not certain about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from runtime.record.parts import Inexact
+from runtime.record.record import Record
+from sgl_tune.cache.rank_names import RankName
+from sgl_tune.units import count
+from sgl_tune.warm.recorded.plan import RecordedCache, caches_of
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """The server that a plan is for, as pages name it."""
+
+    name: str
+    model_path: str
+    cache_dir: Path
+
+
+@dataclass(frozen=True)
+class RecordedPlan:
+    """`records`: of the ranks that were started, the first of them first."""
+
+    deployment: Whose
+    records: tuple[Record, ...]
+    workers: int = 1
+
+    @cached_property
+    def all_caches(self) -> tuple[RecordedCache, ...]:
+        return caches_of(self.records)
+
+    @property
+    def caches(self) -> tuple[RecordedCache, ...]:
+        """Those that a warm fills."""
+        return tuple(cache for cache in self.all_caches if cache.replayable)
+
+    @property
+    def inexact(self) -> tuple[Inexact, ...]:
+        found = {(one.kind, one.name, one.why): one for record in self.records for one in record.inexact}
+        return tuple(found.values())
+
+    @property
+    def exact(self) -> bool:
+        return not self.inexact
+
+    @property
+    def left(self) -> tuple[tuple[str, str], ...]:
+        """Calls that no warm can make again, with the reason."""
+        named = ((call.function, call.unreplayable) for cache in self.all_caches for call in cache.left)
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why no warm can write what this server reads."""
+        if any(
+            (rank := RankName.parse(Path(path).name)) and rank.gpu
+            for cache in self.caches
+            for path in cache.paths
+        ):
+            return "SGLang names these files by the GPU's own number, which another GPU does not have"
+        return None
+
+    @property
+    def says(self) -> str:
+        if not self.all_caches:
+            return "tunes nothing: this server's start asked FlashInfer's tuner for nothing"
+        left = "; ".join(f"{function} cannot be replayed: {why}" for function, why in self.left[:_SHOWN])
+        if not self.caches:
+            return f"tunes what cannot be planned: {left}"
+        ops = [op for cache in self.caches for op in cache.ops]
+        entries = count(sum(len(op.keys) for op in ops), "entry")
+        files = count(sum(len(cache.paths) for cache in self.caches), "file")
+        beside = f"; {left}" if left else ""
+        return f"tunes {count(len(ops), 'op')}, {entries} in {files}{beside}"
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.left or self.obstacle else 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        first = self.records[0]
+        ranks = ", ".join(str(record.asked.rank) for record in self.records)
+        versions = first.asked.versions
+        named = f"SGLang {versions.get('sglang')}, FlashInfer {versions.get('flashinfer-python')}"
+        return (f"asked of {named} on {first.asked.gpu}: rank {ranks} was started",)
+
+    def verdict_json(self) -> dict[str, Any]:
+        tunes = "nothing" if not self.all_caches else "unplanned" if self.left else "planned"
+        unplanned = [{"what": what, "why": why} for what, why in self.left]
+        return {
+            "tunes": tunes,
+            "says": self.says,
+            "unplanned": unplanned,
+            "obstacle": self.obstacle,
+            "advice": None,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        first = self.records[0]
+        target, *drafts = (cache.to_json() for cache in self.all_caches or (RecordedCache("", (), ()),))
+        data = {
+            "server": {"versions": first.asked.versions, "arguments": first.arguments},
+            "deployment": {"argv": list(first.asked.argv), "gpu": first.asked.gpu},
+            "cache_dir": str(self.deployment.cache_dir),
+            **target,
+            "workers": self.workers,
+            "worker_bytes": self.worker_bytes,
+            "notes": list(self.notes),
+            "exact": self.exact,
+            "inexact": [asdict(one) for one in self.inexact],
+            "verdict": self.verdict_json(),
+        }
+        return {**data, "draft": drafts[0]} if drafts else data
+
+    @property
+    def worker_bytes(self) -> int:
+        """What the largest call is given: one call is made at a time."""
+        calls = [call for cache in self.caches for call in cache.replayable]
+        return max((sum(one.bytes for one in call.storages) for call in calls), default=0)
+
+
+def plan_of(records: Sequence[Record], whose: Whose, workers: int) -> RecordedPlan:
+    return RecordedPlan(whose, tuple(records), workers)
