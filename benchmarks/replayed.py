@@ -50,7 +50,7 @@ def replayed(record: Record, out: Path, force: Workforce, gpu: int, timeout: flo
     return {
         "recorded_keys": len(recorded),
         "tuned": sum(len(one.tuned_keys) for one in report.caches),
-        "missing": sorted(recorded - {key for one in report.caches for key in one.tuned_keys}),
+        "missing": sorted(recorded - {key for one in report.caches for key in one.tuned_keys | one.known}),
         "failed_buckets": [failure.to_json() for one in report.caches for failure in one.failed],
         "failed_tactics": sum(one.failed_tactics for one in report.caches),
         "not_replayable": [call.function for cache in planned for call in cache.left],

@@ -1,0 +1,155 @@
+"""Calls of a public function are recorded, replayed under the search in a worker, and proven in another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.record.calls import Call
+from runtime.record.events import record_of
+from sgl_tune.cache.record import read_cache_file
+from sgl_tune.cache.store import write_group
+from sgl_tune.errors import WorkFailed
+from sgl_tune.processes.command import ROOT, Python
+from sgl_tune.warm.job import tuned_path
+from sgl_tune.warm.launch import Fleet
+from sgl_tune.warm.proof import How, Proof
+from sgl_tune.warm.recorded.job import CallCache, CallJob, read_call_job
+from sgl_tune.warm.report import Report, read_report
+from sgl_tune.warm.workforce import Workforce, workforce
+from tests.record.test_record import ASKED, ENDED, READY
+
+HOW = How(
+    "tests.warm.recorded.cpu_worker",
+    "tests.warm.recorded.cpu_prover",
+    Python(sys.executable, {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}),
+)
+BUCKETS = (1, 2, 4, 8)
+
+
+@pytest.fixture(scope="module")
+def calls() -> tuple[Call, ...]:
+    ours, theirs = os.pipe()
+    command = [sys.executable, "-m", "tests.warm.recorded.recording", str(theirs)]
+    with os.fdopen(ours, "rb") as stream:
+        done = subprocess.Popen(command, pass_fds=[theirs], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        os.close(theirs)
+        events: list[dict[str, Any]] = [json.loads(line) for line in stream]
+        _, said = done.communicate(timeout=120)
+    assert done.returncode == 0, said
+    return record_of(ASKED, [*events, READY, ENDED]).calls
+
+
+@pytest.fixture(scope="module")
+def force() -> Iterator[Workforce]:
+    with workforce(HOW) as force:
+        yield force
+
+
+def searched(force: Workforce, calls: tuple[Call, ...], root: Path) -> tuple[CallJob, Report]:
+    cache = CallCache(calls, (root / "rank_tp0_pp0_dp0.json", root / "rank_tp1_pp0_dp0.json"))
+    job = CallJob(force.folder(), (cache,), "cpu", ())
+    found = force.search(Fleet(1, "cpu", (), 120), {"job": job.to_json()}, lambda *_: None)
+    return job, read_report(found)
+
+
+def proven(force: Workforce, job: CallJob, report: Report) -> Proof:
+    entries = read_cache_file(tuned_path(job.folder, 0)).entries
+    written = write_group(list(job.caches[0].files), entries, report.environment)
+    with force.prover("cpu") as prover:
+        (proof,) = prover.prove(job, [written], 120, lambda: None)
+    return proof
+
+
+def test_a_call_is_recorded_once_with_what_it_asks(calls: tuple[Call, ...]) -> None:
+    first, odd, unmarked, serving = calls
+    assert (first.function, first.mode, first.unreplayable) == ("demo:experts", "tune", "")
+    assert [lookup.op for lookup in first.lookups] == [
+        "sgl_tune::cpu_grouped_gemm1",
+        "sgl_tune::cpu_grouped_gemm2",
+    ]
+    assert all(tuple(bucket for bucket, _ in lookup.keys) == BUCKETS for lookup in first.lookups)
+    assert first.contexts[0].arguments == {"tune_mode": True, "skip_ops": {"set": ["another"]}}
+    assert odd.unreplayable == "it was given builtins.object"
+    assert unmarked.unreplayable == "no public function of FlashInfer was called"
+    assert unmarked.function == "demo:unmarked"
+    assert serving.mode == "serve" and [len(lookup.keys) for lookup in serving.lookups] == [1, 1]
+
+
+def test_arguments_are_data(calls: tuple[Call, ...]) -> None:
+    x, ids, w13, w2, experts = calls[0].arguments
+    assert x["tensor"]["shape"] == [8, 16] and experts == 4
+    assert ids["tensor"]["values"] == [3, 1, 0, 2] * 4
+    assert w13["tensor"]["storage"] == w2["tensor"]["storage"]
+    assert w2["tensor"]["offset"] == 4 * 24 * 16
+    assert calls[0].storages[w13["tensor"]["storage"]].bytes == 4 * (4 * 24 * 16 + 4 * 16 * 12)
+
+
+def test_a_job_goes_to_a_worker_and_back(calls: tuple[Call, ...], tmp_path: Path) -> None:
+    job = CallJob(tmp_path, (CallCache(calls, (tmp_path / "a.json",)),), "cuda", (0, 1), True)
+    assert read_call_job(json.loads(json.dumps(job.to_json()))) == job
+
+
+def test_what_was_asked_is_tuned_and_proven(
+    force: Workforce, calls: tuple[Call, ...], tmp_path: Path
+) -> None:
+    """A call that only served is tuned for what it asked, and for nothing more."""
+    replayable = tuple(call for call in calls if not call.unreplayable)
+    job, report = searched(force, replayable, tmp_path)
+    recorded = {key for call in replayable for key in call.keys}
+    assert len(recorded) == 2 * (len(BUCKETS) + 1)
+    assert report.caches[0].tuned_keys == recorded
+    assert set(read_cache_file(tuned_path(job.folder, 0)).entries) == recorded
+    proof = proven(force, job, report)
+    assert proof.is_good, proof
+    assert proof.asked == proof.hits == len(recorded)
+    again, told = searched(force, replayable, tmp_path)
+    assert told.caches[0].known == recorded and not told.caches[0].tuned_keys
+    assert again.folder != job.folder
+
+
+def test_a_missing_entry_is_named_by_the_proof(
+    force: Workforce, calls: tuple[Call, ...], tmp_path: Path
+) -> None:
+    job, report = searched(force, calls[:1], tmp_path)
+    path = tuned_path(job.folder, 0)
+    document = json.loads(path.read_text())
+    lost = next(key for key in document if key.startswith("("))
+    del document[lost]
+    document.pop("_generation", None)
+    path.write_text(json.dumps(document))
+    proof = proven(force, job, report)
+    assert proof.misses == (lost,) and not proof.is_good and proof.profiled == {}
+
+
+def test_a_call_that_asks_for_other_keys_fails_by_name(calls: tuple[Call, ...], tmp_path: Path) -> None:
+    first = calls[0]
+    lookup = first.lookups[0]
+    less = replace(first, lookups=(replace(lookup, keys=lookup.keys[:2]), *first.lookups[1:]))
+    with workforce(HOW) as own, pytest.raises(WorkFailed) as caught:
+        searched(own, (less,), tmp_path)
+    assert "demo:experts asks for more" in caught.value.message
+    assert "2 are not in it" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("api_logging:replay_from_dump", "is no public function"),
+        ("demo:unmarked", "is no public function"),
+        ("nowhere:f", "cannot be imported here"),
+    ],
+)
+def test_only_public_functions_are_called(
+    calls: tuple[Call, ...], tmp_path: Path, function: str, said: str
+) -> None:
+    with workforce(HOW) as own, pytest.raises(WorkFailed, match=said):
+        searched(own, (replace(calls[0], function=function),), tmp_path)
