@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from sgl_tune.warm.result import Warmed
 
 Judged = Sequence[tuple[Plan, Verdict]]
+_WHY = "the runtime core planned it, and no server was asked"
+BY_CORE: dict[str, Any] = {
+    "exact": False,
+    "inexact": [{"kind": "core", "name": "plan", "phase": "", "frame": "", "why": _WHY}],
+}
 
 
 @dataclass
@@ -86,7 +91,7 @@ class Outcome:
         plan, verdict = self.judged[number]
         data = planned_json(plan, verdict)
         if number in self.warmed:
-            data = {**self.warmed[number].to_json(), "verdict": verdict_of(plan).to_json()}
+            data = {**self.warmed[number].to_json(), **BY_CORE, "verdict": verdict_of(plan).to_json()}
         return {**data, "everything": self.filled[number].to_json()} if number in self.filled else data
 
 
@@ -117,7 +122,7 @@ def warn_of_the_rest(judged: Judged, out: Output) -> None:
 
 
 def planned_json(plan: Plan, verdict: Verdict) -> dict[str, Any]:
-    return {**plan.to_json(), "verdict": verdict.to_json()}
+    return {**plan.to_json(), **BY_CORE, "verdict": verdict.to_json()}
 
 
 def one_or_all(results: list[dict[str, Any]]) -> dict[str, Any]:

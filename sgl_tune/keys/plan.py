@@ -22,13 +22,6 @@ from sgl_tune.keys.keys import TunedOp, asks_nothing, expected_keys
 from sgl_tune.keys.tuning_memory import tuning_bytes
 
 UNKNOWN_GPU = "<UUID>"
-_PLANNED_HERE = {
-    "kind": "core",
-    "name": "plan",
-    "phase": "",
-    "frame": "",
-    "why": "the runtime core planned it, and no server was asked",
-}
 _FOLDER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,99}")
 
 
@@ -131,8 +124,6 @@ class Plan:
             "workers": self.workers,
             "worker_bytes": self.worker_bytes,
             "notes": list(self.notes),
-            "exact": False,
-            "inexact": [_PLANNED_HERE],
         }
         return data if self.draft is None else {**data, "draft": self.draft.to_json()}
 

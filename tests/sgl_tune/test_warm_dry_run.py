@@ -14,7 +14,7 @@ from tests.sgl_tune.running import run, run_on_terminal
 
 CONTRACT = {
     *("schema_version", "deployment", "cache_dir", "key", "key_parts", "files", "groups", "ops", "workers"),
-    *("notes", "worker_bytes", "server", "verdict"),
+    *("notes", "worker_bytes", "server", "exact", "inexact", "verdict"),
 }
 PROJECT = """
 [deployments.a]

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from sgl_tune.errors import WorkFailed
-from sgl_tune.warm import workforce as module
 from sgl_tune.warm.launch import Fleet
+from sgl_tune.warm.proof import HERE, How
 from sgl_tune.warm.workforce import Workforce, workforce
 from tests.warm.processes import runs, until
 
 ROOT = Path(__file__).resolve().parents[2]
+HOW = How("tests.warm.launch_worker", HERE.prover)
 TWO = Fleet(2, "cpu", timeout=60.0)
 
 
 @pytest.fixture(autouse=True)
 def _tests_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setattr(module, "WORKER", "tests.warm.launch_worker")
 
 
 def _searched(force: Workforce, fleet: Fleet = TWO, **plan: str) -> set[int]:
@@ -36,7 +36,7 @@ def _searched(force: Workforce, fleet: Fleet = TWO, **plan: str) -> set[int]:
 
 
 def test_workers_stay_until_one_fails_or_others_are_needed() -> None:
-    with workforce() as force:
+    with workforce(HOW) as force:
         assert not force.has_worked
         first = _searched(force)
         assert len(first) == 2 and force.has_worked and _searched(force) == first
@@ -52,6 +52,6 @@ def test_workers_stay_until_one_fails_or_others_are_needed() -> None:
 
 
 def test_each_deployment_has_a_folder_of_its_own() -> None:
-    with workforce() as force:
+    with workforce(HOW) as force:
         folders = [force.folder() for _ in range(2)]
         assert len(set(folders)) == 2 and all(folder.is_dir() for folder in folders)
