@@ -121,7 +121,7 @@ def _planned(
     with scratch() as private:
         question = question_of(server, asked.flags, asked.command)
         name = question.title.rstrip("/").rpartition("/")[2]
-        whose = Whose(name, question.title, _cache_dir(asked, question))
+        whose = Whose(name, question.title, _cache_dir(asked, question), question.argv)
         question = with_local_models(question, asked.flags.model_config, private.folder, os.environ)
         with Answers(Asking(private.folder, asked.trust_remote_code)) as answers:
             records = records_of(question, answers, Live(out, server))

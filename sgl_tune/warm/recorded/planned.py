@@ -19,11 +19,12 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """The server that a plan is for, as pages name it."""
+    """The server that a plan is for, as pages name it. `argv`: its flags as they were typed."""
 
     name: str
     model_path: str
     cache_dir: Path
+    argv: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class RecordedPlan:
         target, *drafts = (cache.to_json() for cache in self.all_caches or (RecordedCache("", (), ()),))
         data = {
             "server": {"versions": first.asked.versions, "arguments": first.arguments},
-            "deployment": {"argv": list(first.asked.argv), "gpu": first.asked.gpu},
+            "deployment": {"argv": list(self.deployment.argv), "gpu": first.asked.gpu},
             "cache_dir": str(self.deployment.cache_dir),
             **target,
             "workers": self.workers,
