@@ -183,6 +183,17 @@ TAKES_MEMORY = {
         {"before": "#define DO(x) cuda##x", "body": "DO(max)(1);"},
         "its source pastes names together",
     ),
+    "a name that a macro makes": (
+        {
+            "before": "#define MAKE(x) void run_##x##_all() { cudaMalloc(0, 1); }\nMAKE(max)",
+            "body": "run_max_all();",
+        },
+        ALLOCATES + "op.cuh:2",
+    ),
+    "a macro without a semicolon": (
+        {"before": "#define NOTE(x)\nNOTE(max)\nvoid more() { cudaMalloc(0, 1); }", "body": "more();"},
+        ALLOCATES + "op.cuh:4",
+    ),
     "half a name": (
         {"before": "#define DO(x) go_##x\nvoid go_max() { cudaMalloc(0, 1); }", "body": "DO(max)();"},
         ALLOCATES + "op.cuh:3",
@@ -213,6 +224,12 @@ HARMLESS = {
     "a name for a namespace": {
         "before": "namespace v = std::views;",
         "body": "for (auto i : v::iota(0, 3)) (void)i;",
+    },
+    "a header of a branch that cannot be compiled": {"before": '#ifdef WIDE\n#include "gone.cuh"\n#endif'},
+    "names that a macro makes": {
+        "before": "#define HAS(m) template <class T> constexpr bool has_##m##_v = sizeof(&T::m) > 0;\n"
+        "HAS(scale)\nstruct Scaled { float scale; };",
+        "body": "if (has_scale_v<Scaled>) return false;",
     },
     "branches with their own braces": {
         "before": "#ifdef WIDE\nstatic void f(int a) {\n#else\nstatic void f() {\n#endif\n}",
@@ -260,6 +277,12 @@ def test_a_source_that_is_missing_matters(tmp_path: Path) -> None:
 def test_a_header_that_is_missing_matters(tmp_path: Path) -> None:
     why = verdict.doubt(module(tmp_path, before='#include "gone.cuh"'), "run_op")
     assert why == "its source includes gone.cuh, which is not there: op.cuh:2"
+
+
+def test_a_header_that_is_missing_behind_its_own_guard_matters(tmp_path: Path) -> None:
+    header = '#ifndef OWN_CUH\n#define OWN_CUH\n#include "gone.cuh"\n#endif\n' + HEADER
+    why = verdict.doubt(module(tmp_path, header=header), "run_op")
+    assert why == "its source includes gone.cuh, which is not there: own.cuh:3"
 
 
 def test_a_module_without_a_build_file_matters(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from runtime.ghost.inside.sources.names import declared
 from runtime.ghost.inside.sources.parts import Part
 from runtime.ghost.inside.sources.text import Token
 
+LONG = 3  # letters of a pasted name that are enough to tell what it may become
 Find = Callable[[str], Sequence[Part]]
 
 
@@ -36,7 +37,7 @@ def _binds(macros: Sequence[Part], number: int, find: Find, inside: tuple[str, .
 
 
 def _declares(macro: Part, parameter: str, find: Find, inside: tuple[str, ...]) -> bool:
-    if parameter in declared(macro.tokens):
+    if parameter in declared(macro.tokens) or _is_no_name(macro.tokens, parameter):
         return True
     for name, at in _calls(macro.tokens):
         nested = [part for part in find(name) if part.kind == "macro" and part.parameters]
@@ -48,6 +49,15 @@ def _declares(macro: Part, parameter: str, find: Find, inside: tuple[str, ...]) 
                 if full and _binds(full, number, find, (*inside, name)):
                     return True
     return False
+
+
+def _is_no_name(tokens: Sequence[Token], parameter: str) -> bool:
+    """Whether a macro only makes other names and texts of what it is given, or looks for it in a class."""
+    for at, one in enumerate(tokens):
+        near = [other.text for other in tokens[max(0, at - 1) : at + 2]]
+        if one.text == parameter and "##" not in near and near[0] not in ("#", ".", "->", "::"):
+            return False
+    return True
 
 
 def _calls(tokens: Sequence[Token]) -> Iterator[tuple[str, int]]:
@@ -73,3 +83,27 @@ def _arguments(tokens: Sequence[Token], at: int) -> list[list[Token]]:
         else:
             found[-1].append(one)
     return found
+
+
+def pasted(tokens: Sequence[Token]) -> list[int]:
+    """Where a macro begins to paste a name together: the first `##` of each."""
+    return [
+        at
+        for at in range(1, len(tokens) - 1)
+        if tokens[at].text == "##" and (at < 2 or tokens[at - 2].text != "##")
+    ]
+
+
+def pieces(macro: Part, at: int) -> list[str]:
+    """The pieces of a pasted name, from its first `##`; one that is a parameter is empty."""
+    tokens = macro.tokens
+    found = [tokens[at - 1].text]
+    while at < len(tokens) - 1 and tokens[at].text == "##":
+        found.append(tokens[at + 1].text)
+        at += 2
+    return ["" if word in macro.parameters else word for word in found]
+
+
+def fits(name: str, words: Sequence[str]) -> bool:
+    """Whether a name may be made of these pieces."""
+    return name.startswith(words[0]) and name.endswith(words[-1]) and max(words, key=len) in name

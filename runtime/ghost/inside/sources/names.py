@@ -36,7 +36,9 @@ def declared(tokens: Sequence[Token]) -> set[str]:
             continue
         before = tokens[at - 1]
         after = tokens[at + 1].text if at + 1 < len(tokens) else ";"
-        if after not in ENDS:
+        if after not in ENDS and not (
+            after.isidentifier() and after.isupper()
+        ):  # a macro adds more parameters
             continue
         if before.kind == "name":
             is_one = before.text not in KEYWORDS or before.text in TYPES
@@ -118,15 +120,18 @@ def _begins_declaration(tokens: Sequence[Token], at: int) -> bool:
 
 def _angles(tokens: Sequence[Token]) -> list[int]:
     """Positions of each `>` that closes a template's list of arguments."""
-    opened: list[int] = []
-    found = []
+    opened: list[tuple[int, int]] = []  # where, and in how many parentheses
+    found, depth = [], 0
     for at, one in enumerate(tokens):
+        depth += (one.text in ("(", "[")) - (one.text in (")", "]"))
         if one.text == "<" and at and tokens[at - 1].kind == "name":
-            opened.append(at)
-        elif one.text in (">", ">>>") and opened:
+            opened.append((at, depth))
+        elif one.text in (">", ">>>") and opened and opened[-1][1] == depth:
             found.append(at)
             del opened[-len(one.text) :]
-        elif one.text in (";", "{", "}", "&&", "||"):
+        elif one.text in ("&&", "||"):  # a comparison, but for std::conditional_t<a || b, ...> and its like
+            opened = [here for here in opened if tokens[here[0] - 1].text.endswith("_t")]
+        elif one.text in (";", "{", "}"):
             opened.clear()
     return found
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 from runtime.ghost.inside.sources import known
 from runtime.ghost.inside.sources.build_file import Build
-from runtime.ghost.inside.sources.macros import bound
+from runtime.ghost.inside.sources.macros import LONG, bound, fits, pasted, pieces
 from runtime.ghost.inside.sources.names import bases, declared, qualified
 from runtime.ghost.inside.sources.parts import Part, Parts
 from runtime.ghost.inside.sources.scope import parts_of
 from runtime.ghost.inside.sources.text import Token, read
 
 Where = tuple[Path, int]
-LONG = 3  # letters of a pasted name that are enough to tell what it may become
 
 
 class Unsure(Exception):
@@ -52,22 +51,26 @@ class Source:
                 self.named.setdefault(part.name, []).append(part)
 
     def _read(self, sources: Iterable[Path]) -> None:
-        waiting, seen = list(sources), set()
+        """Every file, and whether it is sure to be compiled: such a one has to find what it includes."""
+        waiting = [(file, True) for file in sources]
+        sure: dict[Path, bool] = {}
         while waiting:
-            file = waiting.pop()
-            if file in seen:
+            file, is_sure = waiting.pop()
+            if file in sure and sure[file] >= is_sure:
                 continue
-            seen.add(file)
+            if file not in sure:
+                self.files.append(file)
+            sure[file] = is_sure
             try:
                 text = read(file)
             except (OSError, UnicodeDecodeError) as error:
                 raise Unsure(f"its source cannot be read: {file.name}") from error
-            self.files.append(file)
             for one in text.includes:
                 found = self._found(file, one.name, one.quoted)
+                is_compiled = is_sure and not one.is_conditional
                 if found is not None:
-                    waiting.append(found)
-                elif not (_is_outside(one.name) or (not one.quoted and known.SYSTEM_C.match(one.name))):
+                    waiting.append((found, is_compiled))
+                elif is_compiled and not _is_outside(one.name) and (one.quoted or not _is_of_c(one.name)):
                     raise Unsure(f"its source includes {one.name}, which is not there", (file, one.line))
 
     def _found(self, file: Path, name: str, quoted: bool) -> Path | None:
@@ -78,6 +81,16 @@ class Source:
             return None
         found = (folder / name for folder in self.build.folders if (folder / name).is_file())
         return next((one.resolve() for one in found), None)
+
+    def makers(self, name: str) -> list[Part]:
+        """The macros that may have made a name of pieces."""
+        return [part for part, words in self._pasting if fits(name, words)]
+
+    @cached_property
+    def _pasting(self) -> list[tuple[Part, list[str]]]:
+        macros = [part for parts in self.named.values() for part in parts if part.kind == "macro"]
+        found = [(one, pieces(one, at)) for one in macros for at in pasted(one.tokens)]
+        return [(one, words) for one, words in found if max(map(len, words)) >= LONG]
 
     @cached_property
     def device_words(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -103,6 +116,10 @@ class Source:
 
 def _is_outside(name: str) -> bool:
     return name.split("/")[0] in known.OUTSIDE or known.SYSTEM.match(name) is not None
+
+
+def _is_of_c(name: str) -> bool:
+    return known.SYSTEM_C.match(name) is not None
 
 
 class Reach:
@@ -146,19 +163,14 @@ class Reach:
         return reached
 
     def _pasted(self, part: Part, at: int) -> list[Part]:
-        """What a name may become that a macro makes: all that begins or ends with its known half."""
-        left, right = part.tokens[at - 1], part.tokens[at + 1]
-        before = left.text if left.kind == "name" and left.text not in part.parameters else ""
-        behind = right.text if right.kind == "name" and right.text not in part.parameters else ""
-        known_half = before or behind
-        if len(known_half) < LONG or known.COULD_BE.match(known_half) or known.ALLOCATES.search(known_half):
+        """What a name may become that a macro makes: all that has its known pieces."""
+        if at > 1 and part.tokens[at - 2].text == "##":
+            return []  # a later piece of the name
+        words = pieces(part, at)
+        longest = max(words, key=len)
+        if len(longest) < LONG or any(map(known.COULD_BE.match, words)) or known.ALLOCATES.search(longest):
             raise Unsure("its source pastes names together", (part.file, part.tokens[at].line))
-        return [
-            other
-            for name, parts in self.source.named.items()
-            if name.startswith(before) and name.endswith(behind)
-            for other in parts
-        ]
+        return [other for name in self.source.named if fits(name, words) for other in self.source.named[name]]
 
     def _defined(self, part: Part) -> list[Part]:
         others = self.source.named[part.name]
@@ -211,6 +223,8 @@ class Reach:
             return []
         if name in self.source.spaces or name in self.source.build.definitions:
             return []
+        if makers := self.source.makers(name):
+            return makers
         if part.kind == "macro":
             self._open.append((name, where))
             return []

@@ -18,6 +18,7 @@ ATTRIBUTES = {
     "requires",
 }
 ATTRIBUTES |= {"explicit", "__align__", "throw", "_Pragma", "__pragma", "sizeof"}
+MADE_UP = ("default", "delete", "0")
 EXPORT = "TVM_FFI_DLL_EXPORT_TYPED_FUNC"
 
 
@@ -260,6 +261,9 @@ class _Scope(Words):
         before = self.tokens[self._after_template(at, end) : name]
         if called == "operator" or (name and self.words[name - 1] == "~"):
             called = owner or ("" if called == "operator" else called)
+        if not before and called.isupper() and self.tokens[min(after, end - 1)].kind == "name":
+            self.found.at_load.append(self._add(called, "value", at, after, owner))
+            return after  # a macro without a semicolon
         if self._word(here) == "{":
             close = self._matching(here)
             part = self._add(called, "function", at, close + 1, owner)
@@ -274,12 +278,9 @@ class _Scope(Words):
         part.before, part.after = before, self.tokens[after:here]
         if called != owner and (not before or (not owner and _has_values(self.tokens[name + 1 : after]))):
             self.found.at_load.append(part)
-        elif self._word(here) == "=" and called != owner and not self._is_made_up(here + 1):
+        elif self._word(here) == "=" and called != owner and self._word(here + 1) not in MADE_UP:
             part.kind = "value"
         return stop + 1
-
-    def _is_made_up(self, at: int) -> bool:
-        return self._word(at) in ("default", "delete", "0")
 
     def _value(self, at: int, stop: int, owner: str) -> None:
         """A variable: the initializer of one that is not constant runs when the module is loaded."""

@@ -38,6 +38,7 @@ class Include(NamedTuple):
     quoted: bool
     name: str
     line: int
+    is_conditional: bool = False
 
 
 class Macro(NamedTuple):
@@ -86,10 +87,10 @@ def _directive(text: Text, branches: Branches, written: str, line: int) -> None:
         return
     elif word == "include":
         found = _INCLUDE.match(rest)
-        text.includes.append(
-            Include(found[1] == '"', found[2], line) if found else Include(False, rest, line)
-        )
+        quoted, name = (found[1] == '"', found[2]) if found else (False, rest)
+        text.includes.append(Include(quoted, name, line, branches.are_conditional))
     elif word == "define" and (found := _MACRO.match(rest.strip())):
+        branches.guard(found[1])
         parameters = tuple(one.strip() for one in (found[2] or "").split(",") if one.strip())
         text.macros.append(Macro(found[1], parameters, tuple(_tokens(found[3], line))))
 
@@ -120,6 +121,16 @@ class Branches:
     def taken(self) -> bool:
         return all(one.taken is not False for one in self._open)
 
+    @property
+    def are_conditional(self) -> bool:
+        """Whether a place may be left out; a header's own guard does not leave it out."""
+        return any(one.taken is None and not one.is_guard for one in self._open)
+
+    def guard(self, name: str) -> None:
+        """A name is defined: it guards the header if the innermost branch asked for it."""
+        if self._open and self._open[-1].absent == name:
+            self._open[-1].is_guard = True
+
     def turn(self, word: str, condition: str) -> None:
         if word == "endif":
             if self._open:
@@ -128,7 +139,8 @@ class Branches:
             if self._open:
                 self._open[-1].next(word, condition)
         else:
-            self._open.append(_Branch(_value(word, condition)))
+            absent = condition.split("//")[0].strip() if word == "ifndef" else ""
+            self._open.append(_Branch(_value(word, condition), absent))
 
     def drops(self, mark: str) -> bool:
         if mark not in ("{", "}"):
@@ -141,7 +153,8 @@ class Branches:
 
 
 class _Branch:
-    def __init__(self, taken: bool | None) -> None:
+    def __init__(self, taken: bool | None, absent: str) -> None:
+        self.absent, self.is_guard = absent, False
         self.taken, self.depth, self.closed = taken, 0, False
         self._was_true = taken is True
 
