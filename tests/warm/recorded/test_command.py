@@ -1,0 +1,43 @@
+"""`warm --server`: what is asked of whom, before anything is started."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sgl_tune.running import run_here
+
+MODEL = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
+HERE = ("--server", sys.executable)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--core",), "--core does not go with it"),
+        (("--everything", "--gpu", "h200"), "--everything does not go with it"),
+        (("--device", "cpu"), "--device cpu does not go with it"),
+        (("--arch", "sm90"), "--arch does not go with it"),
+        (("--workers", "2"), "--workers does not go with it"),
+        (("--gpu", "h200"), "no SGLang is installed there"),
+    ],
+)
+def test_what_a_server_does_not_answer_is_named(more: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    ran = run_here("warm", "--dry-run", *HERE, *MODEL, *more, "--cache-dir", tmp_path)
+    assert ran.code == 2 and said in ran.err, ran.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_server_without_a_model_is_named() -> None:
+    ran = run_here("warm", "--dry-run", *HERE)
+    assert ran.code == 2 and "no model does not go with it" in ran.err
+
+
+def test_without_a_server_the_core_plans_and_says_so() -> None:
+    ran = run_here("warm", "--dry-run", *MODEL, "--gpu", "h200", "--format", "json")
+    told = json.loads(ran.out)
+    assert told["exact"] is False
+    assert [one["kind"] for one in told["inexact"]] == ["core"] and "no server" in told["inexact"][0]["why"]
