@@ -48,6 +48,7 @@ PLAIN = _words(
     cudaLaunchCooperativeKernel cudaLaunchAttribute cudaLaunchAttributeID cudaLaunchAttributeValue
     cudaMemsetAsync cudaMemset cudaMemcpyAsync cudaMemcpy cudaMemcpyKind cudaStreamSynchronize
     cudaStreamIsCapturing cudaStreamCaptureStatus cudaDeviceSynchronize cudaGetSymbolAddress
+    cudaHostGetDevicePointer cudaMemcpyAttributes cudaMemcpyBatchAsync
     cuTensorMapEncodeTiled cuGetErrorString cuGetErrorName cuDeviceGetAttribute cuLaunchKernelEx
     cuLaunchKernel cuDriverGetVersion cudaDriverEntryPointQueryResult cudaGetDriverEntryPoint
     cudaGetDriverEntryPointByVersion cuFuncSetAttribute cuuint32_t cuuint64_t TVMFFIEnvGetStream
@@ -61,7 +62,7 @@ PATTERNS = re.compile(
       | cuda(?:Error|DevAttr|FuncAttribute|FuncCache|LaunchAttribute|Success)\w*$
       | cuda(?:SharedmemCarveout|StreamCapture)\w*$
       | cuda(?:MemcpyHostTo|MemcpyDeviceTo|EnableDefault|DriverEntryPoint|OccupancyD)\w*$
-      | cuda[A-Z]\w*_t$ | cudaStream(?:Legacy|PerThread)$ | CU[A-Za-z_]\w+$
+      | cuda[A-Z]\w*_t$ | cudaStream(?:Legacy|PerThread)$ | CU[A-Za-z_]\w+$ | PFN_cuTensorMapEncode\w*$
       | kDL[A-Z]\w*$ | TVM_FFI_(?:I?CHECK|THROW|LOG_AND_THROW|UNSAFE_ASSUME|INLINE|UNREACHABLE)\w*$
       | U?INT\d+_C$ | u?int_(?:fast|least)\d+_t$ | atomic[A-Z]\w*$ | make_\w+[1-4]$
       | __[a-z]\w*$  # names with two underscores are the compiler's: intrinsics of a GPU and of a CPU
