@@ -31,6 +31,7 @@ WARM = frozenset(("second/fit-cutlass", "second/fit-cutlass-more", "first/qwen30
 COMPILED = {
     "first/v2-lite": ("triton_poi_fused_copy__mul_sum_*",),
     "first/v2-lite-many-graphs": ("*",),
+    "second/v2-lite-2048": ("*_softmax_*", "*_to_copy_*", "*_mul_sum_* x=65536"),
 }
 _CUT = re.compile(r"-(\d+l|awq|gptq|fp8|dynamic|w\d+a\d+)(?![a-z0-9])")
 

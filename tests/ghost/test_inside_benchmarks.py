@@ -15,15 +15,15 @@ benchmarks.hand_in(sys.argv[1:])
 import torch._inductor.runtime.triton_heuristics as heuristics
 ran = []
 class Tuner(heuristics.CachingAutotuner):
-    def __init__(self, name):
+    def __init__(self, name, size):
         self.fn = SimpleNamespace(__name__=name)
-        self.custom_kernel, self.inductor_meta = False, {}
+        self.custom_kernel, self.inductor_meta, self.size_hints = False, {}, {"x": size}
     def get_device_interface(self):
-        ran.append(self.fn.__name__)
+        ran.append(f"{self.fn.__name__} x={self.size_hints['x']}")
         raise InterruptedError
-for name in ("triton_poi_mul_sum_0", "triton_poi_softmax_1", "triton_poi_softmax_1"):
+for name, size in (("mul_0", 8), ("mul_0", 64), ("softmax_1", 8), ("softmax_1", 8)):
     try:
-        assert Tuner(name).bench(SimpleNamespace(n_spills=0, config=None)) == benchmarks.MILLISECONDS
+        assert Tuner(name, size).bench(SimpleNamespace(n_spills=0, config=None)) == benchmarks.MILLISECONDS
     except InterruptedError:
         pass
 print(json.dumps({"ran": ran}))
@@ -48,11 +48,15 @@ def timed(*found: str) -> tuple[list[str], dict[str, bool]]:
 
 def test_a_start_finds_nothing_compiled() -> None:
     ran, looked = timed()
-    assert ran == ["triton_poi_mul_sum_0", "triton_poi_softmax_1", "triton_poi_softmax_1"]
-    assert looked == {"triton_poi_mul_sum_0": False, "triton_poi_softmax_1": False}
+    assert ran == ["mul_0 x=8", "mul_0 x=64", "softmax_1 x=8", "softmax_1 x=8"]
+    assert looked == dict.fromkeys(ran, False)
 
 
 def test_what_a_request_names_is_there() -> None:
-    ran, looked = timed("triton_poi_mul_*")
-    assert ran == ["triton_poi_softmax_1", "triton_poi_softmax_1"]
-    assert looked == {"triton_poi_mul_sum_0": True, "triton_poi_softmax_1": False}
+    ran, looked = timed("mul_*")
+    assert ran == ["softmax_1 x=8", "softmax_1 x=8"]
+    assert looked == {"mul_0 x=8": True, "mul_0 x=64": True, "softmax_1 x=8": False}
+
+
+def test_kernels_of_one_name_are_told_apart_by_their_sizes() -> None:
+    assert timed("mul_* x=64")[0] == ["mul_0 x=8", "softmax_1 x=8", "softmax_1 x=8"]
