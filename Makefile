@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup warm test ghost suite lint sweeps test-base oracle flashinfer-versions vllm-reader compile-only large-registry recipes clean
+.PHONY: setup warm test ghost frozen suite lint sweeps test-base oracle flashinfer-versions vllm-reader compile-only large-registry recipes clean
 
 setup: $(VENV)/.installed
 
@@ -35,6 +35,10 @@ lint: setup
 ghost: setup
 	$(BIN)/python -m tests.ghost.judge $(GHOST)
 	$(if $(GHOST),,$(BIN)/python -m tests.ghost.seeds)
+
+# What SGLang's wheels answered to 300 server commands, asked again of the servers that were added; minutes each.
+frozen: setup
+	$(BIN)/python -m tests.frozen $(FROZEN)
 
 # The base install alone: the file commands must work where torch cannot be imported.
 .venv-base/.installed: pyproject.toml constraints.txt
