@@ -243,6 +243,7 @@ class ServerProcess:
             "OMP_NUM_THREADS": "1",
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "TQDM_DISABLE": "1",
+            "SGLANG_HOST_IP": "127.0.0.1",  # the cage has no other
             **self._environment,
             **self._ghost.environment(),
             **compilers.environment("/usr/local/bin:/usr/bin:/bin"),
