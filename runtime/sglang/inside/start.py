@@ -70,6 +70,7 @@ def _resolved(server: Any) -> Any:
 
 
 def _run(request: dict[str, Any], server: Any) -> None:
+    import torch
     from sglang.srt.managers import scheduler
     from sglang.srt.server_args import PortArgs
 
@@ -115,6 +116,7 @@ def _run(request: dict[str, Any], server: Any) -> None:
     missing = [name for name, one in parameters.items() if one.default is one.empty and name not in have]
     if missing:
         raise watch.MissingPoint(f"run_scheduler_process asks for {', '.join(missing)}: not known here")
+    torch.cuda.set_device(have["gpu_id"])  # a reading before SGLang does so takes a context on the first GPU
     try:
         run(**{name: value for name, value in have.items() if name in parameters})
     except BaseException as error:
