@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -299,3 +300,13 @@ def test_a_second_source_is_read_too(tmp_path: Path) -> None:
     (made.parent / "more.cu").write_text("void elsewhere(int n) { cudaMalloc(0, n); }\n")
     build.write_text(build.read_text() + "build cuda_1.o: compile_cuda more.cu\n")
     assert verdict.doubt(made, "run_op") == ALLOCATES + "more.cu:1"
+
+
+def test_reading_a_source_leaves_the_garbage_collector_alone(tmp_path: Path) -> None:
+    made = module(tmp_path)
+    verdict.doubt(module(tmp_path / "warm"), "run_op")
+    gc.collect()
+    collected, before = [one["collections"] for one in gc.get_stats()], len(gc.get_objects())
+    assert verdict.doubt(made, "run_op") == ""
+    assert gc.isenabled() and len(gc.get_objects()) - before < 50
+    assert [one["collections"] for one in gc.get_stats()] == collected

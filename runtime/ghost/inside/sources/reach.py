@@ -29,6 +29,12 @@ def _parts(file: Path) -> Parts:
     return parts_of(read(file))
 
 
+def forget_files() -> None:
+    """Keep nothing of what was read."""
+    _parts.cache_clear()
+    read.cache_clear()
+
+
 class Source:
     """Every file that a module is made of, but those of C++, CUDA and its libraries."""
 
@@ -41,6 +47,7 @@ class Source:
         self.spaces: set[str] = set()
         self.renamed: dict[str, list[str]] = {}
         self.at_load: list[Part] = []
+        self._declared: dict[int, frozenset[str]] = {}
         for file in self.files:
             found = _parts(file)
             self.exports.update(found.exports)
@@ -81,6 +88,15 @@ class Source:
             return None
         found = (folder / name for folder in self.build.folders if (folder / name).is_file())
         return next((one.resolve() for one in found), None)
+
+    def declared_in(self, part: Part) -> frozenset[str]:
+        found = self._declared.get(id(part))
+        if found is None:
+            names = declared(part.tokens)
+            if part.kind == "class":
+                names |= bases(part.tokens)
+            found = self._declared[id(part)] = frozenset(names)
+        return found
 
     def makers(self, name: str) -> list[Part]:
         """The macros that may have made a name of pieces."""
@@ -187,7 +203,7 @@ class Reach:
         if part.owner:
             for one in self.source.named.get(part.owner, []):
                 if one.owner == part.owner or one.kind == "class":
-                    names |= _declared_once(one)
+                    names |= self.source.declared_in(one)
         return names
 
     def _string(self, part: Part, one: Token) -> None:
@@ -246,15 +262,3 @@ class Reach:
                 raise Unsure("its source allocates", where)
             raise Unsure(f"its source names {'::'.join(spaces)}::{name}, of which nothing is known", where)
         return []
-
-
-_declared: dict[int, frozenset[str]] = {}
-
-
-def _declared_once(part: Part) -> frozenset[str]:
-    found = _declared.get(id(part))
-    if found is None:
-        found = _declared[id(part)] = frozenset(
-            declared(part.tokens) | (bases(part.tokens) if part.kind == "class" else set())
-        )
-    return found

@@ -2,26 +2,67 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from runtime.ghost.inside.sources.build_file import build_of
 from runtime.ghost.inside.sources.names import qualified
 from runtime.ghost.inside.sources.parts import Part
-from runtime.ghost.inside.sources.reach import Reach, Source, Unsure
+from runtime.ghost.inside.sources.reach import Reach, Source, Unsure, forget_files
 from runtime.ghost.inside.sources.reads import Reads
 from runtime.ghost.inside.sources.text import Token
 
 
-@cache
+class Judged(NamedTuple):
+    """What a module's source shows of each function that it exports."""
+
+    doubts: dict[str, str]
+    reads: dict[str, frozenset[int]]
+    otherwise: str  # why nothing is known of any other function
+
+
 def doubt(module: Path, function: str) -> str:
     """Why a function may take memory or answer something; nothing where its source shows that it cannot."""
+    judged = _judged(module)
+    return judged.doubts.get(function, judged.otherwise)
+
+
+def only_read(module: Path, function: str) -> frozenset[int]:
+    """Which arguments of a function, counted from 0, its host code hands to kernels to be read."""
+    return _judged(module).reads.get(function, frozenset())
+
+
+@cache
+def _judged(module: Path) -> Judged:
+    """Read a module's source once, and keep none of it: when the server's own garbage is collected counts."""
+    was_on = gc.isenabled()
+    gc.disable()
     try:
-        source = _source(module)
-        export = source.exports.get(function)
-        if export is None:
-            raise Unsure("its source does not say which function is exported")
+        return _judge(module)
+    finally:
+        forget_files()
+        if was_on:
+            gc.enable()
+
+
+def _judge(module: Path) -> Judged:
+    build = build_of(module)
+    if build is None or not build.sources:
+        return Judged({}, {}, "no build file says what its source is")
+    try:
+        source = Source(build)
+    except Unsure as unsure:
+        return Judged({}, {}, str(unsure))
+    doubts = {name: _doubt(source, export) for name, export in source.exports.items()}
+    reads = {name: _reads(source, source.exports[name]) for name, why in doubts.items() if not why}
+    return Judged(doubts, reads, "its source does not say which function is exported")
+
+
+def _doubt(source: Source, export: Part) -> str:
+    try:
         _check_answers_nothing(source, export)
         Reach(source).follow(export)
     except Unsure as unsure:
@@ -31,35 +72,10 @@ def doubt(module: Path, function: str) -> str:
     return ""
 
 
-@cache
-def _read(module: Path) -> Source | Unsure:
-    build = build_of(module)
-    if build is None or not build.sources:
-        return Unsure("no build file says what its source is")
-    try:
-        return Source(build)
-    except Unsure as unsure:
-        return unsure
-
-
-def _source(module: Path) -> Source:
-    found = _read(module)
-    if isinstance(found, Unsure):
-        raise found
-    return found
-
-
-@cache
-def only_read(module: Path, function: str) -> frozenset[int]:
-    """Which arguments of a function, counted from 0, its host code hands to kernels to be read."""
-    if doubt(module, function):
-        return frozenset()
-    source = _source(module)
-    export = source.exports[function]
+def _reads(source: Source, export: Part) -> frozenset[int]:
     _, functions = _functions(source, export)
     at = _called(export.tokens) or 0
-    arguments = [one.text for one in export.tokens[at + 1 :]]
-    given = "".join(arguments).strip("<>()").split(",")
+    given = "".join(one.text for one in export.tokens[at + 1 :]).strip("<>()").split(",")
     most = max(len(part.signature) for part in functions)
     return frozenset(
         number
