@@ -16,6 +16,7 @@ from sgl_tune.cli.out import Output
 from sgl_tune.deployment.env import driver_version
 from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.interruption import Interruption
+from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.events import ERROR
 from sgl_tune.warm.filling import keep_decided, what_is_kept, writable
 from sgl_tune.warm.job import tuned_path
@@ -38,8 +39,13 @@ WORKER, PROVER = "sgl_tune.warm.recorded.worker", "sgl_tune.warm.recorded.prove"
 class CallSettings:
     gpus: tuple[int, ...]
     timeout: float
-    replacing: bool
-    proving: bool
+    replacing: bool = False
+    proving: bool = True
+    device: str = "cuda"
+
+    @property
+    def workers(self) -> int:
+        return max(1, len(self.gpus))
 
 
 def warm_records(plan: RecordedPlan, settings: CallSettings, out: Output, force: Workforce) -> Warmed:
@@ -47,7 +53,7 @@ def warm_records(plan: RecordedPlan, settings: CallSettings, out: Output, force:
     job = _job(plan, settings, force)
     with writable(plan):
         if settings.proving:
-            force.call_prover("cuda")
+            force.call_prover(settings.device)
         with _timed(stages, "tune"):
             report = read_report(_searched(plan, job, settings, out, force))
         force.dismiss_workers()
@@ -59,7 +65,7 @@ def warm_records(plan: RecordedPlan, settings: CallSettings, out: Output, force:
             with _timed(stages, "prove"):
                 proofs, steps["prover"] = _proven(job, written, settings, out, force)
     caches = tuple(map(WarmCache, plan.caches, report.caches, written, proofs))
-    return Warmed(plan, caches, stages, steps, report.peak_bytes, len(settings.gpus))
+    return Warmed(plan, caches, stages, steps, report.peak_bytes, settings.workers)
 
 
 def _job(plan: RecordedPlan, settings: CallSettings, force: Workforce) -> CallJob:
@@ -67,15 +73,14 @@ def _job(plan: RecordedPlan, settings: CallSettings, force: Workforce) -> CallJo
     caches = tuple(
         CallCache(cache.replayable, tuple(root / path for path in cache.paths)) for cache in plan.caches
     )
-    return CallJob(force.folder(), caches, "cuda", settings.gpus, settings.replacing)
+    return CallJob(force.folder(), caches, settings.device, settings.gpus, settings.replacing)
 
 
 def _searched(
     plan: RecordedPlan, job: CallJob, settings: CallSettings, out: Output, force: Workforce
 ) -> dict[str, Any]:
-    gpus = settings.gpus
-    out.note(f"{plan.deployment.name}: starting {len(gpus)} workers on GPU {', '.join(map(str, gpus))}")
-    fleet = Fleet(len(gpus), "cuda", gpus, settings.timeout)
+    fleet = Fleet(settings.workers, settings.device, settings.gpus, settings.timeout)
+    out.note(f"{plan.deployment.name}: starting {Devices(fleet.device, fleet.gpus, fleet.workers)}")
     memory_ran_out = False
     with shown(out) as listener:
 
@@ -120,7 +125,7 @@ def _written(plan: RecordedPlan, cache: RecordedCache, report: Report, job: Call
 def _proven(
     job: CallJob, written: Sequence[Written], settings: CallSettings, out: Output, force: Workforce
 ) -> tuple[Sequence[Proof], dict[str, float]]:
-    with out.progress("proving in a fresh process") as progress, force.prover("cuda") as prover:
+    with out.progress("proving in a fresh process") as progress, force.prover(settings.device) as prover:
         try:
             found = prover.prove(job, written, settings.timeout, lambda: progress.advance(0))
         except Interruption as interruption:

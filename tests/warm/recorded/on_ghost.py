@@ -30,7 +30,7 @@ def python_on_ghost(python: Path, gpu: str, work: Path) -> Python:
         halves = loadable(found, Kind(version, row.arch), cache_folder())
     variables = {
         **Ghost(libraries, row.key, row.row()).environment(),
-        **compilers.environment("/usr/local/bin:/usr/bin:/bin", "13.0"),
+        **compilers.environment("/usr/local/bin:/usr/bin:/bin"),
         "PYTHONPATH": str(ROOT),
         "FLASHINFER_WORKSPACE_BASE": str(work),
         LIBRARY: str(libraries / "libghost.so"),

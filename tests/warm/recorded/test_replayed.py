@@ -3,55 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from runtime.record.calls import Call
-from runtime.record.events import record_of
 from sgl_tune.cache.record import read_cache_file
 from sgl_tune.cache.store import write_group
 from sgl_tune.errors import WorkFailed
-from sgl_tune.processes.command import ROOT, Python
 from sgl_tune.warm.job import tuned_path
 from sgl_tune.warm.launch import Fleet
-from sgl_tune.warm.proof import How, Proof
+from sgl_tune.warm.proof import Proof
 from sgl_tune.warm.recorded.job import CallCache, CallJob, read_call_job
 from sgl_tune.warm.report import Report, read_report
 from sgl_tune.warm.workforce import Workforce, workforce
-from tests.record.test_record import ASKED, ENDED, READY
+from tests.warm.recorded.on_cpu import HOW
 
-HOW = How(
-    "tests.warm.recorded.cpu_worker",
-    "tests.warm.recorded.cpu_prover",
-    Python(sys.executable, {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}),
-)
 BUCKETS = (1, 2, 4, 8)
-
-
-@pytest.fixture(scope="module")
-def calls() -> tuple[Call, ...]:
-    ours, theirs = os.pipe()
-    command = [sys.executable, "-m", "tests.warm.recorded.recording", str(theirs)]
-    with os.fdopen(ours, "rb") as stream:
-        done = subprocess.Popen(command, pass_fds=[theirs], cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        os.close(theirs)
-        events: list[dict[str, Any]] = [json.loads(line) for line in stream]
-        _, said = done.communicate(timeout=120)
-    assert done.returncode == 0, said
-    return record_of(ASKED, [*events, READY, ENDED]).calls
-
-
-@pytest.fixture(scope="module")
-def force() -> Iterator[Workforce]:
-    with workforce(HOW) as force:
-        yield force
 
 
 def searched(force: Workforce, calls: tuple[Call, ...], root: Path) -> tuple[CallJob, Report]:

@@ -1,0 +1,63 @@
+"""A whole warm from a record: searched, written for every rank, proven, and told as its schema says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runtime.record.calls import Call
+from runtime.record.parts import CacheFile
+from runtime.record.record import Record
+from sgl_tune.cli.format import DocumentFormat, sink
+from sgl_tune.cli.out import Output
+from sgl_tune.commands.warm_recorded import warmed_json
+from sgl_tune.errors import WorkFailed
+from sgl_tune.warm.recorded.planned import RecordedPlan, Whose, plan_of
+from sgl_tune.warm.recorded.story import CallSettings, warm_records
+from sgl_tune.warm.workforce import Workforce
+from tests.sgl_tune.schemas import schema_faults
+from tests.warm.recorded.test_planned import FOLDER, NAMED, asked, record
+
+OUT = Output(sink(DocumentFormat.json, False))
+SETTINGS = CallSettings((), 120, device="cpu")
+
+
+def plan(calls: tuple[Call, ...], root: Path) -> RecordedPlan:
+    made: Record = record(asked(tp_size=2))
+    files = tuple(
+        CacheFile(NAMED, f"/home/{FOLDER}/rank_tp{rank}_pp0_dp0.json", False, "autotune") for rank in range(2)
+    )
+    made = Record(**{**vars(made), "calls": calls, "files": files})
+    return plan_of([made], Whose("demo", "org/demo", root, ("--model-path", "org/demo")), 1)
+
+
+def test_every_rank_has_the_same_proven_file(
+    force: Workforce, calls: tuple[Call, ...], tmp_path: Path
+) -> None:
+    made = plan(calls, tmp_path)
+    warmed = warm_records(made, SETTINGS, OUT, force)
+    paths = [tmp_path / path for path in made.caches[0].paths]
+    assert warmed.is_proven and len({path.read_bytes() for path in paths}) == 1 and len(paths) == 2
+    entries = {key for key in json.loads(paths[0].read_text()) if key.startswith("(")}
+    assert entries == {key for op in made.caches[0].ops for key in op.keys}
+    told = {"schema_version": 1, **warmed_json(made, warmed)}
+    assert schema_faults("warm", told) == []
+    assert told["tuned"] == len(entries) and told["reused"] == 0 and told["exact"] is True
+    again = warm_records(made, SETTINGS, OUT, force)
+    assert again.to_json()["tuned"] == 0 and again.to_json()["reused"] == len(entries)
+
+
+def test_a_plan_is_told_as_its_schema_says(calls: tuple[Call, ...], tmp_path: Path) -> None:
+    told = {"schema_version": 1, **plan(calls, tmp_path).to_json()}
+    assert schema_faults("warm", told) == []
+    assert [one["function"] for one in told["not_replayable"]] == ["demo:experts", "demo:unmarked"]
+
+
+def test_a_failed_search_leaves_no_folder(force: Workforce, calls: tuple[Call, ...], tmp_path: Path) -> None:
+    other = plan((replace(calls[0], function="nowhere:f"),), tmp_path)
+    with pytest.raises(WorkFailed, match=r"cannot be replayed.*the cache is as it was"):
+        warm_records(other, SETTINGS, OUT, force)
+    assert not list(tmp_path.iterdir())
