@@ -54,6 +54,12 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
+def leave_out(package: str) -> None:
+    """Forget the hooks of a package: on a real GPU those of the ghost have nothing to stand for."""
+    for name, hooks in _hooks.items():
+        _hooks[name] = [hook for hook in hooks if not hook.__module__.startswith(f"{package}.")]
+
+
 def install() -> None:
     """Watch imports from now on. Call this before torch is imported; a second call changes nothing."""
     if not any(isinstance(one, _Finder) for one in sys.meta_path):

@@ -52,6 +52,8 @@ def main() -> None:
         own = [cage.model_code(os.environ["HOME"])] if given["remote_code"] else []
         holds = cage.enter(given["work"], given["writable"], own)
         install.install(given["ghost"], given["small"], given["halves"])
+    else:
+        hooks.leave_out("runtime.ghost")
     try:
         imports.import_server()
     except BaseException as error:
