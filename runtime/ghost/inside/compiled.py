@@ -52,6 +52,18 @@ def _inductor(config: Any) -> None:
             setattr(config, name, False)
 
 
+@after("torch._inductor.constant_folding")
+def _folding(module: Any) -> None:
+    """torch computes what is constant in a function, and compiles by its values: they are real."""
+    run = module.ConstantFolder.run
+
+    def real(self: Any) -> Any:
+        with small.again():
+            return run(self)
+
+    module.ConstantFolder.run = real
+
+
 @after("torch._inductor.runtime.triton_heuristics")
 def _tuner(module: Any) -> None:
     """What a kernel changes is kept on the host while the kernel is timed, and put back."""

@@ -84,6 +84,19 @@ def aside() -> Iterator[None]:
             _mode.__enter__()
 
 
+@contextmanager
+def again() -> Iterator[None]:
+    """A context within `aside` in which the mode is on: for a compiler that decides by a value."""
+    if _mode is None or _captures or _mode.is_on():
+        yield
+        return
+    _mode.__enter__()
+    try:
+        yield
+    finally:
+        _mode.__exit__(None, None, None)
+
+
 @after("torch._library.simple_registry")
 def _rules(module: Any) -> None:
     """torch asks for each operation whether a mode brought a rule for it; ours never does."""
