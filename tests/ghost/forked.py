@@ -1,0 +1,99 @@
+"""A start forked from a process that has run others is the start of a fresh process, byte for byte.
+
+    python -m tests.ghost.forked              # ten starts on one GPU, in two orders
+    python -m tests.ghost.forked first/next   # others
+
+It takes minutes: each fresh process imports the server. Exit status 1 where two records differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from runtime.ghost.build import library
+from runtime.ghost.gpus import gpus
+from runtime.ghost.outside import table
+from runtime.record.record import Record
+from runtime.sglang.server_process import Ghost, Request, ServerProcess
+from sgl_tune.asking.kept import cache_folder
+from tests.ghost.judge import GPU, Place, arguments, place_of
+from tests.ghost.real_starts import RealStart, real_starts
+
+CHEAP = (
+    *("first/llama-long-chunk-dies", "second/llama-long-chunk-dies", "second/fit-llama"),
+    *("first/qwen30-cutlass-dies", "second/qwen30-no-graphs", "second/qwen30-low-dies", "second/qwen32-dies"),
+    *("first/v2-lite-dies", "second/v2-lite-dies", "second/next-mtp-dies"),
+)
+COMPARED = ("phases", "ending", "sizes", "counted", "held", "inexact", "keys", "kernels")
+
+
+def facts(record: Record) -> dict[str, Any]:
+    """All that a record says of the start, without seconds, paths and ports."""
+    data = {name: value for name, value in asdict(record).items() if name in COMPARED}
+    for phase in (*data["phases"], data["ending"]["at"]):
+        if phase is not None:
+            del phase["seconds"]
+    return data
+
+
+def differing(one: Record, other: Record) -> Iterator[str]:
+    """Names of the facts in which two records differ, of phases with each reading."""
+    first, second = facts(one), facts(other)
+    for name in COMPARED:
+        if name != "phases" and first[name] != second[name]:
+            yield name
+    if [phase["name"] for phase in first["phases"]] != [phase["name"] for phase in second["phases"]]:
+        yield "the phases' names"
+        return
+    for here, there in zip(first["phases"], second["phases"], strict=True):
+        for reading, value in here.items():
+            if value != there[reading]:
+                yield f"{here['name']}: {reading} {value} and {there[reading]}"
+
+
+def run(starts: Sequence[RealStart], place: Place, name: str) -> Iterator[Record]:
+    """One process, and a start forked from it after the other. Each tunes from nothing."""
+    work, gpu = place.work / name, gpus()[GPU]
+    ghost = Ghost(library(place.packages, cache_folder()), gpu.name, gpu.row(), halves=place.halves)
+    with ServerProcess(place.python, work, ghost, {}) as server:
+        for start in starts:
+            shutil.rmtree(work / "home" / ".cache" / "sglang", ignore_errors=True)
+            named = start.name.replace("/", "-")
+            outside = {"numbers": table().text()}
+            yield server.run(Request(start.argv, outside=outside, name=named, compiled=start.compiled))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.ghost.forked", description=__doc__)
+    parser.add_argument("starts", nargs="*", default=CHEAP, help="ROUND/NAME, on one GPU")
+    wanted = parser.parse_args(sys.argv[1:] if argv is None else argv).starts
+    starts = [start for start in real_starts() if start.name in wanted and start.gpus == 1]
+    if len(starts) != len(wanted):
+        print(f"no such start on one GPU among {', '.join(wanted)}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="ghost-forked-") as folder:
+        place = place_of(arguments([]), Path(folder))
+        orders = {"forwards": starts, "backwards": starts[::-1]}
+        warm = {
+            order: dict(zip([one.name for one in named], run(named, place, order), strict=True))
+            for order, named in orders.items()
+        }
+        equal = True
+        for place_in_order, start in enumerate(starts):
+            (fresh,) = run([start], place, f"fresh-{place_in_order}")
+            for order in orders:
+                found = list(differing(fresh, warm[order][start.name]))
+                equal = equal and not found
+                print(f"{start.name:34s} {order:10s} {'; '.join(found) or 'equal'}", flush=True)
+    return 0 if equal else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
