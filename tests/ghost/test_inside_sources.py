@@ -184,6 +184,13 @@ TAKES_MEMORY = {
         {"before": "#define DO(x) cuda##x", "body": "DO(max)(1);"},
         "its source pastes names together",
     ),
+    "a function behind branches that close a namespace": (
+        {
+            "before": "namespace n {\n#ifdef OLD\n}\n#else\nvoid more() { cudaMalloc(0, 1); }\n}\n#endif",
+            "body": "n::more();",
+        },
+        ALLOCATES + "op.cuh:6",
+    ),
     "a name that a macro makes": (
         {
             "before": "#define MAKE(x) void run_##x##_all() { cudaMalloc(0, 1); }\nMAKE(max)",
@@ -231,6 +238,10 @@ HARMLESS = {
         "before": "#define HAS(m) template <class T> constexpr bool has_##m##_v = sizeof(&T::m) > 0;\n"
         "HAS(scale)\nstruct Scaled { float scale; };",
         "body": "if (has_scale_v<Scaled>) return false;",
+    },
+    "a kernel behind branches that close a namespace": {
+        "before": "namespace n {\n#ifdef OLD\n}\n#else\n__global__ void k() { unknown(); }\n}\n#endif",
+        "body": "auto f = n::k;",
     },
     "branches with their own braces": {
         "before": "#ifdef WIDE\nstatic void f(int a) {\n#else\nstatic void f() {\n#endif\n}",

@@ -64,7 +64,8 @@ PATTERNS = re.compile(
       | cuda(?:MemcpyHostTo|MemcpyDeviceTo|EnableDefault|DriverEntryPoint|OccupancyD)\w*$
       | cuda[A-Z]\w*_t$ | cudaStream(?:Legacy|PerThread)$ | CU[A-Za-z_]\w+$ | PFN_cuTensorMapEncode\w*$
       | kDL[A-Z]\w*$ | TVM_FFI_(?:I?CHECK|THROW|LOG_AND_THROW|UNSAFE_ASSUME|INLINE|UNREACHABLE)\w*$
-      | U?INT\d+_C$ | u?int_(?:fast|least)\d+_t$ | atomic[A-Z]\w*$ | make_\w+[1-4]$
+      | U?INT(?:\d+_C|\d*_MAX|\d*_MIN)$ | cudaMemcpySrcAccessOrder\w*$
+      | u?int_(?:fast|least)\d+_t$ | atomic[A-Z]\w*$ | make_\w+[1-4]$
       | __[a-z]\w*$  # names with two underscores are the compiler's: intrinsics of a GPU and of a CPU
       | (?:thread|block)Idx$ | (?:block|grid)Dim$ | warpSize$""",
     re.VERBOSE,

@@ -63,7 +63,7 @@ def read(file: Path) -> Text:
     source = file.read_text(encoding="utf-8")
     text = Text(file)
     starts = [0, *(at.end() for at in re.finditer("\n", source))]
-    branches = Branches()
+    branches = Branches(text.tokens)
     for piece in _PIECE.finditer(source):
         kind = piece.lastgroup if piece.lastgroup != "end" else "string"
         if kind == "skip" or kind is None:
@@ -71,7 +71,7 @@ def read(file: Path) -> Text:
         line = bisect_right(starts, piece.start())
         if kind == "directive":
             _directive(text, branches, piece.group(), line)
-        elif branches.taken and not branches.drops(piece.group()):
+        elif branches.taken:
             text.tokens.append(Token(kind, piece.group(), line))
     return text
 
@@ -114,8 +114,9 @@ def _tokens(source: str, line: int) -> list[Token]:
 class Branches:
     """The conditionals around a place. Of branches that leave braces open, the first one counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: list[Token]) -> None:
         self._open: list[_Branch] = []
+        self._tokens = tokens
 
     @property
     def taken(self) -> bool:
@@ -134,32 +135,33 @@ class Branches:
     def turn(self, word: str, condition: str) -> None:
         if word == "endif":
             if self._open:
-                self._open.pop()
+                self._open.pop().end(self._tokens)
         elif word in ("else", "elif"):
             if self._open:
+                self._open[-1].end(self._tokens)
                 self._open[-1].next(word, condition)
         else:
             absent = condition.split("//")[0].strip() if word == "ifndef" else ""
-            self._open.append(_Branch(_value(word, condition), absent))
-
-    def drops(self, mark: str) -> bool:
-        if mark not in ("{", "}"):
-            return False
-        if any(one.closed for one in self._open):
-            return True
-        for one in self._open:
-            one.depth += 1 if mark == "{" else -1
-        return False
+            self._open.append(_Branch(_value(word, condition), absent, len(self._tokens)))
 
 
 class _Branch:
-    def __init__(self, taken: bool | None, absent: str) -> None:
+    def __init__(self, taken: bool | None, absent: str, start: int) -> None:
         self.absent, self.is_guard = absent, False
-        self.taken, self.depth, self.closed = taken, 0, False
+        self.taken, self._start, self._is_settled = taken, start, False
         self._was_true = taken is True
 
+    def end(self, tokens: list[Token]) -> None:
+        """Of branches that open or close braces of what is around them, the braces of the first one count."""
+        loose = _loose(tokens, self._start)
+        if loose and self._is_settled:
+            tokens[self._start :] = [
+                one for at, one in enumerate(tokens[self._start :], self._start) if at not in loose
+            ]
+        self._is_settled = self._is_settled or bool(loose)
+        self._start = len(tokens)
+
     def next(self, word: str, condition: str) -> None:
-        self.closed = self.closed or self.depth != 0
         if self._was_true:
             self.taken = False
         elif word == "else":
@@ -167,6 +169,21 @@ class _Branch:
         else:
             self.taken = _value("if", condition)
             self._was_true = self.taken is True
+
+
+def _loose(tokens: list[Token], start: int) -> set[int]:
+    """Braces from a place on that have no other half there."""
+    opened: list[int] = []
+    closing: set[int] = set()
+    for at in range(start, len(tokens)):
+        if tokens[at].text == "{":
+            opened.append(at)
+        elif tokens[at].text == "}":
+            if opened:
+                opened.pop()
+            else:
+                closing.add(at)
+    return closing | set(opened)
 
 
 def _value(word: str, condition: str) -> bool | None:
