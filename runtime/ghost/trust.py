@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -46,8 +46,17 @@ def objection(path: Path) -> str:
     return ""
 
 
-def _walked(path: Path) -> int:
-    """Open each part from / on, the targets of links too; return the file's descriptor."""
+def is_private(folder: Path) -> bool:
+    """Whether only this user or root can have made what the folder holds."""
+    try:
+        os.close(_walked(folder, _judge_folder))
+    except (Untrusted, OSError):
+        return False
+    return True
+
+
+def _walked(path: Path, judge: Callable[[Path, Path, os.stat_result], None] | None = None) -> int:
+    """Open each part from / on, the targets of links too; return the descriptor of the last, a file."""
     left = list(reversed(Path(os.path.abspath(path)).parts[1:]))  # noqa: PTH100 links must be left as they are
     folders = [os.open("/", _STEP)]
     links = 0
@@ -76,7 +85,7 @@ def _walked(path: Path) -> int:
             elif left:
                 _judge_folder(path, where, status)
             else:
-                _judge_file(path, where, status)
+                (judge or _judge_file)(path, where, status)
                 return os.open(f"/proc/self/fd/{step}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         raise Untrusted(path, "it is no regular file")
     finally:

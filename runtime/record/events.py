@@ -8,7 +8,19 @@ from typing import Any, TypeVar
 
 from runtime.record.calls import Call
 from runtime.record.checked import read
-from runtime.record.parts import Asked, CacheFile, Cost, Ending, Held, Inexact, Key, Module, Phase, Sizes
+from runtime.record.parts import (
+    Asked,
+    CacheFile,
+    Cost,
+    Ending,
+    Held,
+    Inexact,
+    Kernel,
+    Key,
+    Module,
+    Phase,
+    Sizes,
+)
 from runtime.record.record import SCHEMA, Record
 from runtime.record.settled import Resolved, Settled
 
@@ -18,6 +30,7 @@ PARTS: dict[str, type] = {
     "phase": Phase,
     "inexact": Inexact,
     "module": Module,
+    "kernel": Kernel,
     "key": Key,
     "call": Call,
     "file": CacheFile,
@@ -27,7 +40,6 @@ PARTS: dict[str, type] = {
 def record_of(asked: Asked, events: Iterable[Event]) -> Record:
     """The record of one start. Its ending is "broken" where the stream ends without one."""
     parts: dict[str, list[Any]] = {name: [] for name in PARTS}
-    kernels: dict[tuple[str, str], None] = {}
     held: list[Held] = []
     ending, sizes, arguments, settled = None, None, dict[str, Any](), None
     counted, cost = dict[str, int](), Cost(0.0, 0)
@@ -35,8 +47,6 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
         name = event["event"]
         if name in PARTS:
             parts[name].append(_part(PARTS[name], event))
-        elif name == "kernel":
-            kernels[event["library"], event["name"]] = None
         elif name == "held":
             held += [Held(event["phase"], what, size) for what, size in event["bytes"].items()]
         elif name == "asked":
@@ -63,7 +73,7 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
         sizes=sizes,
         inexact=tuple(parts["inexact"]),
         modules=tuple(parts["module"]),
-        kernels=tuple(kernels),
+        kernels=tuple(dict.fromkeys(parts["kernel"])),
         keys=tuple(parts["key"]),
         files=tuple(parts["file"]),
         counted=counted,

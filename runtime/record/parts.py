@@ -72,7 +72,7 @@ class Ending:
 class Inexact:
     """One reason why a number of the record may be wrong."""
 
-    kind: str  # stub, unread, guess, capped, module, peer or attribute
+    kind: str  # stub, unread, guess, capped, module, kernel, peer or attribute
     name: str
     phase: str
     frame: str
@@ -99,6 +99,18 @@ class Key:
     key: str
     asked: int
     profiled: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that the start compiles. One of Triton's has the key of Triton's own cache, the GPU that it is
+    for, and the bytes of shared memory that a block of it takes."""
+
+    library: str
+    name: str
+    digest: str = ""
+    target: str = ""
+    shared: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,22 @@ from typing import Any
 
 from runtime.record.calls import Call
 from runtime.record.checked import read
-from runtime.record.parts import Asked, CacheFile, Cost, Ending, Held, Inexact, Key, Module, Phase, Sizes
+from runtime.record.parts import (
+    Asked,
+    CacheFile,
+    Cost,
+    Ending,
+    Held,
+    Inexact,
+    Kernel,
+    Key,
+    Module,
+    Phase,
+    Sizes,
+)
 from runtime.record.settled import Resolved, Settled
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 class NotARecord(ValueError):
@@ -28,7 +40,7 @@ class Record:
     sizes: Sizes | None
     inexact: tuple[Inexact, ...]
     modules: tuple[Module, ...]
-    kernels: tuple[tuple[str, str], ...]  # (library, name)
+    kernels: tuple[Kernel, ...]
     keys: tuple[Key, ...]
     files: tuple[CacheFile, ...]
     counted: dict[str, int]  # what brought memory outside torch: graphs, nodes, communicators, ...

@@ -100,6 +100,7 @@ class Asker:
                 self._environment,
                 remote_code=asked.remote_code,
                 bytecode=asked.cache / "bytecode" / sha256(bytes(asked.packages)).hexdigest()[:16],
+                kernels=asked.cache / "kernels",
             )
             self._servers[devices] = server.__enter__()
         return self._servers[devices]

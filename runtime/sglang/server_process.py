@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from runtime.ghost.cage import Keeper, kill_group, lacking, most_memory
 from runtime.ghost.inside import compilers
+from runtime.ghost.trust import is_private
 from runtime.record.events import Event, record_of
 from runtime.record.parts import Asked
 from runtime.record.record import Record
@@ -81,16 +82,22 @@ class ServerProcess:
         *,
         remote_code: bool = False,
         bytecode: Path | None = None,
+        kernels: Path | None = None,
     ) -> None:
-        """`bytecode`: where compiled Python is kept for later processes, if not for these alone."""
+        """`bytecode`, `kernels`: where compiled Python, and what Triton made of its kernels, are kept for
+        later processes, if not for these alone. A model's own code writes to neither."""
         self._python, self._work, self._ghost = python, work, ghost
         self._environment, self._remote_code = environment, remote_code
         self._bytecode = work / "bytecode" if remote_code or bytecode is None else bytecode
+        self._kernels = work / "kernels" if remote_code or kernels is None else kernels
         self._hello: Event = {}
         self._imported: list[Event] = []  # what happened while it imported counts for every start
 
     def __enter__(self) -> ServerProcess:
         self._work.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._kernels.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not is_private(self._kernels):
+            raise ServerBroken(f"{self._kernels} is not used: others may write to it or to a folder above it")
         ours, theirs = os.pipe()
         given = {
             "stream": theirs,
@@ -99,7 +106,8 @@ class ServerProcess:
             "small": True,
             "halves": self._ghost.halves,
             "work": str(self._work),
-            "writable": [str(self._bytecode)],
+            "kernels": str(self._kernels),
+            "writable": [str(self._bytecode), str(self._kernels)],
             "remote_code": self._remote_code,
         }
         with (self._work / "imports.log").open("wb") as log:

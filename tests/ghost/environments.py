@@ -70,7 +70,7 @@ SMALLEST = Recipe(
     HERE / "smallest.txt",
     rf"{_NEVER}|sgl_kernel/flashmla_ops.*|flashinfer/data/.*|torch/(?:include|test|share)/.*"
     r"|torch/bin/(?!torch_shm_manager).*"
-    r"|torch/lib/libtorch_cuda_linalg\.so|triton/(?:instrumentation/|backends/nvidia/(?:bin|lib/cupti)/).*",
+    r"|torch/lib/libtorch_cuda_linalg\.so|triton/(?:instrumentation/|backends/nvidia/(?:bin/(?!ptxas$)|lib/cupti/)).*",
 )
 
 

@@ -110,7 +110,9 @@ def _work(
                 if start.gpus != gpus_held:
                     held.close()
                     ghost = Ghost(libraries, gpu.name, gpu.row(), devices=start.gpus, halves=place.halves)
-                    server = held.enter_context(ServerProcess(place.python, work, ghost, {}))
+                    server = held.enter_context(
+                        ServerProcess(place.python, work, ghost, {}, kernels=place.work / "kernels")
+                    )
                     gpus_held = start.gpus
                 _forget_tactics(work)
                 for _ in range(2 if start.warm else 1):

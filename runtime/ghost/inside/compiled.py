@@ -11,30 +11,8 @@ from typing import Any
 
 from runtime.ghost.inside import honesty, small
 from runtime.ghost.inside.hooks import after
-from runtime.ghost.inside.kernels import Kernel, seen
 from runtime.ghost.inside.library import library
 from runtime.ghost.inside.values import extent, forget
-
-
-class Built(Kernel):
-    """A kernel that Triton was asked to build from source."""
-
-    def __init__(self, source: Any) -> None:
-        self.src = source
-
-    def run(self, *args: Any, **kwargs: Any) -> None:
-        library().launched()
-
-
-@after("triton.compiler.compiler")
-def _triton(module: Any) -> None:
-    def compile(source: Any, *args: Any, **kwargs: Any) -> Built:
-        function = getattr(source, "fn", None)
-        seen("inductor", str(getattr(function, "__name__", "kernel")))
-        library().appears("kernel")
-        return Built(source)
-
-    module.compile = compile
 
 
 @after("torch._dynamo.trace_rules")

@@ -119,7 +119,7 @@ def frame() -> str:
 def _short(path: str) -> str:
     """The path below site-packages, if it lies in a package of the server."""
     file = Path(path)
-    if file.parent == OURS or path.startswith("<"):
+    if OURS in file.parents or path.startswith("<"):
         return INSIDE
     for at in range(len(file.parts) - 2, 0, -1):
         package = Path(*file.parts[: at + 1])

@@ -6,9 +6,10 @@ import os
 from importlib import import_module
 
 from runtime.ghost.inside import honesty, hooks, library, modules, small
+from runtime.ghost.inside.triton import compiling
 
 # Each has hooks on modules of the server's environment, which run when those are imported.
-ROOMS = ("kernels", "cute", "cubins", "bindings", "compiled", "benchmarks")
+ROOMS = ("triton.driver", "triton.launches", "cute", "cubins", "bindings", "compiled", "benchmarks")
 
 
 def install(lib_path: str, small_values: bool, halves: dict[str, str]) -> None:
@@ -21,3 +22,8 @@ def install(lib_path: str, small_values: bool, halves: dict[str, str]) -> None:
     for room in ROOMS:
         import_module(f"runtime.ghost.inside.{room}")
     small.allow(small_values)
+
+
+def imported(kernels: str) -> None:
+    """The server was imported. What Triton makes of each kernel is kept in the folder `kernels`."""
+    compiling.use(kernels)

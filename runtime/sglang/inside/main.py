@@ -1,7 +1,7 @@
 """Runs under a server's own Python: imports SGLang once, then starts a server per request line on stdin.
 
     SERVER_PYTHON -I main.py '{"stream": FD, "parent": PID, "ghost": LIBRARY, "small": true, "halves": {},
-        "work": FOLDER, "remote_code": false}'
+        "kernels": FOLDER, "work": FOLDER, "remote_code": false}'
 
 On the ghost each start is forked from this process. A real GPU survives no fork: without "ghost" a start runs
 in a process of its own, which imports again.
@@ -59,6 +59,8 @@ def main() -> None:
     except BaseException as error:
         stream.say("broken", text=f"{type(error).__name__}: {error}"[:2000])
         raise SystemExit(1) from error
+    if given["ghost"]:
+        install.imported(given["kernels"])
     gc.freeze()  # a start collects four times, and none of what was imported is garbage
     stream.say("hello", **imports.versions(), cpu=_cpu(), cage=holds)
     for line in sys.stdin:
