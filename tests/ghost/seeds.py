@@ -4,12 +4,15 @@
 
 GLM-5.1-FP8 on eight B200s with DP attention: FlashInfer's tuning runs a dummy batch whose logits all ranks
 gather, and the copy that puts them in order does not fit. 0.5.13 skips it (sgl-project/sglang#24195).
+The failure itself is README's command, as it stands there, and must print what README shows.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -24,10 +27,12 @@ from sgl_tune.servers.home import added_server, servers_home
 from sgl_tune.servers.server import Server, server_at
 
 ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 CONFIG = ROOT / "sgl_tune/presets/models/GLM-5.1-FP8.json"
 RELEASE = "0.5.12.post1"
 GPU = "b200"
 GIB = 1 << 30
+FAILS = "the seeds"
 SEEDS = ("--tp", "8", "--dp", "8", "--enable-dp-attention", "--mem-fraction-static", "0.9")
 SPECULATIVE = ("--speculative-algorithm", "EAGLE", "--speculative-num-steps", "3")
 CONTROLS = {
@@ -94,8 +99,9 @@ def not_known(record: Record) -> str:
         return ""
     missing = sorted({one.name for one in record.modules if one.state == "stub"})
     less = found.free - PUBLISHED.free
+    apart = f"{abs(less):.2f} GiB {'less' if less > 0 else 'more'}"
     return (
-        f"{found.free} GiB free, published {PUBLISHED.free}: {less:.2f} GiB less here lie outside torch. "
+        f"{found.free} GiB free, published {PUBLISHED.free}: {apart} here lie outside torch. "
         f"In doubt: {doubt(record):.2f} GiB of the table. Not known: the code of kernels of {len(missing)} "
         f"modules that are not there: {', '.join(missing)}"
     )
@@ -111,29 +117,72 @@ def main(wanted: Sequence[str]) -> int:
     if found is None:
         print(f"the seeds' failure was not run: it needs `sgl-tune server add {RELEASE}`, 7.2 GB")
         return 0
+    wrong = FAILS in (wanted or [FAILS]) and failure_is_wrong()
     with tempfile.TemporaryDirectory(prefix="ghost-seeds-") as folder:
         model = Path(folder) / "GLM-5.1-FP8"
         model.mkdir()
         (model / "config.json").write_text(json.dumps(json.loads(CONFIG.read_text())["config"]))
         asked = Asked(found.python, found.packages, gpus()[GPU], Path(folder))
         with Asker(asked) as asker:
-            return _run(asker, model, wanted)
+            names = [name for name in wanted or CONTROLS if name in CONTROLS]
+            return int(any([*(_control_fails(asker, model, name) for name in names), wrong]))
 
 
-def _run(asker: Asker, model: Path, wanted: Sequence[str]) -> int:
+def shown_in_readme() -> tuple[str, str]:
+    """The command that README shows for this failure, and the lines below it."""
+    blocks = re.findall(
+        r"```console\n\$ (sgl-tune (?:[^\n]*\\\n)*[^\n]*)\n(.*?)```", README.read_text(), re.DOTALL
+    )
+    (found,) = [block for block in blocks if RELEASE in block[0]]
+    return found
+
+
+def failure_is_wrong() -> bool:
+    """Run README's command: it must print README's lines, and the record must be the published death."""
+    command, shown = shown_in_readme()
+    with tempfile.TemporaryDirectory(prefix="ghost-seeds-") as folder:
+        file = Path(folder) / "record.json"
+        words = shlex.split(command.replace("\\\n", " "))[1:]
+        place = words.index("--")
+        words[place:place] = ["--record", str(file)]
+        ran = subprocess.run(
+            [sys.executable, "-m", "sgl_tune", *words], cwd=ROOT, capture_output=True, text=True
+        )
+        if not file.exists():
+            print(f"{FAILS}: README's command wrote no record:\n{ran.stderr}")
+            return True
+        record = Record.from_json(file.read_text())
+    found = faults(record) + [f"not printed: {line}" for line in missing_lines(shown, ran.stdout)]
+    print(f"{FAILS}: {record.ending.how}, {record.cost.cpu} CPU s; {'; '.join(found) or 'as published'}")
+    print(record.ending.text, *record.ending.stack, not_known(record), sep="\n  ")
+    print(ran.stdout)
+    return bool(found)
+
+
+def missing_lines(shown: str, printed: str) -> list[str]:
+    """The lines of README that the command does not print, in order; `...` stands for the rest of a line."""
+    lines = printed.splitlines()
+    missing = []
+    for line in filter(str.strip, shown.splitlines()):
+        begin, cut, _ = line.partition(" ...")
+        found = (n for n, one in enumerate(lines) if (one.startswith(begin) if cut else one == line))
+        place = next(found, None)
+        if place is None:
+            missing.append(line)
+        else:
+            lines = lines[place + 1 :]
+    return missing
+
+
+def _control_fails(asker: Asker, model: Path, name: str) -> bool:
     outside = {"numbers": table().text()}
-    starts = {"the seeds": SEEDS, **CONTROLS}
-    wrong = False
-    for name in wanted or starts:
-        record = asker.ask(("--model-path", str(model), *starts[name]), outside=outside)
-        ready = record.ending.how == "ready"
-        found = ([] if ready else [record.ending.text or ""]) if name in CONTROLS else faults(record)
-        wrong = wrong or bool(found)
-        print(f"{name}: {record.ending.how}, {record.cost.cpu} CPU s; {'; '.join(found) or 'as published'}")
-        if name not in CONTROLS:
-            print(record.ending.text, *record.ending.stack, not_known(record), sep="\n  ")
-        print("  not there: " + ", ".join(sorted({one.name for one in record.inexact})))
-    return int(wrong)
+    record = asker.ask(("--model-path", str(model), *CONTROLS[name]), outside=outside)
+    ready = record.ending.how == "ready"
+    print(
+        f"{name}: {record.ending.how}, {record.cost.cpu} CPU s; {'passes' if ready else record.ending.text}"
+    )
+    print("  not there: " + ", ".join(sorted({one.name for one in record.inexact})))
+    return not ready
 
 
 if __name__ == "__main__":

@@ -9,7 +9,18 @@ import pytest
 from runtime.record.parts import Asked, Cost, Ending
 from runtime.record.record import SCHEMA, Record
 from runtime.record.settled import Resolved
-from tests.ghost.seeds import CALLS, PUBLISHED, OutOfMemory, faults, not_known, out_of_memory
+from tests.ghost.seeds import (
+    CALLS,
+    PUBLISHED,
+    RELEASE,
+    SEEDS,
+    OutOfMemory,
+    faults,
+    missing_lines,
+    not_known,
+    out_of_memory,
+    shown_in_readme,
+)
 
 TEXT = (
     "CUDA out of memory. Tried to allocate {0.tried} GiB. GPU 0 has a total capacity of {0.total} GiB "
@@ -67,3 +78,16 @@ def test_free_memory_is_said_and_not_judged() -> None:
     found = record(replace(NEAR, free=4.37))
     assert faults(found) == []
     assert not_known(found).startswith("4.37 GiB free, published 2.98: 1.39 GiB less here lie outside torch.")
+
+
+def test_readme_shows_the_command_of_the_failure_and_what_torch_said() -> None:
+    command, shown = shown_in_readme()
+    words = command.replace("\\\n", " ").split()
+    assert " ".join(SEEDS) in " ".join(words) and words[words.index("--sglang-version") + 1] == RELEASE
+    assert "CUDA out of memory. Tried to allocate" in shown
+
+
+def test_a_line_of_readme_that_is_not_printed_is_found() -> None:
+    assert missing_lines("a\n\nb\n", "x\na\nb\n") == []
+    assert missing_lines("b\na\n", "a\nb\n") == ["a"]
+    assert missing_lines("a b ...\nc ...\n", "a b c d\ne\n") == ["c ..."]
