@@ -120,10 +120,7 @@ def _graphs(resolved: Any, generates: bool) -> Answer:
     """Batch sizes and token counts; a model that generates nothing captures no decodes."""
     config = getattr(resolved, "cuda_graph_config", None)
     if config is not None:
-        found = {
-            name: [] if phase.backend == "disabled" else list(phase.bs or [])
-            for name, phase in (("decode", config.decode), ("prefill", config.prefill))
-        }
+        found = {name: _sizes(_field(config, name)) for name in ("decode", "prefill")}
     else:
         off, none = resolved.disable_cuda_graph, resolved.disable_piecewise_cuda_graph
         found = {
@@ -131,6 +128,15 @@ def _graphs(resolved: Any, generates: bool) -> Answer:
             "prefill": [] if none else list(resolved.piecewise_cuda_graph_tokens or []),
         }
     return {"decode_graphs": found["decode"] if generates else [], "prefill_graphs": found["prefill"]}
+
+
+def _sizes(phase: Any) -> list[int]:
+    return [] if _field(phase, "backend") == "disabled" else list(_field(phase, "bs") or [])
+
+
+def _field(config: Any, name: str) -> Any:
+    """Since 0.5.19 what was resolved is told as dicts."""
+    return config[name] if isinstance(config, dict) else getattr(config, name)
 
 
 def _most_requests(seen: _Seen) -> int:
