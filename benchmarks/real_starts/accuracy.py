@@ -5,8 +5,8 @@
     PYTHONPATH=. python benchmarks/real_starts/accuracy.py judge second OUT_FOLDER    # what drive.py wrote
     PYTHONPATH=. python benchmarks/real_starts/accuracy.py again                      # as predicted today
 
-`predict` writes results/real_starts_predicted_ROUND.json, `judge` real_starts_ROUND.json, `again`
-real_starts_again.json, and both docs/accuracy.md of all rounds.
+The predictions are the runtime core's. `predict` writes results/real_starts_predicted_ROUND.json, `judge`
+real_starts_ROUND.json, `again` real_starts_again.json.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Any
 
 import tomllib
 
-from benchmarks.real_starts.page import page
 from benchmarks.real_starts.referee import RANDOM_WEIGHTS
 from benchmarks.record import write_record
 from runtime.server.units import GIB, MIB
@@ -255,13 +254,6 @@ def main() -> None:
     elif job == "again":
         starts = [row for name in known_rounds() for row in judged_again(name)]
         write_record("", {"starts": starts}, str(AGAIN))
-    if job in ("judge", "again"):
-        rounds = {name: json.loads(measurements_of(name).read_text()) for name in known_rounds()}
-        for name, one in rounds.items():
-            run = {row["name"] for row in one["starts"]}
-            one["unrun"] = [start.name for start in real_starts(name) if start.name not in run]
-        again = json.loads(AGAIN.read_text())["starts"]
-        (HERE.parents[1] / "docs" / "accuracy.md").write_text(page(rounds, again))
 
 
 if __name__ == "__main__":

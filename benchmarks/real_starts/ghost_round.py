@@ -38,7 +38,7 @@ def main() -> None:
     with Asker(asked) as asker:
         for name, count, argv in commands(of_round):
             record = asker.ask(argv, outside={"numbers": table().text()})
-            starts.append({"name": name, "gpus": count, "argv": argv, **told(record)})
+            starts.append({"name": name, "gpus": count, "argv": below_root(argv), **told(record)})
             print(name, record.ending.how, record.ending.phase or "", record.cost.cpu, flush=True)
     write_record(f"ghost_predicted_{of_round}", {"starts": starts})
 
@@ -52,6 +52,10 @@ def commands(of_round: str) -> list[tuple[str, int, list[str]]]:
             argv = ["--model-path", str(HERE / "models" / model), *shlex.split(given["common"]), *flags]
             found.append((name, int(count), [*argv, *SAMPLING]))
     return found
+
+
+def below_root(argv: list[str]) -> list[str]:
+    return [word.removeprefix(f"{HERE.parents[1]}/") for word in argv]
 
 
 def told(record: Record) -> dict[str, Any]:
