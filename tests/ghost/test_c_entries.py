@@ -160,3 +160,20 @@ n = C.c_int(); G.cudaOccupancyMaxActiveBlocksPerMultiprocessor(R(n), C.c_void_p(
 answer(n.value, heard)
 """
     assert run(code) == [4, [[3, "occupancy of scan_kernel", 0]]]
+
+
+def test_multicast_is_not_supported_and_said_to_be_a_guess() -> None:
+    code = """
+size, value = C.c_size_t(7), C.c_int(7); G.cudaDeviceGetAttribute(R(value), 132, 0)
+answer(G.cuMulticastGetGranularity(R(size), None, 1), value.value, [(kind, name) for kind, name, _ in heard])
+"""
+    assert run(code) == [801, 0, [[3, "NVLink multicast"]]]
+
+
+def test_confidential_computing_is_off_and_the_drivers_log_is_taken() -> None:
+    code = """
+out = (C.c_uint * 5)(9, 9, 9, 9, 9); log = C.c_void_p()
+status = G.cuLogsRegisterCallback(None, None, R(log))
+answer(G.nvmlSystemGetConfComputeSettings(out), list(out), status, heard)
+"""
+    assert run(code) == [0, [9, 0, 0, 0, 0], 0, []]

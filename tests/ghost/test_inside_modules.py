@@ -13,6 +13,7 @@ import pytest
 
 from runtime.ghost.inside import bindings, exceptions, honesty, library, modules, stream
 from runtime.ghost.inside.answers import TACTICS
+from runtime.sglang.inside import messages
 from tests.ghost import test_inside_sources as sources
 
 Events = Any
@@ -213,3 +214,7 @@ def test_what_a_function_only_reads_stays_real(
     given, made = Memory(True), Memory(True)
     modules._load(_not_loaded, path, (), {}).run_op(given, made)
     assert forgotten == [made]
+
+
+def test_a_file_of_this_project_is_no_place_in_the_server() -> None:
+    assert honesty._short(messages.__file__) == honesty.INSIDE

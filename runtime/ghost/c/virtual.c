@@ -30,6 +30,14 @@ EXPORT Status cuMemGetAllocationGranularity(size_t *size, const Properties *prop
     *size = GRANULE;
     return OK;
 }
+/* None, as attribute 132 says; a host whose switches have it takes another way. */
+EXPORT Status cuMulticastGetGranularity(size_t *size, const void *properties, int which)
+{
+    (void)properties, (void)which;
+    *size = 0;
+    REPORT_ONCE(GUESS, "NVLink multicast");
+    return NOT_SUPPORTED;
+}
 EXPORT Status cuMemAddressReserve(uint64_t *at, size_t size, size_t align, uint64_t wanted, unsigned long long flags)
 {
     (void)wanted, (void)flags;

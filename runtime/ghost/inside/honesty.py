@@ -25,7 +25,7 @@ WHY = {
     library.CAPPED: "a copy was cut short",
     library.EXPORT: "this was asked for and is not there",
 }
-OURS = Path(__file__).parent
+OURS = Path(__file__).parents[2]
 OTHER, INSIDE = "", "-"  # a file of another package, and one of this half
 SERVERS = ("sglang", "flashinfer", "sgl_kernel", "deep_gemm", "vllm")
 
