@@ -43,6 +43,7 @@ _PREFIXES = {
 }
 _BEGINS = {name: re.compile(pattern) for name, pattern in _PREFIXES.items()}
 _SONAME = re.compile(rf"({'|'.join(map(re.escape, _PREFIXES))})\.so(\.\d+)?")
+_COPY = re.compile(r"libcudart[.-][0-9a-f]{8}\.so\.\d+")  # a wheel's own copy, renamed when it was packed
 
 # Opened by name, whatever else is linked: Triton, pynvml, `cuda.bindings`, static runtimes.
 _OPENED = ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -138,7 +139,7 @@ def _read(path: Path, found: dict[str, set[tuple[str, str | None]]], loose: set[
         with opened_library(path) as library:
             if library is None:
                 return
-            linked = [name for name in library.needed if _SONAME.fullmatch(name)]
+            linked = [name for name in library.needed if _SONAME.fullmatch(name) or _COPY.fullmatch(name)]
             for soname in linked:
                 found.setdefault(soname, set())
             if not linked:
@@ -170,7 +171,7 @@ def _named_in(path: Path) -> set[str]:
 
 def _assign(names: set[str], found: dict[str, set[tuple[str, str | None]]], major: int) -> None:
     """Put each name without a version into the library that its beginning names."""
-    by_name = {_SONAME.fullmatch(soname)[1]: soname for soname in sorted(found)}  # type: ignore[index]
+    by_name = {match[1]: soname for soname in sorted(found) if (match := _SONAME.fullmatch(soname))}
     by_name["libcudart"] = f"libcudart.so.{major}"
     for name in names:
         library = next((library for library, begins in _BEGINS.items() if begins.match(name)), None)

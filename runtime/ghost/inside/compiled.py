@@ -87,6 +87,8 @@ def _aside(compiled: Callable[..., Any], function: Callable[..., Any]) -> Callab
             forget(*args, *kwargs.values(), result)
         return result
 
+    # What is compiled around it looks into the function, as it does into one that torch compiled.
+    run._torchdynamo_inline = function  # type: ignore[attr-defined]
     return run
 
 
