@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 Say = Callable[[int, str, int, int], None]
@@ -18,7 +19,7 @@ class Library:
 
     def __init__(self, path: str) -> None:
         library = ctypes.CDLL(path)
-        self._library = library
+        self._library, self._folder = library, Path(path).parent
         self._process = ctypes.CDLL(None)
         self.mark = library.ghost_mark
         self.mark.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -36,6 +37,10 @@ class Library:
         version = ctypes.c_int()
         self.runtime("cudaRuntimeGetVersion")(ctypes.byref(version))
         return f"{version.value // 1000}.{version.value % 1000 // 10}"
+
+    def path_of(self, name: str) -> str | None:
+        """The file that stands for a library of CUDA, by its name without an ending."""
+        return next((str(file) for file in sorted(self._folder.glob(f"{name}.so*"))), None)
 
     def appears(self, what: str, count: int = 0) -> None:
         """What takes memory outside torch is there: see outside.c."""

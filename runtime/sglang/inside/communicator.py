@@ -1,4 +1,7 @@
-"""SGLang's own all-reduce where its compiled module is not there: it holds pointers, and gives an output."""
+"""SGLang's own all-reduce runs on the ghost's CUDA runtime.
+
+Its compiled module, where it is not there, holds pointers and gives an output.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.library import library
 
 
 def install() -> None:
@@ -14,6 +18,19 @@ def install() -> None:
         for name in ("Communicator", "IPCManager"):
             setattr(module, name, _real_or_plain(getattr(module, name)))
         module.custom_all_reduce = _all_reduce(module.custom_all_reduce)
+
+    @after("sglang.srt.distributed.device_communicators.cuda_wrapper")
+    def _(module: Any) -> None:
+        module.find_loaded_library = _ours_first(module.find_loaded_library)
+
+
+def _ours_first(find: Callable[[str], str | None]) -> Callable[[str], str | None]:
+    """Several copies of the runtime are loaded, and only the ghost's answers here."""
+
+    def find_loaded_library(lib_name: str) -> str | None:
+        return library().path_of(lib_name) or find(lib_name)
+
+    return find_loaded_library
 
 
 class Plain:
