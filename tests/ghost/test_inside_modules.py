@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from runtime.ghost.inside import bindings, exceptions, honesty, library, modules, stream
+from runtime.ghost.inside import exceptions, honesty, library, modules, stream
 from runtime.ghost.inside.answers import TACTICS
 from runtime.sglang.inside import messages
 from tests.ghost import test_inside_sources as sources
@@ -175,7 +177,14 @@ def test_a_module_that_does_not_load_is_a_stub_that_says_why(tmp_path: Path, eve
     assert said[0]["state"] == "stub" and "GLIBC_2.38" in said[0]["why"]
 
 
-def test_a_function_of_a_runtime_of_its_own_is_named_when_it_is_called_and_not_before(events: Events) -> None:
+def test_a_function_of_a_runtime_of_its_own_is_named_when_it_is_called_and_not_before(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(
+        sys.modules, "cuda.bindings.runtime", raising=False
+    )  # this process's own stays as it is
+    bindings = import_module("runtime.ghost.inside.bindings")
+
     def fails(*args: Any) -> tuple[int, None]:
         return 801, None
 

@@ -36,20 +36,6 @@ NEED_NO_GPU = {"cudaGetErrorName", "cudaGetErrorString", "getLocalRuntimeVersion
 FAILS = "the CUDA runtime inside cuda.bindings fails here: only the functions that are written are answered"
 
 
-@after("cuda.bindings.runtime")
-def _runtime(module: Any) -> None:
-    for name, one in list(vars(module).items()):
-        if name.startswith("cuda") and callable(one) and not isinstance(one, type):
-            setattr(module, name, one if name in NEED_NO_GPU else _said(name, one))
-    for name, given in FORWARDED.items():
-        if hasattr(module, name):
-            setattr(module, name, _forward(module, name, given))
-    for name, kind in ASKED.items():
-        if hasattr(module, name):
-            setattr(module, name, _ask(module, name, kind))
-    module.cudaStreamGetCaptureInfo = _capture_info(module)
-
-
 def _said(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         honesty.inexact("stub", f"cuda.bindings.runtime.{name}", FAILS)
@@ -85,3 +71,17 @@ def _capture_info(module: Any) -> Callable[..., tuple[Any, ...]]:
         return module.cudaError_t.cudaSuccess, status, 1, None, [], [], 0
 
     return call
+
+
+@after("cuda.bindings.runtime")
+def _runtime(module: Any) -> None:
+    for name, one in list(vars(module).items()):
+        if name.startswith("cuda") and callable(one) and not isinstance(one, type):
+            setattr(module, name, one if name in NEED_NO_GPU else _said(name, one))
+    for name, given in FORWARDED.items():
+        if hasattr(module, name):
+            setattr(module, name, _forward(module, name, given))
+    for name, kind in ASKED.items():
+        if hasattr(module, name):
+            setattr(module, name, _ask(module, name, kind))
+    module.cudaStreamGetCaptureInfo = _capture_info(module)
