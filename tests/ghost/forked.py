@@ -35,11 +35,12 @@ COMPARED = ("phases", "ending", "sizes", "counted", "held", "inexact", "keys", "
 
 
 def facts(record: Record) -> dict[str, Any]:
-    """All that a record says of the start, without seconds, paths and ports."""
+    """All that a record says of the start, without seconds, paths, ports and the addresses of a C++ stack."""
     data = {name: value for name, value in asdict(record).items() if name in COMPARED}
     for phase in (*data["phases"], data["ending"]["at"]):
         if phase is not None:
             del phase["seconds"]
+    data["ending"]["text"] = (data["ending"]["text"] or "").partition("\nException raised from")[0]
     return data
 
 
