@@ -38,6 +38,7 @@ class Context:
 @dataclass(frozen=True)
 class Call:
     """`function`: a name inside `flashinfer.`, as `fused_moe.core:cutlass_fused_moe`. `mode`: tune or serve.
+    `cache`: the file that FlashInfer had loaded or would save; empty where it is not known.
 
     `unreplayable` says why the call cannot be made again from this data; empty where it can.
     """
@@ -51,6 +52,7 @@ class Call:
     contexts: tuple[Context, ...]
     lookups: tuple[Lookup, ...]
     unreplayable: str = ""
+    cache: str = ""
 
     def __post_init__(self) -> None:
         expect(self.mode in ("tune", "serve"), "tune or serve", "call.mode")

@@ -19,6 +19,15 @@ _now = threading.local()
 
 def stack() -> list[dict[str, Any]]:
     """The outermost first. What a context opens by itself is not among them."""
+    return [{"name": one["name"], "arguments": one["arguments"]} for one in _open()]
+
+
+def cache() -> str:
+    """The file that the innermost context with one names."""
+    return next((one["cache"] for one in reversed(_open()) if one["cache"]), "")
+
+
+def _open() -> list[dict[str, Any]]:
     return list(getattr(_now, "stack", ()))
 
 
@@ -52,7 +61,7 @@ def _watched(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
                 if entering:
                     yield given
                     return
-                before = stack()
+                before = _open()
                 _now.stack = [*before, _told(name, real, args, kwargs)]
                 try:
                     yield given
@@ -65,7 +74,8 @@ def _watched(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _told(name: str, real: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
-    """Without the file that it names: where a cache lies is no part of what is tuned."""
+    """The file that it names stands apart: where a cache lies is no part of what is tuned."""
     given = dict(inspect.signature(real).bind(*args, **kwargs).arguments)
-    given.pop("cache", None)
-    return {"name": name, "arguments": Description(lambda _: None).of((), given)["named"]}
+    file = given.pop("cache", None)
+    told = Description(lambda _: None).of((), given)["named"]
+    return {"name": name, "arguments": told, "cache": str(file or "")}

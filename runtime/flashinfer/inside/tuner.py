@@ -23,6 +23,7 @@ class Asked:
         self._tuned: set[str] = set()
         self._served: set[str] = set()
         self._files: set[str] = set()
+        self._loaded = ""
 
     def count(self, mode: str, op: str, key: str) -> list[int]:
         return self._keys.setdefault((mode, op, key), [0, 0])
@@ -60,10 +61,12 @@ class Asked:
     ) -> None:
         told = told or {"arguments": [], "named": {}, "storages": []}
         once = list({str(lookup): lookup for lookup in lookups}.values())
-        more = {"contexts": contexts.stack(), "lookups": once, "unreplayable": why}
+        cache = contexts.cache() or (self._loaded if mode == "tune" else "")
+        more = {"contexts": contexts.stack(), "lookups": once, "unreplayable": why, "cache": cache}
         say("call", function=function, mode=mode, phase=honesty.current(), **told, **more)
 
     def file(self, path: Any, found: bool) -> None:
+        self._loaded = str(path)
         if str(path) not in self._files:
             self._files.add(str(path))
             say("file", store=STORE, path=str(path), found=found, phase=honesty.current())

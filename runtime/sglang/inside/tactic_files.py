@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from runtime.ghost.inside import honesty
 from runtime.ghost.inside.stream import say
 from runtime.sglang.inside import ranks
 
-STORE = "flashinfer tactics of the ranks"
+OWN, STORE = "flashinfer tactics of this rank", "flashinfer tactics of the ranks"
 PLACES = (
     "sglang.srt.model_executor.runner.flashinfer_autotune:flashinfer_autotune_cache_path",
     "sglang.srt.model_executor.model_runner:ModelRunner._flashinfer_autotune_cache_path",
@@ -49,8 +48,10 @@ def _told(naming: Naming, server: Any, model: str | None) -> Naming:
     @functools.wraps(naming)
     def name(runner: Any, *args: Any, **kwargs: Any) -> Any:
         own = naming(runner, *args, **kwargs)
+        phase = "draft autotune" if getattr(runner, "is_draft_worker", False) else "autotune"
+        say("file", store=OWN, path=str(own), found=False, phase=phase)
         for file in names(naming, runner, server, str(own), model):
-            say("file", store=STORE, path=file, found=False, phase=honesty.current())
+            say("file", store=STORE, path=file, found=False, phase=phase)
         return own
 
     return name

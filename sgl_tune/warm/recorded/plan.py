@@ -12,6 +12,7 @@ from runtime.record.record import Record
 from sgl_tune.cache.rank_names import RankName
 
 LOOKED_FOR, NAMED = "flashinfer tactics", "flashinfer tactics of the ranks"
+OWN = "flashinfer tactics of this rank"
 STORES = (NAMED, LOOKED_FOR)
 _DRAFT = "draft "
 _PARTS = 6  # flashinfer/autotune/VERSION/ARCH/KEY/FILE
@@ -118,7 +119,7 @@ def _cache(records: Sequence[Record], is_draft: bool) -> RecordedCache | None:
         _mark(call): call
         for record in records
         for call in record.calls
-        if call.phase.startswith(_DRAFT) == is_draft
+        if _is_drafts(call, record) == is_draft
     }
     folders = dict.fromkeys(str(PurePosixPath(name).parent) for name in names)
     if not calls or len(folders) != 1:
@@ -131,6 +132,14 @@ def _cache(records: Sequence[Record], is_draft: bool) -> RecordedCache | None:
         stages.setdefault(stage, []).append(name)
     groups = tuple(tuple(group) for _, group in sorted(stages.items()))
     return RecordedCache(next(iter(folders)), groups, tuple(calls.values()))
+
+
+def _is_drafts(call: Call, record: Record) -> bool:
+    """By the file that was open; of a call that only serves, by the step in which it was made."""
+    for file in record.files:
+        if file.store == OWN and file.path == call.cache:
+            return file.phase.startswith(_DRAFT)
+    return call.phase.startswith(_DRAFT)
 
 
 def _mark(call: Call) -> tuple[str, str, tuple[str, ...]]:

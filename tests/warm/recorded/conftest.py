@@ -20,9 +20,10 @@ from tests.warm.recorded.on_cpu import HOW
 
 
 @pytest.fixture(scope="package")
-def calls() -> tuple[Call, ...]:
+def calls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Call, ...]:
+    file = tmp_path_factory.mktemp("recorded") / "tactics.json"
     ours, theirs = os.pipe()
-    command = [sys.executable, "-m", "tests.warm.recorded.recording", str(theirs)]
+    command = [sys.executable, "-m", "tests.warm.recorded.recording", str(theirs), str(file)]
     with os.fdopen(ours, "rb") as stream:
         done = subprocess.Popen(command, pass_fds=[theirs], cwd=ROOT, stderr=subprocess.PIPE, text=True)
         os.close(theirs)

@@ -1,4 +1,4 @@
-"""Calls of `flashinfer.demo` watched as a start's are: `python -m tests.warm.recorded.recording FD`."""
+"""Calls of `flashinfer.demo` watched as a start's are: `python -m tests.warm.recorded.recording FD FILE`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main() -> None:
     w13 = held[: EXPERTS * 2 * INNER * HIDDEN].view(EXPERTS, 2 * INNER, HIDDEN)
     w2 = held[EXPERTS * 2 * INNER * HIDDEN :].view(EXPERTS, HIDDEN, INNER)
     ids = torch.tensor([[3, 1], [0, 2]] * (ROWS // 2))
-    with autotune(True, skip_ops={"another"}):
+    with autotune(True, cache=sys.argv[2], skip_ops={"another"}):
         for _ in range(2):  # equal layers
             module.experts(torch.randn(ROWS, HIDDEN), ids, w13, w2, EXPERTS)
         module.experts(torch.randn(ROWS, HIDDEN), ids, w13, w2, EXPERTS, plan=object(), tune_max_num_tokens=6)

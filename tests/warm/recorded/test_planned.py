@@ -14,6 +14,7 @@ from tests.record.test_record import ASKED, ENDED, READY
 
 FOLDER = "flashinfer/autotune/0.7.2/sm90/0123456789abcdef"
 NAMED, LOOKED_FOR = "flashinfer tactics of the ranks", "flashinfer tactics"
+OWN = "flashinfer tactics of this rank"
 
 
 def named(rank: str, phase: str = "autotune", store: str = NAMED, folder: str = FOLDER) -> dict[str, Any]:
@@ -66,6 +67,21 @@ def test_a_draft_has_a_cache_of_its_own() -> None:
     target, drafts = planned(made).caches
     assert target.ops[0].keys == ("a",) and drafts.ops[0].keys == ("b",)
     assert drafts.key.startswith("4567") and planned(made).to_json()["draft"]["key"] == drafts.key
+
+
+def test_a_drafts_calls_are_told_by_the_file_that_was_open() -> None:
+    """SGLang's own step does not say whose it is."""
+    other = FOLDER.replace("0123", "4567")
+    files = [
+        {**named("tp0_pp0_dp0", store=OWN, folder="made/target"), "phase": "autotune"},
+        {**named("tp0_pp0_dp0", store=OWN, folder="made/draft"), "phase": "draft autotune"},
+    ]
+    named_files = [named("tp0_pp0_dp0"), named("tp0_pp0_dp0", phase="draft autotune", folder=other)]
+    tuned = [call("a", cache=files[0]["path"]), call("b", cache=files[1]["path"])]
+    served = call("c", mode="serve", phase="draft decode graphs")
+    target, draft = planned(record(asked(), *files, *named_files, *tuned, served)).caches
+    assert target.ops[0].keys == ("a",) and draft.ops[0].keys == ("b", "c")
+    assert draft.key.startswith("4567")
 
 
 def test_buckets_that_only_serving_asks_for_are_told() -> None:

@@ -47,6 +47,7 @@ def test_a_call_is_recorded_once_with_what_it_asks(calls: tuple[Call, ...]) -> N
     ]
     assert all(tuple(bucket for bucket, _ in lookup.keys) == BUCKETS for lookup in first.lookups)
     assert first.contexts[0].arguments == {"tune_mode": True, "skip_ops": {"set": ["another"]}}
+    assert first.cache.endswith("tactics.json") and not serving.cache
     assert odd.unreplayable == "it was given builtins.object"
     assert unmarked.unreplayable == "no public function of FlashInfer was called"
     assert unmarked.function == "demo:unmarked"
