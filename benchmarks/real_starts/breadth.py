@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -121,6 +122,7 @@ def row(name: str, gpu: str, layers: int, record: Record) -> dict[str, Any]:
         "gpu": gpu,
         "model": name,
         "layers": layers or None,
+        "commit": commit(),
         "tp": MODELS[name]["tp"],
         "ending": ending.how,
         "phase": ending.phase,
@@ -137,6 +139,14 @@ def row(name: str, gpu: str, layers: int, record: Record) -> dict[str, Any]:
     for one in found["inexact"]:
         print("   ", *one, flush=True)
     return found
+
+
+def commit() -> str:
+    """Of the ghost that made a row: what it finds changes with it."""
+    asked = subprocess.run(
+        ["git", "-C", HERE, "describe", "--always", "--dirty"], capture_output=True, text=True
+    )
+    return asked.stdout.strip()
 
 
 def keep(one: dict[str, Any]) -> None:

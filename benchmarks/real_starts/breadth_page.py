@@ -11,9 +11,11 @@ HEAD = """# Many models on GPUs that are not there
 
 Made by `benchmarks/real_starts/breadth.py`: SGLang's own start with its default flags and tp as published, of
 rank 0, with dummy weights. A row says how the start ended, in SGLang's words where it refused or died, and by
-what an answer is not exact. "layers": how many of the model's first layers were started.
+what an answer is not exact. "layers": how many of the model's first layers were started; a cut model's pool
+holds more tokens a layer, so that a copy of a layer's pool may not fit where it fits in the whole model.
+"commit": of this project, which made the row.
 """
-NAMES = ("model", "tp", "layers", "ends", "KV tokens", "not exact because of", "CPU s")
+NAMES = ("model", "tp", "layers", "ends", "KV tokens", "not exact because of", "CPU s", "commit")
 COLUMNS = f"| {' | '.join(NAMES)} |\n{'|---' * len(NAMES)}|\n"
 
 
@@ -41,6 +43,7 @@ def _line(one: dict[str, Any]) -> str:
         one["kv_tokens"] or "",
         "<br>".join(because(one["inexact"])) or "exact",
         one["cpu"],
+        one["commit"],
     )
     return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |\n"
 

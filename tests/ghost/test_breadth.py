@@ -12,7 +12,8 @@ from benchmarks.real_starts.breadth_page import because, page
 ROW: dict[str, Any] = {
     "release": "1.2.3", "torch": "2", "cuda": "13.0", "gpu": "b200", "model": "m", "layers": None, "tp": 8,
     "ending": "refused", "phase": "start", "text": "ValueError: no | such\n flag", "kv_tokens": None,
-    "inexact": [["stub", "cuOne", "start", "a.py:1 f"], ["stub", "cuOne", "weights", "b.py:2 g"]], "cpu": 3.5,
+    "inexact": [["stub", "cuOne", "start", "a.py:1 f"], ["stub", "cuOne", "weights", "b.py:2 g"]],
+    "cpu": 3.5, "commit": "abc",
 }  # fmt: skip
 
 
@@ -35,8 +36,9 @@ def test_a_model_of_more_gpus_than_a_node_has_is_started_as_its_first_node(tmp_p
 
 def test_the_page_says_a_finding_once_and_a_refusal_in_its_words() -> None:
     assert because(ROW["inexact"]) == ["stub cuOne"]
-    assert "| m | 8 | all | refused in start: ValueError: no \\| such flag |  | stub cuOne | 3.5 |" in page(
-        [ROW]
+    assert (
+        "| m | 8 | all | refused in start: ValueError: no \\| such flag |  | stub cuOne | 3.5 | abc |"
+        in page([ROW])
     )
 
 
