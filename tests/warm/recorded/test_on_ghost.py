@@ -1,0 +1,68 @@
+"""A stock server's start is recorded on the ghost, and its calls are replayed there without the server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.ghost.gpus import gpus
+from runtime.ghost.outside import table
+from runtime.record.record import Record
+from runtime.sglang.asking import Asked, Asker
+from sgl_tune.cli.format import DocumentFormat, sink
+from sgl_tune.cli.out import Output
+from sgl_tune.warm.recorded.planned import Whose, plan_of
+from sgl_tune.warm.recorded.story import CallSettings, warm_records
+from sgl_tune.warm.workforce import workforce
+from tests.ghost.environments import SMALLEST, python_of
+from tests.sgl_tune.running import ROOT
+from tests.warm.recorded.on_ghost import how_on_ghost
+
+CONFIG = ROOT / "benchmarks" / "real_starts" / "models" / "qwen3-30b" / "config.json"
+SMALL = {"num_hidden_layers": 2, "vocab_size": 1024, "num_experts": 16}
+FLAGS = (
+    "--moe-runner-backend flashinfer_cutlass --attention-backend triton --sampling-backend pytorch "
+    "--disable-cuda-graph --tp 2 --dp 2 --enable-dp-attention --max-running-requests 64"
+)
+
+
+@pytest.fixture(scope="module")
+def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
+    python = python_of(SMALLEST)
+    packages = next(python.parents[1].glob("lib/python3*/site-packages"))
+    with Asker(Asked(python, packages, gpus()["h200"], tmp_path_factory.mktemp("cache"))) as asker:
+        yield asker
+
+
+def start(asker: Asker, model: Path) -> Record:
+    argv = ["--model-path", str(model), *FLAGS.split()]
+    record = asker.ask(argv, outside={"numbers": table().text()}, seconds=500, title=str(model))
+    assert record.ending.how == "ready", record.ending
+    return record
+
+
+def test_a_server_measures_nothing_on_what_was_replayed_without_it(asker: Asker, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**json.loads(CONFIG.read_text()), **SMALL}))
+    record = start(asker, tmp_path)
+    root = Path(record.files[-1].path.partition("/flashinfer/autotune/")[0])
+    assert sum(key.profiled for key in record.keys) > 0
+    shutil.rmtree(root / "flashinfer")  # what this start measured
+    plan = plan_of([record], Whose("m", str(tmp_path), root), 1)
+    (cache,) = plan.caches
+    assert [path.rpartition("/")[2] for path in cache.paths] == [
+        f"rank_tp{rank}_pp0_dp{rank}.json" for rank in range(2)
+    ]
+    keys = {key for op in cache.ops for key in op.keys}
+    assert {key.key for key in record.keys if key.mode == "tune"} <= keys
+    with workforce(how_on_ghost(python_of(SMALLEST), "h200", tmp_path / "work")) as force:
+        out = Output(sink(DocumentFormat.json, False))
+        (done,) = warm_records(plan, CallSettings((0,), 300), out, force).caches
+    assert done.report.tuned_keys == keys and not done.report.failed
+    assert done.proof is not None and done.proof.hits == len(keys) and not done.proof.misses
+    again = start(asker, tmp_path)
+    assert {key.key for key in again.keys} == {key.key for key in record.keys}
+    assert sum(key.profiled for key in again.keys) == 0
