@@ -5,6 +5,7 @@
     python -m tests.ghost.judge --python PATH --observe
 
 A start is judged by a table of what lies outside torch that neither it nor a start of its model took part in.
+All of them together write benchmarks/results/ghost_judged.json and docs/accuracy.md.
 `--observe` writes what the ghost counted to benchmarks/results/ghost_outside.json: the table is fitted to it.
 """
 
@@ -23,6 +24,7 @@ from pathlib import Path
 from queue import Queue
 from threading import Thread
 
+from benchmarks.real_starts.page import PAGE, page
 from runtime.ghost.build import library
 from runtime.ghost.gpus import gpus
 from runtime.ghost.halves import Kind, loadable, modules_of
@@ -43,7 +45,7 @@ from tests.ghost.fit_outside import (
     without,
     write_observations,
 )
-from tests.ghost.judge_table import counts_of, row_of
+from tests.ghost.judge_table import counts_of, row_of, write_judged
 from tests.ghost.real_starts import RealStart, real_starts
 from tests.ghost.verdicts import Verdict, verdict
 
@@ -206,6 +208,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_observations({**before, **{one.start.name: one.observed for one in ran}})
     verdicts: list[Verdict] = [verdict(one.start, one.record) for one in ran]
     print(counts_of(verdicts))
+    if len(verdicts) == len(tuple(real_starts())) and not asked.observe:
+        doubts = {one.start.name: tables[one.start.name].doubt_of(one.record.counted) for one in ran}
+        write_judged(verdicts, doubts)
+        PAGE.write_text(page())
     return 0 if all(one.good for one in verdicts) else 1
 
 

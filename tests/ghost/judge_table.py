@@ -1,9 +1,11 @@
-"""The judge's table in text: a row per start, then the counts."""
+"""The judge's table: a row of text per start, then the counts; and the same as a result that is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from benchmarks.real_starts.page import JUDGED
+from benchmarks.record import write_record
 from tests.ghost.verdicts import MIB, Difference, Verdict, worst
 
 
@@ -35,12 +37,38 @@ def counts_of(verdicts: Sequence[Verdict]) -> str:
         exact = [one for one in chosen if one.exact]
         within = sum(one.within for one in exact)
         others = sum(one.within for one in chosen if not one.exact)
-        limits = (
-            f"{chosen[0].limits.tokens:.2%} of KV tokens and {chosen[0].limits.peak // MIB} MiB of each peak"
-        )
+        limits = _limits(chosen[0])
         lines += [
             f"{name}: {len(chosen)} starts, {sum(one.ends_alike for one in chosen)} end as the real one",
             f"  {len(exact)} call themselves exact, {within} of them are within {limits}",
             f"  {len(chosen) - len(exact)} say why not, {others} of them are within it all the same",
         ]
     return "\n".join(lines)
+
+
+def _limits(one: Verdict) -> str:
+    return f"{one.limits.tokens:.2%} of KV tokens and {one.limits.peak // MIB} MiB of each peak"
+
+
+def write_judged(verdicts: Sequence[Verdict], doubts: Mapping[str, int]) -> None:
+    """Into benchmarks/results, in the order of the rounds. `doubts`: the error bar of each outside torch."""
+    order = list(doubts)
+    rows = sorted(verdicts, key=lambda one: order.index(one.start.name))
+    write_record("", {"starts": [_told(one, doubts[one.start.name]) for one in rows]}, str(JUDGED))
+
+
+def _told(one: Verdict, doubt: int) -> dict[str, object]:
+    torch, outside = worst(one.peaks), worst(one.outside)
+    return {
+        "name": one.start.name,
+        "gpus": one.start.gpus,
+        "measured": one.start.ending,
+        "ghost": one.ending,
+        "tokens": one.tokens,
+        "torch": torch and torch.bytes,
+        "outside": outside and outside.bytes,
+        "doubt": doubt,
+        "within": one.within,
+        "limits": _limits(one),
+        "inexact": list(one.inexact),
+    }
