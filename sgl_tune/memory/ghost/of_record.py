@@ -45,7 +45,7 @@ def report_of(record: Record, gpu: str, gpu_bytes: int, title: str, margin_bytes
         exact=record.exact,
         inexact=tuple(map(_why, record.inexact)),
         cage_lacks=record.asked.lacking,
-        notes=(*_without_graphs(record), *_timed_kernels(record)),
+        notes=(*_without_graphs(record), *_timed_kernels(record), *_without_multicast(record)),
     )
 
 
@@ -57,6 +57,14 @@ def _timed_kernels(record: Record) -> tuple[str, ...]:
     return (
         f"torch.compile's cache is taken to be empty: a server that finds {kernels} there may peak lower",
     )
+
+
+def _without_multicast(record: Record) -> Iterator[str]:
+    """Whether a host has it is in no flag; the starts that the table is fitted to ran where it is off."""
+    if record.asked.source == "ghost" and any(
+        count for name, count in record.counted.items() if name.startswith("communicators_")
+    ):
+        yield "the host's NVLink multicast is taken to be off: where it is on, collectives may take more"
 
 
 def _without_graphs(record: Record) -> Iterator[str]:

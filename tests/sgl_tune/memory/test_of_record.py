@@ -59,6 +59,15 @@ def test_kernels_that_are_timed_anew_are_noted() -> None:
     assert note.startswith("torch.compile's cache is taken to be empty: a server that finds 1 kernel there")
 
 
+def test_what_is_taken_of_a_host_with_peers_is_noted() -> None:
+    def communicators(count: int) -> dict[str, object]:
+        return {"event": "outside", "phase": "communicator", "communicators_1": 0, "communicators_4": count}
+
+    assert report(ready(communicators(0))).notes == ()
+    (note,) = report(ready(communicators(1))).notes
+    assert note.startswith("the host's NVLink multicast is taken to be off")
+
+
 def test_what_the_cage_lacks_is_published() -> None:
     whole = ready()
     record = replace(whole, asked=replace(whole.asked, lacking=("network: no namespace",)))
