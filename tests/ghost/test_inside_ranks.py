@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -61,13 +63,31 @@ def test_what_is_no_free_memory_stays(value: str, op: str) -> None:
     assert alone(tp=4, value=value, op=op)[0] == 64 << 20
 
 
-def test_ranks_meet_once_per_tensor_and_keep_the_addresses_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def four_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     world = SimpleNamespace(get_rank=lambda: 0, get_world_size=lambda: 4)
     monkeypatch.setattr(torch, "distributed", world)
     monkeypatch.setitem(sys.modules, "torch.distributed", world)
+
+
+@pytest.mark.usefixtures("four_ranks")
+def test_ranks_meet_once_per_tensor_and_keep_the_addresses_of_all() -> None:
     tensor = torch.zeros(64, dtype=torch.uint8)
     met = symmetric._meet(tensor)
     assert symmetric._meet(tensor) is met is not symmetric._meet(torch.zeros(64))
     held = [one for one in vars(met).values() if isinstance(one, list) and isinstance(one[0], torch.Tensor)]
     assert [tuple(one.shape) for one in held[0]] == [(4,), (4,)]
     assert met.get_buffer(3, [8], torch.int32).data_ptr() == tensor.data_ptr()
+
+
+@pytest.mark.usefixtures("four_ranks")
+def test_what_ranks_met_on_is_freed_with_its_last_user() -> None:
+    tensor = torch.zeros(64, dtype=torch.uint8)
+    met = weakref.ref(symmetric._meet(tensor))
+    gc.disable()
+    try:
+        assert met() is not None
+        del tensor
+        assert met() is None
+    finally:
+        gc.enable()

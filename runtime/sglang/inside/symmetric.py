@@ -28,7 +28,7 @@ class _Met:
         import torch
         import torch.distributed as dist
 
-        self._tensor = tensor
+        self._memory = tensor.detach()  # not the tensor, which holds this: both go when the last user does
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         # torch keeps the addresses of all buffers, and those of all signal pads, on the GPU
         self._addresses = [
@@ -41,7 +41,7 @@ class _Met:
     def get_buffer(self, rank: int, sizes: Any, dtype: Any, storage_offset: int = 0) -> Any:
         import torch
 
-        flat = self._tensor.view(torch.uint8).flatten()
+        flat = self._memory.view(torch.uint8).flatten()
         begin = storage_offset * dtype.itemsize
         size = torch.Size(sizes).numel() * dtype.itemsize
         return flat[begin : begin + size].view(dtype).view(sizes)
@@ -49,6 +49,6 @@ class _Met:
     def get_signal_pad(self, rank: int, sizes: Any = (), dtype: Any = None, offset: int = 0) -> Any:
         import torch
 
-        return torch.zeros(tuple(sizes) or (1,), dtype=dtype or torch.uint32, device=self._tensor.device)
+        return torch.zeros(tuple(sizes) or (1,), dtype=dtype or torch.uint32, device=self._memory.device)
 
     def barrier(self, *_: Any, **__: Any) -> None: ...
