@@ -19,13 +19,12 @@ from runtime.sglang.asking import Asked, Asker
 from runtime.sglang.command import Checked, Refused, checked
 from runtime.sglang.server_process import STOPPED, ServerBroken
 from sgl_tune.asking.kept import (
-    Kept,
     cache_folder,
     data_files,
     digest_of,
     digest_of_files,
+    kept_here,
     own_source,
-    records_folder,
 )
 from sgl_tune.asking.question import Question
 from sgl_tune.errors import UsageError, WorkFailed
@@ -53,7 +52,7 @@ class Answers:
 
     def __init__(self, asking: Asking) -> None:
         self.asking = asking
-        self._kept = Kept(records_folder())
+        self._kept = kept_here()
         self._askers: dict[object, Asker] = {}
         self._closing = ExitStack()
 

@@ -1,4 +1,4 @@
-"""Records that were made before, by a digest of everything that they depend on."""
+"""Records that were made before, by a digest of everything that they depend on, and compiled kernels."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 
 
 class Kept:
-    """A private folder of records; the least recently used go where there are too many."""
+    """A private folder of records, and the folder where starts keep what Triton made of its kernels.
 
-    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
-        self._folder, self._most = folder, most_bytes
+    Where the two take too much, the least recently used go. A kernel counts as used when it was compiled.
+    """
+
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES, kernels: Path | None = None) -> None:
+        self._folder, self._most, self._kernels = folder, most_bytes, kernels
 
     def find(self, digest: str) -> Record | None:
         file = self._folder / f"{digest}.json"
@@ -46,20 +49,30 @@ class Kept:
     def files(self) -> list[Path]:
         """The last used first."""
         found = []
-        with suppress(OSError):
-            for file in self._folder.glob("*.json"):
+        for file in (*self._folder.glob("*.json"), *self._kernel_files()):
+            with suppress(OSError):
                 status = file.lstat()
                 if stat.S_ISREG(status.st_mode):
                     found.append((status.st_mtime, file))
         return [file for _, file in sorted(found, reverse=True)]
 
+    def is_kernel(self, file: Path) -> bool:
+        return self._kernels is not None and self._kernels in file.parents
+
+    def _kernel_files(self) -> Iterator[Path]:
+        """No link is followed: what lies behind one was not kept by a start."""
+        if self._kernels is not None:
+            for folder in self._kernels.glob("*"):
+                if folder.is_dir() and not folder.is_symlink():
+                    yield from folder.glob("*")
+
     def forget(self, most_bytes: int) -> None:
-        """Remove the least recently used records until the rest take no more than this."""
+        """Remove the least recently used files until the rest take no more than this."""
         for file in self.beyond(most_bytes):
             file.unlink(missing_ok=True)
 
     def beyond(self, most_bytes: int) -> dict[Path, int]:
-        """The records that are too many, and the bytes of each."""
+        """The files that are too many, and the bytes of each."""
         total, found = 0, {}
         for file in self.files():
             with suppress(FileNotFoundError):
@@ -113,8 +126,9 @@ def _bytes(file: Path) -> bytes:
     return digest.digest()
 
 
-def records_folder() -> Path:
-    return cache_folder() / "records"
+def kept_here() -> Kept:
+    """What earlier questions left on this machine."""
+    return Kept(cache_folder() / "records", kernels=cache_folder() / "kernels")
 
 
 def cache_folder() -> Path:

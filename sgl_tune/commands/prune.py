@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-from sgl_tune.asking.kept import Kept, records_folder
+from sgl_tune.asking.kept import kept_here
 from sgl_tune.cache.disk import kind_of
 from sgl_tune.cache.layouts import KEY, Cache, find_caches, resolve
 from sgl_tune.cache.prune import Removal, Rules, plan
@@ -65,7 +65,8 @@ def prune(
         Option("--unused-for", metavar="AGE", help="With --store: neither read nor written since."),
     ] = None,
     answers: Annotated[
-        bool, Option("--answers", help="What mem-report keeps of starts; all of it, or beyond --max-size.")
+        bool,
+        Option("--answers", help="What sgl-tune keeps of starts that it asked; all, or beyond --max-size."),
     ] = False,
     keep: Annotated[
         list[str] | None,
@@ -143,8 +144,8 @@ def prune(
 
 
 def _prune_answers(out: Output, most_bytes: int, dry_run: bool) -> None:
-    """Each can be made again by asking the same question, so nobody is asked."""
-    kept = Kept(records_folder())
+    """Records and compiled kernels. The same question makes them again, so nobody is asked."""
+    kept = kept_here()
     found = kept.beyond(most_bytes)
     if not dry_run:
         kept.forget(most_bytes)
@@ -152,7 +153,7 @@ def _prune_answers(out: Output, most_bytes: int, dry_run: bool) -> None:
         {
             "store": "answers",
             "path": str(path),
-            "layout": "answers",
+            "layout": "kernels" if kept.is_kernel(path) else "answers",
             "key": path.stem,
             "whole": True,
             "files": [str(path)],
@@ -161,7 +162,9 @@ def _prune_answers(out: Output, most_bytes: int, dry_run: bool) -> None:
         }
         for path, size in found.items()
     ]
-    told = f"{count(len(found), 'answer')}, {human_bytes(sum(found.values()))}"
+    kernels = sum(kept.is_kernel(path) for path in found)
+    compiled = f", {count(kernels, 'file')} of compiled kernels" if kernels else ""
+    told = f"{count(len(found) - kernels, 'answer')}{compiled}, {human_bytes(sum(found.values()))}"
     verb = "Would remove" if dry_run else "Removed"
     data = {"dry_run": dry_run, "removed": removed, "skipped": []}
     out.result(data, lambda: out.line(f"{verb} {told}."), quiet=map(str, found))

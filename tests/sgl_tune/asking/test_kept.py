@@ -186,3 +186,30 @@ def test_prune_removes_kept_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     data = json.loads(ran.out)
     assert ran.code == 0 and schema_faults("prune", data) == [] and len(kept.files()) == 1
     assert "Removed 1 answer" in run_here("prune", "--answers").out and not kept.files()
+
+
+def test_prune_removes_what_starts_keep_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    stages, elsewhere = tmp_path / "sgl-tune/kernels/ttir-ttgir", tmp_path / "elsewhere"
+    for folder in (stages, elsewhere):
+        folder.mkdir(parents=True)
+        (folder / "abc.json").write_text("{}")
+    (stages / ".part-of-a-dead-writer").write_text("{")
+    (stages.parent / "link").symlink_to(elsewhere)
+    asked = run_here("prune", "--answers", "--dry-run", "--format", "json")
+    data = json.loads(asked.out)
+    assert schema_faults("prune", data) == []
+    assert {(one["layout"], one["key"]) for one in data["removed"]} >= {("kernels", "abc")}
+    assert "Removed 0 answers, 2 files of compiled kernels" in run_here("prune", "--answers").out
+    assert list(stages.iterdir()) == [] and (elsewhere / "abc.json").exists()
+
+
+def test_kernels_and_records_share_one_limit(tmp_path: Path) -> None:
+    stages = tmp_path / "kernels/ttir"
+    stages.mkdir(parents=True)
+    (stages / "old.json").write_text("x" * 1000)
+    os.utime(stages / "old.json", (1000, 1000))
+    (stages / "new.json").write_text("x" * 1000)
+    size = len(ready().to_json())
+    Kept(tmp_path / "records", most_bytes=size + 1500, kernels=tmp_path / "kernels").keep("a", ready())
+    assert [file.name for file in stages.iterdir()] == ["new.json"]
