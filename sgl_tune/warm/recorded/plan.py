@@ -112,16 +112,48 @@ def caches_of(records: Sequence[Record]) -> tuple[RecordedCache, ...]:
     return tuple(cache for cache in found if cache is not None)
 
 
-def _cache(records: Sequence[Record], is_draft: bool) -> RecordedCache | None:
+def unplaced(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """What the records' starts tune, and no plan has all files of, with the reason."""
+    for is_draft in (False, True):
+        if not any(call.mode == "tune" for call in _calls(records, is_draft)):
+            continue
+        names, what = _names(records, is_draft), "the files of the draft" if is_draft else "the files"
+        if not names:
+            yield what, "SGLang named none that a later start reads"
+        elif len(_folders(names)) > 1:
+            yield what, f"SGLang named {len(_folders(names))} folders, one of them for some ranks"
+        elif not _named_for_all(records, is_draft):
+            yield what, "SGLang named those of the started ranks, and did not answer for the others"
+
+
+def _named_for_all(records: Sequence[Record], is_draft: bool) -> bool:
+    """A start that names its own file alone may also run on a folder that stands for the model."""
+    return any(True for one in records for _ in _files(one, is_draft, NAMED))
+
+
+def _names(records: Sequence[Record], is_draft: bool) -> list[str]:
     told = [dict.fromkeys(n for one in records for n in _files(one, is_draft, store)) for store in STORES]
-    names = next(filter(None, told), {})
-    calls = {
+    return list(next(filter(None, told), {}))
+
+
+def _folders(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(str(PurePosixPath(name).parent) for name in names))
+
+
+def _calls(records: Sequence[Record], is_draft: bool) -> list[Call]:
+    """Each of them once."""
+    found = {
         _mark(call): call
         for record in records
         for call in record.calls
         if _is_drafts(call, record) == is_draft
     }
-    folders = dict.fromkeys(str(PurePosixPath(name).parent) for name in names)
+    return list(found.values())
+
+
+def _cache(records: Sequence[Record], is_draft: bool) -> RecordedCache | None:
+    names, calls = _names(records, is_draft), _calls(records, is_draft)
+    folders = _folders(names)
     if not calls or len(folders) != 1:
         return None
     stages: dict[tuple[int, int], list[str]] = {}
@@ -131,7 +163,7 @@ def _cache(records: Sequence[Record], is_draft: bool) -> RecordedCache | None:
         stage = (rank.pp, rank.dp if has_replicas else 0) if rank else (0, 0)
         stages.setdefault(stage, []).append(name)
     groups = tuple(tuple(group) for _, group in sorted(stages.items()))
-    return RecordedCache(next(iter(folders)), groups, tuple(calls.values()))
+    return RecordedCache(folders[0], groups, tuple(calls))
 
 
 def _is_drafts(call: Call, record: Record) -> bool:

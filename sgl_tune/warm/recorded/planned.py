@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from runtime.record.parts import Inexact
 from runtime.record.record import Record
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.units import count
-from sgl_tune.warm.recorded.plan import RecordedCache, caches_of
+from sgl_tune.warm.recorded.plan import RecordedCache, caches_of, unplaced
 
 _SHOWN = 3
 
@@ -51,13 +52,27 @@ class RecordedPlan:
 
     @property
     def exact(self) -> bool:
-        return not self.inexact
+        return not self.inexact and not self.unknown
 
     @property
     def left(self) -> tuple[tuple[str, str], ...]:
         """Calls that no warm can make again, with the reason."""
         named = ((call.function, call.unreplayable) for cache in self.all_caches for call in cache.left)
         return tuple(dict.fromkeys(named))
+
+    @property
+    def unknown(self) -> tuple[tuple[str, str], ...]:
+        """What the records do not show of what this server tunes and reads, with the reason."""
+        cut = (
+            (f"what rank {record.asked.rank} asks for later", f"its start {_end(record)}")
+            for record in self.records
+            if record.ending.how != "ready"
+        )
+        return (*unplaced(self.records), *cut)
+
+    @property
+    def unplanned(self) -> tuple[tuple[str, str], ...]:
+        return (*self.left, *self.unknown)
 
     @property
     def obstacle(self) -> str | None:
@@ -72,9 +87,10 @@ class RecordedPlan:
 
     @property
     def says(self) -> str:
-        if not self.all_caches:
-            return "tunes nothing: this server's start asked FlashInfer's tuner for nothing"
-        left = "; ".join(f"{function} cannot be replayed: {why}" for function, why in self.left[:_SHOWN])
+        if not self.all_caches and not self.unknown:
+            return "tunes nothing: this server's start did not tune"
+        replays = [f"{function} cannot be replayed: {why}" for function, why in self.left[:_SHOWN]]
+        left = "; ".join([*replays, *(f"{what}: not known: {why}" for what, why in self.unknown)])
         if not self.caches:
             return f"tunes what cannot be planned: {left}"
         ops = [op for cache in self.caches for op in cache.ops]
@@ -85,19 +101,23 @@ class RecordedPlan:
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.left or self.obstacle else 0
+        return 1 if self.unplanned or self.obstacle else 0
 
     @property
     def notes(self) -> tuple[str, ...]:
         first = self.records[0]
-        ranks = ", ".join(str(record.asked.rank) for record in self.records)
+        started = [record.asked.rank for record in self.records]
         versions = first.asked.versions
         named = f"SGLang {versions.get('sglang')}, FlashInfer {versions.get('flashinfer-python')}"
-        return (f"asked of {named} on {first.asked.gpu}: rank {ranks} was started",)
+        ranks = (
+            f"rank {started[0]} was" if len(started) == 1 else f"ranks {', '.join(map(str, started))} were"
+        )
+        alike = "; those between are taken to ask for the same" if _has_gaps(started) else ""
+        return (f"asked of {named} on {first.asked.gpu}: {ranks} started{alike}",)
 
     def verdict_json(self) -> dict[str, Any]:
-        tunes = "nothing" if not self.all_caches else "unplanned" if self.left else "planned"
-        unplanned = [{"what": what, "why": why} for what, why in self.left]
+        tunes = "unplanned" if self.unplanned else "planned" if self.all_caches else "nothing"
+        unplanned = [{"what": what, "why": why} for what, why in self.unplanned]
         return {
             "tunes": tunes,
             "says": self.says,
@@ -128,6 +148,15 @@ class RecordedPlan:
         """What the largest call is given: one call is made at a time."""
         calls = [call for cache in self.caches for call in cache.replayable]
         return max((sum(one.bytes for one in call.storages) for call in calls), default=0)
+
+
+def _end(record: Record) -> str:
+    where = f" in {record.ending.phase}" if record.ending.phase else ""
+    return f"ended{where}: {record.ending.type or record.ending.how}"
+
+
+def _has_gaps(ranks: Sequence[int]) -> bool:
+    return any(later - rank > 1 for rank, later in pairwise(ranks))
 
 
 def plan_of(records: Sequence[Record], whose: Whose, workers: int) -> RecordedPlan:

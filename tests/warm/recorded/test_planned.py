@@ -116,3 +116,56 @@ def test_reasons_of_all_ranks_make_a_plan_inexact() -> None:
     assert planned(exact).exact
     other = record(asked(), reason, named("tp0_pp0_dp0"), call("a"), rank=1)
     assert [one.name for one in planned(exact, other).inexact] == ["f"]
+
+
+DIED = {"event": "died", "phase": "draft weights", "type": "OutOfMemoryError", "text": "", "stack": []}
+
+
+def test_a_start_that_ended_early_makes_no_whole_plan() -> None:
+    """What it tuned is planned; a draft, or a graph, may ask for more."""
+    cut = record_of(ASKED, [asked(), named("tp0_pp0_dp0"), call("a"), DIED, ENDED])
+    plan = planned(cut)
+    assert plan.caches[0].ops[0].keys == ("a",)
+    assert plan.exit_code == 1 and not plan.exact and plan.verdict_json()["tunes"] == "unplanned"
+    assert (
+        "what rank 0 asks for later: not known: its start ended in draft weights: OutOfMemoryError"
+        in plan.says
+    )
+
+
+def test_what_is_tuned_into_no_known_file_is_named() -> None:
+    plan = planned(record(asked(), call("a")))
+    assert plan.exit_code == 1 and not plan.caches
+    assert plan.says == (
+        "tunes what cannot be planned: the files: not known: SGLang named none that a later start reads"
+    )
+    draft = planned(record(asked(), named("tp0_pp0_dp0"), call("a"), call("b", phase="draft autotune")))
+    assert draft.exit_code == 1 and "the files of the draft: not known" in draft.says
+
+
+def test_ranks_with_other_folders_make_no_plan() -> None:
+    other = named("tp1_pp0_dp0", folder=FOLDER.replace("0123", "9999"))
+    plan = planned(
+        record(asked(), named("tp0_pp0_dp0"), call("a")), record(asked(), other, call("a"), rank=1)
+    )
+    assert plan.exit_code == 1 and not plan.caches and "2 folders" in plan.says
+
+
+def test_files_of_the_started_ranks_alone_are_not_all() -> None:
+    plan = planned(record(asked(tp_size=8), named("tp0_pp0_dp0", store=LOOKED_FOR), call("a")))
+    assert plan.exit_code == 1 and "did not answer for the others" in plan.says
+
+
+def test_a_server_that_only_looks_up_tunes_nothing() -> None:
+    plan = planned(record(asked(), call("a", mode="serve")))
+    assert plan.exit_code == 0 and plan.says == "tunes nothing: this server's start did not tune"
+
+
+def test_ranks_that_were_not_started_are_told() -> None:
+    ranks = [record(asked(), named(f"tp{rank}_pp0_dp0"), call("a"), rank=rank) for rank in (0, 1, 7)]
+    assert "ranks 0, 1 were started" in planned(*ranks[:2]).notes[0]
+    assert (
+        planned(*ranks)
+        .notes[0]
+        .endswith("ranks 0, 1, 7 were started; those between are taken to ask for the same")
+    )
