@@ -80,8 +80,9 @@ SGL_TUNE = {
     "fleet": "server errors units records reading cli deployment cache stores keys verify",
     "explain": "server errors units cli deployment cache keys verify",
     "asking": "record ghost sglang errors processes reading writing deployment servers",
+    "server_log": "server devices errors units log_lines cli",
     "memory": "record ghost sglang asking servers server simulate devices forward moe graphs start errors"
-    " processes units records reading log_lines writing web_page cli deployment keys",
+    " processes units records reading server_log writing web_page cli deployment keys",
     "start_report": "server errors processes units log_lines writing web_page cli",
     "compile": "ghost sglang server errors processes units cli servers deployment stores start_report",
     "warm": "record ghost flashinfer asking servers server devices autotune moe start sgl_tune errors"
@@ -90,7 +91,7 @@ SGL_TUNE = {
     "ship": "server sgl_tune errors processes units records reading writing cli deployment cache stores keys"
     " verify",
     "commands": "ghost errors processes units records writing cli deployment cache stores keys verify explain"
-    " asking memory start_report compile warm export ship fleet servers sgl_tune",
+    " asking server_log memory start_report compile warm export ship fleet servers sgl_tune",
     "__main__": "cli",
 }
 HOUSE = RUNTIME | SGL_TUNE
@@ -116,6 +117,7 @@ WITHOUT = {
     "sgl_tune.cli.app": "typer",
     "sgl_tune.cli.failures": "typer runtime.server.flags.table",
     "sgl_tune.commands.inspect": "sgl_tune.ship.archive sgl_tune.stores.describe",
+    "sgl_tune.commands.mem_report": "subprocess",
     "sgl_tune.commands.verify": "sgl_tune.warm.replaying runtime.server.resolve sgl_tune.ship.archive"
     " sgl_tune.stores.describe",
     "sgl_tune.commands.warm": "sgl_tune.warm.main_job",
@@ -293,6 +295,12 @@ def test_files_by_themselves_are_listed_without_what_is_slow(words: str, cache_d
 
 def test_files_by_themselves_are_judged_without_what_is_slow(cache_dir: Path) -> None:
     assert not _imported_by("verify CACHES", cache_dir, HEAVY | SLOW - {"dataclasses"})
+
+
+def test_a_servers_log_is_judged_without_what_predicts_a_start(cache_dir: Path) -> None:
+    (cache_dir / "server.log").write_text("[2026-11-20 10:00:00 TP0] Load weight begin. avail mem=77.24 GB\n")
+    minded = HEAVY | SLOW - {"dataclasses", "subprocess"}
+    assert not _imported_by("mem-report --log CACHES/server.log", cache_dir, minded)
 
 
 def test_help_is_told_without_what_is_slow(cache_dir: Path) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
@@ -12,27 +11,12 @@ from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.options import ServerCommand, ServerFlags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.versions import require_torch
-from sgl_tune.errors import Ended, UsageError
-from sgl_tune.memory.answer import Answer, MemoryOptions
-from sgl_tune.memory.answer import calibrate as measure_constants
-from sgl_tune.memory.fit_answer import FitOptions
-from sgl_tune.memory.fit_page import fit_json, fit_markdown, show_fit
-from sgl_tune.memory.ghost.chosen import Who, answered, fit_by
-from sgl_tune.memory.html import render_page
-from sgl_tune.memory.markdown import report_markdown
-from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.side_by_side import (
-    show_comparison,
-    show_logged,
-    show_ranks,
-    show_remedies,
-    show_sweep,
-    show_what_ifs,
-)
-from sgl_tune.memory.table import heading, show_constants, show_report
-from sgl_tune.writing import check_place, write_text
+from sgl_tune.errors import Ended
+from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions
+from sgl_tune.server_log.reader import read_server_log
+from sgl_tune.server_log.show import headline, outcome_markdown, show_outcome
+from sgl_tune.server_log.verdict import Outcome, outcome_of
 
-_CODES = {"fits": 0, "refused": 2}
 _QUESTION = "The question"
 _FIT = "The largest start that fits"
 _FILES = "Files"
@@ -110,7 +94,7 @@ def mem_report(
     ] = None,
     from_log: Annotated[
         Path | None,
-        _file("--log", "--from-log", help="A server's own output (- or .gz too), beside the prediction."),
+        _file("--log", "--from-log", help="A server's own output (- or .gz too): what killed the server."),
     ] = None,
     constants: Annotated[
         Path | None, _file("--constants", help="What --calibrate or --write-constants wrote.")
@@ -139,16 +123,15 @@ def mem_report(
     """Predict or measure the memory of every phase of a server's start: does it fit, and what would help.
 
     The start is given by SGLang's own flags, by a server command after --, or by sgl-tune.toml. A prediction
-    needs no GPU. docs/memory.md explains the report.
+    needs no GPU. --log alone says why a server died. docs/memory.md explains the report.
 
     Example: sgl-tune mem-report --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200 --what-if tp=4
+
+    Example: sgl-tune mem-report --log server.log
 
     Example: sgl-tune mem-report --fit --free 2GiB --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200
     """
     out = Output(sink(format, quiet))
-    require_torch("mem-report")
-    for path in filter(None, (html, snapshot, write_constants, record)):
-        check_place(path)
     asked = MemoryOptions(
         flags=flags,
         command=tuple(command or ()),
@@ -161,68 +144,23 @@ def mem_report(
         measure=measure,
         out=out_file,
         from_run=from_run,
-        from_log=from_log,
+        from_log=outcome_of(read_server_log(from_log)) if from_log else None,
         constants=constants,
         write_constants=write_constants,
         snapshot=snapshot,
     )
     goals = FitOptions(fit, free, requests)
-    if goals.are_given:
-        _fit_start(out, asked, Who(server, core, trust_remote_code, record), goals, format, html)
-        return
-    if calibrate:
-        _calibrate(out, asked)
-        return
-    found = answered(asked, Who(server, core, trust_remote_code, record), out)
-    _warn_of_cage(out, found.report)
-    if html is not None:
-        write_text(html, render_page(found.to_json()))
-        out.note(f"{html}: one page, for a browser")
-    barely = " inside the error bar" if found.report.is_inside_bar else ""
-    lines: list[str] = [f"{found.report.verdict}{barely}"]
-    if format is DocumentFormat.markdown:
-        lines = [*report_markdown(found.report, found.sweep)]
-    out.result(found.to_json(), human=lambda: _show(out, found), quiet=lines)
-    raise Ended(_CODES.get(found.report.verdict, 1))
+    shown = ShowOptions(format, html, calibrate, server, core, trust_remote_code, record)
+    is_plain = goals == FitOptions() and shown == ShowOptions(format)
+    if asked.from_log is not None and asked.is_log_alone and is_plain:
+        _show_log(out, asked.from_log, format)
+    require_torch("mem-report")
+    from sgl_tune.memory.command import report_start  # with torch; a dead server's log is judged without
+
+    report_start(out, asked, goals, shown)
 
 
-def _fit_start(
-    out: Output, asked: MemoryOptions, who: Who, goals: FitOptions, format: DocumentFormat, html: Path | None
-) -> None:
-    if html is not None:
-        raise UsageError("--html shows one start, --fit looks for one", "give it the flags that --fit prints")
-    found, release, title = fit_by(asked, who, goals, out)
-    _warn_of_cage(out, found.best.report)
-    lines = [found.best.line(release)]
-    if format is DocumentFormat.markdown:
-        lines = [*fit_markdown(found, release, title)]
-    data = fit_json(found, release, title)
-    out.result(data, human=lambda: show_fit(out, found, release, title), quiet=lines)
-
-
-def _warn_of_cage(out: Output, report: MemoryReport) -> None:
-    if report.cage_lacks:
-        out.warn(f"the cage around the server's start lacks: {'; '.join(report.cage_lacks)}")
-
-
-def _calibrate(out: Output, asked: MemoryOptions) -> None:
-    constants = measure_constants(asked, out)
-    out.result(constants.to_json(), human=lambda: show_constants(out, constants.constants))
-
-
-def _show(out: Output, found: Answer) -> None:
-    encoding = sys.stdout.encoding or "utf-8"
-    out.line(heading(found.report), style="bold")
-    for note in found.report.notes:
-        out.line(f"- {note}", style="dim", indent=2)
-    show_report(out, found.report, encoding)
-    out.line()
-    show_remedies(out, found.report)
-    show_what_ifs(out, found.report)
-    show_ranks(out, found.report.ranks)
-    if found.sweep:
-        show_sweep(out, found.sweep, unicode="utf" in encoding.lower())
-    if found.report.logged is not None:
-        show_logged(out, found.report.logged)
-    for comparison in found.report.comparisons:
-        show_comparison(out, comparison)
+def _show_log(out: Output, found: Outcome, format: DocumentFormat) -> NoReturn:
+    lines = [*outcome_markdown(found)] if format is DocumentFormat.markdown else [headline(found)]
+    out.result(found.to_json(), human=lambda: show_outcome(out, found), quiet=lines)
+    raise Ended(0 if found.verdict == "ready" else 1)

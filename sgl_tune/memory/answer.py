@@ -14,50 +14,24 @@ from sgl_tune.errors import UsageError
 from sgl_tune.memory.calibration import Calibration, calibrated, read_constants
 from sgl_tune.memory.compare import beside_measured
 from sgl_tune.memory.from_log import with_log
-from sgl_tune.memory.log_cause import cause_of
 from sgl_tune.memory.log_gap import constants_of
 from sgl_tune.memory.measure import SNAPSHOT_SUFFIX, file_of, measure, measure_together
+from sgl_tune.memory.options import MemoryOptions
 from sgl_tune.memory.predict import predict
-from sgl_tune.memory.rank_log import ServerLog
 from sgl_tune.memory.ranks import ALL, DISTINCT
 from sgl_tune.memory.report import MemoryReport, worst
 from sgl_tune.memory.run_report import read_report
 from sgl_tune.memory.server_args import flags_of_log, not_taken
-from sgl_tune.memory.server_log import read_server_log
 from sgl_tune.memory.start import Start
 from sgl_tune.memory.study import Question, Study, study
 from sgl_tune.memory.target import target_gpu
 from sgl_tune.memory.what_if import parse_sweep, parse_what_if
 from sgl_tune.processes.scratch import scratch
+from sgl_tune.server_log.rank_log import ServerLog
 from sgl_tune.units import memory_bytes
 from sgl_tune.writing import write_text
 
 _MISSED = "the prediction is without what the log's server was set to besides,"
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryOptions:
-    """The command's own options, as typed."""
-
-    flags: ServerFlags
-    command: tuple[str, ...] = ()
-    deployment: str | None = None
-    gpu_memory: str | None = None
-    taken: str | None = None
-    ranks: str = "distinct"
-    what_if: tuple[str, ...] = ()
-    sweep: str | None = None
-    measure: bool = False
-    out: Path | None = None
-    from_run: Path | None = None
-    from_log: Path | None = None
-    constants: Path | None = None
-    write_constants: Path | None = None
-    snapshot: Path | None = None
-
-    @property
-    def names_a_start(self) -> bool:
-        return bool(self.flags.model_path or self.command or self.deployment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +54,7 @@ def answer(asked: MemoryOptions, out: Output) -> Answer:
     if asked.from_run is not None:
         return _from_run(asked, asked.from_run, out)
     if asked.from_log is not None:
-        return _from_log(asked, asked.from_log, out)
+        return _from_log(asked, asked.from_log.log, out)
     if asked.measure and not local_gpus():
         raise UsageError("--measure needs a GPU, and there is none here", "without it the start is predicted")
     found = _study(asked, asked.flags, out)
@@ -195,22 +169,16 @@ def _beside_prediction(measured: MemoryReport, found: Study, together: Sequence[
     )
 
 
-def _from_log(asked: MemoryOptions, file: Path, out: Output) -> Answer:
+def _from_log(asked: MemoryOptions, log: ServerLog, out: Output) -> Answer:
     """The log's own flags say what to predict, where the command line does not."""
-    log = read_server_log(file)
     given = asked.command or asked.deployment
-    try:
-        flags = asked.flags if given else flags_of_log(log.server_args or "", asked.flags)
-        if not (asked.names_a_start or flags.model_path):
-            raise UsageError(
-                f"{file} does not say which server it is of: it has no server_args= line",
-                "give the server's flags as well, --model-path first",
-            )
-        found = _study(asked, flags, out, _total_bytes(log))
-    except UsageError:
-        if cause := cause_of(log):  # which a log may tell though its server cannot be predicted
-            out.warn(f"{file}: {cause.line()}")
-        raise
+    flags = asked.flags if given else flags_of_log(log.server_args or "", asked.flags)
+    if not (asked.names_a_start or flags.model_path):
+        raise UsageError(
+            f"{log.path} does not say which server it is of: it has no server_args= line",
+            "give the server's flags as well, --model-path first",
+        )
+    found = _study(asked, flags, out, _total_bytes(log))
     if asked.write_constants is not None:
         told = constants_of(found.report, log.lead)
         write_text(asked.write_constants, to_json(told.to_json()) + "\n")

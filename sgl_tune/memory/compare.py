@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sgl_tune.memory.rank_log import RankLog, ServerLog
 from sgl_tune.memory.report import Comparison, MemoryReport, Row
+from sgl_tune.server_log.rank_log import RankLog, ServerLog
 
 
 def beside_measured(predicted: MemoryReport, measured: MemoryReport) -> Comparison:

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from runtime.server.bounds import REQUESTS
 from runtime.server.releases import Release
 from runtime.server.unpredicted import knows_starts
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.keys.starts import server_ends
-from sgl_tune.memory.answer import MemoryOptions, question_of
+from sgl_tune.memory.answer import question_of
 from sgl_tune.memory.fit import Fit, fit
-from sgl_tune.memory.goals import Goals
+from sgl_tune.memory.options import FitOptions, MemoryOptions
 from sgl_tune.memory.table import heading
 from sgl_tune.memory.trial import Trials
-from sgl_tune.units import parse_size
-
-
-@dataclass(frozen=True, slots=True)
-class FitOptions:
-    """As typed."""
-
-    fit: bool = False
-    free: str | None = None
-    requests: int | None = None
-
-    @property
-    def are_given(self) -> bool:
-        if not self.fit and (self.free is not None or self.requests is not None):
-            given = "--free" if self.free is not None else "--requests"
-            raise UsageError(f"{given} says what must hold of the start that --fit finds", "add --fit")
-        return self.fit
-
-    def goals(self, context_length: int | None) -> Goals:
-        if self.requests is not None and not REQUESTS.least <= self.requests <= REQUESTS.most:
-            raise UsageError(f"--requests {self.requests}", f"{REQUESTS.least} to {REQUESTS.most:,}")
-        return Goals(parse_size(self.free, "--free") if self.free else 0, self.requests, context_length)
 
 
 def check_alone(asked: MemoryOptions) -> None:

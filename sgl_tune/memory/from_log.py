@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sgl_tune.memory.compare import beside_log
-from sgl_tune.memory.log_cause import cause_of, missing_of
 from sgl_tune.memory.log_gap import gap
 from sgl_tune.memory.logged import Logged, LoggedRank
-from sgl_tune.memory.rank_log import RankLog, ServerLog
 from sgl_tune.memory.report import Comparison, MemoryReport
+from sgl_tune.server_log.cause import cause_of, missing_of
+from sgl_tune.server_log.rank_log import RankLog, ServerLog
 from sgl_tune.units import memory_bytes
 
 _UNEVEN = 128 << 20

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from runtime.simulate.constants import KEPT_OF_GRAPHS
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.calibration import Calibration
-from sgl_tune.memory.rank_log import RankLog
 from sgl_tune.memory.report import Constant, MemoryReport
+from sgl_tune.server_log.rank_log import RankLog
 from sgl_tune.units import memory_bytes
 
 OUTSIDE, POOL = "outside torch after the communicator", "pool"

@@ -6,19 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sgl_tune.server_log.rank_log import Cause
+
 _ALIKE = 128 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """`what` in few words, the numbers that show it, and the way out."""
-
-    what: str
-    shown_by: str
-    way_out: str
-
-    def line(self) -> str:
-        return f"cause: {self.what}: {self.shown_by}; {self.way_out}"
 
 
 @dataclass(frozen=True, slots=True)

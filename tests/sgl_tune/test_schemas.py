@@ -73,7 +73,9 @@ def test_a_start_that_is_ready_and_one_that_is_not(tmp_path: Path) -> None:
 
 
 def test_every_command_has_a_schema() -> None:
-    assert {path.stem for path in SCHEMAS.glob("*.json")} == {*COMMANDS, "mem-report-fit", "verify-fleet"}
+    assert {path.stem for path in SCHEMAS.glob("*.json")} == {
+        *(*COMMANDS, "mem-report-fit", "mem-report-log", "verify-fleet")
+    }
 
 
 def test_a_member_too_many_or_of_another_kind_is_noticed() -> None:

@@ -13,11 +13,12 @@ from sgl_tune.asking.question import release_of_image
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.selection import chosen_of_project
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.memory.answer import Answer, MemoryOptions, answer
+from sgl_tune.memory.answer import Answer, answer
 from sgl_tune.memory.fit import Fit
-from sgl_tune.memory.fit_answer import FitOptions, check_alone, fitted
+from sgl_tune.memory.fit_answer import check_alone, fitted
 from sgl_tune.memory.ghost.asked import ServerOptions, asked_of
 from sgl_tune.memory.ghost.fit_start import fitted_on_server
+from sgl_tune.memory.options import FitOptions, MemoryOptions
 from sgl_tune.servers.server import NoServer, Server, find_server
 
 

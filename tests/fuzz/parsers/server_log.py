@@ -11,7 +11,7 @@ from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.from_log import with_log
 from sgl_tune.memory.server_args import flags_of_log
-from sgl_tune.memory.server_log import read_server_log
+from sgl_tune.server_log.reader import read_server_log
 from tests.fuzz.mutate import mutated, of_bytes, of_lines, of_numbers
 from tests.fuzz.parser import Parser
 from tests.sgl_tune.memory.reports import make_report

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from runtime.server.units import GIB
 from sgl_tune.memory.compare import beside_log, beside_measured
-from sgl_tune.memory.rank_log import RankLog, ServerLog, Step
 from sgl_tune.memory.report import Row
+from sgl_tune.server_log.rank_log import RankLog, ServerLog, Step
 from tests.sgl_tune.memory.reports import make_phase, make_report
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.calibration import read_constants
-from sgl_tune.memory.server_log import read_server_log
-from tests.sgl_tune.memory.test_server_log import RELEASE_0_5_17
+from sgl_tune.server_log.reader import read_server_log
 from tests.sgl_tune.running import run_here
+from tests.sgl_tune.server_log.test_reader import RELEASE_0_5_17
 
 LINE = ("mem-report", "--model", "Qwen3-30B-A3B", "--tp", 2, "--gpu", "h200", "--cuda-graph-max-bs", 2)
 SHORT = ("--chunked-prefill-size", 64, "--mem-fraction-static", 0.85)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from runtime.server.units import GIB
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.log_gap import gap
-from sgl_tune.memory.rank_log import Capture, ServerLog
-from sgl_tune.memory.server_log import read_server_log
+from sgl_tune.server_log.rank_log import Capture, ServerLog
+from sgl_tune.server_log.reader import read_server_log
 from tests.sgl_tune.memory.reports import make_report
 
 RELEASE_0_4 = """\

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from runtime.devices.readings import OutOfMemory
+from sgl_tune.server_log.ends import End
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class RankLog:
 
     source: str = ""
     rank: str = ""
-    phase: str = "communicator"
+    phase: str = "setup"
     baseline_bytes: int | None = None
     entered_bytes: int | None = None  # free when `phase` began
     steps: tuple[Step, ...] = ()
@@ -79,23 +81,46 @@ class LoggedOom:
     source: str = ""
     frames: tuple[tuple[str, str], ...] = ()
     others_bytes: int | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """`what` in few words, the numbers that show it, and the way out."""
+
+    what: str
+    shown_by: str
+    way_out: str
+
+    def line(self) -> str:
+        return f"cause: {self.what}: {self.shown_by}; {self.way_out}"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLog:
-    """`lead` is the rank that ran out of memory or was refused, else the one with the least left.
+    """`lead` is the rank that died, else the one with the least left.
 
-    `refusal` is what SGLang said where it ended the start itself. `others` are the sources of other servers.
+    `refusal` is what SGLang said where it ended the start itself, at the line `refused_at`. `end` is any
+    other death. `others` are the sources of other servers. `starts`: how many the log holds, this the last.
     """
 
     lead: RankLog
     ranks: tuple[RankLog, ...] = ()
     oom: LoggedOom | None = None
     refusal: str = ""
+    refused_at: int = 0
+    end: End | None = None
+    is_ready: bool = False
+    starts: int = 1
     server_args: str | None = None
     others: tuple[str, ...] = ()
+    path: Path = field(default=Path("-"), compare=False)
+
+    @property
+    def ended_by_memory(self) -> bool:
+        return self.oom is not None or bool(self.refusal)
 
     @property
     def ended(self) -> bool:
-        """It died: of memory, or by its own check."""
-        return self.oom is not None or bool(self.refusal)
+        """It died: of memory, by its own check, or otherwise."""
+        return self.ended_by_memory or self.end is not None

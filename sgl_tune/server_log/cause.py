@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sgl_tune.memory.logged import Cause
-from sgl_tune.memory.rank_log import LoggedOom, RankLog, ServerLog
+from sgl_tune.server_log.rank_log import Cause, LoggedOom, RankLog, ServerLog
 from sgl_tune.units import memory_bytes
 
+OCCUPIED = "another process holds part of the GPU"
 _OTHERS = 1 << 30
 _CONTEXT = 5 << 30  # the most that a server holds before its weights: its context, NCCL's buffers
 _BALANCED = 0.9  # SGLang's own bound
 _RETURNED = 1 << 30
-_GRAPHS = ("prefill graphs", "decode graphs", "draft graphs")
+GRAPHS = ("prefill graphs", "decode graphs", "draft graphs")
 _DRAFTS = re.compile(r"speculative_algorithm'?[=:] ?'")
 _FRACTION = re.compile(r"mem[_-]fraction[_-]static'?[=:] ?(0?\.\d{1,9})")
 
@@ -84,14 +84,14 @@ def cause_of(log: ServerLog) -> Cause | None:
 
 
 def fraction_of(log: ServerLog) -> float | None:
-    found = _FRACTION.search(log.server_args or log.refusal)
+    found = _FRACTION.search(log.server_args or "") or _FRACTION.search(log.refusal)
     return float(found[1]) if found else None
 
 
 def _occupied(log: ServerLog) -> Iterator[Cause]:
     """Somebody else is on the GPU: torch says so, or this rank had less than its peers before the weights."""
+    what = OCCUPIED
     way_out = "end the other process, or lower --mem-fraction-static by its share"
-    what = "another process holds part of the GPU"
     oom = log.oom
     if oom is not None and (oom.others_bytes or 0) > _OTHERS:
         yield Cause(what, f"{memory_bytes(oom.others_bytes or 0)} that are not this server's", way_out)
@@ -101,7 +101,7 @@ def _occupied(log: ServerLog) -> Iterator[Cause]:
         yield Cause(what, f"{memory_bytes(taken)} of {total} were taken before the weights", way_out)
     most = max((rank.baseline_bytes or 0 for rank in _peers(log)), default=0)
     baseline = log.lead.baseline_bytes
-    if log.ended and baseline is not None and baseline < _BALANCED * most:
+    if log.ended_by_memory and baseline is not None and baseline < _BALANCED * most:
         yield Cause(
             what,
             f"{log.lead.name} had {memory_bytes(baseline)} free before its weights, where another rank "
@@ -160,7 +160,11 @@ def _ran_out(log: ServerLog) -> Iterator[Cause]:
     if oom is None:
         return
     pool = _pool(log)
-    if oom.phase in ("communicator", "weights", "draft weights"):
+    if oom.phase == "setup":
+        yield Cause(
+            "memory ended in a phase that the log does not show", _tried(oom), "lower --mem-fraction-static"
+        )
+    elif oom.phase in ("communicator", "weights", "draft weights"):
         whose = "the draft's weights do" if oom.phase == "draft weights" else "the weights do"
         yield Cause(
             f"{whose} not fit",
@@ -169,7 +173,7 @@ def _ran_out(log: ServerLog) -> Iterator[Cause]:
         )
     elif oom.phase == "kv pool":
         yield Cause("the KV pool itself", _tried(oom), "lower --mem-fraction-static or --max-total-tokens")
-    elif oom.phase in _GRAPHS or oom.phase.removeprefix("after ") in _GRAPHS:
+    elif oom.phase in GRAPHS or oom.phase.removeprefix("after ") in GRAPHS:
         yield Cause(
             f"the KV pool leaves too little for the {oom.phase.removeprefix('after ')}",
             ", ".join(filter(None, (pool, _capture(log.lead), _tried(oom)))),
@@ -207,7 +211,7 @@ def _given_back(log: ServerLog) -> Iterator[Cause]:
     if log.ended:
         return
     lead = log.lead
-    pool, after = lead.free_after("kv pool"), [step for step in lead.steps if step.phase in _GRAPHS]
+    pool, after = lead.free_after("kv pool"), [step for step in lead.steps if step.phase in GRAPHS]
     begun = next((step.before_bytes for step in after if step.before_bytes is not None), None)
     if pool is not None and begun is not None and begun - pool > _RETURNED:
         drafts = lead.step("draft weights") is not None or _DRAFTS.search(log.server_args or "")
@@ -260,12 +264,13 @@ def _ready(rank: RankLog) -> str:
 
 def _tried(oom: LoggedOom) -> str:
     if oom.numbers is None:
-        return "no numbers told"
-    return f"{memory_bytes(oom.numbers.tried_bytes)} tried, {memory_bytes(oom.numbers.free_bytes)} free"
+        return "the message has no numbers"
+    free = f", {memory_bytes(oom.numbers.free_bytes)} free" if oom.numbers.total_bytes else ""
+    return f"{memory_bytes(oom.numbers.tried_bytes)} tried{free}"
 
 
 def _phase(phase: str) -> str:
-    return "serving" if phase == "ready" else phase
+    return {"ready": "serving", "setup": "a phase that the log does not show"}.get(phase, phase)
 
 
 def missing_of(log: ServerLog) -> tuple[str, ...]:

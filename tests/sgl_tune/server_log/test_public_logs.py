@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.memory.log_cause import cause_of, missing_of
-from sgl_tune.memory.server_log import read_server_log
+from sgl_tune.server_log.cause import cause_of, missing_of
+from sgl_tune.server_log.reader import read_server_log
 from tests.sgl_tune.running import ROOT, run_here
 
 # The thread stands in each file's first line. What it found, and numbers that must show it.
@@ -58,11 +58,20 @@ def test_the_cause_is_the_threads(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_the_command_names_it_where_the_server_cannot_be_predicted(name: str) -> None:
-    ran = run_here("mem-report", "--gpu", "h100", "--from-log", FOLDER / f"{name}.log")
+def test_the_command_names_it_without_a_prediction(name: str) -> None:
+    ran = run_here("mem-report", "--log", FOLDER / f"{name}.log")
+    assert ran.code == 1 and ran.err == "" and FOUND[name][0] in ran.out
+
+
+def test_the_cause_is_shown_where_the_server_cannot_be_predicted() -> None:
+    dead, alive = FOLDER / "prefill-graphs.log", FOLDER / "draft-given-back.log"
+    ran = run_here("mem-report", "--gpu", "h100", "--from-log", dead)
+    assert ran.code == 1 and FOUND[dead.stem][0] in ran.out
+    assert ran.err.startswith("warning: no prediction beside the log: no model at")
+    ran = run_here("mem-report", "--gpu", "h100", "--from-log", alive)
     cause, error, *_ = ran.err.splitlines()
     assert ran.code == 2 and ran.out == "" and error.startswith("error: ")
-    assert cause.startswith(f"warning: {FOLDER / name}.log: cause: ") and FOUND[name][0] in cause
+    assert cause.startswith(f"warning: {alive}: cause: ") and FOUND[alive.stem][0] in cause
 
 
 def test_weights_that_do_not_fit_want_more_ranks(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""What mem-report was asked, as typed. Light: a log is judged without what predicts a start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runtime.server.bounds import REQUESTS
+from sgl_tune.cli.format import DocumentFormat
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.goals import Goals
+from sgl_tune.server_log.verdict import Outcome
+from sgl_tune.units import parse_size
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOptions:
+    """The command's own options, as typed."""
+
+    flags: ServerFlags
+    command: tuple[str, ...] = ()
+    deployment: str | None = None
+    gpu_memory: str | None = None
+    taken: str | None = None
+    ranks: str = "distinct"
+    what_if: tuple[str, ...] = ()
+    sweep: str | None = None
+    measure: bool = False
+    out: Path | None = None
+    from_run: Path | None = None
+    from_log: Outcome | None = None
+    constants: Path | None = None
+    write_constants: Path | None = None
+    snapshot: Path | None = None
+
+    @property
+    def names_a_start(self) -> bool:
+        return bool(self.flags.model_path or self.command or self.deployment)
+
+    @property
+    def is_log_alone(self) -> bool:
+        """Nothing is asked but what a log shows: no prediction beside it."""
+        return self.from_log is not None and replace(self, from_log=None) == MemoryOptions(ServerFlags())
+
+
+@dataclass(frozen=True, slots=True)
+class FitOptions:
+    """As typed."""
+
+    fit: bool = False
+    free: str | None = None
+    requests: int | None = None
+
+    @property
+    def are_given(self) -> bool:
+        if not self.fit and (self.free is not None or self.requests is not None):
+            given = "--free" if self.free is not None else "--requests"
+            raise UsageError(f"{given} says what must hold of the start that --fit finds", "add --fit")
+        return self.fit
+
+    def goals(self, context_length: int | None) -> Goals:
+        if self.requests is not None and not REQUESTS.least <= self.requests <= REQUESTS.most:
+            raise UsageError(f"--requests {self.requests}", f"{REQUESTS.least} to {REQUESTS.most:,}")
+        return Goals(parse_size(self.free, "--free") if self.free else 0, self.requests, context_length)
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOptions:
+    """How the answer is shown, and to whom the question goes."""
+
+    format: DocumentFormat = DocumentFormat.human
+    html: Path | None = None
+    calibrate: bool = False
+    server: str | None = None
+    core: bool = False
+    trust_remote_code: bool = False
+    record: Path | None = None

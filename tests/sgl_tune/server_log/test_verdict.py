@@ -1,0 +1,228 @@
+"""`mem-report --log` of a dead server: what killed it, where, how much was short, what would have helped."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.server.units import GIB, MIB
+from tests.sgl_tune.running import Ran, run_here
+from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.server_log.dead import (
+    HIT,
+    PREFILL_GRAPHS,
+    READY,
+    SIGQUIT,
+    arguments,
+    entry,
+    loaded,
+    oom,
+    pooled,
+    traceback,
+)
+
+CAPTURING = entry(6, "Capture target decode CUDA graph begin. backend=full, bs=[1, 2], avail mem=11.54 GB")
+EXIT = "RuntimeError: Rank 1 scheduler died during initialization (exit code: {}). If exit code is -9 "
+KILLED = (
+    EXIT.format(-9)
+    + "(SIGKILL), a common cause is the OS OOM killer. Run `dmesg -T | grep -i oom` to check.\n"
+)
+CRASHED = "Subprocess scheduler_1 (pid=7) crashed with exit code -9. Triggering SIGQUIT for cleanup..."
+WATCHDOG = "Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)"
+BOUND = "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000)\n"
+NCCL = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:77, unhandled system error"
+NO_MODEL = "OSError: Qwen/Nope is not a local folder and is not a valid model identifier listed on\n"
+
+
+def _told(folder: Path, log: str, *more: object) -> Ran:
+    (folder / "server.log").write_text(log)
+    return run_here("mem-report", "--log", folder / "server.log", *more)
+
+
+def _json(folder: Path, log: str) -> Any:
+    ran = _told(folder, log, "--format", "json")
+    found = json.loads(ran.out)
+    assert schema_faults("mem-report-log", found) == []
+    assert ran.code == (0 if found["verdict"] == "ready" else 1)
+    return found
+
+
+def test_the_ci_case_of_sglang(tmp_path: Path) -> None:
+    """sgl-project/sglang#39713: `AcceleratorError` inside `capture_end()`, which names no size."""
+    found = _json(tmp_path, PREFILL_GRAPHS)
+    assert (found["verdict"], found["failed_in"], found["source"]) == ("oom", "prefill graphs", "log")
+    assert found["oom"]["tried_bytes"] is None and found["oom"]["by_driver"]
+    assert found["oom"]["where"] == "breakable_cuda_graph.py:7 in capture_end"
+    assert "num_tokens=640" in found["cause"]["shown_by"]
+    flags = [remedy["flags"] for remedy in found["oom"]["remedies"]]
+    assert flags == ["--cuda-graph-max-bs-prefill 4096", "--disable-prefill-cuda-graph", ""]
+    text = _told(tmp_path, PREFILL_GRAPHS).out
+    assert text.startswith("Qwen/Qwen3-0.6B\nOUT OF MEMORY in prefill graphs: the log does not show how much")
+
+
+def test_the_cheapest_change_comes_first_with_its_price(tmp_path: Path) -> None:
+    log = arguments(cuda_graph_max_bs=256, disable_cuda_graph=False) + loaded() + pooled() + CAPTURING
+    found = _json(tmp_path, log + traceback(oom()) + SIGQUIT)
+    told = found["oom"]
+    assert (told["tried_bytes"], told["missing_bytes"]) == (512 * MIB, round((512 - 81.06) * MIB))
+    assert told["allocated_bytes"] == round(77.02 * GIB)
+    first, *others = told["remedies"]
+    # 431 MiB were short and 256 MiB are spare: less than a hundredth of 77.24 GiB.
+    assert first["flags"] == "--mem-fraction-static 0.82"
+    assert first["cost"] == "frees 791 MiB where 431 MiB were short, 1.3 % less KV cache"
+    assert [remedy["flags"] for remedy in others[:2]] == ["--cuda-graph-max-bs 128", "--disable-cuda-graph"]
+
+
+def test_a_flag_that_the_log_does_not_show_is_not_named_as_one_to_paste(tmp_path: Path) -> None:
+    found = _json(tmp_path, loaded() + pooled() + CAPTURING + traceback(oom()))
+    assert [remedy["flags"] for remedy in found["remedies"]] == [""]
+
+
+@pytest.mark.parametrize(
+    ("log", "kind", "words"),
+    [
+        (
+            'Traceback (most recent call last):\n  File "/a.py", line 1, in <module>\n'
+            "ModuleNotFoundError: No module named 'sgl_kernel'\n",
+            "import",
+            "sgl_kernel",
+        ),
+        (loaded() + KILLED, "killed", "SIGKILL"),
+        (loaded("TP0") + loaded("TP1") + entry(9, CRASHED), "killed", "SIGKILL"),
+        (loaded() + EXIT.format(-11) + "\n", "crash", "crashed"),
+        (loaded() + pooled() + entry(9, WATCHDOG) + SIGQUIT, "watchdog", "watchdog"),
+        (loaded() + pooled() + BOUND, "port in use", "30000"),
+        (arguments() + "ValueError: Port is already in use. dist_init_port=1\n", "port in use", "--port"),
+        ("launch_server.py: error: unrecognized arguments: --foo\n", "arguments", "--foo"),
+        (loaded() + traceback(NCCL, "TP0"), "NCCL", "NCCL_DEBUG"),
+        (
+            loaded() + traceback("torch.AcceleratorError: CUDA error: an illegal memory access"),
+            "CUDA error",
+            "illegal memory access",
+        ),
+        (arguments() + NO_MODEL, "model files", "--model-path"),
+        (loaded() + traceback("AssertionError: head_dim"), "exception", "AssertionError: head_dim"),
+        (loaded() + SIGQUIT, "ended", "does not show why"),
+        (loaded() + READY + entry(40, "SIGTERM received. signum=15 frame=None."), "stopped", "SIGTERM"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 15 else "",
+)
+def test_another_death_is_named(tmp_path: Path, log: str, kind: str, words: str) -> None:
+    found = _json(tmp_path, log)
+    assert (found["verdict"], found["cause"]["kind"], found["oom"]) == ("failed", kind, None)
+    text = _told(tmp_path, log).out
+    assert words in text and text.startswith(("DIED", "Qwen/Qwen3-0.6B\nDIED"))
+
+
+def test_what_sglang_refuses_itself(tmp_path: Path) -> None:
+    end = (
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: "
+        "mem_fraction_static=0.83"
+    )
+    log = arguments(tp_size=2) + loaded("TP0", "77.24", "12.10") + traceback(end, "TP0") + SIGQUIT
+    found = _json(tmp_path, log)
+    assert (found["verdict"], found["failed_in"], found["rank_name"]) == ("refused", "kv pool", "TP0")
+    # 65.14 of 77.24 GiB are weights: 0.8433 is the least.
+    assert [remedy["flags"] for remedy in found["remedies"]] == ["--mem-fraction-static 0.86", "--tp 4"]
+
+
+def test_the_rank_that_died_first_is_named_though_others_fail_after_it(tmp_path: Path) -> None:
+    nccl = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:77, remote process exited"
+    log = "".join(
+        (
+            *(loaded(f"TP{rank}") + pooled(f"TP{rank}") for rank in range(4)),
+            traceback(nccl, "TP0", second=21),
+            traceback(oom(), "TP2", ("layers/moe.py", "forward"), second=20),
+            traceback(nccl, "TP3", second=22),
+            SIGQUIT,
+        )
+    )
+    found = _json(tmp_path, log)
+    assert (found["verdict"], found["rank_name"], found["oom"]["where"]) == (
+        "oom",
+        "TP2",
+        "moe.py:7 in forward",
+    )
+
+
+def test_a_server_that_goes_on_did_not_die_of_it(tmp_path: Path) -> None:
+    """The autotuner and SGLang's runners catch an allocation that fails, and a request may fail by itself."""
+    tuned = entry(7, "Running FlashInfer autotune with cache: /c") + oom() + "\n"
+    tuned += entry(9, "FlashInfer autotune completed")
+    failed = "Traceback (most recent call last):\nValueError: too long\nINFO:     127.0.0.1:1 - 400\n"
+    found = _json(tmp_path, loaded() + pooled() + tuned + READY + failed)
+    assert (found["verdict"], found["cause"]) == ("ready", None)
+
+
+def test_a_log_without_a_death_says_so(tmp_path: Path) -> None:
+    ran = _told(tmp_path, loaded() + pooled() + CAPTURING)
+    assert ran.code == 1
+    assert ran.out.startswith(
+        "UNFINISHED: the log shows no death and no ready server; it ends in decode graphs"
+    )
+    ran = _told(tmp_path, loaded() + pooled() + READY)
+    assert ran.code == 0 and ran.out.startswith("READY")
+
+
+def test_a_log_that_ends_while_the_weights_are_loaded_is_read(tmp_path: Path) -> None:
+    """Five lines with `avail mem=` and not one step that ended."""
+    begun = "".join(entry(3, "Load weight begin. avail mem=77.24 GB", f"TP{rank}") for rank in range(5))
+    ran = _told(tmp_path, begun)
+    assert ran.code == 1 and "it ends in weights" in ran.out and ran.err == ""
+    assert len(_json(tmp_path, begun)["ranks"]) == 5
+
+
+def test_the_last_start_of_a_log_is_judged(tmp_path: Path) -> None:
+    died = arguments() + loaded() + traceback(oom()) + SIGQUIT
+    found = _json(tmp_path, died + arguments() + loaded() + pooled() + READY)
+    assert (found["verdict"], found["starts"]) == ("ready", 2) and "holds 2 starts" in found["notes"][-1]
+    assert _json(tmp_path, arguments(node_rank=0) + arguments(node_rank=1) + loaded())["starts"] == 1
+
+
+def _kubernetes(log: str) -> str:
+    stamp = "[pod/chat-0/sglang] 2026-11-20T10:00:00.123456789Z "
+    return "".join(stamp + line + "\n" for line in log.splitlines())
+
+
+def _docker(log: str) -> str:
+    return "".join(f"2026-11-20T10:00:00.123456789Z {line}\n" for line in log.splitlines())
+
+
+@pytest.mark.parametrize("stamped", [_kubernetes, _docker])
+def test_stamps_in_front_of_lines_change_nothing(tmp_path: Path, stamped: Any) -> None:
+    log = arguments() + loaded("TP0") + pooled("TP0") + traceback(oom(), "TP0", ("layers/moe.py", "forward"))
+    plain, other = _json(tmp_path, log), _json(tmp_path, stamped(log))
+    assert other["pod"] == ("chat-0/sglang" if stamped is _kubernetes else None)
+    assert [plain[name] for name in ("oom", "cause", "phases")] == [
+        other[name] for name in ("oom", "cause", "phases")
+    ]
+
+
+def test_a_packed_log_is_read(tmp_path: Path) -> None:
+    (tmp_path / "log.gz").write_bytes(gzip.compress(PREFILL_GRAPHS.encode()))
+    ran = run_here("mem-report", "--log", tmp_path / "log.gz", "--quiet")
+    assert (ran.code, ran.out) == (
+        1,
+        "OUT OF MEMORY in prefill graphs: the log does not show how much was short\n",
+    )
+
+
+def test_the_verdict_comes_first_beside_a_prediction(tmp_path: Path) -> None:
+    """A prediction that fits does not make a dead server fit, and one that fails does not hide the death."""
+    log = arguments(model_path="Qwen3-30B-A3B") + loaded() + pooled() + CAPTURING + traceback(oom())
+    ran = _told(tmp_path, log, "--gpu", "h200")
+    assert ran.code == 1 and ran.out.splitlines()[1].startswith("OUT OF MEMORY in decode graphs")
+    assert "Predicted and logged" in ran.out
+    ran = _told(tmp_path, PREFILL_GRAPHS, "--gpu", "h100", "--format", "json")
+    found = json.loads(ran.out)
+    assert (ran.code, found["verdict"], found["predicted"]) == (1, "oom", None)
+    assert "no model at" in found["not_predicted"] and schema_faults("mem-report-log", found) == []
+
+
+def test_what_is_no_log_of_a_server_is_the_users_mistake(tmp_path: Path) -> None:
+    ran = _told(tmp_path, "hello\n" + HIT[:5])
+    assert ran.code == 2 and "tells of no start" in ran.err
