@@ -179,9 +179,10 @@ def _mark(call: Call) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _files(record: Record, is_draft: bool, store: str) -> Iterator[str]:
-    """The files as SGLang named them, below its cache directory."""
+    """The files as SGLang named them, below its cache directory: a record may name anything."""
     for file in record.files:
         if file.store == store and file.phase.startswith(_DRAFT) == is_draft:
             parts = PurePosixPath(file.path).parts
-            if len(parts) >= _PARTS and parts[-_PARTS : -_PARTS + 2] == ("flashinfer", "autotune"):
+            is_below = parts[-_PARTS : -_PARTS + 2] == ("flashinfer", "autotune") and ".." not in parts
+            if len(parts) >= _PARTS and is_below and file.path.endswith(".json"):
                 yield str(PurePosixPath(*parts[-_PARTS:]))

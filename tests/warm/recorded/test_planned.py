@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from runtime.record.events import record_of
 from runtime.record.record import Record
 from sgl_tune.warm.recorded.planned import RecordedPlan, Whose, plan_of
@@ -169,3 +171,20 @@ def test_ranks_that_were_not_started_are_told() -> None:
         .notes[0]
         .endswith("ranks 0, 1, 7 were started; those between are taken to ask for the same")
     )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/home/flashinfer/autotune/../../../rank_tp0_pp0_dp0.json",
+        "/home/flashinfer/autotune/0.7.2/sm90/../rank_tp0_pp0_dp0.json",
+        f"/home/{FOLDER}/rank_tp0_pp0_dp0.json/..",
+        f"/home/{FOLDER}/authorized_keys",
+        "/etc/passwd",
+        "rank_tp0_pp0_dp0.json",
+        "",
+    ],
+)
+def test_a_foreign_record_names_no_file_outside_the_cache(path: str) -> None:
+    plan = planned(record(asked(), {**named("tp0_pp0_dp0"), "path": path}, call("a")))
+    assert not plan.caches and plan.exit_code == 1
