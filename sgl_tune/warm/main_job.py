@@ -113,11 +113,7 @@ class _Story:
                 return self._search_with_room(hear)
             except WorkFailed as failure:
                 # Entries measured while memory ran out may be the wrong ones: none are kept.
-                kept = (
-                    None
-                    if self.memory_ran_out
-                    else keep_decided(self.plan, self.job.folder, self.job.replacing)
-                )
+                kept = None if self.memory_ran_out else self._keep_decided()
                 raise WorkFailed(f"{failure.message}; {what_is_kept(kept)}", failure.remedy) from None
             except Interruption as interruption:
                 kept = self._keep_decided()
