@@ -228,7 +228,7 @@ def _warm_all(came: Outcome, settings: Settings) -> None:
                 warmed = _warm_one(plan, came.judged[number][1], settings, came.out, force, is_last)
                 if warmed is not None:
                     came.warmed[number] = warmed
-                    came.code = max(came.code, 0 if warmed.is_proven else MISSED)
+                    came.code = max(came.code, 0 if warmed.is_good else MISSED)
 
 
 def _warm_one(

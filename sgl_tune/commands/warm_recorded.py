@@ -98,7 +98,7 @@ def warm_by_server(
         human=lambda: show_warmed(out, warmed),
         quiet=[str(path) for cache in warmed.caches for path in cache.written.paths],
     )
-    raise Ended(max(plan.exit_code, 0 if warmed.is_proven else MISSED))
+    raise Ended(max(plan.exit_code, 0 if warmed.is_good else MISSED))
 
 
 def _warmed(plan: RecordedPlan, wishes: Wishes, gpus: tuple[int, ...], server: Server, out: Output) -> Warmed:

@@ -53,8 +53,9 @@ class Warmed:
     workers: int
 
     @property
-    def is_proven(self) -> bool:
-        return all(cache.proof is None or cache.proof.is_good for cache in self.caches)
+    def is_good(self) -> bool:
+        """Whether no later start searches: by the proof, or without one by the search itself."""
+        return all(cache.proof.is_good if cache.proof else not cache.report.failed for cache in self.caches)
 
     def to_json(self) -> dict[str, Any]:
         target, *drafts = (cache.to_json() for cache in self.caches)

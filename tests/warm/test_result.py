@@ -1,0 +1,35 @@
+"""What a warm came to: whether later starts are spared the search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.cache.store import Written
+from sgl_tune.warm.proof import Forward, Proof
+from sgl_tune.warm.recorded.plan import RecordedCache
+from sgl_tune.warm.recorded.planned import RecordedPlan, Whose
+from sgl_tune.warm.report import CacheReport, Failure
+from sgl_tune.warm.result import WarmCache, Warmed
+
+FORWARD = Forward(rows=8, tuned_ms=1.0, untuned_ms=2.0, gain=2.0, turns=3, clear=True)
+NOTHING = {"tuned": [], "untuned": [], "captured": []}
+
+
+def warmed(*failed: Failure, misses: tuple[str, ...] | None) -> Warmed:
+    """`misses`: of the proof; None where none was asked for."""
+    proof = None if misses is None else Proof(2, 2, misses, (), {}, 0.1, FORWARD, NOTHING, 0, None)
+    report = CacheReport(frozenset(), frozenset(), failed, 0, 1.0, {}, {})
+    cache = WarmCache(RecordedCache("folder", (), ()), report, Written((), "0", 0, 0, 0, ()), proof)
+    return Warmed(RecordedPlan(Whose("m", "org/m", Path("/c")), ()), (cache,), {}, {}, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("misses", "failed", "good"),
+    [((), (), True), (("key",), (), False), (None, (), True), (None, (Failure("op", 8, {}),), False)],
+)
+def test_an_entry_that_every_start_searches_again_is_no_success(
+    misses: tuple[str, ...] | None, failed: tuple[Failure, ...], good: bool
+) -> None:
+    assert warmed(*failed, misses=misses).is_good is good
