@@ -201,9 +201,6 @@ class MemoryReport:
     def with_note(self, note: str) -> MemoryReport:
         return replace(self, notes=(*self.notes, note))
 
-    def with_what_ifs(self, what_if: Mapping[str, MemoryReport]) -> MemoryReport:
-        return replace(self, what_if=dict(what_if))
-
     def to_json(self) -> dict[str, Any]:
         failed = self.failure.at_failure if self.failure else None
         return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 from sgl_tune.memory.html import render_page
@@ -11,7 +12,7 @@ from tests.sgl_tune.memory.reports import make_report
 
 
 def _make_page(**changes: Any) -> str:
-    report = make_report(failed=True).with_what_ifs({"dp=4": make_report()})
+    report = replace(make_report(failed=True), what_if={"dp=4": make_report()})
     return render_page({**report.to_json(), "title": "GLM", "subtitle": "tp 8", **changes})
 
 

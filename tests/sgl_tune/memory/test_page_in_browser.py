@@ -37,7 +37,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    report = make_report(failed=True).with_what_ifs({"dp=4": make_report(), "dp=2": make_report(free=1)})
+    report = replace(make_report(failed=True), what_if={"dp=4": make_report(), "dp=2": make_report(free=1)})
     report = replace(report, title="GLM", subtitle="tp 8", flags="--mem-fraction-static 0.9", logged=LOGGED)
     first, last = make_report(free=4, kv_tokens=900_000), make_report(True, kv_tokens=1_100_000)
     starts = zip((0.8, 0.85, 0.9), (first, make_report(free=2), last), strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 from runtime.server.units import GIB
 from sgl_tune.cli.format import Format
@@ -24,7 +25,7 @@ def _shown(show: object, *arguments: object) -> str:
 
 
 def test_json_holds_the_contract() -> None:
-    report = make_report(failed=True).with_what_ifs({"dp=4": make_report()})
+    report = replace(make_report(failed=True), what_if={"dp=4": make_report()})
     data = json.loads(to_json(report.to_json()))
     assert data["verdict"] == "oom" and data["source"] == "core"
     assert all(phase.keys() >= CONTRACT for phase in data["phases"])
@@ -101,7 +102,7 @@ def test_bars_are_of_the_capacity() -> None:
 
 def test_what_ifs_stand_side_by_side() -> None:
     text = _shown(
-        show_what_ifs, make_report().with_what_ifs({"lm-head-in-autotune": make_report(failed=True)})
+        show_what_ifs, replace(make_report(), what_if={"lm-head-in-autotune": make_report(failed=True)})
     )
     assert "as is" in text and "1,000,000" in text
     assert "lm-head-in-autotune: OUT OF MEMORY in autotune" in text
