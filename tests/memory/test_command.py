@@ -88,7 +88,10 @@ def test_on_a_terminal_no_line_is_wider_than_80_columns() -> None:
 def test_a_log_alone_says_which_start_to_predict(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(LOG)
-    data = _json(run_here("mem-report", "--from-log", log, "--gpu", "h100", "--format", "json"))
+    ran = run_here("mem-report", "--from-log", log, "--gpu", "h100", "--format", "json")
+    told = json.loads(ran.out)
+    assert schema_faults("mem-report-log", told) == [] and (ran.code, told["verdict"]) == (1, "oom")
+    data = told["predicted"]
     rows = {row["what"]: row for row in data["comparisons"][0]["rows"]}
     assert rows["free after weights"]["predicted"] == pytest.approx(
         rows["free after weights"]["other"], rel=0.01

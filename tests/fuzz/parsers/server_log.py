@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from io import StringIO
 from pathlib import Path
 from random import Random
 
+from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.from_log import with_log
 from sgl_tune.memory.server_args import flags_of_log
 from sgl_tune.server_log.reader import read_server_log
+from sgl_tune.server_log.show import show_outcome
+from sgl_tune.server_log.verdict import outcome_of
 from tests.fuzz.mutate import mutated, of_bytes, of_lines, of_numbers
 from tests.fuzz.parser import Parser
 from tests.sgl_tune.memory.reports import make_report
@@ -72,6 +76,9 @@ def _make(random: Random) -> bytes:
 def _read(raw: bytes, folder: Path) -> None:
     (folder / "server.log").write_bytes(raw)
     log = read_server_log(folder / "server.log")
+    found = outcome_of(log)
+    show_outcome(Output(stdout=StringIO()), found)
+    found.to_json()
     with_log(make_report(), log)
     flags = flags_of_log(log.server_args or "", ServerFlags(gpu="h200", flashinfer_version="0.7.2"))
     if flags.model_path:
