@@ -9,6 +9,7 @@ HEADS = frozenset(("[Aut", "Deep", "Capt", "Comp", "Load", "Mult"))  # a bar's f
 _BAR = re.compile(
     r"(?P<what>\[AutoTuner\]: Tuning (?P<op>\S{1,200})|DeepGEMM warmup|Capturing|Compiling|Loading|Multi)"
     r".{0,400}?(?P<done>\d{1,9})/(?P<total>\d{1,9}) \[(?P<elapsed>[\d:]{4,12})<"
+    r"(?:[^\r\n,]{0,20}, +(?P<rate>\d{1,9}\.\d+)profile/s)?"
 )
 _GRAPH = re.compile(
     r"Capturing [^\r\n|]{0,120}?: +\d{1,3}%\|[^\r\n]{0,300}?"
@@ -35,7 +36,8 @@ class Bars:
     count: int = 0
     profiled: dict[str, int] = field(default_factory=dict)
     first_graphs: dict[str, FirstGraph] = field(default_factory=dict)  # by phase, of the slowest
-    _last: dict[str, tuple[int, int]] = field(default_factory=dict)
+    tuned_seconds: float = 0.0  # by the clocks of the tuner's bars
+    _last: dict[str, tuple[int, int, float]] = field(default_factory=dict)
     _first: float | None = None
 
     def hear(self, text: str) -> float | None:
@@ -45,7 +47,7 @@ class Bars:
             return None
         self.count += 1
         if bar["op"]:
-            self._tuned(bar["op"].rstrip(":"), int(bar["done"]), int(bar["total"]))
+            self._tuned(bar["op"].rstrip(":"), int(bar["done"]), int(bar["total"]), _measured(bar))
         elif bar["what"] == "DeepGEMM warmup" and bar["done"] == bar["total"]:
             return _seconds(bar["elapsed"])
         return None
@@ -64,14 +66,24 @@ class Bars:
                     self.first_graphs[phase] = found
                 self._first = None
 
-    def _tuned(self, op: str, done: int, total: int) -> None:
+    def _tuned(self, op: str, done: int, total: int, seconds: float) -> None:
         """A bar that was seen on its way, and is at its end twice, is one: tqdm writes its end again."""
-        before, under_way = self._last.get(op, (0, 0))
+        before, under_way, until = self._last.get(op, (0, 0, 0.0))
         if done < total:
             under_way = total
         same = under_way == total and done >= before
         self.profiled[op] = self.profiled.get(op, 0) + done - (before if same else 0)
-        self._last[op] = (done, under_way)
+        self.tuned_seconds += max(0.0, seconds - (until if same else 0.0))
+        self._last[op] = (done, under_way, max(seconds, until) if same else seconds)
+
+
+def _measured(bar: re.Match[str]) -> float:
+    """tqdm's elapsed time is in whole seconds; the rate of a bar at its end says it more exactly."""
+    elapsed = _seconds(bar["elapsed"])
+    if bar["rate"] is None or bar["done"] != bar["total"] or float(bar["rate"]) <= 0:
+        return elapsed
+    exact = int(bar["total"]) / float(bar["rate"])
+    return exact if elapsed <= exact < elapsed + 1 else elapsed
 
 
 def _seconds(text: str) -> float:

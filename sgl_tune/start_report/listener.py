@@ -62,6 +62,8 @@ class Listener:
         if at is not None:  # of a server of ours: a table that it prints is no pod's prefix
             line = line._replace(source="")
         self.lines += 1
+        if not line.text or line.text.isspace():
+            return
         head = line.text[:HEAD]
         rows = self._rows.get(head)
         if rows is None and line.is_entry and at is None and self._passes_by(line):
@@ -85,17 +87,16 @@ class Listener:
         self._passed.pop(speaker, None)
         if told.is_launched and line.logged is not None and not told.events:
             told.events.append(Event(now, Speaker(line.source, ""), FIRST_LINE, {}))
+        text = line.text if line.is_entry else _bare(line.text)
+        if text[:HEAD] in HEADS:
+            self._bar(told, text)
         if self._building and (stamp is not None or at is not None):
             self._stop_building(told, speaker, now)
-        text = line.text if line.is_entry else _bare(line.text)
         for mark in self._rows.get(text[:HEAD], ()):
             match = mark.pattern.match(text)
             if match is not None:
                 told = self._take(told, group, Event(now, speaker, mark, _said(match, mark, text)), text)
                 break
-        else:
-            if text[:HEAD] in HEADS:
-                self._bar(told, text)
         if self._ready is not None and told.ready is None and self._ready.search(line.text):
             told.ready, told.ready_by = now, line.text[:200]
         if stamp is not None or at is not None:
@@ -214,10 +215,16 @@ class Listener:
             self._failed.pop(speaker).errors[speaker] = line.text[:1000]
 
     def _bar(self, told: Told, text: str) -> None:
+        before = told.bars.tuned_seconds
         took = told.bars.hear(text)
         begun = next(reversed(self._building.values()), None)
-        if took is not None and begun is not None:
+        if begun is None:
+            return
+        if took is not None:
             told.build_limits[begun] = took
+        tuned = told.bars.tuned_seconds - before
+        if tuned:
+            told.tuned_after[begun] = told.tuned_after.get(begun, 0.0) + tuned
 
 
 _ARGS = "server_args="

@@ -166,7 +166,7 @@ def _walked(told: Told, speaker: Speaker, end: float) -> _Track:
             track.marks.append((event.at, event.mark.says))
         if ready and speaker.rank:
             track.done = event.at
-        walk.step(event, told.build_limits.get(number))
+        walk.step(event, told.build_limits.get(number), told.tuned_after.get(number, 0.0))
     walk.finish(end)
     track.spans, track.told = walk.spans, walk.told
     return track
@@ -183,10 +183,11 @@ class _Walk:
         self._is_told = "imports" in begins_with
         self._building: Span | None = None  # without its end
         self._limit: float | None = None
+        self._tuned = 0.0  # of the time since the build began
         self._at = began
         self._loaded = 0
 
-    def step(self, event: Event, limit: float | None) -> None:
+    def step(self, event: Event, limit: float | None, tuned: float = 0.0) -> None:
         mark = event.mark
         is_met = mark.edge in (Edge.opens, Edge.closes, Edge.passes)
         self._pass(event.at, mark.phase if is_met else None)
@@ -204,6 +205,7 @@ class _Walk:
         elif mark.edge is Edge.builds:
             what = event.said.get("module") or (self._building.what if self._building else "")
             self._building, self._limit = Span(phase, event.at, event.at, what), limit
+            self._tuned = tuned
         if is_met and not self._open:
             self._then = mark.then
         if not mark.says:
@@ -238,8 +240,9 @@ class _Walk:
             return
         if self._building is not None:
             stop = min(at, begin + self._limit) if self._limit is not None else at
+            stop = max(begin, min(stop, at - self._tuned))
             self.spans.append(self._building._replace(begin=begin, end=stop))
-            begin, self._limit = stop, None
+            begin, self._limit, self._tuned = stop, None, 0.0
         if at > begin:
             self.spans.append(Span(self._open[-1] if self._open else self._between(met), begin, at))
 

@@ -46,6 +46,7 @@ class Told:
     bars: Bars = field(default_factory=Bars)
     measured: int | None = None
     build_limits: dict[int, float] = field(default_factory=dict)  # by the event: what its bar says it took
+    tuned_after: dict[int, float] = field(default_factory=dict)  # by the event: tuning after that build
     errors: dict[Speaker, str] = field(default_factory=dict)  # the last line of the traceback that failed it
     notes: dict[str, None] = field(default_factory=dict)
     is_launched: bool = False  # by us: its beginning is known, and what it compiles and writes is seen

@@ -56,6 +56,46 @@ def test_a_module_that_is_built_is_taken_out_of_what_it_was_built_in(tmp_path: P
     assert jit.cause == "norm 36.5 s; trtllm_utils 10.0 s"
 
 
+BEGUN = "[AutoTuner]: Tuning op:   0%|   | 0/6 [00:00<?, ?profile/s]"
+ENDED = "[AutoTuner]: Tuning op: 100%|###| 6/6 [00:12<00:00,  0.48profile/s]"
+
+
+@pytest.mark.parametrize("blanks", ["", "\n", "\n \n\n"])
+@pytest.mark.parametrize("end", ["\n", "\r"])
+def test_tuning_after_a_build_is_no_building_whatever_blank_lines_there_are(
+    tmp_path: Path, blanks: str, end: str
+) -> None:
+    """The bars have no time of their own but tqdm's: 6 profiles at 0.48 a second are 12.5 s."""
+    text = (
+        head() + loaded()
+        + entry(23, "Running FlashInfer autotune with cache: /c/rank.json")
+        + flashinfer(25, "Building JIT module norm; this can take several minutes on first use.")
+        + blanks + end.join((BEGUN, ENDED, ENDED)) + "\n" + blanks
+        + entry(75, "FlashInfer autotune completed.")
+        + served(80)
+    )  # fmt: skip
+    found = report(tmp_path, text)
+    assert seconds(found)["tactics"] == pytest.approx(2 + 12.5)
+    assert seconds(found)["FlashInfer JIT"] == pytest.approx(50 - 12.5)
+    assert found.profiled == {"op": 6}
+
+
+@pytest.mark.parametrize("blanks", ["", "2026-08-02T10:00:30Z \n"])
+def test_a_bar_that_a_collector_stamped_at_its_end_began_before(tmp_path: Path, blanks: str) -> None:
+    def at(second: int, text: str) -> str:
+        return f"2026-08-02T10:{second // 60:02d}:{second % 60:02d}Z {text}\n"
+
+    lines = (
+        at(0, "[2026-08-02 10:00:00] Running FlashInfer autotune with cache: /c/rank.json"),
+        at(5, "2026-08-02 10:00:05,0 - INFO - core.py:1 - flashinfer.jit: Building JIT module norm"),
+        blanks,
+        at(45, ENDED),
+        at(50, "[2026-08-02 10:00:50] FlashInfer autotune completed."),
+    )
+    found = report(tmp_path, "".join(lines))
+    assert seconds(found) == {"tactics": pytest.approx(5 + 12.5 + 5), "FlashInfer JIT": pytest.approx(27.5)}
+
+
 def test_what_no_line_names_is_unexplained_and_the_sum_is_the_wall(tmp_path: Path) -> None:
     text = entry(0, "something else") + entry(100, "Init torch distributed begin.", "TP0")
     text += loaded("TP0", begin=100) + served(140)
