@@ -29,6 +29,10 @@ without every other start of its model. `±` is the error bar that a report prin
 _BLIND = """Predictions are in `ghost_predicted_ROUND.json` of [benchmarks/results](../benchmarks/results),
 measurements in `ghost_measured_ROUND.json`. The round `unheard` is a model of nobody, with a class and a
 shape of its own ([unheard.py](../benchmarks/real_starts/unheard.py)).
+
+A server that finds torch.compile's cache filled times fewer kernels, beside a buffer of 60 MiB.
+`ernie-dies` and `zephyrine-dies` were predicted with an empty cache and ran where an earlier start had
+filled it: asked again with that cache, each of their peaks is equal to the byte.
 """
 _CORE = """## The runtime core
 

@@ -209,7 +209,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     verdicts: list[Verdict] = [verdict(one.start, one.record) for one in ran]
     print(counts_of(verdicts))
     if len(verdicts) == len(tuple(real_starts())) and not asked.observe:
-        doubts = {one.start.name: tables[one.start.name].doubt_of(one.record.counted) for one in ran}
+        records = {one.start.name: one.record for one in ran}
+        doubts = {name: numbers.doubt_of(records[name].counted) for name, numbers in tables.items()}
         write_judged(verdicts, doubts)
         PAGE.write_text(page())
     return 0 if all(one.good for one in verdicts) else 1

@@ -51,9 +51,9 @@ def _limits(one: Verdict) -> str:
 
 
 def write_judged(verdicts: Sequence[Verdict], doubts: Mapping[str, int]) -> None:
-    """Into benchmarks/results, in the order of the rounds. `doubts`: the error bar of each outside torch."""
-    order = list(doubts)
-    rows = sorted(verdicts, key=lambda one: order.index(one.start.name))
+    """Into benchmarks/results, in the order of `doubts`: the error bar of each start outside torch."""
+    order = {name: at for at, name in enumerate(doubts)}
+    rows = sorted(verdicts, key=lambda one: order[one.start.name])
     write_record("", {"starts": [_told(one, doubts[one.start.name]) for one in rows]}, str(JUDGED))
 
 
