@@ -95,9 +95,7 @@ class ServerProcess:
 
     def __enter__(self) -> ServerProcess:
         self._work.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._kernels.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not is_private(self._kernels):
-            raise ServerBroken(f"{self._kernels} is not used: others may write to it or to a folder above it")
+        self._kernels = self._private(self._kernels, self._work / "kernels")
         ours, theirs = os.pipe()
         given = {
             "stream": theirs,
@@ -128,6 +126,15 @@ class ServerProcess:
             self.__exit__(None, None, None)
             raise
         return self
+
+    @staticmethod
+    def _private(*folders: Path) -> Path:
+        """The first folder that nobody else may write to: a whole cache folder may be a group's."""
+        for folder in folders:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if is_private(folder):
+                return folder
+        raise ServerBroken(f"{folders[-1]} is not used: others may write to it or to a folder above it")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from runtime.ghost.trust import Untrusted, objection, opened
+from runtime.sglang.server_process import ServerProcess
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -108,3 +109,12 @@ def test_no_descriptor_is_left_open(module: Path) -> None:
     for path in (module, module.parent, module.parent / "nothing", Path("/dev/null")):
         objection(path)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_cache_folder_of_a_group_gives_way_to_the_work_folder(tmp_path: Path) -> None:
+    shared, work = tmp_path / "cache", tmp_path / "work"
+    shared.mkdir()
+    shared.chmod(0o770)
+    assert ServerProcess._private(shared / "kernels", work / "kernels") == work / "kernels"
+    shared.chmod(0o700)
+    assert ServerProcess._private(shared / "kernels", work / "kernels") == shared / "kernels"
