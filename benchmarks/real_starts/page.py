@@ -76,6 +76,9 @@ def _counts(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
                 f"* {name}: {alike} of {len(of)} end as the real one; {len(exact)} call themselves exact, and"
                 f" {sum(row['within'] for row in exact)} of these are within {of[0]['limits']}."
             )
+    seen = [row for row in rows if row["outside"] is not None]
+    within = sum(abs(row["outside"]) <= row["doubt"] for row in seen)
+    yield f"* Outside torch: {within} of {len(seen)} are within their error bar."
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
