@@ -152,6 +152,8 @@ KINDS = (
         level=NOTICE,
     ),
 )
+# Printed by the server's own process or by a shell: who logged last before it says nothing of the rank.
+OF_NO_RANK = frozenset(("killed", "crash", "port in use", "arguments", "ended"))
 # Cheap to look for: a line without any of these shows no end.
 _HINTS = (
     *(

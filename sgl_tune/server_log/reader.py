@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 from sgl_tune.errors import UsageError
 from sgl_tune.log_lines import LogLine, line_parser, log_pieces
-from sgl_tune.server_log.ends import FOLLOWS, End, kind_of
+from sgl_tune.server_log.ends import FOLLOWS, OF_NO_RANK, End, kind_of
 from sgl_tune.server_log.oom import Frame, frame_of, oom_of
 from sgl_tune.server_log.rank_log import LoggedOom, RankLog, ServerLog
 from sgl_tune.server_log.rank_reader import RankReader
@@ -22,6 +23,7 @@ _REFUSALS = (
 _ARGS, _READY = "server_args=", "The server is fired up and ready to roll!"
 _BATCHES = ("Decode batch", "Prefill batch")
 _SERVING = (*_BATCHES, "INFO: ")
+_PROCESS = re.compile(r"\bscheduler_(\d{1,5}) \(pid=|\bRank (\d{1,5}) scheduler died")
 _NODE = re.compile(r"\bnode_rank'?[=:] ?(\d{1,5})")
 _OF_A_NODE = re.compile(
     r"\b(?:node_rank|host|port|nccl_port|dist_init_addr|random_seed|base_gpu_id|log_[a-z_]{1,30}"
@@ -90,7 +92,8 @@ class _Reader:
         if self._refused is None and "emory" in text and (at := _refusal(text)) is not None:
             self._refused = (line.source, line.rank), text[at : at + 400].strip(), number
         elif len(self._ends) < _MOST_ENDS and (kind := kind_of(text, line.is_entry)):
-            self._ends.append(End(kind, text.strip()[:1000], line.source, line.rank, number))
+            rank_name = line.rank if line.is_entry or kind.name not in OF_NO_RANK else ""
+            self._ends.append(End(kind, text.strip()[:1000], line.source, rank_name, number))
         elif line.is_entry or text.startswith("INFO: "):
             self._spoke[line.source] = number
 
@@ -98,6 +101,7 @@ class _Reader:
         ranks = {key: rank for key, rank in self._ranks.items() if rank.has_begun}
         told = {key: rank.told(self._sizes(key[0])) for key, rank in ranks.items()}
         end = min(filter(self._is_death, self._ends), key=lambda end: end.kind.level, default=None)
+        end = end and _with_rank(end, told)
         key = self._led_by(end, told)
         args = self._server_args
         own = args.get(key[0]) or args.get("")
@@ -177,6 +181,16 @@ class _Reader:
 
     def _sizes(self, source: str) -> dict[str, int]:
         return next((of.sizes for key, of in self._ranks.items() if key[0] == source and of.sizes), {})
+
+
+def _with_rank(end: End, told: dict[Key, RankLog]) -> End:
+    """The server's own process names the rank whose process died, by its number."""
+    number = _PROCESS.search(end.text)
+    if end.rank or number is None:
+        return end
+    name = f"TP{number[1] or number[2]}"
+    ranks = [rank for source, rank in told if source == end.source and name in rank.split()]
+    return replace(end, rank=ranks[0]) if len(ranks) == 1 else end
 
 
 def _flags(server_args: str) -> str:

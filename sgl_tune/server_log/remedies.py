@@ -64,7 +64,8 @@ def remedies_of(log: ServerLog, cause: Cause | None) -> tuple[LogRemedy, ...]:
         *_smaller_chunk(log),
         *_weights(log),
     ]
-    if _GROW in cause.way_out:
+    pasted = " ".join(remedy.flags for remedy in found)
+    if found and all(flag in pasted for flag in re.findall(r"--[a-z-]+|[A-Z_]{8,}", cause.way_out)):
         return tuple(found)
     return (*found, LogRemedy(f"also: {cause.way_out}" if found else cause.way_out))
 
@@ -124,8 +125,10 @@ def _graphs(log: ServerLog) -> Iterator[LogRemedy]:
         largest = _number(log, field)
         if largest is not None and largest > 1:
             flag = f"--{field.replace('_', '-')} {largest // 2}"
-            what = "prefills" if phase == "prefill graphs" else "decode batches"
-            yield LogRemedy("capture fewer graphs", flag, f"{what} over {largest // 2} run without a graph")
+            what = "tokens" if phase == "prefill graphs" else "requests"
+            yield LogRemedy(
+                "capture fewer graphs", flag, f"batches over {largest // 2:,} {what} run without a graph"
+            )
             break
     for field, flag in _NONE[phase]:
         if _has(log, field):

@@ -15,7 +15,7 @@ _MOST_RANKS = 16
 
 def headline(found: Outcome) -> str:
     rank = found.log.lead.name
-    who = "" if rank == "the server" else f" on {rank}"
+    who = f" on {rank}" if found.names_rank and rank != "the server" else ""
     if found.verdict == "oom":
         return f"OUT OF MEMORY {found.place}{who}{_short_by(found)}"
     if found.verdict == "refused":

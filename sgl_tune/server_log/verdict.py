@@ -34,6 +34,12 @@ class Outcome:
         return self.verdict not in ("ready", "unfinished")
 
     @property
+    def names_rank(self) -> bool:
+        """Whether the log shows which rank it was: a line of the server's own process may not."""
+        end = self.log.end
+        return self.verdict != "failed" or end is None or bool(end.rank) or len(self.log.ranks) < 2
+
+    @property
     def place(self) -> str:
         """`in weights`."""
         if self.failed_in:
@@ -58,7 +64,7 @@ class Outcome:
             "verdict": self.verdict,
             "source": "log",
             "cause": {"kind": self.kind, **asdict(self.cause)} if self.cause else None,
-            "rank_name": lead.rank or None,
+            "rank_name": (lead.rank or None) if self.names_rank else None,
             "pod": lead.source or None,
             "failed_in": self.failed_in or None,
             "last_phase": last_phase(lead),
