@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -20,6 +21,7 @@ from runtime.flashinfer.arguments import (
 from runtime.record.calls import Call, Context
 
 Function = Callable[..., Any]
+_OFF_DISK = {"cache": None, "cache_root": None, "persistent_cache": False}
 
 
 class Ready:
@@ -41,7 +43,7 @@ class Ready:
 
 @contextmanager
 def opened(contexts: Sequence[Context]) -> Iterator[None]:
-    """FlashInfer's own contexts, as they were open around the call; none reads or writes a file."""
+    """FlashInfer's own contexts, as they were open around the call, but without their files."""
     import flashinfer
 
     nothing = Maker((), 1, Pool(torch.device("cpu")))
@@ -51,7 +53,9 @@ def opened(contexts: Sequence[Context]) -> Iterator[None]:
             if enter is None:
                 raise CannotMake(f"the FlashInfer here has no {one.name}")
             given = {name: nothing.one(value, name) for name, value in one.arguments.items()}
-            stack.enter_context(enter(**given))
+            known = inspect.signature(enter).parameters
+            off_disk = {name: value for name, value in _OFF_DISK.items() if name in known}
+            stack.enter_context(enter(**{**given, **off_disk}))
         yield
 
 

@@ -77,5 +77,7 @@ def _told(name: str, real: Callable[..., Any], args: Any, kwargs: Any) -> dict[s
     """The file that it names stands apart: where a cache lies is no part of what is tuned."""
     given = dict(inspect.signature(real).bind(*args, **kwargs).arguments)
     file = given.pop("cache", None)
+    for place in ("cache_root", "persistent_cache"):
+        given.pop(place, None)
     told = Description(lambda _: None).of((), given)["named"]
     return {"name": name, "arguments": told, "cache": str(file or "")}
