@@ -10,12 +10,16 @@ from sgl_tune.asking.asking import Answers, Listener
 from sgl_tune.asking.question import Question
 from sgl_tune.errors import CheckFailed, UsageError
 
+MOST_RANKS = 1024  # of one server
+
 
 def records_of(question: Question, answers: Answers, say: Listener) -> list[Record]:
     """The first rank, then the first of each later stage, then the last of each stage. Where the first and
     the last of a stage ask for other entries, all ranks of it are started."""
     records = {0: _one(question, answers, say, 0)}
     tp, pp = (_size(records[0], name) for name in ("tp_size", "pp_size"))
+    if tp * pp > MOST_RANKS:
+        raise CheckFailed(f"this server has {tp * pp} ranks, and a warm asks at most {MOST_RANKS}")
     for rank in _ends(tp, pp):
         if rank not in records:
             records[rank] = _one(question, answers, say, rank)

@@ -77,3 +77,13 @@ def test_a_start_that_dies_before_it_tunes_is_no_plan() -> None:
 def test_a_start_that_dies_after_it_tuned_still_says_what_it_asks() -> None:
     events = [asked(), named("tp0_pp0_dp0"), call("a"), {**DIED, "phase": "decode graphs"}, ENDED]
     assert started(record_of(ASKED, events)) == [0]
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"tp_size": 1 << 40}, {"pp_size": 1 << 40}, {"tp_size": 64, "pp_size": 64}]
+)
+def test_a_record_of_endless_ranks_starts_no_other(sizes: dict[str, int]) -> None:
+    kept = Kept({0: start(0, "a", **sizes)})
+    with pytest.raises(CheckFailed, match="a warm asks at most 1024"):
+        records_of(QUESTION, cast(Answers, kept), lambda event: None)
+    assert kept.started == [0]
