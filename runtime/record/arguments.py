@@ -14,6 +14,7 @@ A tensor of few integers also has its "values".
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +22,9 @@ from typing import Any
 from runtime.record.checked import expect
 
 MOST_VALUES = 4096
-_DEEPEST, _LARGEST = 16, 1 << 50
+LARGEST = 1 << 40  # bytes of all storages of a call: no GPU has as many
+_DEEPEST, _LARGEST_SIZE = 16, 1 << 50
+_MOST_REPEATED = 1 << 31  # elements of a tensor that has more of them than bytes
 _NAME = re.compile(r"[A-Za-z]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _FLOATS = ("nan", "inf", "-inf")
@@ -45,6 +48,22 @@ def check_arguments(value: Any, storages: Sequence[int], where: str, depth: int 
     expect(len(value) == 1, "an object with one member", where)
     ((kind, inner),) = value.items()
     _check(kind, inner, storages, f"{where}.{kind}", depth + 1)
+
+
+def check_storage(size: Any, device: Any, where: str) -> None:
+    expect(_is_size(size) and size <= LARGEST, f"of 0 to {LARGEST} bytes", f"{where}.bytes")
+    expect(device in ("cpu", "cuda"), "cpu or cuda", f"{where}.device")
+
+
+def bytes_made(value: Any) -> int:
+    """Bytes of the storages of all objects that are made for these arguments, which were checked."""
+    if isinstance(value, list):
+        return sum(map(bytes_made, value))
+    if not isinstance(value, dict):
+        return 0
+    made = value.get("made")
+    own = made.get("storages", []) if isinstance(made, dict) else []
+    return sum(one["bytes"] for one in own) + sum(map(bytes_made, value.values()))
 
 
 def _check(kind: str, inner: Any, storages: Sequence[int], where: str, depth: int) -> None:
@@ -83,14 +102,16 @@ def _made(inner: Any, where: str, depth: int) -> None:
     check_function(inner["function"], where)
     expect(isinstance(inner["arguments"], list) and isinstance(inner["named"], dict), "arguments", where)
     stores = inner["storages"]
-    expect(isinstance(stores, list) and all(isinstance(one, dict) for one in stores), "storages", where)
-    sizes = [one.get("bytes") for one in stores]
-    expect(all(_is_size(size) for size in sizes), "storages with their bytes", where)
+    expect(isinstance(stores, list), "with storages", where)
+    for one in stores:
+        expect(isinstance(one, dict) and one.keys() == {"bytes", "device"}, "with storages", where)
+        check_storage(one["bytes"], one["device"], f"{where}.storages")
+    sizes = [one["bytes"] for one in stores]
     check_arguments([*inner["arguments"], *inner["named"].values()], sizes, where, depth)
 
 
 def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _LARGEST
+    return type(value) is int and 0 <= value <= _LARGEST_SIZE
 
 
 def _tensor(inner: Any, storages: Sequence[int], where: str) -> None:
@@ -106,6 +127,7 @@ def _tensor(inner: Any, storages: Sequence[int], where: str) -> None:
     expect(_is_size(place) and place < len(storages), "in a storage", where)
     last = inner["offset"] + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     expect(0 in shape or last < max(1, storages[place]), "within its storage", where)
+    expect(math.prod(shape) <= max(_MOST_REPEATED, storages[place]), "of fewer elements", where)
     values = inner.get("values", [])
     expect(isinstance(values, list) and len(values) <= MOST_VALUES, "of few values", where)
     expect(all(type(one) in (int, bool) for one in values), "of integers", where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.record.arguments import check_arguments, check_function
+from runtime.record.arguments import LARGEST, bytes_made, check_arguments, check_function, check_storage
 from runtime.record.checked import expect
 
 
@@ -15,6 +15,9 @@ class Storage:
 
     bytes: int
     device: str
+
+    def __post_init__(self) -> None:
+        check_storage(self.bytes, self.device, "call.storages")
 
 
 @dataclass(frozen=True)
@@ -26,13 +29,23 @@ class Lookup:
     keys: tuple[tuple[int, str], ...]
     policy: tuple[Any, ...] = ()
 
+    def __post_init__(self) -> None:
+        expect(bool(self.runners), "with a runner", "call.lookups.runners")
+        plain = all(one is None or isinstance(one, (str, int, float)) for one in self.policy)
+        expect(plain, "of words and numbers", "call.lookups.policy")
+
 
 @dataclass(frozen=True)
 class Context:
-    """An autotune(...) that was open around a call."""
+    """An autotune(...) that was open around a call. No argument of it may name a file."""
 
     name: str
     arguments: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        expect(self.name in CONTEXTS, " or ".join(CONTEXTS), "call.contexts.name")
+        unknown = sorted(self.arguments.keys() - CONTEXTS[self.name])
+        expect(not unknown, f"without {', '.join(map(repr, unknown))[:200]}", "call.contexts.arguments")
 
 
 @dataclass(frozen=True)
@@ -57,15 +70,13 @@ class Call:
     def __post_init__(self) -> None:
         expect(self.mode in ("tune", "serve"), "tune or serve", "call.mode")
         sizes = [storage.bytes for storage in self.storages]
-        for storage in self.storages:
-            expect(storage.device in ("cpu", "cuda"), "cpu or cuda", "call.storages.device")
         if not self.unreplayable:
             check_function(self.function, "call.function")
-            check_arguments([*self.arguments, *self.named.values()], sizes, "call.arguments")
+            arguments = [*self.arguments, *self.named.values()]
+            check_arguments(arguments, sizes, "call.arguments")
+            expect(sum(sizes) + bytes_made(arguments) <= LARGEST, "of less memory", "call.storages")
             for one in self.contexts:
                 check_arguments(list(one.arguments.values()), [], "call.contexts")
-        for one in self.contexts:
-            expect(one.name in CONTEXTS, " or ".join(CONTEXTS), "call.contexts.name")
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -73,4 +84,8 @@ class Call:
         return tuple(dict.fromkeys(key for lookup in self.lookups for _, key in lookup.keys))
 
 
-CONTEXTS = ("autotune", "autotune_v2")
+_OF_BOTH = {"tuning_buckets", "round_up", "skip_ops"}
+CONTEXTS = {
+    "autotune": {"tune_mode", "cuda_graph_profile_replays", *_OF_BOTH},
+    "autotune_v2": {"mode", "measurement_policy", *_OF_BOTH},
+}

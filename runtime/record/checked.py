@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+DEEPEST = 64  # levels of data of no fixed form
 
 
 def read(kind: type[T], data: Any, where: str) -> T:
@@ -34,11 +35,24 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         expect(isinstance(data, dict), "an object", where)
         return {str(name): _read(inner[1], value, f"{where}.{name}") for name, value in data.items()}
     if kind is Any:
+        _check_depth(data, where)
         return data
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     expect(type(data) is kind, kind.__name__, where)
     return data
+
+
+def _check_depth(data: Any, where: str) -> None:
+    level = [data]
+    for _ in range(DEEPEST):
+        inner = [one.values() if isinstance(one, dict) else one for one in level if _is_nested(one)]
+        level = [one for several in inner for one in several]
+    expect(not level, f"at most {DEEPEST} levels deep", where)
+
+
+def _is_nested(data: Any) -> bool:
+    return isinstance(data, (dict, list, tuple))
 
 
 def _tuple(inner: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:

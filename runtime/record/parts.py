@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runtime.record.checked import expect
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -37,6 +39,10 @@ class Phase:
     free: int
     total: int
     least_free: int
+
+    def __post_init__(self) -> None:
+        counts = (self.allocated_before, self.allocated, self.reserved, self.peak, self.reserved_peak)
+        expect(min(*counts, self.free, self.total, self.least_free) >= 0, "of 0 bytes or more", "phase")
 
     @property
     def outside(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runtime.record.arguments import LARGEST
 from runtime.record.calls import Call
 from runtime.record.checked import read
 from runtime.record.events import record_of
@@ -15,6 +16,7 @@ from tests.record.test_record import ASKED, ENDED, READY
 
 KEY = "('op', 'Runner', ((8, 4),), ())"
 TENSOR = {"tensor": {"dtype": "bfloat16", "shape": [8, 4], "stride": [4, 1], "offset": 0, "storage": 0}}
+MADE: dict[str, Any] = {"function": "a:B", "arguments": [], "named": {}, "storages": []}
 CALL: dict[str, Any] = {
     "event": "call",
     "function": "fused_moe.core:cutlass_fused_moe",
@@ -92,6 +94,10 @@ CALL_ALONE = {name: value for name, value in CALL.items() if name != "event"}
         {"enum": ["a__b:C", "D"]},
         {"fields": ["a:B", [1]]},
         {"made": {"function": "a:B"}},
+        {"tensor": {**TENSOR["tensor"], "shape": [1 << 49], "stride": [0]}},
+        {"made": {**MADE, "storages": [{"bytes": 1 << 50, "device": "cuda"}]}},
+        {"made": {**MADE, "storages": [{"bytes": 64, "device": "disk"}]}},
+        {"made": {**MADE, "storages": [{"bytes": 64}]}},
         {"tuple": [], "set": []},
         {},
     ],
@@ -118,6 +124,15 @@ def test_an_argument_that_is_too_deep_is_no_record() -> None:
         (("storages", 0, "device"), "disk"),
         (("contexts", 0, "name"), "exec"),
         (("contexts", 0, "arguments"), {"tune_mode": {"code": 1}}),
+        (("contexts", 0, "arguments"), {"cache": "/any/path"}),
+        (("contexts", 0), {"name": "autotune_v2", "arguments": {"cache_root": "/any/path"}}),
+        (("contexts", 0), {"name": "autotune_v2", "arguments": {"persistent_cache": True}}),
+        (("storages", 0, "bytes"), -1),
+        (("storages", 0, "bytes"), 1 << 60),
+        (("storages",), [{"bytes": LARGEST, "device": "cuda"}, {"bytes": 1, "device": "cuda"}]),
+        (("named",), {"made": {"made": {**MADE, "storages": [{"bytes": LARGEST, "device": "cuda"}]}}}),
+        (("lookups", 0, "runners"), []),
+        (("lookups", 0, "policy"), [[]]),
         (("lookups", 0, "keys"), [["8", KEY]]),
     ],
 )
@@ -125,3 +140,10 @@ def test_a_call_that_does_not_fit_is_named(path: tuple[Any, ...], value: Any) ->
     data = {name: one for name, one in changed(path, value).items() if name != "event"}
     with pytest.raises(TypeError, match=r"call"):
         read(Call, data, "call")
+
+
+@pytest.mark.parametrize("name", ["autotune", "autotune_v2"])
+def test_a_context_keeps_the_arguments_that_say_how_it_tunes(name: str) -> None:
+    given = {"tuning_buckets": {"tuple": [8]}, "round_up": True, "skip_ops": "op"}
+    made = record_of(ASKED, [{**CALL, "contexts": [{"name": name, "arguments": given}]}, READY, ENDED])
+    assert made.calls[0].contexts[0].arguments == given and not made.calls[0].unreplayable

@@ -102,6 +102,37 @@ def test_other_text_is_no_record(text: str) -> None:
         Record.from_json(text)
 
 
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("where", ["resolved", "calls"])
+def test_data_that_is_too_deep_is_no_record(where: str) -> None:
+    data = json.loads(record(READY, ENDED).to_json())
+    call = {"function": "a:b", "mode": "tune", "phase": "", "named": {}, "unreplayable": "odd"}
+    empty: dict[str, Any] = {"storages": [], "contexts": [], "lookups": []}
+
+    def text(levels: int) -> str:
+        deep = [nested(levels)]
+        told = {"arguments": {"x": deep}} if where == "resolved" else [{**call, **empty, "arguments": deep}]
+        return json.dumps({**data, where: told})
+
+    assert Record.from_json(text(60)).to_json()
+    with pytest.raises(NotARecord, match=rf"record\.{where}.*arguments.* is not at most 64 levels deep"):
+        Record.from_json(text(900))
+
+
+@pytest.mark.parametrize("name", [*MEMORY, *AROUND])
+def test_a_phase_has_no_negative_bytes(name: str) -> None:
+    data = json.loads(record(WEIGHTS, READY, ENDED).to_json())
+    data["phases"][0][name] = -1
+    with pytest.raises(NotARecord, match="phase is not of 0 bytes or more"):
+        Record.from_json(json.dumps(data))
+
+
 def test_a_start_that_was_asked_to_stop_has_what_was_settled_there() -> None:
     gate = {"tunes": True, "file": "flashinfer/autotune/0.7.2/sm90/ab/rank_tp0_pp0_dp0.json"}
     settled = {
