@@ -26,6 +26,7 @@ from runtime.record.settled import Resolved, Settled
 
 T = TypeVar("T")
 Event = dict[str, Any]
+NO_DATA = "its data is not of the record's form"
 PARTS: dict[str, type] = {
     "phase": Phase,
     "inexact": Inexact,
@@ -45,7 +46,9 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
     counted, cost = dict[str, int](), Cost(0.0, 0)
     for event in events:
         name = event["event"]
-        if name in PARTS:
+        if name == "call":
+            parts[name].append(_call(event))
+        elif name in PARTS:
             parts[name].append(_part(PARTS[name], event))
         elif name == "held":
             held += [Held(event["phase"], what, size) for what, size in event["bytes"].items()]
@@ -81,6 +84,16 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
         held=tuple(held),
         calls=tuple(parts["call"]),
     )
+
+
+def _call(event: Event) -> Call:
+    """A call of an odd form is kept for what it asks, without the data that could make it again."""
+    try:
+        return _part(Call, event)
+    except TypeError:
+        asks = [{**lookup, "policy": []} for lookup in event["lookups"]]
+        nothing = {"arguments": [], "named": {}, "storages": [], "contexts": [], "lookups": asks}
+        return _part(Call, {**event, **nothing, "unreplayable": event.get("unreplayable") or NO_DATA})
 
 
 def _part(kind: type[T], event: Event) -> T:

@@ -10,7 +10,7 @@ import pytest
 from runtime.record.arguments import LARGEST
 from runtime.record.calls import Call
 from runtime.record.checked import read
-from runtime.record.events import record_of
+from runtime.record.events import NO_DATA, record_of
 from runtime.record.record import NotARecord, Record
 from tests.record.test_record import ASKED, ENDED, READY
 
@@ -147,3 +147,22 @@ def test_a_context_keeps_the_arguments_that_say_how_it_tunes(name: str) -> None:
     given = {"tuning_buckets": {"tuple": [8]}, "round_up": True, "skip_ops": "op"}
     made = record_of(ASKED, [{**CALL, "contexts": [{"name": name, "arguments": given}]}, READY, ENDED])
     assert made.calls[0].contexts[0].arguments == given and not made.calls[0].unreplayable
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("function", "fused_moe.core:A.B.C"),
+        ("function", "fused_moe.core:made.<locals>.inner"),
+        ("function", "fused_moe.core:__made"),
+        ("arguments", [{"tensor": {**TENSOR["tensor"], "shape": [1] * 17, "stride": [1] * 17}}]),
+        ("contexts", [{"name": "autotune", "arguments": {"new": 1}}]),
+        ("lookups", [{**CALL["lookups"][0], "policy": [["cold"]]}]),
+    ],
+)
+def test_a_call_of_an_odd_form_is_kept_for_what_it_asks(name: str, value: Any) -> None:
+    made = record_of(ASKED, [{**CALL, name: value}, CALL, READY, ENDED])
+    odd, other = made.calls
+    assert (odd.unreplayable, odd.keys, odd.arguments) == (NO_DATA, (KEY,), ())
+    assert not other.unreplayable and made.ending.how == "ready"
+    assert Record.from_json(made.to_json()) == made
