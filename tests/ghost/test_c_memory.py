@@ -45,7 +45,7 @@ def test_the_total_of_the_machine_at_hand_counts_instead_of_the_table_and_is_no_
 free, total = C.c_size_t(), C.c_size_t()
 G.cudaMemGetInfo(R(free), R(total)); answer(total.value, heard)
 """
-    assert run(code, gpu="b200", GHOST_TOTAL="191000000000") == [191000000000, []]
+    assert run(code, gpu="b300", GHOST_TOTAL="191000000000") == [191000000000, []]
 
 
 def test_a_guessed_total_is_reported() -> None:
@@ -53,7 +53,7 @@ def test_a_guessed_total_is_reported() -> None:
 free, total = C.c_size_t(), C.c_size_t()
 G.cudaMemGetInfo(R(free), R(total)); answer(heard)
 """
-    assert run(code, gpu="b200") == [[3, "total", 0]]
+    assert run(code, gpu="b300") == [[3, "total", 0]]
 
 
 def test_memory_outside_torch_is_charged_only_if_it_fits() -> None:
