@@ -127,7 +127,6 @@ WITHOUT = {
     "sgl_tune.memory.measure": "torch",
     "sgl_tune.memory.predict": "torch",
     "sgl_tune.warm.job": "torch",
-    "sgl_tune.warm.foreign_launcher": "torch",
     "sgl_tune.warm.prove": "torch",
     "sgl_tune.warm.recorded.prove": "torch",
     "sgl_tune.warm.recorded.worker": "torch",

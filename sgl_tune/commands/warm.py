@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from sgl_tune.cache.disk import check_place
@@ -24,8 +23,8 @@ from sgl_tune.keys.advice import advised
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import Verdict
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
+from sgl_tune.warm.alone import ONE_NODE, check_one_node, check_one_process
 from sgl_tune.warm.devices import DeviceKind, Devices, check_target, choose_devices, target_doubts
-from sgl_tune.warm.foreign_launcher import joined
 
 if TYPE_CHECKING:
     from sgl_tune.warm.main_job import Settings
@@ -47,17 +46,6 @@ def warm(
         Option("--workers", min=1, help="On the CPU: processes that share the search.", show_default="1"),
     ] = None,
     timeout: Annotated[float, timeout_option("Seconds without any progress before giving up.")] = 600,
-    secret_file: Annotated[
-        Path | None,
-        Option(
-            "--secret-file",
-            metavar="FILE",
-            help="With --nnodes: 16 bytes or more, the same on every node. Node 0 listens at --dist-init-addr"
-            " alone and until all have come, and believes nobody without it; what is told is signed, not"
-            " hidden.",
-            show_default=False,
-        ),
-    ] = None,
     replace: Annotated[
         bool, Option("--replace", help="Write files anew that another environment tuned.")
     ] = False,
@@ -112,7 +100,7 @@ def warm(
     Where SGLang is there to ask, its own start on a GPU that is not there says what it tunes, of any model;
     without it the runtime core plans for the families it knows.
     The deployment is given by SGLang's own flags, by a server command after --, or by sgl-tune.toml.
-    A second warm reuses what is there. Under torchrun or srun the processes found are the workers.
+    A second warm reuses what is there. A server of several nodes is warmed on one of them, for all ranks.
     With --everything the cache directory becomes the root of all that a start compiles.
 
     Example: sgl-tune warm --model-path Qwen/Qwen3-30B-A3B --moe-runner-backend flashinfer_cutlass --tp 4
@@ -122,13 +110,16 @@ def warm(
     out = Output(sink(format, quiet))
     wanted = Wanted(tuple(module or ()), compile_only, jobs, timeout) if everything else None
     _check_wanted(wanted, bool(compile_only or module or jobs), format)
+    check_one_process()
+    check_one_node(flags)
     here = local_gpus()
-    only_core = _only_core(deployment, wanted, device, workers, secret_file, flags)
+    only_core = _only_core(deployment, wanted, device, workers, flags)
     by_server = ByServer(flags, tuple(command or ()), server, core, trust_remote_code, only_core)
     if found := by_server.found():
         wishes = Wishes(dry_run, device, gpus, timeout, replace, prove)
         warm_by_server(by_server, found, wishes, here, out)
-    plans = [make_plan(chosen, here) for chosen in select_deployments(flags, command or (), deployment)]
+    chosen = select_deployments(flags, command or (), deployment, changes=ONE_NODE)
+    plans = [make_plan(one, here) for one in chosen]
     for plan in plans:
         check_place(plan.deployment.cache_dir)
         for doubt in plan.deployment.warnings:
@@ -151,7 +142,7 @@ def warm(
             if devices is not None:
                 from sgl_tune.warm.main_job import Settings
 
-                _warm_all(came, Settings(devices, timeout, replace, prove, secret_file))
+                _warm_all(came, Settings(devices, timeout, replace, prove))
             if root is not None:
                 root.finish()
     except Interruption as interruption:
@@ -167,11 +158,6 @@ def _check_wanted(wanted: Wanted | None, has_details: bool, format: EnvironmentF
         raise UsageError("--compile-only, --module and --jobs are of --everything", "add --everything")
     if wanted is None and format is EnvironmentFormat.kubernetes:
         raise UsageError("--format kubernetes tells the variables of a root", "add --everything")
-    if wanted is not None and joined() is not None:
-        raise UsageError(
-            "--everything under torchrun or srun would be done once for each of their processes",
-            "run it by itself, then warm the tactics under the launcher",
-        )
 
 
 def _only_core(
@@ -179,7 +165,6 @@ def _only_core(
     wanted: Wanted | None,
     device: DeviceKind,
     workers: int | None,
-    secret_file: Path | None,
     flags: ServerFlags,
 ) -> str | None:
     """The first option of those that the runtime core alone answers."""
@@ -188,10 +173,8 @@ def _only_core(
         "--everything": wanted,
         "--device cpu": device is DeviceKind.cpu,
         "--workers": workers,
-        "--secret-file": secret_file,
         "--arch": flags.arch and not flags.gpu,
         "--flashinfer-version": flags.flashinfer_version,
-        "a launcher's team": joined(),
     }
     return next((name for name, value in named.items() if value), None)
 
@@ -226,14 +209,13 @@ def _warm_all(came: Outcome, settings: Settings) -> None:
             with came.failure_of(number):
                 is_last = number == planned[-1][0]
                 warmed = _warm_one(plan, came.judged[number][1], settings, came.out, force, is_last)
-                if warmed is not None:
-                    came.warmed[number] = warmed
-                    came.code = max(came.code, 0 if warmed.is_good else MISSED)
+                came.warmed[number] = warmed
+                came.code = max(came.code, 0 if warmed.is_good else MISSED)
 
 
 def _warm_one(
     plan: Plan, verdict: Verdict, settings: Settings, out: Output, force: Workforce, is_last: bool
-) -> Warmed | None:
+) -> Warmed:
     from sgl_tune.warm.main_job import warm_deployment
 
     for note in plan.notes[len(plan.deployment.warnings) :]:

@@ -137,12 +137,10 @@ class Member:
 
 
 class Crew:
-    """`pump` is whoever's that waits for more than these processes."""
+    """Processes of one module that serve jobs over pipes."""
 
-    def __init__(
-        self, module: str, count: int, scratch: Scratch, pump: Pump | None = None, python: Python = THIS
-    ) -> None:
-        self.pump, self._is_ours = pump or Pump(), pump is None
+    def __init__(self, module: str, count: int, scratch: Scratch, python: Python = THIS) -> None:
+        self.pump = Pump()
         self.members: list[Member] = []
         try:
             for number in range(count):
@@ -186,5 +184,4 @@ class Crew:
             member.kill()
         for member in self.members:
             member.close()
-        if self._is_ours:
-            self.pump.close()
+        self.pump.close()

@@ -12,7 +12,6 @@ from sgl_tune.processes.command import THIS, Python
 from sgl_tune.processes.crew import Crew, Event, Member
 from sgl_tune.processes.scratch import Scratch
 from sgl_tune.warm.events import DONE, ERROR, GATHER, GATHERED, JOB, START, TEAM
-from sgl_tune.warm.nodes import Nodes
 
 POLL_SECONDS = 0.1
 
@@ -21,17 +20,16 @@ OnEvent = Callable[[int, Event], None]
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The workers of one node. `first_device` is not 0 where somebody else started us once a device."""
+    """The workers of a search, one per device."""
 
     workers: int
     device: str
     gpus: tuple[int, ...] = ()
     timeout: float = 600.0
     silence: float = 15.0
-    first_device: int = 0
 
     def describe(self, worker: int) -> str:
-        gpu = self.gpus[(self.first_device + worker) % len(self.gpus)] if self.gpus else 0
+        gpu = self.gpus[worker % len(self.gpus)] if self.gpus else 0
         where = f" (GPU {gpu})" if self.device == "cuda" else ""
         return f"worker {worker} of {self.workers}{where}"
 
@@ -39,19 +37,11 @@ class Fleet:
 class Workers:
     """They stay for one job after the other, until they are closed. After a failed one they are of no use."""
 
-    def __init__(
-        self,
-        module: str,
-        scratch: Scratch,
-        fleet: Fleet,
-        nodes: Nodes | None = None,
-        python: Python = THIS,
-    ) -> None:
-        self.fleet, self._nodes = fleet, nodes
-        self._crew = Crew(module, fleet.workers, scratch, nodes.pump if nodes else None, python)
-        first, size = (nodes.first, nodes.size) if nodes else (0, fleet.workers)
+    def __init__(self, module: str, scratch: Scratch, fleet: Fleet, python: Python = THIS) -> None:
+        self.fleet = fleet
+        self._crew = Crew(module, fleet.workers, scratch, python)
         for member in self._crew.members:
-            member.send(TEAM, rank=first + member.number, size=size, device=fleet.device)
+            member.send(TEAM, rank=member.number, size=fleet.workers, device=fleet.device)
 
     def __enter__(self) -> Workers:
         return self
@@ -60,32 +50,27 @@ class Workers:
         self.close()
 
     def run(self, job: Mapping[str, Any], on_event: OnEvent) -> Mapping[str, Any]:
-        """On every worker, of all nodes; what this node's first one reports when all ended it well."""
+        """On every worker; what the first one reports when all ended it well."""
         for member in self._crew.members:
             member.moved_at = time.monotonic()
-            member.send(JOB, local=self.fleet.first_device + member.number, **job)
-        return _Watch(self._crew, self.fleet, on_event, self._nodes).until_done()
+            member.send(JOB, local=member.number, **job)
+        return _Watch(self._crew, self.fleet, on_event).until_done()
 
     def close(self) -> None:
         self._crew.close()
 
 
 def launch(
-    module: str,
-    scratch: Scratch,
-    fleet: Fleet,
-    job: Mapping[str, Any],
-    on_event: OnEvent,
-    nodes: Nodes | None = None,
+    module: str, scratch: Scratch, fleet: Fleet, job: Mapping[str, Any], on_event: OnEvent
 ) -> Mapping[str, Any]:
     """One job on workers of its own."""
-    with Workers(module, scratch, fleet, nodes) as workers:
+    with Workers(module, scratch, fleet) as workers:
         return workers.run(job, on_event)
 
 
 class _Watch:
-    def __init__(self, crew: Crew, fleet: Fleet, on_event: OnEvent, nodes: Nodes | None) -> None:
-        self._crew, self._fleet, self._on_event, self._nodes = crew, fleet, on_event, nodes
+    def __init__(self, crew: Crew, fleet: Fleet, on_event: OnEvent) -> None:
+        self._crew, self._fleet, self._on_event = crew, fleet, on_event
         self._started: set[int] = set()
         self._reports: dict[int, Mapping[str, Any]] = {}
         self._told: dict[int, Any] = {}
@@ -99,15 +84,7 @@ class _Watch:
                 if member.number not in self._reports:
                     raise self._lost(member, member.fate)
             self._look_for_hung()
-            self._listen_to_nodes()
-        if self._nodes:
-            self._nodes.done()
         return self._reports[0]
-
-    def _listen_to_nodes(self) -> None:
-        values = self._nodes.told_by_all(self._fleet.silence) if self._nodes else None
-        if values is not None:
-            self._tell_all(values)
 
     def _hear(self, member: Member, event: Event) -> None:
         if event["kind"] == START:
@@ -115,13 +92,14 @@ class _Watch:
         elif event["kind"] == GATHER:
             self._told[member.number] = event["value"]
             if len(self._told) == self._fleet.workers:
-                values = [self._told[number] for number in sorted(self._told)]
-                self._nodes.tell(values) if self._nodes else self._tell_all(values)
+                self._tell_all([self._told[number] for number in sorted(self._told)])
         elif event["kind"] == DONE:
             self._reports[member.number] = event["report"]
         elif event["kind"] == ERROR:
             member.show_output()
-            raise WorkFailed(f"{self._who(member)}: {event['message']}", event.get("remedy"))
+            raise WorkFailed(
+                f"{self._fleet.describe(member.number)}: {event['message']}", event.get("remedy")
+            )
 
     def _tell_all(self, values: list[Any]) -> None:
         self._told.clear()
@@ -141,8 +119,4 @@ class _Watch:
 
     def _lost(self, member: Member, how: str) -> WorkFailed:
         member.show_output()
-        return WorkFailed(f"{self._who(member)} {how}", member.last_words)
-
-    def _who(self, member: Member) -> str:
-        on_node = f" on node {self._nodes.rank}" if self._nodes else ""
-        return self._fleet.describe(member.number) + on_node
+        return WorkFailed(f"{self._fleet.describe(member.number)} {how}", member.last_words)

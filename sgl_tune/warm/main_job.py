@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,13 @@ from sgl_tune.processes.interruption import Interruption
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.events import ERROR
 from sgl_tune.warm.filling import keep_decided, what_is_kept, writable
-from sgl_tune.warm.foreign_launcher import SlurmTask, TorchWorker, joined
 from sgl_tune.warm.job import Job, make_job, tuned_path
-from sgl_tune.warm.launch import Fleet, OnEvent, launch
-from sgl_tune.warm.meeting import Meeting, find_meeting, met
+from sgl_tune.warm.launch import Fleet, OnEvent
 from sgl_tune.warm.proof import Proof, Prover
 from sgl_tune.warm.report import Report, read_report
 from sgl_tune.warm.result import WarmCache, Warmed
 from sgl_tune.warm.search_display import shown
-from sgl_tune.warm.workforce import WORKER, Workforce
+from sgl_tune.warm.workforce import Workforce
 from sgl_tune.warm.workforce import workforce as workforce
 
 
@@ -40,7 +38,6 @@ class Settings:
     timeout: float
     replacing: bool
     proving: bool
-    secret_file: Path | None = None
 
 
 @dataclass
@@ -54,16 +51,11 @@ class _Clock:
         self.stages[name] = time.perf_counter() - started
 
 
-def warm_deployment(
-    plan: Plan, settings: Settings, out: Output, force: Workforce, is_last: bool
-) -> Warmed | None:
-    """None on a worker that somebody else's launcher started only to help."""
-    team = joined()
-    meeting = find_meeting(plan.deployment, team, settings.secret_file, settings.timeout)
+def warm_deployment(plan: Plan, settings: Settings, out: Output, force: Workforce, is_last: bool) -> Warmed:
     with writable(plan):
         devices = settings.devices
         job = make_job(plan, force.folder(), devices.kind, devices.gpus, settings.timeout, settings.replacing)
-        return _Story(plan, settings, job, force, is_last, out, team, meeting).run()
+        return _Story(plan, settings, job, force, is_last, out).run()
 
 
 @dataclass
@@ -74,19 +66,14 @@ class _Story:
     force: Workforce
     is_last: bool
     out: Output
-    team: TorchWorker | SlurmTask | None
-    meeting: Meeting | None
     clock: _Clock = field(default_factory=_Clock)
     memory_ran_out: bool = False
 
-    def run(self) -> Warmed | None:
-        helps = self.team is not None and self.team.local_rank > 0
-        if self.settings.proving and not helps:
+    def run(self) -> Warmed:
+        if self.settings.proving:
             self.force.call_prover(self.settings.devices.kind)
         with self.clock.stage("tune"):
-            found = self.team.run(self.job) if isinstance(self.team, TorchWorker) else self._search()
-        if found is None or helps:
-            return None
+            found = self._search()
         if self.is_last:
             self.force.dismiss_workers()
         report = read_report(found)
@@ -137,15 +124,9 @@ class _Story:
         return self._launch(hear)
 
     def _launch(self, hear: OnEvent) -> Mapping[str, Any]:
-        devices, job = self.settings.devices, {"job": self.job.to_json()}
+        devices = self.settings.devices
         fleet = Fleet(devices.workers, devices.kind, devices.gpus, self.settings.timeout)
-        if isinstance(self.team, SlurmTask):
-            fleet = replace(fleet, workers=1, first_device=self.team.local_rank)
-        if self.meeting is None:
-            return self.force.search(fleet, job, hear)
-        self.force.dismiss_workers()
-        with met(self.meeting, fleet.workers, self.out.warn) as nodes:
-            return launch(WORKER, self.force.scratch, fleet, job, hear, nodes)
+        return self.force.search(fleet, {"job": self.job.to_json()}, hear)
 
     def _say_who(self) -> None:
         who = (

@@ -11,8 +11,6 @@ from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.warm.launch import Fleet, OnEvent, Workers
 from sgl_tune.warm.proof import HERE, How, Prover
 
-WORKER = HERE.worker
-
 
 class Workforce:
     """Who failed once, or was interrupted, is replaced by the next who is asked for."""
@@ -38,7 +36,7 @@ class Workforce:
     def search(self, fleet: Fleet, job: Mapping[str, Any], on_event: OnEvent) -> Mapping[str, Any]:
         if self._workers is None or self._workers.fleet != fleet:
             self.dismiss_workers()
-            self._workers = Workers(self._how.worker, self.scratch, fleet, python=self._how.python)
+            self._workers = Workers(self._how.worker, self.scratch, fleet, self._how.python)
         try:
             return self._workers.run(job, on_event)
         except BaseException:

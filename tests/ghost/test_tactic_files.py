@@ -71,11 +71,11 @@ def test_attention_ranks_and_servers_side_by_side_differ_by_dp() -> None:
     assert [name[-7:] for name in beside] == ["pp0_dp0", "pp0_dp0", "pp0_dp1", "pp0_dp1"]
 
 
-def test_a_node_names_its_own_ranks() -> None:
+def test_a_server_of_two_nodes_names_the_files_of_both() -> None:
     second = server(tp_size=4, nnodes=2, node_rank=1)
     own = by_part(tactic_files._Other(RUNNER, {"tp_rank": 2, "pp_rank": 0, "dp_rank": 0}))
     found = tactic_files.names(by_part, RUNNER, second, own)
-    assert [name.rpartition("/")[2] for name in found] == ["tp2_pp0_dp0", "tp3_pp0_dp0"]
+    assert [name.rpartition("/")[2] for name in found] == [f"tp{rank}_pp0_dp0" for rank in range(4)]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ Naming = Callable[..., Any]
 
 
 def watch(server: Any, model: str | None) -> None:
-    """Have the files of all ranks of this node told when the first of them is named. `model`: as typed."""
+    """Have the files of all ranks told when the first of them is named. `model`: as typed."""
     for place in PLACES:
         module, _, path = place.partition(":")
         try:
@@ -59,14 +59,14 @@ def _told(naming: Naming, server: Any, model: str | None) -> Naming:
 
 def names(naming: Naming, runner: Any, server: Any, own: str, model: str | None = None) -> list[str]:
     """One name per rank; none where the own one is not among them, or two ranks have the same."""
-    ranks_here = list(ranks_of_node(server))
+    everyone = list(all_ranks(server))
     try:
-        found = [_name(naming, runner, rank) for rank in ranks_here]
+        found = [_name(naming, runner, rank) for rank in everyone]
         if own not in found or len(set(found)) < len(found):
             return []
         if model is None:
             return found
-        return [_name(naming, runner, {**rank, "model_path": model}) for rank in ranks_here]
+        return [_name(naming, runner, {**rank, "model_path": model}) for rank in everyone]
     except Exception:  # a release that names files in another way: a start of its own names each rank's
         return []
 
@@ -76,14 +76,11 @@ def _name(naming: Naming, runner: Any, values: Values) -> str:
         return str(naming(_Other(runner, values)))
 
 
-def ranks_of_node(server: Any) -> Iterator[Values]:
-    """The numbers of each rank of this node, of each server where several stand side by side."""
-    world = server.tp_size * server.pp_size
-    share = max(1, world // server.nnodes)
-    first = (getattr(server, "node_rank", 0) or 0) * share % world
+def all_ranks(server: Any) -> Iterator[Values]:
+    """The numbers of each rank on every node, of each server where several stand side by side."""
     copies = 1 if server.enable_dp_attention else server.dp_size
     for copy in range(copies):
-        for rank in range(first, first + share):
+        for rank in range(server.tp_size * server.pp_size):
             numbers = ranks.of(server, rank)
             dp_rank = numbers["dp_rank"] if server.enable_dp_attention else copy
             yield {"tp_rank": numbers["tp_rank"], "pp_rank": numbers["pp_rank"], "dp_rank": dp_rank}
