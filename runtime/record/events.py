@@ -42,6 +42,7 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
     """The record of one start. Its ending is "broken" where the stream ends without one."""
     parts: dict[str, list[Any]] = {name: [] for name in PARTS}
     held: list[Held] = []
+    lacks: dict[str, None] = {}
     ending, sizes, arguments, settled = None, None, dict[str, Any](), None
     counted, cost = dict[str, int](), Cost(0.0, 0)
     for event in events:
@@ -56,6 +57,8 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
             arguments = event["arguments"]
         elif name == "settled":
             settled = _part(Settled, event)
+        elif name == "lacks":
+            lacks[f"{event['what']}: {event['why']}"] = None
         elif name == "stopped":
             ending = Ending("stopped", event["phase"])
         elif name == "outside":
@@ -83,6 +86,7 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
         cost=cost,
         held=tuple(held),
         calls=tuple(parts["call"]),
+        lacks=tuple(lacks),
     )
 
 

@@ -47,6 +47,7 @@ class Record:
     cost: Cost
     held: tuple[Held, ...] = ()
     calls: tuple[Call, ...] = ()
+    lacks: tuple[str, ...] = ()  # what the start came to and the record does not hold, each with the reason
 
     @property
     def arguments(self) -> dict[str, Any]:

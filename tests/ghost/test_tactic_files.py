@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from runtime.sglang.inside import tactic_files
+from tests.ghost.told import told
 
 
 def server(**changed: object) -> SimpleNamespace:
@@ -79,12 +80,19 @@ def test_a_server_of_two_nodes_names_the_files_of_both() -> None:
 
 
 @pytest.mark.parametrize(
-    "naming",
+    ("naming", "why"),
     [
-        lambda runner: "always the same",
-        lambda runner: f"tp{runner.ps.tp_rank + 7}",  # not the own one
-        lambda runner: runner.nowhere,
+        (lambda runner: "tp0", "two ranks have the same"),
+        (lambda runner: f"tp{runner.ps.tp_rank + 7}", "its own file is not among them"),
+        (lambda runner: runner.nowhere, "AttributeError: "),
     ],
 )
-def test_where_names_cannot_be_told_there_are_none(naming: Any) -> None:
-    assert tactic_files.names(naming, RUNNER, server(tp_size=2), "tp0") == []
+def test_where_names_cannot_be_told_there_are_none_and_the_record_says_why(
+    naming: Any, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+    (lack,) = told(
+        monkeypatch,
+        lambda: found.extend(tactic_files.names(naming, RUNNER, server(tp_size=2), "tp0")),
+    )
+    assert not found and lack["event"] == "lacks" and lack["why"].startswith(why)

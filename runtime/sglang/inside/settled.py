@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.ghost.inside import honesty
+from runtime.sglang.inside import tactic_files
 
 ENDLESS = 1 << 40  # more tokens than any pool holds
 RUNNERS = (
@@ -26,6 +27,7 @@ MOST_REQUESTS = ("resolve_max_num_reqs", "_resolve_max_num_reqs")
 GATE = "_should_run_flashinfer_autotune"
 FILE = "_flashinfer_autotune_cache_path"
 AUTOTUNE = "sglang.srt.model_executor.runner.flashinfer_autotune"
+WHY_QUANT = "the checkpoint's own configuration of its weights could not be read, and is taken to be none"
 WHY_MODEL = "the gate looks at the model's layers, which are not built yet"
 Answer = dict[str, Any]
 
@@ -34,8 +36,8 @@ class MissingFunction(RuntimeError):
     """A release moved or renamed a function that answers for a start."""
 
 
-def of(runner: Any, resolved: Any) -> Answer:
-    """The fields of a record's `settled`. `resolved`: the server's arguments."""
+def of(runner: Any, resolved: Any, title: str | None = None) -> Answer:
+    """The fields of a record's `settled`. `resolved`: the server's arguments; `title`: the model as typed."""
     model, seen = runner.model_config, _Seen(runner)
     return {
         "config_class": type(model.hf_config).__name__,
@@ -45,8 +47,8 @@ def of(runner: Any, resolved: Any) -> Answer:
         "attn_dp_size": seen.attn_dp_size,
         **_graphs(resolved, model.is_generation),
         "most_requests": _most_requests(seen),
-        "gate": _gate(seen),
-        "draft": _draft(seen, resolved),
+        "gate": _gate(seen, title),
+        "draft": _draft(seen, resolved, title),
     }
 
 
@@ -96,7 +98,9 @@ class _NotBuilt:
         read = import_module("sglang.srt.model_loader.weight_utils").get_quant_config
         try:
             return read(self._config, loading, {})
-        except Exception:
+        except Exception as error:
+            why = f"{WHY_QUANT} ({type(error).__name__}: {error})"
+            honesty.inexact("unread", "model.quant_config", why[:500])
             return None
 
     def modules(self) -> Iterator[Any]:
@@ -145,19 +149,20 @@ def _most_requests(seen: _Seen) -> int:
     return int(function(seen, *tokens))
 
 
-def _gate(seen: _Seen, draft: bool = False) -> Answer:
+def _gate(seen: _Seen, title: str | None, draft: bool = False) -> Answer:
     try:
         module: Any = import_module(AUTOTUNE)
     except ImportError:
-        tunes, path = _method(RUNNERS, (GATE,))(seen), _method(RUNNERS, (FILE,))(seen)
+        tunes, naming = _method(RUNNERS, (GATE,))(seen), _method(RUNNERS, (FILE,))
     else:
-        ask, path = module.should_run_flashinfer_autotune, module.flashinfer_autotune_cache_path(seen)
+        ask, naming = module.should_run_flashinfer_autotune, module.flashinfer_autotune_cache_path
         tunes = ask(seen, for_speculative_draft=True) if draft else ask(seen)
     cache = Path(import_module("sglang.srt.environ").envs.SGLANG_CACHE_DIR.get()).expanduser()
-    return {"tunes": bool(tunes), "file": str(path.relative_to(cache))}
+    file = tactic_files.of_model(naming, seen, title)
+    return {"tunes": bool(tunes), "file": str(Path(file).relative_to(cache))}
 
 
-def _draft(seen: _Seen, resolved: Any) -> Answer | None:
+def _draft(seen: _Seen, resolved: Any, title: str | None) -> Answer | None:
     """A model of its own, or the target's own draft layers; n-grams need no model."""
     algorithm = resolved.speculative_algorithm
     if not algorithm or algorithm == "NGRAM":
@@ -169,7 +174,7 @@ def _draft(seen: _Seen, resolved: Any) -> Answer | None:
         model_revision=resolved.speculative_draft_model_revision,
         is_draft_model=True,
     )
-    return _gate(_Seen(seen, is_draft_worker=True, model_config=model), draft=True)
+    return _gate(_Seen(seen, is_draft_worker=True, model_config=model), title, draft=True)
 
 
 def _method(places: tuple[tuple[str, str], ...], names: tuple[str, ...]) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from io import StringIO
 from types import SimpleNamespace
@@ -74,7 +75,7 @@ def _run(request: dict[str, Any], server: Any) -> None:
     from sglang.srt.managers import scheduler
     from sglang.srt.server_args import PortArgs
 
-    ports, resolved = PortArgs.init_new(server), _resolved(server)
+    ports, resolved, title = PortArgs.init_new(server), _resolved(server), request.get("title")
     charges = outside.Charges(request["outside"])
 
     def begin(phase: str) -> None:
@@ -89,13 +90,13 @@ def _run(request: dict[str, Any], server: Any) -> None:
 
     def before(phase: str, runner: Any) -> None:
         if request.get("until") == GATES and phase == "weights":
-            say("settled", **settled.of(runner, resolved))
+            _settle(runner, resolved, title)
             _stop(GATES)
 
     meter = watch.Meter(at_begin=begin, at_end=charges.end, at_death=die, before=before)
     asked = tuner.watch()
     watch.install(meter)
-    tactic_files.watch(resolved, request.get("title"))
+    tactic_files.watch(resolved, title)
     if request["ghost"]:
         benchmarks.hand_in(request["compiled"])
         ranks.install(resolved, charges.by_ranks("peers_"))
@@ -104,7 +105,7 @@ def _run(request: dict[str, Any], server: Any) -> None:
     say("asked", rank=request["rank"], arguments=_plain(vars(resolved)))
     if request.get("until") == ARGUMENTS:
         _stop(ARGUMENTS)
-    pipe = _Pipe(meter, asked, history, resolved)
+    pipe = _Pipe(meter, asked, history, lambda runner: _settle(runner, resolved, title))
     have = {
         "server_args": server,
         "port_args": ports,
@@ -130,8 +131,10 @@ def _run(request: dict[str, Any], server: Any) -> None:
 class _Pipe:
     """What the scheduler sends its parent when it is ready: the end of a start."""
 
-    def __init__(self, meter: watch.Meter, asked: tuner.Asked, history: History, resolved: Any) -> None:
-        self._meter, self._asked, self._history, self._resolved = meter, asked, history, resolved
+    def __init__(
+        self, meter: watch.Meter, asked: tuner.Asked, history: History, settle: Callable[[Any], None]
+    ) -> None:
+        self._meter, self._asked, self._history, self._settle = meter, asked, history, settle
 
     def send(self, info: dict[str, Any]) -> None:
         scheduler = sys._getframe(1).f_locals["scheduler"]
@@ -151,14 +154,16 @@ class _Pipe:
         self._settle(runner)
         _end(READY)
 
-    def _settle(self, runner: Any) -> None:
-        """Nothing is measured after this: where SGLang does not answer, the record lacks it."""
-        try:
-            say("settled", **settled.of(runner, self._resolved))
-        except Exception:
-            traceback.print_exc()
-
     def close(self) -> None: ...
+
+
+def _settle(runner: Any, resolved: Any, title: str | None) -> None:
+    """Nothing is measured after this: where SGLang does not answer, the record says why it lacks it."""
+    try:
+        say("settled", **settled.of(runner, resolved, title))
+    except Exception as error:
+        traceback.print_exc()
+        say("lacks", what="settled", why=f"{type(error).__name__}: {error}"[:1000])
 
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:

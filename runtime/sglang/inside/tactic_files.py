@@ -7,6 +7,7 @@ that names its file reads three numbers of the rank and the model's name, and is
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,17 +59,33 @@ def _told(naming: Naming, server: Any, model: str | None) -> Naming:
 
 
 def names(naming: Naming, runner: Any, server: Any, own: str, model: str | None = None) -> list[str]:
-    """One name per rank; none where the own one is not among them, or two ranks have the same."""
+    """One name per rank; none where the own one is not among them, or two ranks have the same.
+
+    A start of its own names each rank's then, and the record says why.
+    """
     everyone = list(all_ranks(server))
     try:
         found = [_name(naming, runner, rank) for rank in everyone]
-        if own not in found or len(set(found)) < len(found):
-            return []
+        if own not in found:
+            return _none("its own file is not among them")
+        if len(set(found)) < len(found):
+            return _none("two ranks have the same")
         if model is None:
             return found
         return [_name(naming, runner, {**rank, "model_path": model}) for rank in everyone]
-    except Exception:  # a release that names files in another way: a start of its own names each rank's
-        return []
+    except Exception as error:  # a release that names files in another way
+        return _none(f"{type(error).__name__}: {error}"[:500])
+
+
+def _none(why: str) -> list[str]:
+    say("lacks", what=STORE, why=why)
+    return []
+
+
+def of_model(naming: Naming, runner: Any, model: str | None) -> str:
+    """The file of this rank, of the model as it was typed."""
+    own = str(naming(runner))
+    return own if model is None else _name(inspect.unwrap(naming), runner, {"model_path": model})
 
 
 def _name(naming: Naming, runner: Any, values: Values) -> str:
