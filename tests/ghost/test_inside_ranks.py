@@ -58,9 +58,13 @@ def test_another_stage_of_a_pipeline_holds_other_layers() -> None:
     assert alone(tp=1, pp=2) == (64 << 20, ["peer least free memory of 2 ranks"])
 
 
-@pytest.mark.parametrize(("value", "op"), [("64 << 20", "MIN"), (FREE, "MAX")])
-def test_what_is_no_free_memory_stays(value: str, op: str) -> None:
-    assert alone(tp=4, value=value, op=op)[0] == 64 << 20
+def test_what_is_no_minimum_stays() -> None:
+    assert alone(tp=4, op="MAX") == (64 << 20, [])
+
+
+def test_a_minimum_that_may_be_no_free_memory_stays_and_is_said() -> None:
+    assert alone(tp=4, value="64 << 20") == (64 << 20, ["peer least int64 of 4 ranks on cpu"])
+    assert alone(tp=2, value="64 << 20") == (64 << 20, [])
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from runtime.ghost.inside.library import library
 
 ALIKE = 2  # ranks of a stage whose free memory was the same within 64 KiB in 20 of 20 starts
 STAGES = "the stages of a pipeline hold other layers, and the fewest free bytes of all size the KV pool"
+OTHERS = "only a number of free bytes on the host is made less, as the fullest rank has it"
 UNMEASURED = "the fewest free bytes of all size the KV pool, and nobody measured them for so many ranks"
 NAMES = (
     *("all_reduce", "reduce", "broadcast", "send", "recv", "isend", "irecv", "reduce_scatter_tensor"),
@@ -76,6 +77,9 @@ def _ask_peers(ranks: int, peers: Peers, values: Iterable[Any]) -> None:
     for value in values:
         if value.is_floating_point() and not value.is_cuda:
             value.sub_(less)
+        elif ranks > ALIKE:
+            name = f"least {str(value.dtype).removeprefix('torch.')} of {ranks} ranks on {value.device.type}"
+            honesty.inexact("peer", name, OTHERS)
 
 
 def _tensors(values: Any) -> Iterator[Any]:
