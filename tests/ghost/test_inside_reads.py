@@ -72,6 +72,11 @@ def test_any_other_use_may_write(tmp_path: Path, use: str) -> None:
     assert read(tmp_path, "(quantize<true, bf16_t>)", use) == {0}
 
 
+def test_a_module_that_makes_something_constant_writable_again_reads_nothing(tmp_path: Path) -> None:
+    kernel = "} __global__ void again(const void* input) { store(const_cast<void*>(input)); "
+    assert read(tmp_path, "(quantize<true, bf16_t>)", kernel) == frozenset()
+
+
 def test_a_second_function_of_the_name_counts(tmp_path: Path) -> None:
     more = "} inline void check(TensorView view, float by) { fill(view, by);"
     assert read(tmp_path, "(quantize<true, bf16_t>)", more) == frozenset()
