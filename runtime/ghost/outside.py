@@ -74,7 +74,7 @@ class Outside:
             "graph": counted.get("graphs", 0) + counted.get("branches", 0),
             **{name: counted.get(count, 0) for name, count in _OFTEN.items()},
         }
-        doubt = sum(count * self._doubt(name) for name, count in brought.items())
+        doubt = sum(count * self._doubt(name) for name, count in brought.items() if count)
         groups = {
             int(name.removeprefix(COMMUNICATOR_COUNT)): count
             for name, count in counted.items()
@@ -85,12 +85,18 @@ class Outside:
         return doubt + self._beyond_rank_0(max(groups, default=1))
 
     def _doubt(self, name: str) -> int:
-        return self.numbers[name].doubt if name in self.numbers else 0
+        if name not in self.numbers:
+            raise KeyError(f"the table of what lies outside torch lacks {name}")
+        return self.numbers[name].doubt
 
     def _beyond_rank_0(self, ranks: int) -> int:
         """How many bytes more than rank 0 the fullest may hold; as many as elsewhere if nobody measured."""
+        if ranks <= ALIKE:
+            return 0
         known = {name: one.bytes + one.doubt for name, one in self.numbers.items() if name.startswith(PEERS)}
-        return 0 if ranks <= ALIKE else known.get(f"{PEERS}{ranks}", max(known.values(), default=0))
+        if not known:
+            raise KeyError(f"the table of what lies outside torch lacks {PEERS}{ranks}")
+        return known.get(f"{PEERS}{ranks}", max(known.values()))
 
     def with_numbers(self, **bytes: int) -> Outside:
         """The same table with other bytes, as a fit to fewer starts gives them."""

@@ -184,6 +184,15 @@ def test_the_error_bar_grows_with_what_a_start_brought() -> None:
     assert known.doubt_of(several) == alone + expected
 
 
+def test_what_came_and_the_table_lacks_is_refused() -> None:
+    numbers = table().numbers
+    without = Outside({name: one for name, one in numbers.items() if name not in ("message", "peers_4")})
+    assert without.doubt_of({"graphs": 1}) == table().doubt_of({"graphs": 1})
+    for counted, lacking in (({"messages": 1}, "message"), ({"communicators_4": 1}, "peers_4")):
+        with pytest.raises(KeyError, match=f"lacks {lacking}"):
+            without.doubt_of(counted)
+
+
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_one_of_more_than_two_ranks_holds_more_than_rank_0(ranks: int) -> None:
     known = table()
