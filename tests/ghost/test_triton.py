@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import runpy
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from runtime.ghost.build import library
 from runtime.ghost.gpus import gpus
+from runtime.ghost.inside.triton import kept
 from runtime.sglang.server_process import Ghost
 from tests.ghost.environments import SMALLEST, python_of
 
@@ -125,3 +128,16 @@ def test_an_entry_that_another_may_have_written_or_that_does_not_fit_is_not_used
     entry = _entry(folder, first[kernel])
     assert not entry.is_symlink() and not entry.stat().st_mode & 0o022
     assert json.loads(entry.read_text())["hash"] == first[kernel]["digest"]
+
+
+def test_kernels_are_kept_by_the_code_of_ours_that_kept_them(tmp_path: Path) -> None:
+    ours = Path(kept.__file__).parent
+    folders = []
+    for name, more in (("as it is", ""), ("changed", "\n# another stage\n")):
+        room = shutil.copytree(ours, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        with (room / "compiling.py").open("a") as file:
+            file.write(more)
+        copy: Any = runpy.run_path(str(room / "kept.py"))
+        copy["use"](str(tmp_path), "llir")
+        folders.append(copy["Manager"]("key")._entry.parent)
+    assert folders[0] != folders[1]

@@ -7,6 +7,7 @@ import os
 import stat
 import tempfile
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,15 @@ _folder: Path | None = None
 
 
 def use(folder: str, stages: str) -> None:
-    """Keep entries in this folder; kernels that came to other stages have other entries."""
+    """Keep entries in this folder; kernels of other stages, or by other code of ours, have other entries."""
     global _folder
-    _folder = Path(folder) / stages
+    _folder = Path(folder) / f"{stages}-{_own_digest()}"
+
+
+def _own_digest() -> str:
+    """Of the code that decides what is kept of a kernel."""
+    ours = sorted(Path(__file__).parent.glob("*.py"))
+    return sha256(b"\0".join(file.read_bytes() for file in ours)).hexdigest()[:16]
 
 
 class Manager:
