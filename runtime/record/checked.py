@@ -71,11 +71,13 @@ def _dataclass(kind: Any, data: Any, where: str) -> Any:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     unknown = sorted(data.keys() - fields.keys())
     expect(not unknown, f"without {', '.join(map(repr, unknown))[:200]}", where)
-    missing = [
-        name for name, one in fields.items() if name not in data and one.default is dataclasses.MISSING
-    ]
+    missing = [name for name, one in fields.items() if name not in data and _is_needed(one)]
     expect(not missing, f"with {', '.join(missing)}", where)
     return kind(**{name: _read(hints[name], value, f"{where}.{name}") for name, value in data.items()})
+
+
+def _is_needed(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def expect(holds: bool, what: str, where: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from runtime.record.calls import Call
@@ -19,6 +19,7 @@ from runtime.record.parts import (
     Key,
     Module,
     Phase,
+    Said,
     Sizes,
 )
 from runtime.record.record import SCHEMA, Record
@@ -35,6 +36,7 @@ PARTS: dict[str, type] = {
     "key": Key,
     "call": Call,
     "file": CacheFile,
+    "said": Said,
 }
 
 
@@ -43,7 +45,7 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
     parts: dict[str, list[Any]] = {name: [] for name in PARTS}
     held: list[Held] = []
     lacks: dict[str, None] = {}
-    ending, sizes, arguments, settled = None, None, dict[str, Any](), None
+    ending, sizes, resolved, settled = None, None, Resolved(), None
     counted, cost = dict[str, int](), Cost(0.0, 0)
     for event in events:
         name = event["event"]
@@ -54,7 +56,7 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
         elif name == "held":
             held += [Held(event["phase"], what, size) for what, size in event["bytes"].items()]
         elif name == "asked":
-            arguments = event["arguments"]
+            resolved = _part(Resolved, event)
         elif name == "settled":
             settled = _part(Settled, event)
         elif name == "lacks":
@@ -73,7 +75,7 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
     return Record(
         schema_version=SCHEMA,
         asked=asked,
-        resolved=Resolved(arguments, settled),
+        resolved=replace(resolved, settled=settled),
         phases=tuple(parts["phase"]),
         ending=ending or Ending("broken", text="the start's process ended without a word"),
         sizes=sizes,
@@ -87,6 +89,7 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
         held=tuple(held),
         calls=tuple(parts["call"]),
         lacks=tuple(lacks),
+        said=tuple(parts["said"]),
     )
 
 

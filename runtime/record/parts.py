@@ -139,6 +139,15 @@ class Held:
 
 
 @dataclass(frozen=True)
+class Said:
+    """A line that SGLang or FlashInfer logged."""
+
+    phase: str
+    level: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Cost:
     """What asking took: CPU seconds of the start, and the most memory of its process."""
 

@@ -19,11 +19,12 @@ from runtime.record.parts import (
     Key,
     Module,
     Phase,
+    Said,
     Sizes,
 )
 from runtime.record.settled import Resolved, Settled
 
-SCHEMA = 3
+SCHEMA = 5
 
 
 class NotARecord(ValueError):
@@ -48,6 +49,7 @@ class Record:
     held: tuple[Held, ...] = ()
     calls: tuple[Call, ...] = ()
     lacks: tuple[str, ...] = ()  # what the start came to and the record does not hold, each with the reason
+    said: tuple[Said, ...] = ()
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -32,7 +32,12 @@ class Settled:
 
 @dataclass(frozen=True)
 class Resolved:
-    """The server's arguments, resolved; and what it made of them, where the start came to it."""
+    """The server's arguments, resolved; and what it made of them, where the start came to it.
+
+    `given`: the arguments that the command sets. `defaults`: those of arguments that have another value.
+    """
 
     arguments: dict[str, Any] = field(default_factory=dict)
     settled: Settled | None = None
+    given: dict[str, Any] = field(default_factory=dict)
+    defaults: dict[str, Any] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from typing import Any
 from runtime.flashinfer.inside import tuner
 from runtime.ghost.inside import benchmarks, honesty, small
 from runtime.ghost.inside.stream import say
-from runtime.sglang.inside import checks, outside, ranks, settled, tactic_files, watch
+from runtime.sglang.inside import checks, outside, ranks, settled, tactic_files, watch, words
 from runtime.sglang.inside.history import History
 
 # Weights are random, and nothing is asked of a tokenizer: what a start takes depends on neither.
@@ -28,8 +28,10 @@ def start(request: dict[str, Any]) -> None:
     """Run one request; never returns: the process ends as the start did."""
     try:
         _log_to(request["log"])
-        server = _arguments(request["argv"])
-        _run(request, server)
+        words.listen()
+        with words.parsing() as parsed:
+            server = _arguments(request["argv"])
+        _run(request, server, parsed[-1])
     except BaseException:
         traceback.print_exc()
         say("broken", text=traceback.format_exc()[-2000:])
@@ -70,7 +72,14 @@ def _resolved(server: Any) -> Any:
     return SimpleNamespace(**fields)
 
 
-def _run(request: dict[str, Any], server: Any) -> None:
+def _asked(resolved: Any, parsed: words.Parsed) -> dict[str, Any]:
+    """The resolved arguments, what the command gives, and the defaults of those with another value."""
+    arguments = words.plain(vars(resolved))
+    given, defaults = words.plain(parsed.given()), words.plain(parsed.defaults(vars(resolved)))
+    return {"arguments": arguments, "given": given, "defaults": defaults}
+
+
+def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
     import torch
     from sglang.srt.managers import scheduler
     from sglang.srt.server_args import PortArgs
@@ -102,7 +111,7 @@ def _run(request: dict[str, Any], server: Any) -> None:
         ranks.install(resolved, charges.by_ranks("peers_"))
         checks.install()
         small.on()
-    say("asked", rank=request["rank"], arguments=_plain(vars(resolved)))
+    say("asked", rank=request["rank"], **_asked(resolved, parsed))
     if request.get("until") == ARGUMENTS:
         _stop(ARGUMENTS)
     pipe = _Pipe(meter, asked, history, lambda runner: _settle(runner, resolved, title))
@@ -148,7 +157,7 @@ class _Pipe:
             mem_fraction_static=runner.mem_fraction_static,
             chunked_prefill_size=scheduler.chunked_prefill_size,
             context_length=runner.model_config.context_len,
-            info=_plain(info),
+            info=words.plain(info),
             **self._meter.readings(),
         )
         self._settle(runner)
@@ -164,17 +173,6 @@ def _settle(runner: Any, resolved: Any, title: str | None) -> None:
     except Exception as error:
         traceback.print_exc()
         say("lacks", what="settled", why=f"{type(error).__name__}: {error}"[:1000])
-
-
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields that are data; others by their text."""
-    return {name: value if _is_plain(value) else str(value)[:300] for name, value in fields.items()}
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(one) for one in value)
-    return value is None or isinstance(value, (str, int, float, bool))
 
 
 def _stop(where: str) -> None:

@@ -1,0 +1,103 @@
+"""What a command gives, and what SGLang and FlashInfer log: why an argument has its value, in their words."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+from runtime.ghost.inside import honesty
+from runtime.ghost.inside.stream import say
+
+# A start sets these itself: weights are random, and nothing is asked of a tokenizer.
+OURS = ("load_format", "skip_tokenizer_init", "grammar_backend")
+DRAWN = ("random_seed",)  # another one at each start
+_FLASHINFER = "flashinfer.jit.core"  # its logger stands in no hierarchy
+_MOST_LINES, _LONGEST = 400, 600
+
+
+class Parsed(NamedTuple):
+    """A command line as SGLang's own parser read it, a --config in it merged."""
+
+    parser: argparse.ArgumentParser
+    words: tuple[str, ...]
+    values: argparse.Namespace
+
+    def given(self) -> dict[str, Any]:
+        """The arguments that the command sets, by SGLang's names for them."""
+        names = dict.fromkeys(name for word in self.words if (name := self._name(word)))
+        return {name: getattr(self.values, name) for name in names if _is_there(self.values, name)}
+
+    def _name(self, word: str) -> str | None:
+        flag = word.partition("=")[0]
+        actions = self.parser._option_string_actions
+        if flag in actions:
+            return actions[flag].dest
+        begun = {action.dest for name, action in actions.items() if len(flag) > 3 and name.startswith(flag)}
+        return begun.pop() if len(begun) == 1 else None
+
+    def defaults(self, resolved: dict[str, Any]) -> dict[str, Any]:
+        """The defaults of the arguments that were resolved to another value."""
+        found = {action.dest: self.parser.get_default(action.dest) for action in self.parser._actions}
+        known = {name: value for name, value in found.items() if value != argparse.SUPPRESS}
+        return {name: known[name] for name, value in resolved.items() if known.get(name, value) != value}
+
+
+def _is_there(values: argparse.Namespace, name: str) -> bool:
+    return hasattr(values, name) and name not in OURS
+
+
+@contextmanager
+def parsing() -> Iterator[list[Parsed]]:
+    """Each command line that is parsed meanwhile."""
+    seen: list[Parsed] = []
+    real = argparse.ArgumentParser.parse_args
+
+    def parse_args(self: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> Any:
+        found = real(self, args, namespace)
+        seen.append(Parsed(self, tuple(args or ()), found))
+        return found
+
+    setattr(argparse.ArgumentParser, "parse_args", parse_args)  # noqa: B010
+    try:
+        yield seen
+    finally:
+        setattr(argparse.ArgumentParser, "parse_args", real)  # noqa: B010
+
+
+def listen() -> None:
+    """Have each line that SGLang or FlashInfer logs told, once."""
+    teller = _Teller()
+    logging.getLogger("sglang").addHandler(teller)
+    own = getattr(sys.modules.get(_FLASHINFER), "logger", None)
+    if isinstance(own, logging.Logger):
+        own.addHandler(teller)
+
+
+def plain(value: Any) -> Any:
+    """A value of an argument as data; what is none by its text."""
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, dict):
+        return {str(name): plain(one) for name, one in value.items()}
+    return str(value)[:300]
+
+
+class _Teller(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._told: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()[:_LONGEST]
+        if text not in self._told and len(self._told) < _MOST_LINES:
+            self._told.add(text)
+            say("said", phase=honesty.current(), level=record.levelname.lower(), text=text)
