@@ -19,11 +19,11 @@ from runtime.record.record import Record
 from sgl_tune.cache.record import read_cache_file
 from sgl_tune.cache.store import write_group
 from sgl_tune.errors import SglTuneError
+from sgl_tune.recorded.caches import caches_of
 from sgl_tune.warm.job import tuned_path
 from sgl_tune.warm.launch import Fleet
 from sgl_tune.warm.proof import How
 from sgl_tune.warm.recorded.job import CallCache, CallJob
-from sgl_tune.warm.recorded.plan import caches_of
 from sgl_tune.warm.recorded.story import PROVER, WORKER
 from sgl_tune.warm.report import read_report
 from sgl_tune.warm.workforce import Workforce, workforce

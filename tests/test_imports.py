@@ -76,22 +76,23 @@ SGL_TUNE = {
     "cache": "server sgl_tune errors processes units records reading deployment",
     "stores": "server errors units reading cli deployment cache",
     "keys": "server errors units cli deployment cache",
-    "verify": "server errors processes units reading cli deployment cache stores keys",
+    "asking": "record ghost sglang errors processes reading writing cli deployment servers",
+    "recorded": "record ghost asking servers errors processes units deployment cache",
+    "verify": "server recorded errors processes units reading cli deployment cache stores keys",
     "fleet": "server errors units records reading cli deployment cache stores keys verify",
-    "explain": "server errors units cli deployment cache keys verify",
-    "asking": "record ghost sglang errors processes reading writing deployment servers",
+    "explain": "record sglang asking recorded errors units cli cache verify",
     "server_log": "server devices errors units log_lines cli",
     "memory": "record ghost sglang asking servers server simulate devices forward moe graphs start errors"
     " processes units records reading server_log writing web_page cli deployment keys",
     "start_report": "server errors processes units log_lines writing web_page cli",
     "compile": "ghost sglang server errors processes units cli servers deployment stores start_report",
-    "warm": "record ghost flashinfer asking servers server devices autotune moe start sgl_tune errors"
-    " processes units records cli deployment cache keys start_report",
+    "warm": "record ghost flashinfer asking recorded servers server devices autotune moe start sgl_tune"
+    " errors processes units records cli deployment cache keys start_report",
     "export": "server errors processes units reading deployment cache",
     "ship": "server sgl_tune errors processes units records reading writing cli deployment cache stores keys"
     " verify",
     "commands": "ghost errors processes units records writing cli deployment cache stores keys verify explain"
-    " asking server_log memory start_report compile warm export ship fleet servers sgl_tune",
+    " asking recorded server_log memory start_report compile warm export ship fleet servers sgl_tune",
     "__main__": "cli",
 }
 HOUSE = RUNTIME | SGL_TUNE

@@ -1,38 +1,44 @@
-"""`sgl-tune explain`: what SGLang makes of a server command, and what another release or GPU would."""
+"""`sgl-tune explain`: what a server made of a command, and what another server would."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
+from sgl_tune.asking.question import gpu_of
+from sgl_tune.asking.whom import ByServer, RemoteCodeOption, ServerOption
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.options import ServerCommand, ServerFlags
 from sgl_tune.deployment.project_option import DeploymentOption
-from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.explain.against import Comparison, Other, compare
-from sgl_tune.explain.against_page import show_comparison
-from sgl_tune.explain.explain import Explanation
-from sgl_tune.explain.markdown import comparison_lines, explanation_lines
-from sgl_tune.explain.page import show_explanation
-from sgl_tune.keys.advice import advised
-from sgl_tune.keys.plan import Plan, make_plan
+from sgl_tune.deployment.selection import chosen_of_project
+from sgl_tune.errors import CheckFailed, Ended, SglTuneError, UsageError
+from sgl_tune.explain.account import Account
+from sgl_tune.explain.compare import Comparison
+from sgl_tune.explain.page import account_lines, comparison_lines, show_account, show_comparison
+from sgl_tune.explain.survival import survivals
+from sgl_tune.memory.ghost.live import Live
+from sgl_tune.recorded.asked import Asked, asking
+from sgl_tune.servers.home import RELEASE
+from sgl_tune.servers.server import Server, find_server, server_at
 
-Answers = Sequence[tuple[Plan, Explanation, Comparison | None]]
+SCHEMA_VERSION = 2
+_NOBODY = "explain shows what a server's own start settles, and there is none to ask"
 
 
 def explain(
     flags: ServerFlags,
     command: ServerCommand = None,
     deployment: DeploymentOption = None,
-    everything: Annotated[bool, Option("--all", help="Also what is the default, or just as asked.")] = False,
+    everything: Annotated[bool, Option("--all", help="Also the arguments at their default.")] = False,
+    server: ServerOption = None,
     against: Annotated[
         str | None,
         Option(
             "--against",
-            metavar="X.Y.Z",
-            help="What changes under this SGLang, and which caches survive.",
+            metavar="PATH|X.Y.Z",
+            help="What another server makes of it, and which caches survive; X.Y.Z is an added release.",
             show_default=False,
         ),
     ] = None,
@@ -40,56 +46,72 @@ def explain(
         str | None,
         Option("--against-gpu", metavar="b200|..", help="The same for another GPU.", show_default=False),
     ] = None,
+    trust_remote_code: RemoteCodeOption = False,
     format: DocumentFormatOption = DocumentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Say what SGLang makes of every flag that was not set, by which rule, and since which release.
+    """Show what SGLang's own start makes of a command: each argument, its gate, its key, in SGLang's words.
 
-    --against and --against-gpu: what another release or GPU makes of the same, and whether the caches that
-    are there survive it. It is a question: a good answer of either kind exits with 0.
+    The server's start stops before its model is built, which takes seconds. --against and --against-gpu ask a
+    second server, or the same for another GPU, and start both whole to compare what they tune.
+
+    Example: sgl-tune explain --gpu h200 -- python -m sglang.launch_server --model-path M --tp 8
 
     Example: sgl-tune explain --against 0.5.23 -- python -m sglang.launch_server --model-path M --tp 8
     """
-    as_lines = format is DocumentFormat.markdown
     out = Output(sink(format, quiet))
-    plans = [make_plan(chosen) for chosen in select_deployments(flags, command or (), deployment)]
-    found: list[Comparison | None] = [None] * len(plans)
-    if against is not None or against_gpu is not None:
-        found = [*compare(plans, Other(against, against_gpu), flags, command or (), deployment)]
-    explained = [Explanation(plan.deployment) for plan in plans]
-    answers = list(zip(plans, explained, found, strict=True))
-    for doubt in _doubts(answers):
-        out.warn(doubt)
-
-    def human() -> None:
-        for plan, explanation, comparison in answers:
-            if comparison is None:
-                show_explanation(out, plan, explanation, everything)
-            else:
-                show_comparison(out, comparison)
-
-    results = [_as_json(*answer) for answer in answers if format is DocumentFormat.json]
-    lines = _markdown(answers, everything) if as_lines else _quiet(answers)
-    out.result(results[0] if len(results) == 1 else {"plans": results}, human, lines)
-
-
-def _markdown(answers: Answers, everything: bool) -> Iterable[str]:
-    for plan, explanation, found in answers:
-        yield from comparison_lines(found) if found else explanation_lines(plan, explanation, everything)
+    words = tuple(command or ())
+    chosen = None if words else chosen_of_project(flags, deployment)
+    flags, words = chosen or (flags, words)
+    by = ByServer(flags, words, server, trust_remote_code=trust_remote_code)
+    found = by.needed(_NOBODY)
+    other = _other(against, found)
+    with asking(by, found, Live(out, found)) as asked:
+        name, account = asked.whose.name, _account(asked)
+        comparison = None
+        if (against is not None or against_gpu is not None) and account.exit_code == 0:
+            gpu = gpu_of(against_gpu) if against_gpu else asked.question.gpu
+            comparison = _compared(account, asked, asked.of(other, gpu, Live(out, other)))
+    as_lines = format is DocumentFormat.markdown
+    if comparison is None:
+        lines = account_lines(name, account, everything) if as_lines else [account.says]
+        human = lambda: show_account(out, name, account, everything)  # noqa: E731
+    else:
+        lines = comparison_lines(name, comparison) if as_lines else [d.name for d in comparison.differences]
+        human = lambda: show_comparison(out, name, comparison)  # noqa: E731
+    out.result(_json(account, comparison), human, lines)
+    raise Ended(account.exit_code)
 
 
-def _as_json(plan: Plan, explanation: Explanation, comparison: Comparison | None) -> dict[str, Any]:
-    data = {**plan.to_json(), "verdict": advised(plan).to_json(), **explanation.to_json()}
-    return data if comparison is None else {**data, "against": comparison.to_json()}
+def _account(asked: Asked) -> Account:
+    return Account(asked.settled(), asked.whose.argv)
 
 
-def _doubts(answers: Answers) -> Iterable[str]:
-    starts = [(plan, found.after if found else None) for plan, _, found in answers]
-    deployments = [plan.deployment for pair in starts for plan in pair if plan]
-    return dict.fromkeys(f"{one.name}: {doubt}" for one in deployments for doubt in one.warnings)
+def _json(account: Account, comparison: Comparison | None) -> dict[str, Any]:
+    against = {} if comparison is None else {"against": comparison.to_json()}
+    return {"schema_version": SCHEMA_VERSION, **account.to_json(), **against}
 
 
-def _quiet(answers: Answers) -> Iterable[str]:
-    """The key; of a comparison, the names of what differs."""
-    for plan, _, found in answers:
-        yield from [plan.target.key] if found is None else (one.field for one in found.differences)
+def _other(against: str | None, first: Server) -> Server:
+    """The server that --against names: a release that was added, or a Python or a venv."""
+    if against is None:
+        return first
+    is_release = RELEASE.fullmatch(against) is not None and not Path(against).exists()
+    found = find_server(None, against) if is_release else server_at(Path(against))
+    if isinstance(found, Server):
+        return found
+    if is_release and not found.has_sglang:
+        raise CheckFailed(f"not known: {found.why}", found.remedy)
+    raise UsageError(found.why, found.remedy)
+
+
+def _compared(account: Account, asked: Asked, other: Asked) -> Comparison:
+    second = _account(other)
+    if second.exit_code != 0:
+        return Comparison(account, second)
+    try:
+        before, after = asked.plan(), other.plan()
+    except SglTuneError as error:  # a start that dies settles its arguments all the same
+        return Comparison(account, second, unasked=error.message)
+    caches = survivals(before, after, other.question.gpu.name)
+    return Comparison(account, second, (before, after), caches=caches)

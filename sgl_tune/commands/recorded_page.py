@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
+from sgl_tune.recorded.caches import RecordedCache, RecordedOp
+from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.units import count, human_bytes
-from sgl_tune.warm.recorded.plan import RecordedCache, RecordedOp
-from sgl_tune.warm.recorded.planned import RecordedPlan
 
 _OPS = (Column("OP", path=True), Column("ENTRIES", right=True), Column("BUCKETS"), Column("SERVING ONLY"))
 _SHOWN = 6

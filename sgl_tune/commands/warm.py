@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from sgl_tune.asking.whom import ByServer, RemoteCodeOption, ServerOption
 from sgl_tune.cache.disk import check_place
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
 from sgl_tune.cli.patience import timeout_option
 from sgl_tune.commands.warm_outcome import Outcome, show_dry_run
-from sgl_tune.commands.warm_recorded import ByServer, Wishes, warm_by_server
+from sgl_tune.commands.warm_recorded import Wishes, warm_by_server
 from sgl_tune.commands.warm_root import Root
 from sgl_tune.compile.everything import Wanted, check_can_compile, planned_modules
 from sgl_tune.deployment.options import ServerCommand, ServerFlags
@@ -77,21 +78,11 @@ def warm(
             show_default=False,
         ),
     ] = None,
-    server: Annotated[
-        str | None,
-        Option(
-            "--server",
-            metavar="PATH",
-            help="A Python, or a venv, that has SGLang: its own start says what is tuned.",
-            show_default=False,
-        ),
-    ] = None,
+    server: ServerOption = None,
     core: Annotated[
         bool, Option("--core", help="Plan by the runtime core, though a server is there to ask.")
     ] = False,
-    trust_remote_code: Annotated[
-        bool, Option("--trust-remote-code", help="Let the model's own code run, in the server's cage.")
-    ] = False,
+    trust_remote_code: RemoteCodeOption = False,
     format: EnvironmentFormatOption = EnvironmentFormat.human,
     quiet: QuietOption = False,
 ) -> None:

@@ -1,103 +1,155 @@
-"""An explanation, for a person: what is quiet is the default, or just what was asked for."""
+"""An account, and a comparison of two, for a person: as text and as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
 
 from sgl_tune.cli.out import Output
-from sgl_tune.explain.explain import Explained, ExplainedPart, Explanation
-from sgl_tune.explain.fields import GROUPS, matters
-from sgl_tune.explain.words import asked_text, in_words
-from sgl_tune.keys.advice import advised
-from sgl_tune.keys.plan import CachePlan, Plan
-from sgl_tune.keys.plan_view import how_it_runs, show_verdict
+from sgl_tune.explain.account import Account, Argument
+from sgl_tune.explain.compare import Comparison, Difference
 from sgl_tune.units import count
 
-_LABEL, _MOST_VALUE = 24, 20
+_LABEL, _MOST_VALUE, _LONGEST = 26, 20, 160
+_MOST_LINES = 12
 
 
-def show_explanation(out: Output, plan: Plan, explanation: Explanation, everything: bool) -> None:
-    chosen, server = plan.deployment, explanation.server
-    show_verdict(out, plan, advised(plan), named=True)
-    where = f"{server.gpu.name} ({server.gpu.arch})" if server.gpu.name.lower() != "cpu" else "CPU"
-    out.line(how_it_runs(plan), indent=2)
-    out.line(f"SGLang {chosen.sglang_version}, FlashInfer {chosen.flashinfer_version}, {where}", indent=2)
-    for note in plan.notes:
-        out.line(f"- {note}", indent=2, style="dim")
-    shown = [one for one in explanation.fields if everything or is_news(one, explanation)]
-    width = min(_MOST_VALUE, max((len(_value(one)) for one in shown), default=0)) + 2
-    for group in GROUPS:
-        _show_group(out, group, [one for one in shown if one.field.group == group], width)
-    _show_key(out, f"key {explanation.server.key}", explanation.key_parts)
-    if plan.draft is not None and explanation.draft_parts:
-        title = f"key of the draft worker {plan.draft.key}: the same, but"
-        _show_key(out, title, explanation.draft_parts)
-    _show_caches(out, plan)
-    if not everything:
+def show_account(out: Output, name: str, account: Account, everything: bool) -> None:
+    out.line(f"{name}: {account.says}", style="bold" if account.exit_code == 0 else "red")
+    out.line(account.where, indent=2)
+    for left in account.not_asked:
+        out.line(f"- {left}", indent=2, style="dim")
+    for one in account.record.inexact:
+        out.line(f"- not exact: {one.name}: {one.why}", indent=2, style="yellow")
+    _show_rows(out, "arguments", [_row(one) for one in _shown(account, everything)])
+    _show_rows(out, "settled", [(label(name), text_of(value), "") for name, value in account.settled.items()])
+    files = [*account.files, *account.draft_files]
+    _show_lines(out, "files, below the cache directory", files)
+    _show_lines(out, "SGLang also said", account.said)
+
+
+def show_comparison(out: Output, name: str, found: Comparison) -> None:
+    out.line(f"{name}: {found.says}", style="bold")
+    out.line(f"from  {found.before.where}: {found.before.says}", indent=2)
+    out.line(f"to    {found.after.where}: {found.after.says}", indent=2)
+    for one in found.caches:
+        out.line(f"cache {one.says}", indent=2, style=None if one.fate == "survives" else "yellow")
+        if one.fate == "survives":
+            out.line("as long as CUDA, cuBLAS and cuDNN stay: `verify --target` compares them", indent=4)
+    for group, mine in groupby(found.differences, key=lambda one: one.group):
         out.line()
-        out.line(
-            "What is the default, or just as asked, goes without saying: --all shows it too.", style="dim"
-        )
+        out.line(group, style="bold")
+        for difference in mine:
+            out.line(f"{difference.name}: {change_text(difference)}", indent=2)
+            for line in difference.why:
+                out.line(line, indent=6, style="dim")
+            for line in difference.why_before:
+                if line not in difference.why:
+                    out.line(f"before: {line}", indent=6, style="dim")
 
 
-def is_news(one: Explained, explanation: Explanation) -> bool:
-    return not one.is_plain and matters(one.field, explanation.server)
+def account_lines(name: str, account: Account, everything: bool) -> Iterator[str]:
+    yield from (f"## {name}: {account.says}", "", account.where, "")
+    yield from (f"* {left}" for left in account.not_asked)
+    rows = [_row(one) for one in _shown(account, everything)]
+    yield from ("", *_table(("argument", "value", "why"), rows), "")
+    settled = [(label(name), text_of(value)) for name, value in account.settled.items()]
+    yield from _table(("settled", "value"), settled)
 
 
-def reason_text(one: Explained) -> str:
-    """`why`, with what was asked where that is not what it became, and since when."""
-    asked = ""
-    if one.set is not None and not isinstance(one.set, dict) and one.set != one.value:
-        asked = f"{asked_text(one.set)} was asked; "
-    return f"{asked}{one.why}{since_text(one)}"
+def comparison_lines(name: str, found: Comparison) -> Iterator[str]:
+    yield from (f"## {name}: {found.says}", "")
+    yield from (f"* from {found.before.where}: {found.before.says}", f"* to {found.after.where}")
+    yield from (f"* cache {one.says}" for one in found.caches)
+    rows = [
+        (one.name, change_text(one), "; ".join(one.why), "; ".join(one.why_before))
+        for one in found.differences
+    ]
+    if rows:
+        yield from ("", *_table(("", "change", "why", "before"), rows))
 
 
-def since_text(one: Explained | ExplainedPart) -> str:
-    return f" (since {one.since})" if one.since else ""
+def label(name: str) -> str:
+    return name.replace("_", " ")
 
 
-def _show_group(out: Output, group: str, shown: list[Explained], width: int) -> None:
-    if not shown:
+def text_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        if len(value) > 4 and all(isinstance(one, int) for one in value):
+            return f"{len(value)} sizes, {min(value)} .. {max(value)}"
+        return " ".join(map(text_of, value)) or "none"
+    if isinstance(value, dict):
+        return (", ".join(f"{name} {text_of(one)}" for name, one in value.items()) or "none")[:_LONGEST]
+    return "none" if value is None else str(value)[:_LONGEST]
+
+
+def change_text(one: Difference) -> str:
+    if one.group == "ops":
+        before, after = (_op_text(value) for value in (one.before, one.after))
+        return f"{after}, under other keys" if before == after else f"{before} -> {after}"
+    before, after = text_of(one.before), text_of(one.after)
+    if before == after and isinstance(one.before, (list, tuple)):
+        before, after = (" ".join(map(str, sizes)) for sizes in (one.before, one.after))
+    return f"{before} -> {after}"
+
+
+def _op_text(value: dict[str, Any] | None) -> str:
+    if value is None:
+        return "not asked"
+    buckets = value["buckets"]
+    return f"{count(value['entries'], 'entry')}, buckets {buckets[0]} .. {buckets[-1]}"
+
+
+def _shown(account: Account, everything: bool) -> list[Argument]:
+    return [one for one in account.arguments if everything or one.is_given or _is_news(one)]
+
+
+def _is_news(one: Argument) -> bool:
+    """None and an empty list look alike."""
+    return not one.is_default and text_of(one.value) != text_of(one.default)
+
+
+def _row(one: Argument) -> tuple[str, str, str]:
+    if one.is_given and one.given == one.value:
+        source = "as asked"
+    elif one.is_given:
+        source = f"{text_of(one.given)} was asked"
+    else:
+        source = "the default" if one.is_default else f"the default is {text_of(one.default)}"
+    return one.name, text_of(one.value), "; ".join([source, *(f'"{line}"' for line in one.why)])
+
+
+def _show_rows(out: Output, title: str, rows: Sequence[tuple[str, str, str]]) -> None:
+    if not rows:
         return
     out.line()
-    out.line(group, style="bold")
-    for one in shown:
-        show_row(out, one.label, _value(one), reason_text(one), width)
-
-
-def show_row(out: Output, label: str, value: str, text: str, width: int) -> None:
-    if len(label) >= _LABEL:
-        out.line(label, indent=2)
-        label = ""
-    apart = "  " if len(value) >= width else ""
-    out.line(f"{label:<{_LABEL}}{value:<{width}}{apart}{text}".rstrip(), indent=2, hanging=_LABEL + width)
-
-
-def _value(one: Explained) -> str:
-    return in_words(one.field.name, one.value)
-
-
-def _show_key(out: Output, title: str, parts: Sequence[ExplainedPart]) -> None:
-    out.line()
     out.line(title, style="bold")
-    width = min(_MOST_VALUE, max(len(part.value) for part in parts)) + 2
-    for part in parts:
-        show_row(out, part.name, part.value or "empty", f"{part.why}{since_text(part)}", width)
+    width = min(_MOST_VALUE, max(len(value) for _, value, _ in rows)) + 2
+    for name, value, text in rows:
+        apart = "  " if text and len(value) >= width else ""
+        line = f"{name:<{_LABEL}}{'  ' if len(name) >= _LABEL else ''}{value:<{width}}{apart}{text}"
+        out.line(line.rstrip(), indent=2, hanging=_LABEL + width)
 
 
-def _show_caches(out: Output, plan: Plan) -> None:
-    for cache, whose in ((plan.target, ""), (plan.draft, "of the draft ")):
-        if cache is None or not cache.files:
-            continue
+def _show_lines(out: Output, title: str, lines: Sequence[str]) -> None:
+    if lines:
         out.line()
-        out.line(f"files {whose}".rstrip(), style="bold")
-        out.line(f"{count(len(cache.files), 'file')} in {plan.deployment.cache_dir}/{cache.folder}", indent=2)
-        for text in ops_text(cache):
-            out.line(text, indent=2)
+        out.line(title, style="bold")
+    for line in lines[:_MOST_LINES]:
+        out.line(line, indent=2)
+    if len(lines) > _MOST_LINES:
+        out.line(f"and {len(lines) - _MOST_LINES} more", indent=2)
 
 
-def ops_text(cache: CachePlan) -> list[str]:
-    return [
-        f"{op.op}: {count(len(op.keys), 'entry')}, buckets {op.buckets[0]} .. {op.buckets[-1]}"
-        for op in cache.ops
-    ]
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    titles = list(head)
+    yield _cells(titles)
+    yield _cells(["---"] * len(titles))
+    yield from (_cells(row) for row in rows)
+
+
+def _cells(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -1,15 +1,14 @@
-"""Whether the caches that are there serve another start: its files are judged as `verify` judges them."""
+"""Whether the rank files that are here serve a second server, as `verify` judges files without a start."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from runtime.server.cache_key import named_parts
 from sgl_tune.cache.layouts import find_caches
-from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.keys.plan import CachePlan, Plan
+from sgl_tune.recorded.caches import RecordedCache
+from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.units import count
 from sgl_tune.verify.check import check
 from sgl_tune.verify.environment import Target
@@ -17,20 +16,16 @@ from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.findings import Severity, Verdict, VerifyReport
 from sgl_tune.verify.verify import Server, verify
 
-Fate = Literal[
-    "survives", "survives in part", "has its successor", "is tuned again", "is not needed", "is not there"
-]  # fmt: skip
-Pair = tuple[str, CachePlan | None, CachePlan | None]
 _LOADED = (Verdict.HIT, Verdict.PARTIAL)
 
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """Of the target's cache, or the draft's. `files`: those there now; `loaded`: of `wanted` afterwards."""
+    """Of one cache. `files`: those that the first server reads and that are here; `loaded`: of `wanted`."""
 
     role: str
     key: str
-    fate: Fate
+    fate: str
     because: tuple[str, ...]
     files: int
     loaded: int
@@ -38,96 +33,74 @@ class Survival:
 
     @property
     def says(self) -> str:
-        whose = f"{self.key}{' of the draft worker' if self.role else ''}"
+        whose = f"{self.key}{' of the draft worker' if self.role == 'draft' else ''}"
         there = f" ({count(self.files, 'file')})" if self.files else ""
         reasons = f": {'; '.join(self.because)}" if self.because else ""
         return f"{whose}{there} {self.fate}{reasons}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "role": self.role or "target",
-            "key": self.key,
-            "fate": self.fate,
-            "because": list(self.because),
-            "files": self.files,
-            "loaded": self.loaded,
-            "wanted": self.wanted,
-        }
+        names = ("role", "key", "fate", "files", "loaded", "wanted")
+        return {**{name: getattr(self, name) for name in names}, "because": list(self.because)}
 
 
-def survivals(before: Plan, after: Plan) -> tuple[Survival, ...]:
-    pairs = (("", before.target, after.target), ("draft", before.draft, after.draft))
-    return tuple(_survivals(before, after, pairs))
+def survivals(before: RecordedPlan, after: RecordedPlan, gpu: str) -> tuple[Survival, ...]:
+    """`gpu`: the second server's, as its driver names it."""
+    return tuple(_survivals(before, after, gpu))
 
 
-def _survivals(before: Plan, after: Plan, pairs: Iterable[Pair]) -> Iterator[Survival]:
-    for role, old, new in pairs:
-        if new is not None and new.files:
-            yield _survival(role, before, old if old and old.files else None, after, new)
-        elif old is not None and old.files:
-            server = after.deployment.server
-            why = f"it tunes nothing then: {server.tunes_because}" if not role else "no draft tunes then"
-            yield Survival(role, old.key, "is not needed", (why,), _there(before, old), 0, 0)
+def _survivals(before: RecordedPlan, after: RecordedPlan, gpu: str) -> Iterator[Survival]:
+    old, new = (dict(zip(("target", "draft"), plan.all_caches, strict=False)) for plan in (before, after))
+    for role in {**old, **new}:
+        mine, other = old.get(role), new.get(role)
+        there = _there(before, mine or other)
+        if other is None:
+            key = mine.key if mine else ""
+            yield Survival(role, key, "is not needed", ("nothing is tuned then",), there, 0, 0)
+        else:
+            yield _survival(role, before, mine, after, other, gpu)
 
 
-def _survival(role: str, before: Plan, old: CachePlan | None, after: Plan, new: CachePlan) -> Survival:
-    report = _predicted(after, new)
+def _survival(
+    role: str,
+    before: RecordedPlan,
+    mine: RecordedCache | None,
+    after: RecordedPlan,
+    other: RecordedCache,
+    gpu: str,
+) -> Survival:
+    report = _judged(after, other, gpu)
     verdicts = [file.verdict for file in report.files]
-    loaded, wanted = sum(verdict in _LOADED for verdict in verdicts), len(new.files)
-    moved = tuple(_moves(before, old, after, new)) if old else ()
-    files = _there(before, old) if old else _there(after, new)
-    fate, because = _fate(bool(moved), files, loaded, verdicts.count(Verdict.HIT) == wanted)
-    said = {"moved": moved, "judged": tuple(_complaints(report)), "": ()}[because]
-    return Survival(role, (old or new).key, fate, said, files, loaded, wanted)
-
-
-def _fate(moved: bool, files: int, loaded: int, all_hit: bool) -> tuple[Fate, Literal["moved", "judged", ""]]:
-    """And what says why."""
-    if moved and all_hit:
-        return "has its successor", "moved"
+    loaded, wanted = sum(verdict in _LOADED for verdict in verdicts), len(other.paths)
+    is_whole, files = verdicts.count(Verdict.HIT) == wanted, _there(before, mine or other)
+    moved = (f"it looks in {other.folder} then",) if mine and mine.folder != other.folder else ()
+    key = (mine or other).key
+    if moved and is_whole:
+        return Survival(role, key, "has its successor", moved, files, loaded, wanted)
     if not files:
-        return "is not there", "moved"
-    if moved:
-        return "is tuned again", "moved"
-    if all_hit:
-        return "survives", ""
-    return "survives in part" if loaded else "is tuned again", "judged"
+        return Survival(role, key, "is not there", moved, files, loaded, wanted)
+    if is_whole:
+        return Survival(role, key, "survives", (), files, loaded, wanted)
+    fate = "survives in part" if loaded and not moved else "is tuned again"
+    return Survival(role, key, fate, moved or tuple(_complaints(report)), files, loaded, wanted)
 
 
-def _there(plan: Plan, cache: CachePlan) -> int:
-    return sum((plan.deployment.cache_dir / path).is_file() for path in cache.paths)
+def _there(plan: RecordedPlan, cache: RecordedCache | None) -> int:
+    paths = cache.paths if cache else ()
+    return sum((plan.deployment.cache_dir / path).is_file() for path in paths)
 
 
-def _moves(before: Plan, old: CachePlan, after: Plan, new: CachePlan) -> Iterator[str]:
-    """What makes the folder another."""
-    one, other = before.deployment, after.deployment
-    if old.key != new.key:
-        there, then = named_parts(old.key_parts), named_parts(new.key_parts)
-        names = [name for name in {**there, **then} if there.get(name) != then.get(name)]
-        yield f"the key is {new.key} then (another {', '.join(names)})"
-    if one.flashinfer_version != other.flashinfer_version:
-        yield f"FlashInfer {other.flashinfer_version} looks into a folder of its own"
-    if one.arch != other.arch:
-        yield f"{other.arch} has a folder of its own"
-
-
-def _predicted(plan: Plan, cache_plan: CachePlan) -> VerifyReport:
-    deployment, expected = plan.deployment, Expected.from_plan(cache_plan)
-    folder = deployment.cache_dir / expected.folder
-    found = find_caches(folder, _no_matter, deployment.cache_dir) if folder.is_dir() else []
-    cache = found[0] if found else expected.empty_cache(deployment.cache_dir)
-    checked = check(cache, deployment.sglang_version, True, [expected])
-    return verify([checked], Server(_target(deployment)))
+def _judged(plan: RecordedPlan, cache: RecordedCache, gpu: str) -> VerifyReport:
+    """As each file's own environment would read it, but on the GPU and by the FlashInfer that are meant."""
+    expected, root = Expected.from_recorded(cache), plan.deployment.cache_dir
+    folder = root / cache.folder
+    found = find_caches(folder, _no_matter, root) if folder.is_dir() else []
+    checked = check(found[0] if found else expected.empty_cache(root), plan.sglang, True, [expected])
+    target = Target(None, "each file's own environment", plan.flashinfer, gpu=gpu)
+    return verify([checked], Server(target))
 
 
 def _no_matter(error: OSError) -> None:
     """What cannot be looked into is not loaded either."""
-
-
-def _target(deployment: Deployment) -> Target:
-    """As each file's own environment, but on the GPU that is meant."""
-    origin, gpu = "each file's own environment", deployment.inputs.gpu.name
-    return Target(None, origin, deployment.flashinfer_version, deployment.arch, gpu=gpu)
 
 
 def _complaints(report: VerifyReport) -> Iterator[str]:

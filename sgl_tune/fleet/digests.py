@@ -9,8 +9,8 @@ from typing import Any
 from runtime.server.flashinfer import FlashInfer
 from sgl_tune.cache.loader import Loaded
 from sgl_tune.cache.policies import HOT
-from sgl_tune.keys.keys import TunedOp
 from sgl_tune.units import shown
+from sgl_tune.verify.expected import Wanted
 
 _BYTES = 6
 _LONGEST = 400
@@ -46,7 +46,7 @@ def lookups_of(loaded: Loaded, reader: FlashInfer) -> list[str]:
     ]
 
 
-def asked_lookups(op: TunedOp, reader: FlashInfer, asked_by: str) -> Mapping[str, int]:
+def asked_lookups(op: Wanted, reader: FlashInfer, asked_by: str) -> Mapping[str, int]:
     """What an op's lookups find their entry by, and the bucket of each."""
     return {
         _lookup(entry.key, op.runner, op.policy, reader): entry.bucket

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runtime.server.releases import NEWEST, Release, release_named
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import BrokenManifest, Manifest
 
 if TYPE_CHECKING:
-    from sgl_tune.keys.keys import TunedOp
     from sgl_tune.keys.plan import CachePlan
+    from sgl_tune.recorded.caches import RecordedCache
 
 WARM = "sgl-tune warm with the server's own flags"
+BY_ITSELF = "start the server once: it tunes and saves them itself, which sgl-tune cannot do for it"
 _UNKNOWN = "_gpu<UUID>"
+
+
+class Lookup(NamedTuple):
+    """`asked_by`: tuning, where the server's own autotune makes it; serving, where only its requests do."""
+
+    key: str
+    bucket: int
+    asked_by: str
+
+
+class Wanted(NamedTuple):
+    """What a server looks up of one op."""
+
+    op: str
+    runner: str
+    policy: tuple[Any, ...]
+    entries: tuple[Lookup, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(entry.key for entry in self.entries)
 
 
 class Expected(NamedTuple):
@@ -24,7 +47,7 @@ class Expected(NamedTuple):
     folder: str
     key: str
     groups: tuple[tuple[str, ...], ...]
-    ops: tuple[TunedOp, ...] = ()
+    ops: tuple[Wanted, ...] = ()
     way_out: str = WARM
 
     @property
@@ -33,8 +56,22 @@ class Expected(NamedTuple):
 
     @classmethod
     def from_plan(cls, plan: CachePlan, way_out: str = WARM) -> Expected:
-        names = tuple(tuple(path.rsplit("/", 1)[-1] for path in group) for group in plan.groups)
-        return cls(plan.folder, plan.key, names, plan.ops, way_out)
+        ops = tuple(
+            Wanted(
+                op.op, op.runner, op.policy, tuple(Lookup(e.key, e.bucket, e.asked_by) for e in op.entries)
+            )
+            for op in plan.ops
+        )
+        return cls(plan.folder, plan.key, _names(plan.groups), ops, way_out)
+
+    @classmethod
+    def from_recorded(cls, cache: RecordedCache) -> Expected:
+        """What a recorded start asks for: a call that a warm cannot make again, too."""
+        ops = tuple(
+            Wanted(op.op, op.runner, op.policy, tuple(_lookups(op.entries, op.serving_only)))
+            for op in cache.all_ops
+        )
+        return cls(cache.folder, cache.key, _names(cache.groups), ops, WARM if not cache.left else BY_ITSELF)
 
     def named_as_in(self, cache: Cache) -> Expected:
         """Where a plan cannot know the GPU in a file's name, the name that is there."""
@@ -49,6 +86,15 @@ class Expected(NamedTuple):
         """The folder as a server finds it before anybody warmed it."""
         flashinfer, arch, key = self.folder.rsplit("/", 3)[1:]
         return Cache(cache_dir / self.folder, "sglang", flashinfer=flashinfer, arch=arch, key=key)
+
+
+def _names(groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(path.rsplit("/", 1)[-1] for path in group) for group in groups)
+
+
+def _lookups(entries: Sequence[tuple[int, str]], serving_only: Sequence[int]) -> Iterator[Lookup]:
+    for bucket, key in entries:
+        yield Lookup(key, bucket, "serving" if bucket in serving_only else "tuning")
 
 
 class Checked(NamedTuple):

@@ -20,11 +20,9 @@ from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.keys.ways_to_start import way_to_start
 from sgl_tune.verify.environment import Target
-from sgl_tune.verify.expected import WARM, Checked, Expected
+from sgl_tune.verify.expected import BY_ITSELF, WARM, Checked, Expected
 from sgl_tune.verify.findings import Finding, Severity, finding
 from sgl_tune.verify.near_keys import near_keys
-
-_BY_ITSELF = "start the server once: it tunes and saves them itself, which sgl-tune cannot do for it"
 
 
 def expected_of(plan: Plan) -> list[Expected]:
@@ -33,7 +31,7 @@ def expected_of(plan: Plan) -> list[Expected]:
     if not caches:
         return []
     verdict = verdict_of(plan)
-    otherwise = _BY_ITSELF if verdict.runs else way_to_start(plan.deployment)
+    otherwise = BY_ITSELF if verdict.runs else way_to_start(plan.deployment)
     fills = plan.caches if verdict.obstacle is None else ()
     return [Expected.from_plan(cache, WARM if cache in fills else otherwise) for cache in caches]
 

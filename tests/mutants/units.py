@@ -35,7 +35,7 @@ RECORDINGS = {
     "test_deployments.py",
     *(f"test_recorded_{name}.py" for name in ("architectures", "combinations", "edges", "rare", "servers")),
 }
-_FOLDERS = ("book", "server", "runtime", "sgl_tune", "sgl_tune/explain", "sgl_tune/memory")
+_FOLDERS = ("book", "server", "runtime", "sgl_tune", "sgl_tune/memory")
 _FILES = {
     "memory": ("deepep_starts",),
     "sgl_tune/cache": ("flashinfer_versions", "loader", "environment", "access"),

@@ -31,7 +31,7 @@ OWN = {
     "/srv/root": "root", "ROOT": "root", "PLACE": "/mnt/root",
     "DIR": "out", "MODEL": "Qwen3-30B-A3B", "M": "Qwen3-30B-A3B",
 }  # fmt: skip
-NEEDS_MORE = {"env", "mem-report", "warm", "push", "pull", "server"}  # torch, a GPU, a registry: are read
+NEEDS_MORE = {"env", "explain", "mem-report", "warm", "push", "pull", "server"}  # torch, a server: are read
 WITHOUT_A_MACHINE = (
     *(() if find_spec("zstandard") else (".zst",)),
     "--replay",

@@ -119,9 +119,7 @@ def _tour(block: str, folder: Path) -> str:
     return "\n".join(shown) + "\n"
 
 
-@pytest.mark.parametrize(
-    "page", [README, ROOT / "docs/upgrade.md", ROOT / "docs/fleet.md"], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [README, ROOT / "docs/fleet.md"], ids=lambda page: page.name)
 def test_a_page_shows_what_is_printed(page: Path, copy: Path) -> None:
     text = page.read_text()
     rewritten = text

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.cache.store import Written
+from sgl_tune.recorded.caches import RecordedCache
+from sgl_tune.recorded.plan import RecordedPlan, Whose
 from sgl_tune.warm.proof import Forward, Proof
-from sgl_tune.warm.recorded.plan import RecordedCache
-from sgl_tune.warm.recorded.planned import RecordedPlan, Whose
 from sgl_tune.warm.report import CacheReport, Failure
 from sgl_tune.warm.result import WarmCache, Warmed
 

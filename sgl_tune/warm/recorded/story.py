@@ -16,6 +16,8 @@ from sgl_tune.cli.out import Output
 from sgl_tune.deployment.env import driver_version
 from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.interruption import Interruption
+from sgl_tune.recorded.caches import RecordedCache
+from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.events import ERROR
 from sgl_tune.warm.filling import keep_decided, what_is_kept, writable
@@ -24,8 +26,6 @@ from sgl_tune.warm.launch import Fleet
 from sgl_tune.warm.proof import How as How
 from sgl_tune.warm.proof import Proof
 from sgl_tune.warm.recorded.job import CallCache, CallJob
-from sgl_tune.warm.recorded.plan import RecordedCache
-from sgl_tune.warm.recorded.planned import RecordedPlan
 from sgl_tune.warm.report import Report, read_report
 from sgl_tune.warm.result import WarmCache, Warmed
 from sgl_tune.warm.search_display import shown

@@ -15,7 +15,7 @@ from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
 from sgl_tune.cli.format import DocumentFormat, sink
 from sgl_tune.cli.out import Output
-from sgl_tune.warm.recorded.planned import Whose, plan_of
+from sgl_tune.recorded.plan import Whose, plan_of
 from sgl_tune.warm.recorded.story import CallSettings, warm_records
 from sgl_tune.warm.workforce import workforce
 from tests.ghost.environments import SMALLEST, python_of

@@ -10,7 +10,7 @@ import pytest
 
 from runtime.record.events import record_of
 from runtime.record.record import Record
-from sgl_tune.warm.recorded.planned import RecordedPlan, Whose, plan_of
+from sgl_tune.recorded.plan import RecordedPlan, Whose, plan_of
 from tests.record.test_calls import CALL
 from tests.record.test_record import ASKED, ENDED, READY
 

@@ -15,7 +15,7 @@ from sgl_tune.cli.format import DocumentFormat, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_recorded import warmed_json
 from sgl_tune.errors import WorkFailed
-from sgl_tune.warm.recorded.planned import RecordedPlan, Whose, plan_of
+from sgl_tune.recorded.plan import RecordedPlan, Whose, plan_of
 from sgl_tune.warm.recorded.story import CallSettings, warm_records
 from sgl_tune.warm.workforce import Workforce
 from tests.sgl_tune.schemas import schema_faults

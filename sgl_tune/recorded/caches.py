@@ -74,7 +74,13 @@ class RecordedCache:
 
     @property
     def ops(self) -> tuple[RecordedOp, ...]:
+        """What a warm can fill."""
         return tuple(_ops(self.replayable))
+
+    @property
+    def all_ops(self) -> tuple[RecordedOp, ...]:
+        """What the server asks for."""
+        return tuple(_ops(self.calls))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -110,6 +116,11 @@ def caches_of(records: Sequence[Record]) -> tuple[RecordedCache, ...]:
     """
     found = [_cache(records, is_draft) for is_draft in (False, True)]
     return tuple(cache for cache in found if cache is not None)
+
+
+def files_of(records: Sequence[Record], is_draft: bool) -> tuple[str, ...]:
+    """The rank files of a server, below its cache directory, as SGLang names them."""
+    return tuple(_names(records, is_draft))
 
 
 def unplaced(records: Sequence[Record]) -> Iterator[tuple[str, str]]:

@@ -12,8 +12,8 @@ from typing import Any
 from runtime.record.parts import Inexact
 from runtime.record.record import Record
 from sgl_tune.cache.rank_names import RankName
+from sgl_tune.recorded.caches import RecordedCache, caches_of, unplaced
 from sgl_tune.units import count
-from sgl_tune.warm.recorded.plan import RecordedCache, caches_of, unplaced
 
 _SHOWN = 3
 
@@ -35,6 +35,14 @@ class RecordedPlan:
     deployment: Whose
     records: tuple[Record, ...]
     workers: int = 1
+
+    @property
+    def sglang(self) -> str | None:
+        return self.records[0].asked.versions.get("sglang")
+
+    @property
+    def flashinfer(self) -> str | None:
+        return self.records[0].asked.versions.get("flashinfer-python")
 
     @cached_property
     def all_caches(self) -> tuple[RecordedCache, ...]:

@@ -1,0 +1,68 @@
+"""Which server a command asks: the one it names, the one that is here, or none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from sgl_tune.asking.question import release_of_image
+from sgl_tune.cli.parameters import Option
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.servers.server import NoServer, Server, find_server
+
+ServerOption = Annotated[
+    str | None,
+    Option(
+        "--server",
+        metavar="PATH",
+        help="A Python, or a venv, that has SGLang: its own start is asked.",
+        show_default=False,
+    ),
+]
+RemoteCodeOption = Annotated[
+    bool, Option("--trust-remote-code", help="Let the model's own code run, in the server's cage.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ByServer:
+    """What of the command says who is asked. `only_core`: an option that the runtime core alone answers."""
+
+    flags: ServerFlags
+    command: tuple[str, ...]
+    server: str | None
+    core: bool = False
+    trust_remote_code: bool = False
+    only_core: str | None = None
+
+    def found(self) -> Server | None:
+        """The server that is asked; None where the runtime core plans."""
+        if self.core or self.only_core or not (self.flags.model_path or self.command):
+            if self.server is not None:
+                beside = "--core" if self.core else self.only_core or "no model"
+                raise UsageError(
+                    f"--server starts a server by its flags, and {beside} does not go with it",
+                    "leave one of them out",
+                )
+            return None
+        found = find_server(self.server, self._release)
+        if isinstance(found, NoServer):
+            if self.server is not None or found.has_sglang:
+                raise UsageError(found.why, found.remedy)
+            return None
+        return found
+
+    @property
+    def _release(self) -> str | None:
+        return self.flags.sglang_version or release_of_image(self.command)
+
+    def needed(self, what: str) -> Server:
+        """The server that must be there, for `what` that nobody else answers."""
+        found = self.found()
+        if found is None:
+            why = find_server(None, self._release)
+            remedy = why.remedy if isinstance(why, NoServer) else None
+            said = why.why if isinstance(why, NoServer) else "no server is asked"
+            raise CheckFailed(f"not known: {said}; {what}", remedy)
+        return found

@@ -1,0 +1,196 @@
+"""What a server made of a command, from the record of its start: each value, and SGLang's words for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Any
+
+from runtime.record.record import Record
+from runtime.sglang.flag_classes import MODELS
+from runtime.sglang.inside.words import DRAWN, OURS
+from sgl_tune.asking.question import value_of
+from sgl_tune.recorded.caches import files_of
+
+_APART = re.compile(r"[-_\s]+")
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+_WHOLE = "its model was not built: the KV cache's size, tuner keys, modules and memory were not asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """`given`: what the command sets it to; `default`: SGLang's, where the value is another. `why`: the
+    lines that SGLang logged about it."""
+
+    name: str
+    value: Any
+    is_given: bool
+    given: Any
+    default: Any
+    is_default: bool
+    why: tuple[str, ...]
+
+    @property
+    def is_decided(self) -> bool:
+        """By SGLang, and not just what the command or the default says."""
+        return not self.is_default and not (self.is_given and self.given == self.value)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "value": self.value,
+            "given": self.given if self.is_given else None,
+            "default": self.value if self.is_default else self.default,
+            "why": list(self.why),
+        }
+
+
+@dataclass(frozen=True)
+class Account:
+    """`typed`: the flags as the user wrote them; a folder may stand for a model in the record."""
+
+    record: Record
+    typed: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        versions, gpu = self.record.asked.versions, self.record.asked.gpu
+        return f"SGLang {versions.get('sglang')}, FlashInfer {versions.get('flashinfer-python')}, {gpu}"
+
+    @property
+    def refused(self) -> str | None:
+        """SGLang's own words, where it does not take the command."""
+        ending = self.record.ending
+        return (ending.text or "").strip()[-1000:] if ending.how == "refused" else None
+
+    @property
+    def died(self) -> str | None:
+        ending = self.record.ending
+        if ending.how in ("ready", "stopped", "refused"):
+            return None
+        text = (ending.text or "").strip().splitlines() or [""]
+        where = ending.phase or "its beginning"
+        return f"its start ends in {where}: {ending.type or ending.how} {text[0][:600]}"
+
+    @cached_property
+    def arguments(self) -> tuple[Argument, ...]:
+        resolved = self.record.resolved
+        names = [name for name in resolved.arguments if name not in (*OURS, *DRAWN)]
+        return tuple(self._argument(name) for name in names)
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        """Of all ranks; of this one alone where SGLang did not name the others'."""
+        found, settled = files_of([self.record], is_draft=False), self.record.settled
+        is_own = all(folder == name for folder, name in self._models.items())
+        return found or ((settled.gate.file,) if settled is not None and is_own else ())
+
+    @cached_property
+    def draft_files(self) -> tuple[str, ...]:
+        return files_of([self.record], is_draft=True)
+
+    @cached_property
+    def settled(self) -> dict[str, Any]:
+        """What the server settles beside its arguments. Empty where its start did not come to it."""
+        settled, sizes = self.record.settled, self.record.sizes
+        found = {} if settled is None else asdict(settled)
+        gate, draft = found.pop("gate", None), found.pop("draft", None)
+        if gate is not None:
+            found |= {"tunes": gate["tunes"], "key": key_of(self.files)}
+        if draft is not None:
+            found |= {"draft_tunes": draft["tunes"], "draft_key": key_of(self.draft_files)}
+        return found if sizes is None else {**found, **asdict(sizes)}
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Lines from before the model is built that name no argument which is shown."""
+        told = {line for one in self.arguments if not one.is_default for line in one.why}
+        return tuple(line for line in self._lines if line not in told)
+
+    @property
+    def not_asked(self) -> tuple[str, ...]:
+        left = f"{', '.join(OURS)}: a recorded start sets these itself"
+        return (_WHOLE, left) if self.record.ending.how == "stopped" else (left,)
+
+    @property
+    def says(self) -> str:
+        if self.refused is not None:
+            return f"SGLang refuses this command: {self.refused.splitlines()[-1] if self.refused else ''}"
+        if not self.settled:
+            return self.died or "its start did not settle anything"
+        if not self.settled["tunes"]:
+            return "SGLang's gate is closed: this server tunes nothing and loads no tactics"
+        return f"SGLang's gate is open: this server reads tactics under the key {self.settled['key']}"
+
+    @property
+    def exit_code(self) -> int:
+        return 2 if self.refused is not None else 0 if self.settled else 1
+
+    def to_json(self) -> dict[str, Any]:
+        record = self.record
+        return {
+            "server": {"python": record.asked.python, "versions": record.asked.versions},
+            "deployment": {"argv": list(self.typed), "gpu": record.asked.gpu},
+            "verdict": self.says,
+            "refused": self.refused,
+            "died": self.died,
+            "arguments": [one.to_json() for one in self.arguments],
+            "settled": self.settled,
+            "files": list(self.files),
+            "draft_files": list(self.draft_files),
+            "said": list(self.said),
+            "not_asked": list(self.not_asked),
+            "exact": record.exact,
+            "inexact": [asdict(one) for one in record.inexact],
+        }
+
+    def _argument(self, name: str) -> Argument:
+        resolved = self.record.resolved
+        is_default = name not in resolved.defaults
+        value, default = self._typed(resolved.arguments[name]), self._typed(resolved.defaults.get(name))
+        given = self._typed(resolved.given.get(name))
+        why = tuple(line for line in self._lines if _names(line, name))
+        return Argument(name, value, name in resolved.given, given, default, is_default, why)
+
+    def _typed(self, value: Any) -> Any:
+        """A model as the user named it."""
+        if isinstance(value, str):
+            return self._models.get(value, value)
+        if isinstance(value, list):
+            return [self._typed(one) for one in value]
+        return (
+            {name: self._typed(one) for name, one in value.items()} if isinstance(value, Mapping) else value
+        )
+
+    @cached_property
+    def _models(self) -> Mapping[str, str]:
+        return dict(_stand_ins(self.record.asked.argv, self.typed))
+
+    @cached_property
+    def _lines(self) -> tuple[str, ...]:
+        """Without those about what a recorded start sets itself."""
+        lines = (_ESCAPES.sub("", one.text).strip() for one in self.record.said if not one.phase)
+        foreign = (line for line in lines if line and not any(_names(line, name) for name in OURS))
+        return tuple(dict.fromkeys(line for line in foreign if not line.startswith("server_args=")))
+
+
+def _stand_ins(argv: Sequence[str], typed: Sequence[str]) -> Iterator[tuple[str, str]]:
+    main = frozenset({"--model-path", "--model"})
+    for flags in (main, MODELS - main):
+        folder, name = value_of(argv, sorted(flags)), value_of(typed, sorted(flags))
+        if folder and name:
+            yield folder, name
+
+
+def _names(line: str, argument: str) -> bool:
+    """In any spelling: a flag, a name in Python, plain words. A name of one word must be the flag."""
+    plain = _APART.sub(" ", argument) if "_" in argument else f"--{argument}"
+    text = _APART.sub(" ", line.lower()) if "_" in argument else line
+    return re.search(rf"(?<!\w){re.escape(plain)}(?!\w)", text) is not None
+
+
+def key_of(files: Sequence[str]) -> str | None:
+    return PurePosixPath(files[0]).parent.name if files else None

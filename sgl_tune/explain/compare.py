@@ -1,0 +1,133 @@
+"""Two servers' accounts of one command, and what their whole starts tune: field by field, key by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sgl_tune.explain.account import Account, Argument
+from sgl_tune.explain.survival import Survival
+from sgl_tune.recorded.caches import RecordedOp
+from sgl_tune.recorded.plan import RecordedPlan
+from sgl_tune.units import count
+
+ABSENT = "no such argument"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`why`: what the second server logged about it; `why_before`: the first."""
+
+    group: str
+    name: str
+    before: Any
+    after: Any
+    why: tuple[str, ...] = ()
+    why_before: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("group", "name", "before", "after", "why", "why_before")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`unasked`: why it is not known what the two tune; the arguments are compared all the same."""
+
+    before: Account
+    after: Account
+    plans: tuple[RecordedPlan, RecordedPlan] | None = None
+    unasked: str | None = None
+    caches: tuple[Survival, ...] = ()
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        if not self.after.arguments:
+            return ()
+        found = [*_of_arguments(self.before, self.after), *_of_settled(self.before, self.after)]
+        if self.plans is not None:
+            found += _of_ops(*self.plans)
+        return tuple(found)
+
+    @property
+    def says(self) -> str:
+        if self.after.refused is not None or not self.after.settled:
+            return f"{self.after.where}: {self.after.says}"
+        changed = count(len(self.differences), "difference")
+        if self.unasked is not None:
+            return f"{changed}; what the two tune is not known: {self.unasked}"
+        fates = dict.fromkeys(one.fate for one in self.caches)
+        fate = f"its cache {' and '.join(fates)}" if fates else "nothing is tuned before or after"
+        return f"{changed}; {fate}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.after.to_json(),
+            "says": self.says,
+            "unasked": self.unasked,
+            "differences": [one.to_json() for one in self.differences],
+            "caches": [one.to_json() for one in self.caches],
+        }
+
+
+def _of_arguments(before: Account, after: Account) -> Iterator[Difference]:
+    old, new = ({one.name: one for one in account.arguments} for account in (before, after))
+    for name in {**old, **new}:
+        one, other = old.get(name), new.get(name)
+        if one is None or other is None:
+            known = one or other
+            if known is not None and not known.is_default:
+                yield _difference(name, one, other)
+        else:
+            why = (other.why, one.why)
+            for part, before_it, after_it in _changes(name, one.value, other.value):
+                yield Difference("arguments", part, before_it, after_it, *why)
+
+
+def _changes(name: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Of a structure the parts that differ."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for part in {**before, **after}:
+            yield from _changes(f"{name}.{part}", before.get(part), after.get(part))
+    elif before != after:
+        yield name, before, after
+
+
+def _difference(name: str, one: Argument | None, other: Argument | None) -> Difference:
+    before, after = (told.value if told else ABSENT for told in (one, other))
+    why, why_before = (told.why if told else () for told in (other, one))
+    return Difference("arguments", name, before, after, why, why_before)
+
+
+def _of_settled(before: Account, after: Account) -> Iterator[Difference]:
+    if not before.settled or not after.settled:
+        return
+    for name in {**before.settled, **after.settled}:
+        if name in before.settled and name in after.settled and before.settled[name] != after.settled[name]:
+            yield Difference("settled", name, before.settled[name], after.settled[name])
+    for name, old, new in (
+        ("files", before.files, after.files),
+        ("draft files", before.draft_files, after.draft_files),
+    ):
+        if old != new:
+            yield Difference("files", name, list(old), list(new))
+
+
+def _of_ops(before: RecordedPlan, after: RecordedPlan) -> Iterator[Difference]:
+    old, new = _ops(before), _ops(after)
+    for name in {**old, **new}:
+        one, other = old.get(name), new.get(name)
+        if one is None or other is None or set(one.keys) != set(other.keys):
+            yield Difference("ops", name, _op(one), _op(other))
+
+
+def _ops(plan: RecordedPlan) -> dict[str, RecordedOp]:
+    found: dict[str, RecordedOp] = {}
+    for number, cache in enumerate(plan.all_caches):
+        found |= {f"{'draft ' if number else ''}{op.op} {op.runner}": op for op in cache.all_ops}
+    return found
+
+
+def _op(op: RecordedOp | None) -> dict[str, Any] | None:
+    return {"entries": len(op.keys), "buckets": list(op.buckets), "keys": list(op.keys)} if op else None
