@@ -24,7 +24,7 @@ from runtime.record.parts import (
 )
 from runtime.record.settled import Resolved, Settled
 
-SCHEMA = 5
+SCHEMA = 4
 
 
 class NotARecord(ValueError):

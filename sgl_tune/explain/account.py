@@ -84,13 +84,14 @@ class Account:
     @cached_property
     def files(self) -> tuple[str, ...]:
         """Of all ranks; of this one alone where SGLang did not name the others'."""
-        found, settled = files_of([self.record], is_draft=False), self.record.settled
-        is_own = all(folder == name for folder, name in self._models.items())
-        return found or ((settled.gate.file,) if settled is not None and is_own else ())
+        settled = self.record.settled
+        return files_of([self.record], is_draft=False) or ((settled.gate.file,) if settled else ())
 
     @cached_property
     def draft_files(self) -> tuple[str, ...]:
-        return files_of([self.record], is_draft=True)
+        settled = self.record.settled
+        own = (settled.draft.file,) if settled and settled.draft else ()
+        return files_of([self.record], is_draft=True) or own
 
     @cached_property
     def settled(self) -> dict[str, Any]:
@@ -99,9 +100,9 @@ class Account:
         found = {} if settled is None else asdict(settled)
         gate, draft = found.pop("gate", None), found.pop("draft", None)
         if gate is not None:
-            found |= {"tunes": gate["tunes"], "key": key_of(self.files)}
+            found |= {"tunes": gate["tunes"], "key": _key_of(gate["file"])}
         if draft is not None:
-            found |= {"draft_tunes": draft["tunes"], "draft_key": key_of(self.draft_files)}
+            found |= {"draft_tunes": draft["tunes"], "draft_key": _key_of(draft["file"])}
         return found if sizes is None else {**found, **asdict(sizes)}
 
     @property
@@ -113,7 +114,7 @@ class Account:
     @property
     def not_asked(self) -> tuple[str, ...]:
         left = f"{', '.join(OURS)}: a recorded start sets these itself"
-        return (_WHOLE, left) if self.record.ending.how == "stopped" else (left,)
+        return (*((_WHOLE,) if self.record.ending.how == "stopped" else ()), left, *self.record.lacks)
 
     @property
     def says(self) -> str:
@@ -192,5 +193,5 @@ def _names(line: str, argument: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(plain)}(?!\w)", text) is not None
 
 
-def key_of(files: Sequence[str]) -> str | None:
-    return PurePosixPath(files[0]).parent.name if files else None
+def _key_of(file: str) -> str:
+    return PurePosixPath(file).parent.name

@@ -38,7 +38,7 @@ SETTLED = {
     "decode_graphs": [1, 2],
     "prefill_graphs": [],
     "most_requests": 8,
-    "gate": {"tunes": True, "file": "flashinfer/autotune/0.7.2/sm90/made/rank_tp0_pp0_dp0.json"},
+    "gate": {"tunes": True, "file": "flashinfer/autotune/0.7.2/sm90/typed/rank_tp0_pp0_dp0.json"},
 }
 STOPPED = {"event": "stopped", "phase": "gates"}
 
@@ -98,11 +98,10 @@ def test_what_a_recorded_start_sets_itself_and_what_is_drawn_is_no_answer() -> N
     assert found.said == () and any("load_format" in left for left in found.not_asked)
 
 
-def test_the_key_is_that_of_the_model_as_typed() -> None:
-    found = account(RESOLVED, named("typed"), SETTLED, STOPPED)
+def test_the_key_is_that_of_the_gates_file() -> None:
+    found = account(RESOLVED, SETTLED, STOPPED)
     assert found.settled["tunes"] is True and found.settled["key"] == "typed"
-    assert "key typed" in found.says and found.exit_code == 0
-    assert account(RESOLVED, SETTLED, STOPPED).settled["key"] is None, "the folder's key is not the server's"
+    assert "key typed" in found.says and found.exit_code == 0 and len(found.files) == 1
 
 
 def test_a_closed_gate_says_so() -> None:
@@ -115,6 +114,11 @@ def test_a_refusal_is_quoted_and_a_death_is_named() -> None:
     assert refused.exit_code == 2 and refused.says.endswith("no such flag --tpp")
     died = account(RESOLVED, {"event": "died", "phase": "communicator", "type": "OSError", "text": "gone"})
     assert died.exit_code == 1 and "communicator: OSError gone" in died.says
+
+
+def test_what_the_record_lacks_is_said() -> None:
+    lacking = account(RESOLVED, {"event": "lacks", "what": "settled", "why": "KeyError: x"}, STOPPED)
+    assert "settled: KeyError: x" in lacking.not_asked
 
 
 def test_an_early_stop_says_what_was_not_asked() -> None:

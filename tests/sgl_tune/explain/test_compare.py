@@ -62,9 +62,10 @@ def test_a_second_server_that_refuses_is_quoted() -> None:
 
 
 def test_another_folder_and_other_keys_are_differences() -> None:
-    before, after = started(RESOLVED, named("one"), SETTLED), started(RESOLVED, named("two"), SETTLED)
+    other = {**SETTLED, "gate": {"tunes": True, "file": SETTLED["gate"]["file"].replace("typed", "two")}}
+    before, after = started(RESOLVED, named("one"), SETTLED), started(RESOLVED, named("two"), other)
     found = {one.name: one for one in compared(before, after).differences}
-    assert (found["key"].before, found["key"].after) == ("one", "two") and "files" in found
+    assert (found["key"].before, found["key"].after) == ("typed", "two") and "files" in found
     plans = plan(Path("/c"), "one", *TUNED), plan(Path("/c"), "one", *TUNED[1:])
     ops = Comparison(Account(before, TYPED), Account(before, TYPED), plans).differences
     assert [one.group for one in ops] == ["ops"] and ops[0].before["entries"] == len(KEYS)
