@@ -7,6 +7,7 @@ that; no member's header is ever acted on, so there is no name, link or size in 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import open_regular
-from sgl_tune.ship.ahead import ahead
 from sgl_tune.ship.bounds import check_bounds
 from sgl_tune.ship.compression import decompressed
 from sgl_tune.ship.manifest import (
@@ -28,14 +28,14 @@ from sgl_tune.ship.manifest import (
     parse_bundle_manifest,
 )
 from sgl_tune.ship.members import BLOCK, END, Member, header, manifest_member, members, padding
-from sgl_tune.ship.objection import objection, size_told
-from sgl_tune.units import human_bytes
+from sgl_tune.units import human_bytes, shown
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash
 
 _AGAIN = "get it again from where it was packed"
 _PIECE = 1 << 20
+_OCTAL = re.compile(rb"[0-7]{1,11}[\0 ]*")
 
 
 class Archive:
@@ -49,7 +49,7 @@ class Archive:
         if told > LARGEST_MANIFEST:
             raise BadBundle(f"its manifest has {human_bytes(told)}, which none can have")
         if block != header(manifest_member(told)):
-            raise BadBundle(objection(block, manifest_member(told), None, stream.some))
+            raise BadBundle(_objection(block, manifest_member(told)))
         raw = stream.take(told)
         self._padding(told, NAME)
         self.manifest: BundleManifest = parse_bundle_manifest(raw)
@@ -66,8 +66,7 @@ class Archive:
                 yield member, iter(())
         end = self._stream.take(len(END), short=True)
         if end != END:
-            told = objection(end[:BLOCK], None, self.manifest, self._stream.some)
-            raise BadBundle(told if end.strip(b"\0") else "it is cut off before the end of its tar")
+            raise BadBundle(_objection(end, None))
         if self._stream.take(1, short=True):
             raise BadBundle("bytes follow the end of its tar")
         self._at_end()
@@ -75,10 +74,7 @@ class Archive:
     def _expect(self, wanted: bytes, member: Member) -> None:
         there = self._stream.take(len(wanted), short=True)
         if there != wanted:
-            raise BadBundle(objection(there[:BLOCK], member, self.manifest, self._after(there)))
-
-    def _after(self, taken: bytes) -> _Rest:
-        return _Rest(taken[BLOCK:], self._stream)
+            raise BadBundle(_objection(there, member))
 
     def _content(self, member: Member) -> Iterator[bytes]:
         left, seen = member.size, sha256()
@@ -86,11 +82,11 @@ class Archive:
             piece = self._stream.take(min(left, _PIECE))
             seen.update(piece)
             left -= len(piece)
-            if not left and seen.hexdigest() != member.sha256:
-                raise BadBundle(f"{member.path}: its content has another digest than the manifest says")
+            if not left:
+                _check_digest(member, seen)
             yield piece
-        if not member.size and seen.hexdigest() != member.sha256:
-            raise BadBundle(f"{member.path}: its content has another digest than the manifest says")
+        if not member.size:
+            _check_digest(member, seen)
 
     def _padding(self, size: int, path: str) -> None:
         wanted = padding(size)
@@ -105,9 +101,6 @@ class _Stream:
         self._pieces = pieces
         self._buffer = b""
         self._at = 0
-
-    def some(self, size: int) -> bytes:
-        return self.take(size, short=True)
 
     def take(self, size: int, short: bool = False) -> bytes:
         """`short`: fewer where the stream ends."""
@@ -132,15 +125,28 @@ class _Stream:
         return whole[:size]
 
 
-class _Rest:
-    """What is left of a header that was taken, and then the stream."""
+def size_told(block: bytes) -> int:
+    """0 where it is no octal number."""
+    field = block[124:136]
+    return int(field.rstrip(b"\0 "), 8) if _OCTAL.fullmatch(field) else 0
 
-    def __init__(self, taken: bytes, stream: _Stream) -> None:
-        self._taken, self._stream = taken, stream
 
-    def __call__(self, size: int) -> bytes:
-        found, self._taken = self._taken[:size], self._taken[size:]
-        return found + self._stream.take(size - len(found), short=True)
+def _check_digest(member: Member, seen: Hash) -> None:
+    if seen.hexdigest() != member.sha256:
+        raise BadBundle(f"{member.path}: its content has another digest than the manifest says")
+
+
+def _objection(there: bytes, wanted: Member | None) -> str:
+    """What stands where a member belongs, or the end. Nothing is done by what it says."""
+    block, place = there[:BLOCK], wanted.path if wanted else "the end of its tar"
+    if not block.strip(b"\0") and wanted and len(block) == BLOCK:
+        return f"its tar ends before {place}, which belongs there"
+    if len(block) < BLOCK or not there.strip(b"\0"):
+        return f"it is cut off before {place}"
+    name = block[:100].split(b"\0")[0].decode("utf-8", "backslashreplace")
+    if wanted and name.removesuffix("/") == place[:100]:
+        return f"{place} has a header that `pack` does not write"
+    return f"{shown(name, 200)} stands where {place} belongs"
 
 
 @dataclass(frozen=True)
@@ -186,9 +192,9 @@ def opened(
                 raise BadBundle("somebody wrote to it while it was read")
 
         pieces = decompressed(file, read.update)
-        with ahead(_seen(pieces, tar.update) if with_diff_id else pieces) as made:
-            archive = Archive(_Stream(made), os.fstat(file.fileno()).st_size, at_end)
-            yield Opened(archive, checked, read, tar)
+        made = _seen(pieces, tar.update) if with_diff_id else pieces
+        archive = Archive(_Stream(made), os.fstat(file.fileno()).st_size, at_end)
+        yield Opened(archive, checked, read, tar)
 
 
 @contextmanager

@@ -1,34 +1,28 @@
-"""gzip and zstd with nothing left to chance: a fixed header, a fixed level, and no member after the first."""
+"""gzip and zstd with nothing left to chance: a fixed level, and no stream after the first."""
 
 from __future__ import annotations
 
-import os
-import struct
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.manifest import BadBundle
 from sgl_tune.ship.recognised import GZIP_MAGIC, ZSTD_MAGIC
-from sgl_tune.ship.zstd_blocks import pieces_of
 
 Codec = Literal["gzip", "zstd"]
-Job = Callable[[], bytes]
+Read = Callable[[int], bytes]
 GZIP_LEVEL = 6
 ZSTD_LEVEL = 9
-_GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # no name, no time, no system
+_GZIP = 16 + zlib.MAX_WBITS
 _CHUNK = 1 << 20
-_JOB = 4 << 20  # what is compressed at once: the bytes depend on it
-_WINDOW = 1 << 15
-_MOST_WORKERS = 8
-_ZSTD_WORKERS = 2  # the bytes are the same for every number but 0; each takes some 40 MB
 _INPUT = 1 << 18
 _LARGEST_WINDOW = 32 << 20
+_BLOCKS_AT_ONCE = 8
+_RUN_LENGTH = 1
+_DICTIONARY_ID = (0, 1, 2, 4)
+_CONTENT_SIZE = (0, 2, 4, 8)
 SUFFIXES: dict[str, Codec] = {".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd", ".tzst": "zstd"}
 MEDIA_TYPES: dict[Codec, str] = {
     "gzip": "application/vnd.oci.image.layer.v1.tar+gzip",
@@ -52,82 +46,45 @@ def media_type(bundle: Path) -> str:
 
 
 def compressed(pieces: Iterator[bytes], codec: Codec) -> Iterator[bytes]:
-    """The same bytes for the same content, in whatever pieces it comes and on however many processors."""
-    return _gzipped(pieces) if codec == "gzip" else _zstd(pieces)
-
-
-def _gzipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """One member, whose chunks are compressed beside each other, each with the end of the one before it as
-    its dictionary."""
-    crc, size, before = 0, 0, b""
-
-    def jobs() -> Iterator[Job]:
-        nonlocal crc, size, before
-        for chunk, is_last in _chunks(pieces):
-            crc, size = zlib.crc32(chunk, crc), size + len(chunk)
-            yield partial(_deflated, chunk, before, is_last)
-            before = chunk[-_WINDOW:]
-
-    yield _GZIP_HEADER
-    yield from _in_order(jobs(), min(_MOST_WORKERS, os.cpu_count() or 1))
-    yield struct.pack("<II", crc, size & 0xFFFFFFFF)
-
-
-def _deflated(chunk: bytes, before: bytes, is_last: bool) -> bytes:
-    squeeze = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, zdict=before)
-    return squeeze.compress(chunk) + squeeze.flush(zlib.Z_FINISH if is_last else zlib.Z_SYNC_FLUSH)
-
-
-def _zstd(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    settings = {"level": ZSTD_LEVEL, "threads": _ZSTD_WORKERS, "write_checksum": True}
-    frame = _zstandard().ZstdCompressor(write_content_size=False, **settings).compressobj()
-    yield from _in_order((partial(frame.compress, chunk) for chunk, _ in _chunks(pieces)), 1)
-    yield frame.flush()
-
-
-def _chunks(pieces: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Of one size, but for the last, which is told as such."""
-    parts: list[bytes] = []
-    there = 0
+    """The same bytes for the same content, in whatever pieces it comes."""
+    if codec == "gzip":
+        stream: Any = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP)
+    else:
+        settings = {"write_checksum": True, "write_content_size": False}
+        stream = _zstandard().ZstdCompressor(ZSTD_LEVEL, **settings).compressobj()
     for piece in pieces:
-        parts.append(piece)
-        there += len(piece)
-        while there > _JOB:
-            whole = b"".join(parts)
-            yield whole[:_JOB], False
-            parts, there = [whole[_JOB:]], there - _JOB
-    yield b"".join(parts), True
-
-
-def _in_order(jobs: Iterator[Job], workers: int) -> Iterator[bytes]:
-    """What they come to, while the next ones are prepared."""
-    running: deque[Future[bytes]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
-        for job in jobs:
-            running.append(pool.submit(job))
-            if len(running) > workers + 1:
-                yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
+        yield stream.compress(piece)
+    yield stream.flush()
 
 
 def decompressed(file: BinaryIO, tap: Callable[[bytes], object]) -> Iterator[bytes]:
     """Pieces of bounded size; `tap` sees every byte that was read. BadBundle unless the file ends with its
     one compressed stream."""
-    head = file.read(4)
-    tap(head)
+
+    def read(most: int) -> bytes:
+        data = file.read(most)
+        tap(data)
+        return data
+
+    head = read(4)
     if head.startswith(GZIP_MAGIC):
-        yield from _gunzipped(head, file, tap)
+        magic, rest = GZIP_MAGIC, (yield from _gunzipped(head, read))
     elif head == ZSTD_MAGIC:
-        yield from _unzstd(head, file, tap)
+        magic, rest = ZSTD_MAGIC, (yield from _unzstd(head, read))
     else:
         raise BadBundle("is no bundle: neither gzip nor zstd", "`sgl-tune pack` makes one")
+    rest = rest or file.read(_INPUT)
+    if rest.startswith(magic):
+        raise BadBundle("a second compressed stream follows the first")
+    if rest:
+        raise BadBundle("bytes follow the end of its compressed stream")
 
 
-def _gunzipped(head: bytes, file: BinaryIO, tap: Callable[[bytes], object]) -> Iterator[bytes]:
+def _gunzipped(head: bytes, read: Read) -> Generator[bytes, None, bytes]:
+    """Returns what was read beyond its end."""
     if head[2:3] != b"\x08" or head[3:4] != b"\0":
         raise BadBundle("its gzip header has a name, a comment or a field that `pack` does not write")
-    inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    inflate = zlib.decompressobj(_GZIP)
     data = head
     while not inflate.eof:
         try:
@@ -138,14 +95,14 @@ def _gunzipped(head: bytes, file: BinaryIO, tap: Callable[[bytes], object]) -> I
             yield piece
         data = inflate.unconsumed_tail
         if not data and not inflate.eof:
-            data = _next(file, _INPUT, tap)
-    _at_its_end(inflate.unused_data, file, tap, GZIP_MAGIC)
+            data = read(_INPUT) or _exactly(read, 1)
+    return inflate.unused_data
 
 
-def _unzstd(head: bytes, file: BinaryIO, tap: Callable[[bytes], object]) -> Iterator[bytes]:
+def _unzstd(head: bytes, read: Read) -> Generator[bytes, None, bytes]:
     library = _zstandard()
     frame = library.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj()
-    for data in pieces_of(head, partial(_exactly, file, tap)):
+    for data in _blocks(head, read):
         try:
             piece = frame.decompress(data)
         except library.ZstdError as error:
@@ -154,36 +111,36 @@ def _unzstd(head: bytes, file: BinaryIO, tap: Callable[[bytes], object]) -> Iter
             yield piece
     if not frame.eof or frame.unused_data:
         raise BadBundle("its zstd stream does not end where its last block does")
-    _at_its_end(b"", file, tap, ZSTD_MAGIC)
+    return b""
 
 
-def _exactly(file: BinaryIO, tap: Callable[[bytes], object], size: int) -> bytes:
-    data = file.read(size)
+def _blocks(magic: bytes, read: Read) -> Iterator[bytes]:
+    """A zstd frame, a few blocks at once, as RFC 8878 lays it out: none becomes more than 128 KB, so what is
+    decompressed at once is bounded, whoever made the frame."""
+    first = _exactly(read, 1)
+    flags = first[0]
+    is_single, has_checksum = flags >> 5 & 1, flags >> 2 & 1
+    size = _DICTIONARY_ID[flags & 3] + (_CONTENT_SIZE[flags >> 6] or is_single) + (not is_single)
+    parts = [magic, first, _exactly(read, size)]
+    blocks, is_last = 0, False
+    while not is_last:
+        head = _exactly(read, 3)
+        told = int.from_bytes(head, "little")
+        is_last, kind, size = bool(told & 1), told >> 1 & 3, told >> 3
+        parts += (head, _exactly(read, 1 if kind == _RUN_LENGTH else size))
+        blocks += 1
+        if is_last and has_checksum:
+            parts.append(_exactly(read, 4))
+        if is_last or blocks == _BLOCKS_AT_ONCE:
+            yield b"".join(parts)
+            parts, blocks = [], 0
+
+
+def _exactly(read: Read, size: int) -> bytes:
+    data = read(size)
     if len(data) < size:
-        raise _cut_off()
-    tap(data)
+        raise BadBundle("it is cut off: its compressed stream does not end", "get it again")
     return data
-
-
-def _next(file: BinaryIO, most: int, tap: Callable[[bytes], object]) -> bytes:
-    data = file.read(most)
-    if not data:
-        raise _cut_off()
-    tap(data)
-    return data
-
-
-def _cut_off() -> BadBundle:
-    return BadBundle("it is cut off: its compressed stream does not end", "get it again")
-
-
-def _at_its_end(rest: bytes, file: BinaryIO, tap: Callable[[bytes], object], magic: bytes) -> None:
-    if not rest:
-        rest = file.read(_INPUT)
-    if rest.startswith(magic):
-        raise BadBundle("a second compressed stream follows the first")
-    if rest:
-        raise BadBundle("bytes follow the end of its compressed stream")
 
 
 def _zstandard() -> Any:

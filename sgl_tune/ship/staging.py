@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import WorkFailed
 from sgl_tune.reading import DEEPEST, is_deeper
 from sgl_tune.ship.archive import Archive
-from sgl_tune.ship.behind import behind
 from sgl_tune.ship.bounds import on_disk
 from sgl_tune.ship.landed import Checked
 from sgl_tune.ship.manifest import BadBundle, BundleManifest
@@ -33,7 +31,6 @@ from sgl_tune.stores.relocate import group_at
 from sgl_tune.units import human_bytes
 
 _PIECE = 1 << 20
-_AT_ONCE = 2 << 20
 _LARGEST_REWRITTEN = 16 << 20
 _FILE, _FOLDER = 0o644, 0o755
 Progress = Callable[[int], None]
@@ -77,18 +74,14 @@ class Staging:
     def take(self, archive: Archive, progress: Progress) -> Staged:
         """BadBundle where anything in it is not as its manifest says."""
         self._names = _groups(archive.manifest)
-        with explained(self._root.path), behind() as later:
+        with explained(self._root.path):
             for member, content in archive.each():
                 if self._keeps is not None and member.path not in self._keeps:
                     for _ in content:  # checked all the same
                         pass
                 elif member.kind == "folder":
-                    later.do(partial(self._enter, self._new_path(member.path).split("/")))
-                elif member.size <= _AT_ONCE:
-                    later.do(partial(self._write, member, list(content)))
-                    progress(member.size)
+                    self._enter(self._new_path(member.path).split("/"))
                 else:
-                    later.wait()
                     self._write(member, content)
                     progress(member.size)
         return self.staged

@@ -9,9 +9,8 @@ from random import Random
 from typing import NamedTuple
 
 from sgl_tune.errors import SglTuneError
-from sgl_tune.ship.archive import opened
+from sgl_tune.ship.archive import opened, size_told
 from sgl_tune.ship.members import BLOCK, header, manifest_member, padded
-from sgl_tune.ship.objection import size_told
 from tests.fuzz.mutate import duplicated_key, mutated, of_bytes, of_json, of_numbers
 from tests.fuzz.parser import Parser, Wrong, command
 from tests.sgl_tune.cache.caches import cache_folder, good, rank_names, write_ranks

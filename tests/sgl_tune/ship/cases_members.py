@@ -39,95 +39,97 @@ def _linked(link: str) -> Change:
     return edited_at(RANK1, link=link.encode())
 
 
+HEADER, PLACE = "has a header that `pack` does not write", "stands where .* belongs"
+
 CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     # the first member
     "no manifest": (
         lambda: squeezed(b"".join(p.head + padded(p.content) for p in parts_of(MANIFEST, FILES)) + END),
-        "first member",
+        PLACE,
     ),
-    "an absolute first member": (lambda: _first("/etc/cron.d/x"), "is absolute"),
-    "a first member above": (lambda: _first("../../x"), "leads out with `..`"),
-    "a first member that is a link": (lambda: _first(NAME, kind=b"2", link=b"/etc/passwd"), "symbolic link"),
+    "an absolute first member": (lambda: _first("/etc/cron.d/x"), PLACE),
+    "a first member above": (lambda: _first("../../x"), PLACE),
+    "a first member that is a link": (lambda: _first(NAME, kind=b"2", link=b"/etc/passwd"), HEADER),
     "a manifest that anybody may write": (
         lambda: squeezed(edited(header(manifest_member(9)), mode=b"0000666\0") + padded(b"{}")),
-        "its mode",
+        HEADER,
     ),
     "nothing but the end": (lambda: squeezed(END), "ends before sgl-tune-bundle.json"),
     # kinds of members
     "a symbolic link": (
         lambda: changed(instead(CU, member(CU, kind=b"2", link=b"/etc/passwd"))),
-        "is a symbolic link",
+        HEADER,
     ),
     "a link and a file through it": (
         lambda: changed(instead(CU, member(KERNEL, kind=b"2", link=b"/tmp"), member(CU, b"x"))),
-        "is a symbolic link",
+        PLACE,
     ),
     "a character device": (
         lambda: changed(instead(CU, member(CU, kind=b"3", devmajor=b"0000001\0"))),
-        "character device",
+        HEADER,
     ),
-    "a block device": (lambda: changed(instead(CU, member(CU, kind=b"4"))), "block device"),
-    "a FIFO": (lambda: changed(instead(CU, member(CU, kind=b"6"))), "is a FIFO"),
-    "a contiguous file": (lambda: changed(edited_at(CU, kind=b"7")), "contiguous"),
-    "a sparse file of GNU's": (lambda: changed(edited_at(CU, kind=b"S")), "sparse file"),
+    "a block device": (lambda: changed(instead(CU, member(CU, kind=b"4"))), HEADER),
+    "a FIFO": (lambda: changed(instead(CU, member(CU, kind=b"6"))), HEADER),
+    "a contiguous file": (lambda: changed(edited_at(CU, kind=b"7")), HEADER),
+    "a sparse file of GNU's": (lambda: changed(edited_at(CU, kind=b"S")), HEADER),
     "a sparse file by extended header": (
         lambda: changed(
             before(CU, extended(("GNU.sparse.major", "1"), ("GNU.sparse.realsize", "9999999999")))
         ),
-        "a sparse file",
+        PLACE,
     ),
     "a long name of GNU's": (
         lambda: changed(before(CU, member("././@LongLink", b"x" * 200, kind=b"L").head)),
-        "long name of GNU",
+        PLACE,
     ),
     "a long link of GNU's": (
         lambda: changed(before(CU, member("././@LongLink", b"x" * 200, kind=b"K").head)),
-        "long link of GNU",
+        PLACE,
     ),
     "a global extended header": (
         lambda: changed(before(CU, extended(("path", "x"), kind=b"g"))),
-        "global extended header",
+        PLACE,
     ),
-    "an old member": (lambda: changed(edited_at(CU, kind=b"\0")), "before ustar"),
-    "an unknown kind": (lambda: changed(edited_at(CU, kind=b"Z")), "unknown kind"),
-    "a volume's label": (lambda: changed(edited_at(CU, kind=b"V")), "volume's label"),
-    "a folder for a file": (lambda: changed(edited_at(CU, kind=b"5")), "is a folder, where a file belongs"),
+    "an old member": (lambda: changed(edited_at(CU, kind=b"\0")), HEADER),
+    "an unknown kind": (lambda: changed(edited_at(CU, kind=b"Z")), HEADER),
+    "a volume's label": (lambda: changed(edited_at(CU, kind=b"V")), HEADER),
+    "a folder for a file": (lambda: changed(edited_at(CU, kind=b"5")), HEADER),
     "a file for a folder": (
         lambda: changed(edited_at(KERNEL, name=KERNEL.encode(), kind=b"0")),
-        "is a file, where a folder belongs",
+        HEADER,
     ),
     # links
     "a hard link outside": (
         lambda: changed(_linked("/etc/shadow")),
-        "is a link to '/etc/shadow', which is absolute",
+        HEADER,
     ),
-    "a hard link above": (lambda: changed(_linked("../../../etc/shadow")), "which leads out"),
+    "a hard link above": (lambda: changed(_linked("../../../etc/shadow")), HEADER),
     "a hard link forward": (
         lambda: changed(edited_at(RANK0, kind=b"1", link=RANK1.encode(), size=b"00000000000\0")),
-        "which comes later",
+        HEADER,
     ),
-    "a hard link to itself": (lambda: changed(_linked(RANK1)), "which comes later"),
-    "a hard link to another content": (lambda: changed(_linked(CU)), "which has another content"),
-    "a hard link to nothing": (lambda: changed(_linked("triton/x")), "which is not in its manifest"),
+    "a hard link to itself": (lambda: changed(_linked(RANK1)), HEADER),
+    "a hard link to another content": (lambda: changed(_linked(CU)), HEADER),
+    "a hard link to nothing": (lambda: changed(_linked("triton/x")), HEADER),
     "an equal file stored twice": (
         lambda: changed(instead(RANK1, member(RANK1, b"{}"))),
-        "is a file, where a link to its equal",
+        HEADER,
     ),
     "a link that is no equal": (
         lambda: changed(instead(CU, member(CU, kind=b"1", link=CUBIN.encode()))),
-        "which comes later",
+        HEADER,
     ),
     # extended headers
-    "a path by extended header": (lambda: changed(before(CU, extended(("path", "../../x")))), "leads out"),
+    "a path by extended header": (lambda: changed(before(CU, extended(("path", "../../x")))), PLACE),
     "a size by extended header": (
         lambda: changed(before(CU, extended(("size", "99999999999")))),
-        "the word 'size'",
+        PLACE,
     ),
-    "an owner by extended header": (lambda: changed(before(CU, extended(("uid", "0")))), "the word 'uid'"),
-    "a word twice": (lambda: changed(before(CU, extended(("path", CU), ("path", "x")))), "says a word twice"),
+    "an owner by extended header": (lambda: changed(before(CU, extended(("uid", "0")))), PLACE),
+    "a word twice": (lambda: changed(before(CU, extended(("path", CU), ("path", "x")))), PLACE),
     "an extended header of no records": (
         lambda: changed(before(CU, extended(raw=b"no records at all"))),
-        "cannot be read",
+        PLACE,
     ),
     "a record that lies about its length": (
         lambda: changed(before(CU, extended(raw=b"9999 path=x\n"))),
@@ -135,59 +137,59 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "an extended header of a megabyte": (
         lambda: changed(before(CU, extended(raw=b"x" * (1 << 20)))),
-        "extended header of 1,048,576 bytes",
+        PLACE,
     ),
-    "two extended headers": (lambda: changed(before(CU, extended(("path", CU)) * 2)), "two extended headers"),
+    "two extended headers": (lambda: changed(before(CU, extended(("path", CU)) * 2)), PLACE),
     "a superfluous extended header": (
         lambda: changed(before(CU, extended(("path", CU)))),
-        "not as `pack` writes it",
+        PLACE,
     ),
     # names and order
-    "a member twice": (lambda: changed(added(member(CU, FILES[CU]))), "stands in it twice"),
+    "a member twice": (lambda: changed(added(member(CU, FILES[CU]))), PLACE),
     "a member that nobody lists": (
         lambda: changed(added(member("triton/x", b"y"))),
-        "'triton/x' is not in its manifest",
+        PLACE,
     ),
     "a second manifest": (
         lambda: changed(added(member(NAME, MANIFEST.to_bytes()))),
-        "manifest stands in it twice",
+        PLACE,
     ),
     "a member that is missing": (
         lambda: changed(instead(CU)),
-        "is missing: its manifest lists it|belongs there",
+        PLACE,
     ),
     "members out of order": (
         lambda: changed(lambda there: [*there[:-2], there[-1], there[-2]]),
-        "is missing|out of its order",
+        PLACE,
     ),
     "a name in capitals": (
         lambda: changed(edited_at(CU, name=CU.upper().encode())),
-        "differs from .* only by case",
+        PLACE,
     ),
     "a name with a control character": (
         lambda: changed(edited_at(CU, name=b"deep_gemm/\x1b[2J")),
-        "is not printed",
+        PLACE,
     ),
     "a name that is no UTF-8": (
         lambda: changed(edited_at(CU, name=b"deep_gemm/\xff\xfe")),
-        "is not in its manifest|backslash",
+        PLACE,
     ),
-    "a prefix that leads out": (lambda: changed(edited_at(CU, prefix=b"../..")), "leads out"),
-    "a prefix": (lambda: changed(edited_at(CU, name=CU.encode()[10:], prefix=b"deep_gemm")), "its prefix"),
+    "a prefix that leads out": (lambda: changed(edited_at(CU, prefix=b"../..")), HEADER),
+    "a prefix": (lambda: changed(edited_at(CU, name=CU.encode()[10:], prefix=b"deep_gemm")), PLACE),
     # fields
-    "a set-uid bit": (lambda: changed(edited_at(CU, mode=b"0004755\0")), "its mode"),
-    "another owner": (lambda: changed(edited_at(CU, uid=b"0001750\0")), "its owner"),
-    "an owner by name": (lambda: changed(edited_at(CU, uname=b"root")), "owner's name"),
-    "a time": (lambda: changed(edited_at(CU, mtime=b"14000000000\0")), "its time"),
-    "a binary size": (lambda: changed(edited_at(CU, size=b"\x80" + b"\xff" * 11)), "no octal number"),
-    "a negative size": (lambda: changed(edited_at(CU, size=b"-0000000001\0")), "no octal number"),
-    "a larger size": (lambda: changed(edited_at(CU, size=b"00000777777\0")), "and its manifest says 8"),
-    "another magic": (lambda: changed(edited_at(CU, magic=b"ustar  \0")), "not of the kind ustar"),
+    "a set-uid bit": (lambda: changed(edited_at(CU, mode=b"0004755\0")), HEADER),
+    "another owner": (lambda: changed(edited_at(CU, uid=b"0001750\0")), HEADER),
+    "an owner by name": (lambda: changed(edited_at(CU, uname=b"root")), HEADER),
+    "a time": (lambda: changed(edited_at(CU, mtime=b"14000000000\0")), HEADER),
+    "a binary size": (lambda: changed(edited_at(CU, size=b"\x80" + b"\xff" * 11)), HEADER),
+    "a negative size": (lambda: changed(edited_at(CU, size=b"-0000000001\0")), HEADER),
+    "a larger size": (lambda: changed(edited_at(CU, size=b"00000777777\0")), HEADER),
+    "another magic": (lambda: changed(edited_at(CU, magic=b"ustar  \0")), HEADER),
     "a wrong header checksum": (
         lambda: changed(
             lambda there: [p._replace(head=p.head[:-1] + b"x") if p.path == CU else p for p in there]
         ),
-        "wrong checksum",
+        HEADER,
     ),
     # contents
     "another content": (

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-from functools import partial
 from random import Random
 
 import pytest
 
 from sgl_tune.ship.compression import compressed, decompressed
 from sgl_tune.ship.manifest import BadBundle
-from sgl_tune.ship.zstd_blocks import pieces_of
 
 zstandard = pytest.importorskip("zstandard")
 _MOST = 8 * (128 << 10)
@@ -83,12 +81,7 @@ def test_damage_is_never_read_as_something_else() -> None:
 
 def test_every_byte_is_handed_over_once() -> None:
     frame = zstandard.ZstdCompressor(level=3).compress(_plain(2_000_000))
-    file = io.BytesIO(frame)
-    file.seek(4)
-
-    def exactly(file: io.BytesIO, size: int) -> bytes:
-        found = file.read(size)
-        assert len(found) == size
-        return found
-
-    assert b"".join(pieces_of(frame[:4], partial(exactly, file))) == frame
+    seen: list[bytes] = []
+    for _ in decompressed(io.BytesIO(frame), seen.append):
+        pass
+    assert b"".join(seen) == frame
