@@ -32,7 +32,6 @@ from sgl_tune.ship.options import (
     root_asked,
 )
 from sgl_tune.ship.remote_options import (
-    CaOption,
     GpuOption,
     PlainHttpOption,
     PlatformOption,
@@ -96,7 +95,6 @@ def pull(
     gpu: GpuOption = None,
     platform: PlatformOption = None,
     plain_http: PlainHttpOption = False,
-    ca: CaOption = None,
     timeout: TimeoutOption = PATIENCE_SECONDS,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
@@ -111,7 +109,7 @@ def pull(
     """
     out = Output(sink(format, quiet))
     policy = policy_of(trust, allow_unsigned_code)
-    there = way(out, plain_http, ca, timeout, "pulling")
+    there = way(out, plain_http, timeout, "pulling")
     if list_only:
         with there as how_there:
             _list(out, url, remote(url, how_there).listing())

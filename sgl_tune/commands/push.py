@@ -12,7 +12,6 @@ from sgl_tune.errors import UsageError
 from sgl_tune.ship.machine import machine_of
 from sgl_tune.ship.private_key import read_private_key
 from sgl_tune.ship.remote_options import (
-    CaOption,
     GpuOption,
     PlainHttpOption,
     PlatformOption,
@@ -38,7 +37,6 @@ def push(
     gpu: GpuOption = None,
     platform: PlatformOption = None,
     plain_http: PlainHttpOption = False,
-    ca: CaOption = None,
     timeout: TimeoutOption = PATIENCE_SECONDS,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
@@ -56,7 +54,7 @@ def push(
     if not bundle.is_file():
         raise UsageError(f"{bundle}: no such file", "`sgl-tune pack` writes one")
     key = read_private_key(sign) if sign else None
-    with way(out, plain_http, ca, timeout, "pushing") as there:
+    with way(out, plain_http, timeout, "pushing") as there:
         pushed = remote(url, there).push(bundle, machine_of(bundle, gpu, platform), replace, key)
     _warn_of_rivals(out, url, pushed)
     out.result(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sgl_tune.ship.archive import opened
 from sgl_tune.ship.machine import platform_here
@@ -16,8 +13,6 @@ from sgl_tune.ship.registry_image import ARCH, BYTES, GPU, KEYS, MODELS, OURS, P
 from sgl_tune.ship.remotes import Machine
 
 Progress = Callable[[str, int, int], None]
-_WARP = 32
-_ARCH = re.compile(r"sm_?([0-9]{2,3})[a-z]?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +63,10 @@ def _joined(words: Iterable[str | None]) -> str:
 
 
 def _labels(manifest: BundleManifest) -> dict[str, str]:
-    """Counts, and what the Model Cache Vault's tools look for in an image."""
-    tactics = sum(cache.entries for cache in manifest.caches)
-    items = {store.store: store.items for store in manifest.stores}
-    kinds = [*(["tactics"] if manifest.caches else []), *items]
-    labels = {
+    return {
         "sgl-tune.files": str(len(manifest.files)),
         "sgl-tune.unpacked-bytes": str(manifest.bytes),
-        "sgl-tune.tactics": str(tactics),
-        **{f"sgl-tune.items.{store}": str(many) for store, many in items.items()},
+        "sgl-tune.tactics": str(sum(cache.entries for cache in manifest.caches)),
+        **{f"sgl-tune.items.{store.store}": str(store.items) for store in manifest.stores},
         "sgl-tune.at": manifest.at,
-        "model.cache.image/type": "triton" if "triton" in items else "sglang",
-        "model.cache.image/components": json.dumps(kinds),
-        "model.cache.image/entry-count": str(tactics + sum(items.values())),
-        "model.cache.image/cache-size-bytes": str(manifest.bytes),
-        "model.cache.image/summary": _summary(manifest.archs),
     }
-    triton = next((store for store in manifest.stores if store.store == "triton"), None)
-    if triton:
-        labels |= {
-            "cache.triton.image/entry-count": str(triton.items),
-            "cache.triton.image/cache-size-bytes": str(triton.bytes),
-            "cache.triton.image/summary": _summary(triton.archs or manifest.archs),
-        }
-    return labels
-
-
-def _summary(archs: Iterable[str]) -> str:
-    numbers = sorted({found[1] for arch in archs if (found := _ARCH.fullmatch(arch))})
-    targets: list[dict[str, Any]] = [
-        {"backend": "cuda", "arch": number, "warp_size": _WARP} for number in numbers
-    ]
-    return json.dumps({"targets": targets})

@@ -55,10 +55,8 @@ def check_way(staged: Path, root: Path) -> None:
             _check_way(source, target)
 
 
-def land_stores(staged: Path, root: Path, replace: bool, owner: Owner | None, dry_run: bool) -> Landed:
+def land_stores(staged: Path, root: Path, replace: bool, owner: Owner | None) -> Landed:
     landed = Landed()
-    if dry_run and not root.exists():
-        return landed
     with (
         explained(root),
         open_folder(staged, staged) as source,
@@ -67,10 +65,10 @@ def land_stores(staged: Path, root: Path, replace: bool, owner: Owner | None, dr
         names = sorted(name for name in source.names() if name not in _NOT_HERE)
         if replace:
             for parts in _units(source, names):
-                landed.removed += _moved_away(source, target, parts, dry_run)
+                landed.removed += _moved_away(source, target, parts)
         for name in names:
-            _land(name, source, target, landed, dry_run)
-        target.sync() if not dry_run else None
+            _land(name, source, target, landed)
+        target.sync()
     return landed
 
 
@@ -96,16 +94,16 @@ def _check_way(source: Folder, target: Folder) -> None:
             _check_way(inner, other)
 
 
-def _land(name: str, source: Folder, target: Folder, landed: Landed, dry_run: bool) -> None:
+def _land(name: str, source: Folder, target: Folder, landed: Landed) -> None:
     status = source.status(name)
     if status is not None and stat.S_ISDIR(status.st_mode):
-        if target.status(name) is None and (dry_run or _renamed(name, source, target)):
+        if target.status(name) is None and _renamed(name, source, target):
             return
         with contextlib.ExitStack() as both:
             inner = both.enter_context(contextlib.closing(source.enter(name)))
-            other = both.enter_context(contextlib.closing(target.enter(name, create=not dry_run)))
+            other = both.enter_context(contextlib.closing(target.enter(name, create=True)))
             for below in sorted(inner.names(), key=_groups_last):
-                _land(below, inner, other, landed, dry_run)
+                _land(below, inner, other, landed)
         return
     there = target.status(name)
     if there is not None:
@@ -113,7 +111,7 @@ def _land(name: str, source: Folder, target: Folder, landed: Landed, dry_run: bo
             landed.same += 1
             return
         landed.replaced += 1
-    if not dry_run and not _renamed(name, source, target):
+    if not _renamed(name, source, target):
         _copy(name, source, target)
 
 
@@ -188,7 +186,7 @@ def _units(source: Folder, names: Sequence[str]) -> list[tuple[str, ...]]:
     return found
 
 
-def _moved_away(source: Folder, target: Folder, parts: tuple[str, ...], dry_run: bool) -> bool:
+def _moved_away(source: Folder, target: Folder, parts: tuple[str, ...]) -> bool:
     """Into the staging folder, which goes at the end with all that is in it."""
     with contextlib.ExitStack() as way:
         folder = target
@@ -198,7 +196,6 @@ def _moved_away(source: Folder, target: Folder, parts: tuple[str, ...], dry_run:
             folder = way.enter_context(contextlib.closing(folder.enter(name)))
         if folder.status(parts[-1]) is None:
             return False
-        if not dry_run:
-            away = f".replaced-{os.urandom(4).hex()}"
-            os.rename(parts[-1], away, src_dir_fd=folder.descriptor, dst_dir_fd=source.descriptor)
+        away = f".replaced-{os.urandom(4).hex()}"
+        os.rename(parts[-1], away, src_dir_fd=folder.descriptor, dst_dir_fd=source.descriptor)
     return True

@@ -41,32 +41,29 @@ class _Given(NamedTuple):
         return {name: raw for name, raw in self.files.items() if name != MANIFEST}
 
 
-def check_cache(cache: Cache, staged: Path, root: Path, replace: bool) -> None:
-    """UsageError where what is there and what comes cannot be merged."""
+def foreseen(cache: Cache, staged: Path, root: Path, replace: bool) -> LandedCache:
+    """What landing will do. UsageError where what is there and what comes cannot be merged."""
     given = _given(cache, staged, root)
-    if not replace:
-        there = _there(given.path, root)
-        if _did(given, there, replace) == "merged":
-            _check_mergeable(given, there)
+    there = _there(given.path, root)
+    did = _did(given, there, replace)
+    if did == "merged":
+        _check_mergeable(given, there)
+    return LandedCache(given.path.relative_to(root).as_posix(), did, len(given.files))
 
 
 def land_cache(
-    cache: Cache, staged: Path, root: Path, replace: bool, owner: Owner | None, dry_run: bool, say: Say
+    cache: Cache, staged: Path, root: Path, replace: bool, owner: Owner | None, say: Say
 ) -> LandedCache:
     given = _given(cache, staged, root)
     where = given.path.relative_to(root).as_posix()
     did = _did(given, _there(given.path, root), replace)
-    if dry_run:
-        return LandedCache(where, did, len(given.files))
     notes: tuple[str, ...] = ()
     if did != "merged":
         with locked(given.path, say=say, root=root, owner=owner) as (folder, told):
             there = _read_ranks(folder)
             did = _did(given, there, replace)
-            if did == "replaced":
+            if did in ("new", "replaced"):
                 publish(folder, given.files, remove=there.keys() - given.files.keys())
-            elif did == "new":
-                publish(folder, given.files)
             notes = tuple(told)
     if did == "merged":
         notes += tuple(_merge(given, root, say, owner))

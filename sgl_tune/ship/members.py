@@ -50,7 +50,7 @@ def manifest_member(size: int) -> Member:
 
 
 def header(member: Member) -> bytes:
-    """With the extended header before it, where a name is no ASCII or longer than the field for it."""
+    """With the extended header before it, where a name is longer than the field for it."""
     name = member.path + "/" * (member.kind == "folder")
     records = b""
     if _is_long(name):
@@ -73,11 +73,11 @@ def padded(content: bytes) -> bytes:
 
 
 def _is_long(name: str) -> bool:
-    return len(name) > _LONGEST_FIELD or not name.isascii()
+    return len(name) > _LONGEST_FIELD
 
 
 def _field(name: str) -> bytes:
-    return name.encode("ascii", "replace")[:_LONGEST_FIELD]
+    return name.encode()[:_LONGEST_FIELD]
 
 
 def _record(word: str, value: str) -> bytes:

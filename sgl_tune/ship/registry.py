@@ -22,7 +22,6 @@ from sgl_tune.ship.registry_signatures import CARRIED, put_signature, signatures
 from sgl_tune.ship.registry_upload import upload
 from sgl_tune.ship.remotes import How, Listing, Machine, Offer, Pulled, Pushed
 from sgl_tune.ship.signature import read_signature, signed_statement
-from sgl_tune.ship.upload_note import UploadNote
 from sgl_tune.units import human_bytes
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class RegistryRemote:
         signature = read_signature(bundle)
         layer = Blob(about.digest, about.bytes)
         with bundle.open("rb") as file:
-            sent = upload(self._repository, layer, file, UploadNote(bundle))
+            sent = upload(self._repository, layer, file)
         config = image.make_config([about.diff_id], about.platform, about.labels)
         blob = Blob(digest_of(config), len(config))
         sent += upload(self._repository, blob, BytesIO(config))

@@ -12,7 +12,7 @@ from oras.logger import logger
 from oras.provider import Registry
 
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.reading import NoObject, object_of, read_text
+from sgl_tune.reading import NoObject, object_of
 from sgl_tune.ship.docker_login import login_for
 from sgl_tune.ship.registry_auth import Auth
 from sgl_tune.ship.registry_name import DIGEST, Name, is_loopback
@@ -27,7 +27,6 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 _DOCKER = "application/vnd.docker.distribution.manifest"
 KINDS = {IMAGE: IMAGE, INDEX: INDEX, f"{_DOCKER}.v2+json": IMAGE, f"{_DOCKER}.list.v2+json": INDEX}
 _MOST_ATTEMPTS = 100
-_CERTIFICATES = "name a file of certificates in PEM"
 _MOST_PAGES = 20
 _SILENT = 100
 Done = TypeVar("Done")
@@ -64,11 +63,9 @@ class Repository:
             raise UsageError(
                 f"--plain-http: {home.host} is not this machine", "a registry elsewhere needs TLS"
             )
-        if how.ca and "-----BEGIN CERTIFICATE-----" not in read_text(how.ca, _CERTIFICATES):
-            raise UsageError(f"--ca {how.ca} holds no certificate", _CERTIFICATES)
         logger.set_level(_SILENT)
         self.name, self.how = name, how
-        self._oras = _Oras(name.registry, how.plain_http, str(how.ca) if how.ca else True)
+        self._oras = _Oras(name.registry, how.plain_http)
         self._oras.session = self.session = Session(home, how)
         self._oras.auth = self.auth = Auth(name, login_for(name.registry), how)
         self.auth.session = self.session

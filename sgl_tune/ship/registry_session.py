@@ -142,7 +142,11 @@ class _Told:
             raise Broken(words, "try again later; --timeout gives it longer", again=0) from None
         if isinstance(error, requests.exceptions.SSLError):
             plain = "WRONG_VERSION" in _reason(error)
-            remedy = "--plain-http, if it is on this machine" if plain else "--ca FILE names who signed it"
+            remedy = (
+                "--plain-http, if it is on this machine"
+                if plain
+                else "REQUESTS_CA_BUNDLE=FILE names who signed it"
+            )
             raise Broken(f"{self._peer}: no trusted TLS: {_reason(error)}", remedy) from None
         if isinstance(error, (requests.exceptions.ChunkedEncodingError, urllib3.exceptions.ProtocolError)):
             raise Broken(f"{self._peer} stopped before the end", "try again", again=0) from None

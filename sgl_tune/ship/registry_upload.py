@@ -12,8 +12,6 @@ from sgl_tune.errors import CheckFailed, WorkFailed
 from sgl_tune.ship.registry_client import Absent, Repository, own_words
 from sgl_tune.ship.registry_download import Blob
 from sgl_tune.ship.registry_session import Broken
-from sgl_tune.ship.upload_note import UploadNote
-from sgl_tune.units import human_bytes
 
 CHUNK = 8 << 20
 _LARGEST_CHUNK = 64 << 20
@@ -21,12 +19,10 @@ _RANGE = re.compile(r"(?:bytes=)?0-([0-9]{1,15})")
 _BINARY = {"Content-Type": "application/octet-stream"}
 
 
-def upload(repository: Repository, blob: Blob, file: BinaryIO, note: UploadNote | None = None) -> int:
+def upload(repository: Repository, blob: Blob, file: BinaryIO) -> int:
     """How many bytes were sent."""
-    sending = _Upload(repository, blob, file, note)
+    sending = _Upload(repository, blob, file)
     repository.again(sending.go_on, lambda: sending.there)
-    if note:
-        note.forget()
     return sending.sent
 
 
@@ -37,9 +33,9 @@ class NotKept(WorkFailed):
 class _Upload:
     """`_at` is where the registry wants what comes next."""
 
-    def __init__(self, repository: Repository, blob: Blob, file: BinaryIO, note: UploadNote | None) -> None:
-        self._repository, self._blob, self._file, self._note = repository, blob, file, note
-        self._at = note.read(repository.url(""), blob.digest) if note else None
+    def __init__(self, repository: Repository, blob: Blob, file: BinaryIO) -> None:
+        self._repository, self._blob, self._file = repository, blob, file
+        self._at: str | None = None
         self._chunk = CHUNK
         self.there = self.sent = 0
 
@@ -69,8 +65,6 @@ class _Upload:
         if answer.status_code != 204:
             return False
         self._stands_at(answer, 0)
-        if self.there and not self.sent:
-            self._repository.how.note(f"{human_bytes(self.there)} of it are there already")
         return True
 
     def _begin(self) -> None:
@@ -125,8 +119,6 @@ class _Upload:
             raise Broken(f"{self._repository.name.registry} does not say where an upload goes")
         if location:
             self._at = str(self._repository.address(location, "wants uploads sent to", url))
-        if self._note:
-            self._note.write(str(self._at), self._repository.url(""), self._blob.digest)
         least = answer.headers.get("OCI-Chunk-Min-Length", "")
         if least.isascii() and least.isdigit() and len(least) < 12:
             self._chunk = min(max(self._chunk, int(least)), _LARGEST_CHUNK)

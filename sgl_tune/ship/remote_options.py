@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 from sgl_tune.cli.out import Output
@@ -16,10 +15,6 @@ from sgl_tune.units import human_bytes
 
 PlainHttpOption = Annotated[
     bool, Option("--plain-http", help="oci: without TLS, of a registry on this machine alone.")
-]
-CaOption = Annotated[
-    Path | None,
-    Option("--ca", metavar="FILE", help="oci: certificates to trust in place of the usual, in PEM."),
 ]
 TimeoutOption = Annotated[
     float,
@@ -40,7 +35,7 @@ PlatformOption = Annotated[
 
 
 @contextmanager
-def way(out: Output, plain_http: bool, ca: Path | None, timeout: float, label: str) -> Iterator[How]:
+def way(out: Output, plain_http: bool, timeout: float, label: str) -> Iterator[How]:
     with out.progress(label) as line:
 
         def progress(what: str, done: int, total: int) -> None:
@@ -56,4 +51,4 @@ def way(out: Output, plain_http: bool, ca: Path | None, timeout: float, label: s
             line.clear()
             out.warn(text)
 
-        yield How(plain_http, ca, timeout, note, warn, progress)
+        yield How(plain_http, timeout, note, warn, progress)

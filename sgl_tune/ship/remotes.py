@@ -49,7 +49,6 @@ class How:
     no --quiet hides, `progress` of what is being done, the bytes that are done and all of them."""
 
     plain_http: bool = False
-    ca: Path | None = None
     patience: float = PATIENCE_SECONDS
     note: Callable[[str], None] = lambda text: None
     warn: Callable[[str], None] = lambda text: None

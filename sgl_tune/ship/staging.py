@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -47,7 +47,7 @@ class Staged:
 
 class Staging:
     """Writes below one opened folder, into which only this process writes. `place`: where a server will find
-    it; None leaves absolute paths as they are. `keeps`: the only files that are written."""
+    it; None leaves absolute paths as they are."""
 
     def __init__(
         self,
@@ -55,11 +55,10 @@ class Staging:
         place: str | None,
         changes: Sequence[Rekeyed] = (),
         owner: Owner | None = None,
-        keeps: Collection[str] | None = None,
     ) -> None:
         self._root = open_folder(root, root)
         self._open: list[tuple[str, Folder]] = []
-        self._place, self._owner, self._keeps = place, owner, keeps
+        self._place, self._owner = place, owner
         self._changes = {change.path: change for change in changes}
         self._names: dict[str, set[str]] = {}
         self.staged = Staged()
@@ -76,10 +75,7 @@ class Staging:
         self._names = _groups(archive.manifest)
         with explained(self._root.path):
             for member, content in archive.each():
-                if self._keeps is not None and member.path not in self._keeps:
-                    for _ in content:  # checked all the same
-                        pass
-                elif member.kind == "folder":
+                if member.kind == "folder":
                     self._enter(self._new_path(member.path).split("/"))
                 else:
                     self._write(member, content)
@@ -162,11 +158,10 @@ class Staging:
             self._open.pop()[1].close()
 
 
-def check_room(root: Path, manifest: BundleManifest, keeps: Collection[str] | None = None) -> None:
+def check_room(root: Path, manifest: BundleManifest) -> None:
     """Before anything is written; what is declared is what is written, or nothing lands."""
     found = os.statvfs(root)
-    files = manifest.files if keeps is None else keeps
-    free, needed = found.f_bavail * found.f_frsize, on_disk(manifest.files[path] for path in files)
+    free, needed = found.f_bavail * found.f_frsize, on_disk(manifest.files.values())
     if needed > free:
         raise WorkFailed(
             f"{root}: {human_bytes(needed)} are needed, and {human_bytes(free)} are free",

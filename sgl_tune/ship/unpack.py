@@ -19,7 +19,7 @@ from sgl_tune.ship.archive import opened
 from sgl_tune.ship.guard import Guard
 from sgl_tune.ship.landed import check_landed
 from sgl_tune.ship.landing import Landed, check_way, land_stores, missing_folders, remove_empty
-from sgl_tune.ship.landing_tactics import LandedCache, check_cache, land_cache
+from sgl_tune.ship.landing_tactics import LandedCache, foreseen, land_cache
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.rekey import Rekeyed, rekeyed
 from sgl_tune.ship.staging import Staged, Staging, check_room
@@ -80,11 +80,11 @@ def unpack(
             judge(folder, manifest)
             check_way(folder, how.root)
             caches = find_caches(folder) if manifest.caches else []
-            for cache in caches:
-                check_cache(cache, folder, how.root, how.replace)
+            tactics = tuple(foreseen(cache, folder, how.root, how.replace) for cache in caches)
+            if how.dry_run:
+                return Unpacked(manifest, found.digest, trust, staged, changes, tactics, Landed(), ())
             landed, stores, mended = _land(caches, folder, manifest, how, say)
-            if not how.dry_run:
-                check_landed(staged.files, how.root)
+            check_landed(staged.files, how.root)
         return Unpacked(manifest, found.digest, trust, staged, changes, landed, stores, mended)
 
 
@@ -103,20 +103,12 @@ def _land(
     caches: Sequence[Cache], folder: Path, manifest: BundleManifest, how: How, say: Say
 ) -> tuple[tuple[LandedCache, ...], Landed, tuple[Mended, ...]]:
     with contextlib.ExitStack() as held:
-        if not how.dry_run:
-            _settle(manifest, how, say, held)
-        landed = tuple(
-            land_cache(cache, folder, how.root, how.replace, how.owner, how.dry_run, say) for cache in caches
-        )
-        stores = land_stores(folder, how.root, how.replace, how.owner, how.dry_run)
+        if manifest.stores:  # caches have locks of their own
+            os.sync()  # what a library loads reaches the disk before its name does
+            held.enter_context(locked(how.root, say=say, root=how.root, owner=how.owner))
+        landed = tuple(land_cache(cache, folder, how.root, how.replace, how.owner, say) for cache in caches)
+        stores = land_stores(folder, how.root, how.replace, how.owner)
         return landed, stores, tuple(_offered(manifest, how))
-
-
-def _settle(manifest: BundleManifest, how: How, say: Say, held: contextlib.ExitStack) -> None:
-    """Caches have locks of their own. What a library loads reaches the disk before its name does."""
-    if manifest.stores:
-        os.sync()
-        held.enter_context(locked(how.root, say=say, root=how.root, owner=how.owner))
 
 
 def _offered(manifest: BundleManifest, how: How) -> Iterator[Mended]:
@@ -125,7 +117,7 @@ def _offered(manifest: BundleManifest, how: How) -> Iterator[Mended]:
     if all(row.store != _FLASHINFER for row in manifest.stores) or not stored.path.is_dir():
         return
     place = f"{how.place}/{BY_ID[_FLASHINFER].folder}"
-    mended = relocate(stored, place, how.dry_run, lambda: None, how.owner)
+    mended = relocate(stored, place, False, lambda: None, how.owner)
     if mended:
         yield mended
 

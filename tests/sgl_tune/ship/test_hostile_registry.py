@@ -446,8 +446,6 @@ def session(home: str, plain_http: bool = False) -> Session:
         ("oci://host/a@sha256:12", "is no digest"),
         ("ocy://host/a:1", "did you mean oci?"),
         ("host/a:1", "is no place"),
-        ("oci://localhost:1/a:1 --ca nowhere", "No such file"),
-        ("oci://localhost:1/a:1 --ca /etc/passwd", "holds no certificate"),
     ],
 )
 def test_urls_that_are_none(url: str, words: str, tmp_path: Path) -> None:

@@ -113,8 +113,8 @@ def test_stores_are_replaced_as_wholes(whole: Path, tmp_path: Path) -> None:
     make.triton_kernel(there / "triton", "mine")
     make.flashinfer_module(there / ".cache/flashinfer", "older", version="0.6.11")
     (there / "model_streamer").mkdir()
-    dry = _unpack(whole, there, "--replace", "--dry-run")
-    assert dry["removed"] == 1 and list(there.rglob("mine.ttir")) and not (there / "inductor").exists()
+    _unpack(whole, there, "--replace", "--dry-run")
+    assert list(there.rglob("mine.ttir")) and not (there / "inductor").exists()
     assert _unpack(whole, there, "--replace")["removed"] == 1
     assert not list(there.rglob("mine.ttir")) and list(there.rglob("older.so"))
     fresh = tmp_path / "fresh"

@@ -222,7 +222,7 @@ def test_pieces_change_no_byte(codec: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["triton/a", "triton/" + "x" * 93, "triton/" + "x" * 200, "triton/ä", "triton/" + "ä/" * 60 + "b"]
+    "path", ["triton/a", "triton/" + "x" * 93, "triton/" + "x" * 200, "triton/" + "a/" * 60 + "b"]
 )
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
 def test_tar_reads_every_header(path: str, kind: Any) -> None:

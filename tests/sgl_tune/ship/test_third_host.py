@@ -40,7 +40,6 @@ TWO_READINGS = {
 class Way(NamedTuple):
     """`registry` is where the user logged in; `thief` and `store` are others, who have a good certificate."""
 
-    ca: Path
     registry: Hostile
     store: Hostile
     thief: Hostile
@@ -86,6 +85,7 @@ def way(
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
     (tmp_path / "docker").mkdir()
     ca, pair = tls
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(ca))
     deeds = {"GET_manifests_1": known(Good().raw, Content_Type=IMAGE)}
     with (
         hostile(tls=pair, **deeds) as registry,
@@ -94,17 +94,17 @@ def way(
     ):
         auths = {home(registry): {"auth": base64.b64encode(b"carol:secret").decode()}}
         (tmp_path / "docker" / "config.json").write_text(json.dumps({"auths": auths}))
-        yield Way(ca, registry, store, thief)
+        yield Way(registry, store, thief)
 
 
 def pull(way: Way, tmp_path: Path, *more: object) -> Ran:
-    words = ("--ca", way.ca, "--timeout", 5, "-o", tmp_path / "out.tar.gz", *more)
+    words = ("--timeout", 5, "-o", tmp_path / "out.tar.gz", *more)
     return run_here("pull", f"{way.registry.url}:1", *words)
 
 
 def push(way: Way, tmp_path: Path) -> Ran:
     (tmp_path / "b.tar.gz").write_bytes(Good().layer)
-    words = ("--ca", way.ca, "--timeout", 5)
+    words = ("--timeout", 5)
     return run_here("push", tmp_path / "b.tar.gz", f"{way.registry.url}:1", *words)
 
 
