@@ -40,7 +40,8 @@ void quantize(TensorView input, TensorView output, TensorView scale) {
 
 
 def read(tmp_path: Path, export: str, more: str = "") -> frozenset[int]:
-    return verdict.only_read(module(tmp_path, before=QUANTIZE % more, export=export), "run_op")
+    made = module(tmp_path, before=QUANTIZE % more, export=export)
+    return frozenset(verdict.only_read(made, "run_op"))
 
 
 def test_what_is_handed_on_as_constant_is_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 
 import pytest
@@ -321,3 +322,24 @@ def test_reading_a_source_leaves_the_garbage_collector_alone(tmp_path: Path) -> 
     assert verdict.doubt(made, "run_op") == ""
     assert gc.isenabled() and len(gc.get_objects()) - before < 50
     assert [one["collections"] for one in gc.get_stats()] == collected
+
+
+def test_what_a_start_judged_is_not_read_again_by_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, nothing in (("_by_path", {}), ("_known", {}), ("_shared", None), ("_learned", 0)):
+        monkeypatch.setattr(verdict, name, nothing)
+    made = module(tmp_path, body="cudaMalloc(&p, 64);")
+    verdict.share()
+    start = os.fork()
+    if start == 0:
+        verdict.doubt(made, "run_op")
+        os._exit(0)
+    os.waitpid(start, 0)
+    verdict.learn()
+    with monkeypatch.context() as unread:
+        unread.setattr(verdict, "_judge", lambda module: pytest.fail(f"{module} is read again"))
+        assert verdict.doubt(made, "run_op") == ALLOCATES + "op.cuh:13"
+    monkeypatch.setattr(verdict, "_by_path", {})
+    (tmp_path / "built/cuda.cu").write_text("nothing is exported")
+    assert verdict.doubt(made, "run_op") != ALLOCATES + "op.cuh:13"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from runtime.ghost.inside import honesty, small
-from runtime.ghost.inside.answers import RUNNER, UNKNOWN, answer_of
+from runtime.ghost.inside.answers import RUNNER, UNKNOWN, Answer, answer_of
 from runtime.ghost.inside.arguments import cannot_follow
 from runtime.ghost.inside.calls import outside_torch
 from runtime.ghost.inside.hooks import after
@@ -60,13 +62,13 @@ class Missing:
         self._module, self.__name__, self._path = module, name, path
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        answer = answer_of(self._module, self.__name__)
+        answer = self._answer
         why = answer.why if answer is not None else self._doubt(args, kwargs)
         if why:
             honesty.inexact("module", f"{self._module}.{self.__name__}", why)
         library().launched()
         if small.runs():
-            read = only_read(self._path, self.__name__) if self._path is not None else ()
+            read = self._only_read
             forget(*(one for at, one in enumerate(args) if at not in read), *kwargs.values())
         if answer is RUNNER:
             return Stub(f"{self._module}.{self.__name__}")
@@ -76,8 +78,20 @@ class Missing:
         """Why this call may matter; nothing where it can only have launched kernels on what it was given."""
         if self._path is None:
             return UNKNOWN
-        why = doubt(self._path, self.__name__) or cannot_follow((*args, *kwargs.values()))
+        why = self._source_doubt or cannot_follow((*args, *kwargs.values()))
         return f"the module is not there, and {why}" if why else ""
+
+    @cached_property
+    def _answer(self) -> Answer | None:
+        return answer_of(self._module, self.__name__)
+
+    @cached_property
+    def _source_doubt(self) -> str:
+        return doubt(self._path, self.__name__) if self._path is not None else ""
+
+    @cached_property
+    def _only_read(self) -> Sequence[int]:
+        return only_read(self._path, self.__name__) if self._path is not None else ()
 
 
 @after("tvm_ffi.module")

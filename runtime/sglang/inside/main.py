@@ -13,7 +13,6 @@ other files of this half are found and no other folder of ours is.
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import resource
@@ -35,7 +34,8 @@ if __name__ == "__main__":
     _find_ourselves()
 
 from runtime.flashinfer.inside import calls, contexts  # noqa: E402, F401  they watch FlashInfer's import
-from runtime.ghost.inside import cage, hooks, install, stream  # noqa: E402
+from runtime.ghost.inside import cage, garbage, hooks, install, stream  # noqa: E402
+from runtime.ghost.inside.sources import verdict  # noqa: E402
 from runtime.sglang.inside import imports, start  # noqa: E402
 
 
@@ -61,7 +61,9 @@ def main() -> None:
         raise SystemExit(1) from error
     if given["ghost"]:
         install.imported(given["kernels"])
-    gc.freeze()  # a start collects four times, and none of what was imported is garbage
+        if not given["remote_code"]:
+            verdict.share()
+    garbage.freeze_for_good()  # a start collects four times, and none of what was imported is garbage
     stream.say("hello", **imports.versions(), cpu=_cpu(), cage=holds)
     for line in sys.stdin:
         request = json.loads(line)
@@ -104,6 +106,7 @@ def _fork(request: dict[str, Any]) -> None:
     stream.say("began", pid=child)
     _, status, used = os.wait4(child, 0)
     _end_group(child)
+    verdict.learn()
     _ended(os.waitstatus_to_exitcode(status), used)
 
 

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import json
+import os
 from collections.abc import Sequence
-from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.ghost.inside.sources.build_file import build_of
+from runtime.ghost.inside.sources.build_file import FILE, build_of
 from runtime.ghost.inside.sources.names import qualified
 from runtime.ghost.inside.sources.parts import Part
 from runtime.ghost.inside.sources.reach import Reach, Source, Unsure, forget_files
 from runtime.ghost.inside.sources.reads import Reads
 from runtime.ghost.inside.sources.text import Token
 
+_MOST = 1 << 24
+_by_path: dict[Path, Judged] = {}
+_known: dict[str, Judged] = {}
+_shared: int | None = None
+_learned = 0
+
 
 class Judged(NamedTuple):
     """What a module's source shows of each function that it exports."""
 
     doubts: dict[str, str]
-    reads: dict[str, frozenset[int]]
+    reads: dict[str, list[int]]
     otherwise: str  # why nothing is known of any other function
 
 
@@ -30,22 +39,57 @@ def doubt(module: Path, function: str) -> str:
     return judged.doubts.get(function, judged.otherwise)
 
 
-def only_read(module: Path, function: str) -> frozenset[int]:
+def only_read(module: Path, function: str) -> Sequence[int]:
     """Which arguments of a function, counted from 0, its host code hands to kernels to be read."""
-    return _judged(module).reads.get(function, frozenset())
+    return _judged(module).reads.get(function, ())
 
 
-@cache
+def share() -> None:
+    """Have each process that is forked from this one hand back what it judges, for those that come later."""
+    global _shared
+    _shared = os.memfd_create("judged")
+
+
+def learn() -> None:
+    """Take what ended processes judged."""
+    global _learned
+    if _shared is not None:
+        lines = os.pread(_shared, _MOST, _learned)
+        for line in lines.splitlines():
+            name, *judged = json.loads(line)
+            _known[name] = Judged(*judged)
+        _learned += len(lines)
+
+
 def _judged(module: Path) -> Judged:
     """Read a module's source once, and keep none of it: when the server's own garbage is collected counts."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        return _judge(module)
-    finally:
-        forget_files()
-        if was_on:
-            gc.enable()
+    found = _by_path.get(module)
+    if found is not None:
+        return found
+    name = _name(module)
+    if name not in _known:
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            _known[name] = _judge(module)
+        finally:
+            forget_files()
+            if was_on:
+                gc.enable()
+        if _shared is not None:
+            os.write(_shared, json.dumps([name, *_known[name]]).encode() + b"\n")
+    found = _by_path[module] = _known[name]
+    return found
+
+
+def _name(module: Path) -> str:
+    """A module and what it would be built of: another start may build one of the same name otherwise."""
+    digest = sha256()
+    with contextlib.suppress(OSError):
+        digest.update((module.parent / FILE).read_bytes())
+        for file in build.sources if (build := build_of(module)) else ():
+            digest.update(file.read_bytes())
+    return f"{digest.hexdigest()} {module}"
 
 
 def _judge(module: Path) -> Judged:
@@ -81,16 +125,16 @@ def _may_write_what_is_constant(source: Source) -> bool:
     return any(one.text == "const_cast" for part in parts for one in part.tokens)
 
 
-def _reads(source: Source, export: Part) -> frozenset[int]:
+def _reads(source: Source, export: Part) -> list[int]:
     _, functions = _functions(source, export)
     at = _called(export.tokens) or 0
     given = "".join(one.text for one in export.tokens[at + 1 :]).strip("<>()").split(",")
     most = max(len(part.signature) for part in functions)
-    return frozenset(
+    return [
         number
         for number in range(most)
         if all(Reads(source.named).only_reads(one, number, given) for one in functions)
-    )
+    ]
 
 
 def _functions(source: Source, export: Part) -> tuple[str, list[Part]]:
