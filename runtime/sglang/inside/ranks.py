@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -46,6 +47,7 @@ def install(server: Any, less_free: Mapping[int, int]) -> None:
     from torch.distributed import distributed_c10d as c10d
 
     if server.tp_size * server.pp_size == 1:
+        dist.barrier = c10d.barrier = _without_waiting(c10d.barrier, c10d)
         return
     import_module("torch.testing._internal.distributed.fake_pg")  # registers the backend
     alone = _Alone(dist, c10d, server.tp_size * server.pp_size)
@@ -56,6 +58,18 @@ def install(server: Any, less_free: Mapping[int, int]) -> None:
     _answer_own_messages()
     symmetric.install()
     communicator.install()
+
+
+def _without_waiting(barrier: Callable[..., Any], c10d: Any) -> Callable[..., Any]:
+    """A rank that is alone does not wait for itself on the host; on a GPU it may take memory."""
+
+    @functools.wraps(barrier)
+    def alone(group: Any = None, async_op: bool = False, **named: Any) -> Any:
+        if group is not None and not async_op and group.size() == 1 and c10d.get_backend(group) == "gloo":
+            return None
+        return barrier(group, async_op, **named)
+
+    return alone
 
 
 class _Alone:
