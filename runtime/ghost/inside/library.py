@@ -26,11 +26,10 @@ class Library:
         self.mark.restype = None
         self.marked = library.ghost_marked
         self.marked.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        # A kernel that never reaches the library was launched: a node where a stream is captured.
+        self.launched = library.ghost_launched
+        self.launched.argtypes, self.launched.restype = [], None
         self._kept: list[Any] = []
-
-    def launched(self) -> None:
-        """A kernel that never reaches the library was launched: a node where a stream is captured."""
-        self._library.ghost_launched()
 
     def cuda(self) -> str:
         """The release of CUDA that this process was started with, as 13.0."""
