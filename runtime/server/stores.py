@@ -89,6 +89,15 @@ STORES = (
         "tilelang",
         moves="mended",
     ),
+    # sgl-tune's own, of which its questions to a server load the host code
+    Store(
+        "halves",
+        "host halves of FlashInfer's modules",
+        "XDG_CACHE_HOME",
+        "{home}/.cache/sgl-tune/halves",
+        "halves",
+        below_variable="sgl-tune/halves",
+    ),
     Store(
         "driver",
         "the driver's compiled PTX",
@@ -174,7 +183,7 @@ def gathering(
 
     found = {"SGLANG_CACHE_DIR": root}
     for store in STORES:
-        if store.ships and store.id not in ("tactics", "flashinfer-cubins", "cute-dsl"):
+        if store.ships and store.id not in ("tactics", "flashinfer-cubins", "cute-dsl", "halves"):
             folder = store.folder.removesuffix(store.below_variable).rstrip("/")
             found[store.variable] = _joined(base(store.id), folder)
     if release.keys_kernels_by_content:

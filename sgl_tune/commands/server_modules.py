@@ -41,7 +41,8 @@ def server_modules(
         Option(
             "--from",
             metavar="PATH",
-            help="Take modules from here: FlashInfer's cache, an image's files, NAME.so, NAME.so.xz.",
+            help="Take modules from here: FlashInfer's cache, an image's files, what `unpack` wrote, NAME.so,"
+            " NAME.so.xz.",
             show_default=False,
         ),
     ] = None,
@@ -166,6 +167,8 @@ def _offered(source: Path, wanted: Wanted) -> Iterator[tuple[str, Path]]:
         here = Path(folder)
         if f"{here.name}.so" in files and _fits(here, wanted):
             yield here.name, here / f"{here.name}.so"
+        elif here.parts[-4:-1] == ("halves", *wanted.kind.folder(here).parts[-2:]):
+            yield from ((here.name, here / file) for file in files if file.endswith(".so"))
 
 
 def _fits(folder: Path, wanted: Wanted) -> bool:

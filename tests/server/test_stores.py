@@ -12,7 +12,7 @@ from runtime.server.stores import STORES, gathering, places
 from tests.oracle.store_places import HOME, RECORDED, USER, differences, environments
 
 IDS = ("flashinfer-jit", "flashinfer-cubins", "tactics", "tvm-ffi", "triton", "inductor", "deep-gemm",
-       "cute-dsl", "tilelang", "driver")  # fmt: skip
+       "cute-dsl", "tilelang", "halves", "driver")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +39,13 @@ def test_the_ids_are_those_that_others_speak_of() -> None:
 def test_with_its_variables_a_server_looks_below_one_root_for_all_it_may_be_given(release: Release) -> None:
     found = places(release, gathering(release, "/root/of/all"), HOME, USER)
     assert set(found) == set(IDS)
-    for store in STORES:
+    assert found.pop("halves") == (f"{HOME}/.cache/sgl-tune/halves",), "no server looks for them"
+    for store in (one for one in STORES if one.id != "halves"):
         assert not store.ships or all(place.startswith("/root/of/all/") for place in found[store.id])
     if release.cute_objects != "not kept":
         assert found["cute-dsl"] == ("/root/of/all/cute_aot",)
     for store in STORES:
-        if store.ships and store.id != "cute-dsl":
+        if store.ships and store.id not in ("cute-dsl", "halves"):
             assert f"/root/of/all/{store.folder}" in found[store.id]
 
 

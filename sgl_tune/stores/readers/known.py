@@ -7,6 +7,7 @@ from sgl_tune.stores.readers.cute_dsl import CuteDsl
 from sgl_tune.stores.readers.deep_gemm import DeepGemm
 from sgl_tune.stores.readers.driver import Driver
 from sgl_tune.stores.readers.flashinfer_jit import FlashInferModules
+from sgl_tune.stores.readers.halves import HostHalves
 from sgl_tune.stores.readers.inductor import Inductor
 from sgl_tune.stores.readers.reader import Reader
 from sgl_tune.stores.readers.tilelang import TileLang
@@ -16,6 +17,7 @@ from sgl_tune.stores.readers.tvm_ffi import TvmFfi
 READERS: tuple[Reader, ...] = (
     FlashInferModules(),
     FlashInferCubins(),
+    HostHalves(),
     Triton(),
     Inductor(),
     DeepGemm(),

@@ -104,6 +104,15 @@ def test_a_file_is_taken_at_the_users_word(site: Path, tmp_path: Path) -> None:
     assert "others may write" in refusal(tmp_path, "--from", str(module))
 
 
+def test_halves_are_taken_from_what_unpack_wrote(site: Path, tmp_path: Path) -> None:
+    told(tmp_path, "--from", str(library(tmp_path / "downloads/norm.so")))
+    shutil.move(tmp_path / "cache/sgl-tune/halves", tmp_path / "unpacked/halves")
+    shutil.copytree(tmp_path / "unpacked/halves/0.7.2/90", tmp_path / "unpacked/halves/0.7.1/90")
+    assert states(told(tmp_path, "norm")) == {"norm": "none"}
+    assert told(tmp_path, "--from", str(tmp_path / "unpacked"))["taken"] == ["norm"]
+    assert states(told(tmp_path, "norm")) == {"norm": "half"}
+
+
 def test_what_cannot_be_asked_is_one_sentence(site: Path, tmp_path: Path) -> None:
     assert "is not known" in refusal(tmp_path, "--gpu", "h900")
     assert "is not there" in refusal(tmp_path, "--from", str(tmp_path / "nothing"))

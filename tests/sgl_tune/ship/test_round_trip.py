@@ -14,7 +14,7 @@ import pytest
 from tests.sgl_tune.cache.caches import files_of
 from tests.sgl_tune.running import ROOT, run, run_here
 from tests.sgl_tune.schemas import schema_faults
-from tests.sgl_tune.stores.make import whole_root
+from tests.sgl_tune.stores.make import LIBRARY, whole_root, write
 
 CACHES = ROOT / "cache-examples" / "cache"
 TARGET = ROOT / "cache-examples" / "h200.env.json"
@@ -93,3 +93,15 @@ def test_a_bundle_is_listed_and_judged_as_a_folder_is(root: Path, tmp_path: Path
     assert ran.code == 1 and "other-environment" in ran.out
     ran = run_here("unpack", bundle, "--target", other, "--cache-dir", tmp_path / "new")
     assert ran.code == 1 and not (tmp_path / "new").exists()
+
+
+def test_host_halves_travel_as_they_are(tmp_path: Path) -> None:
+    module = f"0.7.2/90/norm/{sha256(LIBRARY).hexdigest()}.so"
+    write(tmp_path / "cache/sgl-tune/halves" / module, LIBRARY)
+    write(tmp_path / "cache/sgl-tune/halves" / module.replace("norm", "cut"), b"")
+    bundle = tmp_path / "bundle.tar.gz"
+    places = {"XDG_CACHE_HOME": tmp_path / "cache", "SGLANG_CACHE_DIR": tmp_path / "none"}
+    packed = run("pack", "--store", "halves", "-o", bundle, **{name: str(at) for name, at in places.items()})
+    assert packed.code == 0, packed.err
+    _json("unpack", bundle, "--cache-dir", tmp_path / "new")
+    assert files_of(tmp_path / "new") == {f"halves/{module}": LIBRARY}
