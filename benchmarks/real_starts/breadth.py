@@ -21,12 +21,11 @@ from typing import Any
 import tomllib
 
 from benchmarks.real_starts.breadth_page import page
-from runtime.ghost.build import library
 from runtime.ghost.gpus import gpus
-from runtime.ghost.halves import Kind, flashinfer_version, loadable, modules_of
+from runtime.ghost.halves import halves_for
 from runtime.ghost.outside import table
 from runtime.record.record import Record
-from runtime.sglang.server_process import Ghost, Request, ServerProcess
+from runtime.sglang.server_process import Request, ServerProcess, ghost_for
 from sgl_tune.asking.kept import cache_folder
 
 HERE = Path(__file__).resolve().parent
@@ -56,8 +55,7 @@ def main() -> None:
 
 def server(python: Path, packages: Path, gpu: str, work: Path) -> ServerProcess:
     """SGLang imported on a node of eight such GPUs, of which a start takes as many as its tp says."""
-    known = gpus()[gpu]
-    ghost = Ghost(library(packages, cache_folder()), gpu, known.row(), GPUS, halves=halves(packages, gpu))
+    ghost = ghost_for(packages, cache_folder(), gpus()[gpu], GPUS, halves=halves(packages, gpu))
     return ServerProcess(python, work / "server", ghost, {})
 
 
@@ -76,13 +74,10 @@ def arguments() -> argparse.Namespace:
 
 
 def halves(packages: Path, gpu: str) -> dict[str, str]:
-    version, cache = flashinfer_version(packages), cache_folder()
     cuda = re.search(r"^cuda\b.*'(\d+)\.", (packages / "torch" / "version.py").read_text(), re.MULTILINE)
-    if version is None or cuda is None:
+    if cuda is None:
         return {}
-    kind = Kind(version, gpus()[gpu].arch)
-    found = modules_of(packages, kind.arch, cuda=int(cuda[1]), root=cache, environment={})
-    return loadable(found, kind, cache)
+    return halves_for(packages, gpus()[gpu].arch, cuda=int(cuda[1]), root=cache_folder(), environment={})
 
 
 def command(name: str, layers: int, work: Path) -> list[str]:

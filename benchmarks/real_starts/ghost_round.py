@@ -18,7 +18,7 @@ import tomllib
 from benchmarks.real_starts.referee import RANDOM_WEIGHTS
 from benchmarks.record import write_record
 from runtime.ghost.gpus import gpus
-from runtime.ghost.halves import Kind, loadable, modules_of
+from runtime.ghost.halves import halves_for
 from runtime.ghost.outside import table
 from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
@@ -26,14 +26,14 @@ from sgl_tune.asking.kept import cache_folder
 
 HERE = Path(__file__).resolve().parent
 CACHE = cache_folder()
-KIND = Kind("0.7.2", "90")
 SAMPLING = RANDOM_WEIGHTS[RANDOM_WEIGHTS.index("--sampling-backend") :][:2]
 
 
 def main() -> None:
     python, packages, of_round = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-    halves = loadable(modules_of(packages, KIND.arch, cuda=13, root=CACHE, environment={}), KIND, CACHE)
-    asked = Asked(python, packages, gpus()["h200"], CACHE, halves=halves)
+    gpu = gpus()["h200"]
+    halves = halves_for(packages, gpu.arch, cuda=13, root=CACHE, environment={})
+    asked = Asked(python, packages, gpu, CACHE, halves=halves)
     starts = []
     with Asker(asked) as asker:
         for name, count, argv in commands(of_round):

@@ -146,6 +146,22 @@ def modules_of(
     return tuple(found[name] for name in sorted(found))
 
 
+def halves_for(
+    server_site: Path,
+    gpu_arch: str,
+    *,
+    cuda: int,
+    root: Path,
+    environment: Mapping[str, str] = os.environ,
+) -> dict[str, str]:
+    """The compiled modules, or their host halves, that a start may load, by name: see `modules_of`."""
+    version = flashinfer_version(server_site)
+    if version is None:
+        return {}
+    found = modules_of(server_site, gpu_arch, cuda=cuda, root=root, environment=environment)
+    return loadable(found, Kind(version, gpu_arch), root)
+
+
 def loadable(modules: tuple[Module, ...], kind: Kind, root: Path) -> dict[str, str]:
     """The path to load for each module's name. Where only a module's half loads here, it is made and kept."""
     paths: dict[str, str] = {}

@@ -6,22 +6,9 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+from runtime.record import parts
 from runtime.record.calls import Call
 from runtime.record.checked import read
-from runtime.record.parts import (
-    Asked,
-    CacheFile,
-    Cost,
-    Ending,
-    Held,
-    Inexact,
-    Kernel,
-    Key,
-    Module,
-    Phase,
-    Said,
-    Sizes,
-)
 from runtime.record.record import SCHEMA, Record
 from runtime.record.settled import Resolved, Settled
 
@@ -29,32 +16,32 @@ T = TypeVar("T")
 Event = dict[str, Any]
 NO_DATA = "its data is not of the record's form"
 PARTS: dict[str, type] = {
-    "phase": Phase,
-    "inexact": Inexact,
-    "module": Module,
-    "kernel": Kernel,
-    "key": Key,
+    "phase": parts.Phase,
+    "inexact": parts.Inexact,
+    "module": parts.Module,
+    "kernel": parts.Kernel,
+    "key": parts.Key,
     "call": Call,
-    "file": CacheFile,
-    "said": Said,
+    "file": parts.CacheFile,
+    "said": parts.Said,
 }
 
 
-def record_of(asked: Asked, events: Iterable[Event]) -> Record:
+def record_of(asked: parts.Asked, events: Iterable[Event]) -> Record:
     """The record of one start. Its ending is "broken" where the stream ends without one."""
-    parts: dict[str, list[Any]] = {name: [] for name in PARTS}
-    held: list[Held] = []
+    found: dict[str, list[Any]] = {name: [] for name in PARTS}
+    held: list[parts.Held] = []
     lacks: dict[str, None] = {}
     ending, sizes, resolved, settled = None, None, Resolved(), None
-    counted, cost = dict[str, int](), Cost(0.0, 0)
+    counted, cost = dict[str, int](), parts.Cost(0.0, 0)
     for event in events:
         name = event["event"]
         if name == "call":
-            parts[name].append(_call(event))
+            found[name].append(_call(event))
         elif name in PARTS:
-            parts[name].append(_part(PARTS[name], event))
+            found[name].append(_part(PARTS[name], event))
         elif name == "held":
-            held += [Held(event["phase"], what, size) for what, size in event["bytes"].items()]
+            held += [parts.Held(event["phase"], what, size) for what, size in event["bytes"].items()]
         elif name == "asked":
             resolved = _part(Resolved, event)
         elif name == "settled":
@@ -62,34 +49,34 @@ def record_of(asked: Asked, events: Iterable[Event]) -> Record:
         elif name == "lacks":
             lacks[f"{event['what']}: {event['why']}"] = None
         elif name == "stopped":
-            ending = Ending("stopped", event["phase"])
+            ending = parts.Ending("stopped", event["phase"])
         elif name == "outside":
             counted = {what: count for what, count in event.items() if what not in ("event", "phase")}
         elif name == "ready":
-            ending, sizes = Ending("ready"), _part(Sizes, event)
+            ending, sizes = parts.Ending("ready"), _part(parts.Sizes, event)
         elif name in ("died", "refused", "broken") and ending is None:
             ending = _ending(name, event)
         elif name == "ended":
-            cost = Cost(float(event["cpu"]), event["rss"])
-            ending = ending or Ending("broken", text=f"the start's process ended with {event['code']}")
+            cost = parts.Cost(float(event["cpu"]), event["rss"])
+            ending = ending or parts.Ending("broken", text=f"the start's process ended with {event['code']}")
     return Record(
         schema_version=SCHEMA,
         asked=asked,
         resolved=replace(resolved, settled=settled),
-        phases=tuple(parts["phase"]),
-        ending=ending or Ending("broken", text="the start's process ended without a word"),
+        phases=tuple(found["phase"]),
+        ending=ending or parts.Ending("broken", text="the start's process ended without a word"),
         sizes=sizes,
-        inexact=tuple(parts["inexact"]),
-        modules=tuple(parts["module"]),
-        kernels=tuple(dict.fromkeys(parts["kernel"])),
-        keys=tuple(parts["key"]),
-        files=tuple(parts["file"]),
+        inexact=tuple(found["inexact"]),
+        modules=tuple(found["module"]),
+        kernels=tuple(dict.fromkeys(found["kernel"])),
+        keys=tuple(found["key"]),
+        files=tuple(found["file"]),
         counted=counted,
         cost=cost,
         held=tuple(held),
-        calls=tuple(parts["call"]),
+        calls=tuple(found["call"]),
         lacks=tuple(lacks),
-        said=tuple(parts["said"]),
+        said=tuple(found["said"]),
     )
 
 
@@ -109,8 +96,8 @@ def _part(kind: type[T], event: Event) -> T:
     return read(kind, {name: value for name, value in event.items() if name in names}, event["event"])
 
 
-def _ending(how: str, event: Event) -> Ending:
-    at = _part(Phase, {**event, "name": event["phase"]}) if "reserved_peak" in event else None
-    return Ending(
+def _ending(how: str, event: Event) -> parts.Ending:
+    at = _part(parts.Phase, {**event, "name": event["phase"]}) if "reserved_peak" in event else None
+    return parts.Ending(
         how, event.get("phase"), event.get("type"), event.get("text"), tuple(event.get("stack", ())), at
     )

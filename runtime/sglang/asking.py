@@ -11,11 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from runtime.ghost.build import library
 from runtime.ghost.gpus import Gpu
 from runtime.record.events import Event
 from runtime.record.record import Record
-from runtime.sglang.server_process import Ghost, Request, ServerProcess
+from runtime.sglang.server_process import Request, ServerProcess, ghost_for
 from runtime.sglang.world import world_of
 
 
@@ -84,13 +83,8 @@ class Asker:
     def _server(self, devices: int) -> ServerProcess:
         if devices not in self._servers:
             asked = self._asked
-            ghost = Ghost(
-                library=library(asked.packages, asked.cache),
-                name=asked.gpu.key,
-                row=asked.gpu.row(),
-                devices=devices,
-                total=asked.total_bytes,
-                halves=dict(asked.halves or {}),
+            ghost = ghost_for(
+                asked.packages, asked.cache, asked.gpu, devices, asked.total_bytes, asked.halves
             )
             work = self._work / f"on-{devices}"
             server = ServerProcess(

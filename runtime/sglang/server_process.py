@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from runtime.ghost.build import library
 from runtime.ghost.cage import Keeper, kill_group, lacking, most_memory
+from runtime.ghost.gpus import Gpu
 from runtime.ghost.inside import compilers
 from runtime.ghost.trust import is_private
 from runtime.record.events import Event, record_of
@@ -51,6 +53,18 @@ class Ghost:
             "GHOST_DEVICES": str(self.devices),
             **({"GHOST_TOTAL": str(self.total)} if self.total else {}),
         }
+
+
+def ghost_for(
+    packages: Path,
+    cache: Path,
+    gpu: Gpu,
+    devices: int = 1,
+    total: int | None = None,
+    halves: Mapping[str, str] | None = None,
+) -> Ghost:
+    """Its libraries for the server that has these packages, built below `cache` where they are not yet."""
+    return Ghost(library(packages, cache), gpu.key, gpu.row(), devices, total, dict(halves or {}))
 
 
 @dataclass(frozen=True)

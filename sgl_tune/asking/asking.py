@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from runtime.ghost.build import NotBuilt
-from runtime.ghost.halves import Kind, flashinfer_version, loadable, modules_of
+from runtime.ghost.halves import halves_for
 from runtime.ghost.outside import Outside, table
 from runtime.record.events import Event
 from runtime.record.parts import Inexact
@@ -168,12 +168,8 @@ def _left_out(command: Checked) -> list[Inexact]:
 
 def _halves(question: Question) -> dict[str, str]:
     """The compiled modules, or their host halves, that a start on this GPU may load, by name."""
-    server, root = question.server, cache_folder()
-    version = flashinfer_version(server.packages)
-    if version is None:
-        return {}
-    found = modules_of(server.packages, question.gpu.arch, cuda=server.cuda, root=root)
-    return loadable(found, Kind(version, question.gpu.arch), root)
+    server = question.server
+    return halves_for(server.packages, question.gpu.arch, cuda=server.cuda, root=cache_folder())
 
 
 def _marks(modules: dict[str, str]) -> dict[str, list[object]]:

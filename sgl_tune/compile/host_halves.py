@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from runtime.ghost import host_nvcc
-from runtime.ghost.build import library
 from runtime.ghost.gpus import Gpu
 from runtime.ghost.halves import Kind, keep_half
 from runtime.ghost.inside.compilers import TOOLS
 from runtime.ghost.library import NotALibrary
 from runtime.ghost.trust import Untrusted
-from runtime.sglang.server_process import Ghost
+from runtime.sglang.server_process import Ghost, ghost_for
 from sgl_tune.cli.out import Output
 from sgl_tune.compile.build import Built, Task, build
 from sgl_tune.compile.modules import arch_list, usual_jobs
@@ -85,7 +84,7 @@ def _toolkit(server: Server) -> Toolkit:
 
 
 def _ghost(wanted: Wanted) -> Ghost:
-    return Ghost(library(wanted.server.packages, wanted.root), wanted.gpu.key, wanted.gpu.row())
+    return ghost_for(wanted.server.packages, wanted.root, wanted.gpu)
 
 
 def _environment(wanted: Wanted, toolkit: Toolkit, place: Scratch) -> dict[str, str]:

@@ -17,11 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from runtime.ghost.build import library
 from runtime.ghost.gpus import gpus
 from runtime.ghost.outside import table
 from runtime.record.record import Record
-from runtime.sglang.server_process import Ghost, Request, ServerProcess
+from runtime.sglang.server_process import Request, ServerProcess, ghost_for
 from sgl_tune.asking.kept import cache_folder
 from tests.ghost.judge import GPU, Place, arguments, place_of
 from tests.ghost.real_starts import RealStart, real_starts
@@ -61,8 +60,8 @@ def differing(one: Record, other: Record) -> Iterator[str]:
 
 def run(starts: Sequence[RealStart], place: Place, name: str) -> Iterator[Record]:
     """One process, and a start forked from it after the other. Each tunes from nothing."""
-    work, gpu = place.work / name, gpus()[GPU]
-    ghost = Ghost(library(place.packages, cache_folder()), gpu.name, gpu.row(), halves=place.halves)
+    work = place.work / name
+    ghost = ghost_for(place.packages, cache_folder(), gpus()[GPU], halves=place.halves)
     with ServerProcess(place.python, work, ghost, {}) as server:
         for start in starts:
             shutil.rmtree(work / "home" / ".cache" / "sglang", ignore_errors=True)

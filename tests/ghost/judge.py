@@ -25,13 +25,12 @@ from queue import Queue
 from threading import Thread
 
 from benchmarks.real_starts.page import PAGE, page
-from runtime.ghost.build import library
 from runtime.ghost.gpus import gpus
-from runtime.ghost.halves import Kind, loadable, modules_of
+from runtime.ghost.halves import halves_for
 from runtime.ghost.outside import PEERS, Outside, table
 from runtime.record.events import Event
 from runtime.record.record import Record
-from runtime.sglang.server_process import Ghost, Request, ServerProcess
+from runtime.sglang.server_process import Request, ServerProcess, ghost_for
 from sgl_tune.asking.kept import cache_folder
 from tests.ghost.fit_outside import (
     FULLEST,
@@ -49,7 +48,7 @@ from tests.ghost.judge_table import counts_of, row_of, write_judged
 from tests.ghost.real_starts import RealStart, real_starts
 from tests.ghost.verdicts import Verdict, verdict
 
-GPU, CUDA, KIND = "h200", 13, Kind("0.7.2", "90")
+GPU, CUDA = "h200", 13
 HALVES = cache_folder()
 
 
@@ -76,10 +75,9 @@ def run_all(
     """Each start on as many GPUs as it was measured on, in the order in which they end."""
     waiting = deque(sorted(starts, key=lambda start: start.gpus))
     ended: Queue[Ran | BaseException | None] = Queue()
-    libraries = library(place.packages, place.work)
     for job in range(jobs):
         take = waiting.popleft if job % 2 == 0 else waiting.pop  # one number of GPUs per process, mostly
-        Thread(target=_work, args=(job, take, tables, place, libraries, ended), daemon=True).start()
+        Thread(target=_work, args=(job, take, tables, place, ended), daemon=True).start()
     working = jobs
     while working:
         one = ended.get()
@@ -96,11 +94,10 @@ def _work(
     take: Callable[[], RealStart],
     tables: dict[str, Outside],
     place: Place,
-    libraries: Path,
     ended: Queue[Ran | BaseException | None],
 ) -> None:
     """Run starts one after the other. A server's process has so many GPUs from its import on."""
-    gpu, held, gpus_held = gpus()[GPU], ExitStack(), 0
+    held, gpus_held = ExitStack(), 0
     try:
         with held:
             while True:
@@ -111,7 +108,9 @@ def _work(
                 work = place.work / f"{job}-gpus-{start.gpus}"
                 if start.gpus != gpus_held:
                     held.close()
-                    ghost = Ghost(libraries, gpu.name, gpu.row(), devices=start.gpus, halves=place.halves)
+                    ghost = ghost_for(
+                        place.packages, place.work, gpus()[GPU], start.gpus, halves=place.halves
+                    )
                     server = held.enter_context(
                         ServerProcess(place.python, work, ghost, {}, kernels=place.work / "kernels")
                     )
@@ -168,8 +167,8 @@ def place_of(asked: argparse.Namespace, work: Path) -> Place:
     else:
         python = asked.python
     packages = asked.packages or next(python.parents[1].glob("lib/python3*/site-packages"))
-    found = modules_of(packages, KIND.arch, cuda=CUDA, root=asked.halves, environment={})
-    return Place(python, packages, work, loadable(found, KIND, asked.halves))
+    halves = halves_for(packages, gpus()[GPU].arch, cuda=CUDA, root=asked.halves, environment={})
+    return Place(python, packages, work, halves)
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
