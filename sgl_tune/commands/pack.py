@@ -13,15 +13,15 @@ from sgl_tune.deployment.options import ServerFlags, TargetOption
 from sgl_tune.deployment.positionals import split_positionals
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.ship.arrival import manifest_json, show_manifest
 from sgl_tune.ship.choice import Asked, Choice, choose, not_for, packed_cache
 from sgl_tune.ship.compression import codec_of_name
 from sgl_tune.ship.contents import Contents, add_cache, add_store
+from sgl_tune.ship.keys import read_private_key
 from sgl_tune.ship.manifest import DEFAULT_PLACE
+from sgl_tune.ship.options import SignOption
 from sgl_tune.ship.pack import Packed, manifest_of, write_bundle
-from sgl_tune.ship.page import manifest_json, show_manifest
-from sgl_tune.ship.private_key import read_private_key
 from sgl_tune.ship.signature import signature_of, signature_path, write_signature
-from sgl_tune.ship.trust_options import SignOption
 from sgl_tune.stores.find import STORE_IDS, TACTICS
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.environment import Target, read_target

@@ -9,17 +9,17 @@ from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.errors import UsageError
-from sgl_tune.ship.machine import machine_of
-from sgl_tune.ship.private_key import read_private_key
-from sgl_tune.ship.remote_options import (
+from sgl_tune.ship.described import machine_of
+from sgl_tune.ship.keys import read_private_key
+from sgl_tune.ship.options import (
     GpuOption,
     PlainHttpOption,
     PlatformOption,
+    SignOption,
     TimeoutOption,
     way,
 )
 from sgl_tune.ship.remotes import PATIENCE_SECONDS, Pushed, fits, offer_json, remote
-from sgl_tune.ship.trust_options import SignOption
 from sgl_tune.units import count, human_bytes
 
 

@@ -10,7 +10,6 @@ from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.deployment.cache_dir import CacheDirOption
 from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived
-from sgl_tune.ship.guard import Guard
 from sgl_tune.ship.options import (
     DigestOption,
     ForceOption,
@@ -18,13 +17,15 @@ from sgl_tune.ship.options import (
     PlaceOption,
     RekeyOption,
     ReplaceOption,
+    TrustOption,
     digest_asked,
     owner_asked,
     place_asked,
+    policy_of,
     root_asked,
 )
 from sgl_tune.ship.signature import signatures_beside
-from sgl_tune.ship.trust_options import TrustOption, policy_of
+from sgl_tune.ship.trust import Guard
 from sgl_tune.ship.unpack import How
 from sgl_tune.verify.environment import read_target
 

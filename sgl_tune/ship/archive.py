@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import open_regular
-from sgl_tune.ship.bounds import check_bounds
 from sgl_tune.ship.compression import decompressed
 from sgl_tune.ship.manifest import (
     LARGEST_BUNDLE,
@@ -25,17 +24,25 @@ from sgl_tune.ship.manifest import (
     NAME,
     BadBundle,
     BundleManifest,
+    PackedFile,
     parse_bundle_manifest,
 )
 from sgl_tune.ship.members import BLOCK, END, Member, header, manifest_member, members, padding
+from sgl_tune.ship.places import store_of
+from sgl_tune.stores.find import TACTICS
 from sgl_tune.units import human_bytes, shown
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash
 
+
 _AGAIN = "get it again from where it was packed"
 _PIECE = 1 << 20
 _OCTAL = re.compile(rb"[0-7]{1,11}[\0 ]*")
+LARGEST_TACTICS_IN_ALL = 64 << 20  # some 4,000 ranks: all those of a cache are held at once
+_STEEPEST = 300  # of what compilers write, nothing shrinks to a tenth of that
+_SMALL = 256 << 20
+_BLOCK = 4096  # of a disk: what the smallest file takes, and an empty folder
 
 
 class Archive:
@@ -229,3 +236,22 @@ def _seen(pieces: Iterator[bytes], tap: Callable[[bytes], object]) -> Iterator[b
     for piece in pieces:
         tap(piece)
         yield piece
+
+
+def check_bounds(manifest: BundleManifest, compressed: int) -> None:
+    """BadBundle for what would be more than a file of so many compressed bytes comes to."""
+    tactics = sum(file.size for path, file in manifest.files.items() if store_of(path) == TACTICS)
+    if tactics > LARGEST_TACTICS_IN_ALL:
+        most = human_bytes(LARGEST_TACTICS_IN_ALL)
+        raise BadBundle(f"its cache files have {human_bytes(tactics)}, and {most} are read at most")
+    written = on_disk(manifest.files.values()) + _BLOCK * len(manifest.all_folders())
+    if written > max(_SMALL, _STEEPEST * compressed):
+        raise BadBundle(
+            f"it takes {human_bytes(written)} on a disk, and comes in {human_bytes(compressed)}:"
+            " no bundle shrinks to that"
+        )
+
+
+def on_disk(files: Iterable[PackedFile]) -> int:
+    """What files take there, in whole blocks."""
+    return sum(-(-file.size // _BLOCK) for file in files) * _BLOCK

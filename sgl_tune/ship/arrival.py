@@ -1,22 +1,46 @@
-"""What `unpack` and `pull` do with a bundle that is here, and what they say of it."""
+"""What `unpack` and `pull` do with a bundle that is here, what its machine would make of it, and what is said."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from sgl_tune.cache.layouts import find_caches
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.table import Column
+from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import CheckFailed
-from sgl_tune.ship.judging import judge
 from sgl_tune.ship.manifest import BundleManifest
-from sgl_tune.ship.page import manifest_json, show_manifest
 from sgl_tune.ship.unpack import How, Unpacked, unpack
+from sgl_tune.stores.find import find_stores
 from sgl_tune.units import count, human_bytes
+from sgl_tune.verify.check import check
 from sgl_tune.verify.environment import Target
+from sgl_tune.verify.findings import Severity
+from sgl_tune.verify.stores import machine_of, verify_stores, with_stores
+from sgl_tune.verify.stores_page import stores_line
+from sgl_tune.verify.verdict_line import verdict_line
+from sgl_tune.verify.verify import Server, verify
 
 _MOST_LISTED = 10
+_CACHES = (
+    Column("KEY"),
+    Column("FILES", right=True),
+    Column("ENTRIES", right=True),
+    Column("FLASHINFER"),
+    Column("GPU"),
+    Column("TUNED FOR", path=True),
+)
+_STORES = (
+    Column("STORE"),
+    Column("ITEMS", right=True),
+    Column("FILES", right=True),
+    Column("SIZE", right=True),
+    Column("MADE FOR"),
+    Column("CODE"),
+)
 
 
 @dataclass(frozen=True)
@@ -106,3 +130,79 @@ def _stores_said(done: Unpacked) -> Sequence[str]:
         said.append(f"and {len(placed) - _MOST_LISTED:,} more groups of kernels")
     said += [f"{one.what}: {one.changed + one.right:,}" for one in done.mended]
     return said
+
+
+class Judgement(NamedTuple):
+    ok: bool
+    verdict: str
+    objections: tuple[str, ...]
+
+
+def judge(folder: Path, manifest: BundleManifest, target: Target, place: str) -> Judgement:
+    """`folder` holds what will be seen at `place`."""
+    unread: list[OSError] = []
+    caches = find_caches(folder) if manifest.caches else []
+    stores = find_stores(folder, unread.append) if manifest.stores else []
+    judged = verify_stores(stores, machine_of(ServerFlags(), target, None, place))
+    report = verify([check(cache, None) for cache in caches], Server(target))
+    report = with_stores(report, judged, target)
+    ok = report.ok() and not unread
+    said = (
+        f"{file.path.relative_to(folder)}: {found.message}"
+        for file in report.files
+        for found in file.findings
+        if found.severity is Severity.ERROR
+    )
+    errors = (found for found in report.findings if found.severity is Severity.ERROR)
+    others = (str(found).replace(f"{folder}/", "") for found in errors)
+    line = verdict_line(report, (), ok, stores_line(judged) if judged else None)
+    return Judgement(ok, line, tuple(dict.fromkeys((*said, *others))))
+
+
+def manifest_json(manifest: BundleManifest) -> dict[str, Any]:
+    return {
+        "contents": manifest.digest,
+        "tool": manifest.tool,
+        "at": manifest.at,
+        "files": len(manifest.files),
+        "unpacked_bytes": manifest.bytes,
+        "caches": [asdict(cache) for cache in manifest.caches],
+        "stores": [asdict(store) for store in manifest.stores],
+    }
+
+
+def show_manifest(out: Output, manifest: BundleManifest) -> None:
+    if manifest.caches:
+        out.table(
+            _CACHES,
+            [
+                (
+                    cache.key,
+                    cache.files,
+                    f"{cache.entries:,}",
+                    cache.flashinfer,
+                    cache.environment.get("gpu", cache.arch),
+                    " ".join(cache.key_parts[:1]) or "-",
+                )
+                for cache in manifest.caches
+            ],
+        )
+        out.line()
+    if manifest.stores:
+        out.table(
+            _STORES,
+            [
+                (
+                    store.store,
+                    f"{store.items:,}",
+                    f"{store.files:,}",
+                    human_bytes(store.bytes),
+                    ", ".join([f"{name} {one}" for name, all in store.versions.items() for one in all])
+                    or "-",
+                    "yes" if store.executable else "no",
+                )
+                for store in manifest.stores
+            ],
+        )
+        out.line()
+    out.line(f"{count(len(manifest.files), 'file')}, {human_bytes(manifest.bytes)} unpacked")

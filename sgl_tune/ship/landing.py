@@ -11,14 +11,19 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from runtime.server.stores import AOT_PACKAGE
-from sgl_tune.cache.folder import Folder, LeadsOut, Owner, open_folder
+from sgl_tune.cache.folder import Folder, LeadsOut, Owner, Signature, Way, open_folder, signature_of
+from sgl_tune.cache.layouts import MANIFEST
 from sgl_tune.cache.transaction import explained
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.ship.places import OFFERS, store_of
+from sgl_tune.stores.find import TACTICS
 from sgl_tune.stores.readers.triton import GROUP
 
 TACTICS_ROOT = "flashinfer"
@@ -199,3 +204,51 @@ def _moved_away(source: Folder, target: Folder, parts: tuple[str, ...]) -> bool:
         away = f".replaced-{os.urandom(4).hex()}"
         os.rename(parts[-1], away, src_dir_fd=folder.descriptor, dst_dir_fd=source.descriptor)
     return True
+
+
+class Checked(NamedTuple):
+    """A staged file: its content's sha256, and how it looked when it was written."""
+
+    sha256: str
+    signature: Signature
+
+
+def check_landed(files: Mapping[str, Checked], root: Path) -> None:
+    """Raise WorkFailed where a file is not there as it was checked. Tactics that were there are merged, and a
+    server may already add to them, so of those any regular file will do."""
+    with Way() as way:
+        wrong = [path for path, checked in sorted(files.items()) if not _landed(path, checked, root, way)]
+    if wrong:
+        raise WorkFailed(
+            f"{root}: {len(wrong):,} of the bundle's {len(files):,} files did not land as they were checked,"
+            f" {wrong[0]} among them",
+            "somebody else removes or writes files there: end that, and unpack again",
+        )
+
+
+def _landed(path: str, checked: Checked, root: Path, way: Way) -> bool:
+    name = path.rpartition("/")[2]
+    is_tactic = store_of(path) == TACTICS
+    if path in OFFERS or (is_tactic and name == MANIFEST):  # written here, or not at all
+        return True
+    try:
+        folder = way.to((root / path).parent, root)
+        status = folder.status(name)
+        if status is None or not stat.S_ISREG(status.st_mode):
+            return False
+        return (
+            is_tactic or signature_of(status) == checked.signature or _digest(folder, name) == checked.sha256
+        )
+    except OSError:
+        return False
+
+
+def _digest(folder: Folder, name: str) -> str:
+    found = sha256()
+    file = folder.open(name, os.O_RDONLY)
+    try:
+        while piece := os.read(file, _PIECE):
+            found.update(piece)
+    finally:
+        os.close(file)
+    return found.hexdigest()

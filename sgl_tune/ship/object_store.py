@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING
 from sgl_tune.errors import CheckFailed, UsageError, WorkFailed
 from sgl_tune.ship.described import described
 from sgl_tune.ship.object_files import PIECE, Absent, Found, ObjectFiles
-from sgl_tune.ship.object_name import ObjectName, checked_bundle, parse_object_name
-from sgl_tune.ship.object_record import LARGEST_RECORD, ObjectRecord, parse_record
-from sgl_tune.ship.object_record import SUFFIX as RECORD
+from sgl_tune.ship.object_name import (
+    LARGEST_RECORD,
+    ObjectName,
+    ObjectRecord,
+    checked_bundle,
+    parse_object_name,
+    parse_record,
+)
+from sgl_tune.ship.object_name import SUFFIX as RECORD
 from sgl_tune.ship.partial import Partial, arriving
 from sgl_tune.ship.remotes import How, Listing, Machine, Offer, Pulled, Pushed, fits
 from sgl_tune.ship.signature import (

@@ -5,14 +5,23 @@ from __future__ import annotations
 import os
 import pwd
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 from sgl_tune.cache.disk import check_place
 from sgl_tune.cache.folder import Owner
+from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
+from sgl_tune.cli.patience import timeout_option
 from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.completion import gpus
 from sgl_tune.errors import UsageError
+from sgl_tune.ship.policy import Policy, read_policy
+from sgl_tune.ship.remotes import How
+from sgl_tune.ship.trust import ALLOW
+from sgl_tune.units import human_bytes
 from sgl_tune.verify.access import find_user
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -49,6 +58,46 @@ OwnerOption = Annotated[
     Option(
         "--owner", metavar="NAME|UID", help="As root: whose the files become. Default: whose the folder is."
     ),
+]
+PlainHttpOption = Annotated[
+    bool, Option("--plain-http", help="oci: without TLS, of a registry on this machine alone.")
+]
+TimeoutOption = Annotated[
+    float,
+    timeout_option(
+        "For an answer; and the least speed of a file: in this time 256 KiB must come (from a store 8 MiB),"
+        " or 8 MiB go.",
+        0.1,
+        86400,
+    ),
+]
+GpuOption = Annotated[
+    str | None, Option("--gpu", metavar="NAME", help="The GPU it is for.", autocompletion=gpus)
+]
+PlatformOption = Annotated[
+    str | None,
+    Option("--platform", metavar="linux/amd64|linux/arm64", help="The processor it is for."),
+]
+SignOption = Annotated[
+    Path | None,
+    Option(
+        "--sign",
+        metavar="KEY",
+        help="Sign it with this private key, as `cosign sign-blob` does: FILE.sig. Its password comes from"
+        " COSIGN_PASSWORD, or is asked for.",
+    ),
+]
+TrustOption = Annotated[
+    Path | None,
+    Option(
+        "--trust",
+        metavar="KEY|POLICY",
+        help="Land it only if it is signed by this public key, or as a file of keys and limits says.",
+    ),
+]
+AllowUnsignedCodeOption = Annotated[
+    bool,
+    Option(ALLOW, help="Land code that nobody vouches for: whoever could write it runs it here."),
 ]
 
 
@@ -91,3 +140,34 @@ def _group(uid: int) -> int:
         return pwd.getpwuid(uid).pw_gid
     except KeyError:
         return uid
+
+
+@contextmanager
+def way(out: Output, plain_http: bool, timeout: float, label: str) -> Iterator[How]:
+    with out.progress(label) as line:
+
+        def progress(what: str, done: int, total: int) -> None:
+            line.advance(0, f"{what} {human_bytes(done)} of {human_bytes(total)}")
+            if done == total:
+                line.clear()
+
+        def note(text: str) -> None:
+            line.clear()
+            out.note(text)
+
+        def warn(text: str) -> None:
+            line.clear()
+            out.warn(text)
+
+        yield How(plain_http, timeout, note, warn, progress)
+
+
+def policy_of(trust: Path | None, allow_unsigned_code: bool = False) -> Policy | None:
+    """Read before anything is fetched."""
+    if trust is None:
+        return None
+    if allow_unsigned_code:
+        raise UsageError(
+            f"--trust and {ALLOW} contradict each other", 'a policy may say unsigned = "anything"'
+        )
+    return read_policy(trust)

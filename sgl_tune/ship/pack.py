@@ -14,7 +14,7 @@ from runtime.server.stores import BY_ID
 from sgl_tune.cache.folder import Folder, open_folder
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.ship.bounds import check_bounds
+from sgl_tune.ship.archive import check_bounds
 from sgl_tune.ship.compression import Codec, compressed
 from sgl_tune.ship.contents import Contents, Source
 from sgl_tune.ship.manifest import (

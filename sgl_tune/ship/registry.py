@@ -1,4 +1,6 @@
-"""`oci://`: a bundle is an image of one layer; a tag is an index with a line for each GPU."""
+"""`oci://`: a bundle is an image of one layer; a tag is an index with a line for each GPU. Signatures are where
+cosign looks for them: at a tag of the image's digest, a layer each.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,34 @@ from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.ship import registry_image as image
 from sgl_tune.ship.compression import media_type
 from sgl_tune.ship.described import Described, described
+from sgl_tune.ship.registry_blobs import Blob, downloaded, small_blob, upload
 from sgl_tune.ship.registry_client import INDEX, Absent, Document, Repository, digest_of
-from sgl_tune.ship.registry_download import Blob, downloaded
 from sgl_tune.ship.registry_name import parse_name
-from sgl_tune.ship.registry_signatures import CARRIED, put_signature, signatures
-from sgl_tune.ship.registry_upload import upload
 from sgl_tune.ship.remotes import How, Listing, Machine, Offer, Pulled, Pushed
-from sgl_tune.ship.signature import read_signature, signed_statement
+from sgl_tune.ship.signature import (
+    ANNOTATION,
+    LARGEST_STATEMENT,
+    STATEMENT_TYPE,
+    Signature,
+    parse_signature,
+    read_signature,
+    signed_statement,
+    statement_found,
+    statement_tag,
+)
 from sgl_tune.units import human_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as PrivateKey
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey as PublicKey
+
+
 SETTLE_SECONDS = 0.3
 _WRITES = 3  # of a tag that somebody else writes at the same time
+CARRIED = "sgl-tune.signature"
+_MOST = 20
 
 
 def remote(url: str, how: How) -> RegistryRemote:
@@ -189,3 +205,47 @@ class RegistryRemote:
 
 def _some(tags: list[str]) -> str:
     return f"{', '.join(tags[:8])}{' ...' if len(tags) > 8 else ''}" if tags else "no tags at all"
+
+
+def signatures(repository: Repository, manifest: Mapping[str, Any], digest: str) -> list[Signature]:
+    """Of an image: those at its tag, and the one of the bundle's bytes that was made when it was packed."""
+    carried = image.told_by(manifest).get(CARRIED)
+    found = [parse_signature(carried.encode(errors="replace"), digest)] if carried else []
+    for layer in _layers(repository, digest):
+        if layer["size"] > LARGEST_STATEMENT:
+            raise CheckFailed(f"a signature of {digest} has {layer['size']:,} bytes")
+        statement = small_blob(repository, Blob(layer["digest"], layer["size"]))
+        found.append(statement_found(image.told_by(layer).get(ANNOTATION, ""), statement, digest))
+    return found
+
+
+def put_signature(repository: Repository, signature: Signature, digest: str, key: PublicKey) -> None:
+    """Beside those that others have put there, of the same statement too; an older one of this key goes."""
+    statement = signature.statement or b""
+    blob = Blob(digest_of(statement), len(statement))
+
+    def is_older(layer: Mapping[str, Any]) -> bool:
+        text = image.told_by(layer).get(ANNOTATION, "")
+        return bool(layer["digest"] == blob.digest) and Signature(text, statement).is_by(key, digest)
+
+    there = [layer for layer in _layers(repository, digest) if not is_older(layer)]
+    told = {ANNOTATION: signature.text}
+    layers = [*there, image.descriptor(STATEMENT_TYPE, *blob, annotations=told)]
+    upload(repository, blob, BytesIO(statement))
+    config = image.make_config([layer["digest"] for layer in layers], "linux/amd64", {})
+    about = Blob(digest_of(config), len(config))
+    upload(repository, about, BytesIO(config))
+    manifest = image.make_manifest(image.descriptor(image.CONFIG, *about), layers)
+    repository.put_document(manifest, image.IMAGE, statement_tag(digest))
+
+
+def _layers(repository: Repository, digest: str) -> list[dict[str, Any]]:
+    tag = statement_tag(digest)
+    try:
+        content = repository.document(tag).content
+    except Absent:
+        return []
+    layers = content.get("layers")
+    if not isinstance(layers, list) or len(layers) > _MOST:
+        raise CheckFailed(f"{tag} holds no signatures, or more than {_MOST}")
+    return [layer for layer in layers if image.checked(layer, tag).get("mediaType") == STATEMENT_TYPE]

@@ -13,12 +13,10 @@ from oras.provider import Registry
 
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.reading import NoObject, object_of
-from sgl_tune.ship.docker_login import login_for
-from sgl_tune.ship.registry_auth import Auth
-from sgl_tune.ship.registry_name import DIGEST, Name, is_loopback
+from sgl_tune.ship.registry_auth import Auth, login_for
+from sgl_tune.ship.registry_name import DIGEST, Address, Name, is_loopback, read_address
 from sgl_tune.ship.registry_session import Broken, Session
 from sgl_tune.ship.remotes import How
-from sgl_tune.ship.web_address import Address, read_address
 
 ATTEMPTS = 5
 PAUSE_SECONDS = 0.5

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 60.0
 _SECRET = re.compile(r"//[^/\s]*@")
+_STORES = "pip install 'sgl-tune[stores]'"
 
 
 class Place(NamedTuple):
@@ -33,7 +34,6 @@ class Place(NamedTuple):
     install: str
 
 
-_STORES = "pip install 'sgl-tune[stores]'"
 PLACES = {
     "oci": Place("registry", "oras", "pip install 'sgl-tune[oci]'"),
     "file": Place("object_store", "fsspec", _STORES),

@@ -19,9 +19,8 @@ from sgl_tune.cache.layouts import MANIFEST
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import WorkFailed
 from sgl_tune.reading import DEEPEST, is_deeper
-from sgl_tune.ship.archive import Archive
-from sgl_tune.ship.bounds import on_disk
-from sgl_tune.ship.landed import Checked
+from sgl_tune.ship.archive import Archive, on_disk
+from sgl_tune.ship.landing import Checked
 from sgl_tune.ship.manifest import BadBundle, BundleManifest
 from sgl_tune.ship.members import Member
 from sgl_tune.ship.places import store_of

@@ -12,8 +12,8 @@ from sgl_tune.cli.out import Output
 from sgl_tune.errors import SglTuneError
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.ship.archive import opened
+from sgl_tune.ship.arrival import manifest_json
 from sgl_tune.ship.manifest import BundleManifest, PackedStore
-from sgl_tune.ship.page import manifest_json
 from sgl_tune.ship.staging import Staging, check_room
 from sgl_tune.stores.describe import Summary
 from sgl_tune.stores.find import Stored

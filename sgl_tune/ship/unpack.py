@@ -16,14 +16,12 @@ from sgl_tune.cache.transaction import explained, locked
 from sgl_tune.errors import SglTuneError
 from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.ship.archive import opened
-from sgl_tune.ship.guard import Guard
-from sgl_tune.ship.landed import check_landed
-from sgl_tune.ship.landing import Landed, check_way, land_stores, missing_folders, remove_empty
+from sgl_tune.ship.landing import Landed, check_landed, check_way, land_stores, missing_folders, remove_empty
 from sgl_tune.ship.landing_tactics import LandedCache, foreseen, land_cache
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.rekey import Rekeyed, rekeyed
 from sgl_tune.ship.staging import Staged, Staging, check_room
-from sgl_tune.ship.trust import Verdict
+from sgl_tune.ship.trust import Guard, Verdict
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.leftovers import sweep
 from sgl_tune.stores.relocate import Mended, relocate

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.ship.object_record import LARGEST_RECORD, parse_record
+from sgl_tune.ship.object_name import LARGEST_RECORD, parse_record
 from sgl_tune.ship.policy import Contents, read_policy
 from sgl_tune.ship.signature import parse_signature, statement_about, statement_found
 from sgl_tune.ship.trust import judge, vouched

@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("oras")
 
+from sgl_tune.ship.registry_name import read_address
 from sgl_tune.ship.registry_session import Broken, Session
 from sgl_tune.ship.remotes import How
-from sgl_tune.ship.web_address import read_address
 from tests.sgl_tune.running import Ran, run_here
 from tests.sgl_tune.ship.hostile import IMAGE, INDEX, Asked, Good, Hostile, answer, digest, drip, hostile
 
@@ -201,7 +201,7 @@ PUSHED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", PUSHED)
 def test_a_push_ends_with_one_line(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgl_tune.ship.registry_upload.CHUNK", 16)
+    monkeypatch.setattr("sgl_tune.ship.registry_blobs.CHUNK", 16)
     deeds, words = PUSHED[name]
     tag = {"GET_manifests_1": lambda asked: answer(404)}
     began = time.monotonic()

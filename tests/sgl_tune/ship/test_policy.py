@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("cryptography")
 
 from sgl_tune.errors import CheckFailed, SglTuneError, UsageError
+from sgl_tune.ship.keys import read_private_key
 from sgl_tune.ship.policy import Contents, Policy, read_policy
-from sgl_tune.ship.private_key import read_private_key
 from sgl_tune.ship.signature import Signature, signature_of
 from sgl_tune.ship.trust import judge, vouched
 from tests.sgl_tune.running import ROOT

@@ -21,7 +21,7 @@ import pytest
 
 pytest.importorskip("oras")
 
-from sgl_tune.ship.private_key import read_private_key
+from sgl_tune.ship.keys import read_private_key
 from sgl_tune.ship.signature import signature_of, write_signature
 from tests.sgl_tune.cache.children import finish_child, start_child
 from tests.sgl_tune.running import PROGRAM, ROOT, Ran, environment, run_here
@@ -361,7 +361,7 @@ def test_what_an_earlier_pull_left_may_be_spoilt(registry: Registry, tmp_path: P
 def test_a_registry_that_dies_and_comes_back(
     registry: Registry, tmp_path: Path, upward: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sgl_tune.ship.registry_upload.CHUNK", 1 << 20)
+    monkeypatch.setattr("sgl_tune.ship.registry_blobs.CHUNK", 1 << 20)
     bundle, url = make_bundle(tmp_path / "b.tar.gz", 4_000_000, seed=upward), f"{registry.url}:dies"
 
     def die() -> None:

@@ -15,8 +15,7 @@ pytest.importorskip("cryptography")
 pytest.importorskip("nacl")
 
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.ship.curve import WrongKey, public_key
-from sgl_tune.ship.private_key import read_private_key
+from sgl_tune.ship.keys import WrongKey, public_key, read_private_key
 from sgl_tune.ship.signature import (
     Signature,
     parse_signature,

@@ -1,8 +1,9 @@
-"""The key that a bundle is signed with: cosign's own file, or PEM as openssl writes it."""
+"""Keys on P-256, the one curve of cosign's formats: public in PEM, private as cosign or openssl writes it."""
 
 from __future__ import annotations
 
 import base64
+import binascii
 import getpass
 import hashlib
 import json
@@ -11,15 +12,22 @@ import re
 import stat
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import open_regular
-from sgl_tune.ship.curve import WrongKey, need_library, private_key
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import (
+        EllipticCurvePrivateKey,
+        EllipticCurvePublicKey,
+    )
+
 
 PASSWORD = "COSIGN_PASSWORD"
 HOW_TO_MAKE = (
@@ -32,6 +40,8 @@ _OF_COSIGN = (b"ENCRYPTED SIGSTORE PRIVATE KEY", b"ENCRYPTED COSIGN PRIVATE KEY"
 _LOCKED = b"ENCRYPTED PRIVATE KEY"
 # The strengths that its library writes; any other would be somebody else's word on how long this takes.
 _STRENGTHS = ({"N": 1 << 15, "r": 8, "p": 1}, {"N": 1 << 16, "r": 8, "p": 1}, {"N": 1 << 17, "r": 8, "p": 1})
+INSTALL = "pip install 'sgl-tune[sign]'"
+_CURVE = "secp256r1"
 
 
 def read_private_key(path: Path, environ: Mapping[str, str] = os.environ) -> EllipticCurvePrivateKey:
@@ -103,3 +113,73 @@ def _bytes(text: Any) -> bytes:
 def _derived(password: bytes, salt: bytes, strength: dict[str, int]) -> bytes:
     n, r, p = strength["N"], strength["r"], strength["p"]
     return hashlib.scrypt(password, salt=salt, n=n, r=r, p=p, dklen=32, maxmem=256 * n * r)
+
+
+class WrongKey(ValueError):
+    """The message goes on where the key's name ends: `is a key of the kind RSA`."""
+
+
+def need_library(what: str, library: str = "cryptography") -> None:
+    if find_spec(library) is None:
+        raise UsageError(f"{what} needs {library}", INSTALL)
+
+
+def public_key(pem: bytes) -> EllipticCurvePublicKey:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    try:
+        key = load_pem_public_key(pem)
+    except (ValueError, UnsupportedAlgorithm):
+        raise WrongKey("is no public key in PEM") from None
+    if not isinstance(key, EllipticCurvePublicKey) or key.curve.name != _CURVE:
+        raise WrongKey(f"is {_kind(key)}: keys on the curve P-256 are read")
+    return key
+
+
+def private_key(der: bytes, password: bytes | None) -> EllipticCurvePrivateKey:
+    """In PKCS #8, or in the form that curves had before it."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import load_der_private_key
+
+    try:
+        key = load_der_private_key(der, password)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        told = "is no private key" if password is None else "cannot be opened with this password"
+        raise WrongKey(told) from None
+    if not isinstance(key, EllipticCurvePrivateKey) or key.curve.name != _CURVE:
+        raise WrongKey(f"is {_kind(key)}: keys on the curve P-256 are read")
+    return key
+
+
+def sign(key: EllipticCurvePrivateKey, digest: bytes) -> str:
+    """`digest` is the SHA-256 of what is signed; in base64, on one line."""
+    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+    from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    return base64.b64encode(key.sign(digest, ECDSA(Prehashed(SHA256())))).decode()
+
+
+def verifies(key: EllipticCurvePublicKey, digest: bytes, text: str) -> bool:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+    from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    try:
+        key.verify(base64.b64decode(text, validate=True), digest, ECDSA(Prehashed(SHA256())))
+    except (InvalidSignature, binascii.Error, ValueError):
+        return False
+    return True
+
+
+def _kind(key: object) -> str:
+    """`an RSA key`, from the library's own name for it."""
+    curve = getattr(getattr(key, "curve", None), "name", None)
+    if curve:
+        return f"a key on the curve {curve}"
+    name = type(key).__name__.removeprefix("_").removesuffix("PublicKey").removesuffix("PrivateKey")
+    return f"a key of the kind {name}"
