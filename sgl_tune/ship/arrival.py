@@ -1,4 +1,4 @@
-"""What `unpack` and `pull` do with a bundle that is here, what its machine would make of it, and what is said."""
+"""What `unpack` and `pull` do with a bundle that is here, and what they say of it."""
 
 from __future__ import annotations
 

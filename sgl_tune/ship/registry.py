@@ -1,5 +1,6 @@
-"""`oci://`: a bundle is an image of one layer; a tag is an index with a line for each GPU. Signatures are where
-cosign looks for them: at a tag of the image's digest, a layer each.
+"""`oci://`: a bundle is an image of one layer; a tag is an index with a line for each GPU.
+
+Signatures are where cosign looks for them: at a tag of the image's digest, a layer each.
 """
 
 from __future__ import annotations

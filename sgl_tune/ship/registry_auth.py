@@ -1,4 +1,4 @@
-"""Who asks a registry: the login that docker kept, and oras's token dance with a realm that was looked at first."""
+"""Who asks a registry: the login that docker kept, and oras's token dance with a realm that was checked."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Names in a registry, and addresses of the web. What two libraries could read in two ways is no address here,
-so that the host that was checked is the host that is connected to.
+"""Names in a registry, and addresses of the web.
+
+What two libraries could read in two ways is no address, so the host that was checked is connected to.
 """
 
 from __future__ import annotations
