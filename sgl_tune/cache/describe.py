@@ -9,7 +9,7 @@ from typing import Any
 
 from sgl_tune.cache.filters import Filter
 from sgl_tune.cache.layouts import is_unfinished
-from sgl_tune.cache.layouts.known import LAYOUTS
+from sgl_tune.cache.layouts.readers import LAYOUTS
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import Entry
 from sgl_tune.cache.scanned import Content, ScannedCache

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import METADATA, RECORDS, FlashInfer
-from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_by_shape, parse_cache_file
+from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
 from sgl_tune.reading import is_deeper
 
 INDETERMINATE = (None, "unknown", "None")
@@ -71,7 +71,7 @@ class _Died(Exception):
 
 def load(raw: bytes, target: Mapping[str, str], reader: FlashInfer) -> Outcome:
     try:
-        file = parse_by_shape(Path(), raw)
+        file = parse_cache_file(Path(), raw)
     except BrokenCacheFile as error:
         return Raised(error.exception, error.what)
     return load_file(file, target, reader)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, METADATA, NEWEST, RECORDS, FlashInfer
 from sgl_tune.cache.disk import read_regular
-from sgl_tune.cache.regular import Regular, regular
 from sgl_tune.errors import CheckFailed
 
 RESERVED = NEWEST.members
@@ -157,32 +156,22 @@ class Entry(NamedTuple):
 
 
 class CacheFile:
-    """A parsed file. `raw` is kept, so nothing that is not understood is ever lost. `parsed` is the document,
-    or what is known of it without, where it is laid out as FlashInfer does and somebody asked for that."""
+    """A parsed file. `raw` is kept, so nothing that is not understood is ever lost."""
 
-    def __init__(self, path: Path, raw: bytes, parsed: dict[str, Any] | Regular) -> None:
-        self.path, self.raw, self._parsed = path, raw, parsed
-
-    @property
-    def regular(self) -> Regular | None:
-        return self._parsed if isinstance(self._parsed, Regular) else None
-
-    @cached_property
-    def document(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.raw) if isinstance(self._parsed, Regular) else self._parsed
-        return document
+    def __init__(self, path: Path, raw: bytes, document: dict[str, Any]) -> None:
+        self.path, self.raw, self.document = path, raw, document
 
     @property
     def metadata(self) -> Any:
-        return self._parsed.get(METADATA)
+        return self.document.get(METADATA)
 
     @property
     def generation(self) -> Any:
-        return self._parsed.get(GENERATION)
+        return self.document.get(GENERATION)
 
     @property
     def records(self) -> Any:
-        return self._parsed.get(RECORDS)
+        return self.document.get(RECORDS)
 
     @cached_property
     def entries(self) -> dict[str, Any]:
@@ -200,8 +189,6 @@ class CacheFile:
     @property
     def count(self) -> int:
         """Of the entries."""
-        if self.regular is not None:
-            return self.regular.shape.entries
         return len(self.document) - sum(name in self.document for name in RESERVED)
 
     @cached_property
@@ -211,8 +198,6 @@ class CacheFile:
     @cached_property
     def computed_generation(self) -> str | None:
         """The checksum FlashInfer would write; None when the content is nested too deep to serialise."""
-        if self.regular is not None:
-            return _digest(self.regular.canonical())
         try:
             return _generation({key: value for key, value in self.document.items() if key != GENERATION})
         except RecursionError:
@@ -221,12 +206,6 @@ class CacheFile:
 
 def read_cache_file(path: Path) -> CacheFile:
     return parse_cache_file(path, read_regular(path))
-
-
-def parse_by_shape(path: Path, raw: bytes) -> CacheFile:
-    """For who reads many files: what they have in common is parsed once."""
-    known = regular(raw)
-    return CacheFile(path, raw, known) if known else parse_cache_file(path, raw)
 
 
 def parse_cache_file(path: Path, raw: bytes) -> CacheFile:
@@ -267,11 +246,7 @@ def serialise(
 
 
 def _generation(document: Mapping[str, Any]) -> str:
-    return _digest(_CANONICAL.encode(document))
-
-
-def _digest(text: str) -> str:
-    return sha256_of(text.encode())
+    return sha256_of(_CANONICAL.encode(document).encode())
 
 
 def sha256_of(raw: bytes) -> str:

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgl_tune.cache.folder import Slurped, Way, read_below, reader
 from sgl_tune.cache.layouts import Cache, RankFile
-from sgl_tune.cache.layouts.find import find_caches, keyed, place_meant, search_below
+from sgl_tune.cache.layouts.find import resolve
 from sgl_tune.cache.layouts.listing import OnError
-from sgl_tune.cache.layouts.search import Found, without_errors
-from sgl_tune.cache.record import BrokenCacheFile, parse_by_shape, parse_cache_file, sha256_of
+from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file, sha256_of
 from sgl_tune.cache.scanned import Content, ScannedCache, ScannedFile
-from sgl_tune.cache.told import Answer, heard, told
-from sgl_tune.processes.forks import Plainly, in_copies
 
 if TYPE_CHECKING:
     from sgl_tune.cache.manifest import Manifest
 
 _RECENT = 16
 _CLUE = 96
-Caches = Callable[[Any, Way], Iterable[Cache | OSError]]
-_MANY = 100  # folders: from here on several processes look into them
-_EACH = 5  # files, as long as to find a cache and to read one in it takes
 
 
 class Scanner:
@@ -39,29 +31,15 @@ class Scanner:
     def resolve(
         self, target: str | None, cache_dir: Path, on_error: OnError, skip: Collection[Path] = ()
     ) -> list[ScannedCache]:
-        """What a user meant, found and read in one pass."""
-        place = place_meant(target, cache_dir)
-        if place is None or place.is_file():
-            found = find_caches(place, on_error) if place else keyed(target or "", cache_dir, on_error)
-            return self.scan_all(found)
-        search = search_below(place, skip=skip)
-        scanned = without_errors(self._answers(search.branches(_MANY), search.caches), on_error)
-        return scanned or self.scan_all(search.loose(on_error))
+        """What a user meant, found and read."""
+        return self.scan_all(resolve(target, cache_dir, on_error, skip))
 
-    def scan_all(self, caches: Sequence[Cache]) -> list[ScannedCache]:
-        return [one for one in self._answers(caches, _itself) if isinstance(one, ScannedCache)]
+    def scan_all(self, caches: Iterable[Cache]) -> list[ScannedCache]:
+        with Way() as way:
+            return [self._scan(cache, way) for cache in caches]
 
     def scan(self, cache: Cache) -> ScannedCache:
         return self.scan_all([cache])[0]
-
-    def _answers(self, found: Sequence[Found], caches: Caches) -> Iterator[Answer]:
-        files = sum(len(one.files) if isinstance(one, Cache) else _EACH for one in found)
-        return chain.from_iterable(in_copies(partial(self._each, caches), found, files, Plainly(told, heard)))
-
-    def _each(self, caches: Caches, found: Sequence[Found]) -> Iterator[list[Answer]]:
-        with Way() as way:
-            for one in found:
-                yield [c if isinstance(c, OSError) else self._scan(c, way) for c in caches(one, way)]
 
     def _scan(self, cache: Cache, way: Way) -> ScannedCache:
         manifest, problem = None, None
@@ -112,10 +90,6 @@ class Scanner:
         return known[1], known[2]
 
 
-def _itself(cache: Cache, way: Way) -> tuple[Cache]:
-    return (cache,)
-
-
 def _unreadable(file: RankFile, cache: Cache, error: OSError) -> ScannedFile:
     broken = Content(file.path, cache.layout, problem=f"unreadable ({error.strerror})", root=cache.root)
     return ScannedFile(file.path, file.rank, 0, None, broken)
@@ -124,7 +98,7 @@ def _unreadable(file: RankFile, cache: Cache, error: OSError) -> ScannedFile:
 def _parse(path: Path, layout: str, raw: bytes) -> Content:
     is_entry = layout == "flashinfer-v2"
     try:
-        file = parse_cache_file(path, raw) if is_entry else parse_by_shape(path, raw)
+        file = parse_cache_file(path, raw)
     except BrokenCacheFile as error:
         return Content(path, layout, problem=error.what)
     if is_entry:

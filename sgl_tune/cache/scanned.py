@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from runtime.server.flashinfer import METADATA
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
-from sgl_tune.cache.layouts.vllm import ONE_FILE
+from sgl_tune.cache.layouts.readers import ONE_FILE
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import RESERVED, BrokenCacheFile, CacheFile, Entry, parse_cache_file
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, FlashInfer, doubt_of
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, load_file, next_save
-from sgl_tune.cache.record import WAY_OUT, BrokenCacheFile, CacheFile, parse_by_shape
+from sgl_tune.cache.record import WAY_OUT, BrokenCacheFile, CacheFile, parse_cache_file
 from sgl_tune.verify.coverage import Coverage
-from sgl_tune.verify.entries import NAMING_AN_ENTRY, check_entries, cut
+from sgl_tune.verify.entries import check_entries, cut
 from sgl_tune.verify.environment import (
     Target,
     ignored_finding,
@@ -24,7 +24,6 @@ from sgl_tune.verify.findings import Finding, Verdict, finding
 from sgl_tune.verify.vllm import broken_before_loading
 
 _RECENT = 8  # the contents of a cache's stages; to look for more takes longer than to parse again
-_MOST_ALIKE = 4096
 _BROKEN_CODES = {
     "UnicodeDecodeError": "not-text",
     "JSONDecodeError": "not-json",
@@ -46,9 +45,6 @@ _SERVED_IN_PART = frozenset(
 )
 
 
-_MAY_NAME_A_TACTIC = NAMING_AN_ENTRY | {"crash-elsewhere"}
-
-
 class Judged(NamedTuple):
     """`file` is None when the loader cannot even parse it; `unread`: nobody here looked into it."""
 
@@ -67,7 +63,6 @@ class Judge:
         self.target, self.wants, self._looks_first = target, wants, looks_before_loading
         self._coverage = Coverage(wants) if wants and wants.ops else None
         self._recent: deque[tuple[bytes, Judged]] = deque(maxlen=_RECENT)
-        self._alike: dict[object, Judged] = {}
 
     def judge(self, path: Path, raw: bytes) -> Judged:
         for known, judged in self._recent:
@@ -79,21 +74,9 @@ class Judge:
 
     def _judge(self, path: Path, raw: bytes) -> Judged:
         try:
-            file = parse_by_shape(path, raw)
+            return self._judge_parsed(parse_cache_file(path, raw))
         except BrokenCacheFile as error:
             return self._judge_broken(error, raw)
-        if file.regular is None or file.generation != file.computed_generation:
-            return self._judge_parsed(file)
-        alike = file.regular.alike
-        known = self._alike.get(alike)
-        if known is not None:
-            return known._replace(file=file)
-        judged = self._judge_parsed(file)
-        if _holds_for_all_alike(judged):
-            if len(self._alike) >= _MOST_ALIKE:
-                self._alike.clear()
-            self._alike[alike] = judged._replace(file=None)
-        return judged
 
     def _judge_parsed(self, file: CacheFile) -> Judged:
         saved = file.metadata
@@ -132,12 +115,6 @@ class Judge:
             verdict = Verdict.CRASH if killed else verdict
             checksum = [*killed, *checksum]
         return Judged(verdict, (*found, *checksum), file)
-
-
-def _holds_for_all_alike(judged: Judged) -> bool:
-    """Whether other small tactics could change nothing of it: no death, and no word about an entry."""
-    codes = {found.code for found in judged.findings}
-    return judged.verdict is not Verdict.CRASH and not codes & _MAY_NAME_A_TACTIC
 
 
 def _broken(error: BrokenCacheFile) -> Finding:

@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +13,6 @@ from sgl_tune.cache.folder import Slurped, Way, reader
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.processes.forks import in_copies
 from sgl_tune.units import count
 from sgl_tune.verify.access import Access, User, only_root_reads, own_writing
 from sgl_tune.verify.elsewhere import is_elsewhere, stale_siblings, verify_elsewhere
@@ -64,8 +62,7 @@ def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
     current = [checked.cache for checked, away in zip(caches, elsewhere, strict=True) if not away]
     used = any(cache.files for cache in current)
     placed = list(zip(caches, elsewhere, strict=True))
-    files = sum(len(checked.cache.files) for checked in caches)
-    reports = in_copies(partial(_verify_each, server, used), placed, files)
+    reports = list(_verify_each(server, used, placed))
     found = [found for report in reports for found in report.findings]
     found += stale_siblings(current)
     if server.target.metadata is None and caches:

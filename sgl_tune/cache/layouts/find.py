@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from sgl_tune.cache.disk import kind_of
 from sgl_tune.cache.folder import Way
 from sgl_tune.cache.layouts.cache import Cache, RankFile
-from sgl_tune.cache.layouts.known import read_cache
-from sgl_tune.cache.layouts.listing import OnError, list_folder
-from sgl_tune.cache.layouts.names import KEY, SHORTEST_KEY
-from sgl_tune.cache.layouts.search import Search, without_errors
+from sgl_tune.cache.layouts.listing import OnError, list_folder, list_on
+from sgl_tune.cache.layouts.names import KEY, MANIFEST, SHORTEST_KEY
+from sgl_tune.cache.layouts.readers import LAYOUTS, read_cache
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.errors import UsageError, WorkFailed
+
+_DEEPEST = 8
 
 
 def _unreadable(error: OSError) -> None:
@@ -34,18 +36,42 @@ def find_caches(
     root = Path(root)
     if root.is_file():
         return [_around(root.resolve() if root.is_symlink() else root, on_error)]
-    search = search_below(root, named, skip)
-    with Way() as way:
-        found = (one for start in search.starts() for one in search.caches(start, way))
-        caches = without_errors(found, on_error)
-    return caches or search.loose(on_error)
-
-
-def search_below(root: Path, named: Path | None = None, skip: Collection[Path] = ()) -> Search:
     if not root.is_dir():
         what = f"{kind_of(root)}, no cache" if root.exists() else "no such file or folder"
         raise UsageError(f"{root}: {what}", "see `sgl-tune inspect` for the caches there are")
-    return Search(root, named or root, skip)
+    named = named or root
+    layouts = [root / name for layout in LAYOUTS.values() for name in layout.roots if (root / name).is_dir()]
+    with Way() as way:
+        walk = _Walk(named, frozenset(skip), way, on_error)
+        caches = [cache for start in layouts or [root] for cache in walk.below(start)]
+    return caches or _loose(root, named, on_error if layouts else lambda error: None)
+
+
+class _Walk(NamedTuple):
+    named: Path
+    skip: frozenset[Path]
+    way: Way
+    on_error: OnError
+
+    def below(self, folder: Path, depth: int = _DEEPEST) -> Iterator[Cache]:
+        """The cache that a folder is, or those in it."""
+        listing = list_on(self.way, folder, self.named, self.on_error)
+        if folder in self.skip:
+            return
+        cache = read_cache(listing, self.on_error)
+        if cache:
+            yield cache._replace(root=self.named)
+        elif depth:
+            for name in listing.folders:
+                yield from self.below(folder / name, depth - 1)
+
+
+def _loose(root: Path, named: Path, on_error: OnError) -> list[Cache]:
+    """Of a folder in no layout: whatever JSON files the user put there."""
+    listing = list_folder(root, named, on_error)
+    files = [name for name in listing.files if name.endswith(".json") and name != MANIFEST]
+    ranks = tuple(RankFile(path, None) for path in listing.paths(files))
+    return [Cache(listing.folder, "files", files=ranks, root=named)] if files else []
 
 
 def resolve(

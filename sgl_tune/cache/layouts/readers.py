@@ -1,0 +1,128 @@
+"""The layouts of caches, each with its reader: SGLang's, vLLM's, and FlashInfer's managed store."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from sgl_tune.cache.folder import read_below
+from sgl_tune.cache.layouts.cache import Cache, RankFile
+from sgl_tune.cache.layouts.listing import Listing, OnError, list_folder
+from sgl_tune.cache.layouts.names import BROKEN, KEY, MANIFEST
+from sgl_tune.cache.rank_names import RankName, VllmRank
+
+ONE_FILE = "autotune_configs.json"
+_BEGIN = "autotune_configs"
+_ROOT = "flashinfer_autotune_cache"
+_ARCH = re.compile(r"sm\d{2,4}[a-z]?|cpu")
+
+
+class Layout(NamedTuple):
+    """`read` makes a cache of a folder that looks like one; of any other folder None."""
+
+    name: str
+    whose: str
+    roots: tuple[str, ...]
+    read: Callable[[Listing, OnError], Cache | None]
+
+
+def are_vllms(names: tuple[str, ...]) -> bool:
+    return any(name.startswith(_BEGIN) and (name == ONE_FILE or VllmRank.parse(name)) for name in names)
+
+
+def _read_vllm(listing: Listing, on_error: OnError) -> Cache | None:
+    """vLLM omits version and architecture when its cache directory is set by the user."""
+    if not are_vllms(listing.files):
+        return None
+    key, arch, version, root = listing.parents(4)
+    placed = root == _ROOT
+    ranks = sorted((rank, name) for name in listing.files if (rank := VllmRank.parse(name)))
+    names = [name for _, name in ranks] + [ONE_FILE] * (ONE_FILE in listing.files)
+    return Cache(
+        listing.folder,
+        VLLM.name,
+        flashinfer=version if placed else None,
+        arch=arch if placed else None,
+        key=key,
+        files=tuple(RankFile(listing.folder / name, None) for name in names),
+        leftovers=listing.paths(listing.temporary()),
+    )
+
+
+VLLM = Layout("vllm", "vLLM", (_ROOT,), _read_vllm)
+
+
+def _read_sglang(listing: Listing, on_error: OnError) -> Cache | None:
+    key, arch, version = listing.parents(3)
+    placed = bool(_ARCH.fullmatch(arch) and KEY.fullmatch(key) and not are_vllms(listing.files))
+    ranks = [(name, rank) for name in listing.files if (rank := RankName.parse(name))]
+    if not ranks and not placed:
+        return None
+    files = (
+        RankFile(listing.folder / name, rank) for name, rank in sorted(ranks, key=lambda pair: pair[1].order)
+    )
+    runs = list_folder(listing.folder / "runs", listing.root, on_error) if "runs" in listing.folders else None
+    leftovers = listing.paths(listing.temporary()) + (runs.paths(runs.temporary()) if runs else ())
+    return Cache(
+        listing.folder,
+        SGLANG.name,
+        flashinfer=version if placed else None,
+        arch=arch if placed else None,
+        key=key if placed else None,
+        files=tuple(files),
+        leftovers=leftovers,
+        runs=runs.paths([name for name in runs.files if name.endswith(".json")]) if runs else (),
+        broken=listing.paths([name for name in listing.files if _is_set_aside(name)]),
+        manifest=listing.folder / MANIFEST if MANIFEST in listing.files else None,
+    )
+
+
+def _is_set_aside(name: str) -> bool:
+    return name.endswith(BROKEN) and RankName.parse(name.removesuffix(BROKEN)) is not None
+
+
+SGLANG = Layout("sglang", "SGLang", ("flashinfer/autotune",), _read_sglang)
+
+
+def _read_managed(listing: Listing, on_error: OnError) -> Cache | None:
+    key, schema = listing.parents(2)
+    manifest = listing.folder / "manifest.json"
+    if "entries" not in listing.folders or not (schema == "v2" or manifest.name in listing.files):
+        return None
+    entries = list_folder(listing.folder / "entries", listing.root, on_error)
+    files = [name for name in entries.files if name.endswith(".json")]
+    environment = _environment(manifest, listing.root)
+    return Cache(
+        listing.folder,
+        MANAGED.name,
+        flashinfer=environment.get("flashinfer_version"),
+        arch=environment.get("gpu"),  # the store knows GPUs by name only
+        key=key,
+        files=tuple(RankFile(path, None) for path in entries.paths(files)),
+        leftovers=listing.paths(listing.temporary()) + entries.paths(entries.temporary()),
+        manifest=manifest if manifest.name in listing.files else None,
+    )
+
+
+def _environment(manifest: Path, root: Path) -> dict[str, str]:
+    try:
+        content = json.loads(read_below(manifest, root))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(content, dict):
+        return {}
+    return {name: value for name, value in content.items() if isinstance(value, str)}
+
+
+MANAGED = Layout("flashinfer-v2", "FlashInfer's managed store", ("autotune/v2", "v2"), _read_managed)
+
+
+LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (SGLANG, VLLM, MANAGED)}
+
+
+def read_cache(listing: Listing, on_error: OnError) -> Cache | None:
+    found = (layout.read(listing, on_error) for layout in LAYOUTS.values())
+    return next((cache for cache in found if cache), None)
