@@ -82,11 +82,13 @@ class Member:
             sys.stderr.write(self._output())
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Never waits: a process that stopped reading must not stop us."""
+        """Never waits: a process that stopped reading must not stop us. What its pipe takes is sent at once,
+        since the pump may not turn before something is wanted of this process."""
         waiting = bool(self._unsent)
         self._unsent += json.dumps({"kind": kind, **fields}).encode() + b"\n"
         if not waiting and self.code is None:
             self._pump.add(self._commands, self._write, writing=True)
+            self._write()
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -106,6 +108,8 @@ class Member:
             return
         try:
             del self._unsent[: os.write(self._commands, self._unsent)]
+        except BlockingIOError:
+            return
         except BrokenPipeError:
             self._unsent.clear()
         if not self._unsent:
