@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import stat
@@ -14,6 +13,7 @@ from secrets import token_hex
 from typing import BinaryIO
 
 from sgl_tune.errors import UsageError
+from sgl_tune.locks import take_lock
 
 _PART = re.compile(r"\.sgl-tune-[0-9a-f]{16}\.part")
 _OPENED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -80,24 +80,14 @@ def _part(folder: int) -> Iterator[tuple[str, BinaryIO]]:
         part = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPENED, 0o666, dir_fd=folder)
         with os.fdopen(part, "wb") as file:
             try:
-                if take_lock(part) and _is(part, name, folder):  # or another writer is just sweeping it away
+                # Or another writer is just sweeping it away.
+                if take_lock(part) is not False and _is(part, name, folder):
                     yield name, file
                     return
             finally:
                 with suppress(OSError):
                     os.unlink(name, dir_fd=folder)
     raise FileNotFoundError(errno.ENOENT, "somebody removes every new file there")
-
-
-def take_lock(file: int) -> bool:
-    """False where somebody else holds it; a file system without locks lets everybody pass."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
 
 
 def _sweep(folder: int) -> None:
@@ -117,8 +107,7 @@ def _remove_dead(name: str, folder: int) -> None:
         part = os.open(name, os.O_WRONLY | _OPENED, dir_fd=folder)
         try:
             status = os.fstat(part)
-            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
-                fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and take_lock(part):
                 os.unlink(name, dir_fd=folder)
         finally:
             os.close(part)

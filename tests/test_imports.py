@@ -35,6 +35,7 @@ HEAVY = {
 # every release's flags, a bundle, or a store; and what makes classes of fields, which imports `inspect`.
 SLOW = {
     "dataclasses",
+    "filelock",
     "subprocess",
     "runtime.server.resolve",
     "runtime.server.flags.table",
@@ -63,18 +64,19 @@ RUNTIME = {
 SGL_TUNE = {
     "sgl_tune": "",
     "errors": "",
-    "processes": "errors",
+    "locks": "",
+    "processes": "errors locks",
     "units": "server errors",
     "records": "errors units",
     "reading": "errors units",
     "log_lines": "errors reading",
-    "writing": "errors",
+    "writing": "errors locks",
     "web_page": "",
     "cli": "server sgl_tune errors processes units",
-    "servers": "server errors processes units reading writing cli",
+    "servers": "server errors locks processes units reading writing cli",
     "deployment": "server errors units records reading cli",
-    "cache": "server sgl_tune errors processes units records reading deployment",
-    "stores": "server errors units reading cli deployment cache",
+    "cache": "server sgl_tune errors locks processes units records reading deployment",
+    "stores": "server errors locks units reading cli deployment cache",
     "keys": "server errors units cli deployment cache",
     "asking": "record ghost sglang errors processes reading writing cli deployment servers",
     "recorded": "record ghost asking servers errors processes units deployment cache",
@@ -89,8 +91,8 @@ SGL_TUNE = {
     "warm": "record ghost flashinfer asking recorded servers server devices autotune moe start sgl_tune"
     " errors processes units records cli deployment cache keys start_report",
     "export": "server errors processes units reading deployment cache",
-    "ship": "server sgl_tune errors processes units records reading writing cli deployment cache stores keys"
-    " verify",
+    "ship": "server sgl_tune errors locks processes units records reading writing cli deployment cache stores"
+    " keys verify",
     "commands": "ghost errors processes units records writing cli deployment cache stores keys verify explain"
     " asking recorded server_log memory start_report compile warm export ship fleet servers sgl_tune",
     "__main__": "cli",
@@ -118,6 +120,7 @@ WITHOUT = {
     "sgl_tune.cli.app": "typer",
     "sgl_tune.cli.failures": "typer runtime.server.flags.table",
     "sgl_tune.commands.inspect": "sgl_tune.ship.archive sgl_tune.stores.describe",
+    "sgl_tune.locks": "filelock",
     "sgl_tune.commands.mem_report": "subprocess",
     "sgl_tune.commands.verify": "sgl_tune.warm.replaying runtime.server.resolve sgl_tune.ship.archive"
     " sgl_tune.stores.describe",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import socket
 import stat
@@ -16,12 +15,12 @@ from pathlib import Path
 from sgl_tune.cache.folder import Folder
 from sgl_tune.cache.layouts import LOCK
 from sgl_tune.errors import WorkFailed
+from sgl_tune.locks import take_lock
 
 LOCK_SECONDS = 60.0
 NO_LOCKS = "no locks on this file system: of two that write here at once, one may lose what it wrote"
 _QUIET_SECONDS = 2.0
 _POLL_SECONDS = 0.05
-_LOCKLESS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
 _LONGEST_NAME = 200
 
 
@@ -70,15 +69,9 @@ class Lock:
             time.sleep(_POLL_SECONDS)
 
     def _taken(self) -> bool:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            if error.errno not in _LOCKLESS:
-                raise
-            self.is_real = False
-        return True
+        taken = take_lock(self._file)
+        self.is_real = taken is not None
+        return taken is not False
 
     def is_in_place(self) -> bool:
         """Whether it still guards anything: a prune may have removed the folder while we waited."""

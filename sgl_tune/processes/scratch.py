@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from sgl_tune.errors import WorkFailed
+from sgl_tune.locks import take_lock
 from sgl_tune.processes.command import safe_environment
 from sgl_tune.processes.janitor import empty, identity, remove
 
@@ -96,7 +96,7 @@ def _held(folder: Path) -> Iterator[int]:
         if not is_ours or os.listdir(descriptor):  # noqa: PTH208 a descriptor is no path
             raise WorkFailed(f"{folder}: somebody put another folder in its place", "see who writes there")
         with suppress(OSError):  # a prune removes those that nobody holds
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take_lock(descriptor)
         yield descriptor
     finally:
         os.close(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import stat
@@ -11,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.locks import take_lock
 from sgl_tune.servers.home import VARIABLE, why_not_ours
 
 _NAME = ".lock"
@@ -34,11 +34,9 @@ def locked(home: Path) -> Iterator[int]:
     try:
         if not stat.S_ISREG(os.fstat(held).st_mode) or os.fstat(held).st_nlink != 1:
             raise UsageError(f"{home / _NAME} is no regular file of one name", "remove it")
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if take_lock(held) is False:
             who = os.pread(held, _LONGEST, 0).decode(errors="replace").strip() or "another process"
-            raise WorkFailed(f"{home}: in use by {who}", "wait until it has finished, or end it") from None
+            raise WorkFailed(f"{home}: in use by {who}", "wait until it has finished, or end it")
         with suppress(OSError):  # on a full disk nobody learns who it is
             os.ftruncate(held, 0)
             os.pwrite(held, f"process {os.getpid()} on {socket.gethostname()}".encode(errors="replace"), 0)

@@ -13,8 +13,9 @@ from typing import BinaryIO
 
 from sgl_tune.cache.folder import Folder
 from sgl_tune.errors import WorkFailed
+from sgl_tune.locks import take_lock
 from sgl_tune.units import human_bytes
-from sgl_tune.writing import move, take_lock
+from sgl_tune.writing import move
 
 _READ = 1 << 20
 _KEPT_SECONDS = 7 * 86400
@@ -89,7 +90,7 @@ def _alone(path: Path, name: str, note: Callable[[str], None]) -> Iterator[tuple
     tells = time.monotonic() + _QUIET_SECONDS
     while True:
         with _folder(path) as folder, _ours(folder, name) as file:
-            if file and take_lock(file.fileno()) and _is_in_place(folder, name, file):
+            if file and take_lock(file.fileno()) is not False and _is_in_place(folder, name, file):
                 yield folder, file
                 return
         if time.monotonic() > until:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import time
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 from sgl_tune.cache.folder import Folder, open_folder
 from sgl_tune.cache.layouts import is_private, is_temporary
+from sgl_tune.locks import take_lock
 from sgl_tune.stores.find import OnError
 from sgl_tune.stores.walk import DEEPEST_FOLDER, entered, listing, size_of
 
@@ -90,10 +90,5 @@ def _is_nobodys(folder: Folder) -> bool:
     age = time.time() - status.st_mtime
     if status.st_uid != os.geteuid() or age < _JUST_MADE_SECONDS:
         return False
-    try:
-        fcntl.flock(folder.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return age > _UNLOCKED_SECONDS
-    return True
+    taken = take_lock(folder.descriptor)
+    return age > _UNLOCKED_SECONDS if taken is None else taken
