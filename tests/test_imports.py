@@ -116,11 +116,9 @@ WITHOUT = {
     "runtime.moe.flashinfer_cutlass": "flashinfer",
     "runtime.moe.tuned": "flashinfer",
     "sgl_tune.cache.scan": "dataclasses",
-    "sgl_tune.cache.told": "dataclasses",
     "sgl_tune.cli.app": "typer",
     "sgl_tune.cli.failures": "typer runtime.server.flags.table",
     "sgl_tune.commands.inspect": "sgl_tune.ship.archive sgl_tune.stores.describe",
-    "sgl_tune.locks": "filelock",
     "sgl_tune.commands.mem_report": "subprocess",
     "sgl_tune.commands.verify": "sgl_tune.warm.replaying runtime.server.resolve sgl_tune.ship.archive"
     " sgl_tune.stores.describe",
