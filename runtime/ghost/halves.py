@@ -119,12 +119,7 @@ def flashinfer_version(server_site: Path) -> str | None:
 
 
 def modules_of(
-    server_site: Path,
-    gpu_arch: str,
-    *,
-    cuda: int,
-    root: Path,
-    environment: Mapping[str, str] = os.environ,
+    server_site: Path, gpu_arch: str, *, cuda: int, root: Path, environment: Mapping[str, str] = os.environ
 ) -> tuple[Module, ...]:
     """Each FlashInfer module that a server would find compiled, or for which a half is kept; one per name.
 
@@ -147,12 +142,7 @@ def modules_of(
 
 
 def halves_for(
-    server_site: Path,
-    gpu_arch: str,
-    *,
-    cuda: int,
-    root: Path,
-    environment: Mapping[str, str] = os.environ,
+    server_site: Path, gpu_arch: str, *, cuda: int, root: Path, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """The compiled modules, or their host halves, that a start may load, by name: see `modules_of`."""
     version = flashinfer_version(server_site)

@@ -18,10 +18,7 @@ from pathlib import Path
 _VARIABLE = re.compile(r"([A-Z_]\w*)=(.*)")
 _GPU_SIDE = frozenset({"cicc", "ptxas", "fatbinary", "nvlink", "rm", "erase"})
 _STUB = re.compile(r"\bU (\S*__device_stub__\S*|\S*__nv_cudaEntityRegisterCallback\S*)$", re.MULTILINE)
-_STUB_CODE = {
-    "x86_64": "xorl %eax, %eax\n ret",
-    "aarch64": "mov w0, #0\n ret",
-}
+_STUB_CODE = {"x86_64": "xorl %eax, %eax\n ret", "aarch64": "mov w0, #0\n ret"}
 _OPTIMISED = re.compile(r"-O[123s]\b")
 
 

@@ -166,10 +166,7 @@ class ServerProcess:
         return ["-X", f"pycache_prefix={self._bytecode}"]
 
     def run(
-        self,
-        request: Request,
-        say: Callable[[Event], object] | None = None,
-        seconds: float = 600,
+        self, request: Request, say: Callable[[Event], object] | None = None, seconds: float = 600
     ) -> Record:
         """Start once, and wait for its end. `say` sees each event as it comes; STOP of it ends the start."""
         assert self._process.stdin is not None

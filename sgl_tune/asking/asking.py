@@ -18,14 +18,7 @@ from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
 from runtime.sglang.command import Checked, Refused, checked
 from runtime.sglang.server_process import STOPPED, ServerBroken
-from sgl_tune.asking.kept import (
-    cache_folder,
-    data_files,
-    digest_of,
-    digest_of_files,
-    kept_here,
-    own_source,
-)
+from sgl_tune.asking.kept import cache_folder, data_files, digest_of, digest_of_files, kept_here, own_source
 from sgl_tune.asking.question import Question
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.reading import open_regular

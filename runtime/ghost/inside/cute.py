@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from runtime.ghost.inside.hooks import after
-from runtime.ghost.inside.kernels import seen
+from runtime.ghost.inside.stream import say
 from runtime.ghost.inside.values import forget
+
+_seen: set[str] = set()
 
 
 class Compiled:
@@ -27,12 +29,19 @@ class Compiled:
         self.__dict__[name] = value
 
 
+def _tell(name: str) -> None:
+    """Report a kernel that a start would compile, once."""
+    if name not in _seen:
+        _seen.add(name)
+        say("kernel", library="cute", name=name)
+
+
 @after("cutlass.base_dsl.compiler")
 def _compiler(module: Any) -> None:
     def compiled(self: Any, *args: Any, **kwargs: Any) -> Compiled:
         what = args[0] if args else self
         name = getattr(what, "__qualname__", type(what).__qualname__)
-        seen("cute", f"{getattr(what, '__module__', '')}.{name}")
+        _tell(f"{getattr(what, '__module__', '')}.{name}")
         return Compiled(name)
 
     module.CompileCallable.__call__ = compiled
@@ -43,7 +52,7 @@ def _compiler(module: Any) -> None:
 @after("flashinfer.jit.cute_dsl_core")
 def _flashinfer(module: Any) -> None:
     def build_and_load(self: Any) -> Compiled:
-        seen("cute", self.name)
+        _tell(self.name)
         return Compiled(self.name)
 
     if hasattr(module, "JitSpecCuteDsl"):
@@ -54,7 +63,7 @@ def _flashinfer(module: Any) -> None:
 
 def _build_and_load(*args: Any, **kwargs: Any) -> Compiled:
     name = ".".join(str(one) for one in (*args, *kwargs.values()) if isinstance(one, str))
-    seen("cute", name or "flashinfer")
+    _tell(name or "flashinfer")
     return Compiled(name)
 
 

@@ -32,19 +32,8 @@ class Plan(NamedTuple):
 
 EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
 ZERO = {"zeros", "zeros_like", "new_zeros", "zero_", "zero"}
-COPY = {
-    "copy_",
-    "clone",
-    "_to_copy",
-    "to",
-    "contiguous",
-    "cuda",
-    "cpu",
-    "lift_fresh_copy",
-    "copy",
-    "_copy_from",
-}
-COPY |= {"type_as", "_copy_from_and_resize"}
+COPY = {"copy_", "clone", "_to_copy", "to", "contiguous", "cuda", "cpu", "lift_fresh_copy", "copy"}
+COPY |= {"_copy_from", "type_as", "_copy_from_and_resize"}
 ITEM = {"_local_scalar_dense", "item"}
 INDEX = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
 SIZED = {"nonzero", "masked_select", "bincount", "unique_dim", "unique_consecutive", "_unique", "_unique2"}

@@ -13,16 +13,9 @@ ALIKE = 2  # ranks of a stage whose free memory was the same within 64 KiB in 20
 STAGES = "the stages of a pipeline hold other layers, and the fewest free bytes of all size the KV pool"
 OTHERS = "only a number of free bytes on the host is made less, as the fullest rank has it"
 UNMEASURED = "the fewest free bytes of all size the KV pool, and nobody measured them for so many ranks"
-NAMES = (
-    *("all_reduce", "reduce", "broadcast", "send", "recv", "isend", "irecv", "reduce_scatter_tensor"),
-    *(
-        "all_gather",
-        "all_gather_into_tensor",
-        "_all_gather_base",
-        "_reduce_scatter_base",
-        "all_to_all_single",
-    ),
-)
+NAMES = {"all_reduce", "reduce", "broadcast", "send", "recv", "isend", "irecv", "reduce_scatter_tensor"}
+NAMES |= {"all_gather", "all_gather_into_tensor", "_all_gather_base", "_reduce_scatter_base"}
+NAMES |= {"all_to_all_single"}
 
 
 class Peers(NamedTuple):

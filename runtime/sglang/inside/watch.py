@@ -50,11 +50,7 @@ POINTS = (
     ),
     Point(
         "decode graphs",
-        (
-            SETUP + "capture_decode_graph",
-            RUNNER + "init_decode_cuda_graph",
-            RUNNER + "init_device_graphs",
-        ),
+        (SETUP + "capture_decode_graph", RUNNER + "init_decode_cuda_graph", RUNNER + "init_device_graphs"),
     ),
 )
 

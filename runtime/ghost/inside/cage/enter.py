@@ -20,9 +20,6 @@ _MOST_THREADS = 2048
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix", "/gnu")
 _SHARED_MEMORY = "/dev/shm"
 _OURS = str(Path(__file__).resolve().parents[3])
-_MODEL_CODE = (
-    ".cache/huggingface/modules"  # where transformers copies a model's own code before it imports it
-)
 
 
 def enter(work: str, writable: list[str], readable_code: list[str]) -> list[str]:

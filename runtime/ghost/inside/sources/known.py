@@ -93,19 +93,7 @@ FOREIGN = re.compile(
 )
 COULD_BE = re.compile(r"cu|nccl|nv|TVM|torch|at_|aten|c10")  # how a foreign function may begin
 # Folders of headers whose names stand above.
-OUTSIDE = {
-    "tvm",
-    "dlpack",
-    "cuda",
-    "nv",
-    "cute",
-    "cutlass",
-    "cub",
-    "thrust",
-    "cooperative_groups",
-    "spdlog",
-    "fmt",
-}
+OUTSIDE = _words("tvm dlpack cuda nv cute cutlass cub thrust cooperative_groups spdlog fmt")
 SYSTEM = re.compile(
     r"""[a-z_0-9]+$ | (?:sys|crt)/\w+\.h$
       | (?:cu|cuda|cublas|nv|mma|sm_|vector_|driver_|device_|math_|cooperative_)\w*(?:\.h|\.hpp|\.cuh)?$""",

@@ -8,21 +8,8 @@ from runtime.ghost.inside.sources.known import KEYWORDS
 from runtime.ghost.inside.sources.text import Token
 
 # Keywords that a declared name may follow.
-TYPES = {
-    "auto",
-    "bool",
-    "char",
-    "double",
-    "float",
-    "int",
-    "long",
-    "short",
-    "signed",
-    "unsigned",
-    "void",
-    "class",
-}
-TYPES |= {"typename", "struct", "const", "enum", "union", "using", "constexpr", "static", "volatile"}
+TYPES = {"auto", "bool", "char", "double", "float", "int", "long", "short", "signed", "unsigned", "void"}
+TYPES |= {"class", "typename", "struct", "const", "enum", "union", "using", "constexpr", "static", "volatile"}
 TYPES |= {"__restrict__", "__restrict", "namespace", "wchar_t"}
 ENDS = {"=", ";", ",", ")", "(", "{", "[", ":", ">", "]", "..."}
 

@@ -11,20 +11,8 @@ LOOKS = {"size", "sizes", "stride", "strides", "shape", "dim", "ndim", "numel", 
 LOOKS |= {"is_contiguous", "IsContiguous", "byte_offset"}
 CASTS = {"static_cast", "reinterpret_cast"}
 CLOSES = {")": "(", "]": "[", "}": "{", ">": "<"}
-SCALARS = {
-    "const",
-    "int",
-    "int64_t",
-    "int32_t",
-    "uint32_t",
-    "size_t",
-    "bool",
-    "float",
-    "double",
-    "char",
-    "&",
-    "*",
-}
+SCALARS = {"const", "int", "int64_t", "int32_t", "uint32_t", "size_t", "bool", "float", "double", "char"}
+SCALARS |= {"&", "*"}
 SCALARS |= {"DLDevice", "DLDataType", "std", "::", "string", "string_view"}
 FOLLOWED = {"function", "macro", "declared"}
 Values = dict[str, str]

@@ -8,16 +8,8 @@ from runtime.ghost.inside.sources.words import OPEN, Words
 
 CLASSES = {"class", "struct", "union", "enum"}
 # What has parentheses before a function's name.
-ATTRIBUTES = {
-    "__launch_bounds__",
-    "__attribute__",
-    "__declspec",
-    "alignas",
-    "decltype",
-    "noexcept",
-    "requires",
-}
-ATTRIBUTES |= {"explicit", "__align__", "throw", "_Pragma", "__pragma", "sizeof"}
+ATTRIBUTES = {"__launch_bounds__", "__attribute__", "__declspec", "alignas", "decltype", "noexcept"}
+ATTRIBUTES |= {"requires", "explicit", "__align__", "throw", "_Pragma", "__pragma", "sizeof"}
 MADE_UP = ("default", "delete", "0")
 EXPORT = "TVM_FFI_DLL_EXPORT_TYPED_FUNC"
 

@@ -29,11 +29,7 @@ def _registered() -> dict[str, Any]:
 
 def _written(spec: Any) -> dict[str, Any]:
     spec.write_ninja()
-    return {
-        "folder": str(spec.ninja_path.parent),
-        "lock": str(spec.lock_path),
-        "sources": len(spec.sources),
-    }
+    return {"folder": str(spec.ninja_path.parent), "lock": str(spec.lock_path), "sources": len(spec.sources)}
 
 
 if __name__ == "__main__":
