@@ -79,8 +79,8 @@ SGL_TUNE = {
     "stores": "server errors locks units reading cli deployment cache",
     "keys": "server errors units cli deployment cache",
     "asking": "record ghost sglang errors processes reading writing cli deployment servers",
-    "recorded": "record ghost asking servers errors processes units deployment cache",
-    "verify": "server recorded errors processes units reading cli deployment cache stores keys",
+    "recorded": "record ghost sglang asking servers errors processes units reading deployment cache",
+    "verify": "record server asking recorded errors processes units reading cli deployment cache stores keys",
     "fleet": "server errors units records reading cli deployment cache stores keys verify",
     "explain": "record sglang asking recorded errors units cli cache verify",
     "server_log": "server devices errors units log_lines cli",
@@ -120,8 +120,8 @@ WITHOUT = {
     "sgl_tune.cli.failures": "typer runtime.server.flags.table",
     "sgl_tune.commands.inspect": "sgl_tune.ship.archive sgl_tune.stores.describe",
     "sgl_tune.commands.mem_report": "subprocess",
-    "sgl_tune.commands.verify": "sgl_tune.warm.replaying runtime.server.resolve sgl_tune.ship.archive"
-    " sgl_tune.stores.describe",
+    "sgl_tune.commands.verify": "subprocess sgl_tune.warm.replaying runtime.server.resolve"
+    " sgl_tune.ship.archive sgl_tune.stores.describe",
     "sgl_tune.commands.warm": "sgl_tune.warm.main_job",
     "sgl_tune.commands.warm_recorded": "sgl_tune.warm.recorded.story",
     "sgl_tune.deployment.versions": "subprocess",

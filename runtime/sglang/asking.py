@@ -15,6 +15,7 @@ from runtime.ghost.gpus import Gpu
 from runtime.record.events import Event
 from runtime.record.record import Record
 from runtime.sglang.server_process import Request, ServerProcess, ghost_for
+from runtime.sglang.tactics import Tactics
 from runtime.sglang.world import world_of
 
 
@@ -61,11 +62,13 @@ class Asker:
         snapshot: bool = False,
         until: str | None = None,
         title: str | None = None,
+        tactics: Tactics | None = None,
     ) -> Record:
         """The record of one start; started again where the resolved arguments ask for more GPUs."""
         self._questions += 1
         given = dict(outside or {}) or None
-        request = Request(tuple(argv), rank, given, f"start{self._questions}", snapshot, until, title=title)
+        name = f"start{self._questions}"
+        request = Request(tuple(argv), rank, given, name, snapshot, until, title=title, tactics=tactics)
         devices = world_of(argv).devices
         record = self._run(devices, request, say, seconds)
         resolved = _devices(record)

@@ -20,6 +20,7 @@ from runtime.ghost.trust import is_private
 from runtime.record.events import Event, record_of
 from runtime.record.parts import Asked
 from runtime.record.record import Record
+from runtime.sglang.tactics import Tactics
 
 MAIN = Path(__file__).parent / "inside" / "main.py"
 LONGEST_LINE = 1 << 26
@@ -82,6 +83,7 @@ class Request:
     until: str | None = None  # stop once "arguments" or "gates" are resolved, before a model is built
     compiled: tuple[str, ...] = ()
     title: str | None = None  # the model as it was typed, where `argv` has a folder that stands for it
+    tactics: Tactics | None = None  # what it finds of an earlier start; nothing otherwise
 
 
 class ServerProcess:
@@ -238,8 +240,13 @@ class ServerProcess:
             "snapshot": str(self.snapshot(request)) if request.snapshot else None,
             "until": request.until,
             "title": request.title,
+            "tactics": self._laid(request),
             "ghost": True,
         }
+
+    def _laid(self, request: Request) -> dict[str, Any] | None:
+        folder = self._work / f"{request.name}-tactics"
+        return request.tactics.laid(folder) if request.tactics is not None else None
 
     def _asked(self, request: Request) -> Asked:
         hello = self._hello

@@ -82,6 +82,7 @@ class Answers:
                 snapshot=snapshot is not None,
                 until=question.until,
                 title=question.title or None,
+                tactics=question.tactics,
             )
         except NotBuilt as error:
             raise UsageError(str(error)) from error
@@ -143,6 +144,7 @@ def ingredients(question: Question, command: Checked, asking: Asking) -> dict[st
         "rank": question.rank,
         "until": question.until,
         "title": question.title,
+        "tactics": question.tactics.digest if question.tactics else None,
         "modules": _marks(_halves(question)),
         "folded": False,
     }

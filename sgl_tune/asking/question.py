@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.ghost.gpus import Gpu, gpus
+from runtime.sglang.tactics import Tactics
 from sgl_tune.deployment.launch import Launch, launch_of
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, flag_names, flag_types
 from sgl_tune.deployment.versions import local_gpus
@@ -21,7 +22,7 @@ _FALSE, _TRUE = ("false", "False"), ("true", "True")
 class Question:
     """`argv`: SGLang's flags. `total_bytes`: of the GPU, where it is another than the table's. `taken_bytes`:
     what other processes hold of it. `title`: the model as it was typed. `until`: where the start stops,
-    "arguments" or "gates"; None is its end."""
+    "arguments" or "gates"; None is its end. `tactics`: the rank files that it finds; none otherwise."""
 
     server: Server
     argv: tuple[str, ...]
@@ -32,6 +33,7 @@ class Question:
     rank: int = 0
     title: str = ""
     until: str | None = None
+    tactics: Tactics | None = None
 
     @property
     def model(self) -> str:
@@ -147,6 +149,7 @@ def gpu_of(name: str | None) -> Gpu:
     if name is None:
         raise UsageError("no GPU is named, and there is none here", "name the target: --gpu h200")
     key = name.lower().replace(" ", "-").replace("_", "-")
+    key = next((row for row, one in table.items() if one.name.lower() == name.lower()), key)
     if key not in table:
         raise UsageError(
             f"--gpu {name[:80]} is not in the ghost's table",

@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from sgl_tune.asking.question import release_of_image
-from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.servers.server import NoServer, Server, find_server
-
-ServerOption = Annotated[
-    str | None,
-    Option(
-        "--server",
-        metavar="PATH",
-        help="A Python, or a venv, that has SGLang: its own start is asked.",
-        show_default=False,
-    ),
-]
-RemoteCodeOption = Annotated[
-    bool, Option("--trust-remote-code", help="Let the model's own code run, in the server's cage.")
-]
 
 
 @dataclass(frozen=True, slots=True)

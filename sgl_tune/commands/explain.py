@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from sgl_tune.asking.question import gpu_of
-from sgl_tune.asking.whom import ByServer, RemoteCodeOption, ServerOption
+from sgl_tune.asking.options import RemoteCodeOption, ServerOption
+from sgl_tune.asking.question import gpu_of, release_of_image
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
-from sgl_tune.deployment.options import ServerCommand, ServerFlags
+from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.selection import chosen_of_project
 from sgl_tune.errors import CheckFailed, Ended, SglTuneError, UsageError
@@ -22,6 +23,7 @@ from sgl_tune.memory.ghost.live import Live
 from sgl_tune.recorded.asked import Asked, asking
 from sgl_tune.servers.home import RELEASE
 from sgl_tune.servers.server import Server, find_server, server_at
+from sgl_tune.verify.environment import UNTOLD, read_target
 
 SCHEMA_VERSION = 2
 _NOBODY = "explain shows what a server's own start settles, and there is none to ask"
@@ -46,6 +48,7 @@ def explain(
         str | None,
         Option("--against-gpu", metavar="b200|..", help="The same for another GPU.", show_default=False),
     ] = None,
+    target: TargetOption = None,
     trust_remote_code: RemoteCodeOption = False,
     format: DocumentFormatOption = DocumentFormat.human,
     quiet: QuietOption = False,
@@ -63,8 +66,11 @@ def explain(
     words = tuple(command or ())
     chosen = None if words else chosen_of_project(flags, deployment)
     flags, words = chosen or (flags, words)
+    machine = read_target(target) if target else UNTOLD
+    flags = machine.flags(flags, release_of_image(words))
     by = ByServer(flags, words, server, trust_remote_code=trust_remote_code)
     found = by.needed(_NOBODY)
+    machine.check_server(found.python, found.flashinfer)
     other = _other(against, found)
     with asking(by, found, Live(out, found)) as asked:
         name, account = asked.whose.name, _account(asked)

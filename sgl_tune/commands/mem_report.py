@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
+from sgl_tune.asking.question import release_of_image
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
-from sgl_tune.deployment.options import ServerCommand, ServerFlags
+from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import Ended
@@ -16,6 +17,7 @@ from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions
 from sgl_tune.server_log.reader import read_server_log
 from sgl_tune.server_log.show import headline, outcome_markdown, show_outcome
 from sgl_tune.server_log.verdict import Outcome, outcome_of
+from sgl_tune.verify.environment import read_target
 
 _QUESTION = "The question"
 _FIT = "The largest start that fits"
@@ -102,6 +104,7 @@ def mem_report(
     write_constants: Annotated[
         Path | None, _file("--write-constants", help="Of --from-log: what its server holds outside torch.")
     ] = None,
+    target: TargetOption = None,
     server: Annotated[
         str | None,
         _question(
@@ -132,6 +135,8 @@ def mem_report(
     Example: sgl-tune mem-report --fit --free 2GiB --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200
     """
     out = Output(sink(format, quiet))
+    if target is not None:
+        flags = read_target(target).flags(flags, release_of_image(command or ()))
     asked = MemoryOptions(
         flags=flags,
         command=tuple(command or ()),

@@ -24,11 +24,10 @@ from sgl_tune.ship.pack import Packed, manifest_of, write_bundle
 from sgl_tune.ship.signature import signature_of, signature_path, write_signature
 from sgl_tune.stores.find import STORE_IDS, TACTICS
 from sgl_tune.units import human_bytes
-from sgl_tune.verify.environment import Target, read_target
+from sgl_tune.verify.environment import UNTOLD, read_target
 from sgl_tune.verify.stores import machine_of
 from sgl_tune.writing import check_place
 
-_OWN = Target(None, "each file's own environment")
 _MOST_OBJECTIONS = 5
 
 
@@ -83,7 +82,7 @@ def pack(
     key = read_private_key(sign) if sign else None
     paths, command = split_positionals(arguments or ())
     asked = Asked(flags, tuple(paths), tuple(command), deployment, tuple(store or ()))
-    machine = read_target(target) if target else _OWN
+    machine = read_target(target) if target else UNTOLD
     choice = choose(asked, machine, lambda error: out.warn(f"{error.filename}: {error.strerror}"))
     _say(out, choice, force)
     contents = Contents(at.rstrip("/") or "/")

@@ -4,41 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import chain, groupby
-from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from sgl_tune.asking.options import CoreOption, RemoteCodeOption, ServerOption
 from sgl_tune.cache.completion import keys
-from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.patience import timeout_option
-from sgl_tune.cli.table import Column
+from sgl_tune.commands.verify_page import show_report
 from sgl_tune.deployment.options import ServerFlags, TargetOption
 from sgl_tune.deployment.positionals import split_positionals
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.ship.recognised import is_bundle
 from sgl_tune.stores.find import TACTICS, Stored, store_asked_for, stores_below
-from sgl_tune.units import count
 from sgl_tune.verify.access import User, find_user
 from sgl_tune.verify.annotations import github_lines
 from sgl_tune.verify.environment import Target, read_target, target_here
-from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport
+from sgl_tune.verify.findings import Verdict, VerifyReport
 from sgl_tune.verify.replayed import ReplayedCache, judge_replay
 from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
 from sgl_tune.verify.stores import StoreReport, machine_of, verify_stores, with_stores
-from sgl_tune.verify.stores_page import STYLES, show_stores, stores_line
+from sgl_tune.verify.stores_page import stores_line
 from sgl_tune.verify.verdict_line import verdict_line
 from sgl_tune.verify.verify import Server
 from sgl_tune.verify.verify import verify as predict
 
+if TYPE_CHECKING:
+    from sgl_tune.verify.by_server import Served
+
 _OF_FLEETS = (FindingsFormat.markdown, FindingsFormat.junit, FindingsFormat.prometheus)
 _UNUSED = (Verdict.IGNORED, Verdict.REPLACED, Verdict.DELETED, Verdict.CRASH)
 _Folder = AbstractContextManager[tuple[str | None, str | None]]
-_COLUMNS = (Column("NEXT START"), Column("FILES", right=True), Column("WHICH", path=True))
 
 
 def verify(
@@ -58,6 +57,9 @@ def verify(
         Option("--as-user", metavar="NAME|UID", help="Can this user read the files, and save?"),
     ] = None,
     deployment: DeploymentOption = None,
+    server: ServerOption = None,
+    core: CoreOption = False,
+    trust_remote_code: RemoteCodeOption = False,
     replay: Annotated[
         bool,
         Option("--replay", help="On the machine that serves: time each choice against the default again."),
@@ -84,6 +86,10 @@ def verify(
     quiet: QuietOption = False,
 ) -> None:
     """Predict what the next server start does with every cache file, without a GPU.
+
+    Where SGLang is there to ask and a deployment is named, its own start on a GPU that is not there reads the
+    files, and 0 means that it would measure nothing. Without it files are judged by themselves, or against
+    the runtime core's plan, and the last line says that no server was asked.
 
     --replay needs one (but for a cache tuned on a CPU): it names the choices that a new driver or other
     clocks made stale.
@@ -118,10 +124,25 @@ def verify(
     machine = read_target(target) if target else target_here()
     with _folder(out, asked.path, at) as (path, place):
         told = _Told(
-            asked._replace(path=path), machine, find_user(as_user) if as_user else None, store, place
+            asked._replace(path=path),
+            machine,
+            find_user(as_user) if as_user else None,
+            store,
+            place,
+            (server, core, trust_remote_code, _only_core(flags, replay)),
         )
         ok = _judge(out, told, timeout if replay else None, strict, format)
     raise Ended(0 if ok else 1)
+
+
+def _only_core(flags: ServerFlags, replay: bool) -> str | None:
+    """The first option of those that the runtime core alone answers."""
+    named = {
+        "--replay": replay,
+        "--arch": flags.arch and not flags.gpu,
+        "--flashinfer-version": flags.flashinfer_version,
+    }
+    return next((name for name, value in named.items() if value), None)
 
 
 def _folder(out: Output, path: str | None, at: str | None) -> _Folder:
@@ -141,16 +162,17 @@ class _Told(NamedTuple):
     user: User | None
     store: str | None
     at: str | None
+    who: tuple[str | None, bool, bool, str | None]
 
 
 def _judge(out: Output, told: _Told, replay: float | None, strict: bool, format: FindingsFormat) -> bool:
     """`replay`: seconds without progress."""
-    asked, machine, user, store, at = told
+    asked, machine, user, store, at, _ = told
     stores = verify_stores(_stores(out, asked, store), machine_of(asked.flags, machine, user, at))
     if store_asked_for(store):
-        scope = Scope((), machine)
+        scope, answer = Scope((), machine), None
     else:
-        scope = scope_of(asked._replace(stores=frozenset(one.stored.path for one in stores)), machine)
+        scope, answer = _scope(out, told, stores)
     for doubt in scope.warnings:
         out.warn(doubt)
     for note in scope.notes:
@@ -162,19 +184,33 @@ def _judge(out: Output, told: _Told, replay: float | None, strict: bool, format:
     report = with_stores(report._replace(findings=(*report.findings, *timings)), stores, scope.target)
     ok = report.ok(strict)
     doubts = () if scope.plans else scope.warnings
-    verdict = verdict_line(report, scope.plans, ok, stores_line(stores) if stores else None, doubts)
+    says = answer.says if answer else None
+    verdict = verdict_line(report, scope.plans, ok, stores_line(stores) if stores else None, doubts, says)
     out.result(
         {
             "ok": ok,
             "verdict": verdict,
             "target": {"from": machine.origin, "metadata": machine.metadata},
+            "server": answer.to_json() if answer else None,
             **report.to_json(),
             "replay": [one.to_json() for one in replayed] if replay else None,
         },
-        human=lambda: _show(out, report, stores, replayed, verdict, ok),
+        human=lambda: show_report(out, report, stores, replayed, verdict, ok),
         quiet=github_lines(report) if format is FindingsFormat.github else _unused(report),
     )
     return ok
+
+
+def _scope(out: Output, told: _Told, stores: Sequence[StoreReport]) -> tuple[Scope, Served | None]:
+    """As a server answers where one is there to ask, else as the runtime core plans."""
+    asked = told.asked._replace(stores=frozenset(one.stored.path for one in stores))
+    if asked.names_a_deployment or told.who[0] is not None:
+        from sgl_tune.commands.verify_served import Who, ask_server
+
+        found = ask_server(out, asked, Who(*told.who), told.machine)
+        if found is not None:
+            return found[1], found[0]
+    return scope_of(asked, told.machine), None
 
 
 def _stores(out: Output, asked: VerifyOptions, only: str | None) -> list[Stored]:
@@ -215,62 +251,3 @@ def _replay_all(scope: Scope, report: VerifyReport, timeout: float, out: Output)
             "give the deployment, or a cache that `sgl-tune warm` wrote",
         )
     return found
-
-
-def _show(
-    out: Output,
-    report: VerifyReport,
-    stores: Sequence[StoreReport],
-    replayed: Sequence[ReplayedCache],
-    verdict: str,
-    ok: bool,
-) -> None:
-    show_stores(out, stores)
-    place = attrgetter("where")
-    of_stores = {found for one in stores for found in one.findings}
-    findings = sorted((found for found in report.findings if found not in of_stores), key=place)
-    by_place = {where: list(found) for where, found in groupby(findings, key=place)}
-    tactics = (file for file in report.files if file.store == "tactics")
-    for folder, group in groupby(tactics, key=lambda file: str(file.path.parent)):
-        files = list(group)
-        out.line(folder, style="bold")
-        out.table(_COLUMNS, [_row(verdict, files) for verdict in dict.fromkeys(f.verdict for f in files)])
-        of_files = _distinct(files)
-        for found, where in of_files.items():
-            _show_finding(out, found, f"{_which(where)}: {found.message}")
-        for found in by_place.pop(folder, ()):
-            if found._replace(where="") not in of_files:
-                _show_finding(out, found, found.message)
-        out.line()
-    for found in chain.from_iterable(by_place.values()):
-        _show_finding(out, found, str(found))
-    for one in replayed:
-        holding = sum(judged.state == "holds" for judged in one.judgements)
-        timed = f"{holding} of {count(len(one.judgements), 'entry')} hold"
-        out.line(f"replay of {one.path.name} in {one.path.parent.name}: {timed}")
-    out.line(verdict, style="green" if ok else "red")
-
-
-def _row(verdict: Verdict, files: Sequence[FileReport]) -> tuple[object, ...]:
-    mine = [file for file in files if file.verdict is verdict]
-    return (verdict.value, len(mine), _which(mine))
-
-
-def _which(files: Sequence[FileReport]) -> str:
-    names = names_text([file.path.name for file in files])
-    return names or files[0].path.name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
-
-
-def _distinct(files: Sequence[FileReport]) -> dict[Finding, list[FileReport]]:
-    """That its group differs is said once, of the group."""
-    found: dict[Finding, list[FileReport]] = {}
-    for file in files:
-        for item in file.findings:
-            if item.code != "ranks-differ":
-                found.setdefault(item, []).append(file)
-    return found
-
-
-def _show_finding(out: Output, found: Finding, message: str) -> None:
-    out.line(f"{found.severity.value} {found.code}: {message}", style=STYLES[found.severity])
-    out.line(f"-> {found.remedy}", indent=4)

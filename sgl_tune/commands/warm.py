@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-from sgl_tune.asking.whom import ByServer, RemoteCodeOption, ServerOption
+from sgl_tune.asking.options import CoreOption, RemoteCodeOption, ServerOption
+from sgl_tune.asking.question import release_of_image
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.cache.disk import check_place
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
 from sgl_tune.cli.patience import timeout_option
 from sgl_tune.commands.warm_outcome import Outcome, show_dry_run
-from sgl_tune.commands.warm_recorded import Wishes, warm_by_server
+from sgl_tune.commands.warm_recorded import ProofKind, Wishes, is_read_by, warm_by_server
 from sgl_tune.commands.warm_root import Root
 from sgl_tune.compile.everything import Wanted, check_can_compile, planned_modules
-from sgl_tune.deployment.options import ServerCommand, ServerFlags
+from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import Gpu, local_gpus
@@ -24,6 +27,7 @@ from sgl_tune.keys.advice import advised
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import Verdict
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
+from sgl_tune.verify.environment import UNTOLD, read_target
 from sgl_tune.warm.alone import ONE_NODE, check_one_node, check_one_process
 from sgl_tune.warm.devices import DeviceKind, Devices, check_target, choose_devices, target_doubts
 
@@ -47,17 +51,20 @@ def warm(
         Option("--workers", min=1, help="On the CPU: processes that share the search.", show_default="1"),
     ] = None,
     timeout: Annotated[float, timeout_option("Seconds without any progress before giving up.")] = 600,
-    replace: Annotated[
+    renew: Annotated[
         bool, Option("--replace", help="Write files anew that another environment tuned.")
     ] = False,
     prove: Annotated[
-        bool,
+        ProofKind,
         Option(
-            "--prove/--no-prove",
-            help="Load the files in a fresh process and replay every lookup. Without it you save some seconds"
-            " and do not know whether the server will tune again.",
+            "--prove",
+            help="files: a fresh process loads them and replays every lookup. server: the server's own start"
+            " on a GPU that is not there reads them, too.",
         ),
-    ] = True,
+    ] = ProofKind.files,
+    no_prove: Annotated[
+        bool, Option("--no-prove", help="Save some seconds, and do not know whether the server tunes again.")
+    ] = False,
     everything: Annotated[
         bool,
         Option("--everything", help="Also compile what a start compiles, and tell the server's variables."),
@@ -79,9 +86,8 @@ def warm(
         ),
     ] = None,
     server: ServerOption = None,
-    core: Annotated[
-        bool, Option("--core", help="Plan by the runtime core, though a server is there to ask.")
-    ] = False,
+    core: CoreOption = False,
+    target: TargetOption = None,
     trust_remote_code: RemoteCodeOption = False,
     format: EnvironmentFormatOption = EnvironmentFormat.human,
     quiet: QuietOption = False,
@@ -105,10 +111,15 @@ def warm(
     check_one_node(flags)
     here = local_gpus()
     only_core = _only_core(deployment, wanted, device, workers, flags)
+    machine = read_target(target) if target else UNTOLD
+    flags = machine.flags(flags, release_of_image(command or ()))
     by_server = ByServer(flags, tuple(command or ()), server, core, trust_remote_code, only_core)
     if found := by_server.found():
-        wishes = Wishes(dry_run, device, gpus, timeout, replace, prove)
+        wishes = Wishes(dry_run, device, gpus, timeout, renew, None if no_prove else prove, machine)
         warm_by_server(by_server, found, wishes, here, out)
+    if prove is ProofKind.server:
+        raise UsageError("--prove server starts the server, and none is asked", "add --server PATH")
+    flags = replace(flags, flashinfer_version=flags.flashinfer_version or machine.flashinfer)
     chosen = select_deployments(flags, command or (), deployment, changes=ONE_NODE)
     plans = [make_plan(one, here) for one in chosen]
     for plan in plans:
@@ -133,7 +144,9 @@ def warm(
             if devices is not None:
                 from sgl_tune.warm.main_job import Settings
 
-                _warm_all(came, Settings(devices, timeout, replace, prove))
+                _warm_all(came, Settings(devices, timeout, renew, not no_prove))
+                if not all(is_read_by(out, machine, warmed) for warmed in came.warmed.values()):
+                    came.code = max(came.code, MISSED)
             if root is not None:
                 root.finish()
     except Interruption as interruption:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from sgl_tune.asking.question import Question
@@ -19,6 +20,10 @@ from sgl_tune.processes.interruption import Interruption, end_by, interruptible
 from sgl_tune.recorded.asked import asking
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.servers.server import Server
+from sgl_tune.verify.by_server import Served, served
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.findings import Verdict
+from sgl_tune.verify.judge import Judge
 from sgl_tune.warm.devices import DeviceKind, choose_devices
 from sgl_tune.warm.result_page import show_warmed
 
@@ -28,22 +33,29 @@ if TYPE_CHECKING:
 MISSED = 1
 
 
+class ProofKind(str, Enum):
+    files = "files"
+    server = "server"
+
+
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How it is warmed, as typed."""
+    """How it is warmed, as typed. `prove`: None where nothing is."""
 
     dry_run: bool
     device: DeviceKind
     gpus: str
     timeout: float
     replace: bool
-    prove: bool
+    prove: ProofKind | None
+    target: Target
 
 
 def warm_by_server(
     asked: ByServer, server: Server, wishes: Wishes, here: tuple[Gpu, ...], out: Output
 ) -> None:
     """Ends as the command does."""
+    wishes.target.check_server(server.python, server.flashinfer)
     with asking(asked, server, Live(out, server)) as one:
         plan, question = one.plan(max(1, len(here))), one.question
         if wishes.dry_run or not plan.caches or plan.obstacle:
@@ -57,19 +69,43 @@ def warm_by_server(
             )
         _check_gpus(question, [here[number] for number in devices.gpus])
         warmed = _warmed(plan, wishes, devices.gpus, server, out)
+        read = served(one, wishes.target) if wishes.prove is ProofKind.server else None
     out.result(
-        warmed_json(plan, warmed),
-        human=lambda: show_warmed(out, warmed),
+        warmed_json(plan, warmed, read),
+        human=lambda: _show_warmed(out, warmed, read),
         quiet=[str(path) for cache in warmed.caches for path in cache.written.paths],
     )
-    raise Ended(max(plan.exit_code, 0 if warmed.is_good else MISSED))
+    is_good = warmed.is_good and (read is None or not read.findings)
+    is_good = is_read_by(out, wishes.target, warmed) and is_good
+    raise Ended(max(plan.exit_code, 0 if is_good else MISSED))
+
+
+def is_read_by(out: Output, target: Target, warmed: Warmed) -> bool:
+    """Whether the server of --target takes files that were tuned in the environment of this machine."""
+    if target.metadata is None:
+        return True
+    judge, found = Judge(target), True
+    for cache in warmed.caches:
+        judged = judge.judge(cache.written.paths[0], cache.written.paths[0].read_bytes())
+        if judged.verdict is Verdict.IGNORED:
+            out.warn(f"{target.origin}: {judged.findings[0].message}")
+            found = False
+    return found
+
+
+def _show_warmed(out: Output, warmed: Warmed, read: Served | None) -> None:
+    show_warmed(out, warmed)
+    if read is not None:
+        out.line(f"proof by the server: {read.says}", "red" if read.findings else "green", indent=2)
+        for found in read.findings:
+            out.line(str(found), "red", indent=4)
 
 
 def _warmed(plan: RecordedPlan, wishes: Wishes, gpus: tuple[int, ...], server: Server, out: Output) -> Warmed:
     from sgl_tune.warm.recorded.story import PROVER, WORKER, CallSettings, How, warm_records, workforce
 
     how = How(WORKER, PROVER, Python(str(server.python)))
-    settings = CallSettings(gpus, wishes.timeout, wishes.replace, wishes.prove)
+    settings = CallSettings(gpus, wishes.timeout, wishes.replace, wishes.prove is not None)
     try:
         with interruptible(), workforce(how) as force:
             return warm_records(plan, settings, out, force)
@@ -97,5 +133,6 @@ def _show_plan(plan: RecordedPlan, out: Output) -> None:
         out.warn(f"{plan.deployment.name}: {plan.says}")
 
 
-def warmed_json(plan: RecordedPlan, warmed: Warmed) -> dict[str, Any]:
-    return {**warmed.to_json(), "verdict": plan.verdict_json()}
+def warmed_json(plan: RecordedPlan, warmed: Warmed, read: Served | None) -> dict[str, Any]:
+    proof = {"server_proof": read.to_json()} if read else {}
+    return {**warmed.to_json(), "verdict": plan.verdict_json(), **proof}

@@ -11,7 +11,7 @@ from sgl_tune.recorded.caches import RecordedCache
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.units import count
 from sgl_tune.verify.check import check
-from sgl_tune.verify.environment import Target
+from sgl_tune.verify.environment import UNTOLD
 from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.findings import Severity, Verdict, VerifyReport
 from sgl_tune.verify.verify import Server, verify
@@ -95,7 +95,7 @@ def _judged(plan: RecordedPlan, cache: RecordedCache, gpu: str) -> VerifyReport:
     folder = root / cache.folder
     found = find_caches(folder, _no_matter, root) if folder.is_dir() else []
     checked = check(found[0] if found else expected.empty_cache(root), plan.sglang, True, [expected])
-    target = Target(None, "each file's own environment", plan.flashinfer, gpu=gpu)
+    target = UNTOLD._replace(flashinfer=plan.flashinfer, gpu=gpu.removeprefix("NVIDIA "))
     return verify([checked], Server(target))
 
 

@@ -97,7 +97,7 @@ class Survey:
             said.append(
                 f"{self.contents:,} different contents among them, and the nodes of one start need equal ones"
             )
-        said += self.asides
+        said += [*self.asides, "no server was asked"]
         if not self.has_reference:
             said.append("what their stores lack is not known without --target")
         return f"{'good' if ok else 'bad'}: of {total}, {'; '.join(said)}"

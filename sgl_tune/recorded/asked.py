@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runtime.ghost.gpus import Gpu
 from runtime.record.record import Record
+from runtime.sglang.tactics import Tactics
 from sgl_tune.asking.asking import Answers, Asking, Listener
 from sgl_tune.asking.local_model import with_local_models
 from sgl_tune.asking.question import Question, question_of
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.processes.scratch import scratch
+from sgl_tune.reading import bounded_bytes
+from sgl_tune.recorded.caches import files_of
 from sgl_tune.recorded.plan import RecordedPlan, Whose, plan_of
 from sgl_tune.recorded.ranks import records_of
 from sgl_tune.servers.server import Server
 
 GATES = "gates"
+_LARGEST = 16 << 20  # of a rank file
+_THE_STARTS_OWN = ("flashinfer_version", "gpu")
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,20 @@ class Asked:
         if kept is not None and kept.settled is not None:
             return kept
         return self.answers.answer(replace(self.question, until=GATES), self.say)
+
+    def reading(self, metadata: Mapping[str, str] | None = None) -> Asked:
+        """The same server where it finds the rank files that are here. `metadata`: the environment that it
+        reads them in; None is the one that they were tuned in, but for its FlashInfer and its GPU."""
+        root, record = self.whose.cache_dir, self.settled()
+        names = [*files_of([record], is_draft=False), *files_of([record], is_draft=True)]
+        files = {name: raw for name in names if (raw := _bytes(root / name)) is not None}
+        tactics = Tactics(files, dict(metadata or _own_environment(files.values())))
+        return replace(self, question=replace(self.question, tactics=tactics))
+
+    @property
+    def handed(self) -> frozenset[str]:
+        """The rank files that a start finds."""
+        return frozenset(self.question.tactics.files if self.question.tactics else ())
 
     def plan(self, workers: int = 1) -> RecordedPlan:
         """Of whole starts of the ranks that may differ."""
@@ -57,6 +77,25 @@ def asking(by: ByServer, server: Server, say: Listener) -> Iterator[Asked]:
         question = with_local_models(typed, by.flags.model_config, private.folder, os.environ)
         with Answers(Asking(private.folder, by.trust_remote_code)) as answers:
             yield Asked(question, whose, answers, say)
+
+
+def _bytes(path: Path) -> bytes | None:
+    """None of what is no file that can be read: `verify` says why."""
+    try:
+        return bounded_bytes(path, _LARGEST)
+    except (OSError, ValueError):
+        return None
+
+
+def _own_environment(files: Iterable[bytes]) -> dict[str, str]:
+    for raw in files:
+        with suppress(ValueError, RecursionError):
+            document = json.loads(raw)
+            told = document.get("_metadata") if isinstance(document, dict) else None
+            if isinstance(told, dict):
+                kept = {name: value for name, value in told.items() if isinstance(value, str)}
+                return {name: value for name, value in kept.items() if name not in _THE_STARTS_OWN}
+    return {}
 
 
 def _cache_dir(by: ByServer, question: Question) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -10,10 +11,12 @@ from typing import Any, NamedTuple
 
 from runtime.server.errors import ConfigError
 from runtime.server.flashinfer import NEWEST, FlashInfer, doubt_of, flashinfer_of
-from runtime.server.gpus import find_gpu
+from runtime.server.gpus import GpuModel, find_gpu
 from runtime.server.version_number import number
 from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
 from sgl_tune.deployment.env import Fingerprint, take_fingerprint
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.versions import Gpu, local_model
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_object
 from sgl_tune.units import shown
@@ -26,8 +29,10 @@ _HOW = "write one with `sgl-tune env --format json` on the machine that serves"
 
 
 class Target(NamedTuple):
-    """`metadata` is None when nobody told: then a file is judged as if its own environment read it, but for
-    the FlashInfer version, which the folder or a flag may tell, and the GPU, which `gpu` names."""
+    """The machine that serves, as --target names it in every command: GPUs, driver, SGLang and FlashInfer.
+
+    `metadata` is None when nobody told: then a file is judged as if its own environment read it, but for the
+    FlashInfer version, which the folder or a flag may tell, and the GPU, which `gpu` names."""
 
     metadata: Mapping[str, str] | None
     origin: str
@@ -36,6 +41,43 @@ class Target(NamedTuple):
     driver: str | None = None
     gpu: str | None = None
     libraries: Mapping[str, str] = MappingProxyType({})  # by the names that stores' items say
+    sglang: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+
+    @property
+    def gpu_name(self) -> str | None:
+        """As its driver reports it."""
+        told = self.gpus[0].name if self.gpus else (self.metadata or {}).get("gpu")
+        return None if told in (None, *INDETERMINATE) else told
+
+    @property
+    def model(self) -> GpuModel | None:
+        """What is known of its GPU, which may be one that only its own driver tells of."""
+        if self.gpus:
+            return local_model(self.gpus[0])
+        try:
+            return find_gpu(self.gpu_name) if self.gpu_name else None
+        except ConfigError:
+            return None
+
+    def flags(self, flags: ServerFlags, image: str | None = None) -> ServerFlags:
+        """The same flags for this machine: what they leave out is its own. `image`: the release that the
+        command's image names."""
+        if self.sglang and image and not flags.sglang_version and image != self.sglang:
+            raise UsageError(
+                f"{self.origin} is of SGLang {self.sglang}, and the server's image of {image}",
+                "take `sgl-tune env` in the server's image",
+            )
+        gpu = flags.gpu or (None if flags.arch else self.gpu_name)
+        return replace(flags, sglang_version=flags.sglang_version or self.sglang, gpu=gpu)
+
+    def check_server(self, python: Path, flashinfer: str | None) -> None:
+        """A start answers for the libraries that are in its own environment."""
+        if self.flashinfer and flashinfer and self.flashinfer != flashinfer:
+            raise UsageError(
+                f"{self.origin} is of FlashInfer {self.flashinfer}, and the server {python} has {flashinfer}",
+                "ask a server like the target's with --server, or none with --core",
+            )
 
     def for_file(self, saved: Any) -> Mapping[str, str]:
         if self.metadata is not None:
@@ -54,6 +96,9 @@ class Target(NamedTuple):
     def in_folder(self, flashinfer: str | None) -> Target:
         """Whoever opens a version's folder runs that version."""
         return self if self.flashinfer or not flashinfer else self._replace(flashinfer=flashinfer)
+
+
+UNTOLD = Target(None, "each file's own environment")  # where no --target is given
 
 
 def own_environment(saved: Any, reader: FlashInfer) -> dict[str, str]:
@@ -85,13 +130,13 @@ def target_here() -> Target:
     """A machine with a GPU and FlashInfer is taken for the one that serves; asking it takes seconds.
     Without a GPU FlashInfer would answer `unknown`, which tells nothing about any server."""
     if find_spec("flashinfer") is None or not any(Path(device).exists() for device in _GPU_DEVICES):
-        return Target(None, "each file's own environment")
+        return UNTOLD
     return target_of(take_fingerprint())
 
 
 def target_of(here: Fingerprint) -> Target:
     if here.metadata is None:
-        return Target(None, "each file's own environment")
+        return UNTOLD
     return Target(
         here.metadata,
         "this machine",
@@ -129,6 +174,8 @@ def read_target(path: Path) -> Target:
         arch=_text(content.get("arch")),
         driver=_text(content.get("driver")),
         libraries=_libraries(content.get("libraries")),
+        sglang=_release(path, content.get("sglang")),
+        gpus=tuple(_gpus(content.get("gpus"))),
     )
 
 
@@ -152,6 +199,21 @@ def _libraries(told: Any) -> dict[str, str]:
     """None in what an older sgl-tune wrote."""
     members = told.items() if isinstance(told, dict) else ()
     return {name: version for name, version in members if isinstance(version, str)}
+
+
+def _release(path: Path, told: Any) -> str | None:
+    release = _text(told)
+    if release is not None and not number(release):
+        raise UsageError(f"{path}: `sglang` is {shown(release)}, and no release", _HOW)
+    return release
+
+
+def _gpus(told: Any) -> Iterator[Gpu]:
+    for one in told if isinstance(told, list) else ():
+        if isinstance(one, dict):
+            name, arch, mib = one.get("name"), one.get("arch"), one.get("mib")
+            if isinstance(name, str) and isinstance(arch, str) and isinstance(mib, int):
+                yield Gpu(name[:_LONGEST], arch, mib, _text(one.get("uuid")) or "")
 
 
 def _text(value: Any) -> str | None:

@@ -61,12 +61,14 @@ def plan_of(checked: Checked, plans: Sequence[Plan]) -> Plan | None:
 def plans_of(
     flags: ServerFlags, command: Sequence[str], deployment: str | None, target: Target
 ) -> list[Plan]:
+    gpu = None if flags.gpu or flags.arch else target.model
     asked = replace(
         flags,
+        sglang_version=flags.sglang_version or target.sglang,
         flashinfer_version=flags.flashinfer_version or target.flashinfer,
-        arch=flags.arch or target.arch,
+        arch=flags.arch or (None if flags.gpu or gpu else target.arch),
     )
-    return [make_plan(chosen) for chosen in select_deployments(asked, command, deployment)]
+    return [make_plan(chosen) for chosen in select_deployments(asked, command, deployment, gpu=gpu)]
 
 
 def findings_of(plans: Sequence[Plan], caches: Sequence[Cache] | None) -> list[Finding]:

@@ -71,7 +71,7 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
         looked = [(cache, ()) for cache in resolve(path, cache_dir, unread.append, asked.stores)]
     if not whole:
         _check_ours(path, [cache for cache, _ in looked])
-    sglang = _sglang(flags.sglang_version, plans)
+    sglang = _sglang(flags.sglang_version or target.sglang, plans)
     checked = [check(cache, sglang, whole, expected) for cache, expected in looked]
     findings = (*map(_unreadable, unread), *said)
     if not (findings or plans or asked.stores or any(item.cache.files for item in checked)):

@@ -58,7 +58,7 @@ class StoreReport(NamedTuple):
 
 
 def machine_of(flags: ServerFlags, target: Target, user: User | None, place: str | None) -> Machine:
-    release = release_meant(flags.sglang_version).release
+    release = release_meant(flags.sglang_version or target.sglang).release
     libraries = dict(target.libraries)
     flashinfer = flags.flashinfer_version or target.flashinfer
     if flashinfer is None and flags.sglang_version:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from sgl_tune.cache.folder import Way, reader
 from sgl_tune.cache.layouts import Cache
-from sgl_tune.verify.environment import Target
+from sgl_tune.verify.environment import UNTOLD
 from sgl_tune.verify.findings import Finding, Verdict
 from sgl_tune.verify.judge import Judge
 from sgl_tune.verify.managed import verify_managed
 from sgl_tune.verify.vllm import looks_before_loading
 
-_OWN = Target(None, "each file's own environment")
 _FAILS_IN_A_KERNEL = "tactic-unusable"
 
 
@@ -21,11 +20,11 @@ def unusable_files(cache: Cache) -> Iterator[Path]:
     """Read as the server reads them that they say they were tuned for: its loader dies, or its kernels fail.
     What cannot be read here is not judged."""
     if cache.layout == "flashinfer-v2":
-        reports = verify_managed(cache, _OWN).files
+        reports = verify_managed(cache, UNTOLD).files
         yield from (report.path for report in reports if _harms(report.verdict, report.findings))
         return
     judge = Judge(
-        _OWN.in_folder(cache.flashinfer), None, looks_before_loading([f.path.name for f in cache.files])
+        UNTOLD.in_folder(cache.flashinfer), None, looks_before_loading([f.path.name for f in cache.files])
     )
     with Way() as way:
         try:

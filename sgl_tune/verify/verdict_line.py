@@ -20,11 +20,13 @@ def verdict_line(
     ok: bool,
     stores: str | None = None,
     doubts: Sequence[str] = (),
+    server: str | None = None,
 ) -> str:
-    """`stores` tells of them what `report` tells of rank files; `doubts`: which versions are not known."""
+    """`stores` tells of them what `report` tells of rank files; `doubts`: which versions are not known;
+    `server`: what a server's own start made of the files."""
     tactics = [file for file in report.files if file.store == "tactics"]
-    loads = _loads(tactics, plans) if tactics or plans or stores is None else None
-    says = "; ".join(filter(None, [loads, stores]))
+    loads = _loads(tactics, plans, server) if tactics or plans or server or stores is None else None
+    says = "; ".join(filter(None, [loads, stores, server or ("no server was asked" if plans else None)]))
     unknown = [found.message for found in report.findings if found.code == "flashinfer-unknown"]
     says = "; ".join([says, *(doubt for doubt in [*doubts, *unknown] if doubt not in says)])
     return f"good: {says}" if ok else f"bad: {_faults(report)}; {says}"
@@ -39,9 +41,11 @@ def _faults(report: VerifyReport) -> str:
     return f"{', '.join(codes[:_MOST_CODES])}{more}"
 
 
-def _loads(files: Sequence[FileReport], plans: Sequence[Plan]) -> str:
+def _loads(files: Sequence[FileReport], plans: Sequence[Plan], server: str | None) -> str:
     used = sum(file.verdict in (Verdict.HIT, Verdict.PARTIAL) for file in files)
     loads = f"{used} of {count(len(files), 'file')}"
+    if server is not None:
+        return f"the next start loads {loads}"
     if not plans:
         verb = "loads" if len(files) == 1 else "load"
         return f"{loads} {verb}, judged by themselves: no deployment is given"

@@ -12,7 +12,7 @@ from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 
-from runtime.flashinfer.inside import tuner
+from runtime.flashinfer.inside import environment, tuner
 from runtime.ghost.inside import benchmarks, honesty, small
 from runtime.ghost.inside.stream import say
 from runtime.sglang.inside import checks, outside, ranks, settled, tactic_files, watch, words
@@ -105,7 +105,9 @@ def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
     meter = watch.Meter(at_begin=begin, at_end=charges.end, at_death=die, before=before)
     asked = tuner.watch()
     watch.install(meter)
-    tactic_files.watch(resolved, title)
+    given = request.get("tactics") or {}
+    tactic_files.watch(resolved, title, given.get("folder", "") if request["ghost"] else None)
+    environment.be(given.get("metadata", {}))
     if request["ghost"]:
         benchmarks.hand_in(request["compiled"])
         ranks.install(resolved, charges.by_ranks("peers_"))

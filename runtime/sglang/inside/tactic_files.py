@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from runtime.ghost.inside.stream import say
@@ -22,14 +23,19 @@ PLACES = (
     "sglang.srt.model_executor.runner.flashinfer_autotune:flashinfer_autotune_cache_path",
     "sglang.srt.model_executor.model_runner:ModelRunner._flashinfer_autotune_cache_path",
 )
+_PARTS = 6  # flashinfer/autotune/VERSION/ARCH/KEY/FILE
 _HOLDERS = ("ps", "server_args")  # what of a runner holds such values
 _FUNCTIONS = ("get_parallel", "get_model")  # later releases ask these of the same module
 Values = dict[str, Any]
 Naming = Callable[..., Any]
 
 
-def watch(server: Any, model: str | None) -> None:
-    """Have the files of all ranks told when the first of them is named. `model`: as typed."""
+def watch(server: Any, model: str | None, folder: str | None = None) -> None:
+    """Have the files of all ranks told when the first of them is named. `model`: as typed.
+
+    `folder` has the files that the start is to find, by their names of that model; where it is empty it finds
+    none, and where it is None whatever is there.
+    """
     for place in PLACES:
         module, _, path = place.partition(":")
         try:
@@ -41,21 +47,35 @@ def watch(server: Any, model: str | None) -> None:
             owner = getattr(owner, parent, None)
         naming = getattr(owner, last, None)
         if naming is not None:
-            setattr(owner, last, _told(naming, server, model))
+            setattr(owner, last, _told(naming, server, model, folder))
             return
 
 
-def _told(naming: Naming, server: Any, model: str | None) -> Naming:
+def _told(naming: Naming, server: Any, model: str | None, folder: str | None) -> Naming:
+    handed: set[str] = set()
+
     @functools.wraps(naming)
     def name(runner: Any, *args: Any, **kwargs: Any) -> Any:
         own = naming(runner, *args, **kwargs)
         phase = "draft autotune" if getattr(runner, "is_draft_worker", False) else "autotune"
         say("file", store=OWN, path=str(own), found=False, phase=phase)
+        if folder is not None and str(own) not in handed:
+            handed.add(str(own))
+            _hand_in(str(own), of_model(naming, runner, model), folder)
         for file in names(naming, runner, server, str(own), model):
             say("file", store=STORE, path=file, found=False, phase=phase)
         return own
 
     return name
+
+
+def _hand_in(own: str, typed: str, folder: str) -> None:
+    """Replace what an earlier start of the same process left."""
+    there = Path(own)
+    given = Path(folder, *Path(typed).parts[-_PARTS:])
+    there.unlink(missing_ok=True)
+    if folder and given.is_file():
+        there.write_bytes(given.read_bytes())
 
 
 def names(naming: Naming, runner: Any, server: Any, own: str, model: str | None = None) -> list[str]:

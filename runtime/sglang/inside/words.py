@@ -17,6 +17,7 @@ from runtime.ghost.inside.stream import say
 OURS = ("load_format", "skip_tokenizer_init", "grammar_backend")
 DRAWN = ("random_seed",)  # another one at each start
 _FLASHINFER = "flashinfer.jit.core"  # its logger stands in no hierarchy
+_PER_ENTRY = ("[Autotuner]: Config cache hit", "[Autotuner]: Loading configs for")  # a line each
 _MOST_LINES, _LONGEST = 400, 600
 
 
@@ -75,7 +76,20 @@ def listen() -> None:
     logging.getLogger("sglang").addHandler(teller)
     own = getattr(sys.modules.get(_FLASHINFER), "logger", None)
     if isinstance(own, logging.Logger):
+        _hear_all(own)
         own.addHandler(teller)
+
+
+def _hear_all(logger: logging.Logger) -> None:
+    """SGLang silences FlashInfer: its handlers are silent then, and the logger still logs."""
+    handlers = list(logger.handlers)
+
+    def silence(level: int) -> None:
+        for handler in handlers:
+            handler.setLevel(level)
+
+    logger.setLevel(logging.INFO)
+    setattr(logger, "setLevel", silence)  # noqa: B010
 
 
 def plain(value: Any) -> Any:
@@ -98,6 +112,8 @@ class _Teller(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()[:_LONGEST]
+        if text.startswith(_PER_ENTRY):
+            return
         if text not in self._told and len(self._told) < _MOST_LINES:
             self._told.add(text)
             say("said", phase=honesty.current(), level=record.levelname.lower(), text=text)

@@ -367,7 +367,10 @@ def test_files_under_another_key_are_not_loaded(tmp_path: Path, target: Path) ->
     other = (*MODEL, "--tp", 2, "--pp", 2)
     data = _report(run("verify", folder, *other, "--target", target, "--format", "json", *VERSIONS))
     assert set(_verdicts(data)) == {"ignored", "missing"}
-    assert data["verdict"] == "bad: other-folder, rank-missing; the next start loads 0 of 4 files"
+    assert (
+        data["verdict"]
+        == "bad: other-folder, rank-missing; the next start loads 0 of 4 files; no server was asked"
+    )
 
 
 def test_what_cannot_be_planned_is_not_called_covered(tmp_path: Path, target: Path) -> None:
@@ -382,7 +385,7 @@ def test_what_cannot_be_planned_is_not_called_covered(tmp_path: Path, target: Pa
     saved.write_bytes(good())
     data = _report(run("verify", *model, *_there(tmp_path, target)))
     assert _verdicts(data) == ["hit"] and _codes(data) == {"not-planned"}
-    assert data["verdict"].endswith("; whether they hold all that it tunes is not known")
+    assert data["verdict"].endswith("; whether they hold all that it tunes is not known; no server was asked")
     strict = run("verify", "--strict", *model, *_there(tmp_path, target))
     assert strict.code == 1
 
@@ -396,4 +399,6 @@ def test_a_newer_sglang_is_a_warning(tmp_path: Path, target: Path) -> None:
 def test_what_is_not_modelled_stands_with_the_verdict(tmp_path: Path) -> None:
     command = ("python", "-m", "sglang.launch_server", "--model-path", "DeepSeek-V3", "--cpu-offload-gb", "8")
     ran = run("verify", "--cache-dir", tmp_path, "--arch", "sm100", "--", *command)
-    assert ran.out.splitlines()[-1].endswith("; not counting --cpu-offload-gb 8: not modelled")
+    assert ran.out.splitlines()[-1].endswith(
+        "; not counting --cpu-offload-gb 8: not modelled; no server was asked"
+    )

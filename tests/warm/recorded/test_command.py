@@ -41,3 +41,8 @@ def test_without_a_server_the_core_plans_and_says_so() -> None:
     told = json.loads(ran.out)
     assert told["exact"] is False
     assert [one["kind"] for one in told["inexact"]] == ["core"] and "no server" in told["inexact"][0]["why"]
+
+
+def test_a_proof_by_the_server_needs_a_server() -> None:
+    ran = run_here("warm", "--dry-run", *MODEL, "--gpu", "h200", "--prove", "server")
+    assert ran.code == 2 and "--prove server starts the server, and none is asked" in ran.err

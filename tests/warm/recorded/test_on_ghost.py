@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +12,11 @@ from runtime.ghost.gpus import gpus
 from runtime.ghost.outside import table
 from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
+from runtime.sglang.tactics import Tactics
 from sgl_tune.cli.format import DocumentFormat, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.recorded.plan import Whose, plan_of
+from sgl_tune.recorded.reading import readings_of
 from sgl_tune.warm.recorded.story import CallSettings, warm_records
 from sgl_tune.warm.workforce import workforce
 from tests.ghost.environments import SMALLEST, python_of
@@ -38,9 +39,10 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
         yield asker
 
 
-def start(asker: Asker, model: Path) -> Record:
+def start(asker: Asker, model: Path, tactics: Tactics | None = None) -> Record:
     argv = ["--model-path", str(model), *FLAGS.split()]
-    record = asker.ask(argv, outside={"numbers": table().text()}, seconds=500, title=str(model))
+    numbers = {"numbers": table().text()}
+    record = asker.ask(argv, outside=numbers, seconds=500, title=str(model), tactics=tactics)
     assert record.ending.how == "ready", record.ending
     return record
 
@@ -48,9 +50,8 @@ def start(asker: Asker, model: Path) -> Record:
 def test_a_server_measures_nothing_on_what_was_replayed_without_it(asker: Asker, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**json.loads(CONFIG.read_text()), **SMALL}))
     record = start(asker, tmp_path)
-    root = Path(record.files[-1].path.partition("/flashinfer/autotune/")[0])
     assert sum(key.profiled for key in record.keys) > 0
-    shutil.rmtree(root / "flashinfer")  # what this start measured
+    root = tmp_path / "cache"
     plan = plan_of([record], Whose("m", str(tmp_path), root), 1)
     (cache,) = plan.caches
     assert [path.rpartition("/")[2] for path in cache.paths] == [
@@ -63,6 +64,17 @@ def test_a_server_measures_nothing_on_what_was_replayed_without_it(asker: Asker,
         (done,) = warm_records(plan, CallSettings((0,), 300), out, force).caches
     assert done.report.tuned_keys == keys and not done.report.failed
     assert done.proof is not None and done.proof.hits == len(keys) and not done.proof.misses
-    again = start(asker, tmp_path)
+    files = {path: (root / path).read_bytes() for path in cache.paths}
+    again = start(asker, tmp_path, Tactics(files))
     assert {key.key for key in again.keys} == {key.key for key in record.keys}
     assert sum(key.profiled for key in again.keys) == 0
+    (reading,) = readings_of([again], files)
+    assert reading.is_good and reading.files == {cache.paths[0]: True}
+    assert any("Loaded" in line and cache.paths[0] in line for line in reading.said), reading.said
+    elsewhere = Tactics(files, {"cudnn_version": "another"})
+    ignored = start(asker, tmp_path, elsewhere)
+    (reading,) = readings_of([ignored], files)
+    assert reading.files == {cache.paths[0]: False} and reading.profiled
+    assert any("different environment" in line and "cudnn" in line for line in reading.said), reading.said
+    (reading,) = readings_of([start(asker, tmp_path)], ())
+    assert reading.files == {cache.paths[0]: None} and reading.profiled, "an earlier start's file was found"

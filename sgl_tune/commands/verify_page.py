@@ -1,0 +1,77 @@
+"""What `sgl-tune verify` prints for a person: files by folder, findings, and the last line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, groupby
+from operator import attrgetter
+
+from sgl_tune.cache.rank_names import names_text
+from sgl_tune.cli.out import Output
+from sgl_tune.cli.table import Column
+from sgl_tune.units import count
+from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport
+from sgl_tune.verify.replayed import ReplayedCache
+from sgl_tune.verify.stores import StoreReport
+from sgl_tune.verify.stores_page import STYLES, show_stores
+
+_COLUMNS = (Column("NEXT START"), Column("FILES", right=True), Column("WHICH", path=True))
+
+
+def show_report(
+    out: Output,
+    report: VerifyReport,
+    stores: Sequence[StoreReport],
+    replayed: Sequence[ReplayedCache],
+    verdict: str,
+    ok: bool,
+) -> None:
+    show_stores(out, stores)
+    place = attrgetter("where")
+    of_stores = {found for one in stores for found in one.findings}
+    findings = sorted((found for found in report.findings if found not in of_stores), key=place)
+    by_place = {where: list(found) for where, found in groupby(findings, key=place)}
+    tactics = (file for file in report.files if file.store == "tactics")
+    for folder, group in groupby(tactics, key=lambda file: str(file.path.parent)):
+        files = list(group)
+        out.line(folder, style="bold")
+        out.table(_COLUMNS, [_row(verdict, files) for verdict in dict.fromkeys(f.verdict for f in files)])
+        of_files = _distinct(files)
+        for found, where in of_files.items():
+            _show_finding(out, found, f"{_which(where)}: {found.message}")
+        for found in by_place.pop(folder, ()):
+            if found._replace(where="") not in of_files:
+                _show_finding(out, found, found.message)
+        out.line()
+    for found in chain.from_iterable(by_place.values()):
+        _show_finding(out, found, str(found))
+    for one in replayed:
+        holding = sum(judged.state == "holds" for judged in one.judgements)
+        timed = f"{holding} of {count(len(one.judgements), 'entry')} hold"
+        out.line(f"replay of {one.path.name} in {one.path.parent.name}: {timed}")
+    out.line(verdict, style="green" if ok else "red")
+
+
+def _row(verdict: Verdict, files: Sequence[FileReport]) -> tuple[object, ...]:
+    mine = [file for file in files if file.verdict is verdict]
+    return (verdict.value, len(mine), _which(mine))
+
+
+def _which(files: Sequence[FileReport]) -> str:
+    names = names_text([file.path.name for file in files])
+    return names or files[0].path.name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+
+
+def _distinct(files: Sequence[FileReport]) -> dict[Finding, list[FileReport]]:
+    """That its group differs is said once, of the group."""
+    found: dict[Finding, list[FileReport]] = {}
+    for file in files:
+        for item in file.findings:
+            if item.code != "ranks-differ":
+                found.setdefault(item, []).append(file)
+    return found
+
+
+def _show_finding(out: Output, found: Finding, message: str) -> None:
+    out.line(f"{found.severity.value} {found.code}: {message}", style=STYLES[found.severity])
+    out.line(f"-> {found.remedy}", indent=4)

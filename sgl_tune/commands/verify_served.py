@@ -1,0 +1,43 @@
+"""`sgl-tune verify` where a server is there to ask: its own start reads the rank files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sgl_tune.asking.question import release_of_image
+from sgl_tune.asking.whom import ByServer
+from sgl_tune.cli.out import Output
+from sgl_tune.memory.ghost.live import Live
+from sgl_tune.recorded.asked import asking
+from sgl_tune.verify.by_server import Served, served
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.scope import Scope, VerifyOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who is asked, as typed. `only_core`: an option that the runtime core alone answers."""
+
+    server: str | None
+    core: bool
+    trust_remote_code: bool
+    only_core: str | None
+
+
+def ask_server(out: Output, asked: VerifyOptions, who: Who, target: Target) -> tuple[Served, Scope] | None:
+    """None where no server is there to ask, or the question is not for one."""
+    flags, path = target.flags(asked.flags, release_of_image(asked.command)), asked.path
+    if path is not None and Path(path, "flashinfer", "autotune").is_dir():
+        flags, path = replace(flags, cache_dir=path), None
+    only_core = who.only_core or ("a path" if path is not None else None)
+    by = ByServer(flags, asked.command, who.server, who.core, who.trust_remote_code, only_core)
+    found = by.found()
+    if found is None:
+        return None
+    with asking(by, found, Live(out, found)) as one:
+        answer = served(one, target)
+        gpu = one.question.gpu.name.removeprefix("NVIDIA ")
+    meant = target._replace(flashinfer=target.flashinfer or found.flashinfer, gpu=gpu)
+    notes = answer.plan.notes if answer.plan else ()
+    return answer, Scope(answer.checked, meant, notes, (), answer.findings)

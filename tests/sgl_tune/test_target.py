@@ -1,0 +1,82 @@
+"""--target names GPU, driver, SGLang and FlashInfer at once, and means the same in every command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.errors import UsageError
+from sgl_tune.verify.environment import read_target
+from tests.sgl_tune.running import ROOT, run_here
+
+CACHE = ROOT / "cache-examples" / "cache"
+ENV = ROOT / "cache-examples" / "h200.env.json"
+MODEL = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
+KEY = "4aaede739ed1db5a"  # of SGLang 0.5.17, which the environment names
+
+
+def env(folder: Path, **changed: Any) -> Path:
+    file = folder / "env.json"
+    file.write_text(json.dumps({**json.loads(ENV.read_text()), **changed}))
+    return file
+
+
+@pytest.mark.parametrize("command", ["verify", "pack", "warm --dry-run"])
+def test_the_key_is_that_of_the_targets_release(command: str, tmp_path: Path) -> None:
+    words = [*command.split(), "--cache-dir", CACHE, *MODEL]
+    words += ["-o", tmp_path / "bundle.tar.gz"] if command == "pack" else ["--format", "json"]
+    ran = run_here(*words, "--target", ENV)
+    assert ran.code == 0 and KEY in ran.out, ran.err
+    later = run_here(*words, "--target", env(tmp_path, sglang="0.5.23"))
+    assert later.code != 0 or KEY not in later.out
+
+
+def test_one_machine_and_a_fleet_of_it_are_judged_alike(tmp_path: Path) -> None:
+    node = json.loads((ROOT / "cache-examples" / "nodes.jsonl").read_text().splitlines()[0])
+    nodes = tmp_path / "nodes.jsonl"
+    for release in (node["sglang"], "0.5.23"):
+        told = {**node, "sglang": release}
+        nodes.write_text(json.dumps(told) + "\n")
+        alone = run_here("verify", "--target", env(tmp_path, **told), "--cache-dir", CACHE, *MODEL)
+        fleet = run_here("verify", "--fleet", nodes, *MODEL)
+        assert alone.code == fleet.code, (release, alone.out, fleet.out)
+
+
+def test_what_is_typed_beside_it_counts() -> None:
+    target = read_target(ENV)
+    assert target.flags(ServerFlags()).sglang_version == "0.5.17"
+    assert target.flags(ServerFlags()).gpu == "NVIDIA H200"
+    asked = target.flags(ServerFlags(sglang_version="0.5.20", gpu="b200"))
+    assert (asked.sglang_version, asked.gpu) == ("0.5.20", "b200")
+    assert target.flags(ServerFlags(arch="sm90")).gpu is None
+
+
+def test_the_image_of_a_command_and_the_target_must_agree() -> None:
+    target = read_target(ENV)
+    assert target.flags(ServerFlags(), "0.5.17").sglang_version == "0.5.17"
+    with pytest.raises(UsageError, match=r"is of SGLang 0\.5\.17, and the server's image of 0\.5\.20"):
+        target.flags(ServerFlags(), "0.5.20")
+
+
+def test_a_server_of_another_flashinfer_is_no_answer() -> None:
+    target = read_target(ENV)
+    target.check_server(Path("/p"), "0.7.2")
+    with pytest.raises(UsageError, match=r"FlashInfer 0\.7\.2, and the server /p has 0\.7\.4"):
+        target.check_server(Path("/p"), "0.7.4")
+
+
+def test_a_gpu_that_only_its_driver_tells_of_is_the_targets(tmp_path: Path) -> None:
+    gpu = {"name": "NVIDIA H999", "arch": "sm90", "mib": 200000, "uuid": "u"}
+    target = read_target(env(tmp_path, gpus=[gpu]))
+    assert target.gpu_name == "NVIDIA H999"
+    assert target.model is not None and (target.model.name, target.model.memory_mib) == ("H999", 200000)
+
+
+@pytest.mark.parametrize("changed", [{"sglang": "none"}, {"metadata": []}])
+def test_what_is_no_environment_is_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        read_target(env(tmp_path, **changed))
