@@ -35,6 +35,7 @@ NEEDS_MORE = {"env", "explain", "mem-report", "warm", "push", "pull", "server"} 
 WITHOUT_A_MACHINE = (
     *(() if find_spec("zstandard") else (".zst",)),
     "--replay",
+    "--server",
     "--measure",
     "--deployment NAME",
     "--deployment chat",
