@@ -9,7 +9,7 @@ HEADS = frozenset(("[Aut", "Deep", "Capt", "Comp", "Load", "Mult"))  # a bar's f
 _BAR = re.compile(
     r"(?P<what>\[AutoTuner\]: Tuning (?P<op>\S{1,200})|DeepGEMM warmup|Capturing|Compiling|Loading|Multi)"
     r".{0,400}?(?P<done>\d{1,9})/(?P<total>\d{1,9}) \[(?P<elapsed>[\d:]{4,12})<"
-    r"(?:[^\r\n,]{0,20}, +(?P<rate>\d{1,9}\.\d+)profile/s)?"
+    r"(?:[^\r\n,]{0,20}, +(?P<rate>\d{1,9}\.\d+)(?P<unit>profile/s|s/profile))?"
 )
 _GRAPH = re.compile(
     r"Capturing [^\r\n|]{0,120}?: +\d{1,3}%\|[^\r\n]{0,300}?"
@@ -82,7 +82,8 @@ def _measured(bar: re.Match[str]) -> float:
     elapsed = _seconds(bar["elapsed"])
     if bar["rate"] is None or bar["done"] != bar["total"] or float(bar["rate"]) <= 0:
         return elapsed
-    exact = int(bar["total"]) / float(bar["rate"])
+    rate = float(bar["rate"])
+    exact = int(bar["total"]) * (rate if bar["unit"] == "s/profile" else 1 / rate)
     return exact if elapsed <= exact < elapsed + 1 else elapsed
 
 

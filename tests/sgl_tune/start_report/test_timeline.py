@@ -80,6 +80,25 @@ def test_tuning_after_a_build_is_no_building_whatever_blank_lines_there_are(
     assert found.profiled == {"op": 6}
 
 
+def test_a_warm_spares_what_was_measured_and_not_what_was_compiled_beside_it(tmp_path: Path) -> None:
+    """As an H200's log alone has it: nothing names what was compiled before the first bar."""
+    text = (
+        head() + loaded()
+        + entry(23, "Running FlashInfer autotune with cache: /c/rank.json")
+        + "[AutoTuner]: Tuning gemm1: 100%|###| 20/20 [00:24<00:00,  2.22s/profile]\r"
+        + "[AutoTuner]: Tuning gemm1: 100%|###| 20/20 [00:24<00:00,  1.21s/profile]\n"
+        + "[AutoTuner]: Tuning gemm2: 100%|###| 20/20 [00:20<00:00,  1.04s/profile]\n"
+        + entry(97, "FlashInfer autotune completed.")
+        + served(99)
+    )  # fmt: skip
+    (tactics,) = (phase for phase in report(tmp_path, text).phases if phase.name == "tactics")
+    assert tactics.seconds == 74
+    assert tactics.saves_seconds == pytest.approx(24.2 + 20.8)
+    assert tactics.cause.endswith(
+        "; measuring took 45.0 s: what else is compiled or loaded at first use is in the rest"
+    )
+
+
 @pytest.mark.parametrize("blanks", ["", "2026-08-02T10:00:30Z \n"])
 def test_a_bar_that_a_collector_stamped_at_its_end_began_before(tmp_path: Path, blanks: str) -> None:
     def at(second: int, text: str) -> str:
