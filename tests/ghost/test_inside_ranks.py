@@ -95,3 +95,30 @@ def test_what_ranks_met_on_is_freed_with_its_last_user() -> None:
         assert met() is None
     finally:
         gc.enable()
+
+
+_ONE = """
+from types import SimpleNamespace
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from runtime.sglang.inside import ranks
+real, waited = c10d.barrier, []
+def barrier(*args, **named):
+    waited.append(args)
+    return real(*args, **named)
+c10d.barrier = barrier
+ranks.install(SimpleNamespace(tp_size=1, pp_size=1), less_free={})
+dist.init_process_group("gloo", store=dist.HashStore(), world_size=1, rank=0)
+group = dist.new_group([0], backend="gloo")
+dist.barrier(group)
+dist.barrier(group=group)
+assert not waited
+dist.barrier(group, async_op=True).wait()
+dist.barrier()
+assert len(waited) == 2
+"""
+
+
+def test_a_rank_that_is_alone_waits_for_nobody() -> None:
+    done = subprocess.run([sys.executable, "-c", _ONE], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
