@@ -29,8 +29,7 @@ from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.ship.recognised import is_bundle
-from sgl_tune.stores.beside import stores_beside, stores_json
-from sgl_tune.stores.find import TACTICS, store_asked_for
+from sgl_tune.stores.find import TACTICS, store_asked_for, stores_beside, stores_json
 from sgl_tune.units import count, human_age, human_bytes
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def inspect(
         with as_listing(out, target) as found:
             _list(out, asked, str(found.folder), root, [] if without_stores else found.stores, found.told)
     elif only:
-        from sgl_tune.stores.page import show_stores
+        from sgl_tune.stores.describe import show_stores
 
         show_stores(out, target, only, cache_dir, limit)
     else:
@@ -188,7 +187,7 @@ def _show(
     where: str,
 ) -> None:
     if stores:
-        from sgl_tune.stores.page import show_summaries
+        from sgl_tune.stores.describe import show_summaries
 
         show_summaries(out, stores)
         out.line()

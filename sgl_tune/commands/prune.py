@@ -19,8 +19,7 @@ from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
 from sgl_tune.errors import Ended, UsageError, WorkFailed
 from sgl_tune.stores.find import store_asked_for
-from sgl_tune.stores.prune import StoreRules
-from sgl_tune.stores.prune_page import prune_stores, sweep_and_tell
+from sgl_tune.stores.prune import StoreRules, prune_stores, sweep_and_tell
 from sgl_tune.units import count, human_bytes, parse_age, parse_limit
 from sgl_tune.verify.unusable import unusable_files
 

@@ -13,9 +13,8 @@ from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.stores.find import stores_below
-from sgl_tune.stores.relocate import Mended
-from sgl_tune.stores.root import mend
-from sgl_tune.stores.variables import export_lines, kubernetes_lines, variables
+from sgl_tune.stores.places import export_lines, kubernetes_lines, variables
+from sgl_tune.stores.relocate import Mended, mend
 from sgl_tune.units import count
 
 _SCRATCH = "/tmp/sgl-tune"

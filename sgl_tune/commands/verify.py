@@ -216,7 +216,7 @@ def _scope(out: Output, told: _Told, stores: Sequence[StoreReport]) -> tuple[Sco
 def _stores(out: Output, asked: VerifyOptions, only: str | None) -> list[Stored]:
     """Those that were asked for, or that lie in the folder that was named."""
     if store_asked_for(only):
-        from sgl_tune.stores.page import stores_meant
+        from sgl_tune.stores.describe import stores_meant
 
         cache_dir = asked.flags.cache_dir
         return stores_meant(out, asked.path, only, Path(cache_dir) if cache_dir else None)[0]

@@ -15,7 +15,7 @@ from sgl_tune.errors import SglTuneError
 from sgl_tune.keys.plan import Plan
 from sgl_tune.keys.plan_view import show_plans, show_verdict
 from sgl_tune.keys.verdict import Verdict, verdict_of
-from sgl_tune.stores.variables import export_lines, kubernetes_lines
+from sgl_tune.stores.places import export_lines, kubernetes_lines
 from sgl_tune.warm.result_page import show_warmed
 
 if TYPE_CHECKING:

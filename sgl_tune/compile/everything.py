@@ -21,8 +21,8 @@ from sgl_tune.deployment.versions import Gpu, require_flashinfer
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.stores.find import find_stores
-from sgl_tune.stores.root import mend
-from sgl_tune.stores.variables import variables
+from sgl_tune.stores.places import variables
+from sgl_tune.stores.relocate import mend
 
 
 @dataclass(frozen=True, slots=True)

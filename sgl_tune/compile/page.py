@@ -7,7 +7,7 @@ from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.compile.everything import Filled
 from sgl_tune.compile.server_start import Started
-from sgl_tune.stores.variables import export_lines
+from sgl_tune.stores.places import export_lines
 from sgl_tune.units import count
 
 _COLUMNS = (Column("MODULE", path=True), Column("IT IS"), Column("SECONDS", right=True))

@@ -15,7 +15,7 @@ from sgl_tune.cache.record import CacheFile
 from sgl_tune.fleet.digests import digest, joined, lookups_of
 from sgl_tune.fleet.holdings import Content, HeldCache, HeldStore, Holdings, Told
 from sgl_tune.stores.find import Stored, find_stores
-from sgl_tune.stores.of_user import stores_of_this_user
+from sgl_tune.stores.places import stores_of_this_user
 from sgl_tune.units import count
 from sgl_tune.verify.access import own_writing
 from sgl_tune.verify.environment import Target, own_environment

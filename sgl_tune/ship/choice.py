@@ -15,7 +15,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.ship.manifest import PackedCache
 from sgl_tune.stores.find import TACTICS, OnError, Stored, find_stores, store_asked_for
 from sgl_tune.stores.item import Item
-from sgl_tune.stores.of_user import stores_of_this_user
+from sgl_tune.stores.places import stores_of_this_user
 from sgl_tune.verify.elsewhere import is_elsewhere
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked

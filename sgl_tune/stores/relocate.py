@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.stores import AOT_PACKAGE
 from sgl_tune.cache.folder import Folder, Owner, open_folder
 from sgl_tune.cache.transaction import explained
+from sgl_tune.errors import WorkFailed
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Setting
 from sgl_tune.stores.offer import PACKAGE, offer_of, package_files
@@ -173,3 +175,43 @@ def _staging(folder: Folder, dry_run: bool) -> Iterator[bool]:
                         yield ".staging" not in inside
                         if not dry_run:
                             below.enter(".staging", create=True).close()
+
+
+@dataclass(frozen=True, slots=True)
+class MendedRoot:
+    """`failed` stores could not be made right: each was told."""
+
+    mended: tuple[Mended, ...]
+    failed: int
+
+    def stores(self, stored: Sequence[Stored]) -> set[str]:
+        """Those that a server can look into. FlashInfer's modules are there when they are offered."""
+        offered = {one.store for one in self.mended if one.changed + one.right}
+        return {one.store for one in stored if one.store != "flashinfer-jit" or one.store in offered}
+
+
+def mend(
+    stored: Sequence[Stored],
+    root: Path,
+    place: str,
+    dry_run: bool,
+    step: Step,
+    warn: Callable[[str], None],
+) -> MendedRoot:
+    """What cannot be mended keeps none of the others from it."""
+    mended: list[Mended] = []
+    failed = 0
+    for one in stored:
+        try:
+            done = relocate(one, _seen(one, root, place), dry_run, step)
+        except WorkFailed as error:
+            warn(f"{error.message}; {error.remedy}" if error.remedy else error.message)
+            failed += 1
+        else:
+            mended += [done] if done else []
+    return MendedRoot(tuple(mended), failed)
+
+
+def _seen(stored: Stored, root: Path, place: str) -> str:
+    below = stored.path.relative_to(root).as_posix()
+    return place if below == "." else f"{place.rstrip('/')}/{below}"

@@ -13,8 +13,8 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Fault, Item, Kind, Setting
 from sgl_tune.stores.offer import offer_path, offered_modules
+from sgl_tune.stores.places import release_meant
 from sgl_tune.stores.sources import Sources, sources_here
-from sgl_tune.stores.variables import release_meant
 from sgl_tune.units import count
 from sgl_tune.verify.access import Access, User
 from sgl_tune.verify.environment import Target, unknown_target_finding

@@ -1,7 +1,12 @@
-"""All readers. A folder of unknown name is the first one's that takes it for its own."""
+"""The stores that are read, and what every reader can do."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Protocol
+
+from sgl_tune.cache.folder import Folder
+from sgl_tune.stores.item import Item, Setting
 from sgl_tune.stores.readers.cubins import FlashInferCubins
 from sgl_tune.stores.readers.cute_dsl import CuteDsl
 from sgl_tune.stores.readers.deep_gemm import DeepGemm
@@ -9,10 +14,22 @@ from sgl_tune.stores.readers.driver import Driver
 from sgl_tune.stores.readers.flashinfer_jit import FlashInferModules
 from sgl_tune.stores.readers.halves import HostHalves
 from sgl_tune.stores.readers.inductor import Inductor
-from sgl_tune.stores.readers.reader import Reader
 from sgl_tune.stores.readers.tilelang import TileLang
 from sgl_tune.stores.readers.triton import Triton
 from sgl_tune.stores.readers.tvm_ffi import TvmFfi
+from sgl_tune.stores.walk import Listing
+
+
+class Reader(Protocol):
+    @property
+    def store(self) -> str: ...
+
+    def is_one(self, folder: Folder, found: Listing) -> bool:
+        """Whether a folder of unknown name is such a store."""
+        ...
+
+    def items(self, folder: Folder, setting: Setting) -> Iterator[Item]: ...
+
 
 READERS: tuple[Reader, ...] = (
     FlashInferModules(),

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from runtime.server.flashinfer import NEWEST
-from sgl_tune.stores import variables
+from sgl_tune.stores import places as variables
 from tests.sgl_tune.running import run_here
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.stores import make

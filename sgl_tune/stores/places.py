@@ -1,15 +1,40 @@
-"""Which release is meant, and the variables with which its server finds all of a root."""
+"""Where a server of this user looks for its stores, and the variables with which it finds all of a root."""
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from shlex import quote
 
 from runtime.server.errors import ConfigError
 from runtime.server.releases import Named, release_named
-from runtime.server.stores import gathering
+from runtime.server.stores import gathering, places
 from sgl_tune.deployment.versions import installed_version
+from sgl_tune.stores.find import STORE_IDS, Stored
+
+
+def stores_of_this_user(only: str | None, environment: Mapping[str, str] = os.environ) -> list[Stored]:
+    """The installed release's, else the newest known."""
+    release = release_meant(None).release
+    home = environment.get("HOME") or str(Path.home())
+    found = places(release, environment, home, _user())
+    return [
+        Stored(id, Path(place), Path(place))
+        for id in STORE_IDS
+        if only in (None, id)
+        for place in found[id]
+        if Path(place).is_dir()
+    ]
+
+
+def _user() -> str:
+    with contextlib.suppress(KeyError, OSError, ImportError):
+        return getpass.getuser()
+    return f"uid_{os.getuid()}"
 
 
 def release_meant(asked: str | None) -> Named:
