@@ -20,7 +20,7 @@ from sgl_tune.processes.janitor import empty, identity, remove
 
 _JANITOR = Path(__file__).resolve().with_name("janitor.py")
 _PATIENCE_SECONDS = 5.0
-_MARK = "SGL_TUNE_STARTED_IN"
+_MARK = "STARTED_BY_SGL_TUNE_IN"  # SGLang warns of every variable that begins with SGL_
 
 
 @dataclass(frozen=True, slots=True)

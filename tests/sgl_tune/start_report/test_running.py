@@ -102,6 +102,16 @@ def test_a_command_that_ends_before_it_is_ready_is_told_to_have_ended(
     assert "saves" not in shown, "a table of nothing"
 
 
+def test_a_server_is_given_no_variable_that_sglang_takes_for_an_old_one_of_its_own() -> None:
+    """SGLang copies each that begins with SGL_ under another name, and warns of it."""
+    words = [*PROGRAM, "start-report", "-q", "--", "env"]
+    settings = environment()
+    said = subprocess.run(words, capture_output=True, text=True, env=settings, timeout=60).stdout
+    given = {line.partition("=")[0] for line in said.splitlines()}
+    assert len(given - settings.keys()) >= 1, "the mark by which its processes are found"
+    assert not [name for name in given - settings.keys() if name.startswith("SGL_")]
+
+
 def test_a_server_that_ends_by_itself_ends_us_with_its_code(tmp_path: Path) -> None:
     words, settings = _command(tmp_path, "-q", how="ends")
     assert subprocess.run(words, capture_output=True, env=settings, timeout=60).returncode == 7
