@@ -87,7 +87,8 @@ SGL_TUNE = {
     "memory": "record ghost sglang asking servers server simulate devices forward moe graphs start errors"
     " processes units records reading server_log writing web_page cli deployment keys",
     "start_report": "server errors processes units log_lines writing web_page cli",
-    "compile": "ghost sglang server errors processes units cli servers deployment stores start_report",
+    "compile": "record ghost sglang asking recorded errors processes units cli servers deployment stores"
+    " start_report",
     "warm": "record ghost flashinfer asking recorded servers server devices autotune moe start sgl_tune"
     " errors processes units records cli deployment cache keys start_report",
     "export": "server errors processes units reading deployment cache",

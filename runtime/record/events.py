@@ -32,6 +32,7 @@ def record_of(asked: parts.Asked, events: Iterable[Event]) -> Record:
     found: dict[str, list[Any]] = {name: [] for name in PARTS}
     held: list[parts.Held] = []
     lacks: dict[str, None] = {}
+    makers: dict[str, Event] = {}
     ending, sizes, resolved, settled = None, None, Resolved(), None
     counted, cost = dict[str, int](), parts.Cost(0.0, 0)
     for event in events:
@@ -48,6 +49,8 @@ def record_of(asked: parts.Asked, events: Iterable[Event]) -> Record:
             settled = _part(Settled, event)
         elif name == "lacks":
             lacks[f"{event['what']}: {event['why']}"] = None
+        elif name == "maker":
+            makers[event["name"]] = event
         elif name == "stopped":
             ending = parts.Ending("stopped", event["phase"])
         elif name == "outside":
@@ -67,7 +70,7 @@ def record_of(asked: parts.Asked, events: Iterable[Event]) -> Record:
         ending=ending or parts.Ending("broken", text="the start's process ended without a word"),
         sizes=sizes,
         inexact=tuple(found["inexact"]),
-        modules=tuple(found["module"]),
+        modules=tuple(_made(one, makers.get(one.name)) for one in found["module"]),
         kernels=tuple(dict.fromkeys(found["kernel"])),
         keys=tuple(found["key"]),
         files=tuple(found["file"]),
@@ -78,6 +81,12 @@ def record_of(asked: parts.Asked, events: Iterable[Event]) -> Record:
         lacks=tuple(lacks),
         said=tuple(found["said"]),
     )
+
+
+def _made(module: parts.Module, maker: Event | None) -> parts.Module:
+    if maker is None:
+        return module
+    return replace(module, maker=maker["maker"], arguments=tuple(maker["arguments"]))
 
 
 def _call(event: Event) -> Call:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
 from runtime.record.checked import expect
+
+_MAKER = re.compile(r"[a-z][a-z0-9_.]{0,100}:gen_[a-z0-9_]{1,100}")
 
 
 @dataclass(frozen=True)
@@ -87,13 +91,24 @@ class Inexact:
 
 @dataclass(frozen=True)
 class Module:
-    """A compiled module that the start loaded: really, as its host half, or as a stub."""
+    """A compiled module that the start loaded: really, as its host half, or as a stub.
+
+    `maker`: FlashInfer's function that makes it, MODULE:NAME below `flashinfer.jit`, with its `arguments`,
+    in which a word that names a dtype stands for torch's. Empty where that is not known.
+    """
 
     library: str
     name: str
     path: str
     state: str
     digest: str
+    maker: str = ""
+    arguments: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        plain = all(one is None or isinstance(one, (str, int, float)) for one in self.arguments)
+        expect(plain, "of words and numbers", "module.arguments")
+        expect(not self.maker or bool(_MAKER.fullmatch(self.maker)), "made by FlashInfer", "module.maker")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from sgl_tune.units import count, human_bytes
 
 _OPS = (Column("OP", path=True), Column("ENTRIES", right=True), Column("BUCKETS"), Column("SERVING ONLY"))
 _SHOWN = 6
+SCHEMA_VERSION = 2  # of what `warm` prints as JSON
 
 
 def show_recorded(out: Output, plan: RecordedPlan) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from sgl_tune.asking.options import CoreOption, RemoteCodeOption, ServerOption
 from sgl_tune.asking.question import release_of_image
@@ -15,9 +15,9 @@ from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
 from sgl_tune.cli.patience import timeout_option
 from sgl_tune.commands.warm_outcome import Outcome, show_dry_run
-from sgl_tune.commands.warm_recorded import ProofKind, Wishes, is_read_by, warm_by_server
-from sgl_tune.commands.warm_root import Root
-from sgl_tune.compile.everything import Wanted, check_can_compile, planned_modules
+from sgl_tune.commands.warm_recorded import ProofKind, Wishes, is_read_by, tuned, warm_by_server
+from sgl_tune.commands.warm_root import fill_root, show_root
+from sgl_tune.compile.everything import Wanted
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.selection import select_deployments
@@ -32,6 +32,8 @@ from sgl_tune.warm.alone import ONE_NODE, check_one_node, check_one_process
 from sgl_tune.warm.devices import DeviceKind, Devices, check_target, choose_devices, target_doubts
 
 if TYPE_CHECKING:
+    from runtime.ghost.gpus import Gpu as Ghost
+    from sgl_tune.recorded.plan import RecordedPlan
     from sgl_tune.warm.main_job import Settings
     from sgl_tune.warm.result import Warmed
     from sgl_tune.warm.workforce import Workforce
@@ -110,12 +112,14 @@ def warm(
     check_one_process()
     check_one_node(flags)
     here = local_gpus()
-    only_core = _only_core(deployment, wanted, device, workers, flags)
+    only_core = _only_core(deployment, device, workers, flags)
     machine = read_target(target) if target else UNTOLD
     flags = machine.flags(flags, release_of_image(command or ()))
     by_server = ByServer(flags, tuple(command or ()), server, core, trust_remote_code, only_core)
+    wishes = Wishes(dry_run, device, gpus, timeout, renew, None if no_prove else prove, machine)
+    if wanted is not None:
+        _warm_everything(by_server, wanted, wishes, here, out, format)
     if found := by_server.found():
-        wishes = Wishes(dry_run, device, gpus, timeout, renew, None if no_prove else prove, machine)
         warm_by_server(by_server, found, wishes, here, out)
     if prove is ProofKind.server:
         raise UsageError("--prove server starts the server, and none is asked", "add --server PATH")
@@ -128,33 +132,50 @@ def warm(
             out.warn(f"{plan.deployment.name}: {doubt}")
     judged = [(plan, advised(plan)) for plan in plans]
     if dry_run:
-        compiled = [planned_modules(plan.deployment, wanted) for plan in plans] if wanted else []
-        show_dry_run(judged, compiled, out)
+        show_dry_run(judged, out)
         raise Ended(max(verdict.exit_code for _, verdict in judged))
-    toolkit = check_can_compile([plan.deployment for plan in plans], wanted) if wanted else None
-    devices = None if compile_only else choose_devices(device, gpus, workers, here)
-    if devices is not None:
-        _check_targets(judged, devices, here, out)
-    came = Outcome(judged, out, format is EnvironmentFormat.kubernetes)
-    root = Root(came, wanted, toolkit, here) if wanted and toolkit else None
+    devices = choose_devices(device, gpus, workers, here)
+    _check_targets(judged, devices, here, out)
+    came = Outcome(judged, out)
     try:
         with interruptible():
-            if root is not None:
-                root.compile()
-            if devices is not None:
-                from sgl_tune.warm.main_job import Settings
+            from sgl_tune.warm.main_job import Settings
 
-                _warm_all(came, Settings(devices, timeout, renew, not no_prove))
-                if not all(is_read_by(out, machine, warmed) for warmed in came.warmed.values()):
-                    came.code = max(came.code, MISSED)
-            if root is not None:
-                root.finish()
+            _warm_all(came, Settings(devices, timeout, renew, not no_prove))
+            if not all(is_read_by(out, machine, warmed) for warmed in came.warmed.values()):
+                came.code = max(came.code, MISSED)
     except Interruption as interruption:
         came.show_what_is_done()
         out.error(str(interruption))
         raise Ended(end_by(interruption)) from None
     came.show()
     raise Ended(came.code)
+
+
+def _warm_everything(
+    asked: ByServer,
+    wanted: Wanted,
+    wishes: Wishes,
+    here: tuple[Gpu, ...],
+    out: Output,
+    format: EnvironmentFormat,
+) -> NoReturn:
+    server = asked.needed("--everything compiles what a server's own start loads")
+    if wishes.dry_run:
+        show_root(asked, server, wanted, here, out)
+
+    def tune(plan: RecordedPlan, gpu: Ghost) -> Warmed:
+        return tuned(plan, gpu, wishes, here, server, out)
+
+    fill_root(
+        asked,
+        server,
+        wanted,
+        here,
+        out,
+        tune=None if wanted.compiles_only else tune,
+        for_kubernetes=format is EnvironmentFormat.kubernetes,
+    )
 
 
 def _check_wanted(wanted: Wanted | None, has_details: bool, format: EnvironmentFormat) -> None:
@@ -166,7 +187,6 @@ def _check_wanted(wanted: Wanted | None, has_details: bool, format: EnvironmentF
 
 def _only_core(
     deployment: str | None,
-    wanted: Wanted | None,
     device: DeviceKind,
     workers: int | None,
     flags: ServerFlags,
@@ -174,7 +194,6 @@ def _only_core(
     """The first option of those that the runtime core alone answers."""
     named = {
         "--deployment": deployment,
-        "--everything": wanted,
         "--device cpu": device is DeviceKind.cpu,
         "--workers": workers,
         "--arch": flags.arch and not flags.gpu,

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.compile.everything import Filled, Modules, modules_json
-from sgl_tune.compile.page import show_filled, show_modules
+from sgl_tune.commands.recorded_page import SCHEMA_VERSION
 from sgl_tune.errors import SglTuneError
 from sgl_tune.keys.plan import Plan
 from sgl_tune.keys.plan_view import show_plans, show_verdict
 from sgl_tune.keys.verdict import Verdict, verdict_of
-from sgl_tune.stores.places import export_lines, kubernetes_lines
 from sgl_tune.warm.result_page import show_warmed
 
 if TYPE_CHECKING:
@@ -31,13 +29,11 @@ BY_CORE: dict[str, Any] = {
 
 @dataclass
 class Outcome:
-    """`warmed` and `filled` by the place of their deployment in `judged`."""
+    """`warmed` by the place of its deployment in `judged`."""
 
     judged: Judged
     out: Output
-    for_kubernetes: bool
     warmed: dict[int, Warmed] = field(default_factory=dict)
-    filled: dict[int, Filled] = field(default_factory=dict)
     code: int = 0
 
     @contextmanager
@@ -52,17 +48,17 @@ class Outcome:
             self.code = max(self.code, error.exit_code)
 
     def show_what_is_done(self) -> None:
-        if self.warmed or self.filled:
+        if self.warmed:
             self._show([])
 
     def show(self) -> None:
         """What was not warmed whole comes first, and says so."""
         left = [number for number, (_, verdict) in enumerate(self.judged) if verdict.tunes != "planned"]
-        if self.warmed or self.filled or left:
+        if self.warmed or left:
             self._show(left)
 
     def _show(self, left: Sequence[int]) -> None:
-        numbers = sorted({*self.warmed, *self.filled, *(n for n in left if not self.judged[n][0].caches)})
+        numbers = sorted({*self.warmed, *(n for n in left if not self.judged[n][0].caches)})
         self.out.result(
             one_or_all([self._as_json(number) for number in numbers]),
             human=lambda: self._show_page(left),
@@ -76,39 +72,22 @@ class Outcome:
             show_verdict(self.out, *self.judged[number], named=len(self.judged) > 1)
         for warmed in self.warmed.values():
             show_warmed(self.out, warmed)
-        for filled in self.filled.values():
-            show_filled(self.out, filled)
 
     def _quiet(self) -> Iterator[str]:
-        lines = kubernetes_lines if self.for_kubernetes else export_lines
-        for filled in self.filled.values():
-            yield from lines(filled.environment)
-        if not self.filled:
-            for warmed in self.warmed.values():
-                yield from (str(path) for cache in warmed.caches for path in cache.written.paths)
+        for warmed in self.warmed.values():
+            yield from (str(path) for cache in warmed.caches for path in cache.written.paths)
 
     def _as_json(self, number: int) -> dict[str, Any]:
         plan, verdict = self.judged[number]
-        data = planned_json(plan, verdict)
-        if number in self.warmed:
-            data = {**self.warmed[number].to_json(), **BY_CORE, "verdict": verdict_of(plan).to_json()}
-        return {**data, "everything": self.filled[number].to_json()} if number in self.filled else data
+        if number not in self.warmed:
+            return planned_json(plan, verdict)
+        return {**self.warmed[number].to_json(), **BY_CORE, "verdict": verdict_of(plan).to_json()}
 
 
-def show_dry_run(judged: Judged, modules: Sequence[Modules], out: Output) -> None:
-    """`modules`: of each deployment, where they would be compiled; empty otherwise."""
-
-    def human() -> None:
-        show_plans(out, judged)
-        for one in modules:
-            show_modules(out, one)
-
-    results = [planned_json(plan, verdict) for plan, verdict in judged]
-    for data, one in zip(results, modules, strict=False):
-        data["everything"] = modules_json(one)
+def show_dry_run(judged: Judged, out: Output) -> None:
     out.result(
-        one_or_all(results),
-        human=human,
+        one_or_all([planned_json(plan, verdict) for plan, verdict in judged]),
+        human=lambda: show_plans(out, judged),
         quiet=(str(path) for plan, _ in judged for path in plan.paths),
     )
     if out.format is Format.quiet:
@@ -126,4 +105,5 @@ def planned_json(plan: Plan, verdict: Verdict) -> dict[str, Any]:
 
 
 def one_or_all(results: list[dict[str, Any]]) -> dict[str, Any]:
-    return results[0] if len(results) == 1 else {"plans": results}
+    data = results[0] if len(results) == 1 else {"plans": results}
+    return {"schema_version": SCHEMA_VERSION, **data}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from sgl_tune.asking.question import Question
+from runtime.ghost.gpus import Gpu as Ghost
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.recorded_page import show_recorded
+from sgl_tune.commands.recorded_page import SCHEMA_VERSION, show_recorded
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.memory.ghost.live import Live
@@ -61,14 +60,7 @@ def warm_by_server(
         if wishes.dry_run or not plan.caches or plan.obstacle:
             _show_plan(plan, out)
             raise Ended(plan.exit_code)
-        devices = choose_devices(wishes.device, wishes.gpus, None, here)
-        if devices.kind != "cuda":
-            raise UsageError(
-                f"{question.gpu.name} tunes what its server asks, and no GPU driver answers here",
-                "run it on the machine that serves; --dry-run shows the plan",
-            )
-        _check_gpus(question, [here[number] for number in devices.gpus])
-        warmed = _warmed(plan, wishes, devices.gpus, server, out)
+        warmed = tuned(plan, question.gpu, wishes, here, server, out)
         read = served(one, wishes.target) if wishes.prove is ProofKind.server else None
     out.result(
         warmed_json(plan, warmed, read),
@@ -101,6 +93,25 @@ def _show_warmed(out: Output, warmed: Warmed, read: Served | None) -> None:
             out.line(str(found), "red", indent=4)
 
 
+def tuned(
+    plan: RecordedPlan, meant: Ghost, wishes: Wishes, here: tuple[Gpu, ...], server: Server, out: Output
+) -> Warmed:
+    """On the GPUs here, which must be of the kind that the plan is for."""
+    devices = choose_devices(wishes.device, wishes.gpus, None, here)
+    if devices.kind != "cuda":
+        raise UsageError(
+            f"{meant.name} tunes what its server asks, and no GPU driver answers here",
+            "run it on the machine that serves; --dry-run shows the plan",
+        )
+    odd = next((here[n].name for n in devices.gpus if here[n].name != meant.name), None)
+    if odd is not None:
+        raise UsageError(
+            f"the record is of {meant.name}, and the GPU here is {odd}",
+            "tune on a machine of its kind; leave out --gpu to plan for this one",
+        )
+    return _warmed(plan, wishes, devices.gpus, server, out)
+
+
 def _warmed(plan: RecordedPlan, wishes: Wishes, gpus: tuple[int, ...], server: Server, out: Output) -> Warmed:
     from sgl_tune.warm.recorded.story import PROVER, WORKER, CallSettings, How, warm_records, workforce
 
@@ -114,18 +125,9 @@ def _warmed(plan: RecordedPlan, wishes: Wishes, gpus: tuple[int, ...], server: S
         raise Ended(end_by(interruption)) from None
 
 
-def _check_gpus(question: Question, chosen: Sequence[Gpu]) -> None:
-    odd = next((gpu.name for gpu in chosen if gpu.name != question.gpu.name), None)
-    if odd is not None:
-        raise UsageError(
-            f"the record is of {question.gpu.name}, and the GPU here is {odd}",
-            "tune on a machine of its kind; leave out --gpu to plan for this one",
-        )
-
-
 def _show_plan(plan: RecordedPlan, out: Output) -> None:
     out.result(
-        plan.to_json(),
+        {"schema_version": SCHEMA_VERSION, **plan.to_json()},
         human=lambda: show_recorded(out, plan),
         quiet=[str(plan.deployment.cache_dir / path) for cache in plan.caches for path in cache.paths],
     )
@@ -135,4 +137,5 @@ def _show_plan(plan: RecordedPlan, out: Output) -> None:
 
 def warmed_json(plan: RecordedPlan, warmed: Warmed, read: Served | None) -> dict[str, Any]:
     proof = {"server_proof": read.to_json()} if read else {}
-    return {**warmed.to_json(), "verdict": plan.verdict_json(), **proof}
+    data = {**warmed.to_json(), "verdict": plan.verdict_json(), **proof}
+    return {"schema_version": SCHEMA_VERSION, **data}

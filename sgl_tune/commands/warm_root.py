@@ -1,24 +1,92 @@
-"""`sgl-tune warm --everything`: what is compiled before the tactics are tuned, and what comes after them."""
+"""`sgl-tune warm --everything`: what the server's start compiles, then its tactics, then that start."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from sgl_tune.commands.warm_outcome import Outcome
+from runtime.ghost.gpus import Gpu as Ghost
+from sgl_tune.asking.whom import ByServer
+from sgl_tune.cli.out import Output
+from sgl_tune.commands.recorded_page import SCHEMA_VERSION, show_recorded
 from sgl_tune.compile.everything import (
-    Compiled,
-    Toolkit,
+    Filled,
     Wanted,
     compile_all,
     finish,
+    toolkit_of,
     variables_while_filling,
 )
+from sgl_tune.compile.goal import Goal, Modules, goal_of
+from sgl_tune.compile.page import show_filled, show_modules
 from sgl_tune.deployment.versions import Gpu
-from sgl_tune.errors import UsageError
-from sgl_tune.processes.interruption import Interruption
+from sgl_tune.errors import Ended
+from sgl_tune.memory.ghost.live import Live
+from sgl_tune.processes.interruption import Interruption, end_by, interruptible
+from sgl_tune.recorded.asked import asking
+from sgl_tune.recorded.plan import RecordedPlan
+from sgl_tune.servers.server import Server
+from sgl_tune.stores.places import export_lines, kubernetes_lines
+from sgl_tune.warm.result_page import show_warmed
+
+if TYPE_CHECKING:
+    from sgl_tune.warm.result import Warmed
+
+Tune = Callable[[RecordedPlan, Ghost], "Warmed"]
+
+
+def fill_root(
+    asked: ByServer,
+    server: Server,
+    wanted: Wanted,
+    here: tuple[Gpu, ...],
+    out: Output,
+    *,
+    tune: Tune | None,
+    for_kubernetes: bool = False,
+) -> NoReturn:
+    """Ends as the command does. `tune` is None where no tactics are wanted."""
+    with asking(asked, server, Live(out, server)) as one:
+        plan = one.plan(max(1, len(here)))
+        goal = goal_of(one, plan, asked.command)
+    toolkit = toolkit_of(goal)
+    warmed: Warmed | None = None
+    try:
+        with interruptible(), _kept():
+            built = compile_all(goal, wanted, toolkit, out)
+            # For workers and the server: they compile into the root, and ninja finds what is there.
+            os.environ.update(variables_while_filling(goal))
+            os.environ.update(toolkit.environment(os.environ))
+            if tune is not None and plan.caches and not plan.obstacle:
+                warmed = tune(plan, one.question.gpu)
+            filled = finish(goal, wanted, built, here, out)
+    except Interruption as interruption:
+        out.error(str(interruption))
+        raise Ended(end_by(interruption)) from None
+    lines = kubernetes_lines if for_kubernetes else export_lines
+    out.result(_json(plan, warmed, filled), lambda: _show(out, warmed, filled), lines(filled.environment))
+    missed = warmed is not None and not warmed.is_good
+    raise Ended(max(plan.exit_code if tune else 0, int(missed), filled.exit_code))
+
+
+def show_root(
+    asked: ByServer, server: Server, wanted: Wanted, here: tuple[Gpu, ...], out: Output
+) -> NoReturn:
+    """The dry run: the plan of the tactics, and the modules."""
+    with asking(asked, server, Live(out, server)) as one:
+        plan = one.plan(max(1, len(here)))
+        goal: Goal = goal_of(one, plan, asked.command)
+    modules: Modules = goal.modules.only(wanted.only)
+
+    def human() -> None:
+        show_recorded(out, plan)
+        show_modules(out, modules)
+
+    data = {"schema_version": SCHEMA_VERSION, **plan.to_json(), "everything": modules.to_json()}
+    out.result(data, human, [module.name for module in modules.known])
+    raise Ended(max(plan.exit_code, int(bool(modules.unknown))))
 
 
 @contextmanager
@@ -29,41 +97,17 @@ def _kept() -> Iterator[None]:
         raise interruption.saying("what is compiled is kept: the same command goes on from there") from None
 
 
-@dataclass
-class Root:
-    """Of all deployments of this warm: the one cache directory that they share."""
+def _show(out: Output, warmed: Warmed | None, filled: Filled) -> None:
+    if warmed is not None:
+        show_warmed(out, warmed)
+    show_filled(out, filled)
 
-    came: Outcome
-    wanted: Wanted
-    toolkit: Toolkit
-    here: Sequence[Gpu]
-    compiled: dict[int, Compiled] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        deployments = [plan.deployment for plan, _ in self.came.judged]
-        odd = next((d for d in deployments if d.cache_dir != deployments[0].cache_dir), None)
-        if odd is not None:
-            raise UsageError(
-                f"--everything fills one root, and {odd.name} has another than {deployments[0].name}",
-                "warm them one by one, or give --cache-dir",
-            )
-
-    def compile(self) -> None:
-        for number, (plan, verdict) in enumerate(self.came.judged):
-            if not verdict.runs:
-                self.came.code = max(self.came.code, verdict.exit_code)
-                continue
-            with self.came.failure_of(number), _kept():
-                one = compile_all(plan.deployment, self.wanted, self.toolkit, self.came.out)
-                self.compiled[number] = one
-        # For workers and the server: they compile into the root, and ninja finds what is there made alike.
-        os.environ.update(variables_while_filling(self.came.judged[0][0].deployment))
-        os.environ.update(self.toolkit.environment(os.environ))
-
-    def finish(self) -> None:
-        for number, compiled in self.compiled.items():
-            deployment = self.came.judged[number][0].deployment
-            with self.came.failure_of(number), _kept():
-                filled = finish(deployment, self.wanted, compiled, self.here, self.came.out)
-                self.came.filled[number] = filled
-                self.came.code = max(self.came.code, filled.exit_code)
+def _json(plan: RecordedPlan, warmed: Warmed | None, filled: Filled) -> dict[str, Any]:
+    data = warmed.to_json() if warmed is not None else plan.to_json()
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **data,
+        "verdict": plan.verdict_json(),
+        "everything": filled.to_json(),
+    }

@@ -1,4 +1,4 @@
-"""All that a start of a deployment compiles, under one root, and how a server finds it there."""
+"""All that a server's start compiles, under one root, and how the server finds it there."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from runtime.server.gpus import CPU
-from runtime.server.modules import Modules as Modules
 from sgl_tune.cli.out import Output
 from sgl_tune.compile.build import Built
-from sgl_tune.compile.modules import chosen_of, compile_modules, modules_for
+from sgl_tune.compile.goal import Goal
+from sgl_tune.compile.modules import compile_modules
 from sgl_tune.compile.server_start import Started, start
 from sgl_tune.compile.server_words import why_not_started
 from sgl_tune.compile.toolkit import Toolkit, find_toolkit
-from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.versions import Gpu, require_flashinfer
-from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.deployment.versions import Gpu
+from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.stores.find import find_stores
 from sgl_tune.stores.places import variables
@@ -37,7 +35,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """`left`: what a start still compiles by itself, as far as that is known; `unknown`: what nobody read."""
+    """`left`: what a start still compiles by itself, as far as that is known; `unknown`: modules that it
+    loads, of which nobody saw how they are made."""
 
     root: Path
     built: tuple[Built, ...]
@@ -70,76 +69,54 @@ class Filled:
         }
 
 
-Compiled = tuple[Modules, list[Built]]
+def toolkit_of(goal: Goal) -> Toolkit:
+    """The one that was added with the server, else the machine's."""
+    own = next(goal.python.parents[1].glob("lib/python3*/site-packages/nvidia/cu*/bin/nvcc"), None)
+    environ = {**os.environ, "CUDA_HOME": str(own.parents[1])} if own is not None else os.environ
+    return find_toolkit(environ)
 
 
-def planned_modules(deployment: Deployment, wanted: Wanted) -> Modules:
-    return chosen_of(modules_for(deployment), wanted.only)
-
-
-def modules_json(modules: Modules) -> dict[str, Any]:
-    known = [{"name": one.name, "used_by": one.used_by} for one in modules.known]
-    return {"modules": known, "unknown": list(modules.unknown)}
-
-
-def check_can_compile(deployments: Sequence[Deployment], wanted: Wanted) -> Toolkit:
-    """Before anything is tuned, too."""
-    for deployment in deployments:
-        if deployment.arch == CPU.arch:
-            raise UsageError("--everything compiles for GPUs, and this deployment is for none", "add --gpu")
-        require_flashinfer(deployment.flashinfer_version)
-    modules = (module for one in deployments for module in planned_modules(one, wanted).known)
-    return find_toolkit(os.environ, dict.fromkeys(name for module in modules for name in module.headers))
-
-
-def compile_all(deployment: Deployment, wanted: Wanted, toolkit: Toolkit, out: Output) -> Compiled:
+def compile_all(goal: Goal, wanted: Wanted, toolkit: Toolkit, out: Output) -> list[Built]:
     """First: what follows then loads them."""
-    modules = planned_modules(deployment, wanted)
-    deployment.cache_dir.mkdir(parents=True, exist_ok=True)
+    modules = goal.modules.only(wanted.only)
+    goal.cache_dir.mkdir(parents=True, exist_ok=True)
     with scratch() as private:
-        return modules, compile_modules(deployment, modules.known, toolkit, wanted.jobs, private, out)
+        return compile_modules(goal, modules.known, toolkit, wanted.jobs, private, out)
 
 
-def variables_while_filling(deployment: Deployment) -> dict[str, str]:
+def variables_while_filling(goal: Goal) -> dict[str, str]:
     """With which what tunes and starts here compiles into the root."""
-    return variables(deployment.sglang_version, str(deployment.cache_dir.absolute()), ())[0]
+    return variables(goal.sglang, str(goal.cache_dir.absolute()), ())[0]
 
 
-def finish(
-    deployment: Deployment,
-    wanted: Wanted,
-    compiled: Compiled,
-    here: Sequence[Gpu],
-    out: Output,
-) -> Filled:
+def finish(goal: Goal, wanted: Wanted, built: Sequence[Built], here: Sequence[Gpu], out: Output) -> Filled:
     """Last: the server's own start, where it can be started here, and a root that can move."""
-    modules, built = compiled
-    why_not = why_not_started(deployment, here)
+    why_not = why_not_started(goal, here)
     started = failed = None
     if why_not is None and not wanted.compiles_only:
         try:
-            started = start(deployment, variables_while_filling(deployment), wanted.timeout, out)
+            started = start(goal, variables_while_filling(goal), wanted.timeout, out)
         except WorkFailed as error:  # what was compiled before it is of use
             failed = why_not = error.message
-            out.error(f"{deployment.name}: {error.message}", error.remedy)
-    environment = _made_right(deployment, out)
-    left = () if started else tuple(_left(deployment, wanted, why_not))
-    unknown = modules.unknown
-    return Filled(deployment.cache_dir, tuple(built), unknown, started, failed, left, environment)
+            out.error(f"{goal.name}: {error.message}", error.remedy)
+    environment = _made_right(goal, out)
+    left = () if started else tuple(_left(goal, wanted, why_not))
+    unknown = goal.modules.only(wanted.only).unknown
+    return Filled(goal.cache_dir, tuple(built), unknown, started, failed, left, environment)
 
 
-def _made_right(deployment: Deployment, out: Output) -> dict[str, str]:
-    root = deployment.cache_dir
+def _made_right(goal: Goal, out: Output) -> dict[str, str]:
+    root = goal.cache_dir
     stored = find_stores(root, lambda error: out.warn(f"{error.filename}: {error.strerror}"))
     with out.progress("relocating") as progress:
         done = mend(stored, root, str(root.absolute()), False, progress.advance, out.warn)
     if done.failed:
         raise WorkFailed(f"{root}: not every store could be made right", "see the warnings above")
-    return variables(deployment.sglang_version, str(root.absolute()), done.stores(stored))[0]
+    return variables(goal.sglang, str(root.absolute()), done.stores(stored))[0]
 
 
-def _left(deployment: Deployment, wanted: Wanted, why_not: str | None) -> Iterator[str]:
-    if wanted.compiles_only and deployment.server.tunes:
+def _left(goal: Goal, wanted: Wanted, why_not: str | None) -> Iterator[str]:
+    if wanted.compiles_only and goal.tunes:
         yield "tactics, which need a GPU"
     why = "it is not started" if wanted.compiles_only else why_not
     yield f"what its own start compiles beside, SGLang's kernels, Triton's, tvm-ffi's bridge to torch: {why}"

@@ -1,5 +1,5 @@
-"""FlashInfer's modules that a deployment loads, compiled under a root: asked for, built, and told what became
-of each."""
+"""FlashInfer's modules that a server loads, compiled under a root: asked for, built, and told what became of
+each."""
 
 from __future__ import annotations
 
@@ -8,44 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from runtime.server.flashinfer import flashinfer_of
-from runtime.server.module import Module
-from runtime.server.modules import Modules, modules_of
-from runtime.server.units import GIB
 from sgl_tune.cli.out import Output
 from sgl_tune.compile.build import Built, Task, build
 from sgl_tune.compile.generate import ASK, DONE, READY, REFUSED
+from sgl_tune.compile.goal import Goal, Module
 from sgl_tune.compile.toolkit import Toolkit, find_tool, program_path
-from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.errors import WorkFailed
+from sgl_tune.processes.command import Python
 from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import Scratch
 
-_COMPILER_BYTES = 4 * GIB  # one of CUTLASS's larger sources takes so much
+_COMPILER_BYTES = 4 << 30  # one of CUTLASS's larger sources takes so much
 _GENERATOR = "sgl_tune.compile.generate"
 
 
-def modules_for(deployment: Deployment) -> Modules:
-    """Those of its draft, too."""
-    both = [deployment, *([draft] if (draft := deployment.draft_deployment) else [])]
-    found = [modules_of(one.server, one.shape.model, flashinfer_of(one.flashinfer_version)) for one in both]
-    return Modules(
-        tuple(dict.fromkeys(module for one in found for module in one.known)),
-        tuple(dict.fromkeys(what for one in found for what in one.unknown)),
-    )
-
-
-def chosen_of(modules: Modules, names: Sequence[str]) -> Modules:
-    """Those that were named; all of them where none was."""
-    known = {module.name: module for module in modules.known}
-    odd = next((name for name in names if name not in known), None)
-    if odd is not None:
-        raise UsageError(f"--module {odd}: this deployment loads no such", f"one of {', '.join(known)}")
-    return Modules(tuple(known[name] for name in dict.fromkeys(names)), ()) if names else modules
-
-
 def compile_modules(
-    deployment: Deployment,
+    goal: Goal,
     modules: Sequence[Module],
     toolkit: Toolkit,
     jobs: int | None,
@@ -54,8 +32,8 @@ def compile_modules(
 ) -> list[Built]:
     find_tool("ninja", os.environ)
     find_tool("c++", os.environ)
-    environment = _environment(deployment, toolkit, scratch)
-    tasks, aside = _asked(modules, environment, scratch, out)
+    environment = _environment(goal, toolkit, scratch)
+    tasks, aside = _asked(goal, modules, environment, scratch, out)
     built = build(tasks, jobs or usual_jobs(), environment, scratch, out)
     order = {module.name: number for number, module in enumerate(modules)}
     return sorted((*aside, *built), key=lambda one: order[one.name])
@@ -70,15 +48,15 @@ def usual_jobs(environ: Mapping[str, str] = os.environ) -> int:
     return max(1, min(len(os.sched_getaffinity(0)), memory // _COMPILER_BYTES))
 
 
-def _environment(deployment: Deployment, toolkit: Toolkit, scratch: Scratch) -> dict[str, str]:
+def _environment(goal: Goal, toolkit: Toolkit, scratch: Scratch) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "FLASHINFER_DISABLE_JIT"}
     return {
         **kept,
         **toolkit.environment(os.environ),
         "PATH": program_path(os.environ),
         "TMPDIR": str(scratch.folder),
-        "FLASHINFER_WORKSPACE_BASE": str(deployment.cache_dir.absolute()),
-        "FLASHINFER_CUDA_ARCH_LIST": arch_list(deployment.arch),
+        "FLASHINFER_WORKSPACE_BASE": str(goal.cache_dir.absolute()),
+        "FLASHINFER_CUDA_ARCH_LIST": arch_list(goal.arch),
     }
 
 
@@ -89,11 +67,16 @@ def arch_list(arch: str) -> str:
 
 
 def _asked(
-    modules: Sequence[Module], environment: Mapping[str, str], scratch: Scratch, out: Output
+    goal: Goal, modules: Sequence[Module], environment: Mapping[str, str], scratch: Scratch, out: Output
 ) -> tuple[list[Task], list[Built]]:
     tasks: list[Task] = []
     aside: list[Built] = []
-    with Crew(_GENERATOR, 1, scratch) as crew, out.progress("asking FlashInfer for its modules") as progress:
+    """In the server's own Python: its FlashInfer makes and names them."""
+    python = Python(str(goal.python), goal.ghost)
+    with (
+        Crew(_GENERATOR, 1, scratch, python) as crew,
+        out.progress("asking FlashInfer for its modules") as progress,
+    ):
         (asker,) = crew.members
         asker.send(ASK, environment=dict(environment), modules=[asdict(module) for module in modules])
         for event in crew.told(lambda: progress.advance(0), lambda: False):

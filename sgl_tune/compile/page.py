@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runtime.server.modules import Modules
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.compile.everything import Filled
+from sgl_tune.compile.goal import Modules
 from sgl_tune.compile.server_start import Started
 from sgl_tune.stores.places import export_lines
 from sgl_tune.units import count
@@ -39,10 +39,8 @@ def show_filled(out: Output, filled: Filled) -> None:
 
 
 def _show_start(out: Output, started: Started) -> None:
-    cut = started.cut
-    layers = f"{cut.layers} of {cut.of} layers" if cut.layers < cut.of else "all layers"
     ranks = count(started.ranks, "rank")
-    out.line(f"its server's own start, {layers}, {ranks}: ready after {started.seconds:.0f} s", indent=2)
+    out.line(f"its server's own start, {ranks}: ready after {started.seconds:.0f} s", indent=2)
     if started.compiled:
         out.line(f"compiled: {', '.join(started.compiled)}", indent=4)
     for store, files in started.written.items():
@@ -52,10 +50,10 @@ def _show_start(out: Output, started: Started) -> None:
 def show_modules(out: Output, modules: Modules) -> None:
     out.line(f"compiles {count(len(modules.known), 'module')} of FlashInfer", indent=2)
     for module in modules.known:
-        out.line(f"{module.name}: {module.used_by}", indent=4)
+        out.line(module.name, indent=4)
     _show_gaps(out, modules.unknown)
 
 
 def _show_gaps(out: Output, unknown: tuple[str, ...]) -> None:
     for what in unknown:
-        out.line(f"not known here, which modules FlashInfer loads for {what}", "yellow", indent=2)
+        out.line(f"{what} is loaded, and nobody saw how FlashInfer makes it", "yellow", indent=2)

@@ -1,4 +1,4 @@
-"""The server's own start, for what it compiles: dummy weights, few layers, and an end when it is ready."""
+"""The server's own start, for what it compiles: dummy weights, and an end when it is ready."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sgl_tune.cli.out import Output
-from sgl_tune.compile.cut import Cut, cut_of
+from sgl_tune.compile.goal import Goal
 from sgl_tune.compile.server_words import server_words
 from sgl_tune.compile.toolkit import program_path
-from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.command import safe_environment
 from sgl_tune.start_report.report import StartReport
@@ -22,7 +21,6 @@ from sgl_tune.start_report.running import start_and_stop
 class Started:
     """`compiled` as the start's report tells it; `written` files of each store."""
 
-    cut: Cut
     seconds: float
     ranks: int
     compiled: tuple[str, ...]
@@ -30,9 +28,6 @@ class Started:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "layers": self.cut.layers,
-            "of_layers": self.cut.of,
-            "uncut_because": self.cut.why or None,
             "seconds": round(self.seconds, 3),
             "ranks": self.ranks,
             "compiled": list(self.compiled),
@@ -41,23 +36,20 @@ class Started:
 
 
 def start(
-    deployment: Deployment,
+    goal: Goal,
     variables: Mapping[str, str],
     silence: float,
     out: Output,
 ) -> Started:
-    cut = cut_of(deployment)
-    if cut.why:
-        out.note(f"{deployment.name}: all of its layers, {cut.why}")
-    words, settings = server_words(deployment, cut)
+    words = server_words(goal)
     path = {"PATH": program_path(os.environ)}
-    environment = {**safe_environment(), **settings, **path, **variables}
+    environment = {**safe_environment(), **goal.environment, **path, **variables}
     with out.progress("starting its server with dummy weights") as progress:
         report = start_and_stop(words, environment, silence, lambda doing: progress.advance(0, doing))
     if not report.ready:
         raise WorkFailed(f"its server did not get ready: {_last_words(report)}", _remedy(words))
     written = {one.store: one.files for one in report.written or ()}
-    return Started(cut, report.wall_seconds, report.ranks, report.compiled, written)
+    return Started(report.wall_seconds, report.ranks, report.compiled, written)
 
 
 def _last_words(report: StartReport) -> str:

@@ -40,7 +40,6 @@ def _printed(*arguments: object, cwd: Path | None = None) -> Any:
         ("prune", "--cache-dir", CACHE, "--max-size", "1kB", "--dry-run"),
         ("warm", "--dry-run", *MODEL, *TUNED),
         ("warm", "--dry-run", *MODEL),
-        ("warm", "--everything", "--dry-run", *MODEL, *TUNED),
         ("warm", "--dry-run", *DRAFT, "--moe-runner-backend", "flashinfer_trtllm"),
     ],
     ids=lambda line: " ".join(str(word).replace(str(ROOT), "") for word in line)[:60],

@@ -31,7 +31,7 @@ def test_json_is_the_contract() -> None:
     (op,) = data["ops"]
     assert set(op) == {"op", "runner", "buckets", "keys", "policy", "serving_only"}
     assert len(op["keys"]) == len(op["buckets"]) and op["runner"] == "MoERunner"
-    assert data["schema_version"] == 1 and data["workers"] >= 1
+    assert data["schema_version"] == 2 and data["workers"] >= 1
 
 
 def test_the_demo_is_planned_without_any_flag(tmp_path: Path) -> None:

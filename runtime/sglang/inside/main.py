@@ -33,7 +33,7 @@ def _find_ourselves() -> None:
 if __name__ == "__main__":
     _find_ourselves()
 
-from runtime.flashinfer.inside import calls, contexts  # noqa: E402, F401  they watch FlashInfer's import
+from runtime.flashinfer.inside import calls, contexts, makers  # noqa: E402, F401  they watch its import
 from runtime.ghost.inside import cage, garbage, hooks, install, stream  # noqa: E402
 from runtime.ghost.inside.sources import verdict  # noqa: E402
 from runtime.sglang.inside import imports, start  # noqa: E402

@@ -18,7 +18,6 @@ HERE = ("--server", sys.executable)
     ("more", "said"),
     [
         (("--core",), "--core does not go with it"),
-        (("--everything", "--gpu", "h200"), "--everything does not go with it"),
         (("--device", "cpu"), "--device cpu does not go with it"),
         (("--arch", "sm90"), "--arch does not go with it"),
         (("--workers", "2"), "--workers does not go with it"),

@@ -43,7 +43,7 @@ def test_every_rank_has_the_same_proven_file(
     assert warmed.is_good and len({path.read_bytes() for path in paths}) == 1 and len(paths) == 2
     entries = {key for key in json.loads(paths[0].read_text()) if key.startswith("(")}
     assert entries == {key for op in made.caches[0].ops for key in op.keys}
-    told = {"schema_version": 1, **warmed_json(made, warmed)}
+    told = warmed_json(made, warmed, None)
     assert schema_faults("warm", told) == []
     assert told["tuned"] == len(entries) and told["reused"] == 0 and told["exact"] is True
     again = warm_records(made, SETTINGS, OUT, force)
@@ -51,7 +51,7 @@ def test_every_rank_has_the_same_proven_file(
 
 
 def test_a_plan_is_told_as_its_schema_says(calls: tuple[Call, ...], tmp_path: Path) -> None:
-    told = {"schema_version": 1, **plan(calls, tmp_path).to_json()}
+    told = {"schema_version": 2, **plan(calls, tmp_path).to_json()}
     assert schema_faults("warm", told) == []
     assert [one["function"] for one in told["not_replayable"]] == ["demo:experts", "demo:unmarked"]
 

@@ -1,0 +1,129 @@
+"""What is compiled beforehand and for which server, from the records of its own start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runtime.record.record import Record
+from runtime.sglang.on_request import request_modules
+from runtime.sglang.server_process import ghost_for
+from sgl_tune.asking.kept import cache_folder
+from sgl_tune.deployment.launch import launch_of
+from sgl_tune.errors import UsageError
+from sgl_tune.recorded.asked import Asked
+from sgl_tune.recorded.plan import RecordedPlan
+
+_FLASHINFER = "flashinfer"
+_OTHER_SERVERS = ("grpc_mode", "smg_grpc_mode", "encoder_only", "use_ray")
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One of FlashInfer's compiled modules. `maker` is FlashInfer's own function, MODULE:NAME below
+    `flashinfer.jit`; a word of its arguments that names a dtype stands for torch's."""
+
+    name: str
+    maker: str
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Modules:
+    """`unknown`: those that the start loads, and nobody saw how they are made."""
+
+    known: tuple[Module, ...]
+    unknown: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        known = [{"name": one.name, "maker": one.maker} for one in self.known]
+        return {"modules": known, "unknown": list(self.unknown)}
+
+    def only(self, names: Sequence[str]) -> Modules:
+        """Those that were named; all of them where none was."""
+        known = {module.name: module for module in self.known}
+        odd = next((name for name in names if name not in known), None)
+        if odd is not None:
+            remedy = f"one of {', '.join(known)}" if known else "it loads none that is known here"
+            raise UsageError(f"--module {odd}: this server's start loads no such", remedy)
+        return Modules(tuple(known[name] for name in dict.fromkeys(names)), ()) if names else self
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`python`, `words` and `environment` are the server's own start. `ghost`: variables with which its
+    libraries are imported where there is no GPU."""
+
+    name: str
+    cache_dir: Path
+    arch: str
+    python: Path
+    ghost: Mapping[str, str]
+    versions: Mapping[str, str]
+    modules: Modules
+    arguments: Mapping[str, Any]
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+    is_contained: bool
+    tunes: bool
+
+    @property
+    def sglang(self) -> str | None:
+        return self.versions.get("sglang")
+
+    @property
+    def ranks(self) -> int:
+        return int(self.arguments.get("tp_size") or 1) * int(self.arguments.get("pp_size") or 1)
+
+    @property
+    def is_alone(self) -> str | None:
+        """Why its start is no whole server of this machine; None where it is one."""
+        if int(self.arguments.get("nnodes") or 1) > 1:
+            return "its ranks are on several nodes"
+        mode = self.arguments.get("disaggregation_mode")
+        if mode not in (None, "", "null"):
+            return f"it only does the {mode} of a pair of servers"
+        odd = next((name for name in _OTHER_SERVERS if self.arguments.get(name)), None)
+        if odd is not None:
+            return f"nobody can tell when a server with --{odd.replace('_', '-')} is ready"
+        return "its command starts a container: run it in the image" if self.is_contained else None
+
+
+def goal_of(asked: Asked, plan: RecordedPlan, command: Sequence[str]) -> Goal:
+    question, first = asked.question, plan.records[0]
+    return Goal(
+        name=asked.whose.name,
+        cache_dir=asked.whose.cache_dir,
+        arch=f"sm{question.gpu.arch}",
+        python=question.server.python,
+        ghost=ghost_for(question.server.packages, cache_folder(), question.gpu).environment(),
+        versions=first.asked.versions,
+        modules=modules_of(plan.records),
+        arguments=first.arguments,
+        words=asked.whose.argv,
+        environment=question.environment,
+        is_contained=bool(command) and launch_of(command).container is not None,
+        tunes=bool(plan.all_caches),
+    )
+
+
+def modules_of(records: Sequence[Record]) -> Modules:
+    """FlashInfer's modules that these ranks load, at their start or with the first requests, each once."""
+    known, unknown = dict[str, Module](), dict[str, None]()
+    for name, maker, arguments in _loaded(records):
+        if maker:
+            known.setdefault(name, Module(name, maker, arguments))
+        else:
+            unknown[name] = None
+    return Modules(tuple(known.values()), tuple(name for name in unknown if name not in known))
+
+
+def _loaded(records: Sequence[Record]) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
+    for record in records:
+        for module in record.modules:
+            if module.library == _FLASHINFER:
+                yield module.name, module.maker, module.arguments
+        for name, maker in request_modules(record.arguments):
+            yield name, maker, ()
