@@ -8,6 +8,7 @@ from pathlib import Path
 from sgl_tune.asking.question import release_of_image
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
+from sgl_tune.deployment.selection import chosen_of_project
 from sgl_tune.memory.ghost.live import Live
 from sgl_tune.recorded.asked import asking
 from sgl_tune.verify.by_server import Served, served
@@ -27,11 +28,14 @@ class Who:
 
 def ask_server(out: Output, asked: VerifyOptions, who: Who, target: Target) -> tuple[Served, Scope] | None:
     """None where no server is there to ask, or the question is not for one."""
-    flags, path = target.flags(asked.flags, release_of_image(asked.command)), asked.path
+    is_named = asked.deployment is not None and not asked.command
+    chosen = chosen_of_project(asked.flags, asked.deployment) if is_named else None
+    flags, words = chosen or (asked.flags, asked.command)
+    flags, path = target.flags(flags, release_of_image(words)), asked.path
     if path is not None and Path(path, "flashinfer", "autotune").is_dir():
         flags, path = replace(flags, cache_dir=path), None
     only_core = who.only_core or ("a path" if path is not None else None)
-    by = ByServer(flags, asked.command, who.server, who.core, who.trust_remote_code, only_core)
+    by = ByServer(flags, words, who.server, who.core, who.trust_remote_code, only_core)
     found = by.found()
     if found is None:
         return None

@@ -20,7 +20,7 @@ from sgl_tune.commands.warm_root import fill_root, show_root
 from sgl_tune.compile.everything import Wanted
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
 from sgl_tune.deployment.project_option import DeploymentOption
-from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.deployment.selection import chosen_of_project, select_deployments
 from sgl_tune.deployment.versions import Gpu, local_gpus
 from sgl_tune.errors import CheckFailed, Ended, UsageError
 from sgl_tune.keys.advice import advised
@@ -112,10 +112,13 @@ def warm(
     check_one_process()
     check_one_node(flags)
     here = local_gpus()
-    only_core = _only_core(deployment, device, workers, flags)
+    only_core = _only_core(device, workers, flags)
     machine = read_target(target) if target else UNTOLD
     flags = machine.flags(flags, release_of_image(command or ()))
-    by_server = ByServer(flags, tuple(command or ()), server, core, trust_remote_code, only_core)
+    is_named = (deployment is not None or wanted is not None) and not command
+    one = chosen_of_project(flags, deployment) if is_named else None
+    asked, words = one or (flags, tuple(command or ()))
+    by_server = ByServer(asked, words, server, core, trust_remote_code, only_core)
     wishes = Wishes(dry_run, device, gpus, timeout, renew, None if no_prove else prove, machine)
     if wanted is not None:
         _warm_everything(by_server, wanted, wishes, here, out, format)
@@ -186,14 +189,12 @@ def _check_wanted(wanted: Wanted | None, has_details: bool, format: EnvironmentF
 
 
 def _only_core(
-    deployment: str | None,
     device: DeviceKind,
     workers: int | None,
     flags: ServerFlags,
 ) -> str | None:
     """The first option of those that the runtime core alone answers."""
     named = {
-        "--deployment": deployment,
         "--device cpu": device is DeviceKind.cpu,
         "--workers": workers,
         "--arch": flags.arch and not flags.gpu,

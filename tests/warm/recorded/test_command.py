@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sgl_tune.running import run_here
+from tests.sgl_tune.running import run, run_here
 
 MODEL = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
 HERE = ("--server", sys.executable)
@@ -45,3 +45,12 @@ def test_without_a_server_the_core_plans_and_says_so() -> None:
 def test_a_proof_by_the_server_needs_a_server() -> None:
     ran = run_here("warm", "--dry-run", *MODEL, "--gpu", "h200", "--prove", "server")
     assert ran.code == 2 and "--prove server starts the server, and none is asked" in ran.err
+
+
+def test_a_deployment_of_the_project_is_asked_of_the_server_too(tmp_path: Path) -> None:
+    (tmp_path / "sgl-tune.toml").write_text(
+        '[deployments.chat]\nmodel-path = "Qwen3-30B-A3B"\ngpu = "h200"\n'
+    )
+    for command in (("warm", "--dry-run"), ("warm", "--everything", "--dry-run"), ("verify",)):
+        ran = run(*command, "--deployment", "chat", *HERE, cwd=tmp_path)
+        assert ran.code == 2 and "no SGLang is installed there" in ran.err, ran.err
