@@ -134,7 +134,7 @@ WITHOUT = {
     "sgl_tune.warm.recorded.prove": "torch",
     "sgl_tune.warm.recorded.worker": "torch",
     "sgl_tune.warm.replay_worker": "torch",
-    "sgl_tune.stores.find": "sgl_tune.stores.describe",
+    "sgl_tune.stores.beside": "sgl_tune.stores.describe",
     "sgl_tune.verify.check": "runtime.server.resolve",
     "sgl_tune.verify.scope": "runtime.server.resolve",
     "sgl_tune.verify.verdict_line": "runtime.server.resolve",

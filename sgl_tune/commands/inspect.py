@@ -29,7 +29,8 @@ from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.ship.recognised import is_bundle
-from sgl_tune.stores.find import TACTICS, store_asked_for, stores_beside, stores_json
+from sgl_tune.stores.beside import stores_beside, stores_json
+from sgl_tune.stores.find import TACTICS, store_asked_for
 from sgl_tune.units import count, human_age, human_bytes
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from runtime.server.stores import AOT_PACKAGE, BY_ID
 from sgl_tune.cache.folder import Folder, open_folder
@@ -15,10 +15,6 @@ from sgl_tune.stores.item import Item, Setting, setting_here
 from sgl_tune.stores.readers.cubins import NAME as CUBINS
 from sgl_tune.stores.readers.known import BY_STORE, READERS
 from sgl_tune.stores.walk import Listing, entered, listing
-
-if TYPE_CHECKING:
-    from sgl_tune.stores.describe import Summary
-
 
 OnError = Callable[[OSError], None]
 STORE_IDS = tuple(id for id in BY_ID if id in BY_STORE)
@@ -100,20 +96,3 @@ def _below(folder: Folder, root: Path, depth: int, budget: _Budget, on_error: On
 
 def _store_of(folder: Folder, found: Listing) -> str | None:
     return next((reader.store for reader in READERS if reader.is_one(folder, found)), None)
-
-
-def stores_beside(out: Output, folder: Path) -> list[Summary]:
-    found = stores_below(out, folder) if folder.is_dir() else []
-    if not found:
-        return []
-    from sgl_tune.stores.describe import summarise
-
-    return summarise(found, keep=False)
-
-
-def stores_json(stores: Sequence[Summary]) -> list[dict[str, Any]]:
-    if not stores:
-        return []
-    from sgl_tune.stores.describe import store_json
-
-    return [store_json(summary, with_items=False) for summary in stores]

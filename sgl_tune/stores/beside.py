@@ -1,0 +1,31 @@
+"""The stores in a folder whose rank files are listed. Mostly there are none, and then nothing of how they are
+told is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sgl_tune.cli.out import Output
+from sgl_tune.stores.find import stores_below
+
+if TYPE_CHECKING:
+    from sgl_tune.stores.describe import Summary
+
+
+def stores_beside(out: Output, folder: Path) -> list[Summary]:
+    found = stores_below(out, folder) if folder.is_dir() else []
+    if not found:
+        return []
+    from sgl_tune.stores.describe import summarise
+
+    return summarise(found, keep=False)
+
+
+def stores_json(stores: Sequence[Summary]) -> list[dict[str, Any]]:
+    if not stores:
+        return []
+    from sgl_tune.stores.describe import store_json
+
+    return [store_json(summary, with_items=False) for summary in stores]
