@@ -17,11 +17,11 @@ from sgl_tune.ship.arrival import manifest_json, show_manifest
 from sgl_tune.ship.choice import Asked, Choice, choose, not_for, packed_cache
 from sgl_tune.ship.compression import codec_of_name
 from sgl_tune.ship.contents import Contents, add_cache, add_store
-from sgl_tune.ship.keys import read_private_key
 from sgl_tune.ship.manifest import DEFAULT_PLACE
 from sgl_tune.ship.options import SignOption
 from sgl_tune.ship.pack import Packed, manifest_of, write_bundle
-from sgl_tune.ship.signature import signature_of, signature_path, write_signature
+from sgl_tune.ship.signing.keys import read_private_key
+from sgl_tune.ship.signing.signature import signature_of, signature_path, write_signature
 from sgl_tune.stores.find import STORE_IDS, TACTICS
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.environment import UNTOLD, read_target

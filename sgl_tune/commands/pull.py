@@ -16,7 +16,6 @@ from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import CacheDirOption
 from sgl_tune.errors import CheckFailed
 from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived
-from sgl_tune.ship.described import machine_for
 from sgl_tune.ship.landing import missing_folders, remove_empty
 from sgl_tune.ship.options import (
     AllowUnsignedCodeOption,
@@ -38,10 +37,11 @@ from sgl_tune.ship.options import (
     root_asked,
     way,
 )
-from sgl_tune.ship.remotes import PATIENCE_SECONDS, Listing, Machine, Pulled, offer_json, remote
-from sgl_tune.ship.remotes import How as WayThere
-from sgl_tune.ship.signature import keep_signature
-from sgl_tune.ship.trust import Guard, vouched
+from sgl_tune.ship.remote.described import machine_for
+from sgl_tune.ship.remote.remotes import PATIENCE_SECONDS, Listing, Machine, Pulled, offer_json, remote
+from sgl_tune.ship.remote.remotes import How as WayThere
+from sgl_tune.ship.signing.signature import keep_signature
+from sgl_tune.ship.signing.trust import Guard, vouched
 from sgl_tune.ship.unpack import How
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.environment import read_target

@@ -9,8 +9,6 @@ from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.errors import UsageError
-from sgl_tune.ship.described import machine_of
-from sgl_tune.ship.keys import read_private_key
 from sgl_tune.ship.options import (
     GpuOption,
     PlainHttpOption,
@@ -19,7 +17,9 @@ from sgl_tune.ship.options import (
     TimeoutOption,
     way,
 )
-from sgl_tune.ship.remotes import PATIENCE_SECONDS, Pushed, fits, offer_json, remote
+from sgl_tune.ship.remote.described import machine_of
+from sgl_tune.ship.remote.remotes import PATIENCE_SECONDS, Pushed, fits, offer_json, remote
+from sgl_tune.ship.signing.keys import read_private_key
 from sgl_tune.units import count, human_bytes
 
 

@@ -24,8 +24,8 @@ from sgl_tune.ship.options import (
     policy_of,
     root_asked,
 )
-from sgl_tune.ship.signature import signatures_beside
-from sgl_tune.ship.trust import Guard
+from sgl_tune.ship.signing.signature import signatures_beside
+from sgl_tune.ship.signing.trust import Guard
 from sgl_tune.ship.unpack import How
 from sgl_tune.verify.environment import read_target
 

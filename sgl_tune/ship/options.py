@@ -18,9 +18,9 @@ from sgl_tune.cli.patience import timeout_option
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.completion import gpus
 from sgl_tune.errors import UsageError
-from sgl_tune.ship.policy import Policy, read_policy
-from sgl_tune.ship.remotes import How
-from sgl_tune.ship.trust import ALLOW
+from sgl_tune.ship.remote.remotes import How
+from sgl_tune.ship.signing.policy import Policy, read_policy
+from sgl_tune.ship.signing.trust import ALLOW
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.access import find_user
 

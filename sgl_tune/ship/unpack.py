@@ -20,8 +20,8 @@ from sgl_tune.ship.landing import Landed, check_landed, check_way, land_stores, 
 from sgl_tune.ship.landing_tactics import LandedCache, foreseen, land_cache
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.rekey import Rekeyed, rekeyed
+from sgl_tune.ship.signing.trust import Guard, Verdict
 from sgl_tune.ship.staging import Staged, Staging, check_room
-from sgl_tune.ship.trust import Guard, Verdict
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.leftovers import sweep
 from sgl_tune.stores.relocate import Mended, relocate

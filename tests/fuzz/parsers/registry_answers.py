@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from sgl_tune.ship import registry, registry_client
+from sgl_tune.ship.remote import registry, registry_client
 from tests.fuzz.mutate import duplicated_key, mutated, of_bytes, of_json, of_lines
 from tests.fuzz.parser import Parser, Wrong, command
 from tests.sgl_tune.ship.hostile import IMAGE, INDEX, Asked, Good, answer, digest, hostile

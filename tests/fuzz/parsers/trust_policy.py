@@ -9,10 +9,10 @@ from pathlib import Path
 from random import Random
 
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.ship.object_name import LARGEST_RECORD, parse_record
-from sgl_tune.ship.policy import Contents, read_policy
-from sgl_tune.ship.signature import parse_signature, statement_about, statement_found
-from sgl_tune.ship.trust import judge, vouched
+from sgl_tune.ship.remote.object_name import LARGEST_RECORD, parse_record
+from sgl_tune.ship.signing.policy import Contents, read_policy
+from sgl_tune.ship.signing.signature import parse_signature, statement_about, statement_found
+from sgl_tune.ship.signing.trust import judge, vouched
 from tests.fuzz.mutate import duplicated_key, mutated, of_bytes, of_json, of_lines, of_toml
 from tests.fuzz.parser import Parser
 from tests.sgl_tune.running import ROOT

@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 import requests
 import urllib3
 
-from sgl_tune.ship.registry_name import PORTS, Address, Origin, read_address
+from sgl_tune.ship.remote.registry_name import PORTS, Address, Origin, read_address
 from tests.fuzz.mutate import mutated, of_bytes
 from tests.fuzz.parser import Parser, Wrong
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sgl_tune.errors import UsageError
-from sgl_tune.ship import registry_auth as docker_login
-from sgl_tune.ship.registry_auth import Login, login_for
+from sgl_tune.ship.remote import registry_auth as docker_login
+from sgl_tune.ship.remote.registry_auth import Login, login_for
 
 AUTH = base64.b64encode(b"carol:a:b").decode()
 

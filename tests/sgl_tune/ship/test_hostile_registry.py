@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("oras")
 
-from sgl_tune.ship.registry_name import read_address
-from sgl_tune.ship.registry_session import Broken, Session
-from sgl_tune.ship.remotes import How
+from sgl_tune.ship.remote.registry_name import read_address
+from sgl_tune.ship.remote.registry_session import Broken, Session
+from sgl_tune.ship.remote.remotes import How
 from tests.sgl_tune.running import Ran, run_here
 from tests.sgl_tune.ship.hostile import IMAGE, INDEX, Asked, Good, Hostile, answer, digest, drip, hostile
 
@@ -31,9 +31,9 @@ BLOB = HEAD + b"Content-Length: %d\r\n\r\n"
 @pytest.fixture(autouse=True)
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
-    monkeypatch.setattr("sgl_tune.ship.registry_client.PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr("sgl_tune.ship.registry_client.ATTEMPTS", 3)
-    monkeypatch.setattr("sgl_tune.ship.registry.SETTLE_SECONDS", 0)
+    monkeypatch.setattr("sgl_tune.ship.remote.registry_client.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("sgl_tune.ship.remote.registry_client.ATTEMPTS", 3)
+    monkeypatch.setattr("sgl_tune.ship.remote.registry.SETTLE_SECONDS", 0)
 
 
 def patience(words: str) -> float:
@@ -201,7 +201,7 @@ PUSHED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", PUSHED)
 def test_a_push_ends_with_one_line(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgl_tune.ship.registry_blobs.CHUNK", 16)
+    monkeypatch.setattr("sgl_tune.ship.remote.registry_blobs.CHUNK", 16)
     deeds, words = PUSHED[name]
     tag = {"GET_manifests_1": lambda asked: answer(404)}
     began = time.monotonic()

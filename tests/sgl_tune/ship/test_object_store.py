@@ -21,7 +21,7 @@ pytest.importorskip("moto")
 pytest.importorskip("flask_cors")
 
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.ship.object_name import parse_object_name, parse_record
+from sgl_tune.ship.remote.object_name import parse_object_name, parse_record
 from tests.sgl_tune.running import PROGRAM, Ran, environment, run_here
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.ship.bundles import make_bundle

@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("cryptography")
 
 from sgl_tune.errors import CheckFailed, SglTuneError, UsageError
-from sgl_tune.ship.keys import read_private_key
-from sgl_tune.ship.policy import Contents, Policy, read_policy
-from sgl_tune.ship.signature import Signature, signature_of
-from sgl_tune.ship.trust import judge, vouched
+from sgl_tune.ship.signing.keys import read_private_key
+from sgl_tune.ship.signing.policy import Contents, Policy, read_policy
+from sgl_tune.ship.signing.signature import Signature, signature_of
+from sgl_tune.ship.signing.trust import judge, vouched
 from tests.sgl_tune.running import ROOT
 from tests.sgl_tune.ship.signing import make_keys
 

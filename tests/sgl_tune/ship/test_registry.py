@@ -21,8 +21,8 @@ import pytest
 
 pytest.importorskip("oras")
 
-from sgl_tune.ship.keys import read_private_key
-from sgl_tune.ship.signature import signature_of, write_signature
+from sgl_tune.ship.signing.keys import read_private_key
+from sgl_tune.ship.signing.signature import signature_of, write_signature
 from tests.sgl_tune.cache.children import finish_child, start_child
 from tests.sgl_tune.running import PROGRAM, ROOT, Ran, environment, run_here
 from tests.sgl_tune.schemas import SCHEMAS, schema_faults
@@ -53,7 +53,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 @pytest.fixture(autouse=True)
 def nobody_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
-    monkeypatch.setattr("sgl_tune.ship.registry.SETTLE_SECONDS", 0)
+    monkeypatch.setattr("sgl_tune.ship.remote.registry.SETTLE_SECONDS", 0)
 
 
 def push(bundle: Path, url: str, *more: object) -> Ran:
@@ -163,7 +163,7 @@ def test_a_port_that_there_is_not_is_wrong_usage(port: str) -> None:
 def test_two_who_push_at_once_are_both_there(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sgl_tune.ship.registry.SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr("sgl_tune.ship.remote.registry.SETTLE_SECONDS", 0.3)
     url, children = f"{registry.url}:at-once", []
     for gpu in ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA B200"):
         bundle = make_bundle(tmp_path / f"{gpu}.tar.gz", gpu=gpu)
@@ -361,7 +361,7 @@ def test_what_an_earlier_pull_left_may_be_spoilt(registry: Registry, tmp_path: P
 def test_a_registry_that_dies_and_comes_back(
     registry: Registry, tmp_path: Path, upward: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sgl_tune.ship.registry_blobs.CHUNK", 1 << 20)
+    monkeypatch.setattr("sgl_tune.ship.remote.registry_blobs.CHUNK", 1 << 20)
     bundle, url = make_bundle(tmp_path / "b.tar.gz", 4_000_000, seed=upward), f"{registry.url}:dies"
 
     def die() -> None:

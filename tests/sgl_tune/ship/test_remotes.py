@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.ship.remotes import PLACES
+from sgl_tune.ship.remote.remotes import PLACES
 from tests.sgl_tune.running import environment, run_here
 from tests.sgl_tune.ship.bundles import make_bundle
 

@@ -15,8 +15,8 @@ pytest.importorskip("cryptography")
 pytest.importorskip("nacl")
 
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.ship.keys import WrongKey, public_key, read_private_key
-from sgl_tune.ship.signature import (
+from sgl_tune.ship.signing.keys import WrongKey, public_key, read_private_key
+from sgl_tune.ship.signing.signature import (
     Signature,
     parse_signature,
     read_signature,

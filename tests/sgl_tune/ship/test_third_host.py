@@ -79,9 +79,9 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[Path, Pat
 def way(
     tls: tuple[Path, tuple[Path, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Way]:
-    monkeypatch.setattr("sgl_tune.ship.registry_client.PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr("sgl_tune.ship.registry_client.ATTEMPTS", 2)
-    monkeypatch.setattr("sgl_tune.ship.registry.SETTLE_SECONDS", 0)
+    monkeypatch.setattr("sgl_tune.ship.remote.registry_client.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("sgl_tune.ship.remote.registry_client.ATTEMPTS", 2)
+    monkeypatch.setattr("sgl_tune.ship.remote.registry.SETTLE_SECONDS", 0)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
     (tmp_path / "docker").mkdir()
     ca, pair = tls

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sgl_tune.errors import CheckFailed
 from sgl_tune.reading import bounded_bytes
-from sgl_tune.ship.keys import sign, verifies
+from sgl_tune.ship.signing.keys import sign, verifies
 from sgl_tune.units import shown
 from sgl_tune.writing import write_text
 

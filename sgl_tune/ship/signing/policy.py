@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from runtime.server.stores import BY_ID
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import open_regular
-from sgl_tune.ship.keys import WrongKey, need_library, public_key
+from sgl_tune.ship.signing.keys import WrongKey, need_library, public_key
 from sgl_tune.units import shown
 
 if sys.version_info >= (3, 11):

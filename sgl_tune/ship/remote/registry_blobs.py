@@ -13,10 +13,10 @@ from urllib.parse import quote
 import requests
 
 from sgl_tune.errors import CheckFailed, WorkFailed
-from sgl_tune.ship.deadline import TooSlow, within
-from sgl_tune.ship.partial import Partial, arriving
-from sgl_tune.ship.registry_client import Absent, Repository, digest_of, own_words
-from sgl_tune.ship.registry_session import PIECE, Broken, pieces
+from sgl_tune.ship.remote.deadline import TooSlow, within
+from sgl_tune.ship.remote.partial import Partial, arriving
+from sgl_tune.ship.remote.registry_client import Absent, Repository, digest_of, own_words
+from sgl_tune.ship.remote.registry_session import PIECE, Broken, pieces
 from sgl_tune.units import human_bytes
 
 LEAST = 256 << 10  # of a blob in each --timeout

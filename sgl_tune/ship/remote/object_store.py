@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sgl_tune.errors import CheckFailed, UsageError, WorkFailed
-from sgl_tune.ship.described import described
-from sgl_tune.ship.object_files import PIECE, Absent, Found, ObjectFiles
-from sgl_tune.ship.object_name import (
+from sgl_tune.ship.remote.described import described
+from sgl_tune.ship.remote.object_files import PIECE, Absent, Found, ObjectFiles
+from sgl_tune.ship.remote.object_name import (
     LARGEST_RECORD,
     ObjectName,
     ObjectRecord,
@@ -20,17 +20,17 @@ from sgl_tune.ship.object_name import (
     parse_object_name,
     parse_record,
 )
-from sgl_tune.ship.object_name import SUFFIX as RECORD
-from sgl_tune.ship.partial import Partial, arriving
-from sgl_tune.ship.remotes import How, Listing, Machine, Offer, Pulled, Pushed, fits
-from sgl_tune.ship.signature import (
+from sgl_tune.ship.remote.object_name import SUFFIX as RECORD
+from sgl_tune.ship.remote.partial import Partial, arriving
+from sgl_tune.ship.remote.remotes import How, Listing, Machine, Offer, Pulled, Pushed, fits
+from sgl_tune.ship.signing.signature import (
     LARGEST_SIGNATURE,
     Signature,
     parse_signature,
     read_signature,
     signature_of,
 )
-from sgl_tune.ship.signature import SUFFIX as SIGNATURE
+from sgl_tune.ship.signing.signature import SUFFIX as SIGNATURE
 from sgl_tune.units import human_bytes
 
 if TYPE_CHECKING:

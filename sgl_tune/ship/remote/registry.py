@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.server.nearest import meant
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.ship import registry_image as image
 from sgl_tune.ship.compression import media_type
-from sgl_tune.ship.described import Described, described
-from sgl_tune.ship.registry_blobs import Blob, downloaded, small_blob, upload
-from sgl_tune.ship.registry_client import INDEX, Absent, Document, Repository, digest_of
-from sgl_tune.ship.registry_name import parse_name
-from sgl_tune.ship.remotes import How, Listing, Machine, Offer, Pulled, Pushed
-from sgl_tune.ship.signature import (
+from sgl_tune.ship.remote import registry_image as image
+from sgl_tune.ship.remote.described import Described, described
+from sgl_tune.ship.remote.registry_blobs import Blob, downloaded, small_blob, upload
+from sgl_tune.ship.remote.registry_client import INDEX, Absent, Document, Repository, digest_of
+from sgl_tune.ship.remote.registry_name import parse_name
+from sgl_tune.ship.remote.remotes import How, Listing, Machine, Offer, Pulled, Pushed
+from sgl_tune.ship.signing.signature import (
     ANNOTATION,
     LARGEST_STATEMENT,
     STATEMENT_TYPE,

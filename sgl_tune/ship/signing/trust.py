@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.ship.manifest import BadBundle, BundleManifest
-from sgl_tune.ship.policy import Contents, Policy, Signer
-from sgl_tune.ship.signature import Signature
+from sgl_tune.ship.signing.policy import Contents, Policy, Signer
+from sgl_tune.ship.signing.signature import Signature
 from sgl_tune.stores.find import TACTICS
 
 ALLOW = "--allow-unsigned-code"

@@ -9,8 +9,8 @@ from typing import Any
 
 from sgl_tune.errors import CheckFailed
 from sgl_tune.ship.compression import MEDIA_TYPES
-from sgl_tune.ship.registry_name import DIGEST
-from sgl_tune.ship.remotes import Machine, Offer, fits
+from sgl_tune.ship.remote.registry_name import DIGEST
+from sgl_tune.ship.remote.remotes import Machine, Offer, fits
 from sgl_tune.units import shown
 
 ARTIFACT = "application/vnd.sgl-tune.bundle.v1"

@@ -15,8 +15,8 @@ from runtime.server.errors import ConfigError
 from runtime.server.gpus import find_gpu
 from runtime.server.nearest import meant
 from sgl_tune.errors import UsageError
-from sgl_tune.ship.partial import Partial
-from sgl_tune.ship.signature import Signature
+from sgl_tune.ship.remote.partial import Partial
+from sgl_tune.ship.signing.signature import Signature
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as PrivateKey
@@ -148,7 +148,7 @@ def remote(url: str, how: How) -> Remote:
         raise UsageError(told, near or f"write {known}...")
     if find_spec(place.library) is None:
         raise UsageError(f"{scheme}:// needs {place.library}", place.install)
-    made: Remote = import_module(f"sgl_tune.ship.{place.module}").remote(url, how)
+    made: Remote = import_module(f"sgl_tune.ship.remote.{place.module}").remote(url, how)
     return made
 
 

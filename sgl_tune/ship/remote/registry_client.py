@@ -13,10 +13,10 @@ from oras.provider import Registry
 
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.reading import NoObject, object_of
-from sgl_tune.ship.registry_auth import Auth, login_for
-from sgl_tune.ship.registry_name import DIGEST, Address, Name, is_loopback, read_address
-from sgl_tune.ship.registry_session import Broken, Session
-from sgl_tune.ship.remotes import How
+from sgl_tune.ship.remote.registry_auth import Auth, login_for
+from sgl_tune.ship.remote.registry_name import DIGEST, Address, Name, is_loopback, read_address
+from sgl_tune.ship.remote.registry_session import Broken, Session
+from sgl_tune.ship.remote.remotes import How
 
 ATTEMPTS = 5
 PAUSE_SECONDS = 0.5

@@ -21,9 +21,9 @@ from oras.auth.utils import get_basic_auth, parse_auth_header
 
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_object
-from sgl_tune.ship.registry_name import Name
-from sgl_tune.ship.registry_session import Broken, Session, peer
-from sgl_tune.ship.remotes import How
+from sgl_tune.ship.remote.registry_name import Name
+from sgl_tune.ship.remote.registry_session import Broken, Session, peer
+from sgl_tune.ship.remote.remotes import How
 
 _TOKEN = re.compile(r"[!-~]{1,16384}")
 HELPER_SECONDS = 30

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.records import WrongMember, from_plain
-from sgl_tune.ship.remotes import Machine, without_secrets
+from sgl_tune.ship.remote.remotes import Machine, without_secrets
 from sgl_tune.units import shown
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tzst")

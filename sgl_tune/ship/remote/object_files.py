@@ -14,9 +14,9 @@ from fsspec.asyn import sync
 from fsspec.callbacks import Callback
 
 from sgl_tune.errors import SglTuneError, UsageError, WorkFailed
-from sgl_tune.ship.deadline import TooSlow, within
-from sgl_tune.ship.object_name import ObjectName
-from sgl_tune.ship.remotes import How, without_secrets
+from sgl_tune.ship.remote.deadline import TooSlow, within
+from sgl_tune.ship.remote.object_name import ObjectName
+from sgl_tune.ship.remote.remotes import How, without_secrets
 from sgl_tune.units import shown
 from sgl_tune.writing import written
 

@@ -1,0 +1,1 @@
+"""Who has signed a bundle, and whom to believe."""
