@@ -44,10 +44,14 @@ class ByServer:
 
     def needed(self, what: str) -> Server:
         """The server that must be there, for `what` that nobody else answers."""
+        if not (self.flags.model_path or self.command):
+            raise UsageError(f"{what}, and no model is named", "--model-path, or a server command after --")
+        if self.core or self.only_core:
+            beside = "--core" if self.core else self.only_core
+            raise UsageError(f"{what}, and {beside} asks no server", "leave one of them out")
         found = self.found()
         if found is None:
-            why = find_server(None, self._release)
-            remedy = why.remedy if isinstance(why, NoServer) else None
-            said = why.why if isinstance(why, NoServer) else "no server is asked"
-            raise CheckFailed(f"not known: {said}; {what}", remedy)
+            missing = find_server(None, self._release)
+            assert isinstance(missing, NoServer)
+            raise CheckFailed(f"not known: {missing.why}; {what}", missing.remedy)
         return found

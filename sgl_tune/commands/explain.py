@@ -26,7 +26,7 @@ from sgl_tune.servers.server import Server, find_server, server_at
 from sgl_tune.verify.environment import UNTOLD, read_target
 
 SCHEMA_VERSION = 2
-_NOBODY = "explain shows what a server's own start settles, and there is none to ask"
+_WHAT = "explain shows what a server's own start settles"
 
 
 def explain(
@@ -69,7 +69,7 @@ def explain(
     machine = read_target(target) if target else UNTOLD
     flags = machine.flags(flags, release_of_image(words))
     by = ByServer(flags, words, server, trust_remote_code=trust_remote_code)
-    found = by.needed(_NOBODY)
+    found = by.needed(_WHAT)
     machine.check_server(found.python, found.flashinfer)
     other = _other(against, found)
     with asking(by, found, Live(out, found)) as asked:

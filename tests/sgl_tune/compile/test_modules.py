@@ -87,6 +87,12 @@ def test_without_a_server_nobody_knows_what_a_start_compiles() -> None:
     assert ran.code == 1 and "sgl-tune server add" in ran.err and "own start loads" in ran.err
 
 
+@pytest.mark.parametrize("flag", [("--core",), ("--flashinfer-version", "0.7.2"), ("--device", "cpu")])
+def test_what_asks_no_server_does_not_go_with_everything(flag: tuple[str, ...]) -> None:
+    ran = run_here("warm", "--everything", "--dry-run", *MOE, *flag)
+    assert ran.code == 2 and f"{flag[0]}" in ran.err and "asks no server" in ran.err
+
+
 def test_flashinfers_own_makers_are_told_with_their_arguments(tmp_path: Path) -> None:
     pytest.importorskip("flashinfer")
     settings = {"FLASHINFER_WORKSPACE_BASE": str(tmp_path), "FLASHINFER_CUDA_ARCH_LIST": "9.0"}
