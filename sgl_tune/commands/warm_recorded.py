@@ -79,7 +79,7 @@ def is_read_by(out: Output, target: Target, warmed: Warmed) -> bool:
     judge, found = Judge(target), True
     for cache in warmed.caches:
         judged = judge.judge(cache.written.paths[0], cache.written.paths[0].read_bytes())
-        if judged.verdict is Verdict.IGNORED:
+        if judged.verdict not in (Verdict.HIT, Verdict.PARTIAL):
             out.warn(f"{target.origin}: {judged.findings[0].message}")
             found = False
     return found
