@@ -81,7 +81,8 @@ def _is_own(store: str, phase: str, is_draft: bool) -> bool:
 def _said(record: Record, files: Sequence[tuple[str, str, bool]]) -> tuple[str, ...]:
     found = []
     for one in record.said:
-        if one.phase.endswith(_TUNING) and "utotune" in one.text:
+        is_about_files = "utotune" in one.text and ("config" in one.text or "cache" in one.text.lower())
+        if one.phase.endswith(_TUNING) and is_about_files:
             text = one.text.strip()
             for own, typed, _ in files:
                 text = text.replace(own, typed)

@@ -54,6 +54,10 @@ def test_a_file_that_was_left_alone_is_not_one_that_was_not_there() -> None:
 
 
 def test_the_starts_own_words_are_those_about_the_file_alone() -> None:
-    lines = [f"[Autotuner]: Loaded 14 configs from {OPENED}", "Load weight"]
+    lines = [
+        f"[Autotuner]: Loaded 14 configs from {OPENED}",
+        "Load weight",
+        "[Autotuner]: Autotuning process ends",
+    ]
     one = reading(key("a"), *map(said, lines), said("[Autotuner]: elsewhere", phase="decode graphs"))
     assert one.said == (f"[Autotuner]: Loaded 14 configs from {TYPED}",)
