@@ -22,7 +22,7 @@ from sgl_tune.ship.remote.object_name import (
 )
 from sgl_tune.ship.remote.object_name import SUFFIX as RECORD
 from sgl_tune.ship.remote.partial import Partial, arriving
-from sgl_tune.ship.remote.remotes import How, Listing, Machine, Offer, Pulled, Pushed, fits
+from sgl_tune.ship.remote.remotes import How, Listing, Machine, Offer, Pulled, Pushed, fits, only_fit
 from sgl_tune.ship.signing.signature import (
     LARGEST_SIGNATURE,
     Signature,
@@ -104,16 +104,9 @@ class ObjectStore:
         where = f"{self.name.place}/"
         if listing.names:
             raise UsageError(f"{where} holds {len(listing.names)} bundles", "name one of them")
-        good = [one for one in listing.offers if fits(one.machine, machine)]
-        if len(good) == 1:
-            return good[0].reference.rpartition("/")[2]
         if not listing.offers:
             raise UsageError(f"{where} holds no bundle", "is it spelled so?")
-        if not good:
-            told = f"{where}: nothing there for {machine}, but {_some(listing.offers)}"
-            raise UsageError(told, "--gpu names another GPU")
-        told = f"{where}: {len(good)} fit {machine}: {_some(good)}"
-        raise UsageError(told, f"name one: {good[0].reference}")
+        return only_fit(listing.offers, machine, where, "").reference.rpartition("/")[2]
 
     def _fetch(self, name: str, size: int, record: ObjectRecord | None, partial: Partial) -> int:
         """How much came now. What was kept may be spoilt, and is fetched anew once."""
@@ -198,8 +191,3 @@ def _is_bundle(name: str) -> bool:
         return checked_bundle(name) == name
     except UsageError:
         return False
-
-
-def _some(offers: list[Offer] | tuple[Offer, ...]) -> str:
-    said = [f"{one.reference.rpartition('/')[2]} ({one.machine})" for one in offers[:8]]
-    return ", ".join(said) + (" ..." if len(offers) > 8 else "")

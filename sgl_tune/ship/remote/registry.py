@@ -13,7 +13,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runtime.server.nearest import meant
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.ship.compression import media_type
 from sgl_tune.ship.remote import registry_image as image
@@ -21,7 +20,7 @@ from sgl_tune.ship.remote.described import Described, described
 from sgl_tune.ship.remote.registry_blobs import Blob, downloaded, small_blob, upload
 from sgl_tune.ship.remote.registry_client import INDEX, Absent, Document, Repository, digest_of
 from sgl_tune.ship.remote.registry_name import parse_name
-from sgl_tune.ship.remote.remotes import How, Listing, Machine, Offer, Pulled, Pushed
+from sgl_tune.ship.remote.remotes import How, Listing, Machine, Offer, Pulled, Pushed, only_fit
 from sgl_tune.ship.signing.signature import (
     ANNOTATION,
     LARGEST_STATEMENT,
@@ -33,7 +32,6 @@ from sgl_tune.ship.signing.signature import (
     statement_found,
     statement_tag,
 )
-from sgl_tune.units import human_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as PrivateKey
@@ -159,8 +157,7 @@ class RegistryRemote:
         tags = self._tags()
         if not tags:
             return UsageError(f"{self.name}: the registry has no {self.name.repository}", "is it spelled so?")
-        near = meant(self.name.tag, tags) if self.name.tag and not self.name.digest else None
-        return UsageError(f"{self.name}: there is no such thing", near or f"there are {_some(tags)}")
+        return UsageError(f"{self.name}: there is no such thing", f"there are {_some(tags)}")
 
     def _tags(self) -> list[str]:
         """Without those that hold signatures."""
@@ -181,24 +178,9 @@ class RegistryRemote:
         entries = self._entries(found)
         if self.name.digest and found.kind != INDEX:
             return entries[0]
-        fits = image.fitting(entries, machine)
-        if len(fits) == 1:
-            return fits[0]
-        there = "; ".join(map(self._in_words, filter(image.is_ours, entries))) or "no bundles"
-        if not fits:
-            raise UsageError(
-                f"{self.name}: nothing there for {machine}, but {there}", "--gpu names another GPU"
-            )
-        by_gpu = "--gpu NAME, or " if len({image.told_by(one).get(image.GPU) for one in fits}) > 1 else ""
-        raise UsageError(
-            f"{self.name}: {len(fits)} fit {machine}: {'; '.join(map(self._in_words, fits))}",
-            f"{by_gpu}one by its digest: {self.name.place}@sha256:...; `push --replace` leaves one there",
-        )
-
-    def _in_words(self, entry: Mapping[str, Any]) -> str:
-        offer = self._offer(entry)
-        what = offer.told.get(image.MODELS) or offer.told.get(image.KEYS) or "kernels"
-        return f"{offer.machine}: {what} ({human_bytes(offer.bytes)}, {entry['digest']})"
+        offers = {self._offer(one).reference: one for one in entries if image.is_ours(one)}
+        there = [self._offer(one) for one in offers.values()]
+        return offers[only_fit(there, machine, str(self.name), "; `push --replace` leaves one").reference]
 
     def _offer(self, entry: Mapping[str, Any]) -> Offer:
         return image.offer_of(entry, self.name.place)

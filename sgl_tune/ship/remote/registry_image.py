@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sgl_tune.errors import CheckFailed
 from sgl_tune.ship.compression import MEDIA_TYPES
 from sgl_tune.ship.remote.registry_name import DIGEST
-from sgl_tune.ship.remote.remotes import Machine, Offer, fits
+from sgl_tune.ship.remote.remotes import Machine, Offer
 from sgl_tune.units import shown
 
 ARTIFACT = "application/vnd.sgl-tune.bundle.v1"
@@ -143,7 +143,3 @@ def is_same_place(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether a new bundle takes the place of an older."""
     a, b = told_by(one), told_by(other)
     return all(a.get(name) == b.get(name) for name in FOR_WHOM)
-
-
-def fitting(entries: Iterable[Mapping[str, Any]], machine: Machine) -> list[Mapping[str, Any]]:
-    return [entry for entry in entries if is_ours(entry) and fits(offer_of(entry, "").machine, machine)]

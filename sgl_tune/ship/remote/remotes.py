@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -17,6 +17,7 @@ from runtime.server.nearest import meant
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.remote.partial import Partial
 from sgl_tune.ship.signing.signature import Signature
+from sgl_tune.units import human_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as PrivateKey
@@ -92,6 +93,27 @@ class Offer:
     bytes: int
     machine: Machine
     told: dict[str, str] = field(default_factory=dict)
+
+
+def only_fit(offers: Sequence[Offer], machine: Machine, where: str, remedy: str) -> Offer:
+    """The one for this machine. UsageError says what there is, where none or several are."""
+    good = [one for one in offers if fits(one.machine, machine)]
+    if len(good) == 1:
+        return good[0]
+    if not good:
+        said = _in_words(offers) or "no bundles"
+        raise UsageError(f"{where}: nothing there for {machine}, but {said}", "--gpu names another GPU")
+    by_gpu = "--gpu NAME, or " if len({one.machine.gpu for one in good}) > 1 else ""
+    told = f"{where}: {len(good)} fit {machine}: {_in_words(good)}"
+    raise UsageError(told, f"{by_gpu}name one: {good[0].reference}{remedy}")
+
+
+def _in_words(offers: Sequence[Offer]) -> str:
+    said = []
+    for one in offers[:8]:
+        what = one.told.get("sgl-tune.models", "kernels")
+        said.append(f"{one.reference} ({one.machine}): {what} ({human_bytes(one.bytes)})")
+    return "; ".join(said) + (" ..." if len(offers) > 8 else "")
 
 
 @dataclass(frozen=True, slots=True)
