@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup warm test ghost frozen suite lint sweeps test-base oracle flashinfer-versions vllm-reader compile-only large-registry recipes clean
+.PHONY: setup warm test ghost frozen suite lint test-base flashinfer-versions vllm-reader large-registry clean
 
 setup: $(VENV)/.installed
 
@@ -21,10 +21,6 @@ test: setup
 
 suite: setup
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
-
-# All of the sweeps of which the suite takes a third; some minutes more.
-sweeps: setup
-	SGL_TUNE_WHOLE_SWEEPS=1 $(BIN)/pytest -n 2 --dist loadfile $$(grep -rl tests.sweeps tests --include='test_*.py') tests/book
 
 lint: setup
 	$(BIN)/ruff check .
@@ -50,17 +46,9 @@ test-base: .venv-base/.installed
 	! .venv-base/bin/python -c 'import torch' 2>/dev/null
 	.venv-base/bin/pytest tests/sgl_tune
 
-# SGLang's own wheels read random command lines and answer random server commands; ours are compared with theirs.
-oracle: setup
-	$(BIN)/python -m tests.oracle $(ORACLE)
-
 # The rows of runtime/server/flashinfer.py against the packages they were read from; takes a quarter of an hour.
 flashinfer-versions: setup
 	$(BIN)/python -m tests.stock.flashinfer_versions --work .flashinfer-versions
-
-# FlashInfer's module `norm` by the nvcc that is here, without a GPU; some minutes.
-compile-only: setup
-	$(BIN)/python -m tests.stock.compile_only --work .compile-only
 
 # vLLM's own code, from its wheel, reads what `sgl-tune export --to vllm` writes; two minutes and 340 MB.
 vllm-reader: setup
@@ -70,9 +58,5 @@ vllm-reader: setup
 large-registry: setup
 	$(BIN)/python -m tests.sgl_tune.ship.large_registry --megabytes 1000
 
-# Every command of every recipe, with a real warm, pip, registry and S3; ten minutes, and 3 GB in /tmp.
-recipes: setup
-	$(BIN)/python -m tests.examples.run_whole
-
 clean:
-	rm -rf $(VENV) .flashinfer-versions .vllm-reader .compile-only .venv-base .oracle build *.egg-info
+	rm -rf $(VENV) .flashinfer-versions .vllm-reader .venv-base build *.egg-info

@@ -66,9 +66,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--max-running-requests", type=int)
     parser.add_argument("--cuda-graph-max-bs", type=int)
     parser.add_argument("--kv-cache-dtype", default="auto")
-    parser.add_argument("--sglang-version", default="0.5.23")
     parser.add_argument("--speculative", action="store_true", help="EAGLE with the default of 3 steps")
-    parser.add_argument("--as-sglang", action="store_true", help="allocate what SGLang does beyond our needs")
     parser.add_argument("--no-prefill-graphs", action="store_true")
     parser.add_argument("--no-autotune", action="store_true", help="leave the dummy run out")
     parser.add_argument("--tune", action="store_true", help="tune for real in the dummy run, without a cache")
@@ -95,10 +93,9 @@ def start(args: argparse.Namespace, device: Device) -> ModelRunner:
         prefill_graphs=() if args.no_prefill_graphs else prefill_graph_sizes(tokens),
         disable_autotune=args.no_autotune,
         autotune_cached=not args.tune,
-        speculative=SpeculativeConfig("EAGLE") if args.speculative else None,
-        sglang_version=args.sglang_version,
+        speculative=SpeculativeConfig() if args.speculative else None,
     )
-    options = StartOptions(as_sglang=args.as_sglang, lm_head_in_autotune=args.lm_head_in_autotune)
+    options = StartOptions(lm_head_in_autotune=args.lm_head_in_autotune)
     runner = ModelRunner(
         preset(args.preset, args.layers),
         parallel,

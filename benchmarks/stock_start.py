@@ -82,7 +82,7 @@ class Row:
 
 def prediction() -> MemoryReport:
     start = starts_of(select_deployments(FLAGS)[0], "0")[0]
-    return predict(start.with_everything_cached())
+    return predict(start.as_measured())
 
 
 def rows(report: MemoryReport) -> list[Row]:

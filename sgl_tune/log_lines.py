@@ -60,11 +60,6 @@ class LogLine(NamedTuple):
     is_entry: bool = False
 
 
-def read_log(path: Path) -> Iterator[LogLine]:
-    """Of a file, packed or not, or of standard input."""
-    return map(line_parser(), log_pieces(path))
-
-
 def log_pieces(path: Path) -> Iterator[str]:
     """The same, each line as it stands there: for who has no use for most of them."""
     try:

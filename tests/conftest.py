@@ -20,8 +20,7 @@ collect_ignore = (
     []
     if find_spec("torch")
     else [
-        *("runtime", "stock", "warm", "memory", "gpu"),
-        *("sgl_tune/memory", "sgl_tune/test_multimodal.py"),
+        *("runtime", "stock", "warm", "memory", "gpu", "sgl_tune/memory"),
     ]
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -12,9 +11,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import pytest
-
-from tests.sgl_tune.cache.caches import cache_folder, good
-from tests.sgl_tune.running import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = {
@@ -31,14 +27,15 @@ HEAVY = {
     "sgl_tune.warm.recorded.story",
     "sgl_tune.warm.replaying",
 }
-# What makes the start of a command on files long, and is not always needed: what reads every model's config,
-# every release's flags, a bundle, or a store; and what makes classes of fields, which imports `inspect`.
+# What makes the start of a command on files long, and is not always needed: what plans a server, compiles,
+# reads a bundle, or a store; and what makes classes of fields, which imports `inspect`.
 SLOW = {
     "dataclasses",
     "filelock",
     "subprocess",
     "runtime.server.resolve",
-    "runtime.server.flags.table",
+    "sgl_tune.compile.everything",
+    "sgl_tune.compile.page",
     "sgl_tune.ship.archive",
     "sgl_tune.stores.describe",
 }
@@ -53,13 +50,13 @@ RUNTIME = {
     "server": "",
     "simulate": "server",
     "devices": "server simulate",
-    "forward": "server devices",
-    "autotune": "flashinfer server devices",
-    "layers": "server devices forward",
-    "moe": "server devices forward autotune layers",
+    "forward": "server",
+    "autotune": "flashinfer server",
+    "layers": "server forward",
+    "moe": "server forward autotune layers",
     "models": "server devices forward layers moe",
     "graphs": "server devices forward models",
-    "start": "server devices forward layers moe models graphs",
+    "start": "server devices forward moe models graphs",
 }
 SGL_TUNE = {
     "sgl_tune": "",
@@ -67,33 +64,34 @@ SGL_TUNE = {
     "locks": "",
     "processes": "errors locks",
     "units": "server errors",
-    "records": "errors units",
+    "records": "units",
     "reading": "errors units",
     "log_lines": "errors reading",
     "writing": "errors locks",
     "web_page": "",
     "cli": "server sgl_tune errors processes units",
     "servers": "server errors locks processes units reading writing cli",
-    "deployment": "server errors units records reading cli",
+    "deployment": "server servers errors units records reading cli",
     "cache": "server sgl_tune errors locks processes units records reading deployment",
-    "stores": "server errors locks units reading cli deployment cache",
+    "stores": "server sglang errors locks units reading cli deployment cache",
     "keys": "server errors units cli deployment cache",
     "asking": "record ghost sglang errors processes reading writing cli deployment servers",
     "recorded": "record ghost sglang asking servers errors processes units reading deployment cache",
-    "verify": "record server asking recorded errors processes units reading cli deployment cache stores keys",
-    "fleet": "server errors units records reading cli deployment cache stores keys verify",
+    "verify": "record sglang server asking recorded errors processes units reading cli deployment cache"
+    " stores keys",
+    "fleet": "sglang server errors units records reading cli deployment cache stores keys verify",
     "explain": "record sglang asking recorded errors units cli cache verify",
     "server_log": "server devices errors units log_lines cli",
     "memory": "record ghost sglang asking servers server simulate devices forward moe graphs start errors"
-    " processes units records reading server_log writing web_page cli deployment keys",
-    "start_report": "server errors processes units log_lines writing web_page cli",
+    " processes units records reading server_log writing web_page cli deployment",
+    "start_report": "sglang server errors processes units log_lines web_page cli",
     "compile": "record ghost sglang asking recorded errors processes units cli servers deployment stores"
     " start_report",
     "warm": "record ghost flashinfer asking recorded servers server devices autotune moe start sgl_tune"
     " errors processes units records cli deployment cache keys start_report",
     "export": "server errors processes units reading deployment cache",
     "ship": "server sgl_tune errors locks processes units records reading writing cli deployment cache stores"
-    " keys verify",
+    " verify",
     "commands": "ghost errors processes units records writing cli deployment cache stores keys verify explain"
     " asking recorded server_log memory start_report compile warm export ship fleet servers sgl_tune",
     "__main__": "cli",
@@ -104,29 +102,24 @@ HOUSE = RUNTIME | SGL_TUNE
 # Triton on a CPU, no typer before Ctrl-C is caught, no job for a dry run, no planning where none is named.
 WITHOUT = {
     "runtime.ghost.inside.small": "torch",
-    "runtime.layers.attention.compressed": "triton",
     "runtime.layers.attention.ops": "triton",
-    "runtime.layers.mlp": "triton",
     "runtime.layers.norm": "triton",
     "runtime.layers.recurrence.ops": "triton",
     "runtime.layers.rope": "triton",
     "runtime.layers.scaled_linear": "triton",
-    "runtime.layers.stream_ops": "triton",
-    "runtime.layers.snapshot_ops": "triton",
     "runtime.moe.grouped": "triton",
     "runtime.moe.flashinfer_cutlass": "flashinfer",
     "runtime.moe.tuned": "flashinfer",
     "sgl_tune.cache.scan": "dataclasses",
     "sgl_tune.cli.app": "typer",
-    "sgl_tune.cli.failures": "typer runtime.server.flags.table",
     "sgl_tune.commands.inspect": "sgl_tune.ship.archive sgl_tune.stores.describe",
     "sgl_tune.commands.mem_report": "subprocess",
     "sgl_tune.commands.verify": "subprocess sgl_tune.warm.replaying runtime.server.resolve"
     " sgl_tune.ship.archive sgl_tune.stores.describe",
-    "sgl_tune.commands.warm": "sgl_tune.warm.main_job",
+    "sgl_tune.commands.warm": "sgl_tune.warm.main_job sgl_tune.compile.everything runtime.server.resolve",
     "sgl_tune.commands.warm_recorded": "sgl_tune.warm.recorded.story",
     "sgl_tune.deployment.versions": "subprocess",
-    "sgl_tune.deployment.completion": "runtime.server.flags.table",
+    "sgl_tune.memory.ghost.chosen": "runtime.server.resolve",
     "sgl_tune.memory.measure": "torch",
     "sgl_tune.memory.predict": "torch",
     "sgl_tune.warm.job": "torch",
@@ -262,63 +255,3 @@ def test_a_function_imports_only_what_its_module_must_be_there_without() -> None
 def test_the_rules_of_the_server_are_pure(module: str) -> None:
     names = {name.split(".")[0] for name, when in _imported(modules()[module]) if when == "start"}
     assert names <= {"runtime", *sys.stdlib_module_names} - EFFECTS
-
-
-@pytest.fixture(scope="module")
-def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("caches")
-    (cache_folder(root) / "rank_tp0_pp0_dp0.json").write_bytes(good())
-    return root
-
-
-DEEPSEEK = "--model DeepSeek-V3 --arch sm90 --flashinfer-version 0.7.2"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--help",
-        "--version",
-        "verify CACHES --sglang-version 0.5.23",
-        f"verify {DEEPSEEK} --sglang-version 0.5.23 --cache-dir CACHES",
-        "diff CACHES/FOLDER CACHES/FOLDER",
-        "prune --cache-dir CACHES --dry-run --older-than 1d",
-        f"warm --dry-run {DEEPSEEK}",
-    ],
-)
-def test_the_commands_on_files_import_nothing_heavy(words: str, cache_dir: Path) -> None:
-    assert not _imported_by(words, cache_dir, HEAVY - {"typer"})
-
-
-@pytest.mark.parametrize("words", ["inspect --cache-dir CACHES", "inspect --cache-dir CACHES --entries"])
-def test_files_by_themselves_are_listed_without_what_is_slow(words: str, cache_dir: Path) -> None:
-    assert not _imported_by(words, cache_dir, HEAVY | SLOW)
-
-
-def test_files_by_themselves_are_judged_without_what_is_slow(cache_dir: Path) -> None:
-    assert not _imported_by("verify CACHES", cache_dir, HEAVY | SLOW - {"dataclasses"})
-
-
-def test_a_servers_log_is_judged_without_what_predicts_a_start(cache_dir: Path) -> None:
-    (cache_dir / "server.log").write_text("[2026-11-20 10:00:00 TP0] Load weight begin. avail mem=77.24 GB\n")
-    minded = HEAVY | SLOW - {"dataclasses", "subprocess"}
-    assert not _imported_by("mem-report --log CACHES/server.log", cache_dir, minded)
-
-
-def test_help_is_told_without_what_is_slow(cache_dir: Path) -> None:
-    assert not _imported_by("--help", cache_dir, HEAVY - {"typer"} | SLOW - {"subprocess"})
-
-
-def _imported_by(words: str, cache_dir: Path, minded: set[str]) -> str:
-    folder = cache_folder(cache_dir).relative_to(cache_dir)
-    argv = words.replace("FOLDER", str(folder)).replace("CACHES", str(cache_dir)).split()
-    script = (
-        f"import sys; sys.argv = {['sgl-tune', *argv]!r}; from sgl_tune.cli.app import main; code = main();"
-        f"print(code, *({minded!r} & sys.modules.keys()), file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment(), timeout=60
-    )
-    code, _, imported = done.stderr.splitlines()[-1].partition(" ")
-    assert code in ("0", "1"), done.stderr
-    return imported

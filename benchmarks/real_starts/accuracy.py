@@ -27,7 +27,6 @@ from runtime.server.units import GIB, MIB
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.keys.starts import never_starts
 from sgl_tune.memory.predict import predict
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.start import starts_of
@@ -160,8 +159,6 @@ def _now(start: RealStart, guess: dict[str, Any], real: Measured) -> str | None:
     if verdict(guess, real) != "wrong":
         return None
     deployment = deployment_of(start)
-    if ends := never_starts(deployment):
-        return f"does not start: {ends}"
     report = prediction(deployment)
     return f"{report.verdict}, {report.free_at_peak_bytes / GIB:.2f} GiB free at the peak"
 
@@ -206,7 +203,7 @@ def judged_again(of_round: str) -> list[dict[str, Any]]:
         guess = told(prediction(deployment))
         found = [again for error in row["errors"] if (again := _again(Error(**_known(error)), guess))]
         now = {"free_at_peak": guess["free_at_peak"], "error_bar": guess["error_bar"]}
-        fits = guess["verdict"] == "fits" and never_starts(deployment) is None
+        fits = guess["verdict"] == "fits"
         is_right = fits == row["measured"]["fits"]
         rows.append({"round": of_round, "name": row["name"], "gpus": row["gpus"], "then": row["error_bar"]})
         rows[-1] |= {**now, "right": is_right, "errors": found}

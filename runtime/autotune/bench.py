@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -13,8 +14,13 @@ import torch
 from flashinfer.autotuner import OptimizationProfile
 
 from runtime.autotune.candidate import DEFAULT, Ask, Candidate
-from runtime.autotune.effort import Effort
-from runtime.autotune.errors import AutotuneError, TuningOutOfMemory, first_line, is_out_of_memory
+from runtime.autotune.errors import (
+    AutotuneError,
+    TuningOutOfMemory,
+    first_line,
+    is_out_of_memory,
+    memory_watched,
+)
 from runtime.autotune.installed import (
     allowed,
     launches_when_prepared,
@@ -24,8 +30,8 @@ from runtime.autotune.installed import (
     precompile,
     time_tactic,
 )
-from runtime.autotune.launch_queue import MOST_QUEUED
-from runtime.autotune.timed_tuner import TimedTuner
+from runtime.autotune.search import WHOLE_TURN
+from runtime.autotune.timed_tuner import MOST_QUEUED, Effort, TimedTuner
 
 
 @dataclass
@@ -183,15 +189,12 @@ class Bench:
                 "list it in a FLASHINFER_TACTICS_BLOCKLIST file"
             ) from lost
 
-    @contextmanager
-    def _memory_watched(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            where = self.ask.where(self.profile)
-            raise TuningOutOfMemory(
-                f"out of memory in {what} of {where}: free memory on the device, or tune fewer rows "
-                f"({first_line(error)})"
-            ) from error
+    def _memory_watched(self, what: str) -> AbstractContextManager[None]:
+        return memory_watched(f"{what} of {self.ask.where(self.profile)}")
+
+    def warm_clock(self, candidate: Candidate, seconds: float) -> None:
+        """Idle devices are slow: once in a process something runs for a while."""
+        end = time.perf_counter() + (0 if self.tuner.is_warm else seconds)
+        self.tuner.is_warm = True
+        while time.perf_counter() < end and candidate not in self.failures:
+            self.clock([candidate], WHOLE_TURN)

@@ -1,14 +1,8 @@
 """The grouped GEMMs of a MoE layer on a CPU, with several real ways to compute them.
 
-FlashInfer's own AutoTuner tunes them wherever a server would tune FlashInfer's MoE kernels. A bucket of T
-tokens has these cache keys, where H is the hidden size, I the intermediate size / moe_tp, E the experts of
-one rank, k the experts a token goes to, `dtype` as torch prints it and `experts` those of all ranks:
-
-    ('sgl_tune::cpu_grouped_gemm1', 'CpuGroupedGemm', ((T, H), (T, k), (E, 2I, H)), (dtype, experts))
-    ('sgl_tune::cpu_grouped_gemm2', 'CpuGroupedGemm', ((T, k, I), (T, k), (E, H, I)), (dtype, experts))
-
-The buckets are FlashInfer's, as far as those of the backend they stand for (`server/buckets.py`), the policy
-is `["cuda_graph_profile_replays", null, "l2_cache_policy", "hot"]`.
+FlashInfer's own AutoTuner tunes them wherever a server would tune FlashInfer's MoE kernels, in its buckets.
+The keys have the shapes of the rows, of their experts and of the matrices; the dtype; and the experts of all
+ranks.
 """
 
 from __future__ import annotations
@@ -116,9 +110,6 @@ class CpuGroupedGemm(TunableRunner):
             every_expert: rows > _MOST_DENSE_ROWS,
         }
         return [number for number, kernel in enumerate(KERNELS) if not unfit.get(kernel, False)]
-
-    def validate_tactic(self, inputs: list[torch.Tensor], tactic: Any) -> bool:
-        return tactic == -1 or (isinstance(tactic, int) and 0 <= tactic < len(KERNELS))
 
     def forward(
         self, inputs: list[torch.Tensor], tactic: int = -1, do_preparation: bool = False, **_: Any

@@ -12,12 +12,9 @@ import torch
 from flashinfer.autotuner import AutoTuner, TunableRunner, TuningConfig
 
 from runtime.autotune.installed import measurement_scope
-from runtime.autotune.progress import Watch, unwatched
 from runtime.autotune.search import SearchPolicy
-from runtime.autotune.team import Team
 from runtime.autotune.tuner import SearchTuner
 
-_CACHE_BYTES = 32 << 20
 # No queue to fill and no turns to complete, but a busy machine: the best of a few runs, never one alone.
 CPU_POLICY = SearchPolicy(sweep=(2, 4), stages=(2, 4), uneven=inf, samples=0, rounds=2, turn_ms=0.0)
 
@@ -49,19 +46,12 @@ class CpuClock(AutoTuner):
         # The least disturbed run: other processes only ever add time.
         return min(samples[self.warmup :]) * 1e3
 
-    def _get_l2_cache_size_in_bytes(self, device_id: int | None = None) -> int:
-        return _CACHE_BYTES
-
 
 class CpuSearchTuner(CpuClock, SearchTuner):
     """The shared search, timed by the CPU's clock."""
 
     queues = False
-
-    def __init__(
-        self, team: Team | None = None, policy: SearchPolicy | None = None, watch: Watch = unwatched
-    ) -> None:
-        super().__init__(team, policy or CPU_POLICY, watch)
+    default_policy = CPU_POLICY
 
 
 @contextmanager

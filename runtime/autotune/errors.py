@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -34,3 +36,15 @@ def is_out_of_memory(error: BaseException) -> bool:
 def first_line(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:300]
+
+
+@contextmanager
+def memory_watched(where: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TuningOutOfMemory(
+            f"out of memory in {where}: free memory on the device, or tune fewer rows ({first_line(error)})"
+        ) from error

@@ -13,8 +13,8 @@ import torch
 from flashinfer.autotuner import AutoTuner
 
 from runtime.autotune.candidate import Candidate
-from runtime.autotune.errors import TuningOutOfMemory, first_line, is_out_of_memory
-from runtime.autotune.launch_queue import LaunchQueue
+from runtime.autotune.errors import TuningOutOfMemory, first_line, memory_watched
+from runtime.autotune.timed_tuner import LaunchQueue
 
 SEED = 20
 SKEWS = (0.0, 0.5)  # standard deviations of an expert's popularity, in logits whose own is 1
@@ -67,12 +67,16 @@ class LayerRace:
     _runs: dict[Combination, Callable[[], object]] = field(default_factory=dict)
     _round: int = 0
 
+    @property
+    def _where(self) -> str:
+        return f"a layer of {self.rows} rows"
+
     @cached_property
     def _batch(self) -> LayerBatch:
         return self.trial.batch(self.rows, self.seed)
 
     def __call__(self, combinations: Sequence[Combination], launches: int) -> list[float]:
-        with self._memory_watched():
+        with memory_watched(self._where):
             self._batch.route(self._round)
         self._round += 1
         runs = [self._run(combination) for combination in combinations]
@@ -83,7 +87,7 @@ class LayerRace:
     def _run(self, combination: Combination) -> Callable[[], object] | None:
         if combination not in self._runs and combination not in self.failures:
             try:
-                with self._memory_watched():
+                with memory_watched(self._where):
                     self._runs[combination] = self._ready(combination)
             except TuningOutOfMemory:
                 raise
@@ -108,18 +112,6 @@ class LayerRace:
     @cached_property
     def _queue(self) -> LaunchQueue:
         return LaunchQueue(_GRAPH_US if self._as_graph else _FORWARD_US)
-
-    @contextmanager
-    def _memory_watched(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            raise TuningOutOfMemory(
-                f"out of memory in a layer of {self.rows} rows: free memory on the device, or tune fewer "
-                f"rows ({first_line(error)})"
-            ) from error
 
 
 class Graphs:

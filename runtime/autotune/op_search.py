@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -165,7 +164,7 @@ class OpSearch:
         if bench.queues:
             candidates = bench.candidates()
             bench.load(candidates)
-            self._warm_clock(bench, candidates)
+            bench.warm_clock(candidates[0], _CLOCK_WARM_UP_SECONDS)
 
     def _race_share(
         self, places: Sequence[int], swept: Mapping[int, BucketReport]
@@ -205,7 +204,8 @@ class OpSearch:
     ) -> BucketReport:
         policy = self._policy
         bench.prepare(chosen)
-        self._warm_clock(bench, chosen)
+        if chosen:
+            bench.warm_clock(chosen[0], _CLOCK_WARM_UP_SECONDS)
         screened = screen(chosen, bench.clock, policy, policy.sweep if pilot else policy.stages)
         standing = finalists(screened, policy)
         best = screened[standing[0]].time if standing else inf
@@ -215,14 +215,6 @@ class OpSearch:
             Progress(self.ask.op, bucket, "screen", len(candidates), len(standing), best, default)
         )
         return BucketReport(tuple(candidates), screened, dict(bench.failures), bench.launches)
-
-    def _warm_clock(self, bench: Bench, candidates: Sequence[Candidate]) -> None:
-        if self.tuner.is_warm or not candidates:
-            return
-        self.tuner.is_warm = True
-        end = time.perf_counter() + _CLOCK_WARM_UP_SECONDS
-        while time.perf_counter() < end:
-            bench.clock(candidates[:1], WHOLE_TURN)
 
     def settle(self, bucket: Bucket) -> tuple[Settled[Candidate], dict[Candidate, str]]:
         """Where no layer is known: the finalists alone, in turns on one device."""

@@ -45,11 +45,6 @@ class BucketResult:
     failed: Mapping[str, str] = field(default_factory=dict)  # tactic -> reason
     race: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def speedup(self) -> float:
-        """Over the tactic that runs where nothing was tuned."""
-        return self.default_ms / self.best_ms if self.tactic is not None else 1.0
-
 
 Watch = Callable[[Progress], None]
 

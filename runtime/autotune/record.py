@@ -77,28 +77,16 @@ def record_asked() -> Iterator[AskedRecord]:
 
 def _lookups(
     tuner: AutoTuner, op: str, runners: list[TunableRunner], config: TuningConfig, inputs: list[Any]
-) -> list[Lookup]:
+) -> Iterator[Lookup]:
     if op in skipped_ops(tuner):
-        return []
-    config = effective_config(tuner, config)
-    mode: Mode = "tuning" if tuner.is_tuning_mode else "serving"
+        return
+    config, tunes = effective_config(tuner, config), tuner.is_tuning_mode
     sizes = [tuple(tuner._get_input_sizes(inputs))]
-    if tuner.is_tuning_mode:
+    if tunes:
         sizes = [p.get_opt_shapes() for p in tuner._generate_optimization_profiles(config, inputs)]
-    return [_lookup(tuner, op, runners, config, inputs, shapes, mode) for shapes in sizes]
-
-
-def _lookup(
-    tuner: AutoTuner,
-    op: str,
-    runners: list[TunableRunner],
-    config: TuningConfig,
-    inputs: list[Any],
-    shapes: tuple[tuple[int, ...], ...],
-    mode: Mode,
-) -> Lookup:
-    hit, number, _ = search(tuner, op, runners, shapes, config, inputs, tuning=mode == "tuning")
-    runner = runners[number]
-    key = tuner._get_cache_key(op, runner, shapes, config, runner.get_cache_key_extras(inputs))
-    bucket = varying_size(config, nearest_profile(key))
-    return Lookup(file_key(key), op, runner_name(key), bucket, mode, hit)
+    for shapes in sizes:
+        hit, number, _ = search(tuner, op, runners, shapes, config, inputs, tuning=tunes)
+        runner = runners[number]
+        key = tuner._get_cache_key(op, runner, shapes, config, runner.get_cache_key_extras(inputs))
+        bucket = varying_size(config, nearest_profile(key))
+        yield Lookup(file_key(key), op, runner_name(key), bucket, "tuning" if tunes else "serving", hit)

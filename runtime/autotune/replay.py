@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
@@ -74,13 +73,13 @@ class ReplayTuner(SearchTuner):
                 bench.failures.get(winner),
             )
             self.replayed.append(entry)
-            best, default = (value or 0.0 for value in (entry.best_ms, entry.default_ms))
-            self.watch(Progress(ask.op, entry.bucket, "decided", 2, 1, best, default))
+            told = (value or 0.0 for value in (entry.best_ms, entry.default_ms))
+            self.watch(Progress(ask.op, entry.bucket, "decided", 2, 1, *told))
 
     def _timed(self, bench: Bench, winner: Candidate) -> dict[Candidate, float]:
         both = list(dict.fromkeys((winner, DEFAULT)))
         bench.prepare(both)
-        self._warm(bench, winner)
+        bench.warm_clock(winner, _CLOCK_WARM_UP_SECONDS)
         turn = WHOLE_TURN if self.queues else 1
         first = [ms for ms in bench.clock(both, turn) if isfinite(ms)]
         if not first:
@@ -105,13 +104,6 @@ class ReplayTuner(SearchTuner):
         """On a CPU other processes only ever add time."""
         middle = median if self.queues else min
         return {candidate: middle(seen) for candidate, seen in times.items() if all(map(isfinite, seen))}
-
-    def _warm(self, bench: Bench, candidate: Candidate) -> None:
-        """Idle devices are slow."""
-        end = time.perf_counter() + (0 if self.is_warm else _CLOCK_WARM_UP_SECONDS)
-        while time.perf_counter() < end and candidate not in bench.failures:
-            bench.clock([candidate], WHOLE_TURN)
-        self.is_warm = True
 
 
 class CpuReplayTuner(ReplayTuner, CpuSearchTuner):

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 
+import torch
 from flashinfer.autotuner import AutoTuner
 
 from runtime.autotune.candidate import Candidate
-from runtime.autotune.effort import Effort
-from runtime.autotune.launch_queue import LaunchQueue
+from runtime.autotune.installed import delay_device
 from runtime.autotune.progress import Watch, unwatched
 from runtime.autotune.search import SearchPolicy
 from runtime.autotune.team import Team
 
+# The driver's queue holds about a thousand entries and a launch may be three; behind a full one hosts wait.
+MOST_QUEUED = 256
+_TRIES = 3
+_MOST_AHEAD_US = 20_000
+_SPARE = 1.3
+_LEAD_US = 30
 # What the host needs to queue one launch and its event.
 _LAUNCH_US = 35
 _START_US = 100
 
 
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """One measurement by FlashInfer's own clock: untimed launches, timed ones, and how long the device waits
+    for them to queue up."""
+
+    warmup: int
+    repeat: int
+    delay_us: int
+
+
 class TimedTuner(AutoTuner):
     queues = True  # a device that works behind the host's back
+    default_policy = SearchPolicy()
 
     def __init__(
         self, team: Team | None = None, policy: SearchPolicy | None = None, watch: Watch = unwatched
     ) -> None:
         super().__init__()
-        self.team, self.policy, self.watch = team or Team(), policy or SearchPolicy(), watch
+        self.team, self.policy, self.watch = team or Team(), policy or self.default_policy, watch
         self.queue = LaunchQueue(_LAUNCH_US)
         self.is_warm = False  # the device's clock: idle devices are slow
         self.launched: set[tuple[str, Candidate]] = set()
@@ -46,3 +66,55 @@ class TimedTuner(AutoTuner):
             yield
         finally:
             self.warmup, self.repeat, self.stream_delay_micro_secs, self._measuring = saved
+
+
+class LaunchQueue:
+    """Kernels may be shorter than their launches: the device starts late enough for the host to be ahead of
+    it, by as much as the host was seen to need."""
+
+    def __init__(self, launch_us: float) -> None:
+        self._launch_us = launch_us
+
+    def times(self, kernels: Sequence[Callable[[], object]], launches: int, kernel_ms: float) -> list[float]:
+        """Milliseconds a launch of each, launched that often in a row. `kernel_ms` is what one may take.
+
+        Where the device had to wait for the host after all, its waits were measured: again, with as long a
+        lead as the host took. First calls in a process are slow, and so is a busy machine.
+        """
+        ahead_us = self._lead_us(len(kernels), launches, kernel_ms)
+        for _ in range(_TRIES):
+            start = time.perf_counter()
+            events, kept_up = _queued(kernels, launches, ahead_us)
+            host_us = round(1e6 * (time.perf_counter() - start))
+            events[-1].synchronize()
+            self._learn(host_us / (len(kernels) * launches))
+            if kept_up or host_us > _MOST_AHEAD_US:
+                break
+            ahead_us = max(2 * ahead_us, host_us)
+        return [before.elapsed_time(after) / launches for before, after in pairwise(events)]
+
+    def _lead_us(self, kernels: int, launches: int, kernel_ms: float) -> int:
+        """All launches of a kernel are to be there before the device comes to the first."""
+        launch_us = _SPARE * self._launch_us
+        behind = (kernels - 1) * max(0.0, launch_us - kernel_ms * 1e3)
+        return _LEAD_US + round(launches * (launch_us + behind))
+
+    def _learn(self, launch_us: float) -> None:
+        """Quick to take fright and slow to forget."""
+        self._launch_us = max(launch_us, 0.8 * self._launch_us + 0.2 * launch_us)
+
+
+def _queued(
+    kernels: Sequence[Callable[[], object]], launches: int, ahead_us: int
+) -> tuple[list[torch.cuda.Event], bool]:
+    """And whether each kernel's launches were all there before the device came to the first."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(len(kernels) + 1)]
+    kept_up = True
+    delay_device(ahead_us)
+    events[0].record()
+    for kernel, (before, after) in zip(kernels, pairwise(events), strict=True):
+        for _ in range(launches):
+            kernel()
+        kept_up = kept_up and not before.query()
+        after.record()
+    return events, kept_up

@@ -7,29 +7,25 @@ same order and ends with the same table.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from math import inf
+from math import inf, isfinite
 from typing import Any, TypeVar
 
 import torch
-from flashinfer.autotuner import (
-    OptimizationProfile,
-    TunableRunner,
-    TuningConfig,
-    _collect_metadata,
-)
+from flashinfer.autotuner import OptimizationProfile, TunableRunner, TuningConfig, _collect_metadata
 
 from runtime.autotune.agreement import Terms, check_terms
 from runtime.autotune.candidate import DEFAULT, Ask, Candidate
-from runtime.autotune.effort import Effort
 from runtime.autotune.errors import AutotuneError
 from runtime.autotune.installed import (
     check_tuner,
     effective_config,
     file_key,
     keep_winner,
+    runner_name,
     search,
     skipped_ops,
 )
@@ -37,10 +33,9 @@ from runtime.autotune.layer import LayerRace, LayerTrial
 from runtime.autotune.op_search import Bucket, OpSearch
 from runtime.autotune.play_off import Settled, settle
 from runtime.autotune.progress import BucketResult, Progress, Watch, unwatched
-from runtime.autotune.results import bucket_result, side_of
 from runtime.autotune.search import SearchPolicy, dealt
 from runtime.autotune.team import Team
-from runtime.autotune.timed_tuner import TimedTuner
+from runtime.autotune.timed_tuner import Effort, TimedTuner
 
 # Their tactics are collectives: all ranks must run the same one at the same time.
 COLLECTIVE_OPS = frozenset({"flashinfer::pcie_ipc_all_reduce"})
@@ -238,3 +233,51 @@ def _cost(bucket: Bucket) -> float:
     """Of a bucket's play-off: each finalist is made ready, and then has some turns."""
     turn_ms = max(_LEAST_TURN_MS, min(bucket.best_ms, _LONGEST_MS))
     return len(bucket.finalists) * (_READY_MS + _TURNS * turn_ms)
+
+
+def side_of(settled: Settled[Candidate], number: int) -> Settled[Candidate]:
+    """What a layer's play-off says of one op: each of its tactics in the best company it had."""
+    if not settled.winners:
+        return settled
+    own: dict[tuple[Candidate, ...], float] = {}
+    for names, time in settled.times.items():
+        own[(names[number],)] = min(time, own.get((names[number],), inf))
+    return Settled((settled.winners[number],), own)
+
+
+def bucket_result(
+    ask: Ask, bucket: Bucket, key: Any, settled: Settled[Candidate], failures: Mapping[Candidate, str]
+) -> BucketResult:
+    winner = settled.winners[0] if settled.winners else None
+    return BucketResult(
+        op=ask.op,
+        runner=runner_name(key),
+        bucket=bucket.rows,
+        file_key=file_key(key),
+        tactic=None if winner is None else winner.tactic,
+        best_ms=inf if winner is None else bucket.time(winner),
+        default_ms=bucket.time(DEFAULT),
+        runner_up=_runner_up(settled),
+        tactics=len(bucket.report.candidates),
+        finalists=len(bucket.finalists),
+        launches=bucket.report.launches,
+        failed={str(candidate.tactic): reason for candidate, reason in failures.items()},
+        race=_race(ask, settled),
+    )
+
+
+def _race(ask: Ask, settled: Settled[Candidate]) -> dict[str, float]:
+    best = settled.times[settled.winners] if settled.winners else inf
+    return {
+        json.dumps([type(ask.runners[one.runner]).__name__, one.tactic]): time / best - 1
+        for (one,), time in settled.times.items()
+        if isfinite(best) and isfinite(time)
+    }
+
+
+def _runner_up(settled: Settled[Candidate]) -> float | None:
+    """How much slower the second was, relative to the winner."""
+    if not settled.winners:
+        return None
+    others = [time for names, time in settled.times.items() if names != settled.winners]
+    return min(others, default=inf) / settled.times[settled.winners] - 1 if others else None

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from runtime.devices.readings import Held, MemoryReading
-from runtime.server.errors import Unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +45,12 @@ class Device(ABC):
 
     @abstractmethod
     def reset_peak(self) -> None: ...
+    @abstractmethod
+    def empty_cache(self) -> None: ...
 
     @abstractmethod
     def largest_at_peak(self, count: int) -> list[Held]:
         """Of what was made since `reset_peak`; empty where allocations are not followed."""
-
-    @abstractmethod
-    def empty_cache(self) -> None: ...
 
     def synchronize(self) -> None:  # noqa: B027
         """Wait for what was launched."""
@@ -62,10 +60,6 @@ class Device(ABC):
 
     def in_phase(self, name: str) -> None:  # noqa: B027
         """The phase that allocations belong to from now on."""
-
-    def leave(self, tensor: torch.Tensor) -> None:
-        """Its bytes are the host's from now on: only a prediction knows tensors that have none."""
-        raise Unsupported("--cpu-offload-gb: this runtime keeps its own weights on their GPU")
 
     def label(self, tensor: torch.Tensor, name: str) -> None:  # noqa: B027
         """What `tensor` is called in reports, where allocations are followed one by one."""

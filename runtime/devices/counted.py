@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -20,21 +20,20 @@ SIDE_STREAM, FIRST_CAPTURE_STREAM = 1, 2
 class Counted(Device):
     def __init__(self, tracker: AllocationTracker) -> None:
         self.tracker = tracker
-        self._depth = 0
+        self._is_active = False
         self._capture_streams: dict[str, int] = {}
         # The random generator's seed and offset, which torch puts beside the first graph's pool.
         self._graph_seeds: list[Block] = []
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            if not self._depth:
-                stack.enter_context(self._counting())
-            self._depth += 1
-            try:
+        counting = nullcontext() if self._is_active else self._counting()
+        before, self._is_active = self._is_active, True
+        try:
+            with counting:
                 yield
-            finally:
-                self._depth -= 1
+        finally:
+            self._is_active = before
 
     @contextmanager
     def _counting(self) -> Iterator[None]:

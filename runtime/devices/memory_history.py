@@ -11,7 +11,6 @@ from typing import Any
 from runtime.devices.readings import Held
 
 _RUNTIME = str(Path(__file__).parents[1]) + "/"
-_FOR_THEIR_CALLER = frozenset(("_make", "_hold", "_hold_all"))
 
 
 def largest_at_peak(snapshot: Mapping[str, Any], device: int, since_us: float, count: int) -> list[Held]:
@@ -47,8 +46,8 @@ def _since(trace: Sequence[Mapping[str, Any]], since_us: float) -> list[Mapping[
 
 def _held(block: Mapping[str, Any]) -> Held:
     """torch records no shapes: the line of source that asked stands for what it is."""
-    ours = (frame for frame in block.get("frames", ()) if frame["filename"].startswith(_RUNTIME))
-    frame = next((frame for frame in ours if frame["name"] not in _FOR_THEIR_CALLER), None)
+    frames = block.get("frames", ())
+    frame = next((frame for frame in frames if frame["filename"].startswith(_RUNTIME)), None)
     if frame is None:
         return Held(block["size"], "", "")
     file = frame["filename"].removeprefix(_RUNTIME)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -13,25 +12,19 @@ import torch
 
 from runtime.devices.base import Graph, nothing
 from runtime.devices.counted import Counted
-from runtime.devices.graph_break import breaks_told_to, fused_told_to
 from runtime.devices.layer_loop import loop_with
-from runtime.devices.readings import MemoryReading
 from runtime.simulate.allocation import Recording
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.compiler import leave_compiler_out
 from runtime.simulate.constants import GpuConstants, constants_for
 from runtime.simulate.folding import fold, record, replay
-from runtime.simulate.known_forwards import Forward, KnownForwards
 from runtime.simulate.tensors import tensors_of
 from runtime.simulate.tracker import AllocationTracker
 from runtime.simulate.workspaces import Workspaces
 
 
 class Meta(Counted):
-    """Of `total` bytes. `fold` skips what repeats; `frames` keeps stacks for a snapshot.
-
-    `overdraft`: how far a start may go beyond `total`, so that it tells what every phase would take.
-    """
+    """Of `total` bytes. `fold` skips what repeats; `frames` keeps stacks for a snapshot."""
 
     def __init__(
         self,
@@ -41,11 +34,8 @@ class Meta(Counted):
         frames: bool = False,
         log: bool = False,
         constants: GpuConstants | None = None,
-        overdraft: int = 0,
-        known: KnownForwards | None = None,
-        by_own_kernels: bool = False,
     ) -> None:
-        model = CachingAllocator(total + overdraft if total else total)
+        model = CachingAllocator(total)
         if frames:
             model.events = []
         self.constants = constants or constants_for(arch)
@@ -54,28 +44,14 @@ class Meta(Counted):
         super().__init__(AllocationTracker(model, "meta", workspaces, frames=frames, log=log))
         leave_compiler_out()
         self.torch_device = torch.device("meta")
-        self._fold, self._overdraft = fold, overdraft
-        self._known = None if frames or log else known
-        self._by_own_kernels = by_own_kernels
+        self._fold = fold
         self.claims: Counter[str] = Counter()
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            if self._fold:
-                stack.enter_context(loop_with(partial(fold, tracker=self.tracker)))
-            stack.enter_context(breaks_told_to(self.tracker.outside_graph))
-            if not self._by_own_kernels:
-                stack.enter_context(fused_told_to(self.tracker.as_one_kernel))
-            stack.enter_context(self.tracker)
+        folding = loop_with(partial(fold, tracker=self.tracker)) if self._fold else nullcontext()
+        with folding, self.tracker:
             yield
-
-    def memory(self) -> MemoryReading:
-        reading = super().memory()
-        return replace(reading, total=reading.total - self._overdraft, free=reading.free - self._overdraft)
-
-    def leave(self, tensor: torch.Tensor) -> None:
-        self.tracker.forget(tensor)
 
     def claim(self, what: str, count: int = 1) -> None:
         if not count:
@@ -90,14 +66,7 @@ class Meta(Counted):
         if not (self._fold and warm_ups):
             return self._capture_unfolded(counted, pool, warm_ups, before)
         before()
-        kernels, streams = self.tracker.kernels, self.tracker.streams_with_workspace
-        key = self._known.next_key(name, streams) if self._known else None
-        known = self._known.get(key) if self._known else None
-        if known is not None:
-            return self._capture_known(known, pool, warm_ups, before)
         outputs, recording = record(counted, self.tracker)
-        if self._known and recording is not None and not self._owns(outputs, recording):
-            self._known.learn(key, recording, self.tracker.kernels - kernels)
         if recording is None:
             outputs = None
             return self._capture_unfolded(counted, pool, warm_ups - 1, before)
@@ -116,18 +85,6 @@ class Meta(Counted):
             return result
 
         return counted
-
-    def _owns(self, outputs: Any, recording: Recording) -> bool:
-        """Whether the forward itself made what it returns."""
-        made = {allocation for is_made, allocation in recording.steps if is_made}
-        return any(self.tracker.allocation_of(tensor) in made for tensor in tensors_of(outputs))
-
-    def _capture_known(self, known: Forward, pool: int, warm_ups: int, before: Callable[[], None]) -> Graph:
-        """As `_capture` of a forward that leaves nothing behind, without its first run."""
-        replay(known.recording, self.tracker)
-        self.tracker.kernels += known.kernels
-        self.claim("graph node", known.kernels)
-        return self._capture_replayed({}, known.recording, pool, warm_ups - 1, before)
 
     def _capture_unfolded(
         self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]
@@ -153,9 +110,7 @@ class Meta(Counted):
             for allocation in replay(recording, self.tracker).values():
                 self.tracker.free(allocation)
         with self._captured(pool):
-            self.tracker.in_graph = True
             kept = replay(recording, self.tracker)
-            self.tracker.in_graph = False
         for recorded, tensor in owned.items():
             assert recorded is not None
             self.tracker.adopt(tensor, kept[recorded])

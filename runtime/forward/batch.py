@@ -75,89 +75,61 @@ def make_extend_batch(
 ) -> ForwardBatch:
     """New `tokens` of each request behind the prefix that the pool holds; takes their slots from the pool."""
     lens = [len(part) for part in tokens]
+    slots = pool.allocate(sum(lens))
     prefixes = list(prefix_lens) if prefix_lens is not None else [0] * len(lens)
-    totals = [prefix + length for prefix, length in zip(prefixes, lens, strict=True)]
-    starts = [0, *accumulate(lens)]
-    slots = pool.allocate(starts[-1])
-    for request, prefix, start, end in zip(requests, prefixes, starts, starts[1:], strict=False):
-        pool.requests.write(request, prefix, slots[start:end])
-    device = pool.requests.device
-    return ForwardBatch(
-        mode=mode,
-        input_ids=_ints([token for part in tokens for token in part], device),
-        positions=_ints([p for span in zip(prefixes, totals, strict=True) for p in range(*span)], device),
-        out_cache_loc=slots,
-        req_pool_indices=_ints(requests, device),
-        seq_lens=_ints(totals, device),
-        query_starts=_ints(starts, device),
-        max_query_len=max(lens, default=0),
-        max_seq_len=max(totals, default=0),
-        extend_lens=lens,
-        extend_prefix_lens=prefixes,
-        logits_mode=logits_mode,
-    )
+    for request, prefix, part in zip(requests, prefixes, slots.split(lens), strict=True):
+        pool.requests.write(request, prefix, part)
+    ids = [token for part in tokens for token in part]
+    batch = _packed(mode, lens, prefixes, ids, pool.requests.device)
+    rows = _ints(requests, slots.device)
+    return replace(batch, out_cache_loc=slots, req_pool_indices=rows, logits_mode=logits_mode)
 
 
 def make_decode_batch(
     tokens: Sequence[int], requests: Sequence[int], pool: KVPool, prefix_lens: Sequence[int]
 ) -> ForwardBatch:
-    """One new token a request, at position `prefix_lens[i]`."""
-    batch = make_extend_batch([[token] for token in tokens], requests, pool, prefix_lens, ForwardMode.DECODE)
-    return replace(batch, extend_lens=None, extend_prefix_lens=None)
+    """One new token for each request, at position `prefix_lens[i]`."""
+    return make_extend_batch([[token] for token in tokens], requests, pool, prefix_lens, ForwardMode.DECODE)
 
 
 def make_idle_batch(device: torch.device) -> ForwardBatch:
-    """Of a rank without requests, whose peers still need it in their collectives."""
-    nothing = torch.empty(0, dtype=torch.int64, device=device)
-    starts = torch.zeros(1, dtype=torch.int64, device=device)
-    return ForwardBatch(
-        ForwardMode.IDLE, *(nothing,) * 5, query_starts=starts, max_query_len=0, max_seq_len=0
-    )
+    """The batch of a rank without requests, whose peers still need it in their collectives."""
+    return _packed(ForwardMode.IDLE, [], [], [], device)
 
 
 def dummy_decode_batch(rows: int, width: int, device: torch.device) -> ForwardBatch:
     """`rows` requests of `width` tokens each that read and write only the padding slot."""
-    tokens = rows * width
-    return ForwardBatch(
-        mode=ForwardMode.DECODE if width == 1 else ForwardMode.TARGET_VERIFY,
-        input_ids=torch.zeros(tokens, dtype=torch.int64, device=device),
-        positions=_ints([*range(width)] * rows, device),
-        out_cache_loc=torch.full((tokens,), PADDING_SLOT, dtype=torch.int64, device=device),
-        req_pool_indices=torch.full((rows,), PADDING_REQUEST, dtype=torch.int64, device=device),
-        seq_lens=torch.full((rows,), width, dtype=torch.int64, device=device),
-        query_starts=_ints(range(0, tokens + 1, width), device),
-        max_query_len=width,
-        max_seq_len=width,
-        extend_lens=None if width == 1 else [width] * rows,
-        extend_prefix_lens=None if width == 1 else [0] * rows,
-        logits_mode=LogitsMode.LAST if width == 1 else LogitsMode.ALL,
-        dummy=True,
-    )
-
-
-def dummy_prompts(rows: int, device: torch.device) -> ForwardBatch:
-    """... of one token each, where nothing is decoded."""
-    decode = dummy_decode_batch(rows, 1, device)
-    return replace(decode, mode=ForwardMode.EXTEND, extend_lens=[1] * rows, extend_prefix_lens=[0] * rows)
+    mode = ForwardMode.DECODE if width == 1 else ForwardMode.TARGET_VERIFY
+    batch = _packed(mode, [width] * rows, [0] * rows, [0] * rows * width, device)
+    logits_mode = LogitsMode.LAST if width == 1 else LogitsMode.ALL
+    return replace(batch, logits_mode=logits_mode, dummy=True)
 
 
 def dummy_extend_batch(tokens: int, context_length: int, device: torch.device) -> ForwardBatch:
     """A prefill of `tokens` in as few requests as the context allows, on the padding slot."""
     full, rest = divmod(tokens, context_length)
     lens = [context_length] * full + [rest] * (rest > 0)
+    return replace(_packed(ForwardMode.EXTEND, lens, [0] * len(lens), [0] * tokens, device), dummy=True)
+
+
+def _packed(
+    mode: ForwardMode, lens: list[int], prefixes: list[int], ids: Sequence[int], device: torch.device
+) -> ForwardBatch:
+    """Requests of so many new tokens behind so many old ones, on the padding slot."""
+    totals = [prefix + length for prefix, length in zip(prefixes, lens, strict=True)]
+    is_decode = mode is ForwardMode.DECODE
     return ForwardBatch(
-        mode=ForwardMode.EXTEND,
-        input_ids=torch.zeros(tokens, dtype=torch.int64, device=device),
-        positions=_ints([p for length in lens for p in range(length)], device),
-        out_cache_loc=torch.full((tokens,), PADDING_SLOT, dtype=torch.int64, device=device),
+        mode=mode,
+        input_ids=_ints(ids, device),
+        positions=_ints([p for span in zip(prefixes, totals, strict=True) for p in range(*span)], device),
+        out_cache_loc=torch.full((len(ids),), PADDING_SLOT, dtype=torch.int64, device=device),
         req_pool_indices=torch.full((len(lens),), PADDING_REQUEST, dtype=torch.int64, device=device),
-        seq_lens=_ints(lens, device),
+        seq_lens=_ints(totals, device),
         query_starts=_ints([0, *accumulate(lens)], device),
         max_query_len=max(lens, default=0),
-        max_seq_len=max(lens, default=0),
-        extend_lens=lens,
-        extend_prefix_lens=[0] * len(lens),
-        dummy=True,
+        max_seq_len=max(totals, default=0),
+        extend_lens=None if is_decode else lens,
+        extend_prefix_lens=None if is_decode else prefixes,
     )
 
 
@@ -176,35 +148,29 @@ class StaticBuffers:
         self.seq_lens = ints(max_requests)
         self.query_starts = ints(max_requests + 1)
 
-    def fill(
-        self, batch: ForwardBatch, padded_requests: int, padded_tokens: int, width: int = 0
-    ) -> ForwardBatch:
-        """Copy `batch` in and return the padded one to capture or replay with.
+    def fill(self, batch: ForwardBatch, requests: int, tokens: int, width: int = 0) -> ForwardBatch:
+        """Copy `batch` in and return the one padded to so many, to capture or replay with.
 
         Padding requests hold `width` padding tokens where all have as many (decode, verify), and none in a
         ragged batch, whose padding tokens belong to nobody.
         """
-        self._fill_starts(batch, padded_requests, width)
+        starts = self.query_starts[: requests + 1]
+        if width:
+            torch.arange(0, requests * width + 1, width, out=starts)
+        else:
+            _padded(starts, batch.query_starts, requests + 1, batch.num_tokens)
+        table_rows = _padded(self.req_pool_indices, batch.req_pool_indices, requests, PADDING_REQUEST)
         return replace(
             batch,
-            input_ids=_padded(self.input_ids, batch.input_ids, padded_tokens, 0),
-            positions=_padded(self.positions, batch.positions, padded_tokens, 0),
-            out_cache_loc=_padded(self.out_cache_loc, batch.out_cache_loc, padded_tokens, PADDING_SLOT),
-            req_pool_indices=_padded(
-                self.req_pool_indices, batch.req_pool_indices, padded_requests, PADDING_REQUEST
-            ),
-            seq_lens=_padded(self.seq_lens, batch.seq_lens, padded_requests, width),
-            query_starts=self.query_starts[: padded_requests + 1],
-            max_query_len=width or padded_tokens,
+            input_ids=_padded(self.input_ids, batch.input_ids, tokens, 0),
+            positions=_padded(self.positions, batch.positions, tokens, 0),
+            out_cache_loc=_padded(self.out_cache_loc, batch.out_cache_loc, tokens, PADDING_SLOT),
+            req_pool_indices=table_rows,
+            seq_lens=_padded(self.seq_lens, batch.seq_lens, requests, width),
+            query_starts=starts,
+            max_query_len=width or tokens,
             max_seq_len=self.context_length,
         )
-
-    def _fill_starts(self, batch: ForwardBatch, padded_requests: int, width: int) -> None:
-        starts = self.query_starts[: padded_requests + 1]
-        if width:
-            torch.arange(0, padded_requests * width + 1, width, out=starts)
-        else:
-            _padded(starts, batch.query_starts, padded_requests + 1, batch.num_tokens)
 
 
 def _padded(buffer: torch.Tensor, values: torch.Tensor, size: int, padding: int) -> torch.Tensor:

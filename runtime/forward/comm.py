@@ -52,11 +52,6 @@ class Communicator(ABC):
         """Part i of `x` goes to rank i; part i of `out` comes from rank i. Equal parts along dim 0."""
         self._all_to_all_into(out, x, group) if self.size(group) > 1 else out.copy_(x)
 
-    def broadcast(self, x: torch.Tensor, group: str, source: int = 0) -> torch.Tensor:
-        if self.size(group) > 1:
-            self._broadcast(x, group, source)
-        return x
-
     def send_next(self, x: torch.Tensor) -> None:
         """To the next pipeline stage."""
         if self.layout.pp_rank + 1 < self.size("pp"):
@@ -89,25 +84,16 @@ class Communicator(ABC):
 
     @abstractmethod
     def _all_reduce(self, x: torch.Tensor, group: str) -> None: ...
-
     @abstractmethod
     def _all_gather_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None: ...
-
     @abstractmethod
     def _reduce_scatter_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None: ...
-
     @abstractmethod
     def _all_to_all_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None: ...
-
-    @abstractmethod
-    def _broadcast(self, x: torch.Tensor, group: str, source: int) -> None: ...
-
     @abstractmethod
     def _send_next(self, x: torch.Tensor) -> None: ...
-
     @abstractmethod
     def _receive_previous(self, x: torch.Tensor) -> None: ...
-
     @abstractmethod
     def _min(self, x: torch.Tensor, group: str) -> None: ...
 
@@ -130,9 +116,6 @@ class VirtualCommunicator(Communicator):
     def _all_to_all_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
         out.copy_(x)
 
-    def _broadcast(self, x: torch.Tensor, group: str, source: int) -> None:
-        pass
-
     def _send_next(self, x: torch.Tensor) -> None:
         pass
 
@@ -142,37 +125,6 @@ class VirtualCommunicator(Communicator):
 
     def _min(self, x: torch.Tensor, group: str) -> None:
         pass
-
-
-class Within(Communicator):
-    """The ranks of one group, as if there were no others: of a model that is split over these alone."""
-
-    def __init__(self, whole: Communicator, group: str) -> None:
-        super().__init__(rank_layout(ParallelConfig(tp=whole.size(group)), whole.rank(group)))
-        self._whole, self._group = whole, group
-
-    def _all_reduce(self, x: torch.Tensor, group: str) -> None:
-        self._whole.all_reduce(x, self._group)
-
-    def _all_gather_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
-        self._whole.all_gather_into(out, x, self._group)
-
-    def _reduce_scatter_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
-        self._whole.reduce_scatter_into(out, x, self._group)
-
-    def _all_to_all_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
-        self._whole.all_to_all_into(out, x, self._group)
-
-    def _broadcast(self, x: torch.Tensor, group: str, source: int) -> None:
-        self._whole.broadcast(x, self._group, source)
-
-    def _send_next(self, x: torch.Tensor) -> None:
-        raise AssertionError("a group has one stage")
-
-    _receive_previous = _send_next
-
-    def _min(self, x: torch.Tensor, group: str) -> None:
-        x.fill_(self._whole.min_over(x.item(), self._group))
 
 
 class DistributedCommunicator(Communicator):
@@ -202,9 +154,6 @@ class DistributedCommunicator(Communicator):
 
     def _all_to_all_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
         dist.all_to_all_single(out, x, group=self._groups[group])
-
-    def _broadcast(self, x: torch.Tensor, group: str, source: int) -> None:
-        dist.broadcast(x, self.layout.group(group)[source], group=self._groups[group])
 
     def _send_next(self, x: torch.Tensor) -> None:
         dist.send(x, self.layout.group("pp")[self.layout.pp_rank + 1], group=self._groups["pp"])

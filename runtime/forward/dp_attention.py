@@ -45,7 +45,7 @@ class PeerRows:
     is_extend: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DpTokens:
     """How many rows each attention-DP rank brings, and the buffers that follow. Counts are padded counts."""
 
@@ -54,46 +54,20 @@ class DpTokens:
     global_num_tokens: torch.Tensor | None
     buffer_len: int
     local_len: int
-    padding: PaddingMode
+    padding: PaddingMode = PaddingMode.MAX_LEN
     kind: RunnerKind = "eager"
-    is_extend: bool = False  # any rank prefills
 
     def publish(self) -> None:
-        is_max_len, counts = self.padding is PaddingMode.MAX_LEN, self.global_num_tokens_cpu
-        set_dp_buffer_len(self.buffer_len, self.local_len, is_max_len, counts, self.kind, self.is_extend)
+        """The forward that follows reads them by `dp_buffer_len`."""
+        _published.set(self)
 
 
-@dataclass(frozen=True, slots=True)
-class DpBufferLen:
-    global_len: int = 0
-    local_len: int = 0
-    is_max_len: bool = True
-    global_num_tokens_cpu: tuple[int, ...] | None = None
-    kind: RunnerKind = "eager"
-    is_extend: bool = False
+_NOTHING = DpTokens(None, None, None, 0, 0)
+_published: ContextVar[DpTokens] = ContextVar("dp_buffer_len", default=_NOTHING)
 
 
-_NO_BUFFER = DpBufferLen()
-_buffer_len: ContextVar[DpBufferLen] = ContextVar("dp_buffer_len", default=_NO_BUFFER)
-
-
-def set_dp_buffer_len(
-    global_len: int,
-    local_len: int,
-    is_max_len: bool,
-    global_num_tokens_cpu: Sequence[int] | None = None,
-    kind: RunnerKind = "eager",
-    is_extend: bool = False,
-) -> None:
-    """Publish the sizes of the forward that follows; `dp_buffer_len` reads them."""
-    counts = None if global_num_tokens_cpu is None else tuple(global_num_tokens_cpu)
-    if counts is not None and sum(counts) != global_len:
-        raise ConfigError(f"a DP buffer of {global_len} rows does not hold {list(counts)} tokens")
-    _buffer_len.set(DpBufferLen(global_len, local_len, is_max_len, counts, kind, is_extend))
-
-
-def dp_buffer_len() -> DpBufferLen:
-    return _buffer_len.get()
+def dp_buffer_len() -> DpTokens:
+    return _published.get()
 
 
 def plan_dp_tokens(
@@ -107,21 +81,18 @@ def plan_dp_tokens(
     peers: PeerRows | None = None,
     dp_rank: int = 0,
     device: torch.device | None = None,
-    is_extend: bool = False,
 ) -> DpTokens:
     """Every runner's token counts. `tokens` are this rank's rows, `requests` its requests.
 
     Graph and draft runners bring the same rows everywhere; a frozen-KV draft brings `requests x topk`, and a
-    draft extend asks the LM head for one row a request. An eager forward gives its `peers`' real counts, or
-    says whether it `is_extend` itself.
+    draft extend asks the LM head for one row a request. An eager forward gives its `peers`' real counts.
     """
     if kind not in RUNNER_KINDS:
         raise ConfigError(f"unknown runner {kind!r}: one of {', '.join(RUNNER_KINDS)}")
     rows = _require_requests(kind, requests) * topk if kind == "frozen_kv_mtp" else tokens
     heads = _require_requests(kind, requests) if kind == "draft_extend" else rows
-    is_extend = kind == "prefill_graph" or (is_extend if peers is None else peers.is_extend)
     if not parallel.gathers_rows(moe_a2a_backend):
-        return DpTokens(None, None, None, rows, rows, PaddingMode.MAX_LEN, kind, is_extend)
+        return DpTokens(None, None, None, rows, rows, kind=kind)
     width = parallel.attn_dp if parallel.gathers_mlp else 1
     peers = peers or PeerRows([rows] * width, [heads] * width)
     if len(peers.tokens) != width or len(peers.heads) != width:
@@ -130,16 +101,9 @@ def plan_dp_tokens(
     padding = _padding(counts, peers.is_extend)
     if padding is PaddingMode.MAX_LEN:
         counts = [max(counts)] * width
-    return DpTokens(
-        global_num_tokens_cpu=counts,
-        logprob_num_tokens_cpu=list(peers.heads),
-        global_num_tokens=torch.tensor(counts, dtype=torch.int32, device=device),
-        buffer_len=sum(counts),
-        local_len=counts[dp_rank % width],
-        padding=padding,
-        kind=kind,
-        is_extend=is_extend,
-    )
+    on_device = torch.tensor(counts, dtype=torch.int32, device=device)
+    local_len = counts[dp_rank % width]
+    return DpTokens(counts, list(peers.heads), on_device, sum(counts), local_len, padding, kind)
 
 
 def _require_requests(kind: str, requests: int | None) -> int:
@@ -161,9 +125,9 @@ def gather(x: torch.Tensor, comm: Communicator) -> torch.Tensor:
     counts = sizes.global_num_tokens_cpu
     if counts is None or len(counts) == 1:
         return x
-    if not sizes.is_max_len:
+    if sizes.padding is PaddingMode.SUM_LEN:
         return gather_rows(x, counts, comm)
-    out = x.new_empty(sizes.global_len, *x.shape[1:])
+    out = x.new_empty(sizes.buffer_len, *x.shape[1:])
     # Attention-TP ranks hold the same rows, so each brings its own part of them.
     part = pad_rows(x, sizes.local_len).tensor_split(comm.size("attn_tp"))[comm.rank("attn_tp")]
     comm.all_gather_into(out, part, "tp")
@@ -176,7 +140,7 @@ def scatter(x: torch.Tensor, rows: int, comm: Communicator) -> torch.Tensor:
     counts = sizes.global_num_tokens_cpu
     if counts is None or len(counts) == 1:
         return comm.all_reduce(x, "tp")
-    if not sizes.is_max_len:
+    if sizes.padding is PaddingMode.SUM_LEN:
         return own_rows(comm.all_reduce(x, "tp"), counts, rows, comm)
     part = x.new_empty(x.shape[0] // comm.size("tp"), *x.shape[1:])
     comm.reduce_scatter_into(part, x, "tp")

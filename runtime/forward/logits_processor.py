@@ -6,7 +6,7 @@ rows of logits, twice: gathered, and copied into rows. Autotuning needs none: `a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -32,7 +32,6 @@ class LogitsOutput:
     hidden_states: torch.Tensor | None = None
     full_logits: torch.Tensor | None = None  # diffusion LLM: every token's
     item_logprobs: torch.Tensor | None = None  # multi-item scoring: of the rows asked for
-    pooled: torch.Tensor | None = None  # in place of them all, a row of each prompt
 
 
 # None outside a dummy run; inside one, whether it runs the LM head.
@@ -82,11 +81,10 @@ class VocabHead(Protocol):
     @property
     def weight(self) -> torch.Tensor: ...
 
-    @property
-    def bias(self) -> torch.Tensor | None: ...
-
 
 class LogitsProcessor:
+    """`over` says who shares the head: all ranks, or the attention-TP ranks of a group."""
+
     def __init__(
         self,
         vocab_size: int,
@@ -94,30 +92,25 @@ class LogitsProcessor:
         head: VocabHead,
         keep_hidden_states: bool = False,
         multipliers: Multipliers = NO_MULTIPLIERS,
-        multiply: Callable[..., torch.Tensor] = F.linear,
         over: HeadOver = "all ranks",
     ) -> None:
-        self.multiply = multiply
         self.vocab_size, self.comm, self.head = vocab_size, comm, head
         self.keep_hidden_states, self.multipliers = keep_hidden_states, multipliers
         self.gathers_dp_rows = over != "a group" and comm.size("attn_dp") > 1
         exchanged = over == "all ranks, exchanged" and head.group == "tp"
         self.exchanges = exchanged and self.gathers_dp_rows
-        # A head that every rank or group has whole is gathered, too, and all but the first are then cut off.
+        # A head that every rank or group has whole is gathered too, and all but the first are then cut off.
         self.group = "attn_tp" if over == "a group" else "tp"
         self.shards = comm.size(self.group)
 
-    def forward(
-        self, hidden: torch.Tensor, batch: ForwardBatch, captured: Sequence[torch.Tensor] = ()
-    ) -> LogitsOutput:
-        """`captured` are kept in place of the rows that the logits are of, one beside the other."""
+    def forward(self, hidden: torch.Tensor, batch: ForwardBatch) -> LogitsOutput:
         if _skips_head(batch):
             return LogitsOutput()
         if batch.logits_mode is LogitsMode.INDICES:
             return self._score_items(hidden, batch)
         if batch.logits_mode is LogitsMode.ALL and batch.mode is ForwardMode.EXTEND:
             return LogitsOutput(full_logits=self._logits(hidden, batch))
-        kept = (torch.cat(list(captured), -1) if captured else hidden) if self.keep_hidden_states else None
+        kept = hidden if self.keep_hidden_states else None
         return LogitsOutput(self._logits(_pruned(hidden, batch), batch), kept)
 
     def _score_items(self, hidden: torch.Tensor, batch: ForwardBatch) -> LogitsOutput:
@@ -130,7 +123,7 @@ class LogitsProcessor:
         counts = self._head_counts(rows.shape[0], batch)
         gathered = gather_rows(rows, counts, self.comm) if self.gathers_dp_rows else rows
         weight = self.head.weight
-        logits = self.multiply(gathered.to(weight.dtype), weight, self.head.bias)
+        logits = F.linear(gathered.to(weight.dtype), weight)
         if self.exchanges and len(set(counts)) == 1:
             logits = self._exchange(logits)
         else:
@@ -146,9 +139,7 @@ class LogitsProcessor:
         return self._beside(received).flatten(1)
 
     def _bounded(self, logits: torch.Tensor) -> torch.Tensor:
-        scale, cap = self.multipliers.logits, self.multipliers.logit_cap
-        if scale != 1:
-            logits.mul_(scale)
+        cap = self.multipliers.logit_cap
         return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
 
     def _head_counts(self, rows: int, batch: ForwardBatch) -> list[int]:

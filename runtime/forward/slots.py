@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
-
-from runtime.forward.pool_shape import PoolShape
 
 PADDING_SLOT = 0
 
@@ -15,13 +14,29 @@ class PoolExhausted(RuntimeError):
     """No slot or request row is left: a running request has to end first."""
 
 
+@dataclass(frozen=True, slots=True)
+class PoolShape:
+    """`tokens` usable slots behind one page of padding, for these layers."""
+
+    tokens: int
+    page_size: int
+    layers: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def rows(self) -> int:
+        return self.tokens + self.page_size
+
+    def buffer(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.zeros(*sizes, dtype=dtype or self.dtype, device=self.device)
+
+
 class SlotAllocator:
     """The free slots as a stack on the device: nothing is transferred and the stack itself never grows."""
 
-    def __init__(self, tokens: int, device: torch.device, maps: bool = False) -> None:
-        """`maps`: with a map from each slot to itself, as SGLang has where all are those of a window."""
+    def __init__(self, tokens: int, device: torch.device) -> None:
         self._slots = torch.arange(PADDING_SLOT + 1, tokens + 1, dtype=torch.int64, device=device)
-        self.map = torch.arange(tokens + 2, dtype=torch.int64, device=device) if maps else None
         self._taken = 0
 
     @property
@@ -58,8 +73,3 @@ class SlidingSlots:
     def drop(self, slots: torch.Tensor) -> None:
         self._slots.free(self.map[slots])
         self.map[slots] = PADDING_SLOT
-
-
-def mapped(sliding: SlidingSlots | None, layer: int) -> torch.Tensor | None:
-    """From a token's slot to the one it has in this layer, where these differ."""
-    return sliding.map if sliding and layer in sliding.layers else None

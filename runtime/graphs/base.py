@@ -18,7 +18,6 @@ from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import logits_wanted
 from runtime.graphs.policy import CapturePolicy
 from runtime.models.decoder import Decoder
-from runtime.server.channels import captured_messages
 from runtime.server.config import RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
 
@@ -52,7 +51,7 @@ class GraphRunner(ABC):
 
     name: ClassVar[str]
     kind: ClassVar[RunnerKind]
-    own_results: ClassVar[frozenset[str]] = frozenset()  # that each graph may have for itself
+    has_head = True  # where the last stage answers
 
     def __init__(
         self, site: CaptureSite, decoder: Decoder, kv: KVPool, sizes: Sequence[int], width: int = 1
@@ -73,14 +72,14 @@ class GraphRunner(ABC):
         return size * self.width
 
     @property
-    def pieces(self) -> int:
-        """Graphs that one size takes."""
-        return 1
-
-    @property
     def tokens_each(self) -> int:
         """Of every request; 0 where they differ."""
         return self.tokens(1) // self.requests(1)
+
+    @property
+    def pieces(self) -> int:
+        """Graphs that one size takes."""
+        return 1
 
     def size_of(self, batch: ForwardBatch) -> int:
         return batch.num_requests
@@ -91,12 +90,14 @@ class GraphRunner(ABC):
 
     @abstractmethod
     def make_outputs(self, largest: int) -> Tensors:
-        """Where every graph leaves its results: one buffer each for the largest size, but for those that it
-        keeps itself."""
+        """Where every graph leaves its results: one buffer each, for the largest size."""
 
     @abstractmethod
     def compute(self, batch: ForwardBatch) -> Tensors:
         """What is captured: results by the names of `make_outputs`."""
+
+    def room(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype or self.decoder.build.dtype, device=self.site.torch_device)
 
     @torch.inference_mode()
     def capture(self) -> None:
@@ -113,38 +114,23 @@ class GraphRunner(ABC):
         def run() -> Tensors:
             return {name: self._keep(name, result) for name, result in self.compute(batch).items()}
 
-        self._claim(size)
+        self._claim()
         policy, comm = self.site.policy, self.site.comm
         name = f"{self.name} {size}"
         return self.site.device.capture(run, self.site.graph_pool(), policy.warm_ups, comm.barrier, name)
 
-    def _claim(self, size: int) -> None:
-        """What the driver keeps of a graph, its kernels apart."""
-        site, messages = self.site, self.messages(size)
-        site.device.claim("graph", self.pieces)
-        ranks = site.parallel.tp
-        site.device.claim(f"nccl graph:{ranks}", self.pieces if messages else 0)
-        site.device.claim(f"nccl message:{ranks}", messages)
-
-    def messages(self, size: int) -> int:
-        return captured_messages(
-            self.decoder.model,
-            self.site.parallel,
-            self.site.runtime,
-            rows=self.tokens(size),
-            layers=len(self.decoder.layer_ids),
-            is_prefill=self.kind == "prefill_graph",
-            has_head=self.kind != "prefill_graph" and self.decoder.is_last,
-        )
-
-    def keeps(self, name: str) -> bool:
-        return self.site.policy.keeps_rows and name in self.own_results
+    def _claim(self) -> None:
+        """What the driver keeps of a graph beside its kernels: its pieces and the messages of its ranks."""
+        device, ranks = self.site.device, self.site.parallel.tp
+        device.claim("graph", self.pieces)
+        if ranks > 1:
+            device.claim(f"nccl graph:{ranks}", self.pieces)
+            # after attention and after the MLP of each layer, and one of the head's parts
+            messages = 2 * len(self.decoder.layer_ids) + (self.has_head and self.decoder.is_last)
+            device.claim(f"nccl message:{ranks}", messages)
 
     def _keep(self, name: str, result: torch.Tensor) -> torch.Tensor:
-        if self.keeps(name):
-            return result
-        kept = self.outputs[name][: result.shape[0]]
-        return kept.copy_(result)
+        return self.outputs[name][: result.shape[0]].copy_(result)
 
     def _fill(self, batch: ForwardBatch, size: int) -> ForwardBatch:
         padded = self.inputs.fill(batch, self.requests(size), self.tokens(size), self.tokens_each)

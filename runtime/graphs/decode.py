@@ -17,19 +17,14 @@ from runtime.models.decoder import StageState
 class DecodeGraphs(StageGraphs):
     name = "decode"
     kind: ClassVar[RunnerKind] = "decode_graph"
-    own_results = frozenset(("hidden",))
 
     def dummy_batch(self, size: int) -> ForwardBatch:
         return dummy_decode_batch(size, self.width, self.site.torch_device)
 
     def make_last_outputs(self, rows: int) -> Tensors:
-        decoder = self.decoder
-        device = decoder.build.device
-        outputs = {"logits": torch.zeros(rows, decoder.model.logits_size, dtype=torch.float32, device=device)}
-        gives = decoder.logits is not None and decoder.logits.keep_hidden_states
-        if gives and not self.keeps("hidden"):
-            size = decoder.model.hidden_size * (len(decoder.captures) or 1)
-            outputs["hidden"] = torch.zeros(rows, size, dtype=decoder.build.dtype, device=device)
+        outputs = {"logits": self.room(rows, self.decoder.model.vocab_size, dtype=torch.float32)}
+        if self.decoder.logits is not None and self.decoder.logits.keep_hidden_states:
+            outputs["hidden"] = self.room(rows, self.decoder.model.hidden_size)
         return outputs
 
     def compute(self, batch: ForwardBatch) -> Tensors:

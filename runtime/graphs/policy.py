@@ -14,7 +14,6 @@ class CapturePolicy:
     order: Literal["descending", "ascending"] = "descending"
     shared_pool: bool = True
     warm_ups: int = 2
-    keeps_rows: bool = False  # each graph the rows that it gives a draft, in its own memory
 
     def ordered(self, sizes: Iterable[int]) -> list[int]:
         return sorted(sizes, reverse=self.order == "descending")

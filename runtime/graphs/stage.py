@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 
 import torch
 
@@ -11,8 +10,6 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import GraphRunner, Tensors
 from runtime.models.decoder import StageState
-from runtime.models.snapshots import Snapshots
-from runtime.server.errors import NeverStarts
 
 
 class StageGraphs(GraphRunner):
@@ -23,9 +20,7 @@ class StageGraphs(GraphRunner):
     def make_outputs(self, largest: int) -> Tensors:
         rows, decoder = self.tokens(largest), self.decoder
         self.state = None if decoder.is_first else decoder.empty_state(rows)
-        return (
-            self.make_last_outputs(rows) if decoder.is_last else named(decoder.empty_state(rows, sent=True))
-        )
+        return self.make_last_outputs(rows) if decoder.is_last else named(decoder.empty_state(rows))
 
     @abstractmethod
     def make_last_outputs(self, rows: int) -> Tensors:
@@ -38,9 +33,7 @@ class StageGraphs(GraphRunner):
     def state_of(self, rows: int) -> StageState | None:
         if self.state is None:
             return None
-        if self.state.inputs is not None:
-            raise NeverStarts("graphs pass no inputs of layers to another stage: --disable-cuda-graph")
-        return _taken({name: held[:rows] for name, held in named(self.state).items()})
+        return StageState(**{name: held[:rows] for name, held in named(self.state).items()})
 
     def forward(self, batch: ForwardBatch) -> LogitsOutput | StageState:
         comm = self.site.comm
@@ -51,19 +44,11 @@ class StageGraphs(GraphRunner):
             return self.finish(results, batch)
         for result in results.values():
             comm.send_next(result)
-        return _taken(results)
+        return StageState(**results)
 
 
 def named(state: StageState | None) -> dict[str, torch.Tensor]:
     if state is None:
         return {}
     parts = {"hidden": state.hidden, "residual": state.residual}
-    if state.kept is not None:
-        parts["kept"] = state.kept.rows
     return {name: rows for name, rows in parts.items() if rows is not None}
-
-
-def _taken(parts: Mapping[str, torch.Tensor]) -> StageState:
-    kept = parts.get("kept")
-    kept_here = None if kept is None else Snapshots(kept, kept.shape[1])
-    return StageState(parts["hidden"], parts.get("residual"), kept=kept_here)

@@ -14,7 +14,7 @@ from runtime.forward.kv_packing import FP8, FP8_MAX
 @triton.jit
 def _rms_norm(
     x, out, residual, weight, eps, x_row, x_head, out_row, out_head, residual_row,
-    SIZE: tl.constexpr, ADD: tl.constexpr, BLOCK: tl.constexpr, WEIGHTED: tl.constexpr = True,
+    SIZE: tl.constexpr, ADD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program a row (and head). With ADD, residual += x comes first and is what is normalized."""
     row = tl.program_id(0).to(tl.int64)
@@ -30,15 +30,13 @@ def _rms_norm(
         values = rounded.to(tl.float32)
     scale = 1.0 / tl.sqrt(tl.sum(values * values, 0) / SIZE + eps)
     normalized = (values * scale).to(out.dtype.element_ty)
-    if WEIGHTED:
-        normalized *= tl.load(weight + column, mask=inside, other=0.0)
+    normalized *= tl.load(weight + column, mask=inside, other=0.0)
     tl.store(out + row * out_row + head * out_head + column, normalized, mask=inside)
 
 
 @triton.jit
 def _rope(
-    x, table, positions, x_token, x_head, HALF: tl.constexpr, INTERLEAVED: tl.constexpr,
-    BLOCK: tl.constexpr, BACK: tl.constexpr = False,
+    x, table, positions, x_token, x_head, HALF: tl.constexpr, INTERLEAVED: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """One program a (token, head): pairs are neighbours, or a value and the one HALF a head further."""
     token = tl.program_id(0).to(tl.int64)
@@ -47,8 +45,6 @@ def _rope(
     angles = table + tl.load(positions + token) * (2 * HALF) + index
     cos = tl.load(angles, mask=inside, other=0.0)
     sin = tl.load(angles + HALF, mask=inside, other=0.0)
-    if BACK:
-        sin = -sin
     first = x + token * x_token + tl.program_id(1) * x_head + index
     second = first + HALF
     if INTERLEAVED:
@@ -58,43 +54,6 @@ def _rope(
     b = tl.load(second, mask=inside, other=0.0).to(tl.float32)
     tl.store(first, (a * cos - b * sin).to(x.dtype.element_ty), mask=inside)
     tl.store(second, (b * cos + a * sin).to(x.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def _gated(x, out, SIZE, GELU: tl.constexpr, ERF: tl.constexpr, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = column < SIZE
-    gate = tl.load(x + row * 2 * SIZE + column, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(x + row * 2 * SIZE + SIZE + column, mask=inside, other=0.0).to(tl.float32)
-    if ERF:
-        value = 0.5 * gate * (1.0 + tl.erf(0.7071067811865476 * gate)) * up
-    elif GELU:  # its tanh(y / 2) is 2 sigmoid(y) - 1
-        value = gate * tl.sigmoid(1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)) * up
-    else:
-        value = gate / (1.0 + tl.exp(-gate)) * up
-    tl.store(out + row * SIZE + column, value.to(out.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def _situ(x, out, SIZE, HEIGHT, UPS, CAPPED: tl.constexpr, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = column < SIZE
-    gate = tl.load(x + row * 2 * SIZE + column, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(x + row * 2 * SIZE + SIZE + column, mask=inside, other=0.0).to(tl.float32)
-    if CAPPED:  # tanh(y) is 2 sigmoid(2 y) - 1
-        up = UPS * (2.0 * tl.sigmoid(2.0 * up / UPS) - 1.0)
-    value = HEIGHT * (2.0 * tl.sigmoid(2.0 * gate / HEIGHT) - 1.0) * tl.sigmoid(gate) * up
-    tl.store(out + row * SIZE + column, value.to(out.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def _squared_relu(x, out, COUNT, BLOCK: tl.constexpr):
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < COUNT
-    value = tl.maximum(tl.load(x + place, mask=inside, other=0.0).to(tl.float32), 0.0)
-    tl.store(out + place, (value * value).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -137,79 +96,33 @@ def _block_matmul(
     tl.store(place, total.to(out.dtype.element_ty), mask=rows[:, None] & columns[None, :])
 
 
-def rms_norm(x: torch.Tensor, out: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """x and out [rows, size] or [rows, heads, size], values of a head side by side."""
+def rms_norm(
+    x: torch.Tensor,
+    out: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    residual: torch.Tensor | None = None,
+) -> None:
+    """x and out [rows, size] or [rows, heads, size], values of a head side by side; out is the norm of x, or
+    of residual += x."""
     heads = x.shape[1] if x.dim() == 3 else 1
-    size = x.shape[-1]
+    size, beside = x.shape[-1], x if residual is None else residual
     if x.numel():
         _rms_norm[(x.shape[0], heads)](
-            x, out, x, weight, eps, x.stride(0), x.stride(-2), out.stride(0), out.stride(-2), 0,
-            SIZE=size, ADD=False, BLOCK=triton.next_power_of_2(size), num_warps=_warps(size),
+            x, out, beside, weight, eps, x.stride(0), x.stride(-2), out.stride(0), out.stride(-2),
+            beside.stride(0), SIZE=size, ADD=residual is not None, BLOCK=triton.next_power_of_2(size),
+            num_warps=_warps(size),
         )  # fmt: skip
 
 
-def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    size = x.shape[-1]
-    if x.numel():
-        _rms_norm[(x.shape[0], 1)](
-            x, x, residual, weight, eps, x.stride(0), 0, x.stride(0), 0, residual.stride(0),
-            SIZE=size, ADD=True, BLOCK=triton.next_power_of_2(size), num_warps=_warps(size),
-        )  # fmt: skip
-
-
-def unit_norm(x: torch.Tensor, eps: float) -> None:
-    """x [rows, heads, size], in place, without weights."""
-    rows, heads, size = x.shape
-    if x.numel():
-        _rms_norm[(rows, heads)](
-            x, x, x, x, eps, x.stride(0), x.stride(1), x.stride(0), x.stride(1), 0,
-            SIZE=size, ADD=False, BLOCK=triton.next_power_of_2(size), WEIGHTED=False, num_warps=_warps(size),
-        )  # fmt: skip
-
-
-def rope(
-    x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool, back: bool = False
-) -> None:
+def rope(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool) -> None:
     """x [tokens, heads, size], of which the first `table.shape[1]` values turn."""
     half = table.shape[1] // 2
     if x.numel():
         _rope[(x.shape[0], x.shape[1])](
             x, table, positions, x.stride(0), x.stride(1), HALF=half, INTERLEAVED=interleaved,
-            BLOCK=triton.next_power_of_2(half), BACK=back, num_warps=1,
+            BLOCK=triton.next_power_of_2(half), num_warps=1,
         )  # fmt: skip
-
-
-def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
-    return _gate(x)
-
-
-def gelu_and_mul(x: torch.Tensor, by_erf: bool) -> torch.Tensor:
-    return _gate(x, gelu=True, erf=by_erf)
-
-
-def _gate(x: torch.Tensor, gelu: bool = False, erf: bool = False) -> torch.Tensor:
-    rows, size = x.shape[0], x.shape[1] // 2
-    out = x.new_empty(rows, size)
-    if rows:
-        _gated[(rows, triton.cdiv(size, 1024))](x, out, size, GELU=gelu, ERF=erf, BLOCK=1024)
-    return out
-
-
-def situ(x: torch.Tensor, height: float, ups: float) -> torch.Tensor:
-    """x without gaps; of ups that are 0, none is capped."""
-    rows, size = x.shape[0], x.shape[1] // 2
-    out = x.new_empty(rows, size)
-    if rows:
-        _situ[(rows, triton.cdiv(size, 1024))](x, out, size, height, ups, CAPPED=ups != 0, BLOCK=1024)
-    return out
-
-
-def squared_relu(x: torch.Tensor) -> torch.Tensor:
-    """x without gaps."""
-    out = x.new_empty(x.shape)
-    if x.numel():
-        _squared_relu[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
-    return out
 
 
 def quantize(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, group: int) -> None:

@@ -17,16 +17,12 @@ Index = tuple[slice, ...]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A tensor's name in a checkpoint, the part of it that this rank reads, and what to make of it.
-
-    `shape`: where other tensors of that name are laid out otherwise.
-    """
+    """A tensor's name in a checkpoint, the part of it that this rank reads, and what to make of it."""
 
     name: str
     index: Index = ()
     view: Callable[[torch.Tensor], torch.Tensor] | None = None
     block: tuple[int, int] | None = None  # of the fp8 that the checkpoint may have where this rank has none
-    shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +31,10 @@ class Piece:
 
     target: torch.Tensor
     sources: tuple[Source, ...]
-    may_lack: bool = False  # nobody reads it, and it is zeros where no checkpoint has it
 
 
 class TensorReader(Protocol):
     def __contains__(self, name: str) -> bool: ...
-
-    def shape(self, name: str) -> tuple[int, ...]: ...
 
     def read(self, name: str, index: Index) -> torch.Tensor: ...
 
@@ -50,10 +43,7 @@ class TensorReader(Protocol):
 
 def load(pieces: Iterable[Piece], checkpoint: TensorReader) -> None:
     for piece in pieces:
-        source = next((source for source in piece.sources if _is_there(source, checkpoint)), None)
-        if source is None and piece.may_lack:
-            piece.target.zero_()
-            continue
+        source = next((source for source in piece.sources if source.name in checkpoint), None)
         if source is None:
             names = " nor ".join(source.name for source in piece.sources)
             raise ConfigError(f"{checkpoint.describe()} has no {names}: is it a checkpoint of this model?")
@@ -66,12 +56,6 @@ def load(pieces: Iterable[Piece], checkpoint: TensorReader) -> None:
         piece.target.copy_(tensor)
 
 
-def _is_there(source: Source, checkpoint: TensorReader) -> bool:
-    if source.name not in checkpoint:
-        return False
-    return source.shape is None or checkpoint.shape(source.name) == source.shape
-
-
 def _read(source: Source, checkpoint: TensorReader) -> torch.Tensor:
     scale = f"{source.name}_scale_inv"
     if source.block and scale in checkpoint:
@@ -79,12 +63,6 @@ def _read(source: Source, checkpoint: TensorReader) -> torch.Tensor:
         return dequantize_blocks(whole, scales, list(source.block))[source.index]
     tensor = checkpoint.read(source.name, source.index)
     return source.view(tensor) if source.view else tensor
-
-
-def draw_as_sglang(parameter: torch.Tensor) -> None:
-    """srt/model_loader/weight_utils.py draws what is narrow as halves, and casts them."""
-    if parameter.is_floating_point() and parameter.element_size() == 1:
-        parameter.to(torch.float16).to(parameter.dtype)
 
 
 def fill_dummy(name: str, parameter: torch.Tensor, seed: int) -> None:
@@ -98,8 +76,6 @@ def fill_dummy(name: str, parameter: torch.Tensor, seed: int) -> None:
     elif parameter.dtype == torch.float8_e4m3fn:
         # Any byte without the top exponent bit: up to 1.875 of either sign, never a NaN.
         parameter.view(torch.uint8).random_(0, 256, generator=generator).bitwise_and_(0xBF)
-    elif name.endswith("experts_of"):
-        parameter.copy_(torch.arange(parameter.shape[1]))
     elif not parameter.is_floating_point():
         parameter.random_(0, 256, generator=generator)
     elif "norm" in name and name.endswith("weight"):
@@ -120,10 +96,9 @@ def length(part: slice) -> int:
     return part.stop - part.start
 
 
-def even_rows(matrices: torch.Tensor) -> torch.Tensor:
-    """Or values, of a bias."""
-    return matrices[0::2] if matrices.dim() == 1 else matrices[..., 0::2, :]
+def moved(part: slice, by: int) -> slice:
+    return slice(part.start + by, part.stop + by)
 
 
-def odd_rows(matrices: torch.Tensor) -> torch.Tensor:
-    return matrices[1::2] if matrices.dim() == 1 else matrices[..., 1::2, :]
+def rows_of_heads(heads: slice, width: int) -> slice:
+    return slice(heads.start * width, heads.stop * width)

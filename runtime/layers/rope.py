@@ -7,81 +7,69 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from runtime.layers.opaque import opaque_op
 from runtime.server.decoders.rope import mscale
 from runtime.server.layer_config import RopeConfig
 
 
+class RopeTables(nn.Module):
+    """Each is made with the attention of the first layer that it turns, so that the temporaries of a long one
+    are gone before most weights are there."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device
+        self._ropes: list[RopeConfig] = []
+
+    def lay(self, rope: RopeConfig | None) -> str | None:
+        """Make the table if there is none yet; return its name."""
+        if rope is None:
+            return None
+        if rope not in self._ropes:
+            self.register_buffer(f"table_{len(self._ropes)}", rope_table(rope, self._device))
+            self._ropes.append(rope)
+        return f"table_{self._ropes.index(rope)}"
+
+    def table(self, name: str | None) -> torch.Tensor | None:
+        return None if name is None else self.get_buffer(name)
+
+    def reach(self, positions: int) -> None:
+        """Give each table at least so many rows."""
+        for number, rope in enumerate(self._ropes):
+            name = f"table_{number}"
+            self.register_buffer(name, lengthened(self.get_buffer(name), rope, positions))
+
+
 def rope_table(rope: RopeConfig, device: torch.device) -> torch.Tensor:
-    """[max_position, rotary_dim] fp32: cosines, then sines. Of a longrope, those of short batches lie before
-    them: as many bytes as SGLang's two copies, which are as wide as the model's dtype."""
-    if rope.long_from is not None:
-        parts = _short_and_long(rope, device)
-        return torch.cat([_table(range(rows), turns, scale) for rows, turns, scale in parts])
-    return _table(range(rope.max_position), *_frequencies(rope, device))
+    """[max_position, rotary_dim] fp32: cosines, then sines."""
+    return _table(range(rope.max_position), rope, device)
 
 
 def lengthened(table: torch.Tensor, rope: RopeConfig, positions: int) -> torch.Tensor:
-    """With so many rows at least; SGLang leaves a longrope as it is."""
+    """With at least so many rows."""
     rows = range(table.shape[0], positions)
-    if not rows or rope.long_from is not None:
-        return table
-    return torch.cat([table, _table(rows, *_frequencies(rope, table.device))])
+    return torch.cat([table, _table(rows, rope, table.device)]) if rows else table
 
 
-def _table(rows: range, frequencies: torch.Tensor, scale: float) -> torch.Tensor:
-    """What is there beside it while it is made is as large as in SGLang, whose longest have gigabytes."""
-    device = frequencies.device
+def _table(rows: range, rope: RopeConfig, device: torch.device) -> torch.Tensor:
+    """Its temporaries are as large as in SGLang, whose longest have gigabytes."""
+    frequencies, scale = _frequencies(rope, device)
     positions = torch.arange(rows.start, rows.stop, dtype=torch.float32, device=device)
-    return _rows(positions, frequencies, scale)
-
-
-def table_of_batch(rope: RopeConfig, positions: torch.Tensor) -> torch.Tensor:
-    """A row a token, where a server keeps none."""
-    return _rows(positions.float(), *_frequencies(rope, positions.device))
-
-
-def kept_frequencies(rope: RopeConfig, device: torch.device) -> torch.Tensor:
-    """In place of a table: transformers' layers keep them twice."""
-    return _frequencies(rope, device)[0].repeat(2, 1)
-
-
-def _rows(positions: torch.Tensor, frequencies: torch.Tensor, scale: float) -> torch.Tensor:
     angles = positions[:, None] * frequencies
     return torch.cat([angles.cos(), angles.sin()], dim=-1).mul_(scale)
 
 
-def rows_of(rope: RopeConfig, positions: torch.Tensor) -> torch.Tensor:
-    """Where a table has what turns these."""
-    first = rope.long_from
-    return positions if first is None else positions + (positions >= first).any() * first
-
-
-def _short_and_long(
-    rope: RopeConfig, device: torch.device
-) -> tuple[tuple[int, torch.Tensor, float], tuple[int, torch.Tensor, float]]:
-    told, plain = rope.parameters, plain_frequencies(rope, device)
-    short, long = (torch.tensor(told[f"{one}_factor"], device=device) for one in ("short", "long"))
-    first, rows = told["original_max_position_embeddings"], rope.max_position
-    return (first, plain / short, told["short_mscale"]), (rows, plain / long, told["long_mscale"])
-
-
-def plain_frequencies(rope: RopeConfig, device: torch.device) -> torch.Tensor:
-    exponents = torch.arange(0, rope.dim, 2, dtype=torch.float32, device=device) / rope.dim
-    return 1.0 / (rope.theta**exponents)
-
-
 def _frequencies(rope: RopeConfig, device: torch.device) -> tuple[torch.Tensor, float]:
-    plain, told = plain_frequencies(rope, device), rope.parameters
-    kind = told.get("rope_type", "default")
+    exponents = torch.arange(0, rope.dim, 2, dtype=torch.float32, device=device) / rope.dim
+    plain, given = 1.0 / (rope.theta**exponents), rope.parameters
+    kind = given.get("rope_type", "default")
     if kind == "llama3":
-        return _llama3(plain, told), 1.0
+        return _llama3(plain, given), 1.0
     if kind == "yarn":
-        return _yarn(plain, told, rope.theta, rope.dim), _yarn_attention_factor(told)
-    if kind == "proportional":  # turned by nothing, the other pairs stay
-        plain[told["turned_pairs"] :] = 0
-    return plain / told["factor"] if kind == "linear" else plain, 1.0
+        return _yarn(plain, given, rope.theta, rope.dim), _yarn_attention_factor(given)
+    return plain / given["factor"] if kind == "linear" else plain, 1.0
 
 
 def _llama3(plain: torch.Tensor, rope: Mapping[str, Any]) -> torch.Tensor:
@@ -122,21 +110,16 @@ def rope_(
     q: torch.Tensor, k: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool
 ) -> None:
     """Turn the first `rotary_dim` values of each head of q [T, heads, D] and k [T, kv heads, D], in place."""
-    if q.is_cuda:
-        from runtime.layers import kernels
+    for x in (q, k):
+        if x.is_cuda:
+            from runtime.layers import kernels
 
-        kernels.rope(q, table, positions, interleaved)
-        kernels.rope(k, table, positions, interleaved)
-    else:
-        _rotate(q, table, positions, interleaved)
-        _rotate(k, table, positions, interleaved)
+            kernels.rope(x, table, positions, interleaved)
+        else:
+            _rotate(x, table, positions, interleaved)
 
 
-@rope_.register_fake
-def _(
-    q: torch.Tensor, k: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool
-) -> None:
-    return None
+rope_.register_fake(lambda *_: None)
 
 
 def _rotate(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool) -> None:

@@ -32,29 +32,18 @@ def fp8_block_linear(
     return F.linear(x, dequantize_blocks(weight, scale_inv, block).to(x.dtype), bias)
 
 
-@fp8_block_linear.register_fake
-def _(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    scale_inv: torch.Tensor,
-    bias: torch.Tensor | None,
-    block: list[int],
-) -> torch.Tensor:
-    return x.new_empty(x.shape[0], weight.shape[0])
-
-
 @opaque_op("sgl_tune::fp8_tensor_linear", mutates_args=())
 def fp8_tensor_linear(
     x: torch.Tensor,
     weight: torch.Tensor,
     weight_scale: torch.Tensor,
-    input_scale: torch.Tensor,
+    input_scale: torch.Tensor | None,
     bias: torch.Tensor | None,
-    tuned: bool = False,
 ) -> torch.Tensor:
     if x.is_cuda:
+        input_scale = _own_scale(x) if input_scale is None else input_scale
         quantized = quantize_fp8(x, input_scale)
-        if tuned and is_tuned(x):
+        if is_tuned(x):
             out = fp8_gemm(quantized, weight, input_scale, weight_scale, x.dtype)
         else:
             out = torch._scaled_mm(quantized, weight.t(), input_scale, weight_scale, out_dtype=x.dtype)
@@ -62,32 +51,17 @@ def fp8_tensor_linear(
     return F.linear(x, (weight.float() * weight_scale).to(x.dtype), bias)
 
 
-@fp8_tensor_linear.register_fake
-def _(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    weight_scale: torch.Tensor,
-    input_scale: torch.Tensor,
-    bias: torch.Tensor | None,
-    tuned: bool = False,
-) -> torch.Tensor:
-    return x.new_empty(x.shape[0], weight.shape[0])
-
-
 @opaque_op("sgl_tune::fp8_head_products", mutates_args=())
-def fp8_head_products(
-    rows: torch.Tensor, matrices: torch.Tensor, scale: torch.Tensor, tuned: bool = False
-) -> torch.Tensor:
+def fp8_head_products(rows: torch.Tensor, matrices: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """A head's rows by its matrix, all of one scale."""
-    if rows.is_cuda and tuned and is_tuned(rows):
-        input_scale = (rows.abs().amax().float() / FP8_MAX).clamp_(min=1e-12).reshape(1)
-        rows = rows.contiguous()
+    if rows.is_cuda and is_tuned(rows):
+        input_scale, rows = _own_scale(rows), rows.contiguous()
         return fp8_products(quantize_fp8(rows, input_scale), matrices, input_scale, scale, rows.dtype)
     return torch.bmm(rows, (matrices.float() * scale).to(rows.dtype))
 
 
 @fp8_head_products.register_fake
-def _(rows: torch.Tensor, matrices: torch.Tensor, scale: torch.Tensor, tuned: bool = False) -> torch.Tensor:
+def _(rows: torch.Tensor, matrices: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return rows.new_empty(rows.shape[0], rows.shape[1], matrices.shape[2])
 
 
@@ -108,28 +82,12 @@ def fp4_linear(
     return F.linear(x, dequantize_fp4(weight, scale, global_scale).to(x.dtype), bias)
 
 
-@fp4_linear.register_fake
-def _(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    scale: torch.Tensor,
-    global_scale: torch.Tensor | None,
-    input_scale: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    backend: str,
-) -> torch.Tensor:
-    return x.new_empty(x.shape[0], weight.shape[0])
+for _op in (fp8_block_linear, fp8_tensor_linear, fp4_linear):
+    _op.register_fake(lambda x, weight, *_: x.new_empty(x.shape[0], weight.shape[0]))
 
 
-@opaque_op("sgl_tune::unread_linear", mutates_args=())
-def unread_linear(x: torch.Tensor, rows: int) -> torch.Tensor:
-    """The product with a matrix of which only the sizes are known."""
-    raise NotImplementedError
-
-
-@unread_linear.register_fake
-def _(x: torch.Tensor, rows: int) -> torch.Tensor:
-    return x.new_empty(x.shape[0], rows)
+def _own_scale(x: torch.Tensor) -> torch.Tensor:
+    return (x.abs().amax().float() / FP8_MAX).clamp_(min=1e-12).reshape(1)
 
 
 def dequantize_blocks(weight: torch.Tensor, scale_inv: torch.Tensor, block: list[int]) -> torch.Tensor:

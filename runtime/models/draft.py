@@ -6,7 +6,6 @@ needs their size and not their answers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -16,13 +15,13 @@ from torch import nn
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.comm import Communicator
 from runtime.forward.kv_pool import KVPool
-from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
+from runtime.forward.logits_processor import LogitsOutput
 from runtime.layers.loading import fill_dummy
-from runtime.models.decoder import Decoder, StageState, multiply_of
-from runtime.models.rope_tables import RopeTables
+from runtime.layers.rope import RopeTables
+from runtime.models.decoder import Decoder
+from runtime.models.layer import StageState
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.own_layer import drafting, drafting_layer, has_plain_layer, layer_of
-from runtime.server.speculation import DRAFTLESS
+from runtime.server.own_layer import drafting, drafting_layer, has_plain_layer
 
 
 class DraftModel(nn.Module):
@@ -39,13 +38,11 @@ class DraftModel(nn.Module):
     ) -> None:
         """`ropes`: its target's, by which it turns, too."""
         super().__init__()
-        own = layer_of(model)
         is_plain, model = has_plain_layer(model, runtime), drafting(model, runtime)
         runtime = replace(runtime, gathers_nvfp4=False)
         runtime = replace(runtime, quantization=None) if is_plain else runtime
-        self.layer_id = drafting_layer(model)
-        self.decoder = Decoder(model, runtime, comm, device, [self.layer_id], ropes=ropes)
-        self.decoder.norm = self.decoder.norm if own.ends_normed else None
+        self.layer_ids = (drafting_layer(model),)
+        self.decoder = Decoder(model, runtime, comm, device, self.layer_ids, ropes=ropes)
         self.embedding = self.decoder.embedding
         size, build = model.hidden_size, self.decoder.build
         self.token_norm = build.norm("token_norm", size)
@@ -58,31 +55,12 @@ class DraftModel(nn.Module):
             if not name.startswith("decoder."):
                 fill_dummy(name, parameter.data, seed)
 
-    @property
-    def layer_ids(self) -> Sequence[int]:
-        return (self.layer_id,)
-
-    @property
-    def recurrent_width(self) -> int:
-        """Of what one of its steps hands the next, which is as wide as what its target gives."""
-        return self.decoder.model.hidden_size
-
-    given_width = recurrent_width
-
     def share_tables(self, target: Decoder) -> None:
         self.embedding = target.embedding or self.embedding
         self.decoder.embedding = None
         if target.head is not None:
             self.decoder.head = target.head
-            multiply = multiply_of(target.model)
-            self.decoder.logits = LogitsProcessor(
-                target.model.vocab_size,
-                target.comm,
-                target.head,
-                keep_hidden_states=True,
-                multiply=multiply,
-                over=target.build.runtime.head_over,
-            )
+            self.decoder.logits = target.logits_of(target.head, keep_hidden=True)
 
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch, kv: KVPool, hidden: torch.Tensor | None) -> LogitsOutput:
@@ -91,22 +69,6 @@ class DraftModel(nn.Module):
         parts = [self.token_norm(embedded), self.hidden_norm(hidden)]
         state = StageState(F.linear(torch.cat(parts, dim=-1), self.mix))
         return self.decoder.run_head(self.decoder.run_layers(batch, kv, state), batch)
-
-
-def num_drafts(runtime: RuntimeConfig) -> int:
-    """One for every step where each has a layer of its own, else one for all."""
-    speculative = runtime.speculative
-    if speculative is None or speculative.algorithm in DRAFTLESS:
-        return 0
-    return speculative.num_steps if speculative.multi_layer else 1
-
-
-def load_drafts(target: Decoder, model: ModelConfig, runtime: RuntimeConfig, seed: int) -> list[DraftModel]:
-    device = target.build.device
-    return [
-        DraftModel(model, runtime, target.comm, device, seed + number, target.ropes)
-        for number in range(num_drafts(runtime))
-    ]
 
 
 def next_step(batch: ForwardBatch, tokens: torch.Tensor, step: int, slots: torch.Tensor) -> ForwardBatch:

@@ -9,11 +9,11 @@ from torch import nn
 
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
-from runtime.layers.linear import Linear, Part
-from runtime.layers.loading import Piece, Source, length, shard
-from runtime.layers.recurrence import GatedNorm, RecurrentInputs, Rows, recur
+from runtime.layers.linear import Part
+from runtime.layers.loading import Piece, Source, length, moved, rows_of_heads, shard
+from runtime.layers.recurrence import GatedNorm, Rows, recur
 from runtime.models.build import Build
-from runtime.models.recurrent_parts import Convolution, head_vector, workspaces
+from runtime.models.convolution import Convolution
 from runtime.server.recurrent import GatedDeltaConfig
 
 
@@ -28,53 +28,28 @@ class GatedDeltaNet(nn.Module):
         self.config, self.layer_id, self.name = config, layer_id, name
         self.key_heads = shard(config.num_key_heads, ranks, rank, "the number of linear key heads")
         self.heads = shard(config.num_value_heads, ranks, rank, "the number of linear value heads")
-        keys = _rows(self.key_heads, config.key_head_dim)
-        values = _rows(self.heads, config.value_head_dim)
+        keys = rows_of_heads(self.key_heads, config.key_head_dim)
+        values = rows_of_heads(self.heads, config.value_head_dim)
         self.sizes = [length(keys), length(keys), length(values)]
-        self.projection, self.gates = self._projections(build, keys, values)
-        blocks = [
-            keys,
-            slice(config.key_dim + keys.start, config.key_dim + keys.stop),
-            slice(2 * config.key_dim + values.start, 2 * config.key_dim + values.stop),
-        ]
+        self._make_projections(build)
+        blocks = [keys, moved(keys, config.key_dim), moved(values, 2 * config.key_dim)]
         self.conv = Convolution(build, f"{name}.conv1d", blocks, config.conv_kernel)
-        self.rate = head_vector(length(self.heads), torch.float32, build)
-        self.bias = head_vector(length(self.heads), build.dtype, build)
-        width = config.value_head_dim
-        self.norm = GatedNorm(
-            f"{name}.norm",
-            width,
-            width,
-            build.model.rms_eps,
-            build.dtype,
-            build.device,
-            gate_first=False,
-            plain_gate=config.plain_gate,
-            scale=config.norm_scale,
-            centred=config.centred_norm,
-        )
+        self.rate = build.vector(length(self.heads), torch.float32)
+        self.bias = build.vector(length(self.heads))
+        width, eps = config.value_head_dim, build.model.rms_eps
+        self.norm = GatedNorm(f"{name}.norm", width, width, eps, build.dtype, build.device, gate_first=False)
         self.out = build.linear([Part(f"{name}.out_proj", slice(0, build.model.hidden_size))], values)
 
-    def _projections(self, build: Build, keys: slice, values: slice) -> tuple[Linear, Linear]:
-        """What the convolution takes and the norm's gate; and a head's strength and step."""
-        config, name, hidden = self.config, self.name, slice(0, build.model.hidden_size)
-        kept: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-        if config.projections == "heads":
-            kept = (*self.sizes, self.sizes[2]), (length(self.heads),) * 2
-            wide = 2 * (config.key_dim + config.value_dim) // config.num_key_heads
-            narrow = 2 * config.num_value_heads // config.num_key_heads
-            all_of = [Part(f"{name}.in_proj_qkvz", _rows(self.key_heads, wide))]
-            gates = [Part(f"{name}.in_proj_ba", _rows(self.key_heads, narrow))]
-        else:
-            key_dim = config.key_dim
-            starts = ((0, keys), (key_dim, keys), (2 * key_dim, values))
-            all_of = [
-                *(Part(f"{name}.in_proj_qkv", slice(at + own.start, at + own.stop)) for at, own in starts),
-                Part(f"{name}.in_proj_z", values),
-            ]
-            gates = [Part(f"{name}.in_proj_{one}", self.heads) for one in ("b", "a")]
-        mixed = build.linear(all_of, hidden, kept_as=kept[0])
-        return mixed, build.linear(gates, hidden, kept_as=kept[1])
+    def _make_projections(self, build: Build) -> None:
+        """Each key head's queries, keys, values and norm gates are below each other, and so are the strengths
+        and steps of its value heads. A server takes them apart by kind."""
+        config, hidden = self.config, slice(0, build.model.hidden_size)
+        wide = 2 * (config.key_dim + config.value_dim) // config.num_key_heads
+        narrow = 2 * config.num_value_heads // config.num_key_heads
+        all_of = [Part(f"{self.name}.in_proj_qkvz", rows_of_heads(self.key_heads, wide))]
+        gates = [Part(f"{self.name}.in_proj_ba", rows_of_heads(self.key_heads, narrow))]
+        self.projection = build.linear(all_of, hidden, kept_as=(*self.sizes, self.sizes[2]))
+        self.gates = build.linear(gates, hidden, kept_as=(length(self.heads),) * 2)
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
@@ -82,20 +57,11 @@ class GatedDeltaNet(nn.Module):
         assert pool.states is not None
         state, rows, config = pool.states.layer(self.layer_id), Rows.of(batch), self.config
         mixed, gate, strength, step = self._split(self.projection(x), self.gates(x))
-        mixed = self.conv(mixed, state.conv, rows)
-        q, k, v = mixed.split(self.sizes, dim=-1)
-        inputs = RecurrentInputs(
-            q.unflatten(-1, (-1, config.key_head_dim)),
-            k.unflatten(-1, (-1, config.key_head_dim)),
-            v.unflatten(-1, (-1, config.value_head_dim)),
-            step,
-            strength,
-            self.rate,
-            self.bias,
-        )
-        held = workspaces(config, inputs, batch)
-        answer = recur(inputs, state.recurrent, rows)
-        del mixed, q, k, v, inputs, held
+        q, k, v = self.conv(mixed, state.conv, rows).split(self.sizes, dim=-1)
+        q, k = (one.unflatten(-1, (-1, config.key_head_dim)) for one in (q, k))
+        v, given = v.unflatten(-1, (-1, config.value_head_dim)), (step, strength, self.rate, self.bias)
+        answer = recur(q, k, v, *given, None, 0.0, state.recurrent, rows)
+        del mixed, q, k, v
         normed = self.norm(answer.flatten(0, 1), gate.flatten(0, 1))
         return self.out(normed.view(x.shape[0], -1))
 
@@ -104,16 +70,12 @@ class GatedDeltaNet(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values side by side; the norm's gate [T, heads, V]; strengths and steps."""
         config, heads = self.config, length(self.heads)
-        if config.projections == "matrices":
-            mixed, gate = projected.split([sum(self.sizes), self.sizes[2]], dim=-1)
-            strength, step = (part.contiguous() for part in gates.chunk(2, dim=-1))
-        else:
-            ratio = config.num_value_heads // config.num_key_heads
-            widths = [config.key_head_dim] * 2 + [ratio * config.value_head_dim] * 2
-            *parts, gate = projected.unflatten(-1, (length(self.key_heads), -1)).split(widths, dim=-1)
-            mixed = torch.cat([part.flatten(1) for part in parts], dim=-1)
-            pairs = gates.unflatten(-1, (length(self.key_heads), -1)).split(ratio, dim=-1)
-            strength, step = (part.reshape(-1, heads).contiguous() for part in pairs)
+        ratio = config.num_value_heads // config.num_key_heads
+        widths = [config.key_head_dim] * 2 + [ratio * config.value_head_dim] * 2
+        *parts, gate = projected.unflatten(-1, (length(self.key_heads), -1)).split(widths, dim=-1)
+        mixed = torch.cat([part.flatten(1) for part in parts], dim=-1)
+        pairs = gates.unflatten(-1, (length(self.key_heads), -1)).split(ratio, dim=-1)
+        strength, step = (part.reshape(-1, heads).contiguous() for part in pairs)
         shaped = gate.reshape(-1, heads, config.value_head_dim).contiguous()
         return mixed.contiguous(), shaped, strength, step
 
@@ -122,7 +84,3 @@ class GatedDeltaNet(nn.Module):
             yield from part.pieces()
         yield Piece(self.rate, (Source(f"{self.name}.A_log", (self.heads,)),))
         yield Piece(self.bias, (Source(f"{self.name}.dt_bias", (self.heads,)),))
-
-
-def _rows(heads: slice, width: int) -> slice:
-    return slice(heads.start * width, heads.stop * width)

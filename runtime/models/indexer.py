@@ -18,6 +18,8 @@ from runtime.layers.rope import rope_
 from runtime.models.build import Build
 from runtime.server.call_rules import joins_indexer
 
+_EPS = 1e-6  # of a key's norm
+
 
 class Indexer(nn.Module):
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
@@ -25,23 +27,19 @@ class Indexer(nn.Module):
         mla = build.model.mla
         assert mla is not None and mla.indexer is not None and mla.q_lora_rank is not None
         self.name, self.config, self.layer_id = name, mla.indexer, layer_id
-        self.interleaved = mla.indexer.interleaved
-        self.turned = slice(-mla.qk_rope_head_dim, None) if mla.indexer.turns_last else slice(None)
         heads, size = mla.indexer.num_heads, mla.indexer.head_dim
         hidden = slice(0, build.model.hidden_size)
         self.query = build.linear([Part(f"{name}.wq_b", slice(0, heads * size))], slice(0, mla.q_lora_rank))
         keys, weights = Part(f"{name}.wk", slice(0, size)), Part(f"{name}.weights_proj", slice(0, heads))
         self.key: Linear | None = None
-        if joins_indexer(build.model, build.runtime.release):  # fp8 keys of a checkpoint are unpacked
+        if joins_indexer(build.model):  # one product; fp8 keys of a checkpoint are unpacked
             plain = Plain(stored_block=build.model.quantization_block)
             self.rest = build.linear([keys, weights], hidden, scheme=plain)
         else:
             self.key = build.linear([keys], hidden)
             self.rest = build.linear([weights], hidden, scheme=PLAIN)
-        self.key_norm_weight, self.key_norm_bias = (
-            nn.Parameter(torch.empty(size, dtype=torch.float32, device=build.device), requires_grad=False)
-            for _ in range(2)
-        )
+        self.key_norm_weight = build.vector(size, torch.float32)
+        self.key_norm_bias = build.vector(size, torch.float32)
 
     def forward(
         self,
@@ -49,26 +47,22 @@ class Indexer(nn.Module):
         compressed: torch.Tensor,
         batch: ForwardBatch,
         pool: KVPool,
-        rope_table: torch.Tensor | None,
+        table: torch.Tensor,
     ) -> torch.Tensor | None:
-        assert rope_table is not None
         heads, size = self.config.num_heads, self.config.head_dim
         q = self.query(compressed).unflatten(-1, (heads, size))
         if self.key is None:
             k, weights = self.rest(x).split([size, heads], dim=-1)
         else:
             k, weights = self.key(x), self.rest(x)
-        norm = self.key_norm_weight, self.key_norm_bias, self.config.norm_eps
-        k = F.layer_norm(k.float(), (size,), *norm).to(x.dtype)
-        turned, by = (..., self.turned), (rope_table, batch.positions, self.interleaved)
-        rope_(q[turned], k.unsqueeze(1)[turned], *by)
+        k = F.layer_norm(k.float(), (size,), self.key_norm_weight, self.key_norm_bias, _EPS).to(x.dtype)
+        rope_(q, k.unsqueeze(1), table, batch.positions, self.config.interleaved)
         weights = weights.float() * (heads * size) ** -0.5
         return select_tokens(q, k, weights, self.config.top_k, self.layer_id, batch, pool)
 
     def pieces(self) -> Iterator[Piece]:
-        yield from self.query.pieces()
-        if self.key is not None:
-            yield from self.key.pieces()
-        yield from self.rest.pieces()
+        for part in (self.query, self.key, self.rest):
+            if part is not None:
+                yield from part.pieces()
         yield Piece(self.key_norm_weight, (Source(f"{self.name}.k_norm.weight"),))
         yield Piece(self.key_norm_bias, (Source(f"{self.name}.k_norm.bias"),))

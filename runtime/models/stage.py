@@ -27,8 +27,5 @@ def run_stage(
 
 
 def _parts(state: StageState | None) -> tuple[torch.Tensor, ...]:
-    if state is None:
-        return ()
-    kept = None if state.kept is None else state.kept.rows
-    parts = (state.hidden, state.residual, state.inputs, kept, state.routed)
+    parts = () if state is None else (state.hidden, state.residual)
     return tuple(part for part in parts if part is not None)

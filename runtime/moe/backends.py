@@ -18,11 +18,8 @@ class MoEBackend(ABC):
     """Computes this rank's part of the experts' weighted sum: zero where a token's experts live elsewhere."""
 
     def __init__(self, model: ModelConfig, runtime: RuntimeConfig, layout: RankLayout) -> None:
-        self.model, self.runtime, self.layout = model, runtime, layout
-
-    @property
-    def weighs_input(self) -> bool:
-        return self.model.moe is not None and self.model.moe.weighs_input
+        assert model.moe is not None
+        self.model, self.moe, self.runtime, self.layout = model, model.moe, runtime, layout
 
     def prepare(self, weights: ExpertWeights) -> ExpertWeights:
         """Once after loading: the same weights in the order and layout that the kernel wants."""

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
 import torch
 
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import dp_buffer_len, gather, pad_rows, scatter
 from runtime.moe.a2a_workspace import A2AWorkspace, max_dispatch_tokens
-from runtime.moe.deepep import DeepEPDispatcher
-from runtime.moe.dispatch import Dispatcher, Route
 from runtime.moe.weights import TopK
 from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.deepep import DeepEP
 from runtime.server.errors import ConfigError
+
+Route = Callable[[torch.Tensor], TopK]
+
+
+class Dispatcher(ABC):
+    # Whether each rank computes the shared experts on its own rows alone, with all of their weights.
+    replicates_shared_experts: ClassVar[bool]
+
+    @abstractmethod
+    def dispatch(self, x: torch.Tensor, route: Route) -> tuple[torch.Tensor, TopK]:
+        """This rank's rows -> the rows that its experts work on, and where each of them goes."""
+
+    @abstractmethod
+    def combine(self, out: torch.Tensor, rows: int) -> torch.Tensor:
+        """The experts' partial sums -> this rank's finished rows."""
 
 
 class StandardDispatcher(Dispatcher):
@@ -97,10 +113,6 @@ def make_dispatcher(
 ) -> Dispatcher:
     if runtime.moe_a2a_backend == "none" or model.moe is None:
         return StandardDispatcher(comm)
-    if runtime.moe_a2a_backend == "deepep" and device.type == "meta":
-        deepep = runtime.deepep or DeepEP()
-        is_plain = (runtime.quantization or model.checkpoint_quantization) is None
-        return DeepEPDispatcher(comm, deepep, model.moe, in_bf16=deepep.in_bf16 or is_plain)
     if runtime.moe_a2a_backend != "flashinfer":
         raise ConfigError(
             f"--moe-a2a-backend {runtime.moe_a2a_backend}: this runtime has none and flashinfer"
@@ -118,5 +130,5 @@ def make_dispatcher(
     tokens = max_dispatch_tokens(runtime)
     workspace = A2AWorkspace(comm.size("moe_ep"), tokens, model.hidden_size, model.moe.top_k, dtype.itemsize)
     backend = backend_row(runtime.moe_runner_backend)
-    invalid = -1 if backend.marks_with_minus_one else model.moe.places
+    invalid = -1 if backend.marks_with_minus_one else model.moe.num_experts
     return AllToAllDispatcher(comm, workspace, dtype, device, invalid)

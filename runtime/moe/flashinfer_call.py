@@ -9,16 +9,12 @@ from typing import Any
 
 from runtime.server.errors import ConfigError
 
-# What a version without the option does anyway; `output` is then what the call returns.
-_WITHOUT = {"use_fused_finalize": (True,), "num_fused_shared_experts": (0, None)}
-
 
 def call_with(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """The result, also where this version cannot be given the place for it."""
     unknown = arguments.keys() - _options(function)
     for name in unknown - {"output"}:
-        value = arguments[name]
-        if value is not None and value not in _WITHOUT.get(name, ()):
+        if arguments[name] is not None:
             raise ConfigError(
                 f"the installed FlashInfer's {function.__name__} does not take {name}",
                 "tune with the FlashInfer that the server pins",

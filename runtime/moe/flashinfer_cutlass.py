@@ -13,7 +13,7 @@ from runtime.layers.opaque import opaque_op
 from runtime.moe.flashinfer_call import call_with, forget_ranges
 from runtime.moe.profile_workspace import ProfiledShape, hold_profile_workspace
 from runtime.moe.trtllm_layout import swap_halves
-from runtime.moe.tuned import TunedBackend, swiglu_values
+from runtime.moe.tuned import TunedBackend
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
@@ -53,16 +53,14 @@ class FlashInferCutlassBackend(TunedBackend):
             weights.w13,
             weights.w2,
             self._quant_scales(weights),
-            swiglu_values(weights),
+            weights.swiglu,
             len(self.layout.group("moe_tp")),
             self.layout.moe_tp_rank,
             len(self.layout.group("moe_ep")),
             self.layout.moe_ep_rank,
             self.tune_max(x.shape[0]),
             self.runtime.moe_a2a_backend == "flashinfer",
-            self.runtime.fused_finalize,
             weights.is_gated,
-            bool(weights.gelu),
             weights.w13_bias,
             weights.w2_bias,
         )
@@ -97,9 +95,7 @@ def cutlass_moe(
     ep_rank: int,
     tune_max: int,
     alltoall: bool,
-    fused_finalize: bool,
     gated: bool,
-    gelu: bool = False,
     w13_bias: torch.Tensor | None = None,
     w2_bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
@@ -111,7 +107,6 @@ def cutlass_moe(
     from runtime.moe.layer_trial import cutlass_trial
 
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    with_gates = ActivationType.Geglu if gelu else ActivationType.Swiglu
     in_groups = w13.dtype == torch.uint8
     arguments: dict[str, Any] = {
         "output": out,
@@ -130,21 +125,20 @@ def cutlass_moe(
         "tp_size": tp_size,
         "tp_rank": tp_rank,
         "tune_max_num_tokens": tune_max,
-        "activation_type": with_gates if gated else ActivationType.Relu2,
+        "activation_type": ActivationType.Swiglu if gated else ActivationType.Relu2,
         "enable_alltoall": alltoall,
-        "use_fused_finalize": fused_finalize,
+        "use_fused_finalize": False,
         "use_w4_group_scaling": in_groups,
     }
-    for name, value in zip(("swiglu_alpha", "swiglu_beta", "swiglu_limit"), swiglu, strict=False):
+    given = zip(("swiglu_alpha", "swiglu_limit"), swiglu, strict=False)
+    for name, value in (*given, *([("swiglu_beta", 1.0)] if swiglu else ())):
         arguments[name] = torch.full((w13.shape[0],), value, dtype=torch.float32, device=x.device)
     forget_ranges()
     with tuned_in(cutlass_trial(cutlass_fused_moe, arguments)):
         return call_with(cutlass_fused_moe, arguments)
 
 
-@cutlass_moe.register_fake
-def _(x: torch.Tensor, *_: object) -> torch.Tensor:
-    return torch.empty_like(x)
+cutlass_moe.register_fake(lambda x, *_: torch.empty_like(x))
 
 
 def _with_kernel_scales(weights: ExpertWeights) -> ExpertWeights:

@@ -13,7 +13,7 @@ _TILE, _GROUP = 128, 32  # a kernel's, and the weights of a scale
 
 
 class FlashInferMxfp4Backend(FlashInferCutlassBackend):
-    """gpt-oss's, with biases, and DeepSeek-V4's. Their buckets reach as far as those of plain experts."""
+    """gpt-oss's, with biases. Their buckets reach as far as those of plain experts."""
 
     def prepare_for_gpu(self, weights: ExpertWeights) -> ExpertWeights:
         up_scale, down_scale = weights.w13_scale, weights.w2_scale
@@ -25,8 +25,8 @@ class FlashInferMxfp4Backend(FlashInferCutlassBackend):
         # In the place of what was loaded, which a layer goes on holding: there may be no room for both.
         weights.w13.data = _interleaved(_ups_first(weights.w13.data, inner))
         weights.w2.data = _interleaved(_wider(weights.w2.data, inner // 2))
-        up_scale.data = _folded(_ups_first(_exponents(up_scale.data), inner))
-        down_scale.data = _folded(_wider(_exponents(down_scale.data), inner // _GROUP))
+        up_scale.data = _folded(_ups_first(up_scale.data, inner))
+        down_scale.data = _folded(_wider(down_scale.data, inner // _GROUP))
         if weights.w13_bias is not None:
             weights.w13_bias.data = _ups_first(weights.w13_bias.data[..., None], inner)[..., 0]
         return weights
@@ -39,11 +39,6 @@ class FlashInferMxfp4Backend(FlashInferCutlassBackend):
     def _quant_scales(self, weights: ExpertWeights) -> list[torch.Tensor]:
         scales = weights.w13_scale, weights.w2_scale
         return [scale.view(torch.int32) for scale in scales if scale is not None]
-
-
-def _exponents(scale: torch.Tensor) -> torch.Tensor:
-    """Of two, in a byte each, also where a release keeps the powers themselves."""
-    return scale if scale.dtype == torch.uint8 else scale.to(torch.float8_e8m0fnu).view(torch.uint8)
 
 
 def _ups_first(matrices: torch.Tensor, inner: int) -> torch.Tensor:

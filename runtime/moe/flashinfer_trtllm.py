@@ -10,27 +10,24 @@ from typing import Any, ClassVar
 import torch
 
 from runtime.forward.kv_packing import FP8_MAX
-from runtime.layers.norm import weighed_norm
 from runtime.layers.opaque import opaque_op
 from runtime.moe.flashinfer_call import call_with
 from runtime.moe.trtllm_layout import kind_of, lay_out
-from runtime.moe.tuned import TunedBackend, swiglu_values
+from runtime.moe.tuned import TunedBackend
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.buckets import OF_FLASHINFER
 from runtime.server.call_rules import routing_form
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import MoEConfig
 
 # FlashInfer's RoutingMethodType
 _SOFTMAX, _RENORMALIZE, _DEEPSEEK, _TOP_K, _SIGMOID_RENORMALIZE, _SIGMOID = 0, 1, 2, 5, 6, 8
-_SWIGLU, _GEGLU = 3, 4
+_SWIGLU = 3
 _FP8_GROUP = 128
 _KERNEL_MULTIPLE: dict[str, int] = {"bf16": 128, "fp8_block": 128}
 
 
 class FlashInferTrtllmBackend(TunedBackend):
     name: ClassVar[str] = "flashinfer_trtllm"
-    takes_weighted_rows: ClassVar[bool] = False
 
     def prepare_for_gpu(self, weights: ExpertWeights) -> ExpertWeights:
         if weights.w13_bias is not None:
@@ -45,12 +42,11 @@ class FlashInferTrtllmBackend(TunedBackend):
         return lay_out(weights)
 
     def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
-        moe = self.model.moe
-        assert moe is not None
-        kind = kind_of(weights)
+        moe, kind = self.moe, kind_of(weights)
         groups = [moe.num_groups, moe.top_k_groups] if moe.scoring == "sigmoid" else []
         inner = moe.intermediate_size // len(self.layout.group("moe_tp"))
-        multiple = _KERNEL_MULTIPLE.get(kind, self.runtime.release.nvfp4_trtllm_rows)
+        multiple = _KERNEL_MULTIPLE.get(kind, 64)
+        sizes = (len(self.layout.group(one)) for one in ("moe_ep", "attn_dp"))
         return trtllm_moe(
             x,
             topk.ids,
@@ -61,23 +57,14 @@ class FlashInferTrtllmBackend(TunedBackend):
             weights.w2,
             _scales(weights),
             kind,
-            routing_form(
-                self.model,
-                self.runtime,
-                kind == "fp8_block",
-                len(self.layout.group("moe_ep")),
-                len(self.layout.group("attn_dp")),
-            ),
+            routing_form(self.model, self.runtime, kind == "fp8_block", *sizes),
             _routing_method(moe),
             groups,
             weights.num_experts,
             weights.first,
             -(-inner // multiple) * multiple,
             moe.routed_scaling_factor,
-            swiglu_values(weights),
             self.tune_max(x.shape[0]),
-            bool(weights.gelu),
-            *(weights.answer_norm or ()),
         )
 
 
@@ -99,17 +86,10 @@ def trtllm_moe(
     first: int,
     intermediate: int,
     scaling: float,
-    swiglu: list[float],
     tune_max: int,
-    gelu: bool = False,
-    answer_weight: torch.Tensor | None = None,
-    answer_eps: float = 0.0,
 ) -> torch.Tensor:
-    """With the weights of a norm each expert's answer is normed, and they are added here."""
-    call = {"bf16": _bf16, "fp8_block": _fp8_block, "nvfp4": _nvfp4}[kind]
-    names = ("gemm1_alpha", "gemm1_beta", "gemm1_clamp_limit")
-    values = [torch.full((w13.shape[0],), v, dtype=torch.float32, device=x.device) for v in swiglu]
-    activation = dict(zip(names, values, strict=True)) if values else dict.fromkeys(names)
+    from flashinfer import fused_moe
+
     arguments: dict[str, Any] = {
         "gemm1_weights": w13,
         "gemm2_weights": w2,
@@ -121,63 +101,48 @@ def trtllm_moe(
         "local_num_experts": w13.shape[0],
         "routed_scaling_factor": scaling,
         "tune_max_num_tokens": tune_max,
-        "activation_type": _GEGLU if gelu else _SWIGLU,
+        "activation_type": _SWIGLU,
         "top_k": ids.shape[1],
     }
     if kind != "bf16":
-        arguments.update(activation)
+        arguments |= dict.fromkeys(("gemm1_alpha", "gemm1_beta", "gemm1_clamp_limit"))
     if routing == "logits":
         # Only DeepSeek's routing reads fp32 logits.
         taken = logits if routing_method == _DEEPSEEK else logits.to(torch.bfloat16)
-        arguments.update(routing_logits=taken, routing_bias=correction, routing_method_type=routing_method)
+        arguments |= {"routing_logits": taken, "routing_bias": correction}
+        arguments["routing_method_type"] = routing_method
     else:
         method = _TOP_K if routing_method == _DEEPSEEK else routing_method
-        arguments.update(
-            topk_ids=pack(ids, scores) if routing == "packed" else (ids, scores),
-            n_group=None,
-            topk_group=None,
-            routing_method_type=method,
-        )
+        arguments |= {"topk_ids": (ids, scores), "n_group": None, "topk_group": None}
+        arguments["routing_method_type"] = method
         if kind != "bf16":
             arguments["routing_bias"] = None
-    if answer_weight is None:
-        return call(x, scales, routing, arguments)
-    arguments |= {"do_finalize": False, "routed_scaling_factor": 1.0}
-    if kind == "nvfp4":
-        arguments["tune_max_num_tokens"] = OF_FLASHINFER
-    answers, shares, places = call(x, scales, routing, arguments)[:3]
-    if x.is_meta:
-        return torch.empty_like(x)
-    return summed(weighed_norm(answers, answer_weight, answer_eps), shares, places, x)
-
-
-@trtllm_moe.register_fake
-def _(x: torch.Tensor, *_: object) -> torch.Tensor:
-    return torch.empty_like(x)
-
-
-def _bf16(
-    x: torch.Tensor, scales: list[torch.Tensor], routing: str, arguments: dict[str, Any]
-) -> torch.Tensor:
-    from flashinfer.fused_moe import trtllm_bf16_moe, trtllm_bf16_routed_moe
-
-    call = trtllm_bf16_moe if routing == "logits" else trtllm_bf16_routed_moe
-    return call(hidden_states=x, **{"do_finalize": True, **arguments})
-
-
-def _fp8_block(
-    x: torch.Tensor, scales: list[torch.Tensor], routing: str, arguments: dict[str, Any]
-) -> torch.Tensor:
-    from flashinfer.fused_moe import (
-        Fp8QuantizationType,
-        trtllm_fp8_block_scale_moe,
-        trtllm_fp8_block_scale_routed_moe,
+        if kind == "nvfp4":
+            arguments |= {
+                "n_group": 0,
+                "topk_group": 0,
+                "routed_scaling_factor": None,
+                "routing_method_type": 1,
+            }
+    stem, operands = _CALLS[kind]
+    function = getattr(
+        fused_moe, f"trtllm_{stem}_moe" if routing == "logits" else f"trtllm_{stem}_routed_moe"
     )
+    return call_with(function, arguments | operands(x, scales))
 
-    call = trtllm_fp8_block_scale_moe if routing == "logits" else trtllm_fp8_block_scale_routed_moe
+
+trtllm_moe.register_fake(lambda x, *_: torch.empty_like(x))
+
+
+def _bf16(x: torch.Tensor, scales: list[torch.Tensor]) -> dict[str, Any]:
+    return {"hidden_states": x, "do_finalize": True}
+
+
+def _fp8_block(x: torch.Tensor, scales: list[torch.Tensor]) -> dict[str, Any]:
+    from flashinfer.fused_moe import Fp8QuantizationType
+
     quantized, scale = quantize_groups(x)
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    arguments |= {
+    return {
         "hidden_states": quantized,
         "hidden_states_scale": scale,
         "gemm1_weights_scale": scales[0],
@@ -185,27 +150,15 @@ def _fp8_block(
         "use_shuffled_weight": False,
         "weight_layout": 0,
         "enable_pdl": None,
-        "output": out,
+        "output": torch.empty(x.shape, dtype=x.dtype, device=x.device),
         "fp8_quantization_type": Fp8QuantizationType.DeepSeekFp8,
     }
-    return call_with(call, arguments)
 
 
-def _nvfp4(
-    x: torch.Tensor, scales: list[torch.Tensor], routing: str, arguments: dict[str, Any]
-) -> torch.Tensor:
-    from flashinfer.fused_moe import trtllm_fp4_block_scale_moe, trtllm_fp4_block_scale_routed_moe
-
+def _nvfp4(x: torch.Tensor, scales: list[torch.Tensor]) -> dict[str, Any]:
     w13_scale, w2_scale, w13_factor, w2_factor, w13_input, w2_input = scales
     quantized, scale = quantize_nvfp4(x, w13_input)
-    finishes = arguments.get("do_finalize", True)
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if routing == "logits":
-        call = trtllm_fp4_block_scale_moe
-    else:
-        call = trtllm_fp4_block_scale_routed_moe
-        arguments |= {"n_group": 0, "topk_group": 0, "routed_scaling_factor": None, "routing_method_type": 1}
-    arguments |= {
+    return {
         "hidden_states": quantized,
         "hidden_states_scale": scale,
         "gemm1_weights_scale": w13_scale.view(torch.float8_e4m3fn),
@@ -216,26 +169,16 @@ def _nvfp4(
         "output1_scale_gate_scalar": w13_factor,
         "output2_scale_scalar": w2_factor,
         "per_token_scale": None,
-        "do_finalize": finishes,
-        **({"output": out} if finishes else {}),
+        "do_finalize": True,
+        "output": torch.empty(x.shape, dtype=x.dtype, device=x.device),
     }
-    return call_with(call, arguments)
 
 
-def summed(
-    answers: torch.Tensor, shares: torch.Tensor, places: torch.Tensor, like: torch.Tensor
-) -> torch.Tensor:
-    """Each token's answers stand at their places, and elsewhere are none of this rank's: -1."""
-    rows, top_k = like.shape[0], places.numel() // max(1, like.shape[0])
-    places = places.view(rows, top_k).long()
-    chosen = answers[places.clamp(min=0)].float() * shares.view(rows, top_k, 1).float()
-    return chosen.masked_fill(places[..., None] < 0, 0.0).sum(dim=1).to(like.dtype)
-
-
-def pack(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """An expert's number and its bf16 weight in one int32."""
-    bits = scores.to(torch.bfloat16).view(torch.int16).to(torch.int32) & 0xFFFF
-    return (ids.to(torch.int32) << 16) | bits
+_CALLS = {
+    "bf16": ("bf16", _bf16),
+    "fp8_block": ("fp8_block_scale", _fp8_block),
+    "nvfp4": ("fp4_block_scale", _nvfp4),
+}
 
 
 def quantize_groups(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -68,9 +68,12 @@ def align_(
     ends: torch.Tensor,
     cursor: torch.Tensor,
 ) -> None:
-    from runtime.moe import grouped_kernels
+    from runtime.moe import grouped_kernels as kernels
 
-    grouped_kernels.align(ids, first, local, block, rows, experts, total, ends, cursor)
+    slots, bins, chunk = ids.numel(), ends.numel(), kernels.CHUNK
+    kernels.count[(1,)](ids, ends, cursor, total, slots, first, local, BINS=bins, BLOCK=block, CHUNK=chunk)
+    kernels.name_blocks[(experts.numel(),)](ends, experts, rows, slots, local, BINS=bins, BLOCK=block)
+    kernels.place[(-(-slots // chunk),)](ids, cursor, rows, slots, first, local, CHUNK=chunk)
 
 
 @opaque_op("sgl_tune::quantize_rows_", mutates_args=("out", "scales"))
@@ -96,38 +99,39 @@ def grouped_matmul_(
     bias: torch.Tensor | None,
     scores: torch.Tensor | None,
 ) -> None:
-    from runtime.moe import grouped_kernels
+    from runtime.moe import grouped_kernels as kernels
 
-    grouped_kernels.matmul(
-        a, a_scales, b, b_scales, out, rows, experts, total, block, shared_by, quant_block, bias, scores
-    )
+    (slots, _), (_, n, k) = out.shape, b.shape
+    scales = 0 if b_scales is None else 2 if quant_block else 1
+    a_groups = 1 if a_scales is None else a_scales.shape[1]
+    b_rows = b_scales.shape[1] if b_scales is not None and quant_block else 1
+    kernels.matmul[(-(-n // kernels.COLUMNS), experts.numel())](
+        a, a_scales, b, b_scales, bias, scores, out, rows, experts, total, slots, n, k, shared_by,
+        a_groups, b_rows, quant_block[0] if quant_block else 1,
+        SCALES=scales, BIASED=bias is not None, SCORED=scores is not None,
+        PRECISION="ieee" if a.dtype == torch.float32 else "tf32",
+        BLOCK_M=block, BLOCK_N=kernels.COLUMNS, BLOCK_K=quant_block[1] if quant_block else 64, num_warps=4,
+    )  # fmt: skip
 
 
 @opaque_op("sgl_tune::sum_choices", mutates_args=("out",))
 def sum_choices(x: torch.Tensor, out: torch.Tensor) -> None:
     """[tokens, top k, size] -> [tokens, size]."""
-    from runtime.moe import grouped_kernels
-
-    grouped_kernels.sum_choices(x, out)
+    torch.sum(x, dim=1, out=out)
 
 
-@opaque_op("sgl_tune::swiglu", mutates_args=())
-def swiglu(x: torch.Tensor, told: list[float]) -> torch.Tensor:
-    """[T, 2 I], gates before ups -> (up + 1) * gate * sigmoid(alpha * gate), both clamped, of alpha and the
-    limit; of a limit alone, silu(gate) * up, of which silu and up are clamped."""
-    from runtime.moe import grouped_kernels
-
-    return grouped_kernels.swiglu(x, told)
-
-
-@swiglu.register_fake
-def _(x: torch.Tensor, told: list[float]) -> torch.Tensor:
-    return x.new_empty(x.shape[0], x.shape[1] // 2)
+@opaque_op("sgl_tune::swiglu", mutates_args=("x",))
+def swiglu(x: torch.Tensor, alpha: float, limit: float) -> torch.Tensor:
+    """[T, 2 I], gates before ups -> (up + 1) * gate * sigmoid(alpha * gate), both clamped to the limit, which
+    `x` is meanwhile, too."""
+    gate, up = x.chunk(2, dim=-1)
+    gate.clamp_(max=limit)
+    up.clamp_(-limit, limit).add_(1)
+    return (gate * alpha).sigmoid_().mul_(gate).mul_(up)
 
 
-def _nothing(*arguments: object) -> None:
-    return None
+swiglu.register_fake(lambda x, alpha, limit: x.new_empty(x.shape[0], x.shape[1] // 2))
 
 
 for _op in (align_, quantize_, grouped_matmul_, sum_choices):
-    _op.register_fake(_nothing)
+    _op.register_fake(lambda *_: None)

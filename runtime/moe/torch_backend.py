@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from runtime.layers.mlp import capped, capped_before, clamped_swiglu, gelu_and_mul, situ
-from runtime.layers.norm import weighed_norm
 from runtime.layers.opaque import opaque_op
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.moe.backends import MoEBackend
@@ -30,9 +28,6 @@ class TorchBackend(MoEBackend):
             weights.first,
             list(weights.block),
             weights.swiglu,
-            self.weighs_input,
-            weights.gelu,
-            *(weights.answer_norm or ()),
         )
 
 
@@ -52,10 +47,6 @@ def torch_moe(
     first: int,
     block: list[int],
     swiglu: list[float],
-    weighs_input: bool = False,
-    gelu: str = "",
-    answer_weight: torch.Tensor | None = None,
-    answer_eps: float = 0.0,
 ) -> torch.Tensor:
     """One opaque op, because rows per expert depend on the data, which meta tensors do not have."""
     out = torch.zeros_like(x, dtype=torch.float32)
@@ -65,20 +56,14 @@ def torch_moe(
             continue
         up = expert_matrix(w13, w13_scale, w13_global_scale, local, block).to(x.dtype)
         down = expert_matrix(w2, w2_scale, w2_global_scale, local, block).to(x.dtype)
-        share = scores[token, slot, None]
-        given = x[token] * share.to(x.dtype) if weighs_input else x[token]
-        hidden = F.linear(given, up, None if w13_bias is None else w13_bias[local])
-        inner = gelu_and_mul(hidden, gelu == "erf") if gelu else activate(hidden, swiglu, down.shape[1])
+        hidden = F.linear(x[token], up, None if w13_bias is None else w13_bias[local])
+        inner = activate(hidden, swiglu, down.shape[1])
         result = F.linear(inner, down, None if w2_bias is None else w2_bias[local])
-        if answer_weight is not None:
-            result = weighed_norm(result, answer_weight, answer_eps)
-        out.index_add_(0, token, result.float() if weighs_input else result.float() * share)
+        out.index_add_(0, token, result.float() * scores[token, slot, None])
     return out.to(x.dtype)
 
 
-@torch_moe.register_fake
-def _(x: torch.Tensor, *_: object) -> torch.Tensor:
-    return torch.empty_like(x)
+torch_moe.register_fake(lambda x, *_: torch.empty_like(x))
 
 
 def expert_matrix(
@@ -91,9 +76,8 @@ def expert_matrix(
     if scale is None:
         return weight[expert]
     if weight.dtype == torch.uint8:
-        return dequantize_fp4(
-            weight[expert], scale[expert], None if global_scale is None else global_scale[expert]
-        )
+        factor = None if global_scale is None else global_scale[expert]
+        return dequantize_fp4(weight[expert], scale[expert], factor)
     if block:
         return dequantize_blocks(weight[expert], scale[expert], block)
     return weight[expert].float() * scale[expert]
@@ -103,14 +87,9 @@ def activate(x: torch.Tensor, swiglu: list[float], width: int) -> torch.Tensor:
     """To `width` values: of twice as many, half are gates."""
     if x.shape[-1] == width:
         return F.relu(x).square()
-    if len(swiglu) == 4:
-        return situ(x, *swiglu[2:])
-    if len(swiglu) == 1:
-        return capped(x, swiglu[0])
-    if len(swiglu) == 3:
-        return capped_before(x, swiglu[2])
     gate, up = x.chunk(2, dim=-1)
     if not swiglu:
         return F.silu(gate) * up
     alpha, limit = swiglu
-    return clamped_swiglu(x, alpha, limit)
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return (up + 1) * gate * torch.sigmoid(alpha * gate)

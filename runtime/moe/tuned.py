@@ -14,26 +14,17 @@ from runtime.moe.torch_backend import activate, expert_matrix
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.backends import backend_row
 from runtime.server.buckets import tuning_range
-from runtime.server.errors import ConfigError
 
 
 class TunedBackend(MoEBackend):
     """On a GPU (and on meta) the kernel of that name; on a CPU grouped GEMMs that are tuned just the same."""
 
     name: ClassVar[str]
-    takes_weighted_rows: ClassVar[bool] = True
 
     def prepare(self, weights: ExpertWeights) -> ExpertWeights:
-        moe = self.model.moe
-        if moe is not None and moe.weighs_input and not (self.takes_weighted_rows and moe.top_k == 1):
-            raise ConfigError(
-                f"--moe-runner-backend {self.name}: experts here weigh answers, not what is given"
-            )
         return _dequantized(weights) if weights.w13.is_cpu else self.prepare_for_gpu(weights)
 
     def forward(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
-        if self.weighs_input:
-            x, topk = _weighted(x, topk)
         if not x.is_cpu:
             return self.forward_on_gpu(x, topk, weights)
         return cpu_moe(
@@ -54,27 +45,13 @@ class TunedBackend(MoEBackend):
         """The largest bucket that SGLang names in a call with these rows."""
         runtime = self.runtime
         prefill = runtime.prefill_tokens * len(self.layout.group("attn_dp"))
-        return tuning_range(backend_row(self.name), runtime.release, rows, prefill, runtime.is_pd_decode)
+        return tuning_range(backend_row(self.name), rows, prefill, runtime.is_pd_decode)
 
     def prepare_for_gpu(self, weights: ExpertWeights) -> ExpertWeights:
         return weights
 
     @abstractmethod
     def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor: ...
-
-
-def _weighted(x: torch.Tensor, topk: TopK) -> tuple[torch.Tensor, TopK]:
-    """Of one expert a row: its share goes into the row."""
-    return x * topk.weights.to(x.dtype), replace(topk, weights=torch.ones_like(topk.weights))
-
-
-def swiglu_values(weights: ExpertWeights) -> list[float]:
-    """Alpha, beta and limit as SGLang materialises them; none where nothing is clamped."""
-    if weights.swiglu_limit is None:
-        return []
-    if weights.swiglu_alpha is None:
-        return [1.0, 0.0, weights.swiglu_limit]
-    return [weights.swiglu_alpha, 1.0, weights.swiglu_limit]
 
 
 @opaque_op("sgl_tune::cpu_moe", mutates_args=())
@@ -108,9 +85,7 @@ def cpu_moe(
     return torch.einsum("tkh,tk->th", down.float(), here.float()).to(x.dtype)
 
 
-@cpu_moe.register_fake
-def _(x: torch.Tensor, *_: object) -> torch.Tensor:
-    return torch.empty_like(x)
+cpu_moe.register_fake(lambda x, *_: torch.empty_like(x))
 
 
 def _dequantized(weights: ExpertWeights) -> ExpertWeights:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
@@ -39,27 +38,15 @@ class ExpertWeights:
     w2_input_scale: torch.Tensor | None = None
     w13_bias: torch.Tensor | None = None  # [local, 2 I]
     w2_bias: torch.Tensor | None = None  # [local, H]
-    # (up + 1) * gate * sigmoid(alpha * gate), both clamped to the limit; without alpha, silu(gate) * up, of
-    # which silu and up are
+    # (up + 1) * gate * sigmoid(alpha * gate), both clamped to the limit; without them silu(gate) * up
     swiglu_alpha: float | None = None
     swiglu_limit: float | None = None
-    caps_before: bool = False  # or gate, before its silu, and up are
-    is_gated: bool = True
-    gelu: Literal["", "erf", "tanh"] = ""  # of its gates in place of silu, and by what
-    answer_norm: tuple[torch.Tensor, float] | None = None  # weights and eps, of each answer, before its sum
-    situ: tuple[float, float] | None = None  # see `runtime.layers.mlp.situ`
+    is_gated: bool = True  # else relu(up) squared
 
     @property
     def swiglu(self) -> list[float]:
-        """As the ops here are given it: nothing, the limit, alpha and the limit, or alpha, what is added to
-        up and the limit; of situ its two numbers, behind two noughts."""
-        if self.situ is not None:
-            return [0.0, 0.0, *self.situ]
-        if self.swiglu_alpha is not None:
-            return [self.swiglu_alpha, self.swiglu_limit or 7.0]
-        if self.caps_before and self.swiglu_limit is not None:
-            return [1.0, 0.0, self.swiglu_limit]
-        return [] if self.swiglu_limit is None else [self.swiglu_limit]
+        """As the ops here are given it: nothing, or alpha and the limit."""
+        return [] if self.swiglu_alpha is None else [self.swiglu_alpha, self.swiglu_limit or 7.0]
 
     @property
     def local(self) -> int:

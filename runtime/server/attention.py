@@ -1,194 +1,139 @@
-"""Which attention kernels prefill and decode run on, and the pages that they ask for."""
+"""Which attention kernels prefill and decode run on, their pages, and what the cache is of."""
 
 from __future__ import annotations
 
-from runtime.server.choices import Choices, Reason
+from dataclasses import replace
+
+from runtime.server.asked import Asked
+from runtime.server.checkpoint import Checkpoint
 from runtime.server.errors import ConfigError
-from runtime.server.graph_backends import disable_graphs
-from runtime.server.traits import is_mla
+from runtime.server.gpus import GpuModel
+from runtime.server.shape import Attending, Speculation
 
-_UNCAPTURED = ("torch_native", "flex_attention")
-_MLA_KV = ("fp8_e4m3", "bf16", "auto")
-
-
-_OLD_NAMES = {"compressed": "dsv4"}
-_NAMED_BY = (
-    *("attention_backend", "prefill_attention_backend", "decode_attention_backend"),
-    "speculative_draft_attention_backend",
-)
-
-
-def settle_old_names(c: Choices) -> None:
-    """What a backend was called once: arg_groups/serving_hook.py."""
-    if c.release.tokenspeed_is_cutedsl:
-        _settle_tokenspeed(c)
-    for name in _NAMED_BY:
-        if getattr(c, name) in _OLD_NAMES:
-            c.settle("the new name of this backend", **{name: _OLD_NAMES[getattr(c, name)]})
+_SPARSE_KV = ("bfloat16", "fp8_e4m3")
+_MLA = ("DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM")
+_HYBRID = ("NemotronHForCausalLM", "Qwen3NextForCausalLM")
+_GLMS = "GlmMoeDsaForCausalLM"
+_FP8 = "fp8_e4m3"
+# A backend, the page that it asks for, and those that it takes as well.
+_PAGES = {
+    "flashmla": (64, ()),
+    "trtllm_mla": (64, (32,)),
+    "tokenspeed_mla": (64, (32,)),
+    "cutedsl_mla": (64, (32,)),
+    "trtllm_mha": (64, (16, 32, 128)),
+}
 
 
-def _settle_tokenspeed(c: Choices) -> None:
-    """It prefilled, too, and from an fp8 cache."""
-    decodes = "tokenspeed_mla" in (c.attention_backend, c.decode_attention_backend)
-    for name in _NAMED_BY:
-        if getattr(c, name) == "tokenspeed_mla":
-            prefills = name == "prefill_attention_backend"
-            c.settle("what tokenspeed_mla became", **{name: "trtllm_mla" if prefills else "cutedsl_mla"})
-    if decodes:
-        c.settle("what tokenspeed_mla needed", kv_cache_dtype="fp8_e4m3")
-        if c.speculative_algorithm is not None and c.speculative_attention_mode == "prefill":
-            c.settle("what tokenspeed_mla did", speculative_attention_mode="decode")
+def is_mla(model: Checkpoint) -> bool:
+    return model.architecture in _MLA
 
 
-def used_backends(c: Choices) -> tuple[str | None, str | None]:
-    """Of prefill and decode."""
-    both = c.attention_backend
-    return c.prefill_attention_backend or both, c.decode_attention_backend or both
+def is_hybrid(model: Checkpoint) -> bool:
+    """Some of its layers keep a recurrent state."""
+    return model.architecture in _HYBRID
 
 
-def settle_attention(c: Choices) -> None:
-    prefill = c.prefill_attention_backend
-    if prefill is not None and prefill == c.decode_attention_backend:
-        c.settle("both phases' backend", attention_backend=prefill)
-    elif c.attention_backend is None:
-        found = default_backend(c)
-        c.settle(found.rule, attention_backend=found.value)
-    if c.attention_backend in _UNCAPTURED:
-        disable_graphs(c, f"{c.attention_backend} is not captured")
-    if c.attention_backend == "flex_attention" and c.speculative_algorithm is not None:
-        raise ConfigError(
-            "flex_attention does not speculate", tries=("attention_backend", "speculative_algorithm")
-        )
-    _settle_mla(c)
-    _settle_mha(c)
-    if c.attention_backend == "fa3" and c.kv_cache_dtype == "fp8_e5m2":
-        c.settle("fa3 has no fp8_e5m2", attention_backend="triton")
-    _settle_fa4(c)
+def is_sparse(model: Checkpoint) -> bool:
+    """An indexer chooses the keys that attention sees."""
+    return is_mla(model) and model.has("index_topk")
 
 
-def settle_page_size(c: Choices) -> None:
-    if c.page_size is None:
-        c.settle("the default", page_size=1)
+def attending(
+    asked: Asked,
+    model: Checkpoint,
+    gpu: GpuModel,
+    speculative: Speculation | None,
+    dtype: str,
+    method: str | None,
+) -> Attending:
+    page, kv = asked.page_size, asked.kv_cache_dtype
+    both = asked.attention_backend
+    prefill, decode = asked.prefill_attention_backend, asked.decode_attention_backend
+    drafts = asked.speculative_algorithm is not None
+    if is_sparse(model):
+        page, kv = 64, _sparse_kv(kv, gpu)
+    if both is None and (prefill is None or decode is None):
+        both, page = _default(model, asked, gpu, page, drafts)
+    if prefill is None and "cutedsl_mla" in (both, decode):
+        prefill = "trtllm_mla"
+    prefill, decode = prefill or both or "", decode or both or ""
+    _check(decode, prefill, gpu)
+    for name in dict.fromkeys((both, decode, prefill)):
+        wanted, others = _PAGES.get(name or "", (page, ()))
+        if page != wanted and page not in others:
+            page = wanted
+    if "fa4" in (both, decode, prefill) and gpu.major == 10 and not is_mla(model):
+        page = 128
+    packs = not _reads_raw_rows(model, asked, gpu, kv)
+    found = Attending(prefill, decode, kv, page or 1, packs)
+    return replace(found, kv_cache_dtype=_kv_dtype(model, dtype, method)) if kv == "auto" else found
 
 
-def settle_tiered_decode(c: Choices) -> None:
-    """fa3 does not decode from a cache that kernels move between host and GPU."""
-    tiered = c.enable_hierarchical_cache or c.disaggregation_decode_enable_offload_kvcache
-    by_kernel = c.hicache_io_backend == "kernel" and c.hicache_mem_layout != "page_first_direct"
-    if not (c.release.moves_tiered_decode and tiered and by_kernel):
-        return
-    if c.decode_attention_backend is None and c.attention_backend == "fa3":
-        flashinfer = c.gpu.major == 10 if is_mla(c) else not c.model.has_attention_sinks
-        c.settle("a hierarchical cache", decode_attention_backend="flashinfer" if flashinfer else "triton")
+def _default(
+    model: Checkpoint, asked: Asked, gpu: GpuModel, page: int | None, drafts: bool
+) -> tuple[str, int | None]:
+    """Of a model's family, else of multi-head attention on this GPU."""
+    name, major = model.architecture, gpu.major
+    topk = asked.speculative_eagle_topk
+    if is_sparse(model):
+        return "dsa", page
+    if is_mla(model):
+        return {9: "fa3", 10: "trtllm_mla"}.get(major, "triton"), page
+    if name == "GptOssForCausalLM":
+        return {10: "trtllm_mha", 9: "fa3"}.get(major, "triton"), page
+    if name == "NemotronHForCausalLM" and major in (10, 12) and drafts:
+        return ("trtllm_mha", page or 64) if major == 10 and topk in (None, 1) else ("triton", page)
+    if name == "Qwen3NextForCausalLM" and major == 10:
+        pages = asked.disable_radix_cache or drafts
+        trtllm = pages and _on_hopper_or_blackwell(asked, major) == "trtllm_mha"
+        return ("trtllm_mha", 64) if trtllm else ("triton", 1)
+    return _on_hopper_or_blackwell(asked, major), page
 
 
-def default_backend(c: Choices) -> Reason:
-    major, arch = c.gpu.major, c.gpu.arch
-    if c.model.architecture == "WhisperForConditionalGeneration":
-        return Reason("flashinfer", "Whisper")
-    if is_mla(c):
-        return Reason({9: "fa3", 10: "flashinfer"}.get(major, "triton"), f"latent attention on {arch}")
-    if major == 9 and _is_one_branch(c):
-        return Reason("fa3", f"multi-head attention on {arch}")
-    if major == 10 and _is_one_branch(c) and _branches_are_settled(c):
-        if c.release.tells_wide_keys and c.model.has_wide_keys:
-            return Reason("fa4", f"keys wider than values on {arch}")
-        return Reason("trtllm_mha", f"multi-head attention on {arch}")
-    if c.model.has_attention_sinks:
-        return Reason("triton", "attention sinks")
-    drafts = _draft_in_the_way(c) if major in (9, 10) else ""
-    return Reason("flashinfer", drafts or f"multi-head attention on {arch}")
+def _on_hopper_or_blackwell(asked: Asked, major: int) -> str:
+    topk = asked.speculative_eagle_topk
+    one_branch = topk is None or (topk == 1 and asked.page_size in (1, None))
+    settled = asked.speculative_algorithm is None or topk is not None
+    if major == 9 and one_branch:
+        return "fa3"
+    return "trtllm_mha" if major == 10 and one_branch and settled else "flashinfer"
 
 
-def _draft_in_the_way(c: Choices) -> str:
-    """Of the kernels that this GPU would take."""
-    return "a draft whose width is not settled yet" if _is_one_branch(c) else "a draft with branches or pages"
+def _sparse_kv(kv: str, gpu: GpuModel) -> str:
+    if kv == "auto":
+        return _FP8 if gpu.major >= 10 else "bfloat16"
+    kv = "bfloat16" if kv == "bf16" else kv
+    if kv not in _SPARSE_KV:
+        raise ConfigError(f"--kv-cache-dtype {kv}: sparse attention has no such cache", "auto, or bfloat16")
+    return kv
 
 
-def _is_one_branch(c: Choices) -> bool:
-    topk = c.speculative_eagle_topk
-    return topk is None or (topk == 1 and c.page_size in (1, None))
+def _check(decode: str, prefill: str, gpu: GpuModel) -> None:
+    for name in (decode, prefill):
+        wrong = name == "trtllm_mla" and gpu.major not in (10, 12)
+        if wrong or (name == "trtllm_mha" and gpu.major not in (9, 10, 12)):
+            raise ConfigError(f"attention backend {name} does not run on {gpu.arch}", "leave it out")
 
 
-def _branches_are_settled(c: Choices) -> bool:
-    """Whether it is known by now how wide the draft branches."""
-    if c.speculative_algorithm is None or c.speculative_eagle_topk is not None:
-        return True
-    return c.speculative_algorithm in c.release.one_branch_drafts
+def _reads_raw_rows(model: Checkpoint, asked: Asked, gpu: GpuModel, kv: str) -> bool:
+    """By TRT-LLM's kernels of sparse attention: their fp8 latents have no scales beside them."""
+    if not is_sparse(model) or (model.architecture == _GLMS and gpu.major == 12 and kv == _FP8):
+        return False
+    if gpu.major < 10:
+        return False
+    return kv == _FP8 or asked.disaggregation_mode != "prefill"
 
 
-def _page(c: Choices, backend: str, page: int, others: tuple[int, ...] = ()) -> None:
-    if c.page_size not in (page, *others):
-        c.settle(f"the pages of {backend}", page_size=page)
-
-
-def _settle_mla(c: Choices) -> None:
-    named = (c.attention_backend, c.decode_attention_backend)
-    if "flashmla" in named:
-        _page(c, "flashmla", 64)
-    if "cutlass_mla" in named and c.release.has_cutlass_mla:
-        _page(c, "cutlass_mla", 128)
-    if "trtllm_mla" in named:
-        _check_trtllm_mla(c)
-        _page(c, "trtllm_mla", 64, (32,))
-    if "tokenspeed_mla" in named:
-        _page(c, "tokenspeed_mla", 64, (32,))
-    if "cutedsl_mla" in (*named, c.prefill_attention_backend):
-        _page(c, "cutedsl_mla", 64, (32,))
-        if c.prefill_attention_backend is None:
-            c.settle("cutedsl_mla only decodes", prefill_attention_backend="trtllm_mla")
-
-
-def _check_trtllm_mla(c: Choices) -> None:
-    if c.gpu.major not in (10, 12):
-        raise ConfigError(
-            f"attention backend trtllm_mla does not run on {c.gpu.arch}: Blackwell only",
-            tries=("attention_backend", "decode_attention_backend", "prefill_attention_backend"),
-        )
-    if c.kv_cache_dtype not in (*_MLA_KV, *c.release.more_trtllm_mla_kv):
-        raise ConfigError(
-            f"--kv-cache-dtype {c.kv_cache_dtype}: trtllm_mla has no such cache",
-            tries=("kv_cache_dtype",),
-        )
-
-
-def _settle_mha(c: Choices) -> None:
-    split = (c.prefill_attention_backend, c.decode_attention_backend)
-    draft = (c.speculative_draft_attention_backend,) if c.release.drafts_ask_for_pages else ()
-    if "trtllm_mha" in (c.attention_backend, *split, *draft):
-        _page(c, "trtllm_mha", 64, c.release.trtllm_mha_pages)
-    if c.release.has_hpc_ops and "hpc_ops" in (c.attention_backend, *split):
-        _page(c, "hpc_ops", 64)
-    prefill, decode = used_backends(c)
-    if prefill == "trtllm_mha":
-        _check_trtllm_prefill(c)
-    if decode == "trtllm_mha" and c.gpu.major not in (9, 10, 12):
-        raise ConfigError(
-            f"attention backend trtllm_mha does not run on {c.gpu.arch}",
-            tries=("attention_backend", "decode_attention_backend"),
-        )
-
-
-def _check_trtllm_prefill(c: Choices) -> None:
-    if c.gpu.major not in c.release.trtllm_mha_prefill_majors:
-        raise ConfigError(
-            f"attention backend trtllm_mha does not prefill on {c.gpu.arch}",
-            tries=("prefill_attention_backend", "attention_backend"),
-        )
-    if c.gpu.major == 12 and c.kv_cache_dtype == "fp8_e4m3":
-        raise ConfigError(
-            "attention backend trtllm_mha does not prefill with an fp8 cache on sm120",
-            tries=("prefill_attention_backend", "attention_backend", "kv_cache_dtype"),
-        )
-
-
-def _settle_fa4(c: Choices) -> None:
-    if c.gpu.major != 10 or is_mla(c):
-        return
-    named = (c.attention_backend, c.decode_attention_backend, c.prefill_attention_backend)
-    if c.release.fa4_pages_by_prefill:
-        paged = c.prefill_attention_backend == "fa4"
-    else:
-        paged = "fa4" in named and (c.speculative_eagle_topk or 0) <= 1
-    if paged:
-        _page(c, "fa4", 1 if c.model.architecture in c.release.blocks.in_single_tokens else 128)
+def _kv_dtype(model: Checkpoint, dtype: str, method: str | None) -> str:
+    """What the checkpoint's scales are for, else the model's own dtype."""
+    section = model.section("quantization_config")
+    if method is None or not method.startswith(("modelopt", "fp8")):
+        return dtype
+    scheme = section.get("kv_cache_scheme")
+    if isinstance(scheme, dict) and method != "fp8":
+        is_fp8 = scheme.get("type") == "float" and scheme.get("num_bits") == 8
+        return _FP8 if is_fp8 else dtype
+    told = section if "quant_algo" in section or method == "fp8" else model.quant_file.get("quantization")
+    algorithm = told.get("kv_cache_quant_algo") if isinstance(told, dict) else None
+    return _FP8 if str(algorithm).upper() == "FP8" else dtype

@@ -5,14 +5,9 @@ from __future__ import annotations
 from itertools import chain, count, takewhile
 
 from runtime.server.backends import MoEBackendRow
-from runtime.server.releases import Release
 
 _LARGEST_OF_CHUNKS = 8192
-OF_FLASHINFER = 8192  # where a call names no largest bucket
-_SIZES = (
-    *(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 2048),
-    *(2560, 3072, 3584, 4096),
-)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096)
 
 
 def tuning_buckets(maximum: int) -> tuple[int, ...]:
@@ -30,10 +25,8 @@ def next_power_of_2(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
 
 
-def tuning_range(
-    backend: MoEBackendRow, release: Release, rows: int, prefill_rows: int, pd_decode: bool
-) -> int:
+def tuning_range(backend: MoEBackendRow, rows: int, prefill_rows: int, pd_decode: bool) -> int:
     """The largest bucket of a MoE call with `rows` rows; a gathered prefill chunk has `prefill_rows`."""
-    if backend.ranged_by_chunk and release.ranges_by_chunk and not pd_decode:
+    if backend.calls == "cutlass" and not pd_decode:
         return min(prefill_rows, _LARGEST_OF_CHUNKS)
     return next_power_of_2(rows)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from runtime.server.errors import ConfigError
-from runtime.server.releases import Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +28,20 @@ class KeyInputs:
 
 
 PART_NAMES = (
-    *("model path", "dtype", "quantization", "MoE backend", "tp", "pp", "attention dp", "ep"),
+    "model path",
+    "dtype",
+    "quantization",
+    "MoE backend",
+    "tp",
+    "pp",
+    "attention dp",
+    "ep",
     "config class",
 )
 
 
 def named_parts(parts: Sequence[str]) -> dict[str, str]:
-    """What each part is; those that releases added name themselves."""
+    """What each part is; later ones name themselves."""
     named = dict(zip(PART_NAMES, parts, strict=False))
     for part in parts[len(PART_NAMES) :]:
         name, _, value = part.partition("=")
@@ -43,7 +49,7 @@ def named_parts(parts: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def key_parts(release: Release, inputs: KeyInputs) -> tuple[str, ...]:
+def key_parts(inputs: KeyInputs) -> tuple[str, ...]:
     """What SGLang joins with `|` and hashes: base, candidate selection, skipped ops, draft."""
     parts = [
         inputs.model_path,
@@ -53,11 +59,9 @@ def key_parts(release: Release, inputs: KeyInputs) -> tuple[str, ...]:
         *map(str, (inputs.tp, inputs.pp, inputs.attn_dp, inputs.moe_ep)),
         inputs.config_class,
     ]
-    if release.candidate_selection:
-        parts.append(f"candidate_selection={release.candidate_selection}")
-    if release.key_has_skipped_ops:
-        parts.append("skip_ops=" + ",".join(sorted({*inputs.skip_ops, *release.always_skipped_ops})))
-    if inputs.is_draft and release.key_has_draft_quantization:
+    parts.append("candidate_selection=v2_default")
+    parts.append("skip_ops=" + ",".join(sorted(set(inputs.skip_ops))))
+    if inputs.is_draft:
         parts.append(f"draft_quant={inputs.draft_quantization}")
     return tuple(parts)
 

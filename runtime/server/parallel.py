@@ -13,22 +13,6 @@ from functools import lru_cache
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
 
-# Model types of which each stage has a head, though the last alone computes with it: srt/models of 0.5.17
-_HEADS_ON_ALL_STAGES = (
-    *("apertus", "arcee", "bailing_moe", "bailing_moe_v2", "exaone4", "exaone_moe"),
-    *("glm4_moe", "glm4_moe_lite", "gpt_oss"),
-    *("granitemoehybrid", "internlm3", "llama", "mistral", "mixtral", "qwen2_moe", "qwen3_moe"),
-    *("sarvam_moe", "sarvam_mla", "llada2_moe", "dots3_note_text", "iquestcoder", "TeleFLM"),
-    *("ministral3", "phi3"),
-)
-_TIED_ON_ALL_STAGES = {"exaone4": (0, 5, 23)}  # since when one of several stages ties nothing
-# ... which make a head, and then take the embedding for one
-_HEADS_BEFORE_TIES = (
-    *("granite", "granitemoe", "granitemoehybrid", "granitemoeshared", "granite_swa", "granitemoe_swa"),
-    *("orion", "phi3small"),
-)
-_EMBEDDINGS_ON_ALL_STAGES = ("minimax_m2",)  # though the first alone takes tokens
-_EMBEDS_TWICE = ("phi3small",)  # of which the first is dropped when the second is there
 GROUP_NAMES = ("world", "tp", "pp", "attn_tp", "attn_dp", "moe_tp", "moe_ep")
 
 
@@ -105,23 +89,3 @@ def stage_layers(num_layers: int, parallel: ParallelConfig, pp_rank: int) -> ran
 def check_stages(num_layers: int, parallel: ParallelConfig) -> None:
     if parallel.pp > num_layers:
         raise ConfigError(f"--pp {parallel.pp}: a stage needs a layer, and the model has {num_layers}")
-
-
-def has_idle_head(model_type: str, is_tied: bool, release: tuple[int, ...]) -> bool:
-    """Of a stage that is not the last."""
-    if is_tied:
-        return model_type in _TIED_ON_ALL_STAGES and release >= _TIED_ON_ALL_STAGES[model_type]
-    return model_type in _HEADS_ON_ALL_STAGES
-
-
-def has_idle_embedding(model_type: str) -> bool:
-    """Of a stage that is not the first."""
-    return model_type in _EMBEDDINGS_ON_ALL_STAGES
-
-
-def embeds_twice(model_type: str) -> bool:
-    return model_type in _EMBEDS_TWICE
-
-
-def drops_head(model_type: str, is_tied: bool) -> bool:
-    return model_type in _HEADS_BEFORE_TIES and is_tied

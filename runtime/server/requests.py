@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from runtime.server.releases import Release
-
 MORE_TOKENS_THAN_ANY_POOL = 1 << 40
 FEWEST_REQUESTS, MOST_REQUESTS = 2048, 4096
 _FEW_REQUESTS, _ARRIVING_EACH = 32, 2
 
 
-def max_running_requests(
-    tokens: int, context_length: int, requested: int | None, attn_dp: int, release: Release
-) -> int:
-    """Per attention-DP rank."""
+def max_running_requests(tokens: int, context_length: int, requested: int | None, attn_dp: int) -> int:
+    """Of one rank of attention's data parallelism."""
     estimated = min(max(int(tokens / context_length * 512), FEWEST_REQUESTS), MOST_REQUESTS)
-    if requested is None:
-        return min(estimated, tokens // 2)
-    share = share_of(requested, attn_dp, release)
-    return min(share, estimated if release.context_caps_requests else tokens // 2)
+    return min(estimated if requested is None else share_of(requested, attn_dp), tokens // 2)
 
 
-def share_of(requested: int, ranks: int, release: Release) -> int:
+def share_of(requested: int, ranks: int) -> int:
     """One rank's of those that were asked for of the whole server."""
-    share = requested // ranks
-    return max(1, share) if release.serves_one_request else share
+    return max(1, requested // ranks)
 
 
 def arriving_beside(requests: int) -> int:

@@ -8,9 +8,8 @@ from typing import Literal
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.shape import Server
 
-# Of all attention-DP ranks, of this one's group, this rank's part of the group's; or as "own", and a dummy
-# prefill shows none.
-Seen = Literal["gathered", "own", "scattered", "own, decoded"]
+# Of all attention-DP ranks, of this one's group, this rank's part of the group's.
+Seen = Literal["gathered", "own", "scattered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +29,7 @@ def batch_rows(server: Server, seen: Seen = "gathered") -> BatchRows:
     dummy = aligned_rows(server.dummy_batch_rows // server.width, server.width, server.parallel)
     prefill = 0 if server.is_pd_decode else server.prefill_tokens
     dummy, prefill = (_as_seen(rows, server, seen) for rows in (dummy, prefill))
-    both = server.tunes_prefills and seen != "own, decoded"
-    return BatchRows(max(dummy, prefill) if both else dummy, prefill)
+    return BatchRows(dummy, prefill)
 
 
 def _as_seen(rows: int, server: Server, seen: Seen) -> int:

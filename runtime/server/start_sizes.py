@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.server.captured_layers import captures_prefills
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
 
@@ -30,13 +29,13 @@ class StartSizes:
         }
 
 
-def start_sizes(model: ModelConfig, runtime: RuntimeConfig, stages: int) -> StartSizes:
+def start_sizes(model: ModelConfig, runtime: RuntimeConfig) -> StartSizes:
     return StartSizes(
         mem_fraction=runtime.mem_fraction_static,
         context_length=runtime.context_length or model.max_position,
         chunk=runtime.prefill_tokens,
         width=runtime.width,
-        prefill_graphs=runtime.prefill_graphs if captures_prefills(model, runtime, stages) else (),
+        prefill_graphs=runtime.prefill_graphs,
     )
 
 
@@ -51,11 +50,11 @@ def captured_sizes(
     sizes = {size for size in runtime.decode_graphs if size <= most}
     if runtime.decode_graphs and max(runtime.decode_graphs) > most:
         sizes.add(most)
-    width = 1 if runtime.two_batches or drafts else runtime.width  # each batch is of whole requests
+    width = 1 if drafts else runtime.width  # each batch is of whole requests
     return tuple(sorted(size for size in sizes if size * width % step == 0))
 
 
 def _shared_by(parallel: ParallelConfig, runtime: RuntimeConfig) -> int:
     """get_cuda_graph_batch_size_alignment of srt/utils/common.py."""
     scattered = parallel.gathers_rows(runtime.moe_a2a_backend) or runtime.tells_dense_split
-    return (2 if runtime.two_batches else 1) * (parallel.attn_tp if scattered else 1)
+    return parallel.attn_tp if scattered else 1

@@ -38,11 +38,11 @@ class StateBudget:
 
 
 def state_bytes(model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig) -> int:
-    """Of one request on the stage that has most of them, as releases before 0.5.17 have it: of all stages."""
+    """Of one request on the stage that has most of them."""
     assert model.recurrent is not None
     every = [layer for layer in range(model.num_layers) if model.is_recurrent(layer)]
     most = len(every)
-    if runtime.release.counts_padding_state and parallel.pp > 1:
+    if parallel.pp > 1:
         most = max(len(_recurrent(model, parallel, stage)) for stage in range(parallel.pp))
     each = model.recurrent.state_shape(parallel.attn_tp).nbytes(
         DTYPE_BYTES[runtime.states.conv_dtype], DTYPE_BYTES[runtime.states.recurrent_dtype]
@@ -58,19 +58,16 @@ def _recurrent(model: ModelConfig, parallel: ParallelConfig, stage: int) -> list
 def plan_states(
     rest: float, model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig
 ) -> StateBudget:
-    """Before 0.5.13 drafts take theirs first, and of all requests that were asked for."""
-    rules, shares = runtime.states, runtime.release.drafts_share_states
-    each, padding = state_bytes(model, parallel, runtime), int(runtime.release.counts_padding_state)
+    """Drafts have as many beside them."""
+    rules, each, padding = runtime.states, state_bytes(model, parallel, runtime), 1
     drafted = runtime.speculative.num_draft_tokens if runtime.speculative and rules.drafts else 0
     asked = _share(runtime, parallel)
     if drafted and asked is None:
         raise ConfigError("a draft beside states needs --max-running-requests")
-    if drafted and asked is not None and not shares:
-        rest -= each * asked * drafted
-    slots = _slots(rest, each, drafted if shares else 0, asked, parallel, runtime)
+    slots = _slots(rest, each, drafted, asked, parallel, runtime)
     if slots <= 0:
         raise NoRoomForTokens(_no_room(each))
-    if drafted and asked is not None and shares:
+    if drafted and asked is not None:
         rest -= each * (min(asked, slots // rules.slots_each) + padding) * drafted
     plan = StatePlan(slots, rules.conv_dtype, rules.recurrent_dtype)
     return StateBudget(plan, rest - (slots + padding) * each)
@@ -80,7 +77,7 @@ def _slots(
     rest: float, each: int, drafted: int, asked: int | None, parallel: ParallelConfig, runtime: RuntimeConfig
 ) -> int:
     """As asked; or one a request where no prefix is kept; or what their share of memory holds."""
-    rules, padding = runtime.states, int(runtime.release.counts_padding_state)
+    rules, padding = runtime.states, 1
     if rules.slots is not None:
         return rules.slots // parallel.attn_dp
     if not rules.keeps_prefixes and asked is not None:
@@ -95,7 +92,7 @@ def _share(runtime: RuntimeConfig, parallel: ParallelConfig) -> int | None:
     """The requests that were asked for, of one attention group."""
     if runtime.max_running_requests is None:
         return None
-    return share_of(runtime.max_running_requests, parallel.attn_dp, runtime.release)
+    return share_of(runtime.max_running_requests, parallel.attn_dp)
 
 
 def states_for(requests: int, runtime: RuntimeConfig) -> StatePlan:
@@ -117,7 +114,7 @@ def drafted_states(plan: StatePlan, requests: int, runtime: RuntimeConfig) -> St
     if runtime.speculative is None or not runtime.states.verifies:
         return plan
     speculative = runtime.speculative
-    shares = runtime.release.drafts_share_windows and speculative.eagle_topk <= 1
+    shares = speculative.eagle_topk <= 1
     return replace(plan, drafts=requests, draft_tokens=speculative.num_draft_tokens, shares_windows=shares)
 
 

@@ -4,13 +4,25 @@ that gather all of them under one root."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
-
-if TYPE_CHECKING:
-    from runtime.server.releases import Release
+from typing import Literal, NamedTuple, Protocol
 
 Move = Literal["as it is", "mended", "never"]
 AOT_PACKAGE = "flashinfer-aot"  # below a root: a package that offers FlashInfer the modules beside it
+
+
+class Keeping(Protocol):
+    """What a release does otherwise with its files."""
+
+    @property
+    def gathered_caches(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def gathers_deep_gemm(self) -> bool: ...
+    @property
+    def keys_kernels_by_content(self) -> bool: ...
+    @property
+    def locks_deep_gemm(self) -> bool: ...
+    @property
+    def cute_objects(self) -> Literal["not kept", "on demand", "kept"]: ...
 
 
 class Store(NamedTuple):
@@ -120,7 +132,7 @@ def store_named(id: str) -> Store:
 
 
 def places(
-    release: Release, environment: Mapping[str, str], home: str, user: str
+    release: Keeping, environment: Mapping[str, str], home: str, user: str
 ) -> dict[str, tuple[str, ...]]:
     """Every folder that a server of this release looks in, by the store's id; none where it keeps nothing."""
     temporary = next(
@@ -148,7 +160,7 @@ def places(
     return found
 
 
-def _kernels(release: Release, environment: Mapping[str, str], home: str) -> tuple[str, ...]:
+def _kernels(release: Keeping, environment: Mapping[str, str], home: str) -> tuple[str, ...]:
     """tvm-ffi's own folder stays in use beside a release's, for its bridge to torch."""
     own = _expanded(environment.get("TVM_FFI_CACHE_DIR") or f"{home}/.cache/tvm-ffi", home)
     if not release.keys_kernels_by_content:
@@ -157,7 +169,7 @@ def _kernels(release: Release, environment: Mapping[str, str], home: str) -> tup
 
 
 def _cute_objects(
-    release: Release, environment: Mapping[str, str], home: str, root: str, temporary: str
+    release: Keeping, environment: Mapping[str, str], home: str, root: str, temporary: str
 ) -> tuple[str, ...]:
     if release.cute_objects == "kept":
         named = environment.get("SGLANG_CUTE_AOT_CACHE_DIR")
@@ -168,7 +180,7 @@ def _cute_objects(
 
 
 def gathering(
-    release: Release, root: str, there: Collection[str] = (), scratch: str | None = None
+    release: Keeping, root: str, there: Collection[str] = (), scratch: str | None = None
 ) -> dict[str, str]:
     """The variables with which a server of this release finds all its stores below `root`, which is arranged
     alike for every release. Said in full: what SGLang itself sets comes too late for a library that is there.

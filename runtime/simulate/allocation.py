@@ -9,34 +9,25 @@ from runtime.simulate.blocks import Block
 from runtime.simulate.frames import RUNTIME, Frame
 
 
+@dataclass(slots=True, eq=False)
 class Allocation:
     """One live storage or workspace: what made it, with which shape, from which line of the runtime."""
 
-    __slots__ = (
-        *("block", "code", "dtype", "frames", "line", "nbytes", "op", "phase", "sequence", "shape"),
-        "is_outside_graph",
-    )
-
-    block: Block
-
-    def __init__(self, nbytes: int, op: str, shape: tuple[int, ...], dtype: str) -> None:
-        self.nbytes = nbytes
-        self.op = op
-        self.shape = shape
-        self.dtype = dtype
-        self.sequence = 0
-        self.phase = ""
-        self.code: CodeType | None = None
-        self.line = 0
-        self.frames: tuple[Frame, ...] = ()
-        self.is_outside_graph = False
+    nbytes: int
+    op: str
+    shape: tuple[int, ...]
+    dtype: str
+    code: CodeType | None = None
+    line: int = 0
+    frames: tuple[Frame, ...] = ()
+    sequence: int = 0
+    phase: str = ""
+    block: Block = field(init=False)
 
     def copy(self) -> Allocation:
         """The same thing allocated once more: not yet placed."""
-        other = Allocation(self.nbytes, self.op, self.shape, self.dtype)
-        other.code, other.line, other.frames = self.code, self.line, self.frames
-        other.is_outside_graph = self.is_outside_graph
-        return other
+        where = self.code, self.line, self.frames
+        return Allocation(self.nbytes, self.op, self.shape, self.dtype, *where)
 
     @property
     def what(self) -> str:
@@ -48,17 +39,6 @@ class Allocation:
             return ""
         file = self.code.co_filename.removeprefix(RUNTIME)
         return f"{file}:{self.line} {self.code.co_name}"
-
-
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One allocation as tests and comparisons want it."""
-
-    phase: str
-    nbytes: int
-    op: str
-    shape: tuple[int, ...]
-    where: str
 
 
 @dataclass(frozen=True, slots=True)

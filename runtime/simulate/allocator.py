@@ -41,8 +41,7 @@ class CachingAllocator:
         self.total = total
         self.non_torch = non_torch
         self.addresses = addresses or AddressSpace()
-        self.allocated = self.reserved = self.requested = 0
-        self.peak_allocated = self.peak_reserved = self.peak_requested = 0
+        self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
         self.events: list[Event] | None = None
         self.segments: dict[int, Segment] = {}
         self._lists: dict[tuple[int, int], tuple[FreeList, FreeList]] = {}
@@ -50,7 +49,6 @@ class CachingAllocator:
         self._is_changing = False
         self._late: list[Block] = []
         self._capturing: list[tuple[int, int]] = []
-        self._pool_users: dict[int, int] = {DEFAULT_POOL: 1}
         self._next_pool = DEFAULT_POOL + 1
 
     # -- malloc and free ------------------------------------------------------------------------------------
@@ -104,24 +102,18 @@ class CachingAllocator:
         block.live = True
         block.requested = nbytes
         block.tag = tag
-        self.requested += nbytes
-        if self.requested > self.peak_requested:
-            self.peak_requested = self.requested
         self.allocated += block.size
         if self.allocated > self.peak_allocated:
             self.peak_allocated = self.allocated
-        if self.events is not None:
-            self.events.append(Event("alloc", block.address, block.size, free_list, tag))
+        self._log("alloc", block.address, block.size, free_list, tag)
         return block
 
     def _free(self, block: Block) -> None:
         if not block.live:
             raise ValueError(f"the block at {block.address:#x} is free already")
         self.allocated -= block.size
-        self.requested -= block.requested
         free_list = block.free_list
-        if self.events is not None:
-            self.events.append(Event("free", block.address, block.size, free_list, block.tag))
+        self._log("free", block.address, block.size, free_list, block.tag)
         block.live = False
         block.requested = 0
         block.tag = None
@@ -161,7 +153,7 @@ class CachingAllocator:
 
     def _release_unused(self) -> None:
         for (pool, _), lists in self._lists.items():
-            if pool == DEFAULT_POOL or not self._pool_users[pool]:
+            if pool == DEFAULT_POOL:
                 for free_list in lists:
                     self._release_segments(free_list)
 
@@ -171,23 +163,20 @@ class CachingAllocator:
 
     def reset_peaks(self) -> None:
         self.peak_allocated, self.peak_reserved = self.allocated, self.reserved
-        self.peak_requested = self.requested
 
     def _new_segment(self, size: int, free_list: FreeList, tag: object) -> Block:
         nbytes = segment_size(size)
         if not self._fits(nbytes) and not self._capturing:
             self._release_unused()
         if not self._fits(nbytes):
-            if self.events is not None:
-                self.events.append(Event("oom", self.free_bytes or 0, nbytes, free_list, tag))
+            self._log("oom", self.free_bytes or 0, nbytes, free_list, tag)
             raise SimulatedOutOfMemory(nbytes, self._state())
         block = Block(self.addresses.take(nbytes), nbytes, free_list)
         self.segments[block.address] = Segment(block.address, nbytes, free_list, block)
         self.reserved += nbytes
         if self.reserved > self.peak_reserved:
             self.peak_reserved = self.reserved
-        if self.events is not None:
-            self.events.append(Event("segment_alloc", block.address, nbytes, free_list, tag))
+        self._log("segment_alloc", block.address, nbytes, free_list, tag)
         return block
 
     def _fits(self, nbytes: int) -> bool:
@@ -200,46 +189,32 @@ class CachingAllocator:
                 del self.segments[block.address]
                 self.addresses.give(block.address, block.size)
                 self.reserved -= block.size
-                if self.events is not None:
-                    self.events.append(Event("segment_free", block.address, block.size, free_list))
+                self._log("segment_free", block.address, block.size, free_list)
+
+    def _log(self, action: str, address: int, size: int, free_list: FreeList, tag: object = None) -> None:
+        if self.events is not None:
+            self.events.append(Event(action, address, size, free_list, tag))
 
     def _state(self) -> MemoryState:
-        cached = sum(
-            block.size
-            for (pool, _), lists in self._lists.items()
-            if pool != DEFAULT_POOL
-            for free_list in lists
-            for block in free_list.blocks.values()
-        )
-        return MemoryState(
-            total=self.total or 0,
-            free=self.free_bytes or 0,
-            allocated=self.allocated,
-            reserved=self.reserved,
-            cached_in_private_pools=cached,
-        )
+        private = (lists for (pool, _), lists in self._lists.items() if pool != DEFAULT_POOL)
+        cached = sum(block.size for lists in private for one in lists for block in one.blocks.values())
+        return MemoryState(self.total or 0, self.free_bytes or 0, self.allocated, self.reserved, cached)
 
     # -- memory pools of CUDA graphs ------------------------------------------------------------------------
 
     def new_pool(self) -> int:
         pool = self._next_pool
         self._next_pool += 1
-        self._pool_users[pool] = 0
         return pool
 
     def begin_capture(self, pool: int, stream: int = 0) -> None:
-        """Serve `stream` from `pool`; the graph that is captured keeps the pool until `release_pool`."""
-        self._pool_users[pool] += 1
+        """Serve `stream` from `pool`, which the graph that is captured keeps."""
         self._current[stream] = self._lists_of(pool, stream)
         self._capturing.append((pool, stream))
 
     def end_capture(self) -> None:
         _, stream = self._capturing.pop()
         del self._current[stream]
-
-    def release_pool(self, pool: int) -> None:
-        """One graph of the pool is gone; with the last, `empty_cache` may give the pool's segments back."""
-        self._pool_users[pool] -= 1
 
     def _lists_of(self, pool: int, stream: int) -> tuple[FreeList, FreeList]:
         lists = self._lists.get((pool, stream))

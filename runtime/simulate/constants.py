@@ -1,13 +1,12 @@
 """What a GPU holds that torch cannot count: calibrated bytes, each with where it was read.
 
-A prediction adds them to what the allocator model counts. `sgl-tune mem-report --calibrate` measures those
-that one GPU can tell.
+A prediction adds them to what the allocator model counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from runtime.server.units import MIB
@@ -28,7 +27,7 @@ class Constant:
 class GpuConstants:
     """`outside` names what a start claims, step by step; `nccl` is one communicator by its ranks.
 
-    What has a formula is claimed with its bytes. `has_peers` is off for a rank whose peers are arithmetic.
+    `has_peers` is off for a rank whose peers are arithmetic.
     """
 
     gemm_workspace: Constant
@@ -37,14 +36,11 @@ class GpuConstants:
     has_peers: bool = True
 
     def claimed(self, what: str) -> Constant:
-        """By its name in `outside`, which may have a group's ranks with it (`nccl message:8`); `nccl:8`, on a
-        line through the sizes that were measured; or by the name of a formula and its result (`DeepEP's
-        workspace:33554432`)."""
+        """By its name in `outside`, perhaps with the ranks of a group (`nccl message:8`); `nccl:8` lies on a
+        line through the sizes that were measured."""
         name, _, told = what.partition(":")
         if not self.has_peers and name in OF_PEERS:
             return Constant(0, "its peers are arithmetic")
-        if name in FORMULAS:
-            return replace(FORMULAS[name], bytes=int(told))
         if told and name == "nccl":
             return self._communicator(int(told))
         return _of_ranks(self.outside[name], int(told or 1))
@@ -104,27 +100,7 @@ _H200 = GpuConstants(
         ),
     },
 )
-_DEEPEP = "deepseek-ai/DeepEP at 79bbb54, "
-KEPT_OF_GRAPHS = ("graph", "nccl graph", "nccl message")  # beside their kernels
-OF_PEERS = ("nccl", "nccl graph", "nccl message", "custom all-reduce")
-FORMULAS: Mapping[str, Constant] = {
-    "custom all-reduce": Constant(
-        0, "srt/distributed/device_communicators/custom_all_reduce_v2.py of SGLang 0.5.17", 2 * MIB
-    ),
-    "page tables of the host's memory": Constant(
-        0,
-        "one H200, driver 580, torch 2.11+cu130: 2 MiB a GiB while cudaHostRegister maps 1 to 32 GiB, in one "
-        "piece or many, of large pages or small",
-    ),
-    "DeepEP's NVLink buffer": Constant(0, _DEEPEP + "get_nvl_buffer_size_hint of csrc/config.hpp", 0),
-    "DeepEP's workspace": Constant(0, _DEEPEP + "csrc/configs.cuh", 0),
-    "DeepEP's NVSHMEM heap": Constant(
-        0,
-        _DEEPEP + "its size hints in units of 512 MiB and one for NVSHMEM itself; deepseek-ai/DeepEP#510 saw "
-        "3.1 GiB where 2.5 are told",
-        640 * MIB,
-    ),
-}
+OF_PEERS = ("nccl", "nccl graph", "nccl message")
 CONSTANTS: Mapping[str, GpuConstants] = {"sm90": _H200, "sm100": _H200}
 
 

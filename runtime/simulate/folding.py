@@ -153,8 +153,6 @@ class _Rounds:
 
 def take(steps: Sequence[Step], copies: dict[Allocation, Allocation], tracker: AllocationTracker) -> None:
     for made, recorded in steps:
-        if tracker.in_graph and recorded.is_outside_graph:
-            continue
         if made:
             copies[recorded] = recorded.copy()
             tracker.allocate(copies[recorded])

@@ -9,14 +9,13 @@ from __future__ import annotations
 import heapq
 import sys
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from runtime.simulate.allocation import Allocation, LogEntry, Recording
+from runtime.simulate.allocation import Allocation, Recording
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.frames import innermost_runtime_frame, stack
 from runtime.simulate.known_results import KnownResults
@@ -46,20 +45,16 @@ class AllocationTracker(TorchDispatchMode):
         self.allocator = allocator
         self.stream = 0
         self.phase = ""
-        self.log: list[LogEntry] | None = [] if log else None
+        self.log: list[Allocation] | None = [] if log else None
         self.recording: Recording | None = None
         self.kernels = 0  # ops of a graph that launch something, repeated layers included
-        self.in_graph = False  # what is outside is not made
-        self._is_outside_graph = False
         self._device_type = device_type
         self._workspaces = workspaces or Workspaces()
         self._frames = frames
         self._stored: dict[int, tuple[_StorageRef, Allocation]] = {}
         self._live: set[Allocation] = set()
         self._sequence = 0
-        self._peak = 0
-        self._peak_sequence = 0
-        self._reset_sequence = 0
+        self._peak = self._peak_sequence = self._reset_sequence = 0
         self._freed_since_peak: list[Allocation] = []
         self._ops: dict[Any, OpTraits] = {}
         self._results = KnownResults() if device_type == "meta" else None
@@ -85,42 +80,32 @@ class AllocationTracker(TorchDispatchMode):
             out = self._results.run(func, args, kwargs or {})
         else:
             out = func(*args, **kwargs) if kwargs else func(*args)
-        self.kernels += op.launches and not self._is_outside_graph
+        self.kernels += op.launches
         if op.fresh:
-            if isinstance(out, torch.Tensor):
-                self._track(out, op.name)
-            elif isinstance(out, (tuple, list)):
-                for tensor in tensors_of(out):
-                    self._track(tensor, op.name)
-        self._run_workspaces(func, op.name, args, kwargs or {}, out)
+            for tensor in tensors_of(out):
+                self._track(tensor, op.name)
+        self._run_workspaces(func, op.name, args, kwargs or {})
         return out
 
     def _track(self, tensor: torch.Tensor, op: str) -> None:
-        if tensor.device.type != self._device_type:
-            return
         storage = tensor.untyped_storage()
-        key = storage._cdata
         nbytes = storage.nbytes()
-        if key in self._stored or not nbytes:
+        if tensor.device.type != self._device_type or storage._cdata in self._stored or not nbytes:
             return
-        allocation = self._new(nbytes, op, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-        reference = _StorageRef(storage, self._storage_died)
-        reference.key = key
-        self._stored[key] = (reference, allocation)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        self.adopt(tensor, self._new(nbytes, op, tuple(tensor.shape), dtype))
 
     def _storage_died(self, reference: _StorageRef) -> None:
         stored = self._stored.pop(reference.key, None)
         if stored is not None:
             self.free(stored[1])
 
-    def _run_workspaces(
-        self, func: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any
-    ) -> None:
-        needs = self._workspaces.needs(func, args, kwargs, out, self.stream)
-        for nbytes in needs.kept:
-            self._new(nbytes, f"{name} workspace", (nbytes,), "uint8")
-        held = [self._new(nbytes, f"{name} workspace", (nbytes,), "uint8") for nbytes in needs.transient]
-        for allocation in held:
+    def _run_workspaces(self, func: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        what = f"{name} workspace"
+        if kept := self._workspaces.kept(name, self.stream):
+            self._new(kept, what, (kept,), "uint8")
+        sizes = self._workspaces.transient(func, name, args, kwargs)
+        for allocation in [self._new(nbytes, what, (nbytes,), "uint8") for nbytes in sizes]:
             self.free(allocation)
 
     # -- the allocator's side -------------------------------------------------------------------------------
@@ -130,7 +115,6 @@ class AllocationTracker(TorchDispatchMode):
         frame = innermost_runtime_frame(sys._getframe(2))
         if frame is not None:
             allocation.code, allocation.line = frame.f_code, frame.f_lineno
-        allocation.is_outside_graph = self._is_outside_graph
         if self._frames:
             allocation.frames = stack(sys._getframe(2))
         self.allocate(allocation)
@@ -147,9 +131,7 @@ class AllocationTracker(TorchDispatchMode):
             self._peak_sequence = self._sequence
             self._freed_since_peak.clear()
         if self.log is not None:
-            self.log.append(
-                LogEntry(self.phase, allocation.nbytes, allocation.op, allocation.shape, allocation.where)
-            )
+            self.log.append(allocation)
         if self.recording is not None:
             self.recording.steps.append((True, allocation))
 
@@ -160,27 +142,6 @@ class AllocationTracker(TorchDispatchMode):
             self._freed_since_peak.append(allocation)
         if self.recording is not None:
             self.recording.steps.append((False, allocation))
-
-    @contextmanager
-    def outside_graph(self) -> Iterator[None]:
-        """What is made and freed inside is no part of a graph that captures this."""
-        self._is_outside_graph = True
-        try:
-            yield
-        finally:
-            self._is_outside_graph = False
-
-    @contextmanager
-    def as_one_kernel(self) -> Iterator[None]:
-        before = self.kernels
-        try:
-            yield
-        finally:
-            self.kernels = min(self.kernels, before + 1)
-
-    @property
-    def streams_with_workspace(self) -> frozenset[int]:
-        return frozenset(self._workspaces.streams)
 
     # -- reading --------------------------------------------------------------------------------------------
 
@@ -216,7 +177,7 @@ class AllocationTracker(TorchDispatchMode):
         self._live.add(target)
 
     def adopt(self, tensor: torch.Tensor, allocation: Allocation) -> None:
-        """Let the storage of a forgotten tensor stand for `allocation`, which then lives as long."""
+        """Let the storage of a tensor stand for `allocation`, which then lives as long."""
         storage = tensor.untyped_storage()
         reference = _StorageRef(storage, self._storage_died)
         reference.key = storage._cdata

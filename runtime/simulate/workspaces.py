@@ -1,31 +1,18 @@
 """Memory a CUDA op takes while it runs and nobody sees: declared here, so that a prediction contains it.
 
-`DECLARED` maps an op to a function of its arguments (by name) and result, returning the sizes in bytes of
-what lives until the op returns. The opaque `sgl_tune::` kernels and the torch ops with hidden temporaries
-belong here.
+`DECLARED` maps an op to a function of its arguments by name: the sizes in bytes of what lives until the op
+returns. The opaque `sgl_tune::` kernels and the torch ops with hidden temporaries belong here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-Declaration = Callable[[Mapping[str, Any], Any], Sequence[int]]
+Declaration = Callable[[Mapping[str, Any]], Sequence[int]]
 
 # torch takes one workspace for each stream that runs a GEMM, and keeps it.
-GEMM_OPS = frozenset(
-    f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "_scaled_mm")
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    kept: Sequence[int] = ()
-    transient: Sequence[int] = ()
-
-
-_NOTHING = Needs()
+GEMM_OPS = frozenset(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "_scaled_mm"))
 
 
 class Workspaces:
@@ -34,60 +21,47 @@ class Workspaces:
     def __init__(self, gemm_bytes: int = 0, declared: Mapping[str, Declaration] | None = None) -> None:
         self._gemm_bytes = gemm_bytes
         self._declared = DECLARED if declared is None else declared
-        self.streams: set[int] = set()
-        self._names: dict[Any, str] = {}
+        self._streams: set[int] = set()
 
-    def needs(
-        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, stream: int
-    ) -> Needs:
-        name = self._names.get(func)
-        if name is None:
-            name = self._names[func] = self._interesting_name(func)
-        if not name:
-            return _NOTHING
-        kept: Sequence[int] = ()
-        if name in GEMM_OPS and stream not in self.streams:
-            self.streams.add(stream)
-            kept = [self._gemm_bytes]
-        declare = self._declared.get(name)
-        return Needs(kept, declare(_by_name(func, args, kwargs), out) if declare else ())
+    def kept(self, name: str, stream: int) -> int:
+        """Bytes that an op takes and never gives back."""
+        if not self._gemm_bytes or name not in GEMM_OPS or stream in self._streams:
+            return 0
+        self._streams.add(stream)
+        return self._gemm_bytes
 
-    def _interesting_name(self, func: Any) -> str:
-        name = func._schema.name
-        wanted = name in self._declared or (self._gemm_bytes and name in GEMM_OPS)
-        return name if wanted else ""
+    def transient(
+        self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Sequence[int]:
+        """Sizes in bytes of what lives until the op returns."""
+        if name not in self._declared:
+            return ()
+        told = {argument.name: argument.default_value for argument in func._schema.arguments}
+        return self._declared[name](told | dict(zip(told, args, strict=False)) | dict(kwargs))
 
 
-def _by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = func._schema.arguments
-    values = {argument.name: argument.default_value for argument in arguments}
-    values.update(zip((argument.name for argument in arguments), args, strict=False))
-    values.update(kwargs)
-    return values
-
-
-def _fp8_block_linear(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+def _fp8_block_linear(args: Mapping[str, Any]) -> Sequence[int]:
     """The activation in fp8, and its scales."""
     rows, size = args["x"].shape
     return [rows * size, rows * -(-size // args["block"][1]) * 4]
 
 
-def _fp8_head_products(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+def _fp8_head_products(args: Mapping[str, Any]) -> Sequence[int]:
     """The activation in fp8, as srt's per_tensor_quant_mla_fp8 makes it."""
     return [args["rows"].numel()]
 
 
-def _fp8_tensor_linear(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+def _fp8_tensor_linear(args: Mapping[str, Any]) -> Sequence[int]:
     """The activation scaled in fp32, then in fp8."""
     return [args["x"].numel() * 4, args["x"].numel()]
 
 
-def _fp4_linear(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+def _fp4_linear(args: Mapping[str, Any]) -> Sequence[int]:
     """The activation in fp4, and its scales."""
     return [args["x"].numel() // 2, args["x"].numel() // 16]
 
 
-def _triton_moe(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+def _triton_moe(args: Mapping[str, Any]) -> Sequence[int]:
     """SGLang's Triton experts, for which the reference stands: one buffer for both products, one between."""
     tokens, top_k = args["ids"].shape
     _, double, hidden = args["w13"].shape
@@ -96,7 +70,7 @@ def _triton_moe(args: Mapping[str, Any], out: Any) -> Sequence[int]:
     return [slots * max(double, hidden) * itemsize, slots * double // 2 * itemsize]
 
 
-def _cutlass_moe(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+def _cutlass_moe(args: Mapping[str, Any]) -> Sequence[int]:
     """One buffer: the inputs of either product, the outputs of either, and maps from slots to rows."""
     tokens, top_k = args["ids"].shape
     experts, double, hidden = args["w13"].shape
@@ -106,7 +80,7 @@ def _cutlass_moe(args: Mapping[str, Any], out: Any) -> Sequence[int]:
     return [inputs + outputs + 4 * (4 * slots + experts * tokens)]
 
 
-def _trtllm_moe(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+def _trtllm_moe(args: Mapping[str, Any]) -> Sequence[int]:
     """Both products' results for slots padded to a tile an expert; in fp8 the activation is apart."""
     tokens, top_k = args["ids"].shape
     slots, inner = tokens * top_k, args["intermediate"]

@@ -17,8 +17,7 @@ class StartOptions:
 
     `sample_layers` builds one layer of each kind, which is what tuning needs; the batch then cannot follow
     from the memory left over, so `max_running_requests` gives the requests of one rank. `kv_tokens` sizes the
-    KV pool where memory is not limited, `most_tokens` is what other stages have room for. `as_sglang` adds
-    what SGLang allocates and this runtime has no need of.
+    KV pool where memory is not limited, `most_tokens` is what other stages have room for.
     """
 
     weights: Path | None = None
@@ -28,7 +27,6 @@ class StartOptions:
     most_tokens: int | None = None
     max_running_requests: int | None = None
     lm_head_in_autotune: bool = False
-    as_sglang: bool = False
     capture: CapturePolicy = field(default_factory=CapturePolicy)
 
     def given_tokens(self, limited: bool) -> int | None:

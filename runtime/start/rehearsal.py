@@ -19,11 +19,9 @@ from runtime.forward.kv_pool import make_kv_pool
 from runtime.models.decoder import Decoder, sample_layers
 from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.errors import Unsupported
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import PoolPlan, kv_dtype_of
 from runtime.server.state_sizes import states_for
-from runtime.server.tuning import is_tuned
 
 _POOL = PoolPlan(tokens=64, page_size=64, kv_dtype="", max_running_requests=1, row_length=64)
 
@@ -41,8 +39,6 @@ class Rehearsal:
         model = _as_called(model, runtime)
         self._device, self._runtime, self._parallel = device, runtime, parallel
         self._vocabulary = model.vocab_size
-        if model.uncomputed:
-            raise Unsupported(model.uncomputed[0])
         layers = sample_layers(model)
         comm = VirtualCommunicator(parallel, rank)
         self._decoder = Decoder(model, runtime, comm, device.torch_device, layers)
@@ -85,7 +81,7 @@ class Rehearsal:
 def _by_kernels_of_ours(runtime: RuntimeConfig) -> RuntimeConfig:
     """Experts that nobody tunes run between layers that are tuned, by whatever kernels."""
     backend = backend_row(runtime.moe_runner_backend)
-    has_others = backend.stood_in and not is_tuned(backend.name, runtime.release)
+    has_others = backend.stood_in and not backend.is_tuned
     return replace(runtime, moe_runner_backend="triton") if has_others else runtime
 
 

@@ -7,7 +7,7 @@ import torch
 from runtime.devices.base import Device
 from runtime.forward.batch import ForwardBatch, ForwardMode
 from runtime.forward.comm import Communicator
-from runtime.forward.dp_attention import PeerRows, RunnerKind, plan_dp_tokens
+from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.forward.peers import GraphKind, brings, meet
@@ -29,8 +29,8 @@ class Serving:
     runtime: RuntimeConfig
     decoder: Decoder
     kv: KVPool
-    prefill_graphs: PrefillGraphs | None
-    decode_graphs: DecodeGraphs | None
+    prefill_graphs: PrefillGraphs | None = None
+    decode_graphs: DecodeGraphs | None = None
 
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch) -> LogitsOutput | StageState:
@@ -44,9 +44,9 @@ class Serving:
         """The batch with the rows of all attention-DP ranks, and the graphs that all of them replay."""
         alone = self._own_graphs(batch)
         if not self.parallel.gathers_mlp:
-            return batch if batch.dp else self.dp_batch(batch, "eager"), alone
+            return batch if batch.dp else self.dp_batch(batch), alone
         peers, kind = meet(brings(batch, alone), self.comm)
-        return self.dp_batch(batch, "eager", peers), kind
+        return self.dp_batch(batch, peers), kind
 
     def _own_graphs(self, batch: ForwardBatch) -> GraphKind:
         if batch.mode is ForwardMode.IDLE:
@@ -60,16 +60,15 @@ class Serving:
     def forward_eager(self, batch: ForwardBatch) -> LogitsOutput | StageState:
         return run_stage(self.decoder, batch, self.kv, self.comm)
 
-    def dp_batch(self, batch: ForwardBatch, kind: RunnerKind, peers: PeerRows | None = None) -> ForwardBatch:
+    def dp_batch(self, batch: ForwardBatch, peers: PeerRows | None = None) -> ForwardBatch:
         """The batch beside its peers', which bring as much where nobody says otherwise."""
         tokens = plan_dp_tokens(
             batch.num_tokens,
-            kind,
+            "eager",
             self.parallel,
             moe_a2a_backend=self.runtime.moe_a2a_backend,
             peers=peers,
             dp_rank=self.comm.layout.attn_dp_rank,
             device=self.device.torch_device,
-            is_extend=batch.mode is ForwardMode.EXTEND,
         )
         return batch.with_dp(tokens)

@@ -11,6 +11,7 @@ from typing import Any
 
 from runtime.server.errors import ConfigError
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.usage import told
 from sgl_tune.errors import Ended, SglTuneError, UsageError
 
 INTERRUPTED = 130
@@ -46,8 +47,6 @@ def wrong_usage(error: Exception) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(f"{error.format_message()}\n")
     else:
-        from sgl_tune.cli.usage import told
-
         wrong = told(error)
         _say(wrong.message, wrong.remedy)
     return UsageError.exit_code

@@ -8,7 +8,7 @@ from typing import Any
 from sgl_tune.cli.parameters import Option
 from sgl_tune.errors import UsageError
 
-_WEEK = 7 * 86400
+_WEEK = 604800
 
 
 def timeout_option(help: str, least: float = 1, most: float = _WEEK) -> Any:

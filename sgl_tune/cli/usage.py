@@ -7,9 +7,7 @@ import shlex
 import sys
 from typing import Any
 
-from runtime.server.flags.table import flags_of
 from runtime.server.nearest import meant
-from runtime.server.releases import NEWEST
 from sgl_tune.errors import UsageError
 
 _MOST = 20
@@ -53,10 +51,11 @@ def _takes_command(context: Any) -> bool:
 
 
 def _of_the_server(context: Any, option: str) -> str | None:
-    """A flag of SGLang's that is not one of ours: its command is read whole."""
-    if not _takes_command(context) or option not in flags_of(NEWEST.version).by_name:
+    """It may be one of SGLang's: its command is read whole."""
+    if not _takes_command(context) or not option.startswith("--"):
         return None
-    return f"give the server's whole command: `{context.command_path} -- sglang serve MODEL {option} ...`"
+    whole = f"{context.command_path} -- sglang serve MODEL {option} ..."
+    return f"if it is a flag of the server, give its whole command: `{whole}`"
 
 
 def _name(param: Any) -> str:

@@ -12,8 +12,8 @@ from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOptio
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
+from sgl_tune.deployment.project_file import chosen_of_project
 from sgl_tune.deployment.project_option import DeploymentOption
-from sgl_tune.deployment.selection import chosen_of_project
 from sgl_tune.errors import CheckFailed, Ended, SglTuneError, UsageError
 from sgl_tune.explain.account import Account
 from sgl_tune.explain.compare import Comparison

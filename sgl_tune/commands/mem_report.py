@@ -13,7 +13,7 @@ from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import Ended
-from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions
+from sgl_tune.memory.options import SCHEMA_VERSION, FitOptions, MemoryOptions, ShowOptions
 from sgl_tune.server_log.reader import read_server_log
 from sgl_tune.server_log.show import headline, outcome_markdown, show_outcome
 from sgl_tune.server_log.verdict import Outcome, outcome_of
@@ -84,25 +84,13 @@ def mem_report(
             help="Measure here too: all ranks where there is a GPU for each, else one that stands for any.",
         ),
     ] = False,
-    calibrate: Annotated[
-        bool, _question("--calibrate", help="Measure what torch cannot count on this machine's GPU.")
-    ] = False,
-    out_file: Annotated[
-        Path | None,
-        _file("--out", help="Of --measure: its phases as they happen. Of --calibrate: constants."),
-    ] = None,
+    out_file: Annotated[Path | None, _file("--out", help="Of --measure: its phases as they happen.")] = None,
     from_run: Annotated[
         Path | None, _file("--from", help="Report what --measure wrote, even if it died.")
     ] = None,
     from_log: Annotated[
         Path | None,
         _file("--log", "--from-log", help="A server's own output (- or .gz too): what killed the server."),
-    ] = None,
-    constants: Annotated[
-        Path | None, _file("--constants", help="What --calibrate or --write-constants wrote.")
-    ] = None,
-    write_constants: Annotated[
-        Path | None, _file("--write-constants", help="Of --from-log: what its server holds outside torch.")
     ] = None,
     target: TargetOption = None,
     server: Annotated[
@@ -150,12 +138,10 @@ def mem_report(
         out=out_file,
         from_run=from_run,
         from_log=outcome_of(read_server_log(from_log)) if from_log else None,
-        constants=constants,
-        write_constants=write_constants,
         snapshot=snapshot,
     )
     goals = FitOptions(fit, free, requests)
-    shown = ShowOptions(format, html, calibrate, server, core, trust_remote_code, record)
+    shown = ShowOptions(format, html, server, core, trust_remote_code, record)
     is_plain = goals == FitOptions() and shown == ShowOptions(format)
     if asked.from_log is not None and asked.is_log_alone and is_plain:
         _show_log(out, asked.from_log, format)
@@ -167,5 +153,6 @@ def mem_report(
 
 def _show_log(out: Output, found: Outcome, format: DocumentFormat) -> NoReturn:
     lines = [*outcome_markdown(found)] if format is DocumentFormat.markdown else [headline(found)]
-    out.result(found.to_json(), human=lambda: show_outcome(out, found), quiet=lines)
+    data = {"schema_version": SCHEMA_VERSION, **found.to_json()}
+    out.result(data, human=lambda: show_outcome(out, found), quiet=lines)
     raise Ended(0 if found.verdict == "ready" else 1)

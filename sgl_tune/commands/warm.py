@@ -14,18 +14,12 @@ from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, Quie
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
 from sgl_tune.cli.patience import timeout_option
-from sgl_tune.commands.warm_outcome import Outcome, show_dry_run
 from sgl_tune.commands.warm_recorded import ProofKind, Wishes, is_read_by, tuned, warm_by_server
-from sgl_tune.commands.warm_root import fill_root, show_root
-from sgl_tune.compile.everything import Wanted
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
+from sgl_tune.deployment.project_file import chosen_of_project
 from sgl_tune.deployment.project_option import DeploymentOption
-from sgl_tune.deployment.selection import chosen_of_project, select_deployments
 from sgl_tune.deployment.versions import Gpu, local_gpus
 from sgl_tune.errors import CheckFailed, Ended, UsageError
-from sgl_tune.keys.advice import advised
-from sgl_tune.keys.plan import Plan, make_plan
-from sgl_tune.keys.verdict import Verdict
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
 from sgl_tune.verify.environment import UNTOLD, read_target
 from sgl_tune.warm.alone import ONE_NODE, check_one_node, check_one_process
@@ -33,6 +27,10 @@ from sgl_tune.warm.devices import DeviceKind, Devices, check_target, choose_devi
 
 if TYPE_CHECKING:
     from runtime.ghost.gpus import Gpu as Ghost
+    from sgl_tune.commands.warm_outcome import Outcome
+    from sgl_tune.compile.everything import Wanted
+    from sgl_tune.keys.plan import Plan
+    from sgl_tune.keys.verdict import Verdict
     from sgl_tune.recorded.plan import RecordedPlan
     from sgl_tune.warm.main_job import Settings
     from sgl_tune.warm.result import Warmed
@@ -107,7 +105,7 @@ def warm(
     Example: sgl-tune warm --everything --compile-only --model-path Qwen/Qwen3-30B-A3B --gpu h200
     """
     out = Output(sink(format, quiet))
-    wanted = Wanted(tuple(module or ()), compile_only, jobs, timeout) if everything else None
+    wanted = _wanted(tuple(module or ()), compile_only, jobs, timeout) if everything else None
     _check_wanted(wanted, bool(compile_only or module or jobs), format)
     check_one_process()
     check_one_node(flags)
@@ -126,6 +124,11 @@ def warm(
         warm_by_server(by_server, found, wishes, here, out)
     if prove is ProofKind.server:
         raise UsageError("--prove server starts the server, and none is asked", "add --server PATH")
+    from sgl_tune.commands.warm_outcome import Outcome, show_dry_run
+    from sgl_tune.deployment.selection import select_deployments
+    from sgl_tune.keys.plan import make_plan
+    from sgl_tune.keys.verdict import verdict_of
+
     flags = replace(flags, flashinfer_version=flags.flashinfer_version or machine.flashinfer)
     chosen = select_deployments(flags, command or (), deployment, changes=ONE_NODE)
     plans = [make_plan(one, here) for one in chosen]
@@ -133,7 +136,7 @@ def warm(
         check_place(plan.deployment.cache_dir)
         for doubt in plan.deployment.warnings:
             out.warn(f"{plan.deployment.name}: {doubt}")
-    judged = [(plan, advised(plan)) for plan in plans]
+    judged = [(plan, verdict_of(plan)) for plan in plans]
     if dry_run:
         show_dry_run(judged, out)
         raise Ended(max(verdict.exit_code for _, verdict in judged))
@@ -155,6 +158,12 @@ def warm(
     raise Ended(came.code)
 
 
+def _wanted(modules: tuple[str, ...], compile_only: bool, jobs: int | None, timeout: float) -> Wanted:
+    from sgl_tune.compile.everything import Wanted
+
+    return Wanted(modules, compile_only, jobs, timeout)
+
+
 def _warm_everything(
     asked: ByServer,
     wanted: Wanted,
@@ -163,6 +172,8 @@ def _warm_everything(
     out: Output,
     format: EnvironmentFormat,
 ) -> NoReturn:
+    from sgl_tune.commands.warm_root import fill_root, show_root
+
     server = asked.needed("--everything compiles what a server's own start loads")
     if wishes.dry_run:
         show_root(asked, server, wanted, here, out)
@@ -207,7 +218,7 @@ def _check_targets(
     judged: Sequence[tuple[Plan, Verdict]], devices: Devices, here: tuple[Gpu, ...], out: Output
 ) -> None:
     for plan, verdict in judged:
-        if not plan.caches or verdict.obstacle or not verdict.runs:
+        if not plan.caches or verdict.obstacle:
             continue
         check_target(plan.deployment, devices, here)
         for doubt in target_doubts(plan.deployment):

@@ -21,8 +21,7 @@ def deployment_from_json(data: Mapping[str, Any], where: str) -> Deployment:
     """`where` names the file in errors."""
     try:
         inputs = from_plain(Inputs, data, "deployment")
-        for checkpoint in filter(None, (inputs.checkpoint, inputs.draft_checkpoint)):
-            checked(checkpoint, where)
+        checked(inputs.checkpoint, where)
         return deploy(inputs)
     except (ConfigError, WrongMember) as error:
         raise UsageError(

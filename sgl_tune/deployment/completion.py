@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from runtime.server.gpus import GPUS
-from runtime.server.releases import NEWEST, RELEASES
+from runtime.server.releases import NEWEST
 
 Offer = Callable[[], list[str]]
 
@@ -20,7 +20,7 @@ def architectures() -> list[str]:
 
 
 def releases() -> list[str]:
-    return [row.version for row in RELEASES]
+    return [NEWEST.version]
 
 
 def models() -> list[str]:
@@ -28,14 +28,7 @@ def models() -> list[str]:
     return sorted(file.stem for file in folder.glob("*.json"))
 
 
-def choices(names: tuple[str, ...]) -> Offer:
-    """What the newest SGLang takes for one of its flags."""
-
-    def offer() -> list[str]:
-        from runtime.server.flags.table import flags_of
-
-        known = flags_of(NEWEST.version).by_name
-        flag = next((known[name] for name in names if name in known), None)
-        return [str(choice) for choice in (flag.choices if flag else None) or ()]
-
-    return offer
+def one_of(names: Iterable[str]) -> Offer:
+    """Of a text its words."""
+    listed = names.split() if isinstance(names, str) else list(names)
+    return lambda: listed

@@ -14,9 +14,27 @@ from sgl_tune.errors import UsageError
 HOME = "/root"
 # Flags of `docker run` and `podman run` without a value; all others have one.
 _SWITCHES = (
-    *("detach", "init", "interactive", "no-healthcheck", "oom-kill-disable", "privileged", "publish-all"),
-    *("quiet", "read-only", "rm", "sig-proxy", "tty", "disable-content-trust", "replace", "rootful"),
-    *("no-hosts", "env-host", "http-proxy", "tls-verify", "rmi", "no-hostname"),
+    "detach",
+    "init",
+    "interactive",
+    "no-healthcheck",
+    "oom-kill-disable",
+    "privileged",
+    "publish-all",
+    "quiet",
+    "read-only",
+    "rm",
+    "sig-proxy",
+    "tty",
+    "disable-content-trust",
+    "replace",
+    "rootful",
+    "no-hosts",
+    "env-host",
+    "http-proxy",
+    "tls-verify",
+    "rmi",
+    "no-hostname",
 )
 _SHORT_SWITCHES = frozenset("ditPq")
 _TAG = re.compile(r"v?(\d+\.\d+\.\d+(?:\.?post\d+)?)(?:\.?rc\d+)?(?:[-_.].*)?")

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.container import Container
 from sgl_tune.deployment.hub_cache import HUB_ENVIRONMENT
-from sgl_tune.deployment.resolve import Target
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import Place
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    target: Target
-    environ: Mapping[str, str]
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-
-def placed_in(container: Container, target: Target, model_path: str, environ: Mapping[str, str]) -> Placed:
+def placed_in(container: Container, flags: ServerFlags, place: Place) -> tuple[ServerFlags, Place]:
     """The key keeps the model's path as the container has it; its config.json is read outside."""
+    environ, model_path = dict(place.environ or {}), flags.model_path or ""
     notes = [container.assumed] if container.assumed else []
     notes += [f"not read: {unread}" for unread in container.unread]
     warnings: list[str] = []
@@ -31,15 +25,23 @@ def placed_in(container: Container, target: Target, model_path: str, environ: Ma
     cache = container.outside(folder)
     if cache is not None:
         notes.append(f"{folder} in the container is {cache} here")
-    elif target.cache_dir is None:
+    elif flags.cache_dir is None:
         warnings += _unmounted(container, folder)
-    hub = {
+    environ |= {
         name: container.outside(environ[name]) or environ[name] for name in HUB_ENVIRONMENT if name in environ
     }
-    target = replace(
-        target, cache_dir=target.cache_dir or cache or str(default_cache_dir()), model_files=model
+    flags = replace(
+        flags,
+        cache_dir=flags.cache_dir or cache or str(default_cache_dir()),
+        sglang_version=container.release or flags.sglang_version,
     )
-    return Placed(target, {**environ, **hub}, tuple(notes), tuple(warnings))
+    return flags, replace(
+        place,
+        environ=environ,
+        model_files=model,
+        notes=(*place.notes, *notes),
+        warnings=(*place.warnings, *warnings),
+    )
 
 
 def _unmounted(container: Container, folder: str) -> Iterator[str]:

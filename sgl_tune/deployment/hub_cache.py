@@ -22,10 +22,8 @@ def is_hub_id(model_path: str) -> bool:
     return bool(_ID.fullmatch(model_path)) and not model_path.startswith(".")
 
 
-def hub_config(
-    model_path: str, environ: Mapping[str, str], revision: str | None = None, file: str = "config.json"
-) -> Path | None:
-    """`models--<org>--<name>/snapshots/<commit>/<file>`, of the commit that refs/<revision> names."""
+def hub_config(model_path: str, environ: Mapping[str, str], revision: str | None = None) -> Path | None:
+    """`models--<org>--<name>/snapshots/<commit>/config.json`, of the commit that refs/<revision> names."""
     if not is_hub_id(model_path):
         return None
     repository = _hub(environ) / ("models--" + model_path.replace("/", "--"))
@@ -33,7 +31,7 @@ def hub_config(
     commit = named if named is not None else revision
     if not commit:
         return None
-    config = repository / "snapshots" / Path(commit).name / file
+    config = repository / "snapshots" / Path(commit).name / "config.json"
     return config if _is_file(config) else None
 
 

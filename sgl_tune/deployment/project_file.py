@@ -15,9 +15,10 @@ arch = "sm100"
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,34 @@ def read_project_file(path: Path) -> tuple[ProjectDeployment, ...]:
     if not tables:
         raise UsageError(f"{path} names no deployment", "add a table [deployments.NAME]")
     return tuple(_deployment(path, name, table, defaults) for name, table in tables.items())
+
+
+def chosen_of_project(
+    flags: ServerFlags, name: str | None, folder: Path | None = None
+) -> tuple[ServerFlags, tuple[str, ...]] | None:
+    """The flags and the command of the one deployment that is meant; None where no project file is."""
+    project = (folder or Path.cwd()) / PROJECT_FILE
+    if flags.model_path is not None or not os.path.lexists(project):
+        return None
+    one, *others = chosen_in(project, name)
+    if others:
+        raise several([one.name, *(other.name for other in others)])
+    return replace(one.flags, **flags.given()), () if one.command is None else (one.command,)
+
+
+def several(names: Sequence[str]) -> UsageError:
+    said = f"{PROJECT_FILE} has several deployments: {', '.join(names)}"
+    return UsageError(said, "pick one with --deployment")
+
+
+def chosen_in(project: Path, name: str | None) -> tuple[ProjectDeployment, ...]:
+    """All of them, or the one of that name."""
+    deployments = read_project_file(project)
+    chosen = tuple(deployment for deployment in deployments if name in (None, deployment.name))
+    if not chosen:
+        names = ", ".join(deployment.name for deployment in deployments)
+        raise UsageError(f"{project} has no deployment {name!r}", f"it has {names}")
+    return chosen
 
 
 def _deployment(path: Path, name: str, table: Any, defaults: Mapping[str, Any]) -> ProjectDeployment:

@@ -3,179 +3,97 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runtime.server.asked import Asked, changed
-from runtime.server.checkpoint import Checkpoint
-from runtime.server.classes import is_guessed
-from runtime.server.errors import ConfigError
+from runtime.server.asked import Asked
+from runtime.server.backends import BACKENDS
+from runtime.server.errors import ConfigError, UnknownModel, Unsupported
 from runtime.server.flashinfer import doubt_of
 from runtime.server.gpus import CPU, GpuModel, gpu_for
-from runtime.server.parallelism import check_layout
-from runtime.server.releases import Named, Release, release_named
-from runtime.server.resolve import ENVIRONMENT
-from sgl_tune.deployment.adapter_files import with_adapter_files
+from runtime.server.nearest import meant
+from runtime.server.releases import Release, release_named
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
 from sgl_tune.deployment.models import DEMO, Sought, find_model
-from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
-from sgl_tune.deployment.refusals import check_choices, undivided_heads
-from sgl_tune.deployment.unknown import pinned_by
+from sgl_tune.deployment.options import ServerFlags, given_by
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
-from sgl_tune.deployment.ways_out import way_out
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.servers.server import adding
 
+_OWN_BACKENDS = ("triton_kernel", "marlin")  # SGLang's, which FlashInfer does not tune
 # A demo in seconds: a MoE backend that is tuned, and batches that a CPU can time.
 DEMO_FLAGS = ServerFlags(
     moe_runner_backend="flashinfer_cutlass", chunked_prefill_size=1024, max_running_requests=256
 )
-# Ours -> SGLang's own names.
-_NAMES = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size", "attn_dp": "attn_dp_size"}
-_NAMES |= {"skip_ops": "flashinfer_autotune_skip_ops"}
-_OURS = TARGET_FIELDS | {"dist_init_addr"}
-
-
-def resolve_deployment(
-    flags: ServerFlags,
-    name: str = "",
-    environ: Mapping[str, str] | None = None,
-    gpu: GpuModel | None = None,
-) -> Deployment:
-    """`gpu`: when the caller has chosen one already."""
-    notes: list[str] = []
-    flags = _with_model(flags, notes)
-    try:
-        given = given_by(flags)
-        check_choices(given, release_named(flags.sglang_version).release)
-        asked = changed(Asked(), given)
-    except ConfigError as error:
-        raise UsageError(error.message, error.remedy) from error
-    return deployed(asked, Target.of(flags, gpu), name, environ, notes)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What is ours to say of a deployment, and no server argument."""
+class Place:
+    """What is no server argument. `model_files`: where a container's model path lies here; `gpu`: where the
+    caller has chosen one already."""
 
-    sglang: str | None = None
-    flashinfer: str | None = None
-    arch: str | None = None
-    gpu_name: str | None = None
+    name: str = ""
+    environ: Mapping[str, str] | None = None
     gpu: GpuModel | None = None
-    cache_dir: str | None = None
-    dist_init_addr: str | None = None
-    model_files: str | None = None  # where a container's model path lies here
-    model_config: str | None = None
+    model_files: str | None = None
     revision: str | None = None
-    not_modelled: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, flags: ServerFlags, gpu: GpuModel | None = None) -> Target:
-        return cls(
-            flags.sglang_version,
-            flags.flashinfer_version,
-            flags.arch,
-            flags.gpu,
-            gpu,
-            flags.cache_dir,
-            flags.dist_init_addr,
-            model_config=flags.model_config,
-        )
-
-    def sought(self, model_path: str) -> Sought:
-        config = Path(self.model_config).expanduser() if self.model_config is not None else None
-        return Sought(model_path, self.model_files, config, self.revision)
-
-    @property
-    def release(self) -> Named:
-        return release_named(self.sglang or installed_version("sglang"))
+    not_followed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
-def deployed(
-    asked: Asked,
-    target: Target,
-    name: str = "",
-    environ: Mapping[str, str] | None = None,
-    notes: Iterable[str] = (),
-    warnings: Iterable[str] = (),
-) -> Deployment:
-    """Of a server that is asked just so: nothing is added that the server would not do."""
+def resolve_deployment(flags: ServerFlags, place: Place = Place()) -> Deployment:
+    notes = list(place.notes)
+    flags = _with_model(flags, notes)
     try:
-        return _deployed(asked, target, name, os.environ if environ is None else environ, notes, warnings)
+        return deploy(_inputs(flags, replace(place, notes=tuple(notes))))
+    except (UnknownModel, Unsupported) as error:
+        raise not_known(error.message) from error
     except ConfigError as error:
         raise UsageError(error.message, error.remedy) from error
 
 
-def _deployed(
-    asked: Asked,
-    target: Target,
-    name: str,
-    environ: Mapping[str, str],
-    notes: Iterable[str],
-    warnings: Iterable[str],
-) -> Deployment:
-    check_layout(asked)
+def not_known(why: str) -> CheckFailed:
+    """Of what the core does not have, and a server does."""
+    return CheckFailed(f"not known: {why}", adding(None))
+
+
+def _inputs(flags: ServerFlags, place: Place) -> Inputs:
+    environ = os.environ if place.environ is None else place.environ
+    if flags.speculative_draft_model_path not in (None, flags.model_path):
+        raise UnknownModel(f"{flags.speculative_draft_model_path} is a draft of its own")
+    asked = Asked(**_plain(flags))
+    if asked.moe_runner_backend not in (*BACKENDS, *_OWN_BACKENDS):
+        near = meant(asked.moe_runner_backend, BACKENDS) or f"they are {', '.join(BACKENDS)}"
+        raise Unsupported(f"--moe-runner-backend {asked.moe_runner_backend} is none of the core's: {near}")
     _check_replicas(asked)
-    found = find_model(target.sought(asked.model_path), environ)
-    asked = replace(asked, **with_adapter_files(asked, found.checkpoint))
-    named, said = target.release, [*notes, f"model shape: {found.source}"]
-    said.extend(filter(None, [named.note, _replicas(asked)]))
-    flashinfer = _flashinfer(target, named.release, said)
-    gpu = target.gpu or _gpu(target, asked.model_path, said)
-    draft_path = asked.speculative_draft_model_path
-    apart = draft_path is not None and draft_path != asked.model_path
-    sought = Sought(draft_path, is_draft=True) if apart and draft_path else None
-    draft = find_model(sought, environ).checkpoint if sought else None
-    return _started(
-        Inputs(
-            name=name or asked.model_path.rstrip("/").rsplit("/", 1)[-1],
-            asked=asked,
-            checkpoint=found.checkpoint,
-            draft_checkpoint=draft,
-            gpu=gpu,
-            sglang_version=named.release.version,
-            flashinfer_version=flashinfer,
-            cache_dir=resolve_cache_dir(target.cache_dir, environ),
-            environ={name: environ[name] for name in ENVIRONMENT if name in environ},
-            dist_init_addr=target.dist_init_addr,
-            not_modelled=target.not_modelled,
-            notes=tuple(said),
-            warnings=(
-                *filter(None, [named.warning]),
-                *warnings,
-                *_doubts(asked, found.checkpoint, named.release),
-            ),
-        )
+    config = Path(flags.model_config).expanduser() if flags.model_config is not None else None
+    found = find_model(Sought(asked.model_path, place.model_files, config, place.revision), environ)
+    named = release_named(flags.sglang_version or installed_version("sglang"))
+    notes = [*place.notes, f"model shape: {found.source}", *filter(None, [named.note]), *_replicas(asked)]
+    flashinfer = _flashinfer(flags, named.release, notes)
+    gpu = place.gpu or _gpu(flags, notes)
+    return Inputs(
+        name=place.name or asked.model_path.rstrip("/").rsplit("/", 1)[-1],
+        asked=asked,
+        checkpoint=found.checkpoint,
+        gpu=gpu,
+        sglang_version=named.release.version,
+        flashinfer_version=flashinfer,
+        cache_dir=Path(flags.cache_dir) if flags.cache_dir else default_cache_dir(environ),
+        dist_init_addr=flags.dist_init_addr,
+        not_followed=place.not_followed,
+        notes=tuple(notes),
+        warnings=(*filter(None, [named.warning]), *place.warnings),
     )
 
 
-def _doubts(asked: Asked, checkpoint: Checkpoint, release: Release) -> Iterator[str]:
-    if is_guessed(checkpoint, release):
-        yield (
-            f"SGLang {release.version} knows no model_type {checkpoint.model_type}, and serves it only with "
-            "a transformers that does: its class in the key is a guess"
-        )
-    for why in undivided_heads(asked, checkpoint):
-        yield f"{why}: the server will not start"
-
-
-def _started(inputs: Inputs) -> Deployment:
-    try:
-        return deploy(inputs)
-    except ConfigError as error:
-        raise UsageError(error.message, way_out(inputs, error)) from error
-
-
-def resolve_cache_dir(asked: str | None, environ: Mapping[str, str]) -> Path:
-    return Path(asked) if asked else default_cache_dir(environ)
-
-
-def given_by(flags: ServerFlags) -> dict[str, Any]:
-    """By SGLang's names."""
-    return {_NAMES.get(name, name): value for name, value in flags.given().items() if name not in _OURS}
+def _plain(flags: ServerFlags) -> dict[str, Any]:
+    given = given_by(flags)
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
 def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
@@ -200,40 +118,34 @@ def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
     return replace(flags, **{**own.given(), **flags.given()})
 
 
-def _flashinfer(target: Target, release: Release, notes: list[str]) -> str:
+def _flashinfer(flags: ServerFlags, release: Release, notes: list[str]) -> str:
     """What is installed beside the installed server; a server that is only named brings what it pins."""
-    if target.flashinfer is not None:
-        notes.extend(filter(None, [doubt_of(target.flashinfer)]))
-        return target.flashinfer
-    here = installed_version("flashinfer")
-    if here is None or here == release.flashinfer:
-        notes.append(f"FlashInfer {release.flashinfer}: {pinned_by(release)}")
-        return release.flashinfer
-    if target.sglang is not None:
-        notes.append(f"FlashInfer {release.flashinfer}: {pinned_by(release)}; {here} is installed here")
-        return release.flashinfer
-    notes.append(f"FlashInfer {here} is installed here; {release.flashinfer} is {pinned_by(release)}")
-    notes.extend(filter(None, [doubt_of(here)]))
-    return here
+    pinned, here = release.flashinfer, installed_version("flashinfer")
+    chosen = flags.flashinfer_version or (pinned if flags.sglang_version or here is None else here)
+    if chosen == pinned:
+        notes.append(f"FlashInfer {pinned}: what SGLang {release.version} pins")
+    elif flags.flashinfer_version is None:
+        notes.append(f"FlashInfer {chosen} is installed here; SGLang {release.version} pins {pinned}")
+    notes.extend(filter(None, [doubt_of(chosen)]))
+    return chosen
 
 
-def _gpu(target: Target, model_path: str, notes: list[str]) -> GpuModel:
-    here = [local_model(gpu) for gpu in local_gpus()] if target.gpu_name is None else []
-    if not here and target.gpu_name is None and target.arch is None and model_path == DEMO:
+def _gpu(flags: ServerFlags, notes: list[str]) -> GpuModel:
+    here = [local_model(gpu) for gpu in local_gpus()] if flags.gpu is None else []
+    if not here and flags.gpu is None and flags.arch is None and flags.model_path == DEMO:
         return CPU
-    chosen = gpu_for(target.gpu_name, target.arch, here)
-    if chosen.assumed:
-        notes.append(chosen.assumed)
+    chosen = gpu_for(flags.gpu, flags.arch, here)
+    notes.extend(filter(None, [chosen.assumed]))
     return chosen.gpu
 
 
-def _replicas(asked: Asked) -> str | None:
+def _replicas(asked: Asked) -> list[str]:
     if asked.dp_size == 1 or asked.enable_dp_attention or asked.attn_dp_size:
-        return None
-    return (
-        f"dp {asked.dp_size} without --enable-dp-attention: {asked.dp_size} replicas of the server, "
-        f"each on {asked.tp_size * asked.pp_size} GPUs"
-    )
+        return []
+    each = asked.tp_size * asked.pp_size
+    return [
+        f"dp {asked.dp_size} without --enable-dp-attention: {asked.dp_size} replicas, each on {each} GPUs"
+    ]
 
 
 def _check_replicas(asked: Asked) -> None:

@@ -1,8 +1,8 @@
-"""A server command as somebody starts it, read as SGLang reads it.
+"""A server command as somebody starts it, as far as the runtime core follows its flags.
 
     SGLANG_CACHE_DIR=/cache python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --tp 4
 
-It is read by its release's own grammar: what that refuses is refused, and what no rule looks at is named.
+SGLang takes no positional arguments, so every word up to the next flag is the value of the one before.
 """
 
 from __future__ import annotations
@@ -10,111 +10,150 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from runtime.server.asked import Asked, changed
-from runtime.server.errors import ConfigError
-from runtime.server.flags import CommandLine, Parsed, parse
-from runtime.server.flags.grammar import serve_words
-from runtime.server.flags.spelling import line_of
-from runtime.server.flags.types import JSON_TYPES
-from runtime.server.releases import NEWEST, Release
-from runtime.server.resolve import ENVIRONMENT
-from sgl_tune.deployment.container import Container
+from runtime.server.nearest import meant
 from sgl_tune.deployment.hub_cache import HUB_ENVIRONMENT
-from sgl_tune.deployment.launch import Launch, launch_of
-from sgl_tune.deployment.server_config import with_config
+from sgl_tune.deployment.launch import Launch
+from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, flag_names, flag_types
 from sgl_tune.deployment.shell_words import Word
-from sgl_tune.deployment.stand_ins import stand_ins
-from sgl_tune.deployment.unread import Unread
 from sgl_tune.errors import UsageError
 
-READ_ENVIRONMENT = (*ENVIRONMENT, "SGLANG_CACHE_DIR", *HUB_ENVIRONMENT)
+READ_ENVIRONMENT = ("SGLANG_CACHE_DIR", *HUB_ENVIRONMENT)
+# They change neither a key, nor entries, nor memory.
+_PLAIN = """
+    --host --port --api-key --admin-api-key --served-model-name --trust-remote-code --tokenizer-path
+    --tokenizer-mode --tokenizer-worker-num --chat-template --tool-call-parser --reasoning-parser --log-level
+    --log-level-http --log-requests --log-requests-level --enable-metrics --show-time-cost --random-seed
+    --watchdog-timeout --dist-timeout --load-format --download-dir --decode-log-interval --schedule-policy
+    --schedule-conservativeness --enable-cache-report --warmups --skip-server-warmup --nccl-port --base-gpu-id
+    --stream-interval --grammar-backend --model-loader-extra-config --disaggregation-bootstrap-port
+    --disaggregation-ib-device --disaggregation-transfer-backend
+"""
+_VARIABLES = ("SGLANG_", "SGL_", "FLASHINFER_", "PYTORCH_", "TORCH_", "NCCL_", "NVSHMEM_")
+_AMOUNT = re.compile(r"(-?\d{1,15})(?:(\.\d{1,15})?([kMGT])|([KMGT]i))?")
+_TIMES = {
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 1 << 10,
+    "Mi": 1 << 20,
+    "Gi": 1 << 30,
+    "Ti": 1 << 40,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCommandLine:
-    asked: Asked
+    """`unfollowed`: flags that the core does not know. `variables`: of libraries, that nobody looks at."""
+
+    flags: ServerFlags
     environment: Mapping[str, str]
-    dist_init_addr: str | None
-    unread: Unread
-    notes: tuple[str, ...] = ()
-    container: Container | None = None
+    unfollowed: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
     revision: str | None = None
+    notes: tuple[str, ...] = ()
 
 
-def parse_server_command(words: Sequence[str], release: Release = NEWEST) -> ServerCommandLine:
-    return read_launch(launch_of(words), release)
-
-
-def read_launch(launch: Launch, release: Release) -> ServerCommandLine:
-    """By the release's own grammar."""
-    try:
-        line = line_of(release)
-        parsed = parse(line, arguments_of(launch, line))
-        _check_values(parsed)
-        asked = changed(Asked(), parsed.given)
-        notes = [*_deprecations(parsed), *_unopened_config(parsed, launch)]
-    except ConfigError as error:
-        raise UsageError(error.message, error.remedy) from error
+def read_launch(launch: Launch) -> ServerCommandLine:
+    given: dict[str, Any] = {}
+    unfollowed, revision = [], None
+    for name, values in _flags(arguments_of(launch)):
+        field = flag_names().get(name)
+        if field is not None and field not in TARGET_FIELDS and not name.startswith("--no-"):
+            given[field] = _value(field, name, values)
+        elif name == "--revision" and values:
+            revision = str(values[0])
+        elif name not in _PLAIN.split() and [name, *values] != ["--device", "cuda"]:
+            unfollowed.append(_named(name))
+    flags, notes = ServerFlags(**given), list[str]()
     if launch.behind_router:
-        asked = _behind_router(asked, notes)
-    environment = {name: _value(name, word) for name, word in launch.environment.items()}
-    others = {name: value for name, value in environment.items() if name not in READ_ENVIRONMENT}
+        flags = _behind_router(flags, notes)
+    environment = {name: _variable(name, word) for name, word in launch.environment.items()}
+    variables = [
+        f"{name}={value}"
+        for name, value in environment.items()
+        if name not in READ_ENVIRONMENT and name.startswith(_VARIABLES)
+    ]
     return ServerCommandLine(
-        asked,
-        environment,
-        parsed.given.get("dist_init_addr"),
-        Unread.of(parsed, others),
-        tuple(notes),
-        launch.container,
-        parsed.given.get("revision"),
+        flags, environment, tuple(dict.fromkeys(unfollowed)), tuple(variables), revision, tuple(notes)
     )
 
 
-def arguments_of(launch: Launch, line: CommandLine) -> list[str]:
-    """As the release's parser gets them: its `--config` merged, `sglang serve` resolved."""
-    words = stand_ins(line, launch.arguments)
-    return with_config(line, serve_words(line, words) if launch.serve else words, launch.container)
+def arguments_of(launch: Launch) -> list[Word]:
+    """`sglang serve MODEL` names its model without a flag."""
+    words = list(launch.arguments)
+    if launch.serve and words and not words[0].startswith("-"):
+        return [Word("--model-path"), *words]
+    return words
 
 
-def _value(name: str, word: Word) -> str:
+def _flags(words: Sequence[Word]) -> Iterator[tuple[str, list[Word]]]:
+    """Each with its values: `--flag=value`, or all words up to the next flag."""
+    name, values = "", list[Word]()
+    for word in words:
+        if not word.startswith("--"):
+            if not name:
+                raise UsageError(f"the server command begins with {word[:80]}, which is no flag")
+            values.append(word)
+            continue
+        if name:
+            yield name, values
+        name, equals, value = word.partition("=")
+        values = [word.part(value)] if equals else []
+    if name:
+        yield name, values
+
+
+def _named(name: str) -> str:
+    near = meant(name, (known for known, field in flag_names().items() if field not in TARGET_FIELDS))
+    return f"{name} ({near})" if near else name
+
+
+def _value(field: str, name: str, values: Sequence[Word]) -> Any:
+    kind = flag_types()[field]
+    for word in values:
+        if word.expands and field != "dist_init_addr":
+            raise UsageError(f"{name} {word[:200]}: {word.expands[:200]} is not expanded", "put its value")
+    if kind is bool:
+        if values:
+            raise UsageError(f"{name} takes no value, and {values[0][:80]} follows it")
+        return True
+    if kind is list:
+        return [str(word) for word in values]
+    if len(values) != 1:
+        raise UsageError(f"{name} takes one value, and {len(values)} follow it")
+    if kind is int:
+        return _number(name, values[0])
+    try:
+        return kind(values[0])
+    except ValueError:
+        raise UsageError(f"{name} {values[0][:80]}: a number is needed") from None
+
+
+def _number(name: str, word: Word) -> int:
+    """`4k` is 4000, `4Ki` is 4096 and `1.5k` is 1500."""
+    found = _AMOUNT.fullmatch(word)
+    if found is None:
+        raise UsageError(f"{name} {word[:80]}: a whole number is needed")
+    whole, fraction, decimal, binary = found.groups()
+    unit = decimal or binary
+    return round(float(whole + (fraction or "")) * _TIMES[unit]) if unit else int(whole)
+
+
+def _variable(name: str, word: Word) -> str:
     if word.expands and name in READ_ENVIRONMENT:
         raise UsageError(f"{name}={word[:200]}: {word.expands[:200]} is not expanded", "put its value")
     return str(word)
 
 
-def _check_values(parsed: Parsed) -> None:
-    """`--flag=--`: argparse takes the dashes away and calls it good, and the server dies of it later."""
-    for name, value in parsed.given.items():
-        flag = parsed.command_line.by_name[parsed.spelled[name]]
-        if value == [] and flag.nargs is None and flag.type not in JSON_TYPES:
-            raise UsageError(f"{parsed.spelled[name]}: expected one argument")
-
-
-def _deprecations(parsed: Parsed) -> Iterator[str]:
-    """With the value of the flag that the new one takes the place of, too."""
-    for flag, instead in parsed.deprecated.items():
-        replaced = [flag]
-        for name in re.findall(r"<([a-z-]+)>", instead):
-            field = name.replace("-", "_")
-            if field in parsed.given:
-                instead = instead.replace(f"<{name}>", str(parsed.given[field]))
-                replaced.append(parsed.spelled[field])
-        both = f" instead of {' and '.join(replaced)}" if len(replaced) > 1 else ""
-        yield f"{flag} is deprecated in SGLang {parsed.command_line.release}: write {instead}{both}"
-
-
-def _unopened_config(parsed: Parsed, launch: Launch) -> Iterator[str]:
-    if "config" in parsed.given:
-        yield f"--config={parsed.given['config']} is not opened: SGLang wants --config FILE, two words"
-
-
-def _behind_router(asked: Asked, notes: list[str]) -> Asked:
-    if asked.enable_dp_attention:
+def _behind_router(flags: ServerFlags, notes: list[str]) -> ServerFlags:
+    if flags.enable_dp_attention:
         raise UsageError(
             "sglang_router.launch_server with --enable-dp-attention is not followed",
             "paste the command of one server: python -m sglang.launch_server ...",
         )
-    if asked.dp_size > 1:
-        notes.append(f"sglang_router starts {asked.dp_size} servers of --dp-size 1, which share a cache")
-    return replace(asked, dp_size=1)
+    if (flags.dp or 1) > 1:
+        notes.append(f"sglang_router starts {flags.dp} servers of --dp-size 1, which share a cache")
+    return replace(flags, dp=None)

@@ -11,7 +11,6 @@ from sgl_tune.fleet.node import Node
 from sgl_tune.fleet.outcome import Fault, Outcome, State
 from sgl_tune.fleet.plans import Planned, Planner
 from sgl_tune.fleet.stores import store_faults
-from sgl_tune.keys.ways_to_start import way_to_start
 from sgl_tune.verify.environment import may_be
 
 _THERE = "sgl-tune verify on that machine"
@@ -49,11 +48,7 @@ def judge(node: Node, planner: Planner, reference: Node | None) -> Iterator[tupl
 
 def _tactics(planned: Planned, node: Node, holdings: Holdings) -> Iterator[Fault]:
     verdict = planned.verdict
-    if not verdict.runs:
-        yield Fault(
-            "fails", "not-planned", f"this server {verdict.says}", way_to_start(planned.plan.deployment)
-        )
-    elif verdict.tunes != "nothing":
+    if verdict.tunes != "nothing":
         if verdict.tunes == "unplanned":
             yield Fault("unknown", "not-planned", f"this server {verdict.says}", _ITSELF)
         named = planned.cache_dir

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from runtime.server.gpus import CPU, GpuModel, find_gpu
+from runtime.sglang.kept_files import kept_files
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, deploy
 from sgl_tune.deployment.options import ServerFlags
@@ -16,9 +17,8 @@ from sgl_tune.deployment.versions import Gpu, local_model
 from sgl_tune.errors import UsageError
 from sgl_tune.fleet.node import Node
 from sgl_tune.fleet.tactics import Asked
-from sgl_tune.keys.advice import advised
 from sgl_tune.keys.plan import Plan, make_plan
-from sgl_tune.keys.verdict import Verdict
+from sgl_tune.keys.verdict import Verdict, verdict_of
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.planned import expected_of
 from sgl_tune.verify.scope import VerifyOptions
@@ -48,7 +48,7 @@ class Planned:
 
     @cached_property
     def verdict(self) -> Verdict:
-        return advised(self.plan)
+        return verdict_of(self.plan)
 
     @property
     def cache_dir(self) -> Path | None:
@@ -158,7 +158,9 @@ def _asked(plan: Plan, target: Target) -> tuple[Asked, ...]:
     expected = expected_of(plan)
     entries = (entry for one in expected for op in one.ops for entry in op.entries)
     of = sum(entry.asked_by == "tuning" for entry in entries)
-    return tuple(Asked(one, plan.deployment.server.release, target, of) for one in expected)
+    return tuple(
+        Asked(one, kept_files(plan.deployment.server.release.number), target, of) for one in expected
+    )
 
 
 def _kind_of(node: Node) -> Kind:

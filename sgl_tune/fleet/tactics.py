@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from runtime.server.flashinfer import flashinfer_of
-from runtime.server.releases import Release
+from runtime.sglang.kept_files import KeptFiles
 from sgl_tune.cache.loader import Ignored, metadata_mismatches
 from sgl_tune.cache.record import WAY_OUT
 from sgl_tune.fleet.digests import asked_lookups, split
@@ -35,7 +35,7 @@ class _Op(NamedTuple):
 class Asked:
     """What one deployment's start looks up, on the machines that are alike."""
 
-    def __init__(self, expected: Expected, release: Release, target: Target, of: int) -> None:
+    def __init__(self, expected: Expected, release: KeptFiles, target: Target, of: int) -> None:
         """`of` so many entries, with those of its draft."""
         self.expected, self.release, self.target, self.of = expected, release, target, of
         self.reader = flashinfer_of(expected.folder.split("/")[2])

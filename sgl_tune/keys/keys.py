@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from runtime.server.backends import backend_row
-from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets, tuning_range
+from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets
 from runtime.server.flashinfer import KeyForm, flashinfer_of
-from runtime.server.rows import BatchRows, batch_rows
+from runtime.server.rows import batch_rows
 from sgl_tune.cache.policies import Policy
-from sgl_tune.keys.call_shapes import moe_shapes, tunes_moe
-from sgl_tune.keys.dense_shapes import dense_shapes, tunes_absorbed, tunes_dense, tunes_fp4, tunes_mxfp8
-from sgl_tune.keys.expert_calls import calls_cutlass
-from sgl_tune.keys.op_shapes import OpShape
-from sgl_tune.keys.starts import never_starts
+from sgl_tune.keys.calls import calls_of, op_shapes, unknown_experts
+from sgl_tune.keys.op_shapes import DENSE_OPS, OpShape
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
+_LARGEST_OF_CHUNKS = 8192
 AskedBy = Literal["tuning", "serving"]
 
 
@@ -53,16 +49,14 @@ class TunedOp:
 
 
 def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
-    """Empty where the server tunes nothing, or where its calls are not known: `unplanned` says which."""
-    deployment = deployment.of_lookups
-    if not deployment.server.tunes or deployment.shape.model is None or never_starts(deployment):
-        return ()
-    rows, form = batch_rows(deployment.server), flashinfer_of(deployment.flashinfer_version).keys
+    """Empty where the server tunes nothing, or where its calls are not known."""
+    form = flashinfer_of(deployment.flashinfer_version).keys
     merged: dict[tuple[str, str], TunedOp] = {}
-    for shape, (buckets, tuned) in _lookups(deployment, rows):
-        op = _tuned_op(shape, buckets, tuned, form)
-        known = merged.get((op.op, op.runner))
-        merged[op.op, op.runner] = op if known is None else _both(known, op)
+    for shape in op_shapes(deployment):
+        if shape.op not in skipped_ops(deployment):
+            op = _tuned_op(deployment, shape, form)
+            known = merged.get((op.op, op.runner))
+            merged[op.op, op.runner] = op if known is None else _both(known, op)
     return tuple(merged.values())
 
 
@@ -76,69 +70,39 @@ def _both(known: TunedOp, op: TunedOp) -> TunedOp:
 
 
 def asks_nothing(deployment: Deployment) -> bool:
-    """The gate is open, and no layer goes through it: a dense model with a MoE backend, say."""
-    deployment = deployment.of_lookups
-    if not deployment.server.tunes or deployment.shape.model is None:
-        return not deployment.server.tunes
-    if never_starts(deployment):
-        return True
-    asks = (tunes_moe, tunes_dense, tunes_fp4, tunes_mxfp8, tunes_absorbed)
-    if not any(ask(deployment) for ask in asks):
-        return True
-    known = _asked_ops(deployment)
-    return bool(known) and known <= _skipped(deployment)
+    """The gate is closed, or no layer goes through it: a dense model with a MoE backend, say."""
+    if unknown_experts(deployment) is not None:
+        return False
+    return all(shape.op in skipped_ops(deployment) for shape in op_shapes(deployment))
 
 
 def skipped_ops(deployment: Deployment) -> frozenset[str]:
-    """Which its layers ask for, and a server measures nothing of."""
-    return _asked_ops(deployment.of_lookups) & _skipped(deployment)
+    return frozenset(deployment.server.asked.flashinfer_autotune_skip_ops)
 
 
-def _asked_ops(deployment: Deployment) -> frozenset[str]:
-    return frozenset(shape.op for shape in (*moe_shapes(deployment), *dense_shapes(deployment)))
-
-
-def _skipped(deployment: Deployment) -> frozenset[str]:
-    server = deployment.server
-    return frozenset((*server.asked.flashinfer_autotune_skip_ops, *server.release.always_skipped_ops))
-
-
-Buckets = tuple[tuple[int, ...], tuple[int, ...]]
-
-
-def _lookups(deployment: Deployment, rows: BatchRows) -> Iterator[tuple[OpShape, Buckets]]:
-    skipped = _skipped(deployment)
-    for shape in moe_shapes(deployment):
-        if shape.op not in skipped:
-            yield shape, _moe_buckets(deployment, rows, shape.largest)
-    for shape in dense_shapes(deployment):
-        if shape.op not in skipped:
-            own = batch_rows(deployment.server, shape.seen)
-            yield shape, (_lattice(own.serving), _lattice(own.tuning))
-
-
-def _moe_buckets(deployment: Deployment, rows: BatchRows, named: int | None) -> Buckets:
-    """All, and those among them that the server's own autotune covers."""
-
-    def buckets_up_to(count: int) -> tuple[int, ...]:
-        server = deployment.server
-        backend = backend_row("flashinfer_cutlass") if calls_cutlass(deployment) else server.backend
-        largest = tuning_range(backend, server.release, count, rows.prefill, server.is_pd_decode)
-        return tuning_buckets(named or largest)
-
-    return buckets_up_to(rows.serving), buckets_up_to(rows.tuning)
-
-
-def _lattice(rows: int) -> tuple[int, ...]:
-    """Dense GEMMs round up without an upper end."""
-    buckets = tuning_buckets(next_power_of_2(rows))
-    return tuple(bucket for bucket in buckets if bucket <= bucket_of(rows, buckets))
-
-
-def _tuned_op(shape: OpShape, buckets: tuple[int, ...], tuned: tuple[int, ...], form: KeyForm) -> TunedOp:
+def _tuned_op(deployment: Deployment, shape: OpShape, form: KeyForm) -> TunedOp:
+    buckets, tuned = _buckets(deployment, shape)
     entries = tuple(
         ExpectedEntry(key, bucket, "tuning" if bucket in tuned else "serving")
         for bucket in buckets
         for key in shape.keys(bucket, form)
     )
     return TunedOp(shape.op, shape.runner, shape.policy, entries)
+
+
+def _buckets(deployment: Deployment, shape: OpShape) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """All, and those among them that the server's own autotune covers."""
+    server, rows = deployment.server, batch_rows(deployment.server, shape.seen)
+    if shape.op in DENSE_OPS:
+        return _lattice(rows.serving), _lattice(rows.tuning)
+    if calls_of(deployment) == "cutlass" and not server.is_pd_decode:
+        by_chunk = tuning_buckets(min(rows.prefill, _LARGEST_OF_CHUNKS))
+        return by_chunk, by_chunk
+    serving, tuning = (tuning_buckets(next_power_of_2(count)) for count in (rows.serving, rows.tuning))
+    return serving, tuning
+
+
+def _lattice(rows: int) -> tuple[int, ...]:
+    """Dense GEMMs round up without an upper end."""
+    buckets = tuning_buckets(next_power_of_2(rows))
+    return tuple(bucket for bucket in buckets if bucket <= bucket_of(rows, buckets))

@@ -10,18 +10,14 @@ from typing import Any
 
 from runtime.server.cache_key import cache_folder
 from runtime.server.parallel import node_ranks, rank_layout
-from runtime.server.shape import Server
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.deployment.as_json import deployment_to_json
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.versions import Gpu, local_gpus
 from sgl_tune.errors import UsageError
-from sgl_tune.keys.gaps import serving_gaps
-from sgl_tune.keys.kept_ranges import told_ranges
 from sgl_tune.keys.keys import TunedOp, asks_nothing, expected_keys
 from sgl_tune.keys.tuning_memory import tuning_bytes
 
-UNKNOWN_GPU = "<UUID>"
 _FOLDER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,99}")
 
 
@@ -86,7 +82,7 @@ class Plan:
     @property
     def worker_bytes(self) -> int:
         """About what each worker's GPU must have free; 0 where nothing is planned for."""
-        return tuning_bytes(self.deployment.of_lookups, self.target.ops) if self.target.ops else 0
+        return tuning_bytes(self.deployment, self.target.ops) if self.target.ops else 0
 
     @property
     def is_idle(self) -> bool:
@@ -104,8 +100,8 @@ class Plan:
     def notes(self) -> tuple[str, ...]:
         """What is doubtful, what was assumed, and what neither this plan nor the server's start covers."""
         chosen = self.deployment
-        of_caches = _assumed(chosen) + told_ranges(chosen.of_lookups) if self.caches else ()
-        return chosen.warnings + chosen.notes + of_caches + serving_gaps(chosen)
+        of_caches = _assumed(chosen) if self.caches else ()
+        return chosen.warnings + chosen.notes + of_caches
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -134,13 +130,13 @@ def make_plan(deployment: Deployment, gpus: tuple[Gpu, ...] | None = None) -> Pl
     draft = deployment.draft_deployment
     return Plan(
         deployment=deployment,
-        target=_cache_plan(deployment, gpus),
-        draft=_cache_plan(draft, gpus) if draft else None,
+        target=_cache_plan(deployment),
+        draft=_cache_plan(draft) if draft else None,
         workers=max(1, len(gpus)),
     )
 
 
-def _cache_plan(deployment: Deployment, gpus: tuple[Gpu, ...]) -> CachePlan:
+def _cache_plan(deployment: Deployment) -> CachePlan:
     server = deployment.server
     _check_name("--flashinfer-version", deployment.flashinfer_version)
     _check_name("--arch", deployment.arch)
@@ -149,7 +145,7 @@ def _cache_plan(deployment: Deployment, gpus: tuple[Gpu, ...]) -> CachePlan:
         key=server.key,
         key_parts=server.key_parts,
         folder=folder,
-        files=() if asks_nothing(deployment) else tuple(_files(deployment, folder, gpus)),
+        files=() if asks_nothing(deployment) else tuple(_files(deployment, folder)),
         ops=expected_keys(deployment),
     )
 
@@ -160,19 +156,12 @@ def _check_name(flag: str, value: str) -> None:
         raise UsageError(f"{flag} {value}: is no name of a folder in a cache", "write it like 0.7.2 or sm90")
 
 
-def _named_by_gpu(server: Server) -> bool:
-    return server.backend.files_by_gpu and server.release.megamoe_files_by_gpu and not server.is_draft
-
-
-def _files(deployment: Deployment, folder: str, gpus: tuple[Gpu, ...]) -> Iterator[PlannedFile]:
-    ranks, named_by_gpu = node_ranks(deployment.parallel), _named_by_gpu(deployment.server)
+def _files(deployment: Deployment, folder: str) -> Iterator[PlannedFile]:
+    ranks = node_ranks(deployment.parallel)
     for replica in range(deployment.replicas):
-        for index, rank in enumerate(ranks, start=replica * len(ranks)):
+        for rank in ranks:
             layout = rank_layout(deployment.parallel, rank)
-            uuid = None
-            if named_by_gpu:
-                uuid = gpus[index].uuid if index < len(gpus) else UNKNOWN_GPU
-            name = RankName(layout.tp_rank, layout.pp_rank, layout.attn_dp_rank or replica, uuid)
+            name = RankName(layout.tp_rank, layout.pp_rank, layout.attn_dp_rank or replica, None)
             yield PlannedFile(f"{folder}/{name.filename}", rank, layout.pp_rank, replica)
 
 

@@ -2,62 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from runtime.server.gpus import CPU
+from runtime.server.releases import release_named
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.keys.gaps import Gap, unplanned
+from sgl_tune.keys.calls import fp4_is_tuned, unknown_experts
 from sgl_tune.keys.keys import skipped_ops
 from sgl_tune.keys.plan import Plan
-from sgl_tune.keys.starts import server_ends
-from sgl_tune.keys.tunable import cannot_tune
 from sgl_tune.units import count
 
+_NVFP4_GROUP = 16
+_FP4_GEMMS = ("flashinfer_cutedsl", "flashinfer_cutlass", "flashinfer_cudnn")
 Tunes = Literal["nothing", "planned", "unplanned"]
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """`what` the server tunes, and `why` nobody here can say which entries that makes."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """`gaps`: what of it cannot be planned. `obstacle`: why no warm can tune what is planned, either. `runs`:
-    whether such a server starts at all."""
+    """`gaps`: what of it cannot be planned. `obstacle`: why no warm can tune what is planned, either."""
 
     tunes: Tunes
     says: str
     gaps: tuple[Gap, ...] = ()
     obstacle: str | None = None
-    advice: Mapping[str, str] | None = None
-    runs: bool = True
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.tunes == "unplanned" or not self.runs else 0
+        return 1 if self.tunes == "unplanned" else 0
 
     def to_json(self) -> dict[str, Any]:
         unknown = [{"what": gap.what, "why": gap.why} for gap in self.gaps]
-        return {
-            "tunes": self.tunes,
-            "says": self.says,
-            "unplanned": unknown,
-            "obstacle": self.obstacle,
-            "advice": self.advice,
-        }
+        said = {"tunes": self.tunes, "says": self.says, "unplanned": unknown, "obstacle": self.obstacle}
+        return {**said, "advice": None}
 
 
 def verdict_of(plan: Plan) -> Verdict:
     found = _verdict(plan)
-    asides = filter(None, ["" if plan.is_idle else plan.deployment.guessed, plan.deployment.not_modelled])
-    return replace(found, says="; ".join([found.says, *asides]))
+    if another := release_named(plan.deployment.sglang_version).warning:
+        found = replace(found, tunes="unplanned", gaps=(*found.gaps, Gap("another release", another)))
+    return replace(found, says="; ".join(filter(None, [found.says, plan.deployment.not_modelled])))
 
 
 def _verdict(plan: Plan) -> Verdict:
-    ends = server_ends(plan.deployment)
-    if ends:
-        return Verdict("nothing", f"tunes nothing: this server does not start: {ends}", runs=False)
     if plan.is_idle:
-        return Verdict("nothing", f"tunes nothing: {_why_nothing(plan.deployment)}")
-    gaps = gaps_of(plan)
-    obstacle = cannot_tune(plan)
+        return Verdict("nothing", f"tunes nothing: {_why_nothing(plan)}")
+    gaps, obstacle = tuple(_gaps(plan)), cannot_tune(plan)
     untuned = f"; no warm can tune them here: {obstacle}" if obstacle else ""
     if not gaps:
         return Verdict("planned", f"tunes {planned_text(plan)}{untuned}", obstacle=obstacle)
@@ -68,27 +67,21 @@ def _verdict(plan: Plan) -> Verdict:
     return Verdict("unplanned", said, gaps, obstacle)
 
 
-def _why_nothing(deployment: Deployment) -> str:
-    if deployment.server.tunes:
-        skipped = sorted(skipped_ops(deployment))
-        but = f" but for {', '.join(skipped)}, which it skips" if skipped else ""
-        return f"the server's autotuner runs, and no layer of this model asks it{but}"
-    return deployment.server.tunes_because
-
-
-def gaps_of(plan: Plan) -> tuple[Gap, ...]:
-    """Of the target and of its draft."""
-    return tuple(_gaps(plan))
+def _why_nothing(plan: Plan) -> str:
+    server, skipped = plan.deployment.server, sorted(skipped_ops(plan.deployment))
+    if not server.tunes:
+        return server.tunes_because
+    but = f" but for {', '.join(skipped)}, which it skips" if skipped else ""
+    return f"the server's autotuner runs, and no layer of this model asks it{but}"
 
 
 def _gaps(plan: Plan) -> Iterator[Gap]:
-    yield from unplanned(plan.deployment)
     draft = plan.deployment.draft_deployment
-    if draft is None or plan.draft is None:
-        return
-    for gap in unplanned(draft):
-        yield Gap(f"the draft's {gap.what.removeprefix('the ')}", gap.why)
-    if plan.draft.ops and not plan.target.ops:
+    for deployment, whose in ((plan.deployment, "the"), (draft, "the draft's")):
+        why = unknown_experts(deployment) if deployment else None
+        if why is not None and (whose == "the" or plan.draft is not None):
+            yield Gap(f"{whose} experts", f"the lookups of {why} are not known here")
+    if plan.draft is not None and plan.draft.ops and not plan.target.ops:
         yield Gap("a draft alone", "its cache is filled with its target's, which holds nothing here")
 
 
@@ -97,3 +90,34 @@ def planned_text(plan: Plan) -> str:
     entries = count(sum(len(op.keys) for op in ops), "entry")
     files = count(sum(len(cache.files) for cache in plan.caches), "file")
     return f"{count(len(ops), 'op')}, {entries} in {files}"
+
+
+def cannot_tune(plan: Plan) -> str | None:
+    """Why a warm of this plan would end in an error; None where it would not, or where nothing is planned."""
+    if not plan.caches:
+        return None
+    drafts = plan.deployment.draft_deployment if len(plan.caches) > 1 else None
+    return next((why for one in (plan.deployment, drafts) if one for why in _obstacles(one)), None)
+
+
+def _obstacles(deployment: Deployment) -> Iterator[str]:
+    model, server = deployment.model, deployment.server
+    backend, method = server.backend, deployment.quantization
+    yield from model.obstacles
+    if fp4_is_tuned(deployment) and server.fp4_gemm_backend not in _FP4_GEMMS:
+        yield f"this runtime has no nvfp4 GEMMs of {server.fp4_gemm_backend}"
+    if deployment.arch == CPU.arch or model.moe is None or backend.calls is None:
+        return
+    width, block = model.moe.intermediate_size // deployment.parallel.moe_tp, model.quantization_block
+    if method == "fp8" and block and width % block[0]:
+        yield f"this runtime splits fp8 experts by blocks of {block[0]}, and a rank's are {width} wide"
+    if method == "modelopt_fp4" and width % _NVFP4_GROUP:
+        yield f"this runtime splits nvfp4 experts by {_NVFP4_GROUP}, and a rank's are {width} wide"
+    if backend.calls == "cutlass" and method not in (None, "modelopt_fp8"):
+        yield f"this runtime calls {backend.name} plain and in modelopt_fp8, not in {method}"
+    if backend.kernel_majors and server.gpu.major not in backend.kernel_majors:
+        yield f"FlashInfer has no kernels of {backend.name} for {server.gpu.arch}"
+    if backend.calls == "trtllm" and not model.gated_mlps:
+        yield f"this runtime calls {backend.name} with gated experts alone"
+    if backend.calls == "mxfp4" and server.gpu.major != 9:
+        yield f"this runtime has kernels of {backend.name} for Hopper alone"

@@ -1,109 +1,180 @@
-"""From what was asked on the command line to one report: predicted, measured, read from a file or a log."""
+"""From what was asked on the command line to one report: predicted, measured, or read from a file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from sgl_tune.cli.out import Output, to_json
-from sgl_tune.deployment.options import ServerFlags
+from runtime.server.asked import Asked
+from runtime.server.errors import ConfigError
+from runtime.server.gpus import Chosen
+from runtime.server.releases import Release
+from sgl_tune.cli.out import Output
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags, spelled
+from sgl_tune.deployment.project_file import several
+from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.calibration import Calibration, calibrated, read_constants
-from sgl_tune.memory.compare import beside_measured
-from sgl_tune.memory.from_log import with_log
-from sgl_tune.memory.log_gap import constants_of
+from sgl_tune.memory.compare import beside_log, beside_measured
+from sgl_tune.memory.ghost.fit import Search
+from sgl_tune.memory.ghost.ranks import ALL, DISTINCT
+from sgl_tune.memory.ghost.remedies import helpful
 from sgl_tune.memory.measure import SNAPSHOT_SUFFIX, file_of, measure, measure_together
-from sgl_tune.memory.options import MemoryOptions
-from sgl_tune.memory.predict import predict
-from sgl_tune.memory.ranks import ALL, DISTINCT
-from sgl_tune.memory.report import MemoryReport, worst
+from sgl_tune.memory.options import FitOptions, MemoryOptions
+from sgl_tune.memory.predict import predict, predict_all
+from sgl_tune.memory.report import Answer, MemoryReport, Remedy, worst
 from sgl_tune.memory.run_report import read_report
 from sgl_tune.memory.server_args import flags_of_log, not_taken
-from sgl_tune.memory.start import Start
-from sgl_tune.memory.study import Question, Study, study
+from sgl_tune.memory.start import Start, layout_of, starts_of
+from sgl_tune.memory.table import heading
 from sgl_tune.memory.target import target_gpu
-from sgl_tune.memory.what_if import parse_sweep, parse_what_if
+from sgl_tune.memory.trial import Fit
+from sgl_tune.memory.what_if import AS_IS, WhatIf, parse_sweep, parse_what_if
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.server_log.rank_log import ServerLog
 from sgl_tune.units import memory_bytes
-from sgl_tune.writing import write_text
 
 _MISSED = "the prediction is without what the log's server was set to besides,"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    report: MemoryReport
-    sweep: Mapping[str, MemoryReport] = field(default_factory=dict)
+class _Study:
+    """`report` is of `start`, the rank that leads; of everything else each worst rank."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **self.report.to_json(),
-            "sweep": {name: report.to_json() for name, report in self.sweep.items()},
-        }
+    start: Start
+    report: MemoryReport
+    sweep: Mapping[str, MemoryReport]
 
 
 def answer(asked: MemoryOptions, out: Output) -> Answer:
     if sum((asked.measure, asked.from_run is not None, asked.from_log is not None)) > 1:
-        raise UsageError("--measure, --from and --from-log are three sources of one report", "give one")
-    if asked.write_constants is not None and asked.from_log is None:
-        raise UsageError("--write-constants writes what a server's log tells", "add --from-log LOG")
+        raise UsageError("--measure, --from and --log are three sources of one report", "give one")
     if asked.from_run is not None:
-        return _from_run(asked, asked.from_run, out)
+        measured = read_report(asked.from_run)
+        if not asked.names_a_start:
+            return Answer(measured)
+        found = _study(asked, asked.flags, out, measured.total_bytes)
+        return Answer(_beside_prediction(measured, found), found.sweep)
     if asked.from_log is not None:
-        return _from_log(asked, asked.from_log.log, out)
+        return _beside_log(asked, asked.from_log.log, out)
     if asked.measure and not local_gpus():
         raise UsageError("--measure needs a GPU, and there is none here", "without it the start is predicted")
     found = _study(asked, asked.flags, out)
-    if asked.measure:
-        return _measured(asked, found, out)
-    return _predicted(asked, found)
+    return _measured(asked, found, out) if asked.measure else Answer(found.report, found.sweep)
 
 
-def calibrate(asked: MemoryOptions, out: Output) -> Calibration:
-    """Measure a start of the deployment's first layers on this GPU, into a file that --constants reads."""
-    if not local_gpus():
-        raise UsageError("--calibrate measures a GPU, and there is none here")
-    start = question_of(asked, asked.flags).starts()[0].shortened()
-    with scratch() as private:
-        found = calibrated(measure(start, private.folder / "run.jsonl", out), predict(start))
-    if asked.out is not None:
-        write_text(asked.out, to_json(found.to_json()) + "\n")
-    return found
+def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit, Release, str]:
+    """With the deployment's release, whose spelling the flags have, and a heading."""
+    gpu = _gpu(asked)
+    start, *_ = starts_of(_deployment(asked, asked.flags, gpu), asked.ranks)
+    goals = options.goals(start.deployment.inputs.asked.context_length)
+    with out.progress("fitting") as progress:
+        try:
+            found = Search(Starter(start, asked.ranks, progress.advance), goals).fit()
+        except ConfigError as error:
+            raise UsageError(error.message, error.remedy) from error
+    report = _noted(found.best.report, start, gpu)
+    found = replace(found, best=replace(found.best, report=report))
+    return found, start.deployment.server.release, heading(report)
 
 
-def question_of(asked: MemoryOptions, flags: ServerFlags, total_bytes: int | None = None) -> Question:
-    here = local_gpus()
-    gpu = target_gpu(None if asked.measure else flags.gpu, asked.gpu_memory, flags.arch, here)
-    if total_bytes is not None:
-        gpu = replace(gpu, gpu=replace(gpu.gpu, cuda_bytes=total_bytes))
-    return Question(
-        flags=replace(flags, gpu=None, arch=None),
-        gpu=gpu,
-        command=asked.command,
-        deployment=asked.deployment,
-        ranks=asked.ranks,
-        constants=read_constants(asked.constants, gpu.gpu.arch) if asked.constants else None,
+def _gpu(asked: MemoryOptions, total_bytes: int | None = None) -> Chosen:
+    flags, here = asked.flags, local_gpus()
+    chosen = target_gpu(None if asked.measure else flags.gpu, asked.gpu_memory, flags.arch, here)
+    if total_bytes is None:
+        return chosen
+    return replace(chosen, gpu=replace(chosen.gpu, cuda_bytes=total_bytes))
+
+
+def _deployment(asked: MemoryOptions, flags: ServerFlags, gpu: Chosen, what_if: WhatIf = AS_IS) -> Deployment:
+    named = None if "gpu" in what_if.flags else gpu.gpu
+    flags = replace(flags, gpu=None, arch=None)
+    found = select_deployments(flags, asked.command, asked.deployment, changes=what_if.flags, gpu=named)
+    if len(found) > 1:
+        raise several([one.name for one in found])
+    return found[0]
+
+
+def _study(asked: MemoryOptions, flags: ServerFlags, out: Output, total_bytes: int | None = None) -> _Study:
+    """Predict the start, each what-if and each step of the sweep."""
+    gpu = _gpu(asked, total_bytes)
+    what_ifs = [parse_what_if(text) for text in asked.what_if]
+    sweep = parse_sweep(asked.sweep) if asked.sweep else ()
+    ways = (AS_IS, *what_ifs, *sweep)
+    groups = [starts_of(_deployment(asked, flags, gpu, way), asked.ranks, way) for way in ways]
+    snapshot = None if asked.measure else asked.snapshot
+    with out.progress("predicting", sum(map(len, groups))) as progress:
+        ranks = predict_all(groups[0], progress.advance, snapshot)
+        others = [worst(predict_all(starts, progress.advance)) for starts in groups[1:]]
+    found = dict(zip((way.name for way in ways[1:]), others, strict=True))
+    lead = worst(ranks)
+    start = groups[0][ranks.index(lead)]
+    start = replace(start, most_tokens=lead.sizes.kv_tokens) if start.parallel.pp > 1 else start
+    report = replace(
+        _noted(lead, start, gpu),
+        what_if={one.name: found[one.name] for one in what_ifs},
+        ranks=_all_ranks(asked.ranks, start, ranks),
+        remedies=_remedies(asked, start, lead, out),
+        flags=_flags_asked(start.deployment),
+    )
+    return _Study(start, report, {step.name: found[step.name] for step in sweep})
+
+
+def _noted(report: MemoryReport, start: Start, gpu: Chosen) -> MemoryReport:
+    chosen, assumed = start.deployment, gpu.assumed
+    return replace(
+        report,
+        is_gpu_assumed=assumed is not None,
+        notes=(*filter(None, [assumed]), *chosen.warnings, *chosen.notes, *start.notes),
+        not_modelled=chosen.not_modelled,
     )
 
 
-def _study(asked: MemoryOptions, flags: ServerFlags, out: Output, total_bytes: int | None = None) -> Study:
-    """Predict the start, each what-if and each step of the sweep."""
-    what_ifs = [parse_what_if(text) for text in asked.what_if]
-    sweep = parse_sweep(asked.sweep) if asked.sweep else ()
-    return study(question_of(asked, flags, total_bytes), what_ifs, sweep, out)
+def _remedies(asked: MemoryOptions, start: Start, report: MemoryReport, out: Output) -> tuple[Remedy, ...]:
+    if report.verdict == "fits":
+        return ()
+    starter = Starter(start, asked.ranks)
+
+    def tried(changes: Mapping[str, Any]) -> tuple[MemoryReport, float]:
+        try:
+            found = starter(changes)
+        except (ConfigError, UsageError):  # it cannot be laid out so: its heads over so many ranks
+            return report, 0.0
+        return found.report, found.seconds
+
+    with out.progress("simulating what would help"):
+        return helpful(report, layout_of(start.parallel), start.deployment.server.release, tried)[0]
 
 
-def _predicted(asked: MemoryOptions, found: Study) -> Answer:
-    if asked.snapshot is not None:
-        predict(found.start, asked.snapshot)
-    return Answer(found.report, found.sweep)
+def _flags_asked(deployment: Deployment) -> str:
+    """What was set of the server's flags, as its release spells them."""
+    asked, unset, told = deployment.inputs.asked, Asked(), []
+    for name in (one.name for one in fields(asked) if one.name != "model_path"):
+        value = getattr(asked, name)
+        if value == getattr(unset, name) or value is False:
+            continue
+        text = " ".join(map(str, value)) if isinstance(value, tuple) else value
+        told.append(spelled(deployment.server.release, name, text))
+    return " ".join(told)
 
 
-def _measured(asked: MemoryOptions, found: Study, out: Output) -> Answer:
+def _all_ranks(asked: str, start: Start, predicted: Sequence[MemoryReport]) -> tuple[MemoryReport, ...]:
+    """Every rank that was asked for, with the report of the first of its stage."""
+    layout = layout_of(start.parallel)
+    if asked != ALL:
+        return tuple(predicted) if len(predicted) > 1 else ()
+    if layout.ranks == 1:
+        return ()
+    return tuple(
+        replace(predicted[rank // layout.tp], rank=rank, rank_name=layout.name(rank))
+        for rank in range(layout.ranks)
+    )
+
+
+def _measured(asked: MemoryOptions, found: _Study, out: Output) -> Answer:
     with scratch() as private:
         file = asked.out or private.folder / "run.jsonl"
         together, snapshot = _all_here(asked, found.start), asked.snapshot
@@ -117,8 +188,7 @@ def _measured(asked: MemoryOptions, found: Study, out: Output) -> Answer:
             report = _beside_prediction(measured, found)
         snapshot = snapshot or file.with_suffix(SNAPSHOT_SUFFIX)
         if snapshot.exists() and (asked.snapshot or asked.out):
-            note = f"torch's memory snapshot of {report.rank_name}: {snapshot}"
-            report = replace(report, notes=(*report.notes, note))
+            report = report.with_note(f"torch's memory snapshot of {report.rank_name}: {snapshot}")
     return Answer(report, found.sweep)
 
 
@@ -135,41 +205,34 @@ def _lead(ranks: Sequence[MemoryReport]) -> MemoryReport:
     return next((report for report in ranks if report.oom is not None), worst(ranks))
 
 
-def _from_run(asked: MemoryOptions, file: Path, out: Output) -> Answer:
-    measured = read_report(file)
-    if not asked.names_a_start:
-        return Answer(measured)
-    found = _study(asked, asked.flags, out, measured.total_bytes)
-    return Answer(_beside_prediction(measured, found), found.sweep)
-
-
-def _beside_prediction(measured: MemoryReport, found: Study, together: Sequence[Start] = ()) -> MemoryReport:
+def _beside_prediction(measured: MemoryReport, found: _Study, together: Sequence[Start] = ()) -> MemoryReport:
     """Compared with a prediction of what was measured, which is less than a server's start."""
     gpu = replace(found.start.gpu, cuda_bytes=measured.total_bytes)
     twin = found.start.alone()
     if together:
         twin = replace(found.start.as_measured(), rank=measured.rank)
-    notes = ["measured without profiling tactics, as a start does whose cache is warm"]
-    nccl = sum(constant.bytes for constant in found.report.constants if constant.name.startswith("nccl"))
-    if together:
-        notes.append(
-            f"{len(together)} GPUs, a process each, NCCL among them; SGLang opens a communicator of its own "
-            "beside torch's"
-        )
-    elif nccl:
-        notes.append(
-            f"one GPU stood for {measured.rank_name}: without the {memory_bytes(nccl)} of NCCL's buffers"
-        )
     return replace(
         measured,
         comparisons=(beside_measured(predict(replace(twin, gpu=gpu)), measured),),
         what_if={"predicted, cold": found.report, **found.report.what_if},
         remedies=found.report.remedies,
-        notes=(*found.report.notes, *notes, *measured.notes),
+        notes=(*found.report.notes, *_measuring(measured, found, len(together)), *measured.notes),
     )
 
 
-def _from_log(asked: MemoryOptions, log: ServerLog, out: Output) -> Answer:
+def _measuring(measured: MemoryReport, found: _Study, together: int) -> Iterator[str]:
+    yield "measured without profiling tactics, as a start does whose cache is warm"
+    nccl = sum(constant.bytes for constant in found.report.constants if constant.name.startswith("nccl"))
+    if together:
+        yield (
+            f"{together} GPUs, a process each, NCCL among them; SGLang opens a communicator of its own "
+            "beside torch's"
+        )
+    elif nccl:
+        yield f"one GPU stood for {measured.rank_name}: without the {memory_bytes(nccl)} of NCCL's buffers"
+
+
+def _beside_log(asked: MemoryOptions, log: ServerLog, out: Output) -> Answer:
     """The log's own flags say what to predict, where the command line does not."""
     given = asked.command or asked.deployment
     flags = asked.flags if given else flags_of_log(log.server_args or "", asked.flags)
@@ -178,15 +241,38 @@ def _from_log(asked: MemoryOptions, log: ServerLog, out: Output) -> Answer:
             f"{log.path} does not say which server it is of: it has no server_args= line",
             "give the server's flags as well, --model-path first",
         )
-    found = _study(asked, flags, out, _total_bytes(log))
-    if asked.write_constants is not None:
-        told = constants_of(found.report, log.lead)
-        write_text(asked.write_constants, to_json(told.to_json()) + "\n")
-    report = with_log(found.report, log)
+    total = log.oom.numbers.total_bytes or None if log.oom and log.oom.numbers else None
+    found = _study(asked, flags, out, total)
+    compared = beside_log(found.report, log)
+    report = replace(found.report, comparisons=(compared,) if compared.rows else ())
     if missed := () if given else not_taken(log.server_args or ""):
         report = report.with_note(f"{_MISSED} {', '.join(missed)}: give its command after --")
     return Answer(report, found.sweep)
 
 
-def _total_bytes(log: ServerLog) -> int | None:
-    return log.oom.numbers.total_bytes or None if log.oom and log.oom.numbers else None
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What a start came to. `ranks` share the requests; `graphs`: the largest batch of a decode graph."""
+
+    report: MemoryReport
+    ranks: int
+    graphs: int | None
+    seconds: float
+
+
+class Starter:
+    """Predicts one deployment's starts with other flags, by SGLang's names."""
+
+    def __init__(self, start: Start, ranks: str, done: Callable[[], None] = lambda: None) -> None:
+        self._start, self._ranks, self._done = start, ranks, done
+
+    def __call__(self, flags: Mapping[str, Any], least: int | None = None) -> Predicted:
+        """ConfigError where such a server is refused. A prediction goes to its end, whatever is left."""
+        began = time.process_time()
+        deployment = self._start.deployment.asking(**flags)
+        starts = [
+            replace(one, behaviours=self._start.behaviours) for one in starts_of(deployment, self._ranks)
+        ]
+        report = worst(predict_all(starts, self._done))
+        graphs = max(starts[0].runtime.decode_graphs, default=None)
+        return Predicted(report, deployment.parallel.attn_dp, graphs, time.process_time() - began)

@@ -8,23 +8,20 @@ from typing import Any
 from sgl_tune.cli.format import DocumentFormat
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import Ended, SglTuneError, UsageError
-from sgl_tune.memory.answer import Answer
-from sgl_tune.memory.answer import calibrate as measure_constants
 from sgl_tune.memory.fit_page import fit_json, fit_markdown, show_fit
 from sgl_tune.memory.ghost.chosen import Who, answered, fit_by
 from sgl_tune.memory.html import render_page
 from sgl_tune.memory.markdown import report_markdown
-from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions
-from sgl_tune.memory.report import MemoryReport
+from sgl_tune.memory.options import SCHEMA_VERSION, FitOptions, MemoryOptions, ShowOptions
+from sgl_tune.memory.report import Answer, MemoryReport
 from sgl_tune.memory.side_by_side import (
     show_comparison,
-    show_logged,
     show_ranks,
     show_remedies,
     show_sweep,
     show_what_ifs,
 )
-from sgl_tune.memory.table import heading, show_constants, show_report
+from sgl_tune.memory.table import heading, show_report
 from sgl_tune.server_log.show import headline, outcome_markdown, show_outcome
 from sgl_tune.server_log.verdict import Outcome
 from sgl_tune.writing import check_place, write_text
@@ -33,13 +30,10 @@ _CODES = {"fits": 0, "refused": 2}
 
 
 def report_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: ShowOptions) -> None:
-    for path in filter(None, (shown.html, asked.snapshot, asked.write_constants, shown.record)):
+    for path in filter(None, (shown.html, asked.snapshot, shown.record)):
         check_place(path)
     if goals.are_given:
         _fit_start(out, asked, goals, shown)
-        return
-    if shown.calibrate:
-        _calibrate(out, asked)
         return
     if asked.from_log is not None and asked.from_log.is_dead:
         _beside_death(out, asked, asked.from_log, shown)
@@ -50,7 +44,8 @@ def report_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: Sh
         if asked.from_log is not None and (cause := asked.from_log.cause):  # though it cannot be predicted
             out.warn(f"{asked.from_log.log.path}: {cause.line()}")
         raise
-    out.result(found.to_json(), human=lambda: _show(out, found), quiet=_lines(found, shown))
+    data = {"schema_version": SCHEMA_VERSION, **found.to_json()}
+    out.result(data, human=lambda: _show(out, found), quiet=_lines(found, shown))
     raise Ended(_CODES.get(found.report.verdict, 1))
 
 
@@ -85,6 +80,7 @@ def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowO
     if found is not None and is_markdown:
         lines += ["", *_lines(found, shown)]
     data: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
         **dead.to_json(),
         "predicted": found.to_json() if found else None,
         "not_predicted": why or None,
@@ -105,18 +101,13 @@ def _fit_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: Show
     lines = [found.best.line(release)]
     if shown.format is DocumentFormat.markdown:
         lines = [*fit_markdown(found, release, title)]
-    data = fit_json(found, release, title)
+    data = {"schema_version": SCHEMA_VERSION, **fit_json(found, release, title)}
     out.result(data, human=lambda: show_fit(out, found, release, title), quiet=lines)
 
 
 def _warn_of_cage(out: Output, report: MemoryReport) -> None:
     if report.cage_lacks:
         out.warn(f"the cage around the server's start lacks: {'; '.join(report.cage_lacks)}")
-
-
-def _calibrate(out: Output, asked: MemoryOptions) -> None:
-    constants = measure_constants(asked, out)
-    out.result(constants.to_json(), human=lambda: show_constants(out, constants.constants))
 
 
 def _show(out: Output, found: Answer) -> None:
@@ -131,7 +122,5 @@ def _show(out: Output, found: Answer) -> None:
     show_ranks(out, found.report.ranks)
     if found.sweep:
         show_sweep(out, found.sweep, unicode="utf" in encoding.lower())
-    if found.report.logged is not None:
-        show_logged(out, found.report.logged)
     for comparison in found.report.comparisons:
         show_comparison(out, comparison)

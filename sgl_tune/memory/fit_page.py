@@ -6,19 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from runtime.server.releases import Release
-from sgl_tune.cli.out import Column, Output
-from sgl_tune.memory.fit import Choice, Fit
+from sgl_tune.cli.out import Output
 from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.table import exactness, failure_text, without_prefill_graphs
-from sgl_tune.memory.trial import Trial
+from sgl_tune.memory.table import exactness, failure_text
+from sgl_tune.memory.trial import Fit, Trial
 from sgl_tune.units import memory_bytes
-
-_COLUMNS = ("CHOICE", "FRACTION", "KV TOKENS", "", "FREE", "BINDS IN")
 
 
 def fit_json(found: Fit, release: Release, title: str) -> dict[str, Any]:
     """As docs/schemas/mem-report-fit.json says."""
-    second = found.second
     return {
         "title": title,
         "gpu": found.best.report.gpu,
@@ -32,8 +28,6 @@ def fit_json(found: Fit, release: Release, title: str) -> dict[str, Any]:
         },
         "given_up": list(found.given_up),
         "one_notch_more": None if found.beyond is None else _trial_json(found.beyond, release),
-        "alternatives": [_choice_json(choice, found, release) for choice in found.choices],
-        "second": None if second is None else second.trial.line(release),
         "report": found.best.report.to_json(),
     }
 
@@ -49,57 +43,29 @@ def _trial_json(trial: Trial, release: Release) -> dict[str, Any]:
     }
 
 
-def _choice_json(choice: Choice, found: Fit, release: Release) -> dict[str, Any]:
-    return {
-        "what": choice.what,
-        "kv_tokens_more": choice.trial.tokens - found.best.tokens,
-        **_trial_json(choice.trial, release),
-    }
-
-
 def show_fit(out: Output, found: Fit, release: Release, title: str) -> None:
     out.line(title, style="bold")
-    headline, *details = fit_lines(found, release)
+    headline, *details = fit_lines(found)
     out.line(headline, style="green")
     out.line()
     out.line(found.best.line(release), indent=2)
     out.line()
     for line in details:
         out.line(line)
-    if found.choices:
-        out.line()
-        out.line("What each choice costs, each a simulated start", style="bold")
-        right = {"FRACTION", "KV TOKENS", "", "FREE"}
-        out.table(
-            [Column(name, right=name in right, path=name == "CHOICE") for name in _COLUMNS], _rows(found)
-        )
-    if found.second is not None:
-        out.line()
-        out.line(f"Second best: {found.second.trial.line(release)}")
 
 
 def fit_markdown(found: Fit, release: Release, title: str) -> Iterator[str]:
-    headline, *details = fit_lines(found, release)
+    headline, *details = fit_lines(found)
     yield from (f"### {title}", "", f"**{headline}**", "", f"    {found.best.line(release)}", "")
     yield from (f"- {line}" for line in details)
-    if found.choices:
-        yield from (
-            "",
-            "| " + " | ".join(name.lower() for name in _COLUMNS) + " |",
-            "|---|--:|--:|--:|--:|---|",
-        )
-        yield from ("| " + " | ".join(row) + " |" for row in _rows(found))
-    if found.second is not None:
-        yield from ("", f"Second best: `{found.second.trial.line(release)}`")
 
 
-def fit_lines(found: Fit, release: Release) -> Iterator[str]:
+def fit_lines(found: Fit) -> Iterator[str]:
     """The answer in a line, then what it rests on."""
     best = found.best
     report, context = best.report, best.report.sizes.context_length
     doubt = f"; {report.not_modelled}" if report.not_modelled else ""
-    lacking = without_prefill_graphs(report)
-    yield f"{_raised(found)}: {best.tokens:,} KV tokens a rank{_more(found)}{lacking}{doubt}"
+    yield f"{_raised(found)}: {best.tokens:,} KV tokens a rank{_more(found)}{doubt}"
     started = "start of your server" if report.source == "ghost" else "simulated start"
     yield (
         f"A {started} with these flags leaves {memory_bytes(best.slack)} at the peak "
@@ -125,12 +91,8 @@ def _raised(found: Fit) -> str:
         return f"As asked it does not fit ({before:.3f}); {now:.3f} does"
     if now > before:
         return f"Raise it: {before:.3f} fits with room, {now:.3f} is the highest that does"
-    same = (
-        "is the highest that fits"
-        if now == before
-        else f"leaves less than is wanted; {now:.3f} is the highest"
-    )
-    return f"{before:.3f} {same}"
+    less = f"leaves less than is wanted; {now:.3f} is the highest"
+    return f"{before:.3f} {'is the highest that fits' if now == before else less}"
 
 
 def _more(found: Fit) -> str:
@@ -168,7 +130,6 @@ def _verdict(trial: Trial) -> str:
 
 
 def _fits(asked: MemoryReport) -> bool:
-    """It was let go beyond the GPU."""
     return asked.verdict == "fits" and Trial.of(asked).slack >= 0
 
 
@@ -181,21 +142,3 @@ def _what(trial: Trial) -> str:
     if not held:
         return "" if trial.report.source == "ghost" else "nothing of its own"
     return f"{memory_bytes(held[0].bytes)} {held[0].what} at {held[0].where}"
-
-
-def _rows(found: Fit) -> list[tuple[str, ...]]:
-    rows = [_row("as above", found.best, found)]
-    return rows + [_row(choice.what, choice.trial, found) for choice in found.choices]
-
-
-def _row(what: str, trial: Trial, found: Fit) -> tuple[str, ...]:
-    change = 100 * (trial.tokens / found.best.tokens - 1) if found.best.tokens else 0
-    more = "" if trial is found.best else f"{change:+.1f} %"
-    return (
-        what,
-        f"{trial.notch / 1000:.3f}",
-        f"{trial.tokens:,}",
-        more,
-        memory_bytes(trial.slack),
-        _phase(trial),
-    )

@@ -9,7 +9,7 @@ from typing import Any
 from sgl_tune.web_page.render import rendered
 
 _PAGE = Path(__file__).parent / "page"
-_SCRIPTS = ("sweep.js", "log.js", "script.js")
+_SCRIPTS = ("sweep.js", "script.js")
 _CHART = (
     "Memory over the start",
     "Point at a phase, or walk through them with the Tab key: what it holds and its largest allocations.",

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from sgl_tune.memory.logged import Logged
 from sgl_tune.memory.report import MemoryReport, cached_bytes
-from sgl_tune.memory.side_by_side import compared, logged_rank, summary
+from sgl_tune.memory.side_by_side import compared, summary
 from sgl_tune.memory.table import exactness, failure_text, heading, verdict
 from sgl_tune.units import memory_bytes
 
-_OF_A_LOG = ("rank of the log", "ends after", "free before", "after pool", "least", "more than predicted")
 _STARTS = ("verdict", "tightest in", "free", "KV tokens")
 
 
@@ -48,27 +46,10 @@ def report_markdown(report: MemoryReport, sweep: Mapping[str, MemoryReport]) -> 
         yield from _table(("rank", *_STARTS), _summaries({of.rank_name: of for of in report.ranks}))
     if sweep:
         yield from _table(("sweep", *_STARTS), _summaries(sweep))
-    if report.logged is not None:
-        yield from _logged(report.logged)
     for comparison in report.comparisons:
         titles = (comparison.title, "predicted", comparison.other, "difference")
         yield from _table(titles, map(compared, comparison.rows))
     yield from (f"- {note}" for note in report.notes)
-
-
-def _logged(logged: Logged) -> Iterator[str]:
-    if logged.cause is not None:
-        yield from ("", f"**{logged.cause.what}**: {logged.cause.shown_by}; {logged.cause.way_out}")
-    if len(logged.ranks) > 1:
-        titles = (
-            "rank of the log",
-            "ends after",
-            "free before",
-            "after pool",
-            "least",
-            "more than predicted",
-        )
-        yield from _table(titles, (logged_rank(rank, more) for rank, more in logged.groups()))
 
 
 def _summaries(reports: Mapping[str, MemoryReport]) -> Iterator[tuple[str, ...]]:

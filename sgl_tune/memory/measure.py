@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from runtime.server.backends import backend_row
-from runtime.server.offloading import walk_of
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.versions import held_bytes
 from sgl_tune.errors import UsageError, WorkFailed
@@ -144,16 +142,12 @@ def _report(rank: _Rank, end: _End, others: int, device: DeviceKind) -> MemoryRe
 
 
 def _check_runs(start: Start) -> None:
-    asked, why = start.deployment.server, "its kernels are not here"
-    if start.runtime.offloaded and walk_of(start.model, start.runtime):
-        flag, why = "--cpu-offload-gb", "this runtime keeps its weights on their GPU"
-    elif start.runtime.moe_a2a_backend == "deepep":
-        flag = "--moe-a2a-backend deepep"
-    elif backend_row(start.runtime.moe_runner_backend).is_predicted:
-        flag = f"--moe-runner-backend {asked.moe_runner_backend}"
-    else:
-        return
-    raise UsageError(f"{flag} cannot be measured: {why}", "without --measure it is predicted")
+    backend = start.deployment.server.backend
+    if backend.is_predicted:
+        raise UsageError(
+            f"--moe-runner-backend {backend.name} cannot be measured: its kernels are not here",
+            "without --measure it is predicted",
+        )
 
 
 def _wait(crew: Crew, files: Sequence[Path], out: Output) -> None:

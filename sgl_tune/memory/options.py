@@ -13,6 +13,8 @@ from sgl_tune.memory.goals import Goals
 from sgl_tune.server_log.verdict import Outcome
 from sgl_tune.units import parse_size
 
+SCHEMA_VERSION = 2  # of what `mem-report` prints as JSON
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:
@@ -30,8 +32,6 @@ class MemoryOptions:
     out: Path | None = None
     from_run: Path | None = None
     from_log: Outcome | None = None
-    constants: Path | None = None
-    write_constants: Path | None = None
     snapshot: Path | None = None
 
     @property
@@ -42,6 +42,21 @@ class MemoryOptions:
     def is_log_alone(self) -> bool:
         """Nothing is asked but what a log shows: no prediction beside it."""
         return self.from_log is not None and replace(self, from_log=None) == MemoryOptions(ServerFlags())
+
+
+def check_alone(asked: MemoryOptions) -> None:
+    """--fit is a question of its own."""
+    others = {
+        "--measure": asked.measure,
+        "--from": asked.from_run,
+        "--log": asked.from_log,
+        "--sweep": asked.sweep,
+        "--what-if": asked.what_if,
+        "--snapshot": asked.snapshot,
+    }
+    for name, value in others.items():
+        if value:
+            raise UsageError(f"--fit and {name} are two questions", "ask one, then the other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +86,6 @@ class ShowOptions:
 
     format: DocumentFormat = DocumentFormat.human
     html: Path | None = None
-    calibrate: bool = False
     server: str | None = None
     core: bool = False
     trust_remote_code: bool = False

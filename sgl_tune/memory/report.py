@@ -8,11 +8,10 @@ from typing import Any, Literal
 
 from runtime.devices.readings import OutOfMemory
 from runtime.start.run_record import Failure, Phase, Run
-from sgl_tune.memory.logged import Logged
 from sgl_tune.units import memory_bytes
 
 Source = Literal["core", "measured", "ghost"]
-Verdict = Literal["fits", "oom", "failed", "refused", "unfinished", "partial", "never starts"]
+Verdict = Literal["fits", "oom", "failed", "refused", "unfinished"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +41,7 @@ class Sizes:
     max_running_requests: int | None = None
     dummy_batch_rows: int | None = None
     chunked_prefill_size: int | None = None
-    host_cache_tokens: int | None = None  # of a rank, in the host's memory
-    host_cache_bytes: int | None = None
-    host_cache_at_most: bool = False  # less, where the host has too little
-    host_weight_bytes: int | None = None  # of a rank, in the host's memory
-    host_weight_pages: int | None = None  # what torch asks it for them
     prefill_graphs: tuple[int, ...] = ()
-    prefill_graphs_room: int | None = None  # bytes beyond what must be free: below none they are given up
     decode_graphs: tuple[int, ...] = ()
 
 
@@ -122,33 +115,26 @@ class MemoryReport:
     what_if: Mapping[str, MemoryReport] = field(default_factory=dict)
     ranks: tuple[MemoryReport, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
-    logged: Logged | None = None
     title: str = ""
     subtitle: str = ""
     flags: str = ""  # what was set of the server's
     is_gpu_assumed: bool = False
-    never_starts: str = ""  # why SGLang ends at such a server, whatever its memory
     refused: str = ""  # by SGLang, in its own words
     stack: tuple[str, ...] = ()  # the server's calls that led to its end, the innermost last
     held: tuple[Share, ...] = ()  # at the peak of the tightest phase; they add up to the GPU
     exact: bool = False  # what torch counts, up to ready, is that of a real start
     inexact: tuple[str, ...] = ()  # why a start on the ghost may be wrong, each with its phase
     cage_lacks: tuple[str, ...] = ()  # what the kernel did not keep the start from, each with the reason
-    not_predicted: tuple[str, ...] = ()  # phases behind the last that is: nobody knows whether it fits
 
     @property
     def verdict(self) -> Verdict:
         if self.refused:
             return "refused"
-        if self.never_starts:
-            return "never starts"
         if self.oom is not None:
             return "oom"
         if self.run.failure is not None:
             return "failed"
-        if self.run.unfinished:
-            return "unfinished"
-        return "partial" if self.not_predicted else "fits"
+        return "unfinished" if self.run.unfinished else "fits"
 
     @property
     def failure(self) -> Failure | None:
@@ -232,11 +218,8 @@ class MemoryReport:
             "remedies": [asdict(remedy) for remedy in self.remedies],
             "notes": list(self.notes),
             "not_modelled": self.not_modelled or None,
-            "never_starts": self.never_starts or None,
-            "not_predicted": list(self.not_predicted),
             "what_if": {name: report.to_json() for name, report in self.what_if.items()},
             "comparisons": [comparison.to_json() for comparison in self.comparisons],
-            "logged": self.logged.to_json() if self.logged else None,
             "ranks": [report.to_json() for report in self.ranks],
         }
 
@@ -294,3 +277,15 @@ def in_begin_order(ended: Iterable[Phase]) -> list[Phase]:
 def worst(reports: Sequence[MemoryReport]) -> MemoryReport:
     """The rank that dies, else the one with the least to spare."""
     return min(reports, key=lambda report: (report.verdict == "fits", report.free_at_peak_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    report: MemoryReport
+    sweep: Mapping[str, MemoryReport] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.report.to_json(),
+            "sweep": {name: report.to_json() for name, report in self.sweep.items()},
+        }

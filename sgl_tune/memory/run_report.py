@@ -5,23 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.start.run_record import Run, RunFileError, parse_run
+from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.report import Constant, MemoryReport, Sizes
-from sgl_tune.reading import bounded_bytes
+from sgl_tune.memory.run_file import read_run
 from sgl_tune.records import WrongMember, from_plain
 
 _LONGEST_NAME = 100
-_LARGEST = 16 << 20
 _COUNTED_MARGIN = 128 << 20
 _DOUBT = 0.1
 
 
 def read_report(path: Path) -> MemoryReport:
     try:
-        run = parse_run(bounded_bytes(path, _LARGEST), str(path))
-    except RunFileError as error:
-        raise UsageError(str(error), "give the file that mem-report --out wrote") from error
+        run = read_run(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     return report_of(run, str(path))
@@ -39,7 +36,6 @@ class _About:
     title: str = ""
     subtitle: str = ""
     constants: tuple[Constant, ...] = ()
-    not_predicted: tuple[str, ...] = ()
 
 
 def report_of(run: Run, where: str) -> MemoryReport:
@@ -61,7 +57,6 @@ def report_of(run: Run, where: str) -> MemoryReport:
         margin_bytes=_margin(about.constants) if predicted else 0,
         title=about.title or where,
         subtitle=about.subtitle,
-        not_predicted=about.not_predicted,
     )
 
 

@@ -12,15 +12,16 @@ _NAMES = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size", "a
 # Printed resolved: SGLang reads them from elsewhere when they are not set.
 _LEFT_OUT = TARGET_FIELDS | {"dist_init_addr", "skip_ops"}
 _MATTER = (
-    *(
-        "max_total_tokens",
-        "cpu_offload_gb",
-        "enable_lora",
-        "enable_hierarchical_cache",
-        "enable_memory_saver",
-    ),
-    *("enable_two_batch_overlap", "enable_single_batch_overlap", "enable_symm_mem", "enable_torch_compile"),
-    *("json_model_override_args", "ep_num_redundant_experts"),
+    "cpu_offload_gb",
+    "enable_lora",
+    "enable_hierarchical_cache",
+    "enable_memory_saver",
+    "enable_two_batch_overlap",
+    "enable_single_batch_overlap",
+    "enable_symm_mem",
+    "enable_torch_compile",
+    "json_model_override_args",
+    "ep_num_redundant_experts",
 )
 _UNSET = ("None", "False", "0", "{}", "")
 

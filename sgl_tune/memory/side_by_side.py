@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
-from sgl_tune.memory.logged import Logged, LoggedRank
 from sgl_tune.memory.report import Comparison, MemoryReport, Row
 from sgl_tune.memory.table import failure_text, verdict
 from sgl_tune.units import memory_bytes
 
 _FRONTIER = 24
-_WORTH_TELLING = 64 << 20
 
 
 def show_ranks(out: Output, reports: Sequence[MemoryReport]) -> None:
@@ -42,20 +40,18 @@ def _show_starts(out: Output, title: str, reports: Mapping[str, MemoryReport]) -
 
 def _show_failures(out: Output, reports: Mapping[str, MemoryReport]) -> None:
     for name, report in reports.items():
-        if report.never_starts:
-            out.line(f"{name}: {report.never_starts}", style="red")
-        elif report.failure is not None:
+        if report.failure is not None:
             where = f", at {report.oom.where}" if report.oom and report.oom.where else ""
             text = verdict(report)[0] if report.oom else failure_text(report)
             out.line(f"{name}: {text}{where}", style="red")
-    if any(report.failure or report.never_starts for report in reports.values()):
+    if any(report.failure for report in reports.values()):
         out.line()
 
 
 def summary(report: MemoryReport) -> tuple[str, str, str, str]:
     phase = report.run.failed_in or (report.peak.name if report.peak else "-")
     tokens = f"{report.sizes.kv_tokens:,}" if report.sizes.kv_tokens is not None else "-"
-    free = memory_bytes(report.free_at_peak_bytes) if report.verdict in ("fits", "partial") else "-"
+    free = memory_bytes(report.free_at_peak_bytes) if report.verdict == "fits" else "-"
     return ("OOM" if report.verdict == "oom" else report.verdict, phase, free, tokens)
 
 
@@ -67,41 +63,6 @@ def show_remedies(out: Output, report: MemoryReport) -> None:
         free = memory_bytes(remedy.free_at_peak_bytes)
         out.line(f"{remedy.flags}: fits, {free} free at the peak, {remedy.cost}", indent=2)
     out.line()
-
-
-def show_logged(out: Output, logged: Logged) -> None:
-    """Why it died, as the log shows it, and what each rank had."""
-    if logged.cause is not None:
-        out.line(f"What the log shows: {logged.cause.what}", style="bold")
-        out.line(logged.cause.shown_by, indent=2)
-        out.line(logged.cause.way_out, indent=2)
-        out.line()
-    if len(logged.ranks) < 2:
-        return
-    out.line("Ranks of the log", style="bold")
-    columns = (
-        Column("RANK", path=True),
-        Column("ENDS AFTER", path=True),
-        Column("FREE BEFORE", right=True),
-        Column("AFTER POOL", right=True),
-        Column("LEAST", right=True),
-        Column("MORE THAN PREDICTED", path=True),
-    )
-    out.table(columns, [logged_rank(rank, more) for rank, more in logged.groups()])
-    out.line()
-
-
-def logged_rank(rank: LoggedRank, more: int) -> tuple[str, ...]:
-    amounts = (rank.baseline_bytes, rank.pool_free_bytes, rank.least_free_bytes)
-    sizes = ("-" if amount is None else memory_bytes(amount) for amount in amounts)
-    gap = (
-        f"{memory_bytes(amount)} {cause}"
-        for cause, amount in (rank.gap or {}).items()
-        if cause != "pool" and amount >= _WORTH_TELLING
-    )
-    name = f"{rank.name}, {more} more alike" if more else rank.name
-    told = ", ".join(gap) or "-" if rank.gap is not None else "another server"
-    return (name, rank.ends_in or "-", *sizes, told)
 
 
 def show_comparison(out: Output, comparison: Comparison) -> None:
@@ -132,10 +93,6 @@ def show_sweep(out: Output, sweep: Mapping[str, MemoryReport], unicode: bool = T
     for name, report in sweep.items():
         if report.verdict == "fits":
             bar = ("\u2588" if unicode else "#") * round(_FRONTIER * report.free_at_peak_bytes / most)
-        elif report.verdict == "partial":
-            bar = "? not known"
-        elif report.never_starts:
-            bar = "\u2717 never starts" if unicode else "x never starts"
         else:
             bar = "\u2717 does not fit" if unicode else "x does not fit"
         rows.append((name.partition("=")[2], *summary(report), bar))
@@ -150,10 +107,7 @@ def show_sweep(out: Output, sweep: Mapping[str, MemoryReport], unicode: bool = T
     )
     out.table(columns, rows)
     best = highest_that_fits(sweep)
-    if not best and any(report.verdict == "partial" for report in sweep.values()):
-        out.line("Whether these fit is not known.", style="bold")
-    else:
-        out.line(f"Highest that fits: {best}" if best else "None of these fits.", style="bold")
+    out.line(f"Highest that fits: {best}" if best else "None of these fits.", style="bold")
     out.line()
 
 

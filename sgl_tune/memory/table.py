@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from runtime.devices.readings import OutOfMemory
 from runtime.server.units import GIB
@@ -87,27 +87,18 @@ def failure_text(report: MemoryReport) -> str:
 def verdict(report: MemoryReport) -> tuple[str, str]:
     if report.refused:
         return f"REFUSED by SGLang: {report.refused}", "red"
-    text, style = _of_memory(report)
-    if report.never_starts:
-        return f"NEVER STARTS: {report.never_starts}; by its memory alone: {text}", "red"
-    return text, style
-
-
-def _of_memory(report: MemoryReport) -> tuple[str, str]:
     if report.oom is not None and report.failure is not None:
         return _out_of_memory(report, report.oom, report.failure.phase)
     if report.failure is not None:
         return f"FAILED in {report.failure.phase}", "red"
     if report.run.unfinished:
         return f"UNFINISHED: the run ended in {report.run.failed_in}", "red"
-    if report.not_predicted:
-        return _partial(report), "yellow"
     least = f"{memory_bytes(report.free_at_peak_bytes)} free at the peak"
     where = f", in {report.peak.name}{_cached(report.peak)}" if report.peak else ""
-    doubt, lacking = memory_bytes(report.margin_bytes), without_prefill_graphs(report)
+    doubt = memory_bytes(report.margin_bytes)
     if report.is_inside_bar:
-        return f"FITS, BARELY: {least}{where}, and ±{doubt} of doubt{lacking}", "yellow"
-    return f"FITS: {least}{where} (±{doubt}){lacking}", "yellow" if lacking else "green"
+        return f"FITS, BARELY: {least}{where}, and ±{doubt} of doubt", "yellow"
+    return f"FITS: {least}{where} (±{doubt})", "green"
 
 
 def _out_of_memory(report: MemoryReport, oom: OutOfMemory, phase: str) -> tuple[str, str]:
@@ -118,24 +109,6 @@ def _out_of_memory(report: MemoryReport, oom: OutOfMemory, phase: str) -> tuple[
     barely = ", inside the error bar," if report.is_inside_bar else ""
     text = f"{tried}, {free}, {memory_bytes(oom.allocated_bytes)} allocated"
     return f"OUT OF MEMORY{barely} in {phase}: {text}", "yellow" if barely else "red"
-
-
-def _partial(report: MemoryReport) -> str:
-    """What is left for phases of which nobody knows what they take."""
-    last, phases = report.phases[-1], ", ".join(report.not_predicted)
-    left, doubt = memory_bytes(report.free_after(last)), memory_bytes(report.margin_bytes)
-    return f"PREDICTED UP TO {last.name}, which leaves {left} (\u00b1{doubt}) for what is not: {phases}"
-
-
-def without_prefill_graphs(report: MemoryReport) -> str:
-    """That the server gives them up by itself, as the end of a sentence."""
-    room, doubt = report.sizes.prefill_graphs_room, report.margin_bytes
-    if room is None or room >= doubt:
-        return ""
-    if room >= 0:
-        return f"; prefill graphs by {memory_bytes(room)}: with less free SGLang gives them up"
-    inside = ", inside the error bar" if -room < doubt else ""
-    return f"; without prefill graphs: {memory_bytes(-room)} short of what SGLang wants free for them{inside}"
 
 
 def _cached(phase: Phase) -> str:
@@ -217,12 +190,6 @@ def _show_sizes(out: Output, report: MemoryReport) -> None:
         per_token = f" of {sizes.kv_bytes_per_token:,} bytes" if sizes.kv_bytes_per_token else ""
         fixed = f" (--max-total-tokens {sizes.kv_tokens})" if report.source == "ghost" else ""
         facts.append(f"KV pool {sizes.kv_tokens:,} tokens{per_token}{fixed}")
-    if sizes.host_cache_bytes is not None:
-        most = "at most " if sizes.host_cache_at_most else ""
-        size = memory_bytes(sizes.host_cache_bytes)
-        facts.append(f"host cache {most}{sizes.host_cache_tokens or 0:,} tokens, {size} of the host's")
-    if sizes.host_weight_bytes is not None:
-        facts.append(f"weights in the host's memory {memory_bytes(sizes.host_weight_bytes)}")
     if sizes.states is not None:
         facts.append(f"{sizes.states:,} states of {sizes.state_bytes or 0:,} bytes")
     if sizes.mem_fraction_static is not None:
@@ -249,12 +216,8 @@ def _show_constants(out: Output, report: MemoryReport) -> None:
         f"Counted, as torch does: {memory_bytes(counted)} at the peak. Outside torch's count, "
         f"{memory_bytes(total)} of calibrated constants (±{memory_bytes(report.margin_bytes)}):"
     )
-    show_constants(out, report.constants)
-
-
-def show_constants(out: Output, constants: Sequence[Constant]) -> None:
     columns = (Column("SIZE", right=True), Column("OF"), Column("KNOWN FROM", path=True))
-    out.table(columns, [(memory_bytes(of.bytes), _of(of), of.source) for of in constants])
+    out.table(columns, [(memory_bytes(of.bytes), _of(of), of.source) for of in report.constants])
 
 
 def _of(constant: Constant) -> str:

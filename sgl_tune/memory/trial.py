@@ -1,22 +1,19 @@
-"""One trial of a fit: the flags that are solved for, and a whole start simulated with them."""
+"""One trial of a fit: the flags that are solved for, and the report of a whole start with them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from runtime.server.flags.spelling import spelled
 from runtime.server.releases import Release
 from runtime.start.run_record import Phase
-from sgl_tune.memory.predict import predict, settled
+from sgl_tune.deployment.options import spelled
+from sgl_tune.memory.goals import Goals
 from sgl_tune.memory.report import MemoryReport, peaking
-from sgl_tune.memory.start import Start
 
 NO_GRAPHS = 0
-OVERDRAFT = 1 << 44
 NOTCHES = 1000  # SGLang itself rounds its fraction to this
-_DECODE_GRAPHS = ("cuda_graph_bs", "cuda_graph_bs_decode", "cuda_graph_config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +24,12 @@ class Knobs:
     graphs: int | None
     requests: int | None
 
-    def flags(self, graphs_flag: str = "cuda_graph_max_bs") -> dict[str, Any]:
+    def flags(self) -> dict[str, Any]:
         flags: dict[str, Any] = {"chunked_prefill_size": self.chunk, "max_running_requests": self.requests}
         if self.graphs == NO_GRAPHS:
             flags["disable_cuda_graph"] = True
         else:
-            flags[graphs_flag] = self.graphs
+            flags["cuda_graph_max_bs"] = self.graphs
         return {name: value for name, value in flags.items() if value is not None}
 
 
@@ -54,7 +51,7 @@ class Trial:
 
     @property
     def slack(self) -> int:
-        """Bytes left where the start is tightest; less than none where it went beyond the GPU, or died."""
+        """Bytes left where the start is tightest; less than none where it died."""
         if self.report.oom is not None:
             return min(-1, self.report.oom.free_bytes - self.report.oom.tried_bytes)
         return _left_at_peak(self.report, self.tightest) if self.tightest else 0
@@ -93,6 +90,18 @@ class Trial:
         return flag_line(self.flags, release)
 
 
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """`beyond` is the best start a notch further, None where no fraction is higher. It dies, or leaves less
+    than is wanted."""
+
+    goals: Goals
+    asked: MemoryReport
+    best: Trial
+    beyond: Trial | None
+    given_up: tuple[str, ...]
+
+
 def difference(before: Knobs, after: Knobs) -> str:
     if before.graphs != after.graphs:
         return f"graphs to {after.graphs:,}, not {before.graphs:,}" if after.graphs else "no graphs"
@@ -101,70 +110,12 @@ def difference(before: Knobs, after: Knobs) -> str:
     return f"{after.requests:,} requests at once, not {before.requests:,}"
 
 
-def flag_line(flags: dict[str, Any], release: Release) -> str:
+def flag_line(flags: Mapping[str, Any], release: Release) -> str:
+    """To paste, as that release spells them."""
     shown = {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in flags.items()}
     return " ".join(spelled(release, name, value) for name, value in shown.items())
 
 
 def _left_at_peak(report: MemoryReport, phase: Phase) -> int:
-    """With all that torch reserved, and below none where the start went beyond the GPU."""
+    """With all that torch reserved."""
     return report.total_bytes - phase.non_torch_bytes - phase.reserved_peak_bytes
-
-
-def _tightest(trials: Sequence[Trial]) -> Trial:
-    return min(trials, key=lambda of: (of.report.verdict == "fits", of.slack))
-
-
-def _predicted(starts: Sequence[Start]) -> list[MemoryReport]:
-    """Of one server, together."""
-    return settled(starts, [predict(start) for start in starts], lambda again: [*map(predict, again)])
-
-
-class Trials:
-    """Simulated starts of one deployment, all kinds of its ranks; each is done once."""
-
-    def __init__(self, starts: Sequence[Start]) -> None:
-        self._starts = starts
-        self._done: dict[tuple[Knobs, int, bool], Trial] = {}
-
-    @property
-    def count(self) -> int:
-        return len(self._done)
-
-    @property
-    def first(self) -> Start:
-        return self._starts[0]
-
-    def as_asked(self) -> MemoryReport:
-        """Beyond the GPU where it must be."""
-        starts = [replace(start, overdraft=OVERDRAFT) for start in self._starts]
-        return _tightest([Trial.of(report) for report in _predicted(starts)]).report
-
-    def __call__(self, knobs: Knobs, notch: int, beyond: bool = False) -> Trial:
-        """`beyond` the GPU's memory, or as the server would die."""
-        key = (knobs, notch, beyond)
-        if key not in self._done:
-            flags = {"mem_fraction_static": notch / NOTCHES, **knobs.flags(self._graphs_flag)}
-            starts = [start.asking(**flags) for start in self._starts]
-            reports = _predicted([replace(start, overdraft=OVERDRAFT if beyond else 0) for start in starts])
-            trials = [Trial(knobs, notch, flags, report) for report in reports]
-            self._done[key] = _tightest(trials)
-        return self._done[key]
-
-    @property
-    def _graphs_flag(self) -> str:
-        given = self.first.deployment.inputs.asked.cuda_graph_max_bs_decode
-        return "cuda_graph_max_bs" if given is None else "cuda_graph_max_bs_decode"
-
-    def knobs(self, report: MemoryReport, requests: int | None) -> Knobs:
-        """What the deployment has come to; where it names graphs one by one, or none, they stay."""
-        server, sizes = self.first.deployment.server, report.sizes
-        asked, ranks = self.first.deployment.inputs.asked, self.first.parallel.attn_dp
-        graphs = max(self.first.runtime.decode_graphs, default=None)
-        if any(getattr(asked, name) for name in _DECODE_GRAPHS):
-            graphs = None
-        if requests is not None:
-            requests = -(-requests // ranks) * ranks
-        running = requests or server.max_running_requests or (sizes.max_running_requests or 0) * ranks
-        chunk = (sizes.chunked_prefill_size or 0) * ranks if server.chunked_prefill_size > 0 else None
-        return Knobs(chunk or None, graphs, running or None)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
-from runtime.server.releases import RELEASES
 from runtime.server.stores import STORES, places
+from runtime.sglang.kept_files import ROWS
 
 MOST_FILES = 500_000
 
@@ -25,7 +26,7 @@ class Written:
 
 
 def written_since(moment: float, environment: Mapping[str, str]) -> tuple[Written, ...]:
-    """Wherever a server of any release would look with these variables."""
+    """Wherever a server would look with these variables."""
     found = []
     for store in STORES:
         for folder in folders_of(store.id, environment):
@@ -37,7 +38,8 @@ def written_since(moment: float, environment: Mapping[str, str]) -> tuple[Writte
 
 def folders_of(store: str, environment: Mapping[str, str]) -> Iterator[str]:
     home, user = environment.get("HOME", "/root"), environment.get("USER", "root")
-    folders = {f: None for row in RELEASES for f in places(row, environment, home, user)[store]}
+    everywhere = (places(row, environment, home, user)[store] for row in ROWS)
+    folders = dict.fromkeys(chain.from_iterable(everywhere))
     for folder in folders:
         if not any(folder.startswith(f"{other}/") for other in folders):
             yield folder

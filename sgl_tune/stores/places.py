@@ -10,16 +10,17 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 
-from runtime.server.errors import ConfigError
-from runtime.server.releases import Named, release_named
+from runtime.server.releases import NEWEST
 from runtime.server.stores import gathering, places
+from runtime.server.version_number import number
+from runtime.sglang.kept_files import files_doubt, kept_files
 from sgl_tune.deployment.versions import installed_version
 from sgl_tune.stores.find import STORE_IDS, Stored
 
 
 def stores_of_this_user(only: str | None, environment: Mapping[str, str] = os.environ) -> list[Stored]:
     """The installed release's, else the newest known."""
-    release = release_meant(None).release
+    release = kept_files(number(release_meant(None)))
     home = environment.get("HOME") or str(Path.home())
     found = places(release, environment, home, _user())
     return [
@@ -37,14 +38,9 @@ def _user() -> str:
     return f"uid_{os.getuid()}"
 
 
-def release_meant(asked: str | None) -> Named:
-    """An installed one that is too old to be known, or between the releases, says nothing."""
-    if asked:
-        return release_named(asked)
-    try:
-        return release_named(installed_version("sglang"))
-    except ConfigError:
-        return release_named(None)
+def release_meant(asked: str | None) -> str:
+    """The installed one where nobody says, else the newest known."""
+    return asked or installed_version("sglang") or NEWEST.version
 
 
 def variables(
@@ -52,8 +48,9 @@ def variables(
 ) -> tuple[dict[str, str], str | None]:
     """And what is doubtful about that release: None is the installed one, else the newest known. `stores` are
     those that are there; with a `scratch` folder the server may not write in `place`."""
-    named = release_meant(sglang_version)
-    return gathering(named.release, place, stores, scratch), named.warning
+    version = release_meant(sglang_version)
+    release = number(version)
+    return gathering(kept_files(release), place, stores, scratch), files_doubt(version, release)
 
 
 def export_lines(variables: Mapping[str, str]) -> Iterator[str]:

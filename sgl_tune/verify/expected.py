@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from runtime.server.releases import NEWEST, Release, release_named
+from runtime.server.releases import NEWEST
+from runtime.server.version_number import number
+from runtime.sglang.kept_files import KeptFiles, kept_files
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import BrokenManifest, Manifest
 
@@ -108,5 +110,5 @@ class Checked(NamedTuple):
     manifest_problem: BrokenManifest | None = None
 
     @property
-    def release(self) -> Release:
-        return release_named(self.sglang).release if self.sglang else NEWEST
+    def release(self) -> KeptFiles:
+        return kept_files(number(self.sglang or NEWEST.version))

@@ -14,14 +14,12 @@ from sgl_tune.deployment.as_json import deployment_from_json
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
-from sgl_tune.keys.advice import advised
 from sgl_tune.keys.nearest import nearest
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import verdict_of
-from sgl_tune.keys.ways_to_start import way_to_start
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import BY_ITSELF, WARM, Checked, Expected
-from sgl_tune.verify.findings import Finding, Severity, finding
+from sgl_tune.verify.findings import Finding, finding
 from sgl_tune.verify.near_keys import near_keys
 
 
@@ -31,7 +29,7 @@ def expected_of(plan: Plan) -> list[Expected]:
     if not caches:
         return []
     verdict = verdict_of(plan)
-    otherwise = BY_ITSELF if verdict.runs else way_to_start(plan.deployment)
+    otherwise = BY_ITSELF
     fills = plan.caches if verdict.obstacle is None else ()
     return [Expected.from_plan(cache, WARM if cache in fills else otherwise) for cache in caches]
 
@@ -88,11 +86,8 @@ def looked_for(
 
 def _of_plans(plans: Sequence[Plan]) -> Iterator[Finding]:
     for plan in plans:
-        verdict, name = advised(plan), plan.deployment.name
-        if not verdict.runs:
-            remedy = way_to_start(plan.deployment)
-            yield finding("not-planned", f"this server {verdict.says}", remedy, Severity.ERROR, where=name)
-        elif verdict.tunes == "nothing":
+        verdict, name = verdict_of(plan), plan.deployment.name
+        if verdict.tunes == "nothing":
             message = f"this server {verdict.says}; it loads no cache, whatever files there are"
             yield finding("tunes-nothing", message, "nothing to do", where=name)
         elif verdict.tunes == "unplanned":

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from runtime.server.gpus import find_gpu
-from runtime.server.releases import RELEASES, release_named
+from runtime.server.releases import release_named
 from runtime.server.version_number import number
+from runtime.sglang.kept_files import files_doubt
 from sgl_tune.cache.layouts import Cache, resolve
 from sgl_tune.cache.scan import Scanner
 from sgl_tune.deployment.cache_dir import default_cache_dir
@@ -96,9 +97,7 @@ def _notes(plans: Sequence[Plan]) -> tuple[str, ...]:
 def _warnings(plans: Sequence[Plan], sglang: str | None) -> tuple[str, ...]:
     if plans or sglang is None:
         return tuple(f"{plan.deployment.name}: {text}" for plan in plans for text in plan.deployment.warnings)
-    # None of an installed version without a cache: its caches may be for another machine.
-    known = number(sglang) >= RELEASES[0].number
-    return tuple(filter(None, [release_named(sglang).warning])) if known else ()
+    return tuple(filter(None, [files_doubt(sglang, number(sglang))]))
 
 
 def _unreadable(error: OSError) -> Finding:

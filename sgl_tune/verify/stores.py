@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from runtime.server.gpus import find_gpu
-from runtime.server.releases import Release
+from runtime.server.releases import NEWEST
+from runtime.server.version_number import number
+from runtime.sglang.kept_files import KeptFiles, kept_files
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Fault, Item, Kind, Setting
@@ -38,7 +40,7 @@ _READ = 4
 class Machine(NamedTuple):
     """The server's, as far as it is known; what is None is not compared."""
 
-    release: Release
+    release: KeptFiles
     libraries: Mapping[str, str]
     arch: str | None = None
     python: str | None = None
@@ -58,11 +60,12 @@ class StoreReport(NamedTuple):
 
 
 def machine_of(flags: ServerFlags, target: Target, user: User | None, place: str | None) -> Machine:
-    release = release_meant(flags.sglang_version or target.sglang).release
+    version = release_meant(flags.sglang_version or target.sglang)
+    release = kept_files(number(version))
     libraries = dict(target.libraries)
     flashinfer = flags.flashinfer_version or target.flashinfer
-    if flashinfer is None and flags.sglang_version:
-        flashinfer = release.flashinfer
+    if flashinfer is None and flags.sglang_version == NEWEST.version:
+        flashinfer = NEWEST.flashinfer
     if flashinfer:
         libraries["flashinfer"] = flashinfer
     arch = flags.arch or target.arch or (find_gpu(flags.gpu).arch if flags.gpu else None)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from runtime.server.bounds import is_number
 from runtime.server.flashinfer import doubt_of, flashinfer_of
 from runtime.server.gpus import CPU
-from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.versions import Gpu, installed_version, require_flashinfer
 from sgl_tune.errors import UsageError, WorkFailed
+
+if TYPE_CHECKING:
+    from sgl_tune.deployment.deployment import Deployment
 
 ALL_GPUS = "all"
 
@@ -73,14 +76,14 @@ def check_importable() -> None:
 
 def target_doubts(deployment: Deployment) -> Iterator[str]:
     """What the installed FlashInfer cannot do, or nobody knows of it."""
-    version, release = deployment.flashinfer_version, deployment.runtime.release
+    version = deployment.flashinfer_version
     unread = doubt_of(version)
     if unread:
         yield unread
-    if release.candidate_selection is not None and not flashinfer_of(version).has_v2:
+    if not flashinfer_of(version).has_v2:
         yield (
-            f"SGLang {release.version} tunes with autotune_v2, which FlashInfer {version} has not, so no such"
-            " server starts, and this cache is under its key; --sglang-version names the one that will run"
+            f"SGLang {deployment.sglang_version} tunes with autotune_v2, which FlashInfer {version} has not: "
+            "no such server starts, and this cache is under its key"
         )
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
-from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.records import from_plain, to_plain
 
 if TYPE_CHECKING:
     from runtime.devices.base import Device
+    from sgl_tune.deployment.deployment import Deployment
+    from sgl_tune.keys.plan import CachePlan, Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,10 +95,6 @@ def test_the_linter_of_dockerfiles_has_nothing_to_say() -> None:
     _ends_well(hadolint, EXAMPLES / "Dockerfile")
 
 
-def test_a_shell_takes_the_script() -> None:
-    _ends_well("sh", "-n", EXAMPLES / "read-only-image.sh")
-
-
 @pytest.mark.parametrize(("name", "command"), sorted(servers()))
 def test_a_server_has_the_key_that_is_warmed(name: str, command: list[str]) -> None:
     flags = ServerFlags(gpu="h200", sglang_version="0.5.23")
@@ -135,13 +131,6 @@ def test_no_host_stands_in_it_and_it_is_told_of(path: Path) -> None:
         "registry.example"
     }
     assert path.name == "README.md" or f"({path.name})" in (EXAMPLES / "README.md").read_text()
-
-
-def test_the_tool_needs_no_file_that_is_made_with_it() -> None:
-    tool, *others = (EXAMPLES / "Dockerfile").read_text().split("\nFROM ")[1:]
-    copied = re.compile(r"^COPY (?!--from)(.*) \S+$", re.MULTILINE)
-    assert [name.partition("-")[0] for name in copied.findall(tool)] == ["sgl_tune"]
-    assert any("env.json" in copied.findall(other)[0] for other in others if copied.findall(other))
 
 
 def test_the_wheel_and_its_extras_are_ours() -> None:

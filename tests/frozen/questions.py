@@ -1,4 +1,4 @@
-"""Server commands and what SGLang's own wheels answered: data, from the time when tests/oracle asked them."""
+"""Server commands and what SGLang's own wheels answered: data that is never written again."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,7 @@ import pytest
 from runtime.sglang.command import Checked, Refused, checked
 from runtime.sglang.flag_classes import DROPPED, REFUSED
 from runtime.sglang.variables import left_out, passed
-
-RELEASES = [f"v0_5_{number}" for number in range(12, 24)]
+from sgl_tune.deployment.options import flag_names
 
 
 @pytest.fixture
@@ -30,12 +27,6 @@ def model_folder(folder: Path, **config: object) -> Path:
 
 def check(model: Path, *words: str, trust: bool = False, **variables: str) -> Checked:
     return checked(["--model-path", str(model), *words], variables, trust_remote_code=trust)
-
-
-def flag_names(release: str) -> Iterator[str]:
-    for table in vars(import_module(f"runtime.server.flags.{release}")).values():
-        if isinstance(table, (tuple, list)) and table and isinstance(table[0], tuple):
-            yield from (name for row in table for name in row[0].split() if name.startswith("--"))
 
 
 def test_what_decides_sizes_is_passed_on_word_for_word(model: Path) -> None:
@@ -55,9 +46,8 @@ def test_a_path_becomes_absolute_since_the_start_runs_elsewhere(
     assert found.readable == (model, model / "scales.json")
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_every_flag_of_a_release_is_known_by_its_whole_name(model: Path, release: str) -> None:
-    for name in set(flag_names(release)) - REFUSED.keys():
+def test_every_flag_of_the_core_is_known_by_its_whole_name(model: Path) -> None:
+    for name in set(flag_names()) - REFUSED.keys():
         try:
             check(model, name, "1")
         except Refused as error:

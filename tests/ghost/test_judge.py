@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +16,9 @@ from tests.ghost.fit_outside import (
     Counts,
     Seen,
     fitted,
-    fullest,
-    observations,
     seen,
-    without,
-    write_observations,
 )
-from tests.ghost.judge_table import counts_of, row_of
+from tests.ghost.judge_table import row_of
 from tests.ghost.real_starts import RealStart, real_starts
 from tests.ghost.verdicts import MIB, verdict
 
@@ -141,12 +136,6 @@ def test_a_row_names_the_endings_and_the_worst_differences() -> None:
     assert "WRONG ENDING" in row_of(verdict(real(died_in="kv pool"), record()))
 
 
-def test_counts_tell_one_gpu_from_several() -> None:
-    text = counts_of([verdict(real(), record()), verdict(real(gpus=2), record(1))])
-    assert "one GPU: 1 starts, 1 end" in text and "two and four GPUs: 1 starts" in text
-    assert "1 call themselves exact, 0 of them" in text
-
-
 def test_the_measured_starts_are_all_there() -> None:
     starts = list(real_starts())
     assert len(starts) == len({start.name for start in starts}) == 92
@@ -209,17 +198,6 @@ def test_a_fit_finds_the_numbers_that_made_the_starts() -> None:
     assert 200 << 10 < reach < 338 << 10
 
 
-def test_a_start_is_judged_by_starts_of_other_models() -> None:
-    judged = real(model="d-fp8")
-    assert [one.start.model for one in without(KNOWN, judged)] == ["a", "b", "c"]
-
-
-def test_what_no_start_tells_stays_as_the_table_has_it() -> None:
-    found = fitted(KNOWN, table()).numbers
-    assert found["communicator_2"] == table().numbers["communicator_2"]
-    assert found["module"] == table().numbers["module"]
-
-
 def test_communicators_and_messages_are_told_by_starts_on_several_gpus() -> None:
     opened = {**NONE, "communicators_2": 1}
     forward = {**opened, "communicators_2": 2}
@@ -259,24 +237,3 @@ def test_the_first_communicator_is_as_measured_and_the_fullest_rank_in_granules(
     assert first + numbers["communicator_2"].bytes == 832 * MIB
     assert first + numbers["communicator_4"].bytes == 1074 * MIB
     assert numbers["peers_4"].bytes == 48 * MIB
-
-
-def test_what_the_fullest_rank_holds_shows_in_the_kv_tokens() -> None:
-    pool = replace(phase("kv pool", 50 * GIB), allocated_before=10 * GIB)
-    ghost = replace(record(tokens=100_000), phases=(phase("weights", 10 * GIB), pool))
-    start = real(gpus=4, kv_tokens=99_910, outside={"weights": 698 * MIB})
-    of_tokens = 90 * 40 * GIB // 100_000 * 10 // 9  # tokens that are less, by bytes of each, by the fraction
-    assert fullest(start, ghost, 5 * MIB) == pytest.approx(of_tokens + 7 * MIB, abs=200)
-    assert fullest(replace(start, gpus=2), ghost, 0) is None
-    assert fullest(replace(start, kv_tokens=None), ghost, 0) is None
-
-
-def test_observations_are_read_as_they_were_written(tmp_path: Path) -> None:
-    found = {"b": {"weights": {**NONE, "code": 7}, "eager": NONE}, "a": {"weights": {**NONE, "own": -3}}}
-    path = tmp_path / "observed.json"
-    write_observations(found, path)
-    assert observations(path) == {
-        name: {phase: {**counts, "charged": 0} for phase, counts in phases.items()}
-        for name, phases in found.items()
-    }
-    assert '"weights": {"code": 7}' in path.read_text()

@@ -10,9 +10,8 @@ import torch
 from runtime.forward.batch import ForwardBatch, ForwardMode, StaticBuffers, make_extend_batch
 from runtime.forward.kv_packing import FP8
 from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool
-from runtime.layers.attention import AttentionLayer, attend, attend_latent, blocks, ops, select_tokens
-from runtime.layers.attention.blocks import choose_blocks
-from runtime.server.layer_config import BlockConfig, IndexerConfig
+from runtime.layers.attention import AttentionLayer, attend, attend_latent, ops, select_tokens
+from runtime.server.layer_config import IndexerConfig
 from tests.runtime.attention_cases import (
     CONTEXT,
     LAYER,
@@ -31,7 +30,6 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 GPU = torch.device("cuda")
 TOLERANCE = 1e-2
 INDEXER = IndexerConfig(num_heads=32, head_dim=128, top_k=16)
-BLOCKS = BlockConfig(num_heads=2, head_dim=64, block_size=16, top_k=4, local_blocks=1)
 
 GROUPED = {
     "Qwen3": Grouped(32, 4, 128),
@@ -39,13 +37,7 @@ GROUPED = {
     "gpt-oss": Grouped(64, 8, 64, sinks=True),
     "gpt-oss, sliding": Grouped(64, 8, 64, window=128, sinks=True, slots_apart=True),
     "a narrow window": Grouped(6, 2, 64, window=5),
-    "MiMo-V2": Grouped(16, 1, 192, value_dim=128),
-    "MiMo-V2, sliding": Grouped(16, 2, 192, window=129, sinks=True, slots_apart=True, value_dim=128),
     "a small head": Grouped(4, 4, 16),
-    "IQuest Q1 tp 8": Grouped(6, 1, 128, window=64, own_sinks=True),
-    "Grok 2 tp 8": Grouped(8, 1, 128, cap=1.5, growth=12),
-    "Inkling tp 8": Grouped(8, 1, 128, extent=40),
-    "Inkling tp 8, sliding": Grouped(8, 2, 128, window=24, extent=24, slots_apart=True),
 }
 LATENT = {"DeepSeek tp 8": Latent(16, 512, 64), "GLM dp 8": Latent(64, 512, 64), "small": Latent(4, 32, 8)}
 
@@ -137,13 +129,6 @@ def _sparse_forward(batch: ForwardBatch, pool: KVPool) -> torch.Tensor:
     return attend_latent(x, x[:, 0], 512, AttentionLayer(LAYER, 0.1), batch, pool, selected)
 
 
-def _blocks_forward(batch: ForwardBatch, pool: KVPool) -> torch.Tensor:
-    x = _values(batch, 8, 64)
-    chosen = choose_blocks(x[:, 6:], x[:, 4], BLOCKS, LAYER, batch, pool)
-    layer = AttentionLayer(LAYER, 0.1)
-    return attend(x, x[:, :2], -x[:, 2:4], layer, batch, pool, chosen, BLOCKS.block_size)
-
-
 def _values(batch: ForwardBatch, heads: int, width: int) -> torch.Tensor:
     """Made of each token's id and position alone."""
     seed = (batch.input_ids * 7 + batch.positions).float()[:, None, None]
@@ -154,7 +139,6 @@ def _values(batch: ForwardBatch, heads: int, width: int) -> torch.Tensor:
 FORWARDS: dict[str, tuple[Forward, Grouped | Latent]] = {
     "grouped": (_grouped_forward, Grouped(8, 2, 64)),
     "sparse": (_sparse_forward, Latent(16, 512, 64, INDEXER)),
-    "blocks": (_blocks_forward, Grouped(8, 2, 64, blocks=BLOCKS)),
 }
 
 
@@ -190,45 +174,6 @@ def _make_batch(
     before = [[request] * prefix for request, prefix in zip(requests, prefixes, strict=True)]
     forward(make_extend_batch(before, requests, pool), pool)
     return make_extend_batch(new, requests, pool, prefixes, mode)
-
-
-@pytest.mark.parametrize("score_bytes", [512 << 20, 5000], ids=["at once", "in parts"])
-@pytest.mark.parametrize("dtype, tolerance", [(torch.bfloat16, TOLERANCE), (torch.float32, 1e-5)])
-def test_blocks_are_chosen_and_read_as_on_the_cpu(
-    dtype: torch.dtype, tolerance: float, score_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blocks, "SCORE_BYTES", score_bytes)
-    torch.manual_seed(0)
-    lengths = LENGTHS["behind prefixes"]
-    totals = sum(lengths.prefixes), sum(lengths.new)
-    told = [torch.randn(count, 20, 64).to(dtype) for count in totals]
-    results, choices = [], []
-    for device in (torch.device("cpu"), GPU):
-        pool = make_pool(Grouped(12, 2, 64, blocks=BLOCKS), dtype, device)
-        for batch, rows in zip(make_batches(lengths, pool), told, strict=True):
-            x = rows.to(device)
-            chosen = choose_blocks(x[:, 12:14], x[:, 14], BLOCKS, LAYER, batch, pool)
-            layer = AttentionLayer(LAYER, 0.1)
-            result = attend(
-                x[:, :12], x[:, 15:17], x[:, 17:19], layer, batch, pool, chosen, BLOCKS.block_size
-            )
-        assert chosen is not None
-        results.append(result.cpu())
-        choices.append(chosen.cpu().sort(-1).values)
-    assert choices[0].equal(choices[1])
-    assert relative_error(results[1], results[0].double()) < tolerance
-
-
-def test_a_choice_of_blocks_never_waits() -> None:
-    pool = make_pool(Grouped(8, 2, 64, blocks=BLOCKS), torch.bfloat16, GPU)
-    _, batch = make_batches(LENGTHS["behind prefixes"], pool)
-    _blocks_forward(batch, pool)
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        _blocks_forward(batch, pool)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS["decode"], LENGTHS["behind prefixes"]], ids=["decode", "extend"])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from flashinfer import __version__ as flashinfer_version
 
 from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.kv_packing import FP8_MAX
@@ -14,7 +13,6 @@ from runtime.layers.mlp import silu_and_mul
 from runtime.layers.norm import add_rms_norm_, rms_norm, rms_norm_
 from runtime.layers.rope import rope_
 from runtime.layers.scaled_linear import fp8_block_linear, fp8_tensor_linear
-from runtime.server.flashinfer import flashinfer_of
 from runtime.server.parallel_config import ParallelConfig
 from runtime.simulate.workspaces import DECLARED
 
@@ -22,7 +20,6 @@ if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 CUDA = torch.device("cuda")
-KEYS = flashinfer_of(flashinfer_version).keys
 
 
 def _random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:

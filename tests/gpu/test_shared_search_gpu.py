@@ -15,9 +15,9 @@ import pytest
 import torch
 from flashinfer.autotuner import AutoTuner, autotune
 
-from runtime.autotune.launch_queue import LaunchQueue
 from runtime.autotune.layer import Graphs, LayerBatch, LayerTrial
 from runtime.autotune.record import record_asked
+from runtime.autotune.timed_tuner import LaunchQueue
 from runtime.autotune.tuner import SearchTuner
 from tests.runtime.tuned_layer import installed
 

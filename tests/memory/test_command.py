@@ -40,7 +40,7 @@ def _json(ran: Ran) -> dict[str, Any]:
 def test_a_prediction_as_json() -> None:
     ran = run_here(*DEMO, "--gpu", "l40s", "--what-if", "no-graphs", "--ranks", "0", "--format", "json")
     data = _json(ran)
-    assert ran.code == 0 and data["schema_version"] == 1
+    assert ran.code == 0 and data["schema_version"] == 2
     assert (data["verdict"], data["source"], data["gpu"]) == ("fits", "core", "L40S")
     names = [phase["name"] for phase in data["phases"]]
     assert names[:3] == ["communicator", "weights", "kv pool"] and names[-1] == "ready"
@@ -48,19 +48,19 @@ def test_a_prediction_as_json() -> None:
     assert "decode graphs" not in [p["name"] for p in data["what_if"]["no-graphs"]["phases"]]
     assert data["oom"] is None and data["constants"][0]["source"]
     unsaid = {name for name, value in data["sizes"].items() if value is None}
-    in_host = {"host_cache_tokens", "host_cache_bytes", "host_weight_bytes", "host_weight_pages"}
-    assert unsaid == {"states", "state_bytes", "prefill_graphs_room", *in_host}, (
-        "the start tells every size that it has: no layer is recurrent, nothing is given up or kept twice"
-    )
+    assert unsaid == {"states", "state_bytes"}, "the start tells every size: no layer is recurrent"
 
 
 def test_a_start_that_dies_exits_with_1_and_says_what_would_help(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     snapshot = tmp_path / "snapshot.pickle"
-    ran = run_here(*DEMO, "--gpu", "l40s", "--mem-fraction-static", "0.98", "--max-running-requests", "4096",
+    ran = run_here(*DEMO, "--gpu", "l40s", "--mem-fraction-static", "0.995", "--max-running-requests", "4096",
               "--context-length", "1024", "--html", page, "--snapshot", snapshot)  # fmt: skip
     assert ran.code == 1, ran.out + ran.err
-    assert "OUT OF MEMORY in" in ran.out and "CUDA out of memory. Tried to allocate" in ran.out
+    assert (
+        "OUT OF MEMORY, inside the error bar, in" in ran.out
+        and "CUDA out of memory. Tried to allocate" in ran.out
+    )
     assert "--mem-fraction-static 0.9" in ran.out.partition("What would help")[2]
     text = page.read_text()
     assert not re.search(r"(src|href)\s*=\s*.?https?:|url\(.?https?:|@import|fetch\(", text)
@@ -71,9 +71,9 @@ def test_a_start_that_dies_exits_with_1_and_says_what_would_help(tmp_path: Path)
 
 def test_a_sweep_ends_with_the_highest_that_fits() -> None:
     ran = run_here(
-        *DEMO, "--gpu", "l40s", "--context-length", "1024", "--sweep", "mem-fraction-static=0.9:0.98:0.04"
+        *DEMO, "--gpu", "l40s", "--context-length", "1024", "--sweep", "mem-fraction-static=0.9:0.998:0.049"
     )
-    assert "Highest that fits: mem-fraction-static=0.9" in ran.out, ran.out
+    assert "Highest that fits: mem-fraction-static=0.949" in ran.out, ran.out
     assert ran.out.count("mem-fraction") == 1
 
 
@@ -98,9 +98,7 @@ def test_a_log_alone_says_which_start_to_predict(tmp_path: Path) -> None:
     )
     assert {"free after kv pool", "taken by weights", "kv tokens"} <= rows.keys()
     assert data["total_bytes"] == round(79.11 * (1 << 30))
-    assert "ran out of memory in autotune" in data["notes"][-2]
-    assert "--max-total-tokens 16000000: give its command" in data["notes"][-1]
-    assert data["logged"]["cause"]["what"] == "the KV pool leaves too little for the autotune dummy run"
+    assert told["cause"]["what"] == "the KV pool leaves too little for the autotune dummy run"
 
 
 @pytest.mark.parametrize("option", ["--html", "--snapshot"])
@@ -139,10 +137,11 @@ def test_a_run_that_was_killed_is_reported_up_to_there(tmp_path: Path) -> None:
         (("--model", "demo-moe", "--ranks", "9"), "--ranks '9'"),
         (("--measure", "--from", "x.jsonl"), "give one"),
         (("--from", "/nonexistent/run.jsonl"), "cannot be read"),
-        (("--calibrate",), "there is none here"),
         (("--measure",), "there is none here"),
-        (("--model", "demo-moe", "--tp", "4", "--what-if", "ep=3"), "--ep 3 does not divide"),
-        (("--model", "demo-moe", "--constants", "/nonexistent.json"), "cannot be read"),
+        (
+            ("--model", "demo-moe", "--tp", "4", "--what-if", "ep=3"),
+            "--ep 3: MoE backend flashinfer_cutlass wants",
+        ),
     ],
 )
 def test_mistakes_are_one_line_and_exit_2(arguments: tuple[str, ...], message: str) -> None:

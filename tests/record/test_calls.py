@@ -47,12 +47,6 @@ def test_a_call_of_the_stream_goes_through_json_unchanged() -> None:
     assert Record.from_json(made.to_json()) == made
 
 
-def test_a_record_of_before_has_no_calls() -> None:
-    data = json.loads(record_of(ASKED, [READY, ENDED]).to_json())
-    del data["calls"]
-    assert Record.from_json(json.dumps(data)).calls == ()
-
-
 @pytest.mark.parametrize(
     "name",
     [

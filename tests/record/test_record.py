@@ -47,20 +47,9 @@ def test_the_first_death_is_the_ending() -> None:
     assert (made.ending.how, made.ending.phase, made.ending.text) == ("died", "weights", "Tried")
 
 
-def test_a_death_keeps_the_phase_as_it_was() -> None:
-    reading = {"depth": 1, "seconds": 0.1, **MEMORY, **AROUND}
-    made = record({**DIED, **reading}, ENDED)
-    assert made.ending.at is not None and made.ending.at.reserved_peak == 20
-
-
 def test_a_stream_that_stops_is_no_answer() -> None:
     assert record(WEIGHTS).ending.how == "broken"
     assert record(WEIGHTS, {**ENDED, "code": -9}).ending.how == "broken"
-
-
-def test_what_is_inexact_is_kept() -> None:
-    reason = {"kind": "stub", "name": "f", "phase": "autotune", "frame": "x.py:1 f", "why": "no module"}
-    assert not record({"event": "inexact", **reason}, READY, ENDED).exact
 
 
 def test_a_record_goes_through_json_unchanged() -> None:

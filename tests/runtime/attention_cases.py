@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +9,6 @@ import torch
 from runtime.forward.batch import ForwardBatch, make_extend_batch
 from runtime.forward.kv_pool import (
     GqaPool,
-    IndexedPool,
     KVPool,
     KVRow,
     LatentPool,
@@ -20,7 +18,7 @@ from runtime.forward.kv_pool import (
     SlotAllocator,
 )
 from runtime.layers.attention import AttentionLayer, attend, attend_latent
-from runtime.server.layer_config import BlockConfig, IndexerConfig, MLAConfig
+from runtime.server.layer_config import IndexerConfig, MLAConfig
 
 CONTEXT = 256
 SLOTS = 1024
@@ -52,16 +50,6 @@ class Grouped:
     window: int | None = None
     sinks: bool = False
     slots_apart: bool = False  # in a smaller pool of sliding layers
-    value_dim: int | None = None
-    blocks: BlockConfig | None = None
-    cap: float | None = None
-    growth: int | None = None
-    own_sinks: bool = False  # of each token
-    extent: int | None = None  # of distances that scores are given something for
-
-    @property
-    def value_width(self) -> int:
-        return self.value_dim or self.head_dim
 
 
 @dataclass(frozen=True)
@@ -114,13 +102,8 @@ def make_pool(kind: Grouped | Latent, dtype: torch.dtype, device: torch.device) 
     if isinstance(kind, Latent):
         cache = LatentPool(shape, kind.mla)
     else:
-        row = {LAYER: KVRow(kind.kv_heads, kind.head_dim, kind.value_width)}
-        if kind.blocks:
-            cache = IndexedPool(shape, row, {LAYER: kind.blocks.head_dim}, dtype)
-        else:
-            cache = GqaPool(
-                shape, row, SlidingSlots(SLOTS // 2, [LAYER], shape) if kind.slots_apart else None
-            )
+        row = {LAYER: KVRow(kind.kv_heads, kind.head_dim, kind.head_dim)}
+        cache = GqaPool(shape, row, SlidingSlots(SLOTS // 2, [LAYER], shape) if kind.slots_apart else None)
     pool = KVPool(ReqToTokenPool(8, CONTEXT, device), SlotAllocator(SLOTS, device), cache)
     pool.slots.free(pool.slots.allocate(SLOTS).flip(0))  # so that no request's slots ascend
     return pool
@@ -143,20 +126,16 @@ def run_grouped(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What the pool's attention says of the new tokens, and what is right."""
     pool = make_pool(kind, kv_dtype or dtype, device)
-    keys, values = (kind.kv_heads, kind.head_dim), (kind.kv_heads, kind.value_width)
+    keys, values = (kind.kv_heads, kind.head_dim), (kind.kv_heads, kind.head_dim)
     tokens = make_tokens(lengths, (kind.heads, kind.head_dim), keys, dtype, device, values)
     sinks = torch.randn(kind.heads, device=device).to(dtype) if kind.sinks else None
-    own = [torch.randn(len(q), kind.heads, device=device) for q in tokens.q] if kind.own_sinks else None
-    layer = AttentionLayer(LAYER, kind.head_dim**-0.5, kind.window, sinks, cap=kind.cap, growth=kind.growth)
-    given = [torch.randn(len(q), kind.heads, kind.extent or 0, device=device).to(dtype) for q in tokens.q]
+    layer = AttentionLayer(LAYER, kind.head_dim**-0.5, kind.window, sinks)
     for batch, part in zip(make_batches(lengths, pool), (tokens.prefixes, tokens.new), strict=True):
-        each, by_distance = None if own is None else part(own), part(given) if kind.extent else None
-        parts = part(tokens.q), part(tokens.k), part(tokens.v)
-        result = attend(*parts, layer, batch, pool, sinks=each, by_distance=by_distance)
+        result = attend(part(tokens.q), part(tokens.k), part(tokens.v), layer, batch, pool)
     stored = [[rows.to(kv_dtype or dtype) for rows in of] for of in (tokens.k, tokens.v)]
     expected = [
-        naive(q, k, v, _visible(len(q), kind.window), layer.scale, each, kind.cap, kind.growth, more)
-        for q, k, v, each, more in zip(tokens.q, *stored, own or [sinks] * len(tokens.q), given, strict=True)
+        naive(q, k, v, _visible(len(q), kind.window), layer.scale, sinks)
+        for q, k, v in zip(tokens.q, *stored, strict=True)
     ]
     return result, tokens.new(expected)
 
@@ -201,27 +180,15 @@ def naive(
     visible: torch.Tensor,
     scale: float,
     sinks: torch.Tensor | None = None,
-    cap: float | None = None,
-    growth: int | None = None,
-    given: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """One request, one head after the other; `sinks` are [heads], or [tokens, heads]. `given` to scores:
-    [tokens, heads, distances]."""
+    """One request, one head after the other; `sinks` are [heads]."""
     q, k, v, visible = q.double().cpu(), k.double().cpu(), v.double().cpu(), visible.cpu()
     heads = []
     for head in range(q.shape[1]):
         kv_head = head // (q.shape[1] // k.shape[1])
         scores = q[:, head] @ k[:, kv_head].T * scale
-        if cap is not None:
-            scores = cap * (scores / cap).tanh()
-        if growth is not None:
-            factors = [math.log(max(at, growth)) / math.log(growth) for at in range(len(q))]
-            scores = scores * torch.tensor(factors)[:, None]
-        for behind in range(0 if given is None else min(given.shape[-1], len(q))):
-            at = torch.arange(behind, len(q))
-            scores[at, at - behind] += given[behind:, head, behind].double().cpu()
         weights = torch.where(visible, scores.exp(), 0.0)
-        sink = 0 if sinks is None else sinks[..., head].double().cpu().exp()[..., None]
+        sink = 0 if sinks is None else sinks[head].double().cpu().exp()
         heads.append(weights / (weights.sum(1, keepdim=True) + sink) @ v[:, kv_head])
     return torch.stack(heads, 1)
 

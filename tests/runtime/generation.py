@@ -10,15 +10,12 @@ import torch
 
 from runtime.forward.batch import ForwardBatch, ForwardMode, make_decode_batch, make_extend_batch
 from runtime.forward.comm import Communicator
-from runtime.forward.compressed_pool import CompressedPool, compressed_row
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import (
     GqaPool,
-    IndexedPool,
     KVPool,
     KVRow,
     LatentPool,
-    PooledKeysPool,
     PoolShape,
     ReqToTokenPool,
     SlotAllocator,
@@ -29,11 +26,10 @@ from runtime.models.decoder import Decoder
 from runtime.models.gqa import kv_shard
 from runtime.models.stage import run_stage
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.decoders.as_transformers import as_transformers
 from runtime.server.layer_config import AttentionConfig
 from runtime.server.parallel import stage_layers
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.sizing import block_key_widths, has_block_keys, latents_behind, pooled_indexer
+from runtime.server.state_sizes import StatePlan
 from sgl_tune.deployment.models import find_model
 
 CPU = torch.device("cpu")
@@ -49,18 +45,10 @@ def make_pool(
 ) -> KVPool:
     kept = tuple(layer for layer in layers if model.keeps_tokens(layer))
     shape = PoolShape(TOKENS, 1, kept, dtype, device)
-    cache: GqaPool | LatentPool | CompressedPool
-    if model.compressed is not None:
-        cache = CompressedPool(shape, {layer: compressed_row(model, layer) for layer in kept})
-    elif model.is_mla:
+    cache: GqaPool | LatentPool
+    if model.is_mla:
         assert model.mla is not None
-        cache = LatentPool(shape, model.mla, behind=latents_behind(model, kept))
-    elif (pooled := pooled_indexer(model)) is not None:
-        rows = {layer: _row(model.layer_attention(layer), comm) for layer in kept}
-        cache = PooledKeysPool(shape, rows, pooled, REQUESTS)
-    elif has_block_keys(model):
-        rows = {layer: _row(model.layer_attention(layer), comm) for layer in kept}
-        cache = IndexedPool(shape, rows, block_key_widths(model, kept), dtype)
+        cache = LatentPool(shape, model.mla)
     else:
         cache = GqaPool(shape, {layer: _row(model.layer_attention(layer), comm) for layer in kept})
     return KVPool(
@@ -73,7 +61,7 @@ def make_pool(
 
 def _row(attention: AttentionConfig, comm: Communicator) -> KVRow:
     heads = kv_shard(attention.num_kv_heads, comm.size("attn_tp"), comm.rank("attn_tp"))
-    return KVRow(heads.stop - heads.start, attention.head_dim, attention.value_width)
+    return KVRow(heads.stop - heads.start, attention.head_dim, attention.head_dim)
 
 
 def _states(
@@ -83,10 +71,8 @@ def _states(
         return None
     own = [layer for layer in layers if model.is_recurrent(layer)]
     shape = model.recurrent.state_shape(comm.size("attn_tp"))
-    states = StatePool(REQUESTS, own, shape, dtype, torch.float32, device)
-    if model.ngrams is not None and model.streams is not None:
-        states.add_ngrams(model.ngrams, layers, model.streams.count * model.hidden_size)
-    return states
+    plan = StatePlan(REQUESTS, "float32", "float32")
+    return StatePool(plan, own, shape, dtype, torch.float32, device)
 
 
 class Generation:
@@ -99,24 +85,16 @@ class Generation:
         runtime: RuntimeConfig,
         comm: Communicator,
         device: torch.device = CPU,
-        by_transformers: bool = False,
     ) -> None:
-        """`by_transformers`: as a server that is told --model-impl transformers."""
         self.parallel, self.runtime, self.comm = parallel, runtime, comm
-        checkpoint = find_model(str(folder), {}).checkpoint
-        self.model = checkpoint.model_config()
-        if by_transformers:
-            self.model = as_transformers(self.model, checkpoint.hf)
+        self.model = find_model(str(folder), {}).checkpoint.model_config()
         self.layers = stage_layers(self.model.num_layers, parallel, comm.layout.pp_rank)
         self.decoder = Decoder(self.model, runtime, comm, device, self.layers)
         self.decoder.load_hf(folder)
         self.pool = make_pool(self.model, comm, self.layers, self.decoder.build.dtype, device)
 
     def run(self, prompts: list[list[int]], steps: int) -> dict[int, list[torch.Tensor]]:
-        """The last `steps` tokens of each prompt are decoded. Prompt -> one row of logits a forward, or the
-        answer to all of it of a model that embeds."""
-        if self.model.scores is not None:
-            return self._embedded(prompts)
+        """The last `steps` tokens of each prompt are decoded. Prompt -> one row of logits per forward."""
         width, rank = self.parallel.attn_dp, self.comm.layout.attn_dp_rank
         peers = [list(range(len(prompts)))[start::width] for start in range(width)]
         mine = peers[rank]
@@ -138,14 +116,6 @@ class Generation:
                     rows[number].append(row)
         return rows
 
-    def _embedded(self, prompts: list[list[int]]) -> dict[int, list[torch.Tensor]]:
-        requests = self.pool.requests.allocate(len(prompts))
-        output = run_stage(
-            self.decoder, make_extend_batch(prompts, requests, self.pool), self.pool, self.comm
-        )
-        assert isinstance(output, LogitsOutput) and output.pooled is not None
-        return {number: [row] for number, row in enumerate(output.pooled)}
-
     def _forward(self, batch: ForwardBatch, counts: list[int], heads: list[int]) -> torch.Tensor | None:
         peers = PeerRows(counts, heads, batch.mode is ForwardMode.EXTEND)
         dp = plan_dp_tokens(
@@ -159,13 +129,3 @@ class Generation:
         )
         output = run_stage(self.decoder, batch.with_dp(dp), self.pool, self.comm)
         return output.next_token_logits if isinstance(output, LogitsOutput) else None
-
-
-def check_answers(
-    decoder: Decoder, pool: KVPool, batch: ForwardBatch, want: Sequence[torch.Tensor], ends: Sequence[int]
-) -> None:
-    """What each request is answered at its end, by a reference's answers [tokens, vocab] to all of it."""
-    output = decoder(batch, pool)
-    assert isinstance(output, LogitsOutput) and output.next_token_logits is not None
-    for row, rows, end in zip(output.next_token_logits, want, ends, strict=True):
-        torch.testing.assert_close(row, rows[end - 1], atol=1e-4, rtol=0)

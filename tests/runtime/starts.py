@@ -12,7 +12,6 @@ from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
-from runtime.server.own_draft import OwnDraft
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import StateRules
 from runtime.simulate.constants import Constant, GpuConstants, constants_for
@@ -111,7 +110,6 @@ def make_runner(
     parallel: ParallelConfig = ONE,
     runtime: RuntimeConfig | None = None,
     rank: int = 0,
-    own_draft: OwnDraft | None = None,
     **options: Any,
 ) -> ModelRunner:
     return ModelRunner(
@@ -121,7 +119,6 @@ def make_runner(
         device,
         lambda: VirtualCommunicator(parallel, rank),
         options=StartOptions(**{"kv_tokens": 512, **options}),
-        own_draft=own_draft,
     )
 
 

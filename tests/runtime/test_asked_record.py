@@ -49,18 +49,6 @@ def test_tuned_rows_hit_up_to_the_last_bucket_and_beyond() -> None:
     assert record.hits == 10 and not record.missed
 
 
-def test_skipped_ops_are_asked_for_nothing() -> None:
-    with record_asked() as record, autotune(True, skip_ops={GEMM1}):
-        Layer()()
-    assert {asked.op[-5:] for asked in record.asked} == {"gemm2"}
-
-
-def test_overridden_buckets_are_the_ones_recorded() -> None:
-    with record_asked() as record, autotune(True, tuning_buckets=(3, 6), round_up=True):
-        Layer()(rows=4)
-    assert {asked.bucket for asked in record.asked} == {3, 6}
-
-
 def test_the_answers_stay_what_they_are() -> None:
     layer = Layer()
     with autotune(True):

@@ -11,8 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runtime.forward.batch import make_extend_batch
 from runtime.forward.kv_packing import FP8
 from runtime.layers.attention import AttentionLayer, attend, attend_latent, base, reference, select_tokens
-from runtime.layers.attention.blocks import choose_blocks
-from runtime.server.layer_config import BlockConfig, IndexerConfig
+from runtime.server.layer_config import IndexerConfig
 from tests.runtime.attention_cases import (
     LAYER,
     LENGTHS,
@@ -28,7 +27,6 @@ from tests.runtime.attention_cases import (
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 INDEXER = IndexerConfig(num_heads=3, head_dim=16, top_k=8)
-BLOCKS = BlockConfig(num_heads=2, head_dim=64, block_size=16, top_k=2, local_blocks=1)
 
 GROUPED = {
     "one group": Grouped(4, 4, 64),
@@ -37,13 +35,6 @@ GROUPED = {
     "window, slots apart": Grouped(4, 2, 32, window=16, slots_apart=True),
     "sinks": Grouped(4, 2, 64, sinks=True),
     "window and sinks": Grouped(8, 1, 64, window=5, sinks=True),
-    "sinks of each token": Grouped(6, 2, 64, own_sinks=True),
-    "windows and sinks of each token": Grouped(8, 1, 64, window=5, own_sinks=True),
-    "capped scores": Grouped(4, 2, 32, cap=0.7),
-    "scores that grow": Grouped(8, 2, 64, cap=0.7, growth=12),
-    "distances": Grouped(4, 2, 32, extent=7),
-    "distances in a window": Grouped(6, 2, 32, window=16, extent=16, slots_apart=True),
-    "narrow values": Grouped(8, 2, 48, window=5, sinks=True, value_dim=32),
 }
 LATENT = {"latent": Latent(4, 64, 16), "wide latent": Latent(2, 512, 64)}
 
@@ -172,8 +163,7 @@ def _forward(kind: Grouped | Latent, device: torch.device) -> tuple[list[torch.S
     if isinstance(kind, Grouped):
         q, k = torch.zeros(rows, kind.heads, 64, **options), torch.zeros(rows, kind.kv_heads, 64, **options)
         with _Allocations() as allocations:
-            chosen = choose_blocks(k, k[:, 0], kind.blocks, LAYER, batch, pool) if kind.blocks else None
-            results = [attend(q, k, k, layer, batch, pool, chosen, BLOCKS.block_size)]
+            results = [attend(q, k, k, layer, batch, pool)]
     else:
         q, k = torch.zeros(rows, kind.heads, 80, **options), torch.zeros(rows, 80, **options)
         index_q, index_k = torch.zeros(rows, 3, 16, **options), torch.zeros(rows, 16, **options)
@@ -187,7 +177,6 @@ def _forward(kind: Grouped | Latent, device: torch.device) -> tuple[list[torch.S
 ALLOCATING = {
     "grouped": Grouped(4, 2, 64),
     "sparse": Latent(4, 64, 16, INDEXER),
-    "blocks": Grouped(4, 2, 64, blocks=BLOCKS),
 }
 
 
@@ -200,7 +189,5 @@ def test_meta_allocates_what_the_cpu_allocates(kind: Grouped | Latent) -> None:
     assert (f"sgl_tune::{kernel}_attention", tokens * 4 * width * 2) in log
     if isinstance(kind, Latent):
         assert ("sgl_tune::index_scores", tokens * 91 * 4) in log
-    elif kind.blocks:
-        assert ("sgl_tune::block_scores", tokens * 2 * 6 * 4) in log
     else:
         assert len(log) == 1

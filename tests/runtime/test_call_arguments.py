@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.flashinfer.arguments import CannotMake, Maker, Pool, expert_count
-from runtime.flashinfer.contents import even_routing, fill
+from runtime.flashinfer.arguments import Maker, Pool, expert_count
+from runtime.flashinfer.contents import fill
 from runtime.flashinfer.inside.describe import Description
 from runtime.record.arguments import check_arguments
 
@@ -62,12 +62,6 @@ def test_only_the_bytes_that_are_reached_are_made() -> None:
     assert again.shape == (16,) and again.untyped_storage().nbytes() <= 64 + 512
 
 
-def test_small_integers_keep_their_values() -> None:
-    table = torch.tensor([[5, 0], [2, 7]], dtype=torch.int32)
-    (again,) = made_again(table)
-    assert torch.equal(again, table)
-
-
 def test_what_is_no_data_is_named() -> None:
     description = Description(lambda _: None)
     description.of([object(), lambda: None], {"plan": torch.zeros(2, device="meta")})
@@ -93,30 +87,8 @@ def test_ids_are_in_range_and_differ_within_a_row(name: str) -> None:
     assert counts.max() - counts.min() <= 1
 
 
-def test_other_integers_are_zero_and_packed_weights_are_not() -> None:
-    offsets, packed = torch.ones(8, dtype=torch.int32), torch.zeros(4, 8, 8, dtype=torch.uint8)
-    fill(offsets, "indptr", 4)
-    fill(packed, "fc2_expert_weights", 4)
-    assert not offsets.any() and packed.unique().numel() > 8
-    assert even_routing(torch.Size((2, 2)), 3).tolist() == [[0, 1], [2, 0]]
-
-
 def test_experts_are_those_of_all_ranks() -> None:
     weights = {"tensor": {"shape": [32, 8, 8]}}
     assert expert_count({"fc1": weights, "ep_size": 4}) == 128
     assert expert_count({"fc1": weights, "ep_size": 4, "num_experts": 130}) == 130
     assert expert_count({}) == 1
-
-
-def test_memory_is_kept_for_the_next_call_of_the_same_sizes() -> None:
-    pool = Pool(CPU)
-    first = pool.take(4096, "cpu")
-    pool.give_back()
-    again, other = pool.take(4096, "cpu"), pool.take(4096, "cpu")
-    assert again.data_ptr() == first.data_ptr() and other.data_ptr() != first.data_ptr()
-
-
-def test_a_type_that_torch_does_not_have_is_named() -> None:
-    told = {"tensor": {"dtype": "float3", "shape": [1], "stride": [1], "offset": 0, "storage": 0}}
-    with pytest.raises(CannotMake, match="has no type float3"):
-        Maker([{"bytes": 8, "device": "cpu"}], 1, Pool(CPU)).one(told, "x")

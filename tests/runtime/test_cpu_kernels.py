@@ -15,7 +15,6 @@ from runtime.autotune.cpu_clock import CpuSearchTuner
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.errors import ConfigError
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
 from runtime.server.parallel_config import ParallelConfig
@@ -122,10 +121,10 @@ def _topk(rows: int, count: int = TOP_K) -> TopK:
 
 
 BIASES = {"w13_bias": _random(EXPERTS, 2 * INNER), "w2_bias": _random(EXPERTS, HIDDEN)}
-CLAMPED, CAPPED = {"swiglu_alpha": 1.7, "swiglu_limit": 0.5}, {"swiglu_limit": 0.1}
+CLAMPED = {"swiglu_alpha": 1.7, "swiglu_limit": 0.5}
 
 
-@pytest.mark.parametrize("more", [{}, BIASES, CLAMPED, CAPPED, {**BIASES, **CLAMPED}])
+@pytest.mark.parametrize("more", [{}, BIASES, CLAMPED, {**BIASES, **CLAMPED}])
 @pytest.mark.parametrize("name", ["flashinfer_cutlass", "flashinfer_trtllm"])
 def test_the_layer_equals_the_reference(name: str, more: dict[str, Any]) -> None:
     ours, reference = _backends(name)
@@ -137,22 +136,6 @@ def test_the_layer_equals_the_reference(name: str, more: dict[str, Any]) -> None
         tuned = ours.forward(x, topk, prepared)
     for got in (untuned, tuned, ours.forward(x, topk, prepared)):
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
-
-
-def test_rows_are_weighted_before_their_one_expert() -> None:
-    ours, reference = _backends("flashinfer_cutlass", top_k=1, weighs_input=True)
-    weights, x, topk = _weights(), _random(33, HIDDEN), _topk(33, count=1)
-    want = reference.forward(x, topk, weights)
-    torch.testing.assert_close(ours.forward(x, topk, ours.prepare(weights)), want, atol=1e-5, rtol=1e-4)
-    plain, _ = _backends("flashinfer_cutlass", top_k=1)
-    assert not torch.allclose(plain.forward(x, topk, weights), want, atol=1e-3)
-
-
-@pytest.mark.parametrize(("name", "top_k"), [("flashinfer_trtllm", 1), ("flashinfer_cutlass", 2)])
-def test_no_other_kernels_take_weighted_rows(name: str, top_k: int) -> None:
-    ours, _ = _backends(name, top_k=top_k, weighs_input=True)
-    with pytest.raises(ConfigError, match=f"{name}: experts here weigh answers"):
-        ours.prepare(_weights())
 
 
 def test_the_parts_of_expert_parallel_ranks_add_up() -> None:

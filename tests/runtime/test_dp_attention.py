@@ -10,7 +10,6 @@ import torch
 from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.dp_attention import (
     RUNNER_KINDS,
-    DpBufferLen,
     PaddingMode,
     PeerRows,
     dp_buffer_len,
@@ -19,7 +18,6 @@ from runtime.forward.dp_attention import (
     own_rows,
     plan_dp_tokens,
     scatter,
-    set_dp_buffer_len,
 )
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
@@ -101,18 +99,14 @@ def test_peers_of_another_number_are_refused() -> None:
 
 
 def test_published_sizes_are_read_back_and_belong_to_their_thread() -> None:
-    set_dp_buffer_len(16, 8, True, [8, 8])
-    assert dp_buffer_len() == DpBufferLen(16, 8, True, (8, 8))
-    seen: list[DpBufferLen] = []
+    own = plan_dp_tokens(8, "decode_graph", DP2)
+    own.publish()
+    seen = [dp_buffer_len()]
     thread = threading.Thread(target=lambda: seen.append(dp_buffer_len()))
     thread.start()
     thread.join()
-    assert seen == [DpBufferLen()]
-
-
-def test_a_buffer_that_does_not_hold_the_tokens_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"15 rows does not hold \[8, 8\]"):
-        set_dp_buffer_len(15, 8, True, [8, 8])
+    assert seen[0] is own
+    assert (seen[1].buffer_len, seen[1].global_num_tokens_cpu) == (0, None)
 
 
 def _round_trip(

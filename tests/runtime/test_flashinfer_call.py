@@ -31,8 +31,8 @@ def test_a_version_that_takes_no_place_returns_its_own() -> None:
     assert call_with(_oldest, {"input": "x", "output": "out"}) == "own place for x"
 
 
-def test_what_an_older_version_does_anyway_is_not_asked_of_it() -> None:
-    arguments = {"input": "x", "output": "out", "use_fused_finalize": True, "per_token_scale": None}
+def test_an_option_that_is_not_used_is_left_out() -> None:
+    arguments = {"input": "x", "output": "out", "per_token_scale": None}
     assert call_with(_older, arguments) == "out"
 
 

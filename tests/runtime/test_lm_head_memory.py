@@ -22,8 +22,9 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.parallel_config import HeadOver, ParallelConfig
 from runtime.server.units import GIB, MIB
+from runtime.simulate.allocation import Allocation
 from runtime.simulate.allocator import CachingAllocator
-from runtime.simulate.tracker import AllocationTracker, LogEntry
+from runtime.simulate.tracker import AllocationTracker
 
 META = torch.device("meta")
 GLM = Path(__file__).parents[2] / "sgl_tune/presets/models/GLM-5.1-FP8.json"
@@ -35,7 +36,7 @@ def _glm() -> ModelConfig:
 
 def _track_head(
     parallel: ParallelConfig, rows: int, group: str = "tp", over: HeadOver = "all ranks"
-) -> list[LogEntry]:
+) -> list[Allocation]:
     """Allocations of a decode's LM head on rank 0 of the GLM deployment, on meta tensors."""
     model, comm = _glm(), VirtualCommunicator(parallel)
     head = VocabTable("lm_head", model, comm, group, torch.bfloat16, META)

@@ -56,14 +56,13 @@ def _logits(result: Any) -> torch.Tensor:
 
 class TestStory:
     def test_every_step_is_a_phase(self) -> None:
-        runner = _started(make_qwen(), Cpu(), runtime=make_runtime(autotune_extend=True))
+        runner = _started(make_qwen(), Cpu())
         assert [phase.name for phase in runner.recorder.phases] == [
             "communicator",
             "weights",
             "kv pool",
             "attention backend",
             "autotune",
-            "autotune extend",
             "prefill graphs",
             "decode graphs",
             "ready",
@@ -156,7 +155,7 @@ class TestAutotune:
         gathered = [e for e in self._autotune_log(lm_head_in_autotune=True) if e.nbytes == of_all_rows]
         assert len(gathered) == 2, "once as shards, once copied into rows"
 
-    def test_the_session_gets_the_dummy_forwards(self) -> None:
+    def test_the_session_gets_the_dummy_forward(self) -> None:
         asked = []
 
         class Session:
@@ -164,10 +163,10 @@ class TestAutotune:
                 asked.append(what)
                 forward()
 
-        runner = make_runner(make_qwen(), Cpu(), runtime=make_runtime(autotune_extend=True))
+        runner = make_runner(make_qwen(), Cpu())
         runner.autotune = Session()
         runner.start()
-        assert asked == ["decode", "extend"]
+        assert asked == ["decode"]
 
     def test_one_layer_of_each_kind_is_enough_to_tune(self) -> None:
         runner = _started(make_qwen(12), make_meta(), sample_layers=True, max_running_requests=64)
@@ -181,11 +180,9 @@ class TestDrafts:
     @pytest.mark.parametrize(
         ("settings", "runners"),
         [
-            ({"algorithm": "EAGLE"}, ["draft", "draft_extend"]),
-            ({"algorithm": "EAGLE", "eagle_topk": 2, "num_draft_tokens": 6}, ["draft", "draft_extend"]),
-            ({"algorithm": "NEXTN", "num_steps": 1, "num_draft_tokens": 2}, ["draft_extend"]),
-            ({"algorithm": "EAGLE", "multi_layer": True}, ["multi_layer_draft_extend"] * 3),
-            ({"algorithm": "FROZEN_KV_MTP", "eagle_topk": 2}, ["frozen_kv_mtp"]),
+            ({}, ["draft", "draft_extend"]),
+            ({"eagle_topk": 2, "num_draft_tokens": 6}, ["draft", "draft_extend"]),
+            ({"num_steps": 1, "num_draft_tokens": 2}, ["draft_extend"]),
         ],
     )
     def test_their_graphs_are_captured(self, device: str, settings: dict, runners: list[str]) -> None:
@@ -196,46 +193,44 @@ class TestDrafts:
         runner.start()
         assert told == {"prefill", "decode", *runners}
         assert runner.draft_runners is not None
-        captured = [r for r in (runner.draft_runners.steps, *runner.draft_runners.extends) if r]
+        captured = [r for r in (runner.draft_runners.steps, runner.draft_runners.extend) if r]
         assert [r.name for r in captured] == runners
         assert all(set(r.graphs) == set(r.sizes) for r in captured)
 
-    def test_every_draft_has_random_weights_of_its_own_seed(self) -> None:
-        speculative = SpeculativeConfig("EAGLE", multi_layer=True)
-        runner = _started(make_qwen(), Cpu(), runtime=make_runtime(speculative=speculative), seed=7)
-        model, device = runner.model, runner.device.torch_device
-        for number, draft in enumerate(runner.drafts):
-            alone = DraftModel(model, runner.runtime, runner.comm, device, seed=7 + number)
-            torch.testing.assert_close(draft.mix, alone.mix, rtol=0, atol=0)
-            weights = draft.decoder.layers.state_dict()
-            for name, weight in alone.decoder.layers.state_dict().items():
-                torch.testing.assert_close(weights[name], weight, rtol=0, atol=0)
-        for own in (lambda draft: draft.mix, lambda draft: draft.decoder.layers[0].mixer.qkv.weight):
-            first, second, third = map(own, runner.drafts)
-            assert not first.equal(second) and not second.equal(third)
+    def test_a_draft_has_random_weights_of_its_seed(self) -> None:
+        runtime = make_runtime(speculative=SpeculativeConfig())
+        runner = _started(make_qwen(), Cpu(), runtime=runtime, seed=7)
+        assert runner.draft is not None
+        alone, other = (
+            DraftModel(runner.model, runtime, runner.comm, runner.device.torch_device, seed=seed)
+            for seed in (7, 8)
+        )
+        torch.testing.assert_close(runner.draft.mix, alone.mix, rtol=0, atol=0)
+        assert not runner.draft.mix.equal(other.mix)
+        weights = runner.draft.decoder.layers.state_dict()
+        for name, weight in alone.decoder.layers.state_dict().items():
+            torch.testing.assert_close(weights[name], weight, rtol=0, atol=0)
 
     def test_tables_are_the_targets(self) -> None:
-        runner = _started(
-            make_qwen(), make_meta(), runtime=make_runtime(speculative=SpeculativeConfig("EAGLE"))
-        )
+        runner = _started(make_qwen(), make_meta(), runtime=make_runtime(speculative=SpeculativeConfig()))
         phases = {phase.name: phase for phase in runner.recorder.phases}
         table = 320 * 64 * 4
         assert phases["draft weights"].persistent_bytes > 2 * table
         pool = phases["draft kv pool"]
         assert pool.peak_bytes - pool.allocated_bytes == 2 * table
-        assert runner.drafts[0].embedding is runner.decoder.embedding
+        assert runner.draft is not None and runner.draft.embedding is runner.decoder.embedding
 
     def test_a_draft_extend_graph_answers_as_the_model_does(self) -> None:
         sizes = decode_graph_sizes(8, speculative=True)
-        runtime = make_runtime(speculative=SpeculativeConfig("EAGLE"), decode_graphs=sizes)
+        runtime = make_runtime(speculative=SpeculativeConfig(), decode_graphs=sizes)
         runner = _started(make_qwen(), Cpu(), runtime=runtime)
-        assert runner.draft_runners is not None
-        [extend] = runner.draft_runners.extends
+        assert runner.draft_runners is not None and runner.draft is not None
+        extend = runner.draft_runners.extend
         batch = extend.dummy_batch(3)
         hidden = torch.randn(12, 64)
         extend.hidden[:12].copy_(hidden)
         with torch.inference_mode():
-            eager = runner.drafts[0](batch, runner.draft_kvs[0], hidden)
+            eager = runner.draft(batch, runner.draft_kv, hidden)
         torch.testing.assert_close(extend.replay(batch)["logits"][:3], eager.next_token_logits)
 
 
@@ -248,7 +243,7 @@ class TestMemory:
         failure = runner.recorder.failure
         assert failure is not None and failure.out_of_memory is not None
         oom = failure.out_of_memory
-        assert oom.where.startswith("forward/pool_shape.py")
+        assert oom.where.startswith("forward/slots.py")
         assert [phase.name for phase in runner.recorder.phases] == ["communicator", "weights"]
 
     def test_weights_that_leave_no_room_are_told(self) -> None:
@@ -262,23 +257,10 @@ class TestMemory:
         pool = next(phase for phase in runner.recorder.phases if phase.name == "kv pool")
         assert pool.allocated_bytes == pytest.approx(0.5 * GIB, rel=0.02)
 
-    def test_what_only_sglang_allocates_carries_its_name(self) -> None:
-        ours, theirs = (_started(make_qwen(), make_meta(), as_sglang=flag) for flag in (False, True))
-        assert ours.sglang is None
-        assert theirs.sglang is not None
-        assert {"kv_indptr", "input_ids", "cuda_graph_kv_indices"} <= set(theirs.sglang.held)
-        autotune = next(phase for phase in theirs.recorder.phases if phase.name == "autotune")
-        assert any("next_token_logits" in held.where or "[8, 320]" in held.what for held in autotune.largest)
 
-
-# SGLang 0.5.17's own start, measured on one H200 (150109880320 bytes), torch 2.11+cu130, FlashInfer 0.7.2
-REAL = {
-    "weights": 61_092_812_288,
-    "kv pool": 127_627_275_264,
-    "attention backend": 127_660_913_152,
-    "ready": 128_102_801_408,
-}
-REAL_PEAK, REAL_RESERVED_PEAK, REAL_TOKENS = 131_116_578_816, 131_384_475_648, 669_939
+# A stock server's own start on one H200 (150109880320 bytes), torch 2.11+cu130, FlashInfer 0.7.2
+REAL = {"weights": 61_092_812_288, "kv pool": 127_627_275_264}
+REAL_TOKENS = 669_939
 
 
 def test_a_stock_server_on_an_h200_is_predicted() -> None:
@@ -290,23 +272,15 @@ def test_a_stock_server_on_an_h200_is_predicted() -> None:
         decode_graphs=decode_graph_sizes(256),
         mem_fraction_static=0.85,
         context_length=40960,
-        attention_backend="triton",
         autotune_cached=True,
-        sglang_version="0.5.17",
     )
-    device = Meta(150_109_880_320)
-    runner = _started(make_preset("Qwen3-30B-A3B"), device, runtime=runtime, kv_tokens=None, as_sglang=True)
-    assert runner.plan.tokens == pytest.approx(REAL_TOKENS, rel=0.001)
+    runner = _started(make_preset("Qwen3-30B-A3B"), Meta(150_109_880_320), runtime=runtime, kv_tokens=None)
+    assert runner.plan.tokens == pytest.approx(REAL_TOKENS, rel=0.005)
     assert runner.plan.max_running_requests == 4096
     assert len(runner.sizes.prefill_graphs) == 58
     phases = {phase.name: phase for phase in runner.recorder.phases}
     for name, allocated in REAL.items():
-        assert phases[name].allocated_bytes == pytest.approx(allocated, abs=48 * MIB), name
-    steps = ("eager buffers", "autotune", "prefill graphs", "decode graphs")
-    peak = max(phases[name].peak_bytes for name in steps)
-    assert peak == pytest.approx(REAL_PEAK, abs=128 * MIB)
-    reserved = max(phases[name].reserved_peak_bytes for name in steps)
-    assert reserved == pytest.approx(REAL_RESERVED_PEAK, abs=3 * 128 * MIB)
+        assert phases[name].allocated_bytes == pytest.approx(allocated, rel=0.005), name
 
 
 def _serve_distributed(comm: Communicator, parallel: ParallelConfig) -> list[float]:

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from runtime.server.errors import ConfigError
-from runtime.server.parallel import GROUP_NAMES, check_stages, node_ranks, rank_layout, stage_layers
+from runtime.server.parallel import GROUP_NAMES, check_stages, rank_layout, stage_layers
 from runtime.server.parallel_config import ParallelConfig
 
 # flags -> attn_tp / attn_dp / moe_tp / moe_ep of a server
@@ -61,23 +61,9 @@ def test_a_rank_is_its_place_in_each_group(flags: str) -> None:
         }
 
 
-def test_neighbours_share_attention_and_experts() -> None:
-    layout = rank_layout(ParallelConfig(tp=8, dp=2, ep=4, enable_dp_attention=True), 5)
-    assert layout.group("attn_tp") == (4, 5, 6, 7)
-    assert layout.group("attn_dp") == (1, 5)
-    assert layout.group("moe_tp") == (4, 5)
-    assert layout.group("moe_ep") == (1, 3, 5, 7)
-
-
 def test_a_rank_outside_the_world_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"rank 8 is not in 0\.\.7"):
         rank_layout(ParallelConfig(tp=8), 8)
-
-
-def test_nodes_hold_consecutive_ranks() -> None:
-    parallel = ParallelConfig(tp=4, pp=2, nnodes=2, node_rank=1)
-    assert node_ranks(parallel) == range(4, 8)
-    assert node_ranks(parallel, 0) == range(0, 4)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from runtime.devices.readings import parse_out_of_memory
 from runtime.server.units import MIB
 from runtime.simulate.constants import constants_for
 from runtime.start.phases import PhaseRecorder
-from runtime.start.run_record import RunFileError, read_run
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.run_file import read_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -176,7 +177,7 @@ class TestDamage:
     def test_other_damage_is_named(self, tmp_path: Path, damage, message: str) -> None:
         path = tmp_path / "run.jsonl"
         path.write_text("".join(damage(self._run(path))))
-        with pytest.raises(RunFileError, match=message):
+        with pytest.raises(UsageError, match=message):
             read_run(path)
 
     def test_every_line_is_json(self, tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from math import inf
 
 import pytest
 
-from benchmarks.search_simulation import SWITCHES
-from benchmarks.simulated_gpu import Bucket, buckets, shapes
+from benchmarks.simulated_gpu import shapes
 from benchmarks.simulated_search import replayed, simulate_search, simulate_stock
 from runtime.autotune.play_off import Settled, settle
 from runtime.autotune.search import (
@@ -18,10 +17,7 @@ from runtime.autotune.search import (
     SearchPolicy,
     dealt,
     finalists,
-    fitting,
-    part,
     pilots,
-    runs,
     screen,
     shortlist,
     worth_sweeping,
@@ -106,12 +102,6 @@ def test_nothing_wins_where_nothing_works(times: dict[str, float]) -> None:
     assert result.winners == ()
 
 
-def test_one_tactic_alone_wins_without_further_rounds() -> None:
-    result, clock = _search({"only": 1.0})
-    assert result.winners == ("only",)
-    assert clock.launches["only"] == POLICY.samples // 4 + POLICY.sweep[0] + 1
-
-
 def test_what_uneven_launches_leave_standing_is_compared_over_whole_turns() -> None:
     class Uneven(Clock):
         turn = 0
@@ -128,19 +118,6 @@ def test_what_uneven_launches_leave_standing_is_compared_over_whole_turns() -> N
     seen = screen(["a", "b"], clock, POLICY, (1, 3))
     assert seen == {"a": Screened(0.215, False), "b": Screened(0.2, True)}
     assert clock.launches["b"] == 1 + 4 + 16
-
-
-def test_finalists_of_several_devices_get_more_room() -> None:
-    seen = {"best": Screened(1.0, True), "near": Screened(1.05, True), "out": Screened(0.9, False)}
-    assert finalists(seen, POLICY, devices=1) == ["best"]
-    assert finalists(seen, POLICY, devices=2) == ["best", "near"]
-
-
-def test_short_kernels_send_more_finalists_into_the_layer() -> None:
-    near = {str(n): Screened(0.02 + n * 1e-4, True) for n in range(9)}
-    assert len(finalists(near, POLICY)) == 2 * POLICY.finalists
-    long = {name: replace(seen, time=100 * seen.time) for name, seen in near.items()}
-    assert len(finalists(long, POLICY)) == POLICY.finalists
 
 
 def test_pilots_are_the_first_the_last_and_some_between() -> None:
@@ -160,22 +137,6 @@ def test_a_bucket_tries_what_stood_near_the_best_of_either_neighbour() -> None:
     above = {"a": Screened(9.0, False), "c": Screened(3.0, True), "far": Screened(6.0, False)}
     assert shortlist(["a", "b", "c", "far"], [below, above], POLICY) == ["a", "c", "b"]
     assert shortlist(["a", "b", "c"], [below, above], replace(POLICY, most=2)) == ["a", "c"]
-
-
-def test_who_does_not_fit_sets_no_mark() -> None:
-    """The pilot's best fits no larger bucket: what was hopeless beside it is all there is."""
-    below = {"unfit": Screened(1.0, True), "a": Screened(9.0, False), "b": Screened(20.0, False)}
-    here = fitting(below, ["a", "b"])
-    assert worth_sweeping(["a", "b"], here, POLICY) == ["a"]
-    assert shortlist(["a", "b"], [below], POLICY) == ["a"]
-    above = {"unfit": Screened(1.0, True), "a": Screened(inf, False), "b": Screened(2.0, True)}
-    assert worth_sweeping(["a", "b"], fitting(above, ["a", "b"]), POLICY) == ["b", "a"]
-    assert shortlist(["a", "b"], [above], POLICY) == ["b"]
-
-
-def test_a_tactic_that_no_pilot_could_run_is_tried_and_one_that_does_not_fit_is_not() -> None:
-    below = {"a": Screened(1.0, True), "unfit": Screened(1.0, True)}
-    assert shortlist(["a", "only here"], [below], POLICY) == ["a", "only here"]
 
 
 def test_the_ops_of_a_layer_are_settled_side_by_side() -> None:
@@ -204,27 +165,6 @@ def test_what_is_fast_only_together_wins() -> None:
         return [times[names] for names in combinations]
 
     assert settle([["a", "b"], ["x", "y"]], clock, POLICY, 3.0).winners == ("b", "y")
-
-
-def test_who_came_later_is_not_judged_by_other_rounds() -> None:
-    """Each round is harder than the one before, and some run only in the later ones."""
-    played = 0
-
-    def clock(combinations: Sequence[tuple[str, ...]], launches: int) -> list[float]:
-        nonlocal played
-        played += 1
-        return [played * (0.9 if names == ("b", "y") else 1.0) for names in combinations]
-
-    settled = settle([["a", "b"], ["x", "y"]], clock, POLICY, 3.0)
-    assert settled.winners == ("b", "y") and settled.times["b", "y"] == pytest.approx(0.9)
-
-
-def test_a_combination_that_fails_in_the_layer_does_not_win() -> None:
-    def clock(combinations: Sequence[tuple[str, ...]], launches: int) -> list[float]:
-        return [inf if "fragile" in names else 1.0 for names in combinations]
-
-    assert settle([["fragile", "sturdy"]], clock, POLICY, 1.0).winners == ("sturdy",)
-    assert settle([["fragile"], ["x"]], clock, POLICY, 1.0).winners == ()
 
 
 def test_a_drifting_clock_does_not_decide() -> None:
@@ -259,18 +199,6 @@ def test_one_routing_alone_gives_nobody_up() -> None:
     assert settle([["b", "a"]], clock, POLICY, 1.0).winners == ("a",)
 
 
-def test_short_turns_are_whole_turns_where_only_these_compare() -> None:
-    asked: list[int] = []
-
-    def clock(alone: Sequence[tuple[str, ...]], launches: int) -> list[float]:
-        asked.append(launches)
-        return [1.0 for _ in alone]
-
-    settle([["a", "b"]], clock, POLICY, 0.02, turn=16)
-    settle([["a", "b"]], clock, POLICY, 5.0)
-    assert asked[0] % 16 == 0 and asked[-1] == 1
-
-
 @pytest.mark.parametrize("shape", shapes())
 def test_regret_and_cost_on_recorded_times(shape: str) -> None:
     """Stock's own runs differ by 0.1 to 0.3 % on average and 3 % at worst where routings are even."""
@@ -292,30 +220,6 @@ def test_regret_and_cost_on_recorded_times(shape: str) -> None:
 )
 def test_buckets_are_dealt_out_by_what_they_cost(costs: list[float], workers: int, who: list[int]) -> None:
     assert dealt(costs, workers) == who
-
-
-@pytest.mark.parametrize(
-    ("places", "workers", "own"),
-    [
-        ([0, 3, 6, 9], 1, [[0, 3, 6, 9]]),
-        ([0, 3, 6, 9, 11, 12], 4, [[0, 3], [6, 9], [11], [12]]),
-        ([0, 3], 4, [[0], [3], [], []]),
-        ([], 2, [[], []]),
-    ],
-)
-def test_a_worker_s_pilots_are_neighbours(places: list[int], workers: int, own: list[list[int]]) -> None:
-    assert runs(places, workers) == own
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 4, 8])
-def test_parts_are_of_one_size_and_leave_nobody_out(workers: int) -> None:
-    """Four clusters a tile: no worker has all tactics of one cluster."""
-    names = [f"{tile} {cluster}" for tile in range(11) for cluster in range(4)]
-    parts = [part(names, workers, worker) for worker in range(workers)]
-    assert sorted(name for own in parts for name in own) == sorted(names)
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
-    if workers == 4:
-        assert all(len({name.split()[1] for name in own}) == 4 for own in parts)
 
 
 def test_a_quarter_of_the_routings_hides_some_of_the_swing() -> None:
@@ -342,16 +246,3 @@ def test_careless_screening_would_show_in_the_simulation() -> None:
     """One launch a tactic, taken at its word: the regret that the policy's stages avoid."""
     careless = replace(SearchPolicy(), sweep=(1,), stages=(1,), samples=0, uneven=inf, margin=0.0, rounds=2)
     assert replayed("glm-5.1-moe-ep8", 2, policy=careless).regret > 0.005
-
-
-def test_every_switch_of_the_simulation_is_one_of_the_policy_s_at_its_own_value_too() -> None:
-    for name, values in SWITCHES.items():
-        assert getattr(SearchPolicy(), name) in values
-
-
-def test_recorded_tables_are_whole() -> None:
-    for shape in shapes():
-        for op in buckets(shape).values():
-            assert [bucket.tokens for bucket in op] == [*FLASHINFERS, 8192]
-            assert len({len(bucket.times) for bucket in op}) == 1
-            assert all(isinstance(bucket, Bucket) and bucket.best > 0 for bucket in op)

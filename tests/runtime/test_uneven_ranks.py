@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -34,7 +33,6 @@ from tests.runtime.starts import make_runtime
 CPU = torch.device("cpu")
 DP2 = ParallelConfig(tp=2, dp=2, enable_dp_attention=True)
 DP4 = ParallelConfig(tp=4, dp=4, ep=4, enable_dp_attention=True)
-TP4_DP2 = ParallelConfig(tp=4, dp=2, enable_dp_attention=True)
 GROUPS = ParallelConfig(tp=4, dp=2, ep=2, enable_dp_attention=True)
 
 
@@ -113,15 +111,11 @@ def _watch(graphs: Any, replayed: list[str]) -> None:
     graphs.forward = watched
 
 
-# As many behind windows, or in an indexer.
-_OWN_HEADS = {"mimo_v2_flash": {"num_key_value_heads": 2}, "minimax_m3_vl": {"index_n_heads": 4}}
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
     @cache
     def make(family: str) -> tuple[Path, Any]:
-        model = make_reference(family, **{"num_key_value_heads": 4, **_OWN_HEADS.get(family, {})})
+        model = make_reference(family, num_key_value_heads=4)
         return save(model, tmp_path_factory.mktemp(family)), model
 
     return make
@@ -149,72 +143,27 @@ def test_uneven_ranks_answer_as_transformers_does(
     _check(ranks, saved("qwen3_moe"), parallel, lens, replayed, _SEVERAL)
 
 
-# Whose prefills SGLang does not capture.
-_UNCAPTURED = {"longcat_flash", "lfm2", "lfm2_moe", "granitemoehybrid", "bailing_hybrid", "bailing_hybrid_v3"}
-_UNCAPTURED |= {"nemotron_h", "nemotron_h_puzzle", "zaya"}
-
-
-# Every family in every layout: SGL_TUNE_ALL_LAYOUTS=1.
-_ALL = "SGL_TUNE_ALL_LAYOUTS" in os.environ
-_STATES = (
-    *("qwen3_next", "nemotron_h", "lfm2_moe", "kimi_linear", "bailing_hybrid", "bailing_hybrid_v3"),
-    *("falcon_h1", "glm5_next", "kimi_k3_text", "qwen4_exp", "nemotron_h_puzzle"),
+@pytest.mark.parametrize(
+    ("family", "parallel", "lens", "replayed"),
+    [
+        ("qwen3_next", DP2, [[5, 4], []], ["prefill", "decode", "decode"]),
+        ("qwen3_next", DP4, [[6], [], [3, 3, 3], []], ["prefill", "decode", "decode"]),
+        ("nemotron_h", DP2, [[5, 4], []], ["prefill", "decode", "decode"]),
+        ("nemotron_h", GROUPS, [[2], [40]], ["decode", "decode"]),
+        ("gemma3_text", DP2, [[9], []], ["prefill", "decode", "decode"]),
+        ("glm4_moe", GROUPS, [[], [4, 9, 2]], ["prefill", "decode", "decode"]),
+        ("gpt_oss", GROUPS, [[], [4, 9, 2]], ["prefill", "decode", "decode"]),
+    ],
 )
-_WITH_STATES = {
-    "dp2": (DP2, [[5, 4], []], ["prefill", "decode", "decode"]),
-    "dp4 ep4": (DP4, [[6], [], [3, 3, 3], []], ["prefill", "decode", "decode"]),
-    "dp2 ep2": (GROUPS, [[2], [40]], ["decode", "decode"]),
-}
-_IN_TURNS = [
-    (family, name)
-    for number, family in enumerate(_STATES)
-    for name in (_WITH_STATES if _ALL else ("dp2", ("dp4 ep4", "dp2 ep2")[number % 2]))
-]
-
-
-@pytest.mark.parametrize(("family", "layout"), _IN_TURNS)
-def test_uneven_ranks_with_states_answer_as_transformers_does(
-    ranks: Ranks, saved: Any, family: str, layout: str
+def test_uneven_ranks_of_other_families_do_too(
+    ranks: Ranks,
+    saved: Any,
+    family: str,
+    parallel: ParallelConfig,
+    lens: list[list[int]],
+    replayed: list[str],
 ) -> None:
-    parallel, lens, replayed = _WITH_STATES[layout]
-    captured = [kind for kind in replayed if kind == "decode" or family not in _UNCAPTURED]
-    _check(ranks, saved(family), parallel, lens, captured)
-
-
-# Windows, chunks, caps, multipliers, rows that are weighted, latents chosen by groups, averages, biases.
-_DENSE = (
-    "gemma2",
-    "olmo3",
-    "internlm2",
-    "cohere2",
-    "gemma3_text",
-    "granite",
-    "ministral3",
-    "hunyuan_v1_dense",
-    "starcoder2",
-)
-_SPARSE = (
-    *("granitemoe", "llama4_text", "hunyuan_v1_moe", "step3p5", "deepseek_v2", "cohere2_moe"),
-    *("mimo_v2_flash", "bailing_moe_v2", "hy_v3", "qwen3_omni_moe", "laguna", "longcat_flash"),
-    *("minimax_m3_vl", "gemma4_text", "afmoe", "phimoe", "granitemoe_swa", "hy_v4", "mistral_large_3"),
-)
-_LAYOUTS = {
-    "dp2": (DP2, [[9], []]),
-    "dp2 ep2": (GROUPS, [[], [4, 9, 2]]),
-    "tp4 dp2": (TP4_DP2, [[], [4, 9, 2]]),
-    "dp4 ep4": (DP4, [[6], [], [3, 3, 3], []]),
-}
-_PAIRS = [
-    *((family, name) for family in _DENSE for name in (("dp2", "tp4 dp2") if _ALL else ("dp2",))),
-    *((family, name) for family in _SPARSE for name in (_LAYOUTS if _ALL else ("dp2 ep2",))),
-]
-
-
-@pytest.mark.parametrize(("family", "layout"), _PAIRS)
-def test_uneven_ranks_of_other_families(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
-    parallel, lens = _LAYOUTS[layout]
-    prefills = [] if family in _UNCAPTURED else ["prefill"]
-    _check(ranks, saved(family), parallel, lens, [*prefills, "decode", "decode"])
+    _check(ranks, saved(family), parallel, lens, replayed)
 
 
 def _check(

@@ -1,4 +1,4 @@
-"""One server resolved from a few words: a family's architecture, a GPU, a release, and what is asked."""
+"""One server resolved from a few words: a family's architecture, a GPU and what is asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.gpus import find_gpu
-from runtime.server.releases import release_named
+from runtime.server.releases import NEWEST
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
 
@@ -31,53 +31,29 @@ _LATENT = {
 }
 _FAMILIES: dict[str, tuple[str, str]] = {
     "llama": ("llama", "LlamaForCausalLM"),
-    "eagle3": ("llama", "LlamaForCausalLMEagle3"),
-    "llama4": ("llama4", "Llama4ForConditionalGeneration"),
     "qwen3": ("qwen3", "Qwen3ForCausalLM"),
     "qwen3_moe": ("qwen3_moe", "Qwen3MoeForCausalLM"),
     "glm4": ("glm4_moe", "Glm4MoeForCausalLM"),
     "deepseek": ("deepseek_v3", "DeepseekV3ForCausalLM"),
-    "kimi_k2": ("kimi_k2", "DeepseekV3ForCausalLM"),
     "gpt_oss": ("gpt_oss", "GptOssForCausalLM"),
     "nemotron": ("nemotron_h", "NemotronHForCausalLM"),
     "minimax": ("minimax_m2", "MiniMaxM2ForCausalLM"),
-    "mimo": ("mimo_v2_flash", "MiMoV2FlashForCausalLM"),
     "gemma": ("gemma3_text", "Gemma3ForCausalLM"),
-    "gemma4": ("gemma4", "Gemma4ForConditionalGeneration"),
-    "cohere": ("cohere2_moe", "Cohere2MoeForCausalLM"),
-    "deepseek_v4": ("deepseek_v4", "DeepseekV4ForCausalLM"),
-    "minimax3": ("llama", "MiniMaxM3SparseForCausalLM"),
-    "kimi_k3": ("kimi_k3", "KimiK3ForConditionalGeneration"),
-    "mobius": ("intern_s2_mobius", "InternS2MobiusForConditionalGeneration"),
-    "hy_v4": ("hy_v4", "HYV4ForCausalLM"),
-    "longcat": ("longcat_flash", "LongcatFlashForCausalLM"),
 }
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
 MODELOPT_FP8 = {"quant_method": "modelopt", "quant_algo": "FP8"}
 MXFP4 = {"quant_method": "mxfp4"}
-PACKED = {"quant_method": "compressed-tensors", "format": "float-quantized"}
 
 
 def model(family: str, quantized: dict[str, Any] | None = None, **members: Any) -> Checkpoint:
     kind, architecture = _FAMILIES[family]
-    more = _LATENT if family in ("deepseek", "kimi_k2") else {"mlp_hidden_act": "relu2"}
+    more = _LATENT if family == "deepseek" else {"mlp_hidden_act": "relu2"}
     section = {"quantization_config": quantized} if quantized else {}
     names = {"model_type": kind, "architectures": [architecture]}
     return Checkpoint({**_SHAPE, **more, **names, **section, **members})
 
 
-def server(
-    checkpoint: Checkpoint | str,
-    version: int = 23,
-    gpu: str = "B200",
-    draft: Checkpoint | None = None,
-    **asked: Any,
-) -> Server:
-    """`version`: 23 is 0.5.23."""
+def server(checkpoint: Checkpoint | str, gpu: str = "B200", **asked: Any) -> Server:
     target = model(checkpoint) if isinstance(checkpoint, str) else checkpoint
-    release = release_named(f"0.5.{version}").release
-    given = {"model_path": "org/model", **asked}
-    if draft is not None:
-        given["speculative_draft_model_path"] = "org/draft"
-    return resolve(Asked(**given), target, draft, find_gpu(gpu), release)
+    return resolve(Asked(model_path="org/model", **asked), target, find_gpu(gpu), NEWEST)

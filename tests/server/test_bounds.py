@@ -12,20 +12,17 @@ from runtime.server.asked import Asked
 from runtime.server.bounds import ASKED, FLAGS, MOST_RANKS, check_size, is_number
 from runtime.server.cache_key import cache_key
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.known import model_config
-from runtime.server.encoders.weight import EncoderWeight
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import IndexerConfig, MLAConfig, MoEConfig
-from runtime.server.parallel import rank_layout, stage_layers
+from runtime.server.parallel import rank_layout
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.parallelism import check_layout
 from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config, RecurrentConfig
 from runtime.server.speculative_config import SpeculativeConfig
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.ranks import choose_ranks
 
 DENSE = {
     "model_type": "llama",
@@ -115,22 +112,10 @@ def test_rows_are_gathered_over_groups_and_all_to_alls() -> None:
 
 
 def test_the_largest_world_is_laid_out_in_no_time() -> None:
-    parallel, model = ParallelConfig(tp=128, pp=MOST_RANKS // 128), model_config(DENSE)
+    parallel = ParallelConfig(tp=128, pp=MOST_RANKS // 128)
     begun = time.process_time()
     assert sum(rank_layout(parallel, rank).tp_rank == 0 for rank in range(MOST_RANKS)) == parallel.pp
-    assert set(choose_ranks("distinct", model, parallel)) == {0, 128, 126 * 128, 127 * 128}
     assert time.process_time() - begun < 2
-
-
-def test_stages_are_cut_as_before() -> None:
-    def by_sums(layers: int, stages: int) -> list[range]:
-        base, extra = divmod(layers, stages)
-        sizes = [base + (stage >= stages - extra) for stage in range(stages)]
-        return [range(sum(sizes[:at]), sum(sizes[: at + 1])) for at in range(stages)]
-
-    for layers, stages in ((78, 4), (61, 2), (3, 5), (7, 7), (1, 1), (10, 3)):
-        cut = [stage_layers(layers, ParallelConfig(pp=stages), at) for at in range(stages)]
-        assert cut == by_sums(layers, stages)
 
 
 def test_digits_that_int_does_not_take_are_no_number() -> None:
@@ -149,23 +134,8 @@ def test_a_key_of_bytes_that_are_no_utf_8_is_a_key() -> None:
         cache_key(("bad\ud800",))
 
 
-def test_a_layout_that_no_server_could_have() -> None:
-    check_layout(Asked(model_path="m", tp_size=8, pp_size=2, nnodes=4, node_rank=3, ep_size=4))
-    check_layout(Asked(model_path="m", tp_size=MOST_RANKS))
-    check_layout(Asked(model_path="m", tp_size=8, dp_size=MOST_RANKS, enable_dp_attention=True))
-    for sizes, said in (
-        ({"pp_size": MOST_RANKS, "tp_size": 2}, "at most"),
-        ({"dp_size": MOST_RANKS, "tp_size": 2}, "at most"),
-        ({"nnodes": 2, "tp_size": 2, "node_rank": 2}, "not in 0..1"),
-        ({"nnodes": 3, "tp_size": 2, "pp_size": 2}, "does not divide"),
-        ({"tp_size": 4, "ep_size": 3}, "--ep 3 does not divide"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            check_layout(Asked(model_path="m", **sizes))
-
-
 @pytest.mark.parametrize(
-    "part", [GatedDeltaConfig(1, 4, 8, 8, 4, "heads"), Mamba2Config(4, 8, 1, 8, 4, True, False, 0.0, 8)]
+    "part", [GatedDeltaConfig(1, 4, 8, 8, 4), Mamba2Config(4, 8, 1, 8, 4, True, False, 0.0, 8)]
 )
 def test_every_whole_number_of_a_state_has_an_end(part: RecurrentConfig) -> None:
     model = model_config(DENSE)
@@ -206,28 +176,18 @@ def test_every_whole_number_of_a_models_shape_has_an_end(part: type[Any]) -> Non
 
 @pytest.mark.parametrize("record", [ParallelConfig, SpeculativeConfig])
 def test_every_whole_number_of_a_layout_has_an_end(record: type[Any]) -> None:
-    needed = {"algorithm": "EAGLE"} if record is SpeculativeConfig else {}
     for one in fields(record):
         if one.type == "int":
             with pytest.raises(ConfigError, match=f"--{one.name.replace('_', '-')} is"):
-                record(**needed, **{one.name: ENDLESS})
+                record(**{one.name: ENDLESS})
 
 
 def test_a_start_follows_its_server() -> None:
-    target = {"model_path": "Qwen3-30B-A3B", "gpu": "B200", "sglang_version": "0.5.23"}
+    target = {"model_path": "Qwen3-30B-A3B", "gpu": "B200"}
     for more in ({}, {"disable_flashinfer_autotune": True}, {"disaggregation_mode": "decode"}):
-        found = resolve_deployment(ServerFlags(**target, **more), environ={}).server
+        found = resolve_deployment(ServerFlags(**target, **more)).server
         assert found.runtime.disable_autotune == (not found.tunes) == ("disable_flashinfer_autotune" in more)
         assert found.runtime.is_pd_decode == ("disaggregation_mode" in more)
-
-
-def test_a_start_unless_told_otherwise_serves_both_phases_and_tunes() -> None:
-    switches = {one.name: one.default for one in fields(RuntimeConfig) if one.type == "bool"}
-    assert {name for name, default in switches.items() if default} == {
-        "fuses_shared_experts",
-        "packs_latents",
-    }
-    assert {"is_pd_decode", "disable_autotune", "autotune_cached", "autotune_extend"} < set(switches)
 
 
 @pytest.mark.parametrize("name", ["tp", "pp", "dp", "ep", "nnodes", "node_rank"])
@@ -235,12 +195,6 @@ def test_a_start_unless_told_otherwise_serves_both_phases_and_tunes() -> None:
 def test_no_layout_of_ranks_is_endless(name: str, size: object) -> None:
     with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')}"):
         ParallelConfig(**{name: size})
-
-
-@pytest.mark.parametrize("changes", [{"layers": 10**7}, {"shape": (1 << 30, 1 << 30)}])
-def test_no_tower_is_endless(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"the encoder's merger is \d+: it must be between"):
-        replace(EncoderWeight("merger", (8, 8)), **changes)
 
 
 def test_a_stretched_rope_needs_the_length_that_it_began_with() -> None:

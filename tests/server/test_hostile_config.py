@@ -10,19 +10,15 @@ import pytest
 
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.errors import ConfigError
-from runtime.server.releases import RELEASES
 from tests.server.asking import FP8, NVFP4, model, server
 
 _VALUES: tuple[Any, ...] = (None, True, -1, 0, 1.5, 10**30, float("nan"), "x", "", "NVFP4")
 _VALUES += ([], {}, [1], [None], {"a": 1}, {"a": []})
-_GROUPS = {"group_0": {"weights": {"num_bits": 4, "group_size": 32}}}
 _MODELS = (
     model("deepseek", FP8, index_topk=2048, auto_map={"AutoConfig": "a.B"}),
-    model("kimi_k2", {"quant_method": "compressed-tensors", "config_groups": _GROUPS}),
-    model("nemotron", {**NVFP4, "quantized_layers": {"a.experts.0": {"quant_algo": "FP8"}}}),
+    model("nemotron", NVFP4),
     model("gpt_oss", {"quant_method": "mxfp4"}, layer_types=["sliding_attention"], sliding_window=128),
-    model("llama4", text_config={"dtype": "bfloat16", "num_attention_heads": 8, "hidden_size": 64}),
-    model("qwen3", {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}),
+    model("qwen3", text_config={"dtype": "bfloat16", "num_attention_heads": 8, "hidden_size": 64}),
 )
 
 
@@ -41,9 +37,8 @@ def _damaged(chance: random.Random) -> Checkpoint:
 def test_a_damaged_config_is_a_server_or_one_sentence(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(40):
-        broken, version = _damaged(chance), chance.randrange(12, 12 + len(RELEASES))
-        algorithm = chance.choice((None, "EAGLE", "NGRAM"))
+        broken, algorithm = _damaged(chance), chance.choice((None, "EAGLE"))
         try:
-            server(broken, version, chance.choice(("B200", "H200")), speculative_algorithm=algorithm)
+            server(broken, chance.choice(("B200", "H200")), speculative_algorithm=algorithm)
         except ConfigError as error:
             assert len(error.message) > 20, broken.hf

@@ -14,8 +14,8 @@ H200, B200 = "H200", "B200"
 
 
 def _server(gpu: str, **flags: Any) -> Server:
-    target = {"gpu": gpu, "sglang_version": "0.5.23", "flashinfer_version": "0.7.2"}
-    return resolve_deployment(ServerFlags(**{**target, **flags}), environ={}).server
+    target = {"gpu": gpu, "flashinfer_version": "0.7.2"}
+    return resolve_deployment(ServerFlags(**{**target, **flags})).server
 
 
 @pytest.mark.parametrize(
@@ -28,29 +28,6 @@ def _server(gpu: str, **flags: Any) -> Server:
         (H200, {"model_path": "Qwen3-30B-A3B", "tp": 8, "dp": 8, "enable_dp_attention": True}, 0.765),
         # MLA: 512 + 1.5 x 16384 + 1024 + 2 x 512 + 512 x 8 x 4.5 + 1536
         (B200, {"model_path": "GLM-5.1-FP8", "tp": 8, "dp": 8, "enable_dp_attention": True}, 0.743),
-        (
-            B200,
-            {
-                "model_path": "GLM-5.1-FP8",
-                "tp": 8,
-                "dp": 8,
-                "enable_dp_attention": True,
-                "max_running_requests": 64,
-            },
-            0.84,
-        ),
-        (
-            B200,
-            {
-                "model_path": "GLM-5.1-FP8",
-                "tp": 8,
-                "dp": 8,
-                "enable_dp_attention": True,
-                "max_running_requests": 64,
-            }
-            | {"sglang_version": "0.5.17"},
-            0.743,
-        ),
     ],
 )
 def test_default_mem_fraction(gpu: str, flags: dict[str, Any], fraction: float) -> None:

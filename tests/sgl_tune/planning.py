@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import Place, resolve_deployment
 from tests.sgl_tune.running import Ran, run_here
 
 TARGET = ("--flashinfer-version", "0.7.2", "--sglang-version", "0.5.23")
 HOPPER = (*TARGET, "--arch", "sm90")
 BLACKWELL = (*TARGET, "--arch", "sm100")
+
+
+def deployment(environ: dict[str, str] | None = None, **flags: Any) -> Deployment:
+    """By flags alone, on Hopper unless they say otherwise."""
+    target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm90"}
+    return resolve_deployment(ServerFlags(**{**target, **flags}), Place(environ=environ or {}))
 
 
 def warm(*arguments: object) -> Ran:
@@ -30,7 +39,3 @@ def names(data: dict[str, Any]) -> list[str]:
     assert len(folders) == 1
     assert folders.pop().endswith(data["key"])
     return [path.rsplit("/", 1)[1] for path in data["files"]]
-
-
-def keys_of(data: dict[str, Any]) -> set[str]:
-    return {key for op in data["ops"] for key in op["keys"]}

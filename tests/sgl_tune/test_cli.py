@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import ast
-import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sgl_tune.cache.store import write_group
 from sgl_tune.cache.transaction import locked
-from tests.sgl_tune.cache.children import in_child
-from tests.sgl_tune.running import PROGRAM, ROOT, Ran, environment, run, run_anew, run_here, run_on_terminal
+from tests.sgl_tune.running import PROGRAM, ROOT, environment, run, run_anew
 
 HEAVY = ("torch", "transformers", "flashinfer", "numpy", "rich")
 
@@ -95,39 +91,6 @@ def test_the_unexpected_is_one_line_unless_asked(tmp_path: Path) -> None:
         assert traced.code == 3 and "Traceback" in traced.err and "hashlib.py" in traced.err
 
 
-@pytest.fixture
-def open_to_all() -> Iterator[Path]:
-    """Beside pytest's own folder, which each run of pytest closes to others anew."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
-@pytest.mark.parametrize("where", ["closed", "."])
-@pytest.mark.parametrize(
-    ("command", "code"),
-    [(("verify",), 1), (("inspect",), 3), (("diff", "/etc/hostname"), 3), (("prune", "--stale"), 3)],
-)
-def test_a_folder_nobody_may_enter_is_named(
-    open_to_all: Path, command: tuple[str, ...], code: int, where: str
-) -> None:
-    closed = open_to_all / "closed"
-    (closed / "flashinfer" / "autotune").mkdir(parents=True)
-    closed.chmod(0o700)
-
-    run_here(*command, open_to_all / where)  # imports what nobody may not read where Python is root's
-
-    def as_nobody() -> Ran:
-        os.setuid(65534)
-        return run_here(*command, open_to_all / where)
-
-    ran = in_child(as_nobody)
-    said = ran.out + ran.err
-    assert str(closed) in said and ("Permission denied" in said or "is not readable" in said)
-    assert "bug" not in said and ran.code in ((2, 3) if where == "closed" else (code,))
-
-
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     for number in range(3000):
         folder = tmp_path / f"{number:08x}"
@@ -152,15 +115,6 @@ def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
         _, err = child.communicate(timeout=20)
     assert (child.returncode, err) == (130, "error: interrupted\n")
     assert len(list(folder.glob("rank*"))) == 1
-
-
-def test_no_colour_codes_in_a_pipe_even_where_ci_forces_them(tmp_path: Path) -> None:
-    for changes in ({}, {"GITHUB_ACTIONS": "true"}, {"FORCE_COLOR": "1"}):
-        for arguments in (("--help",), ("no-such-command",), ("inspect", str(tmp_path))):
-            ran = run_anew(*arguments, **changes)
-            assert "\x1b" not in ran.out + ran.err
-    assert "\x1b[31m" in run_on_terminal("inspect", tmp_path / "gone").out
-    assert "\x1b" not in run_on_terminal("inspect", tmp_path / "gone", NO_COLOR="1").out
 
 
 def test_no_module_does_work_at_import() -> None:

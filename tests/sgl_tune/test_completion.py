@@ -47,8 +47,8 @@ def _ask_shell(shell: str, script: str, folder: Path) -> str:
         ("sgl-tune warm --gpu h1", ["h100", "h100-nvl"]),
         ("sgl-tune warm --model-path Qwen3-3", ["Qwen3-30B-A3B"]),
         ("sgl-tune warm --model-config Mix", ["Mixtral-8x7B"]),
-        ("sgl-tune warm --sglang-version 0.5.2", ["0.5.20", "0.5.21", "0.5.22", "0.5.23"]),
-        ("sgl-tune verify --moe-a2a-backend deepep", ["deepep", "deepep_v2"]),
+        ("sgl-tune warm --sglang-version 0.5.2", ["0.5.23"]),
+        ("sgl-tune verify --moe-a2a-backend f", ["flashinfer"]),
         ("sgl-tune explain --deployment ", ["chat", "reason"]),
         ("sgl-tune pack --store tri", ["triton"]),
         ("sgl-tune unpack --re", ["--rekey", "--replace"]),
@@ -61,36 +61,6 @@ def test_bash_completes(line: str, expected: list[str], tmp_path: Path) -> None:
     tables = "".join(f'[deployments.{name}]\nmodel-path = "M"\n' for name in ("chat", "reason"))
     (tmp_path / "sgl-tune.toml").write_text(tables)
     assert sorted(_offered(line, tmp_path)) == expected
-
-
-_FISH = "_SGL_TUNE_COMPLETE=source_fish sgl-tune | source; complete -C '{line}'"
-_ZSH = """
-zmodload zsh/zpty
-zpty z zsh -f -i
-zpty -w z 'PS1=; autoload -Uz compinit; compinit -u'
-zpty -w z 'eval "$(_SGL_TUNE_COMPLETE=source_zsh sgl-tune)"; print GO'
-zpty -r -m z line '*GO*GO*'
-zpty -w -n z $'{line}\t'
-zpty -r -m z line '*{expected}*' && print found
-"""
-
-
-@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [("sgl-tune in", ["inspect"]), ("sgl-tune warm --gpu h1", ["h100", "h100-nvl"])],
-)
-def test_fish_completes(line: str, expected: list[str], tmp_path: Path) -> None:
-    told = _ask_shell("fish", _FISH.format(line=line), tmp_path)
-    assert [words.split("\t")[0] for words in told.splitlines()] == expected
-
-
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")
-@pytest.mark.parametrize(
-    ("line", "expected"), [("sgl-tune in", "inspect"), ("sgl-tune warm --gpu h100-", "h100-nvl")]
-)
-def test_zsh_completes(line: str, expected: str, tmp_path: Path) -> None:
-    assert "found" in _ask_shell("zsh", _ZSH.format(line=line, expected=expected), tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
@@ -124,13 +94,3 @@ def test_completion_is_installed_for_the_shell_that_is_named(
     assert read_by is None or (tmp_path / read_by).is_file()
     shown = run(f"--show-completion={shell}", HOME=str(tmp_path))
     assert shown.out.strip() == (tmp_path / script).read_text().strip()
-
-
-def test_another_shell_and_a_home_where_nothing_can_be_written_are_told(tmp_path: Path) -> None:
-    ran = run("--install-completion", "tcsh")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "error: --install-completion tcsh: no such shell\n  fix: one of bash, zsh, fish\n"
-    (tmp_path / "file").touch()
-    ran = run("--install-completion", "fish", HOME=str(tmp_path / "file"))
-    assert (ran.code, ran.out) == (3, "")
-    assert ran.err.startswith(f"error: {tmp_path}/file/.config") and "bug" not in ran.err

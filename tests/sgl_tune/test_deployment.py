@@ -11,8 +11,9 @@ import pytest
 from sgl_tune.deployment.as_json import deployment_from_json, deployment_to_json
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.resolve import resolve_cache_dir, resolve_deployment
-from sgl_tune.errors import UsageError
+from sgl_tune.deployment.resolve import Place, resolve_deployment
+from sgl_tune.errors import CheckFailed, UsageError
+from tests.sgl_tune.planning import deployment
 
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 DENSE = {
@@ -23,14 +24,10 @@ DENSE = {
     "vocab_size": 100,
     "intermediate_size": 128,
 }
-TARGET = ServerFlags(arch="sm90", sglang_version="0.5.23", flashinfer_version="0.7.2").given()
 
 
 def _deployment(environ: dict[str, str] | None = None, **flags: Any) -> Deployment:
-    return resolve_deployment(
-        ServerFlags(**{**TARGET, "model_path": "Qwen3-30B-A3B", **flags}),
-        environ=environ or {},
-    )
+    return deployment(environ, **{"model_path": "Qwen3-30B-A3B", **flags})
 
 
 def _model_folder(folder: Path, **config: Any) -> str:
@@ -38,7 +35,7 @@ def _model_folder(folder: Path, **config: Any) -> str:
     return str(folder)
 
 
-# Resolved as the server arguments' hooks of SGLang 0.5.17 and 0.5.23 do: (quantization, MoE backend).
+# Resolved as the server arguments' hooks of SGLang 0.5.23 do: (quantization, MoE backend).
 @pytest.mark.parametrize(
     ("model", "arch", "resolved"),
     [
@@ -69,8 +66,6 @@ def test_what_flags_nobody_set_resolve_to(model: str, arch: str, resolved: tuple
         ("modelopt_fp4", "sm110", "flashinfer_cutlass"),
         ("modelopt_fp4", "sm90", "auto"),
         ("modelopt_fp4", "sm100", "flashinfer_trtllm"),
-        ("modelopt_fp8", "sm100", "auto"),
-        ("mxfp8", "sm100", "flashinfer_trtllm"),
     ],
 )
 def test_backends_that_follow_a_quantization_flag(quantization: str, arch: str, backend: str) -> None:
@@ -78,34 +73,10 @@ def test_backends_that_follow_a_quantization_flag(quantization: str, arch: str, 
     assert (found.quantization, found.moe_runner_backend) == (quantization, backend)
 
 
-def test_mixed_modelopt_on_blackwell_changed_in_0_5_23() -> None:
-    flags = {"quantization": "modelopt_mixed", "arch": "sm100"}
-    assert _deployment(**flags, sglang_version="0.5.17").runtime.moe_runner_backend == "auto"
-    assert _deployment(**flags).runtime.moe_runner_backend == "flashinfer_trtllm"
-
-
-def test_flags_are_held_against_the_release_s_choices() -> None:
-    assert _deployment(dtype="half", arch="sm100").runtime.dtype == "float16"
-    for flag, value in (("quantization", "AWQ"), ("moe_runner_backend", "bar")):
-        with pytest.raises(UsageError, match=f"{value}: SGLang .* has no such choice"):
-            _deployment(arch="sm100", **{flag: value})
-    old = {"arch": "sm100", "sglang_version": "0.5.12"}
-    with pytest.raises(UsageError, match=r"0\.5\.12 has no such choice"):
-        _deployment(moe_runner_backend="flashinfer_megamoe", **old)
-
-
-def test_an_all_to_all_backend_keeps_the_moe_backend_and_spreads_experts() -> None:
-    found = _deployment(model_path="DeepSeek-V3", arch="sm100", tp=8, moe_a2a_backend="deepep")
-    assert found.runtime.moe_runner_backend == "auto"
-    assert found.parallel.moe_ep == 8
-
-
-def test_unquant_empties_the_argument_and_not_the_checkpoint() -> None:
-    found = _deployment(
-        model_path="GLM-5.1-FP8", quantization="unquant", arch="sm100", speculative_algorithm="EAGLE"
-    )
-    assert found.runtime.quantization is None and found.quantization == "fp8"
-    assert found.server.draft is not None and found.server.draft.quantization == "fp8"
+def test_an_all_to_all_spreads_experts() -> None:
+    flags = {"tp": 8, "dp": 8, "enable_dp_attention": True, "moe_a2a_backend": "flashinfer"}
+    found = _deployment(arch="sm90", moe_runner_backend="flashinfer_cutlass", **flags)
+    assert (found.runtime.moe_runner_backend, found.parallel.moe_ep) == ("flashinfer_cutlass", 8)
 
 
 def test_modelopts_own_file_tells_the_loader_and_not_the_arguments(tmp_path: Path) -> None:
@@ -164,53 +135,42 @@ def test_dp_attention(flags: dict[str, Any], attention_dp: int, replicas: int) -
 
 
 def test_dp_alone_is_replicas_and_says_so() -> None:
-    said = "dp 8 without --enable-dp-attention: 8 replicas of the server, each on 8 GPUs"
+    said = "dp 8 without --enable-dp-attention: 8 replicas, each on 8 GPUs"
     assert said in _deployment(tp=8, dp=8).notes
 
 
+def _demo(**flags: Any) -> Deployment:
+    return resolve_deployment(ServerFlags(**flags, arch="cpu"), Place(environ={}))
+
+
 def test_the_demo_alone_has_dp_attention_of_its_own_and_says_so() -> None:
-    found = resolve_deployment(ServerFlags(tp=8, dp=8, arch="cpu"), environ={})
+    found = _demo(tp=8, dp=8)
     assert found.parallel.attn_dp == 8 and "--enable-dp-attention" in found.notes[1]
     for flags in ({"tp": 8, "dp": 3}, {"tp": 8, "dp": 8, "enable_dp_attention": False}):
-        assert not resolve_deployment(
-            ServerFlags(**flags, arch="cpu"), environ={}
-        ).parallel.enable_dp_attention
+        assert not _demo(**flags).parallel.enable_dp_attention
 
 
 def test_no_model_is_the_demo_and_says_so() -> None:
-    found = resolve_deployment(ServerFlags(tp=8, dp=8, arch="cpu"), environ={})
+    found = _demo(tp=8, dp=8)
     assert found.model_path == "demo-moe" and "no model given" in found.notes[0]
     assert found.runtime.moe_runner_backend == "flashinfer_cutlass"
     assert found.runtime.max_running_requests == 256
-    own = resolve_deployment(ServerFlags(max_running_requests=64, arch="cpu"), environ={})
+    own = _demo(max_running_requests=64)
     assert own.runtime.max_running_requests == 64
 
 
-def test_environment_that_changes_the_servers_calls() -> None:
-    assert not _deployment().runtime.fused_finalize
-    assert _deployment({"SGLANG_FLASHINFER_MOE_FUSED_FINALIZE": "true"}).runtime.fused_finalize
-    assert _deployment(sglang_version="0.5.17").runtime.fused_finalize
-    assert _deployment({"SGLANG_FLASHINFER_AUTOTUNE_EXTEND": "1"}).runtime.autotune_extend
-
-
 def test_cache_dir_is_expanded_only_by_default() -> None:
-    assert resolve_cache_dir(None, {}) == Path.home() / ".cache/sglang"
-    assert str(resolve_cache_dir(None, {"SGLANG_CACHE_DIR": "~/c"})) == "~/c"
-    assert str(resolve_cache_dir("here", {"SGLANG_CACHE_DIR": "~/c"})) == "here"
+    assert _deployment().cache_dir == Path.home() / ".cache/sglang"
+    named = {"SGLANG_CACHE_DIR": "~/c"}
+    assert str(_deployment(named).cache_dir) == "~/c"
+    assert str(_deployment(named, cache_dir="here").cache_dir) == "here"
 
 
 def test_speculation() -> None:
     found = _deployment(model_path="DeepSeek-V3", speculative_algorithm="nextn", arch="sm100")
-    assert found.runtime.speculative is not None and found.runtime.speculative.algorithm == "EAGLE"
+    assert found.runtime.speculative is not None
     assert found.server.draft is not None and found.server.draft.quantization == "fp8"
     assert found.draft_deployment is not None and found.draft_deployment.server.draft is None
-
-
-def test_a_draft_model_of_its_own(tmp_path: Path) -> None:
-    draft = _model_folder(tmp_path)
-    found = _deployment(speculative_algorithm="EAGLE3", speculative_draft_model_path=draft)
-    assert found.server.draft is not None
-    assert (found.server.draft.config_class, found.server.draft.model_path) == ("LlamaConfig", draft)
 
 
 @pytest.mark.parametrize(
@@ -223,8 +183,7 @@ def test_a_draft_model_of_its_own(tmp_path: Path) -> None:
         ({"tp": 4, "dp": 2, "nnodes": 2, "enable_dp_attention": False}, "starts no replicas over --nnodes 2"),
         ({"node_rank": 1}, "--node-rank 1"),
         ({"arch": "hopper"}, "--arch 'hopper' is not a GPU's architecture"),
-        ({"speculative_algorithm": "medusa"}, "medusa is not supported"),
-        ({"sglang_version": "0.5.2"}, "in memory only"),
+        ({"sglang_version": "new"}, "'new' is not a version"),
         ({"model_path": "nowhere/model"}, "no model at 'nowhere/model'"),
     ],
 )
@@ -246,7 +205,6 @@ def test_an_unknown_model_lists_the_presets() -> None:
         (b"{", "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
         (b"[]", "holds a list"),
-        (b"{}", "model_type '': SGLang 0.5.23 does not know such a model"),
         (b'{"model_type": "llama"}', "num_attention_heads is None"),
         (json.dumps({**DENSE, "num_key_value_heads": "x"}).encode(), "num_key_value_heads is 'x'"),
         (json.dumps({**DENSE, "hidden_size": True}).encode(), "hidden_size is True"),
@@ -299,7 +257,7 @@ def test_json_and_back() -> None:
         (("checkpoint", "hf", "num_hidden_layers"), 1.5),
         (("checkpoint", "hf"), []),
         (("gpu", "memory_mib"), "much"),
-        (("sglang_version",), "0.5.3"),
+        (("sglang_version",), "new"),
         (("notes",), [1]),
         (("cache_dir",), 3),
     ],
@@ -319,3 +277,28 @@ def test_a_manifest_that_lacks_a_member() -> None:
     del data["gpu"]["memory_mib"]
     with pytest.raises(UsageError, match=r"deployment\.gpu\.memory_mib is missing"):
         deployment_from_json(data, "a manifest")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"quantization": "awq"},
+        {"speculative_algorithm": "medusa"},
+        {"speculative_algorithm": "EAGLE3", "speculative_draft_model_path": "a/draft"},
+    ],
+)
+def test_what_the_core_does_not_have_needs_a_server(flags: dict[str, Any]) -> None:
+    with pytest.raises(CheckFailed, match="not known: ") as caught:
+        _deployment(**flags)
+    assert caught.value.exit_code == 1 and "`sgl-tune server add 0.5.23`" in str(caught.value.remedy)
+
+
+def test_a_family_that_the_core_does_not_have_needs_a_server(tmp_path: Path) -> None:
+    with pytest.raises(CheckFailed, match="not known: model_type 'qwen2' is not of the core's families"):
+        _deployment(model_path=_model_folder(tmp_path, model_type="qwen2"))
+
+
+def test_another_release_is_planned_as_the_cores_and_says_so() -> None:
+    found = _deployment(sglang_version="0.5.17")
+    assert found.sglang_version == "0.5.17" and "plans SGLang 0.5.17 as 0.5.23" in found.not_modelled
+    assert found.not_modelled in found.warnings and not _deployment().not_modelled

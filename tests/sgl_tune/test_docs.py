@@ -37,6 +37,7 @@ WITHOUT_A_MACHINE = (
     "--replay",
     "--server",
     "--measure",
+    "pack -o cache.tar.gz --gpu",
     "--deployment NAME",
     "--deployment chat",
     "flashinfer-store",

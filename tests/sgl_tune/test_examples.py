@@ -46,7 +46,7 @@ THEN = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(time.time() - DAYS))
 
 
 @pytest.mark.parametrize("cache", CACHES, ids=lambda cache: str(cache.key))
-def test_a_real_cache_fits_its_manifest_and_its_deployment(cache) -> None:  # type: ignore[no-untyped-def]
+def test_a_real_cache_fits_its_manifest_and_is_of_an_older_release(cache) -> None:  # type: ignore[no-untyped-def]
     scanned = Scanner(digests=True).scan(cache)
     assert scanned.agree and not [file for file in scanned.files if file.content.problem]
     if cache.manifest is None:
@@ -56,10 +56,8 @@ def test_a_real_cache_fits_its_manifest_and_its_deployment(cache) -> None:  # ty
     assert cache_key(manifest.key_parts) == cache.key
     assert manifest.files == {file.path.name: file.digest for file in scanned.files}
     plan = make_plan(deployment_from_json(manifest.deployment, "example"), gpus=()).target
-    assert plan.key == cache.key
     assert {Path(path).name for group in plan.groups for path in group} == manifest.files.keys()
-    entries = read_cache_file(cache.files[0].path).entries
-    assert entries.keys() == {key for op in plan.ops for key in op.keys}
+    assert plan.key != cache.key, "of a release that the core does not plan as"
 
 
 def test_every_broken_file_is_one_of_the_corpus() -> None:

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sgl_tune.cache.record import parse_key
-from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.models import presets
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.resolve import resolve_deployment
-from sgl_tune.keys.gaps import serving_gaps
 from sgl_tune.keys.keys import TunedOp, expected_keys
-from sgl_tune.keys.plan import Plan, make_plan
-from sgl_tune.keys.tunable import cannot_tune
+from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.verdict import verdict_of
 from tests.sgl_tune.modelopt import quantized
-from tests.sgl_tune.planning import keys_of, plan
+from tests.sgl_tune.planning import deployment
 
-PUBLISHED = Path(__file__).parents[1] / "memory/data/published_families.json"
-REAL_START = json.loads((Path(__file__).parent / "data" / "real_start_qwen3_30b.json").read_text())
 TO_4096 = (
     *(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 2048),
     *(2560, 3072, 3584, 4096),
@@ -33,21 +24,12 @@ CUTLASS = {"model_path": "Qwen3-30B-A3B", "moe_runner_backend": "flashinfer_cutl
 DEEPSEEK = {"model_path": "DeepSeek-V3", "arch": "sm100", "tp": 8}
 
 
-def _deployment(**flags: Any) -> Deployment:
-    target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm90"}
-    return resolve_deployment(ServerFlags(**{**target, **flags}), environ={})
-
-
 def _ops(**flags: Any) -> tuple[TunedOp, ...]:
-    return expected_keys(_deployment(**flags))
+    return expected_keys(deployment(**flags))
 
 
 def _verdict(**flags: Any) -> str:
-    return verdict_of(make_plan(_deployment(**flags), gpus=())).says
-
-
-def _unfinalised(**flags: Any) -> bool:
-    return any("unfinalised" in gap for gap in serving_gaps(_deployment(**flags)))
+    return verdict_of(make_plan(deployment(**flags), gpus=())).says
 
 
 def _only(**flags: Any) -> TunedOp:
@@ -73,85 +55,13 @@ def test_fp8_gemms_of_latent_attention_are_of_its_factors(tmp_path: Path) -> Non
     assert {key.split("), (")[1] for key in keys} == {f"1, {k}, {n}" for k, n in factors} | folded
 
 
-def test_fp4_gemms_are_padded_and_named_by_their_backend(tmp_path: Path) -> None:
-    flags = {"model_path": _in_modelopt(tmp_path, "Llama-3.1-8B", "NVFP4"), "tp": 2}
-    down = "(3584, 4096), (-1, 448), (448, 4096), (), (0,), (-1, 4096), (0,), (0,)"
-    for version, flashinfer, arch, runner, workspace in (
-        ("0.5.23", "0.7.2", "sm100", "CuteDSLFp4GemmRunner", -1),
-        ("0.5.13", "0.6.12", "sm100", "CuteDSLFp4GemmRunner", 32 << 20),
-        ("0.5.23", "0.7.2", "sm120", "CutlassFp4GemmRunner", -1),
-    ):
-        release = {"sglang_version": version, "flashinfer_version": flashinfer}
-        found = _keys_of("fp4_gemm", **flags, arch=arch, **release)
-        head = f"('fp4_gemm', '{runner}', ((1, 3584), {down}, ({workspace},))"
-        assert any(key.startswith(head) for key in found)
-
-
-def test_fp8_blocks_that_pass_for_mxfp8_are_not_planned(tmp_path: Path) -> None:
-    fine = {
-        "quant_method": "fp8",
-        "activation_scheme": "dynamic",
-        "weight_block_size": [1, 32],
-        "scale_fmt": "ue8m0",
-    }
-    model = quantized(tmp_path, "Llama-3.1-8B", **fine)
-    plain = _deployment(model_path=model, arch="sm100")
-    chosen = plain.asking(fp8_gemm_runner_backend="flashinfer_cutlass")
-    said = [verdict_of(make_plan(one, gpus=())).says for one in (plain, chosen)]
-    assert "tunes nothing" in said[0] and "the MXFP8 GEMMs" in said[1]
-
-
-@pytest.mark.parametrize(("release", "are_asked_for"), [("0.5.20", False), ("0.5.21", True)])
-def test_since_0_5_21_they_are_asked_for_where_experts_open_the_gate(
-    release: str, are_asked_for: bool, tmp_path: Path
-) -> None:
-    fine = {
-        "quant_method": "fp8",
-        "activation_scheme": "dynamic",
-        "weight_block_size": [32, 32],
-        "scale_fmt": "ue8m0",
-    }
-    model = quantized(tmp_path, "DeepSeek-V3", **fine)
-    flags = {"model_path": model, "arch": "sm100", "tp": 8, "sglang_version": release}
-    chosen = _deployment(**flags).asking(fp8_gemm_runner_backend="flashinfer_cutedsl")
-    assert ("the MXFP8 GEMMs" in verdict_of(make_plan(chosen, gpus=())).says) == are_asked_for
-
-
 @pytest.mark.parametrize(
-    ("version", "said"),
-    [
-        ("0.5.16", "asks it but for mxfp8_gemm, which it skips"),
-        ("0.5.17", "asks it but for mxfp8_gemm, which it skips"),
-        ("0.5.18", "tunes 1 op, 88 entries"),
-    ],
+    ("arch", "runner"), [("sm100", "CuteDSLFp4GemmRunner"), ("sm120", "CutlassFp4GemmRunner")]
 )
-def test_mxfp8_gemms_were_skipped_by_two_releases(version: str, said: str) -> None:
-    found = _verdict(model_path="Llama-3.1-8B", quantization="mxfp8", arch="sm100", sglang_version=version)
-    assert said in found
-
-
-@contextmanager
-def _model_at(path: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A relative model path, as the real server was started with."""
-    config = next(preset.config for preset in presets() if preset.name == "Qwen3-30B-A3B")
-    (folder / path).mkdir(parents=True)
-    (folder / path / "config.json").write_text(json.dumps(config))
-    monkeypatch.chdir(folder)
-    yield
-
-
-def test_a_real_start_is_planned_to_the_last_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with _model_at(".s17/qwen", tmp_path, monkeypatch):
-        versions = ("--sglang-version", "0.5.17", "--flashinfer-version", "0.7.2", "--arch", "sm90")
-        data = plan(*REAL_START["flags"], *versions)
-    assert data["key"] == REAL_START["key"] == "ad601cc9b3a885f2"
-    assert data["key_parts"] == REAL_START["key_parts"]
-    assert data["files"] == [REAL_START["file"]]
-    asked = {*REAL_START["tuning"], *REAL_START["serving"]}
-    assert keys_of(data) == asked
-    assert all(op["buckets"] == [*TO_4096, 8192] for op in data["ops"])
-    # The server's own autotune leaves prefill above 4096 tokens on the fallback tactic.
-    assert all(op["serving_only"] == [8192] for op in data["ops"])
+def test_fp4_gemms_are_padded_and_named_by_their_backend(arch: str, runner: str, tmp_path: Path) -> None:
+    found = _keys_of("fp4_gemm", model_path=_in_modelopt(tmp_path, "Llama-3.1-8B", "NVFP4"), tp=2, arch=arch)
+    down = "(3584, 4096), (-1, 448), (448, 4096), (), (0,), (-1, 4096), (0,), (0,)"
+    assert any(key.startswith(f"('fp4_gemm', '{runner}', ((1, 3584), {down}, (-1,))") for key in found)
 
 
 def test_cutlass_bf16_is_two_ops_of_one_shape() -> None:
@@ -202,22 +112,6 @@ def test_a_shared_expert_is_fused_unless_experts_are_spread(
     assert shape in gemm1.keys[0] and f"torch.bfloat16, {top_k}, " in gemm1.keys[0]
 
 
-@pytest.mark.parametrize("arch", ["sm90", "sm100"])
-@pytest.mark.parametrize(
-    ("ep", "shape"),
-    [
-        (1, "(513, 384, 2560), (0,), (513, 2560, 192)"),
-        (4, "(129, 1536, 2560), (0,), (129, 2560, 768)"),
-    ],
-)
-def test_ling_3s_shared_expert_is_fused_on_each_rank(ep: int, shape: str, arch: str, tmp_path: Path) -> None:
-    told = json.loads(PUBLISHED.read_text())["inclusionAI/Ling-3.0-flash"]
-    (tmp_path / "config.json").write_text(json.dumps(told))
-    asked = {"model_path": str(tmp_path), "moe_runner_backend": "flashinfer_cutlass", "tp": 4, "ep": ep}
-    gemm1, _ = _ops(**asked, arch=arch)
-    assert shape in gemm1.keys[0] and "torch.bfloat16, 9, " in gemm1.keys[0]
-
-
 def test_fp8_block_scale() -> None:
     op = _only(**DEEPSEEK)
     assert (
@@ -228,38 +122,11 @@ def test_fp8_block_scale() -> None:
     assert op.policy == ("cuda_graph_profile_replays", 1, "l2_cache_policy", "cold")
 
 
-def test_fp8_block_scale_of_glm() -> None:
-    key = _only(model_path="GLM-5.1-FP8", arch="sm100", tp=8, dp=8, enable_dp_attention=True).keys[0]
-    assert "((1, 6144), (1, 256), (1,), (1,), (1, 6144), (48, 1), (0,), (0,))" in key
-    assert "('Module', 8, 256, 256, 0, 1050629, 1050629, 1, 6144, 6144, 256, 3," in key
-
-
 def test_spread_experts_without_dp_attention_are_routed_before_the_kernel() -> None:
     routed = "((1, 7168), (0,), (1, 8), (1, 8), (1, 7168), (56, 1), (0,), (0,))"
     assert routed in _only(**DEEPSEEK, ep=8).keys[0]
     assert "('Module', 8, 32, 256, 0," in _only(**DEEPSEEK, ep=8).keys[0]
     assert "(1, 256), (1,), (1,)" in _only(**DEEPSEEK, ep=8, dp=8, enable_dp_attention=True).keys[0]
-    assert "(1, 256), (1,), (1,)" in _only(**DEEPSEEK, ep=8, sglang_version="0.5.17").keys[0]
-
-
-def test_so_are_spread_experts_in_mxfp8(tmp_path: Path) -> None:
-    config = json.loads(Path(quantized(tmp_path, "DeepSeek-V3"), "config.json").read_text())
-    del config["quantization_config"]
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    flags = {**DEEPSEEK, "model_path": str(tmp_path), "quantization": "mxfp8"}
-    spread, whole = (
-        next(op.keys[0] for op in _ops(**flags, **ep) if "_moe" in op.op) for ep in ({"ep": 8}, {})
-    )
-    assert "((1, 7168), (0,), (1, 8), (1, 8), (1, 7168)" in spread
-    assert "((1, 7168), (1, 256), (1,), (1,), (1, 7168)" in whole
-
-
-def test_routed_backends_pack_their_routing_until_0_5_20() -> None:
-    flags = {**DEEPSEEK, "moe_runner_backend": "flashinfer_trtllm_routed"}
-    apart, packed = "(0,), (1, 8), (1, 8), (1, 7168)", "(0,), (1, 8), (1,), (1, 7168)"
-    assert apart in _only(**flags).keys[0]
-    assert apart in _only(**flags, sglang_version="0.5.20").keys[0]
-    assert packed in _only(**flags, sglang_version="0.5.19").keys[0]
 
 
 def test_bf16_on_blackwell() -> None:
@@ -272,66 +139,17 @@ def test_bf16_on_blackwell() -> None:
     assert ", 128, 3, True, 2," in _only(model_path="Qwen3-30B-A3B", arch="sm100", tp=8).keys[0]
 
 
-def test_nvfp4() -> None:
-    flags = {**DEEPSEEK, "quantization": "modelopt_fp4"}
-    keys = _only(**flags).keys
+def test_nvfp4(tmp_path: Path) -> None:
+    model = quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="NVFP4", ignore=["*attn*"])
+    keys = _keys_of("flashinfer::trtllm_fp4_block_scale_moe", model_path=model, arch="sm100", tp=8)
     packed = "(1, 256), (1, 8), (1, 8), (1, 3584), (1, 448), (0,), (0,))"
     assert f"((1, 7168), {packed}" in keys[0]
-    assert _unfinalised(**flags)
-
-
-def test_nvfp4_experts_are_finalised_before_0_5_18(tmp_path: Path) -> None:
-    model = quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="NVFP4")
-    flags = {"model_path": model, "arch": "sm100", "tp": 8}
-    assert not _unfinalised(**flags, sglang_version="0.5.17")
-    assert _unfinalised(**flags, sglang_version="0.5.18")
 
 
 def test_mxfp4_of_gpt_oss_is_padded() -> None:
     key = _only(model_path="gpt-oss-120b", arch="sm100", tp=4).keys[0]
     assert "((1, 2880), (1, 128), (1, 4), (1, 4), (1, 3072), (1, 96), (0,), (0,))" in key
     assert "('Module', 4, 128, 128, 0, 17827853, 17826828, 0, 3072, 3072, 768, 3, True, 0," in key
-
-
-def _in_precision(asked: str, **flags: Any) -> Plan:
-    deployment = _deployment(**{"model_path": "gpt-oss-120b", "tp": 4, **flags})
-    return make_plan(deployment.asking(flashinfer_mxfp4_moe_precision=asked), gpus=())
-
-
-def test_rows_of_mxfp4_may_be_plain_on_trtllms_kernels() -> None:
-    (op,) = expected_keys(_in_precision("bf16", arch="sm100").deployment)
-    assert "((1, 2880), (1, 128), (1, 4), (1, 4), (1, 3072), (0,), (0,), (0,))" in op.keys[0]
-    assert "('Module', 4, 128, 128, 0, 1052672, 17826828, 0, 3072, 3072, 768, 3, True, 0," in op.keys[0]
-
-
-def test_rows_of_mxfp4_may_be_fp8_on_hopper_alone() -> None:
-    hopper = {"moe_runner_backend": "flashinfer_mxfp4", "arch": "sm90"}
-    default, asked = (
-        {key for op in expected_keys(_in_precision(rows, **hopper).deployment) for key in op.keys}
-        for rows in ("default", "fp8")
-    )
-    options = "False, True, False, {}, False, True"
-    assert asked == {key.replace(options.format(False), options.format(True)) for key in default} != default
-    assert cannot_tune(_in_precision("fp8", **hopper)) == (
-        "this runtime gives flashinfer_mxfp4 rows in bf16, not in fp8"
-    )
-    assert cannot_tune(_in_precision("default", **hopper)) is None
-    ends = verdict_of(_in_precision("fp8", arch="sm100"))
-    assert "--flashinfer-mxfp4-moe-precision fp8 ends on sm100" in ends.says
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {"model_path": "Qwen3-30B-A3B", "arch": "sm100", "quantization": "mxfp4"},
-        {"model_path": "gpt-oss-120b", "arch": "sm90"},
-        {"model_path": "gpt-oss-120b", "arch": "sm120"},
-    ],
-)
-def test_trtllms_mxfp4_kernels_are_gpt_oss_on_blackwells_alone(flags: dict[str, Any]) -> None:
-    deployment = _deployment(**flags, moe_runner_backend="flashinfer_mxfp4", tp=4)
-    assert deployment.quantization == "mxfp4" or deployment.model.model_type == "gpt_oss"
-    assert not [op for op in expected_keys(deployment) if op.op.startswith("flashinfer::trtllm")]
 
 
 def test_mxfp4_of_gpt_oss_runs_on_cutlass_elsewhere() -> None:
@@ -364,39 +182,37 @@ def test_kv_heads_are_replicated_beyond_their_number(tmp_path: Path) -> None:
     assert (1, 4096, (2 + 2) * 128) in shapes
 
 
+def test_excluded_layers_call_no_fp8_gemm(tmp_path: Path) -> None:
+    config = next(dict(preset.config) for preset in presets() if preset.name == "Llama-3.1-70B")
+
+    def shapes(*listed: str) -> set[tuple[int, ...]]:
+        section = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head", *listed]}
+        (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
+        op = _only(model_path=str(tmp_path), tp=4)
+        return {parts.profile[1] for key in op.keys if (parts := parse_key(key))}
+
+    attention = {(1, 8192, 2560), (1, 2048, 8192)}
+    assert shapes() == {*attention, (1, 8192, 14336), (1, 7168, 8192)} == shapes("model.layers.0.*")
+    assert shapes() - shapes("*self_attn*") == attention
+    assert shapes() - shapes("*o_proj") == {(1, 2048, 8192)}
+
+
 @pytest.mark.parametrize(
-    ("flags", "last", "serving_only"),
+    ("flags", "last"),
     [
-        # 0.5.23 tunes CUTLASS up to the gathered chunk, whatever the batch
-        ({"chunked_prefill_size": 8192}, (4096, 8192), ()),
-        ({"chunked_prefill_size": 6144}, (4096, 6144), ()),
-        ({"chunked_prefill_size": 2048}, (1792, 2048), ()),
-        ({"chunked_prefill_size": 16384}, (4096, 8192), ()),
-        ({"chunked_prefill_size": -1}, (4096, 8192), ()),
-        ({"chunked_prefill_size": 8192, "tp": 8, "dp": 8}, (4096, 8192), ()),
-        ({"disaggregation_mode": "decode", "max_running_requests": 300}, (256, 512), ()),
-        # earlier versions round each call's rows up to a power of two
-        ({"sglang_version": "0.5.22", "max_running_requests": 300}, (4096, 8192), (768, 8192)),
-        ({"sglang_version": "0.5.22", "max_running_requests": 9000}, (8192, 16384), ()),
-        (
-            {"sglang_version": "0.5.22", "max_running_requests": 512, "tp": 8, "dp": 8},
-            (4096, 8192),
-            (768, 8192),
-        ),
-        (
-            {"sglang_version": "0.5.20", "max_running_requests": 64, "speculative_algorithm": "EAGLE"},
-            (4096, 8192),
-            (512, 8192),
-        ),
-        ({"sglang_version": "0.5.17"}, (4096, 8192), (8192, 8192)),
+        # CUTLASS is tuned up to the gathered chunk, whatever the batch
+        ({"chunked_prefill_size": 8192}, (4096, 8192)),
+        ({"chunked_prefill_size": 6144}, (4096, 6144)),
+        ({"chunked_prefill_size": 2048}, (1792, 2048)),
+        ({"chunked_prefill_size": 16384}, (4096, 8192)),
+        ({"chunked_prefill_size": -1}, (4096, 8192)),
+        ({"chunked_prefill_size": 8192, "tp": 8, "dp": 8}, (4096, 8192)),
+        ({"disaggregation_mode": "decode", "max_running_requests": 300}, (256, 512)),
     ],
 )
-def test_buckets_of_cutlass(
-    flags: dict[str, Any], last: tuple[int, int], serving_only: tuple[int, ...]
-) -> None:
+def test_buckets_of_cutlass(flags: dict[str, Any], last: tuple[int, int]) -> None:
     op = _ops(**CUTLASS, **flags)[0]
-    assert op.buckets[-2:] == last
-    assert (op.serving_only[:1] + op.serving_only[-1:]) == serving_only
+    assert op.buckets[-2:] == last and op.serving_only == ()
 
 
 def test_buckets_of_trtllm_follow_the_gathered_rows() -> None:
@@ -407,29 +223,11 @@ def test_buckets_of_trtllm_follow_the_gathered_rows() -> None:
     assert unset.buckets[-1] == 32768 and unset.serving_only == ()
 
 
-def test_the_extend_pass_tunes_prefill_too() -> None:
-    flags = ServerFlags(**DEEPSEEK, max_running_requests=64, sglang_version="0.5.20")
-    environ = {"SGLANG_FLASHINFER_AUTOTUNE_EXTEND": "1"}
-    (op,) = expected_keys(resolve_deployment(flags, environ=environ))
-    assert op.serving_only == ()
-
-
 def test_keys_of_older_flashinfer_versions() -> None:
     shapes = "((1, 2048), (128, 384, 2048), (0,), (128, 2048, 192), (0,))"
     head = f"('trtllm::fused_moe::gemm1', 'MoERunner', {shapes}"
     assert _ops(**CUTLASS, tp=4, flashinfer_version="0.6.12")[0].keys[0] == f"{head})"
     assert _ops(**CUTLASS, tp=4, flashinfer_version="0.6.14")[0].keys[0] == f"{head}, ())"
-
-
-@pytest.mark.parametrize(("flashinfer", "options"), [("0.6.18", 0), ("0.7.1", 16), ("0.7.2", 16)])
-def test_trtllm_ops_name_their_options_since_flashinfer_0_7(flashinfer: str, options: int) -> None:
-    flags = {"arch": "sm100", "model_path": "DeepSeek-V3", "tp": 8, "flashinfer_version": flashinfer}
-    (op, *_) = _ops(**flags, moe_runner_backend="flashinfer_trtllm")
-    parts = parse_key(op.keys[0])
-    assert parts is not None and (op.op, len(parts.extras)) == (
-        "flashinfer::trtllm_fp8_block_scale_moe",
-        options,
-    )
 
 
 @pytest.mark.parametrize("flashinfer", ["0.6.18", "0.7.1"])
@@ -446,7 +244,6 @@ def test_keys_are_what_the_parser_of_cache_files_reads(tmp_path: Path) -> None:
     everything = [
         *_ops(**CUTLASS, tp=4),
         *_ops(**DEEPSEEK),
-        *_ops(**DEEPSEEK, quantization="modelopt_fp4"),
         *_ops(model_path="gpt-oss-20b", arch="sm100"),
         *_ops(model_path=_in_modelopt(tmp_path, "Llama-3.1-8B", "FP8")),
         *_ops(model_path="demo-moe", arch="cpu"),
@@ -480,62 +277,24 @@ def test_without_a_gpu_our_own_kernels_stand_in() -> None:
         ({"model_path": "Qwen3-30B-A3B"}, "tunes nothing: SGLang tunes neither MoE backend auto"),
         ({**CUTLASS, "arch": "sm89"}, "tunes nothing: SGLang tunes from compute capability 9.0 on"),
         ({**CUTLASS, "disable_flashinfer_autotune": True}, "tunes nothing: --disable-flashinfer-autotune"),
-        (
-            {**CUTLASS, "sglang_version": "0.5.12"},
-            "tunes nothing: SGLang tunes neither MoE backend flashinfer_cutlass",
-        ),
         # the gate asks for the backend and not for experts: the server's autotune finds nothing to do
         (
             {"model_path": "Llama-3.1-8B", "moe_runner_backend": "flashinfer_cutlass"},
             "tunes nothing: the server's autotuner runs, and no layer of this model asks it",
         ),
         (
-            {**CUTLASS, "moe_runner_backend": "flashinfer_cutedsl", "quantization": "modelopt_fp4"},
-            "tunes nothing: this server does not start: FlashInfer has no flashinfer_cutedsl kernels for",
+            {**CUTLASS, "skip_ops": ["trtllm::fused_moe::gemm1", "trtllm::fused_moe::gemm2"]},
+            "tunes nothing: the server's autotuner runs, and no layer of this model asks it but for trtllm::",
         ),
-        (
-            {"model_path": "DeepSeek-V3", "moe_runner_backend": "flashinfer_trtllm"},
-            "tunes nothing: this server does not start: FlashInfer has no flashinfer_trtllm kernels for sm90",
-        ),
-        (
-            {**CUTLASS, "quantization": "mxfp8", "arch": "sm100"},
-            "tunes 2 ops, 66 entries in 1 file; no warm can tune them here: this runtime has no layers of",
-        ),
-        (
-            {"model_path": "Llama-3.1-8B", "quantization": "mxfp8", "arch": "sm100"},
-            "tunes 1 op, 88 entries in 1 file; no warm can tune them here: this runtime has no layers of",
-        ),
-        (
-            {"model_path": "Llama-3.1-8B", "quantization": "modelopt_fp4", "arch": "sm100"},
-            "tunes nothing: the server's autotuner runs, and no layer of this model asks it",
-        ),
-        (
-            {"model_path": "Llama-3.1-8B", "quantization": "modelopt_fp8", "arch": "sm100"},
-            "tunes nothing: this server does not start: --quantization modelopt_fp8: SGLang 0.5.23 asks the",
-        ),
-        (
-            {"model_path": "Llama-3.1-8B", "quantization": "modelopt_fp4", "sglang_version": "0.5.17"},
-            "tunes nothing: this server does not start: --quantization modelopt_fp4: SGLang 0.5.17 asks the",
-        ),
-        ({**DEEPSEEK, "quantization": "modelopt_fp4"}, "tunes 1 op, 22 entries in 8 files"),
     ],
 )
-def test_the_verdict_says_what_is_tuned_and_what_of_it_is_not_planned(
-    flags: dict[str, Any], verdict: str
-) -> None:
+def test_the_verdict_says_what_is_tuned(flags: dict[str, Any], verdict: str) -> None:
     assert _verdict(**flags).startswith(verdict)
 
 
-def test_excluded_layers_call_no_fp8_gemm(tmp_path: Path) -> None:
-    config = next(dict(preset.config) for preset in presets() if preset.name == "Llama-3.1-70B")
-
-    def shapes(*listed: str) -> set[tuple[int, ...]]:
-        section = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head", *listed]}
-        (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
-        op = _only(model_path=str(tmp_path), tp=4)
-        return {parts.profile[1] for key in op.keys if (parts := parse_key(key))}
-
-    attention = {(1, 8192, 2560), (1, 2048, 8192)}
-    assert shapes() == {*attention, (1, 8192, 14336), (1, 7168, 8192)} == shapes("model.layers.0.*")
-    assert shapes() - shapes("*self_attn*") == attention
-    assert shapes() - shapes("*o_proj") == {(1, 2048, 8192)}
+def test_experts_whose_lookups_are_not_known_are_named(tmp_path: Path) -> None:
+    model = _in_modelopt(tmp_path, "Qwen3-30B-A3B", "FP8")
+    said = _verdict(model_path=model, arch="sm100", moe_runner_backend="flashinfer_trtllm")
+    assert said.startswith(
+        "tunes the experts, which cannot be planned: the lookups of flashinfer_trtllm with"
+    )

@@ -23,6 +23,54 @@ from tests.sgl_tune.cache.children import in_child, kill_after, kill_once
 from tests.sgl_tune.running import ROOT, run_here
 from tests.sgl_tune.stores import make
 
+
+def _prune_unusable(made: Path, folder: Path) -> Work:
+    """Good files stay, and bad ones are there whole or not at all."""
+    bad = [f"rank_tp{rank}_pp0_dp0.json" for rank in range(100, 100 + _MANY)]
+
+    def fill() -> None:
+        _root_again(made, folder)
+        for cache in find_caches(folder):
+            for name in bad if cache.layout == "sglang" else ():
+                (cache.path / name).write_bytes(b"no JSON")
+
+    fill()
+    words = ("prune", folder, "--unusable", "-y")
+    good = {path: content for path, content in files_of(folder).items() if Path(path).name not in bad}
+
+    def check() -> None:
+        there = files_of(folder)
+        assert good.items() <= there.items()
+        assert all(there[path] == b"no JSON" for path in there if Path(path).name in bad)
+
+    def again() -> None:
+        _run(*words)
+        assert files_of(folder) == good and not _ours(folder)
+        fill()
+
+    victims = tuple(path for path in folder.rglob("*") if path.name in bad)
+    return Work("prune --unusable", words, folder, check, again, victims)
+
+
+def _export(made: Path, folder: Path) -> Work:
+    """Every file is one that vLLM reads whole."""
+    words = ("export", KEY, "--cache-dir", made / "root", "--to", "vllm", "-o", folder)
+    in_child(lambda: _run(*words))
+    wanted = files_of(folder)
+    shutil.rmtree(folder)
+
+    def check() -> None:
+        for path in folder.glob("*.json") if folder.exists() else ():
+            assert read_cache_file(path).entries and path.read_bytes() == wanted[path.name]
+
+    def again() -> None:
+        _run(*words)
+        assert files_of(folder) == wanted and not _ours(folder)
+        shutil.rmtree(folder)
+
+    return Work("export", words, folder, check, again)
+
+
 KILLS = int(os.environ.get("SGL_TUNE_KILLS", "16"))
 KEY = "43939ebbce12ab17"
 PATIENCE_SECONDS = 10.0
@@ -163,34 +211,6 @@ def _prune(made: Path, folder: Path) -> Work:
     return Work("prune", ("prune", folder, "--max-size", "0B", "-y"), folder, check, again)
 
 
-def _prune_unusable(made: Path, folder: Path) -> Work:
-    """Good files stay, and bad ones are there whole or not at all."""
-    bad = [f"rank_tp{rank}_pp0_dp0.json" for rank in range(100, 100 + _MANY)]
-
-    def fill() -> None:
-        _root_again(made, folder)
-        for cache in find_caches(folder):
-            for name in bad if cache.layout == "sglang" else ():
-                (cache.path / name).write_bytes(b"no JSON")
-
-    fill()
-    words = ("prune", folder, "--unusable", "-y")
-    good = {path: content for path, content in files_of(folder).items() if Path(path).name not in bad}
-
-    def check() -> None:
-        there = files_of(folder)
-        assert good.items() <= there.items()
-        assert all(there[path] == b"no JSON" for path in there if Path(path).name in bad)
-
-    def again() -> None:
-        _run(*words)
-        assert files_of(folder) == good and not _ours(folder)
-        fill()
-
-    victims = tuple(path for path in folder.rglob("*") if path.name in bad)
-    return Work("prune --unusable", words, folder, check, again, victims)
-
-
 def _prune_store(made: Path, folder: Path) -> Work:
     """An item is there with all of its files, or under its own name not at all."""
 
@@ -239,25 +259,6 @@ def _relocate(made: Path, folder: Path) -> Work:
         _root_again(made, folder)
 
     return Work("relocate", words, folder, check, again)
-
-
-def _export(made: Path, folder: Path) -> Work:
-    """Every file is one that vLLM reads whole."""
-    words = ("export", KEY, "--cache-dir", made / "root", "--to", "vllm", "-o", folder)
-    in_child(lambda: _run(*words))
-    wanted = files_of(folder)
-    shutil.rmtree(folder)
-
-    def check() -> None:
-        for path in folder.glob("*.json") if folder.exists() else ():
-            assert read_cache_file(path).entries and path.read_bytes() == wanted[path.name]
-
-    def again() -> None:
-        _run(*words)
-        assert files_of(folder) == wanted and not _ours(folder)
-        shutil.rmtree(folder)
-
-    return Work("export", words, folder, check, again)
 
 
 WORKS = (_pack, _push, _pull_file, _unpack, _pull, _prune, _prune_unusable, _prune_store, _relocate, _export)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sgl_tune.deployment.launch import launch_of
-from sgl_tune.deployment.server_command import parse_server_command
+from sgl_tune.deployment.server_command import read_launch
 from sgl_tune.deployment.shell_words import shell_commands
 from sgl_tune.errors import UsageError
 from tests.sgl_tune.planning import TARGET, plan, warm
 
 SERVER = "python3 -m sglang.launch_server"
-IMAGE = "lmsysorg/sglang:v0.5.17-cu129"
+IMAGE = "lmsysorg/sglang:v0.5.23-cu129"
 POD = f"""
 # as it is deployed
 apiVersion: v1
@@ -77,15 +77,14 @@ def test_what_is_pasted_is_read_down_to_the_servers_arguments(text: str) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"{SERVER} --model-path $MODEL", r"\$MODEL in the server command is not expanded"),
-        (f'{SERVER} --model-path "${{HOME}}/m"', r"\$\{HOME\} in the server command is not expanded"),
-        (f"{SERVER} --model-path m --tp `nproc`", "`nproc` in the server command is not expanded"),
-        (f"{SERVER} --model-path ~/m", "~/m in the server command is not expanded"),
-        (f"{SERVER} --model-path m --lora-paths *.bin", r"\*\.bin in the server command is not expanded"),
-        (f'{SERVER} --model-path m --cuda-graph-config {{"decode":1,"prefill":2}}', "is not expanded"),
+        (f"{SERVER} --model-path $MODEL", r"\$MODEL is not expanded"),
+        (f'{SERVER} --model-path "${{HOME}}/m"', r"\$\{HOME\} is not expanded"),
+        (f"{SERVER} --model-path m --tp `nproc`", "`nproc` is not expanded"),
+        (f"{SERVER} --model-path ~/m", "~/m is not expanded"),
+        (f"{SERVER} --model-path m --cuda-graph-bs {{1,2}}", "is not expanded"),
         (f"SGLANG_CACHE_DIR=$HOME/c {SERVER} --model-path m", r"\$HOME is not expanded"),
         (f"docker run -e SGLANG_CACHE_DIR {IMAGE} {SERVER} --model m", "SGLANG_CACHE_DIR is not expanded"),
-        (f"{SERVER} --model-path <your model>", "<your model> in the server command is not expanded"),
+        (f"{SERVER} --model-path <your model>", "<your model> is not expanded"),
         (f"{SERVER} --model-path m <<EOF", "reads a document"),
         (f"{SERVER} --model a & {SERVER} --model b", "starts 2 servers"),
         ("env " * 5000 + SERVER, "stands in too many others"),
@@ -96,7 +95,7 @@ def test_what_is_pasted_is_read_down_to_the_servers_arguments(text: str) -> None
         ("docker ps", "docker ps starts no container"),
         ("kind: Service\nspec: {}\n", "the manifest holds no command"),
         ("command: [python3, -m, sglang.launch_server\n", "is not YAML"),
-        (POD.replace("MODEL, value", "OTHER, value"), r"\$\(MODEL\) in the server command is not expanded"),
+        (POD.replace("MODEL, value", "OTHER, value"), r"\$\(MODEL\) is not expanded"),
         (
             COMPOSE.replace("command: >", "x: >").replace("launch_server\n", "bench_serving\n"),
             "asks a server",
@@ -105,7 +104,7 @@ def test_what_is_pasted_is_read_down_to_the_servers_arguments(text: str) -> None
 )
 def test_what_cannot_be_read_is_refused_by_name(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        parse_server_command([text])
+        read_launch(launch_of([text]))
 
 
 def test_quotes_and_continuations_are_the_shells() -> None:
@@ -115,7 +114,7 @@ def test_quotes_and_continuations_are_the_shells() -> None:
 
 def test_a_pods_container_says_image_model_and_mount() -> None:
     launch = launch_of([POD])
-    assert launch.container is not None and launch.container.release == "0.5.17"
+    assert launch.container is not None and launch.container.release == "0.5.23"
     assert list(launch.arguments) == ["--model-path", "/models/m", "--tp=2"]
     assert launch.container.outside("/models/m") == "/data/models/m"
 
@@ -123,12 +122,12 @@ def test_a_pods_container_says_image_model_and_mount() -> None:
 @pytest.mark.parametrize(
     ("image", "release"),
     [
-        (IMAGE, "0.5.17"),
-        ("mirror.example/lmsysorg/sglang:v0.5.17.post1-cu130-runtime", "0.5.17.post1"),
-        ("lmsysorg/sglang:0.5.17@sha256:aa", "0.5.17"),
+        (IMAGE, "0.5.23"),
+        ("mirror.example/lmsysorg/sglang:v0.5.23.post1-cu130-runtime", "0.5.23.post1"),
+        ("lmsysorg/sglang:0.5.23@sha256:aa", "0.5.23"),
         ("registry:5000/sglang", None),
         ("lmsysorg/sglang:latest", None),
-        ("vllm/vllm-openai:v0.5.17", None),
+        ("vllm/vllm-openai:v0.5.23", None),
     ],
 )
 def test_an_images_tag_names_the_release_where_it_does(image: str, release: str | None) -> None:
@@ -138,27 +137,27 @@ def test_an_images_tag_names_the_release_where_it_does(image: str, release: str 
 
 def test_the_router_starts_servers_of_one_data_parallel_rank() -> None:
     router = "python3 -m sglang_router.launch_server --model-path m --router-policy rr --dp-size 4 --tp 2"
-    line = parse_server_command([router])
-    assert (line.asked.dp_size, line.asked.tp_size) == (1, 2)
+    line = read_launch(launch_of([router]))
+    assert (line.flags.dp, line.flags.tp) == (None, 2)
     assert any("4 servers" in note for note in line.notes)
     with pytest.raises(UsageError, match="is not followed"):
-        parse_server_command([f"{router} --enable-dp-attention"])
+        read_launch(launch_of([f"{router} --enable-dp-attention"]))
 
 
 def test_a_container_is_planned_for_its_images_release_and_its_mounts() -> None:
     run = f"docker run -v /data/cache:/root/.cache {IMAGE} {SERVER} --model-path Qwen/Qwen3-30B-A3B"
-    data = plan("--arch", "sm90", "--flashinfer-version", "0.6.18", "--", run)
-    assert data["deployment"]["sglang_version"] == "0.5.17" and data["cache_dir"] == "/data/cache/sglang"
-    assert f"SGLang 0.5.17: the image {IMAGE} says so" in data["notes"]
-    other = warm("--arch", "sm90", "--sglang-version", "0.5.18", "--", run)
-    assert other.code == 2 and f"the image {IMAGE} holds SGLang 0.5.17" in other.err
+    data = plan("--arch", "sm90", "--flashinfer-version", "0.7.2", "--", run)
+    assert data["deployment"]["sglang_version"] == "0.5.23" and data["cache_dir"] == "/data/cache/sglang"
+    assert f"SGLang 0.5.23: the image {IMAGE} says so" in data["notes"]
+    other = warm("--arch", "sm90", "--sglang-version", "0.5.22", "--", run)
+    assert other.code == 2 and f"the image {IMAGE} holds SGLang 0.5.23" in other.err
 
 
 def test_an_image_that_names_no_release_is_said() -> None:
     run = f"docker run lmsysorg/sglang:latest {SERVER} --model-path Qwen/Qwen3-30B-A3B"
     told = "the image lmsysorg/sglang:latest names no release of SGLang"
-    assert told in plan("--arch", "sm90", "--flashinfer-version", "0.6.18", "--", run)["notes"]
-    assert told not in plan(*TARGET, "--sglang-version", "0.5.18", "--", run)["notes"]
+    assert told in plan("--arch", "sm90", "--flashinfer-version", "0.7.2", "--", run)["notes"]
+    assert told not in plan(*TARGET, "--sglang-version", "0.5.23", "--", run)["notes"]
 
 
 def test_a_container_without_a_mount_for_its_caches_is_warned_of() -> None:
@@ -168,10 +167,11 @@ def test_a_container_without_a_mount_for_its_caches_is_warned_of() -> None:
 
 @pytest.mark.parametrize("value", ["$PORT", "${PORT}", "<port>", "`free-port`"])
 def test_a_value_that_makes_no_difference_may_be_left_to_the_shell(value: str) -> None:
-    line = parse_server_command([f"{SERVER} --model m --host $IP --port {value} --log-level=$LEVEL \\"])
-    assert line.asked.model_path == "m" and "--host '$IP'" in line.unread.without_effect
+    start = f"{SERVER} --model m --host $IP --port {value} --log-level=$LEVEL \\"
+    line = read_launch(launch_of([start]))
+    assert line.flags.model_path == "m" and line.unfollowed == ()
     with pytest.raises(UsageError, match="is not expanded"):
-        parse_server_command([f"{SERVER} --model m --tp {value}"])
+        read_launch(launch_of([f"{SERVER} --model m --tp {value}"]))
 
 
 def test_an_image_with_a_program_of_its_own_is_taken_to_start_the_server() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgl_tune.errors import UsageError
-from sgl_tune.log_lines import LogLine, line_parser, read_log
+from sgl_tune.log_lines import LogLine, line_parser
 
 ENTRY = "[2026-11-20 10:00:07.250 DP1 TP3] Load weight begin. avail mem=139.21 GB"
 FRAME = '  File "model_runner.py", line 12, in load_model'
@@ -83,36 +80,9 @@ def test_a_traceback_goes_on_with_the_last_rank_of_its_own_pod() -> None:
     assert [line.rank for line in lines] == ["DP1 TP3", "DP1 TP0", "DP1 TP3", "DP1 TP0"]
 
 
-def test_words_that_name_a_task_before_an_entry_name_none_elsewhere() -> None:
-    assert _lines("12: two words", "to-do list ")[0] == LogLine("12: two words")
-    lines = _lines("12: " + ENTRY, "12: two words", "13: two words")
-    assert [(line.source, line.text) for line in lines[1:]] == [("12", "two words"), ("", "13: two words")]
-
-
 def test_of_a_progress_bar_what_stands_last() -> None:
     (line,) = _lines("chat-1 | Capturing:   0%|   | 0/23\rCapturing: 100%|###| 23/23" + ENTRY + "\r")
     assert line == LogLine(TEXT, "chat-1", "DP1 TP3", AT, is_entry=True)
-
-
-def test_a_line_of_another_logger_has_its_time_and_no_rank() -> None:
-    _, line = _lines(ENTRY, "2026-11-20 10:00:09,500 - INFO - autotuner.py:622 - flashinfer.jit: begins")
-    assert (line.rank, line.logged, line.is_entry) == ("", datetime(2026, 11, 20, 10, 0, 9, 500_000), False)
-
-
-@pytest.mark.parametrize("stamp", ["2026-13-40 10:00:00", "2026-11-20 25:61:61", "0000-00-00 00:00:00"])
-def test_a_time_that_no_clock_shows_is_none(stamp: str) -> None:
-    line, other = _lines(f"[{stamp} TP1] words", f"{stamp.replace(' ', 'T')}+99:99 words")
-    assert line == LogLine("words", "", "TP1", None, is_entry=True) and other.collected is None
-
-
-def test_a_file_packed_or_not(tmp_path: Path) -> None:
-    plain, packed = tmp_path / "log", tmp_path / "log.gz"
-    plain.write_text(f"{ENTRY}\n{FRAME}\n")
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
-    assert list(read_log(packed)) == list(read_log(plain)) == _lines(ENTRY, FRAME)
-    packed.write_bytes(packed.read_bytes()[:-4])
-    with pytest.raises(UsageError, match="no whole gzip file"):
-        list(read_log(packed))
 
 
 @given(st.binary(max_size=200))

@@ -11,7 +11,6 @@ import os
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from importlib.util import find_spec
 from itertools import cycle, islice
 from pathlib import Path
@@ -21,6 +20,13 @@ import pytest
 from sgl_tune.cache.store import write_group
 from tests.sgl_tune.cache.corpus import TARGET, moe_entries
 from tests.sgl_tune.running import PROGRAM, ROOT, environment
+
+
+def _redirected(redirected: str, *arguments: str) -> tuple[int, str]:
+    command = ["bash", "-c", f'exec "$@" {redirected}', "bash", *PROGRAM, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=SECONDS)
+    return done.returncode, done.stderr
+
 
 FULL = os.environ.get("SGL_TUNE_MATRIX") == "full"
 SECONDS = 240
@@ -171,40 +177,6 @@ def test_every_command_ends_with_its_own_code_unless_its_result_is_lost(tmp_path
             row[1][0]: (code, row[1][2]) for row, code in zip(rows, codes, strict=True) if code != row[1][2]
         }
     assert not wrong, f"{len(wrong)} of {len(rows)}: {wrong}"
-
-
-@pytest.mark.parametrize("name", SLOW)
-def test_what_takes_longer_ends_with_its_own_code_too(tmp_path: Path, name: str) -> None:
-    pytest.importorskip("torch")
-    arguments, code = SLOW[name]
-    chosen = DISTURBANCES if FULL else ("both closed",) if name == "warm tunes" else (GONE,)
-    run = partial(_code, arguments=arguments)
-    codes = {disturbance: run(tmp_path / disturbance, disturbance=disturbance) for disturbance in chosen}
-    assert codes == {disturbance: _expected(code, disturbance, True) for disturbance in chosen}
-
-
-def test_a_file_opened_later_is_never_stdout_or_stderr(tmp_path: Path) -> None:
-    """With the descriptors closed at the start, the cache's own files would take their numbers."""
-    (tmp_path / "work").mkdir()
-    for closed in ("<&- >&- 2>&-", ">&-", "2>&-"):
-        given, settings = _prepared(
-            tmp_path / closed.replace("<", "in").replace(">", "out"), ROWS["prune good"][0]
-        )
-        program = "import os, sys; from sgl_tune.cli.app import main; code = main(); "
-        program += (
-            "print('data'); print('talk', file=sys.stderr); fd = os.open('f', os.O_CREAT | os.O_RDWR); "
-        )
-        program += "sys.exit(code or 10 * (fd < 3) or 20 * os.fstat(fd).st_size)"
-        command = [PROGRAM[0], "-c", program, *given]
-        shell = ["bash", "-c", f'exec "$@" {closed}', "bash", *command]
-        done = subprocess.run(shell, env=settings, cwd=tmp_path / "work", timeout=SECONDS)
-        assert done.returncode == 0
-
-
-def _redirected(redirected: str, *arguments: str) -> tuple[int, str]:
-    command = ["bash", "-c", f'exec "$@" {redirected}', "bash", *PROGRAM, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=SECONDS)
-    return done.returncode, done.stderr
 
 
 def test_a_full_disk_under_the_output_is_an_error_of_its_own() -> None:

@@ -11,19 +11,16 @@ import pytest
 from runtime.server.cache_key import cache_key
 from sgl_tune.cache.layouts import find_caches
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.nearest import nearest
 from sgl_tune.keys.plan import make_plan
-from tests.sgl_tune.running import ROOT, run_here
+from tests.sgl_tune.planning import deployment as planned
 
-EXAMPLES = ROOT / "cache-examples/cache"
 QWEN = {"model_path": "Qwen/Qwen3-30B-A3B", "moe_runner_backend": "flashinfer_cutlass", "tp": 2}
-TARGET = {"gpu": "h200", "sglang_version": "0.5.23", "flashinfer_version": "0.7.2"}
+TARGET = {"gpu": "h200", "arch": None}
 
 
 def deployment(**flags: Any) -> Deployment:
-    return resolve_deployment(ServerFlags(**{**QWEN, **TARGET, **flags}), environ={})
+    return planned(**{**QWEN, **TARGET, **flags})
 
 
 def cached(folder: Path, made_for: Deployment, manifest: bool = False) -> str:
@@ -47,8 +44,6 @@ def nearest_in(folder: Path, asked: Deployment) -> str | None:
 @pytest.mark.parametrize(
     ("flags", "made_for"),
     [
-        ({"sglang_version": "0.5.17"}, "SGLang 0.5.17"),
-        ({"sglang_version": "0.5.20"}, "SGLang 0.5.18 to 0.5.22"),
         ({"dtype": "float16"}, "dtype float16"),
         ({"tp": 4}, "tp 4"),
     ],
@@ -65,16 +60,8 @@ def test_it_is_named_with_and_without_a_manifest(
 
 def test_another_gpu_is_named_by_the_folder_of_its_architecture(tmp_path: Path) -> None:
     asked = {"model_path": "zai-org/GLM-5.1-FP8", "moe_runner_backend": "flashinfer_trtllm"}
-    key = cached(tmp_path, deployment(**asked, gpu="b200"))
-    assert nearest_in(tmp_path, deployment(**asked)) == f"{key}: made for a B200 (sm100)"
-    older = deployment(**asked, sglang_version="0.5.17")
-    assert nearest_in(tmp_path, older) == f"{key}: made for SGLang 0.5.23, a B200 (sm100)"
-
-
-def test_where_the_server_could_not_run_no_cache_is_near(tmp_path: Path) -> None:
-    cached(tmp_path, deployment(gpu="h200"))
-    online = {"quantization": "nvfp4_online", "moe_runner_backend": None, "gpu": "b200"}
-    assert nearest_in(tmp_path, deployment(**online)) is None
+    key = cached(tmp_path, deployment(**asked, tp=4, gpu="b200"))
+    assert nearest_in(tmp_path, deployment(**asked)) == f"{key}: made for tp 4, a B200 (sm100)"
 
 
 def test_another_model_path_is_named_by_the_parts_in_its_manifest(tmp_path: Path) -> None:
@@ -84,65 +71,19 @@ def test_another_model_path_is_named_by_the_parts_in_its_manifest(tmp_path: Path
 
 
 def test_a_manifest_whose_parts_do_not_make_the_key_proves_nothing(tmp_path: Path) -> None:
-    cached(tmp_path, deployment(sglang_version="0.5.17"), manifest=True)
+    cached(tmp_path, deployment(tp=4), manifest=True)
     (manifest,) = tmp_path.rglob("sgl-tune.json")
     content = json.loads(manifest.read_text())
     assert cache_key(content["key_parts"]) == manifest.parent.name
     content["key_parts"][1] = "torch.float16"
     manifest.write_text(json.dumps(content))
-    assert "SGLang 0.5.17" in str(nearest_in(tmp_path, deployment())), "the release alone makes this key"
+    assert "tp 4" in str(nearest_in(tmp_path, deployment())), "that alone makes this key"
     manifest.parent.rename(manifest.parent.with_name("0" * 16))
     assert nearest_in(tmp_path, deployment()) is None
 
 
 def test_the_nearer_of_two_is_named_and_an_empty_folder_is_none(tmp_path: Path) -> None:
-    cached(tmp_path, deployment(sglang_version="0.5.17", tp=4), manifest=True)
+    cached(tmp_path, deployment(dtype="float16", tp=4), manifest=True)
     near = cached(tmp_path, deployment(tp=8))
     (tmp_path / "flashinfer/autotune/0.7.2/sm90/0123456789abcdef").mkdir()
     assert nearest_in(tmp_path, deployment()) == f"{near}: made for tp 8"
-
-
-@pytest.mark.parametrize(
-    ("flags", "made_for"),
-    [
-        ({"tp": 4}, "tp 4, SGLang 0.5.17"),
-        ({"dtype": "float16"}, "dtype float16, SGLang 0.5.17"),
-        ({"pp": 2}, "pp 2, SGLang 0.5.17"),
-    ],
-)
-def test_one_thing_and_the_release_are_found_without_a_manifest(
-    tmp_path: Path, flags: dict[str, Any], made_for: str
-) -> None:
-    key = cached(tmp_path, deployment(sglang_version="0.5.17", gpu="b200", **flags))
-    assert nearest_in(tmp_path, deployment(gpu="b200")) == f"{key}: made for {made_for}"
-
-
-def test_what_differs_in_four_is_not_near(tmp_path: Path) -> None:
-    three: dict[str, Any] = {"sglang_version": "0.5.17", "dtype": "float16", "tp": 4}
-    near = cached(tmp_path / "near", deployment(**three), manifest=True)
-    said = f"{near}: made for dtype torch.float16, tp 4, SGLang 0.5.17"
-    assert nearest_in(tmp_path / "near", deployment()) == said
-    cached(tmp_path / "far", deployment(**three, pp=2), manifest=True)
-    assert nearest_in(tmp_path / "far", deployment()) is None
-
-
-def test_verify_names_it_where_the_key_has_no_cache() -> None:
-    asked = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
-    where = ("--cache-dir", EXAMPLES, "--gpu", "h200", "--sglang-version", "0.5.23")
-    ran = run_here("verify", *asked, *where, "--flashinfer-version", "0.7.2", "--format", "json")
-    (found,) = (one for one in json.loads(ran.out)["findings"] if one["code"] == "nearest-key")
-    assert ran.code == 1
-    assert found["message"].endswith("nearest is 4aaede739ed1db5a: made for SGLang 0.5.17")
-
-
-def test_a_key_that_has_its_cache_names_no_other() -> None:
-    asked = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
-    where = ("--cache-dir", EXAMPLES, "--gpu", "h200", "--sglang-version", "0.5.17")
-    ran = run_here("verify", *asked, *where, "--flashinfer-version", "0.7.2")
-    assert "nearest" not in ran.out
-
-
-def test_a_folder_of_several_caches_names_it_too() -> None:
-    asked = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
-    ran = run_here("verify", EXAMPLES, *asked, "--gpu", "h200", "--sglang-version", "0.5.23")
-    assert ran.code == 2 and "nearest is 4aaede739ed1db5a: made for SGLang 0.5.17" in ran.err

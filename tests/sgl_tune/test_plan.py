@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.keys.plan import make_plan
-from tests.sgl_tune.planning import BLACKWELL, HOPPER, names, plan
+from tests.sgl_tune.planning import BLACKWELL, HOPPER, deployment, names, plan
 
 
 def _ranks(*parts: tuple[int, int, int]) -> list[str]:
@@ -25,9 +22,7 @@ LAYOUTS = {
     "--tp 8": _ranks(*((r, 0, 0) for r in range(8))),
     "--tp 8 --ep 8": _ranks(*((r, 0, 0) for r in range(8))),
     "--tp 4 --pp 2": _ranks(*((t, p, 0) for p in range(2) for t in range(4))),
-    "--tp 16 --nnodes 2": _ranks(*((r, 0, 0) for r in range(8))),
-    "--tp 16 --nnodes 2 --node-rank 1": _ranks(*((r, 0, 0) for r in range(8, 16))),
-    "--tp 4 --pp 2 --nnodes 2 --node-rank 1": _ranks(*((r, 1, 0) for r in range(4))),
+    "--tp 16": _ranks(*((r, 0, 0) for r in range(16))),
     "--tp 4 --dp 2": _ranks(*((t, 0, d) for d in range(2) for t in range(4))),
     "--tp 8 --dp 2 --enable-dp-attention": _ranks(*((r, 0, r // 4) for r in range(8))),
     "--tp 8 --dp 4 --pp 2 --ep 8 --enable-dp-attention": _ranks(
@@ -102,53 +97,17 @@ def test_a_draft_worker_has_a_key_of_its_own_on_the_same_ranks() -> None:
     assert [op["op"] for op in draft["ops"]] == ["flashinfer::trtllm_fp8_block_scale_moe"]
 
 
-def _megamoe(version: str, speculative: bool = False) -> Deployment:
-    return resolve_deployment(
-        ServerFlags(
-            model_path="deepseek-ai/DeepSeek-V3",
-            tp=2,
-            dp=2,
-            enable_dp_attention=True,
-            moe_a2a_backend="flashinfer_megamoe",
-            quantization="modelopt_fp4",
-            speculative_algorithm="EAGLE" if speculative else None,
-            sglang_version=version,
-            flashinfer_version="0.7.2",
-            arch="sm100",
-        )
-    )
-
-
 GPUS = tuple(Gpu("NVIDIA B200", "sm100", 183359, f"1b3c-{number}") for number in range(2))
 
 
 def test_a_warm_fills_the_drafts_cache_beside_the_targets() -> None:
-    flags = ServerFlags(model_path=MODELS[1], tp=8, speculative_algorithm="EAGLE", sglang_version="0.5.23")
-    both = make_plan(resolve_deployment(replace(flags, flashinfer_version="0.7.2", arch="sm100")), GPUS)
+    both = make_plan(
+        deployment(model_path=MODELS[1], tp=8, speculative_algorithm="EAGLE", arch="sm100"), GPUS
+    )
     assert both.draft is not None and both.draft.ops and both.caches == (both.target, both.draft)
     alone = make_plan(both.deployment, GPUS)
     alone = replace(alone, draft=replace(both.draft, ops=()))
     assert alone.caches == (alone.target,) and replace(alone, draft=None).caches == (alone.target,)
-
-
-def test_megamoe_files_name_their_gpu_since_0_5_22() -> None:
-    made = make_plan(_megamoe("0.5.22", speculative=True), GPUS)
-    assert [path.rsplit("/")[-1] for path in made.target.paths] == [
-        "rank_tp0_pp0_dp0_gpu1b3c-0.json",
-        "rank_tp1_pp0_dp1_gpu1b3c-1.json",
-    ]
-    assert made.draft is not None
-    assert [path.rsplit("/")[-1] for path in made.draft.paths] == _ranks((0, 0, 0), (1, 0, 1))
-    assert made.target.key_parts[3] == "flashinfer_megamoe" and made.target.key_parts[7] == "2"
-    assert made.draft.key_parts[3] == "flashinfer_megamoe"
-    assert made.deployment.draft_deployment is not None
-    assert made.deployment.draft_deployment.runtime.moe_runner_backend == "flashinfer_trtllm"
-
-
-def test_megamoe_before_0_5_22_and_without_gpus() -> None:
-    untuned = make_plan(_megamoe("0.5.21"), GPUS).deployment.server
-    assert untuned.tunes_because == "FP4 GEMMs of quantization modelopt_fp4", "and not megamoe"
-    assert make_plan(_megamoe("0.5.23"), ()).target.paths[0].endswith("_gpu<UUID>.json")
 
 
 @pytest.mark.parametrize(
@@ -166,5 +125,5 @@ def test_a_worker_needs_layers_and_not_the_model(flags: tuple[object, ...], low:
 
 
 def test_workers_are_the_gpus_at_hand() -> None:
-    assert make_plan(_megamoe("0.5.23"), GPUS).workers == 2
-    assert make_plan(_megamoe("0.5.23"), ()).workers == 1
+    assert make_plan(deployment(model_path="demo-moe"), GPUS).workers == 2
+    assert make_plan(deployment(model_path="demo-moe"), ()).workers == 1

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from runtime.server.cache_key import named_parts
 from tests.sgl_tune.planning import BLACKWELL, HOPPER, plan, warm
-from tests.sgl_tune.running import run, run_on_terminal
 
 _QWEN = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass", *HOPPER)
 _IDLE = ("--model-path", "Qwen/Qwen3-30B-A3B", *HOPPER)
 _R1 = (*BLACKWELL, "--", "sglang", "serve", "--model-path", "deepseek-ai/DeepSeek-V3", "--tp-size", "8")
 _DRAFTED = (*_R1, "--moe-runner-backend", "flashinfer_trtllm", "--speculative-algorithm", "EAGLE")
-_NODES = (*_R1, "--nnodes", "2", "--node-rank", "1", "--dp-size", "2", "--enable-dp-attention")
+_ATTENTION = (*_R1, "--dp-size", "2", "--enable-dp-attention")
 PLANS = {
     "one file": (_QWEN, "tp 1, pp 1, ep 1"),
     "replicas": ((*_QWEN, "--dp", "2"), "tp 1, pp 1, ep 1, dp 2 (replicas)"),
-    "nodes": (_NODES, "tp 8, pp 1, ep 1, dp 2 (attention), node 1 of 2"),
+    "attention": (_ATTENTION, "tp 8, pp 1, ep 1, dp 2 (attention)"),
     "a draft": (_DRAFTED, "tp 8, pp 1, ep 1"),
 }
 
@@ -59,26 +56,6 @@ def test_the_page_tells_what_the_json_does(what: str) -> None:
     assert page[last - 1] == page[last + 1] == target[at - 1] == ""
 
 
-@pytest.mark.parametrize(("release", "is_told"), [("0.5.20", True), ("0.5.23", False)])
-def test_buckets_of_serving_alone_have_their_column_where_there_are_any(release: str, is_told: bool) -> None:
-    asked = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
-    page = warm(*asked, "--arch", "sm90", "--sglang-version", release).out
-    assert ("BUCKETS    SERVING ONLY\n" in page, "BUCKETS\n" in page) == (is_told, not is_told)
-
-
 def test_the_page_of_a_plan_of_nothing_ends_early() -> None:
     idle = warm(*_IDLE)
     assert idle.out.splitlines()[0].startswith("tunes nothing") and "Key: " not in idle.out
-
-
-@pytest.mark.parametrize(("arguments", "style"), [(_QWEN, "1"), (_IDLE, "33")])
-def test_on_a_terminal_a_plan_is_bold_and_none_is_yellow(arguments: tuple[str, ...], style: str) -> None:
-    ran = run_on_terminal("warm", "--dry-run", *arguments, columns=200, TERM="xterm-256color")
-    assert ran.out.startswith(f"\x1b[{style}mtunes ")
-
-
-def test_each_page_of_several_is_named(tmp_path: Path) -> None:
-    plans = "".join(f'[deployments.{name}]\nmodel-path = "Qwen/Qwen3-30B-A3B"\n' for name in "ab")
-    (tmp_path / "sgl-tune.toml").write_text(plans)
-    page = run("warm", "--dry-run", *HOPPER, cwd=tmp_path).out.splitlines()
-    assert [line[:16] for line in page if "tunes nothing" in line] == ["a: tunes nothing", "b: tunes nothing"]

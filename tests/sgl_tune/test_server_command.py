@@ -1,4 +1,4 @@
-"""A pasted server command, read as SGLang's argparse would."""
+"""A pasted server command, as far as the runtime core follows its flags."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from typing import Any
 
 import pytest
 
-from runtime.server.asked import Asked
-from runtime.server.releases import release_named
+from sgl_tune.deployment.launch import launch_of
+from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.positionals import split_positionals
-from sgl_tune.deployment.server_command import parse_server_command
+from sgl_tune.deployment.server_command import ServerCommandLine, read_launch
 from sgl_tune.errors import UsageError
 from tests.sgl_tune.planning import TARGET, plan, warm
 
 START = "python -m sglang.launch_server"
 QWEN = "--model-path Qwen/Qwen3-30B-A3B"
+
+
+def read(*words: str) -> ServerCommandLine:
+    return read_launch(launch_of(words))
 
 
 @pytest.mark.parametrize(
@@ -24,108 +28,62 @@ QWEN = "--model-path Qwen/Qwen3-30B-A3B"
         (f"{START} --model=Qwen/Qwen3-30B-A3B", {}),
         ("/usr/bin/python3.11 -m sglang.launch_server --model Qwen/Qwen3-30B-A3B", {}),
         (f"sglang serve {QWEN}", {}),
-        ("sglang serve Qwen/Qwen3-30B-A3B --tp 2", {"tp_size": 2}),
+        ("sglang serve Qwen/Qwen3-30B-A3B --tp 2", {"tp": 2}),
         ("env A=1 python -m sglang.launch_server --model Qwen/Qwen3-30B-A3B", {}),
-        ("--model Qwen/Qwen3-30B-A3B --tensor-parallel-size 8", {"tp_size": 8}),
-        (f"{START} {QWEN} --tp-size=4 --tp 8", {"tp_size": 8}),
+        ("--model Qwen/Qwen3-30B-A3B --tensor-parallel-size 8", {"tp": 8}),
+        (f"{START} {QWEN} --tp-size=4 --tp 8", {"tp": 8}),
         (
             f"{START} {QWEN} --dp 8 --enable-dp-attention --tp 8",
-            {"tp_size": 8, "dp_size": 8, "enable_dp_attention": True},
+            {"tp": 8, "dp": 8, "enable_dp_attention": True},
         ),
         (f"{START} {QWEN} --context-length 128k", {"context_length": 128000}),
+        (f"{START} {QWEN} --context-length 1.5k", {"context_length": 1500}),
         (f"{START} {QWEN} --context-length 32Ki", {"context_length": 32768}),
         (f"{START} {QWEN} --mem-fraction-static .85", {"mem_fraction_static": 0.85}),
         (f"{START} {QWEN} --chunked-prefill-size -1", {"chunked_prefill_size": -1}),
-        (f"{START} {QWEN} --max-running 48", {"max_running_requests": 48}),
         (f"{START} {QWEN} --cuda-graph-max-bs-decode 64", {"cuda_graph_max_bs": 64}),
-        (f"{START} {QWEN} --enable-deterministic-inference", {"enable_deterministic_inference": True}),
-        (
-            f"{START} {QWEN} --flashinfer-autotune-skip-ops a b --tp 2",
-            {"flashinfer_autotune_skip_ops": ("a", "b"), "tp_size": 2},
-        ),
-        (f"{START} \\\n  --tp 2 \\\n  {QWEN}", {"tp_size": 2}),
+        (f"{START} {QWEN} --cuda-graph-bs 1 2 4 --tp 2", {"cuda_graph_bs": ["1", "2", "4"], "tp": 2}),
+        (f"{START} {QWEN} --flashinfer-autotune-skip-ops a b --tp 2", {"skip_ops": ["a", "b"], "tp": 2}),
+        (f"{START} \\\n  --tp 2 \\\n  {QWEN}", {"tp": 2}),
     ],
 )
 def test_a_command_is_what_its_server_is_asked(command: str, asked: dict[str, Any]) -> None:
-    expected = Asked(model_path="Qwen/Qwen3-30B-A3B", **asked)
-    assert parse_server_command([command]).asked == expected
+    expected = ServerFlags(model_path="Qwen/Qwen3-30B-A3B", **asked)
+    assert read(command).flags == expected
     if "\\" not in command:
-        assert parse_server_command(command.split()).asked == expected
+        assert read(*command.split()).flags == expected
 
 
-def test_each_release_reads_by_its_own_grammar() -> None:
-    old, new = (release_named(version).release for version in ("0.5.13", "0.5.23"))
-    short = [f"{START} {QWEN} --cuda-graph-max-bs 64"]
-    assert parse_server_command(short, old).asked.cuda_graph_max_bs == 64
-    with pytest.raises(UsageError, match=r"0\.5\.23 refuses this command: ambiguous option"):
-        parse_server_command(short, new)
-    with pytest.raises(UsageError, match="unrecognized arguments: --attn-dp-size"):
-        parse_server_command([f"{START} {QWEN} --attn-dp-size 2"], old)
-
-
-def test_the_rest_is_named_as_without_effect() -> None:
-    line = parse_server_command(
-        [
-            f"CUDA_VISIBLE_DEVICES=0,1 SGLANG_CACHE_DIR=/c {START} {QWEN} --host 0.0.0.0 --port 30000 "
-            "--trust-remote-code --tp 2 --device cuda --dist-init-addr a:1"
-        ]
+def test_flags_that_change_nothing_are_passed_over() -> None:
+    line = read(
+        f"CUDA_VISIBLE_DEVICES=0,1 SGLANG_CACHE_DIR=/c {START} {QWEN} --host 0.0.0.0 --port 30000 "
+        "--trust-remote-code --tp 2 --api-key hidden --dist-init-addr a:1 --revision main"
     )
     assert line.environment == {"CUDA_VISIBLE_DEVICES": "0,1", "SGLANG_CACHE_DIR": "/c"}
-    assert line.dist_init_addr == "a:1"
-    assert line.unread.without_effect == (
-        *("CUDA_VISIBLE_DEVICES", "--host 0.0.0.0", "--port 30000"),
-        *("--trust-remote-code", "--device cuda"),
+    assert (line.flags.dist_init_addr, line.revision) == ("a:1", "main")
+    assert line.unfollowed == () and line.variables == ()
+
+
+def test_a_flag_that_the_core_does_not_know_is_named_and_no_error() -> None:
+    line = read(f"{START} {QWEN} --cpu-offload-gb 8 --lora-paths a=b c=d --foo --tp 4")
+    assert line.unfollowed == ("--cpu-offload-gb", "--lora-paths", "--foo") and line.flags.tp == 4
+    assert read(f"{START} {QWEN} --kv-cache-dtpye fp8_e4m3").unfollowed == (
+        "--kv-cache-dtpye (did you mean --kv-cache-dtype?)",
     )
-    assert line.unread.not_modelled == ()
 
 
-def test_flags_with_an_effect_that_is_not_followed_are_named_apart() -> None:
-    line = parse_server_command([f"{START} {QWEN} --moe-dp-size 2 --tp 4"])
-    assert line.unread.not_modelled == ("--moe-dp-size 2",)
-    assert line.unread.without_effect == ()
-
-
-def test_what_is_not_modelled_is_said_with_the_verdict_and_kept() -> None:
+def test_what_is_not_followed_is_said_with_the_verdict_and_kept() -> None:
     command = (*START.split(), "--model", "DeepSeek-V3", "--cpu-offload-gb", "8", "--device", "cuda")
     ran = warm(*TARGET, "--arch", "sm100", "--", *command)
-    assert ran.out.splitlines()[0].endswith("; not counting --cpu-offload-gb 8: not modelled")
+    said = "; not followed by the core: --cpu-offload-gb; a server answers for it: --server"
+    assert ran.out.splitlines()[0].endswith(said)
     data = plan(*TARGET, "--arch", "sm100", "--", *command)
-    assert data["deployment"]["not_modelled"] == ["--cpu-offload-gb 8"]
-
-
-def test_secrets_are_not_told() -> None:
-    line = parse_server_command(
-        [f"HF_TOKEN=hidden A=hidden {START} {QWEN} --api-key hidden --admin-api-key=hidden"]
-    )
-    assert line.unread.without_effect == ("HF_TOKEN", "A", "--api-key ***", "--admin-api-key ***")
+    assert data["deployment"]["not_followed"] == ["--cpu-offload-gb"]
 
 
 def test_variables_of_the_libraries_are_told_as_not_looked_at() -> None:
     data = plan(*TARGET, "--arch", "sm90", "--", f"NCCL_DEBUG=INFO SGLANG_X=1 {START} {QWEN}")
     assert "not looked at, whatever they change: NCCL_DEBUG=INFO SGLANG_X=1" in data["notes"]
-
-
-def test_an_empty_json_list_is_a_value() -> None:
-    assert parse_server_command([f"{START} {QWEN} --forward-hooks []"]).asked.model_path
-
-
-@pytest.mark.parametrize(("way", "told"), [("dummy", ()), ("flash_rl", ("--load-format flash_rl",))])
-def test_weights_that_become_others_as_they_are_loaded_are_told(way: str, told: tuple[str, ...]) -> None:
-    unread = parse_server_command([f"{START} {QWEN} --load-format {way}"]).unread
-    assert (unread.not_modelled, unread.without_effect) == (told, ())
-
-
-def test_what_reports_how_experts_are_used_counts_them() -> None:
-    unread = parse_server_command([f"{START} {QWEN} --expert-balancedness-report-mode both"]).unread
-    assert unread.not_modelled == ("--expert-balancedness-report-mode both",)
-
-
-def test_what_is_asked_as_it_would_be_anyway_is_without_effect() -> None:
-    line = parse_server_command([f"{START} {QWEN} --cpu-offload-gb 0 --dcp-size 1"])
-    assert line.unread.not_modelled == () and line.unread.without_effect == (
-        "--cpu-offload-gb 0",
-        "--dcp-size 1",
-    )
 
 
 @pytest.mark.parametrize(
@@ -136,29 +94,25 @@ def test_what_is_asked_as_it_would_be_anyway_is_without_effect() -> None:
         ("python -m vllm --tp 2", "python -m vllm starts no SGLang server"),
         ("python", "python starts no SGLang server"),
         ("sglang generate --tp 2", "starts no SGLang server"),
-        (f"{START} --tp 2", "required: --model-path"),
-        (f"{START} {QWEN} stray --tp 2", "unrecognized arguments: stray"),
-        (f"{START} {QWEN} -tp 2", "unrecognized arguments: -tp"),
-        (f"{START} {QWEN} --tp two", "invalid int value: 'two'"),
+        (f"{START} {QWEN} stray --tp 2", "--model-path takes one value, and 2 follow it"),
+        (f"{START} stray --tp 2", "begins with stray, which is no flag"),
+        (f"{START} {QWEN} --tp two", "--tp two: a whole number is needed"),
         (f"{START} {QWEN} --context-length {'9' * 400}G", "--context-length"),
-        (f"{START} {QWEN} --tp", "expected one argument"),
-        (f"{START} {QWEN} --attn-dp-size=--", "expected one argument|invalid int value: '--'"),  # by Python
-        (f"{START} {QWEN} --tp 2 4", "unrecognized arguments: 4"),
-        (f"{START} {QWEN} --enable-dp-attention=yes", "ignored explicit argument 'yes'"),
-        (f"{START} {QWEN} --kv-cache-dtpye fp8_e4m3", "--kv-cache-dtpye"),
-        (f"{START} --config nowhere.yaml", r"nowhere\.yaml cannot be read: No such file"),
+        (f"{START} {QWEN} --mem-fraction-static much", "--mem-fraction-static much: a number is needed"),
+        (f"{START} {QWEN} --tp", "--tp takes one value, and 0 follow it"),
+        (f"{START} {QWEN} --tp 2 4", "--tp takes one value, and 2 follow it"),
+        (f"{START} {QWEN} --enable-dp-attention=yes", "--enable-dp-attention takes no value"),
         (f"{START} --model 'open", "cannot be split into words"),
     ],
 )
 def test_what_no_server_would_take_is_refused(command: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        parse_server_command([command])
+        read(command)
 
 
-def test_a_mistyped_flag_is_named_with_the_one_that_was_meant() -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_server_command([f"{START} --modle-path deepseek-ai/DeepSeek-V3"])
-    assert "--model-path" in (caught.value.remedy or "")
+def test_a_command_without_a_model_is_refused() -> None:
+    ran = warm(*TARGET, "--", *START.split(), "--tp", "2")
+    assert ran.code == 2 and "the server command names no model" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -201,7 +155,6 @@ def test_the_commands_environment_decides_the_cache_dir() -> None:
     command = ("SGLANG_CACHE_DIR=~/mine", *START.split(), "--model", "Qwen3-30B-A3B", "--host", "::")
     data = plan(*TARGET, "--arch", "sm90", "--", *command)
     assert data["cache_dir"] == "~/mine"
-    assert "without effect on the cache: --host ::" in data["notes"]
     beside = plan(*TARGET, "--arch", "sm90", "--cache-dir", "/other", "--", *command)
     assert beside["cache_dir"] == "/other"
 

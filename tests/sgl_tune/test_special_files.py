@@ -22,7 +22,6 @@ NAMED = {
     "--from": ("mem-report", "--from"),
     "--from-log": ("mem-report", "--from-log"),
     "start-report": ("start-report",),
-    "--constants": ("mem-report", *ASKED, "--constants"),
 }
 WRITTEN = ("--html", "--snapshot")
 SAID = ("is no regular file", "no cache")
@@ -66,14 +65,6 @@ def test_a_pipe_or_a_device_is_not_written_over(pipe: Path, option: str) -> None
     pytest.importorskip("torch")
     ran = run("mem-report", *ASKED, "--cuda-graph-max-bs", "8", option, pipe)
     assert ran.code == 2 and f"{pipe} cannot be written" in ran.err and pipe.is_fifo()
-
-
-def test_a_pipe_in_a_models_folder_or_as_the_project_file_is_refused(tmp_path: Path) -> None:
-    for name, asked in (("config.json", ("--model", str(tmp_path))), ("sgl-tune.toml", ())):
-        os.mkfifo(tmp_path / name)
-        ran = run("warm", "--dry-run", *asked, cwd=tmp_path)
-        assert ran.code == 2 and f"{tmp_path / name}" in ran.err and "is no regular file" in ran.err
-        (tmp_path / name).unlink()
 
 
 def test_pipes_inside_a_cache_are_named_and_hold_nobody_up(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import sgl_tune
 from sgl_tune.cli.app import words_of
-from tests.sgl_tune.running import PROGRAM, environment, run, run_anew, run_here
+from tests.sgl_tune.running import PROGRAM, environment, run, run_here
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,6 @@ def test_what_is_wrong_and_the_way_out(line: str, error: str, fix: str) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert first.startswith("error: ") and error in first
     assert second.startswith("  fix: ") and fix in second
-
-
-def test_a_name_with_control_characters_stays_on_its_line() -> None:
-    ran = run("inspect", "--x\x1b[31m\nerror: fake")
-    assert ran.code == 2 and "\x1b" not in ran.err and len(ran.err.splitlines()) == 2
 
 
 LONG = "/tmp/" + "a/" * 2100
@@ -145,11 +140,6 @@ def test_an_empty_word_is_no_folder(words: list[str], name: str, tmp_path: Path)
     assert ran.err.startswith(f"error: {name} is empty\n  fix: is a variable in it not set?")
 
 
-def test_ops_to_skip_may_be_none() -> None:
-    words = ["warm", "--dry-run", "--flashinfer-autotune-skip-ops", "", "--", "sglang", "serve", ""]
-    assert words_of(words) == words
-
-
 @pytest.mark.parametrize("command", ["warm --dry-run", "verify .", "prune . --stale"])
 def test_a_folder_that_is_gone_is_told(command: str, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
@@ -167,11 +157,6 @@ def test_it_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "sgl_tune", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
     assert (done.returncode, done.stdout) == (0, f"sgl-tune {sgl_tune.__version__}\n")
-
-
-def test_signs_of_ours_have_a_stand_in_where_only_ascii_is_written() -> None:
-    ran = run_anew("inspect", "±5…é", PYTHONIOENCODING="ascii")
-    assert ran.err.startswith("error: +-5...\\xe9: no such file or folder")
 
 
 @pytest.mark.parametrize(

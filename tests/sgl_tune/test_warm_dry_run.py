@@ -64,7 +64,7 @@ def test_the_page_says_key_files_ops_and_what_was_assumed() -> None:
     ran = warm("--model-path", "DeepSeek-V3", "--tp", "8", "--dp", "8", *BLACKWELL, "--cache-dir", "/c")
     for said in (
         "DeepSeek-V3: tp 8, pp 1, ep 1, dp 8 (replicas)",
-        "- dp 8 without --enable-dp-attention: 8 replicas of the server, each on 8 GPUs",
+        "- dp 8 without --enable-dp-attention: 8 replicas, each on 8 GPUs",
         "Key: ",
         "  MoE backend          flashinfer_trtllm",
         "  candidate_selection  v2_default",
@@ -119,11 +119,14 @@ def test_all_deployments_of_a_project_or_one(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("--model-path", "nowhere"), "no model at 'nowhere'"),
-        (("--tp", "8", "--ep", "3"), "--ep 3 does not divide --tp 8"),
-        (("--sglang-version", "0.5.11"), "in memory only"),
+        (("--tp", "8", "--ep", "3"), "--ep 3: MoE backend flashinfer_cutlass wants 1 or all TP ranks"),
+        (("--sglang-version", "new"), "'new' is not a version"),
+        (
+            ("--model-path", "Qwen3-30B-A3B", "--tp", "7"),
+            "32 attention heads cannot be divided among 7 ranks",
+        ),
         (("--arch", "hopper"), "--arch 'hopper'"),
-        (("--dtype", "float99"), "did you mean float or float16 or float32?"),
-        (("--moe-runner-backend", "flashinfer_cutlas"), "did you mean flashinfer_cutlass?"),
+        (("--dtype", "float99"), "--dtype float99"),
         (("--mem-fraction-static", "1.5"), "--mem-fraction-static 1.5"),
         (("--mem-fraction-static", "0"), "between 0 and 1"),
         (("--", "serve", "--tp", "8"), "'serve' starts no SGLang server"),
@@ -141,17 +144,19 @@ def test_unset_requests_are_planned_for_at_most_and_said() -> None:
     assert not any("4096 a rank" in note for note in plan(*flags, "--max-running-requests", 512)["notes"])
 
 
-def test_a_newer_sglang_is_planned_with_a_warning() -> None:
+def test_another_sglang_is_planned_as_the_cores_and_called_unplanned() -> None:
     flags = ("--model-path", "DeepSeek-V3", *BLACKWELL, "--sglang-version", "0.6.0")
-    assert any(f"0.6.0 is newer than {NEWEST.version}" in note for note in plan(*flags)["notes"])
-    assert warm(*flags, "--format", "quiet").err.startswith("warning: DeepSeek-V3: SGLang 0.6.0 is newer")
+    doubt = f"no server was asked: the core plans SGLang 0.6.0 as {NEWEST.version}"
+    told = json.loads(warm(*flags, "--format", "json").out)["verdict"]
+    assert doubt in told["says"] and told["tunes"] == "unplanned"
+    quiet = warm(*flags, "--format", "quiet")
+    assert quiet.code == 1 and quiet.err.startswith(f"warning: DeepSeek-V3: {doubt}")
 
 
-def test_a_server_that_ends_at_its_heads_is_told_so() -> None:
-    why = "32 attention heads cannot be divided among 7 ranks (tp 7)"
-    ran = warm("--model-path", "Qwen3-30B-A3B", *HOPPER, "--tp", 7)
-    assert ran.code == 1 and f"tunes nothing: this server does not start: {why}\n" in ran.out
-    assert ran.err.startswith("warning: ") and f"{why}: the server will not start" in ran.err
+def test_what_the_core_does_not_have_is_not_known() -> None:
+    ran = warm("--moe-runner-backend", "flashinfer_cutlas")
+    assert ran.code == 1 and ran.err.startswith("error: not known: --moe-runner-backend flashinfer_cutlas")
+    assert "did you mean flashinfer_cutlass?" in ran.err and "`sgl-tune server add" in ran.err
 
 
 @pytest.mark.parametrize("inside", ["", "below/it"])

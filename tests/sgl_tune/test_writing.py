@@ -12,11 +12,6 @@ from sgl_tune.writing import check_place, write_text, written
 from tests.sgl_tune.cache.children import in_child
 
 
-def test_half_a_character_is_written_as_its_escape(tmp_path: Path) -> None:
-    write_text(tmp_path / "page.html", "a title: \udcff")
-    assert (tmp_path / "page.html").read_text() == "a title: \\udcff"
-
-
 def test_what_fails_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text("old")
@@ -57,17 +52,6 @@ def test_the_part_of_a_writer_at_work_is_left_alone(tmp_path: Path) -> None:
         assert in_child(lambda: write_text(tmp_path / "b", "theirs")) is None
         file.write(b"mine")
     assert {one.name: one.read_text() for one in tmp_path.iterdir()} == {"a": "mine", "b": "theirs"}
-
-
-def test_a_file_that_only_looks_like_a_part_is_left_alone(tmp_path: Path) -> None:
-    name = f".sgl-tune-{'0' * 16}.part"
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / name).mkdir()
-    (tmp_path / "link").mkdir()
-    (tmp_path / "link" / name).symlink_to(tmp_path / "theirs")
-    for folder in ("elsewhere", "link"):
-        write_text(tmp_path / folder / "a", "mine")
-        assert (tmp_path / folder / name).lstat()
 
 
 def test_the_rights_are_those_of_any_new_file(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,21 +26,15 @@ def meta(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-def deployment_of(environ: Mapping[str, str] = MappingProxyType({}), **flags: Any) -> Deployment:
-    target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm100"}
-    return resolve_deployment(ServerFlags(**as_checkpoint({**target, **flags})), environ=environ)
+def deployment_of(**flags: Any) -> Deployment:
+    target = {"flashinfer_version": "0.7.2", "arch": "sm100"}
+    return resolve_deployment(ServerFlags(**as_checkpoint({**target, **flags})))
 
 
 def largest_of(deployment: Deployment, rows: int) -> int:
     server = deployment.server
     prefill = batch_rows(server).prefill
-    return tuning_range(server.backend, server.release, rows, prefill, server.is_pd_decode)
-
-
-def by_chunk(deployment: Deployment, rows: int) -> int:
-    if deployment.server.release.ranges_by_chunk:
-        return min(batch_rows(deployment.server).prefill, 8192)
-    return next_power_of_2(rows)
+    return tuning_range(server.backend, rows, prefill, server.is_pd_decode)
 
 
 def sizes_of(deployment: Deployment) -> tuple[int, int, int, int, int]:
@@ -90,7 +83,7 @@ def common_arguments(deployment: Deployment, rows: int, pad: int) -> dict[str, A
     }
 
 
-def fp8_block(deployment: Deployment, rows: int, routed: bool = False, packed: bool = False) -> None:
+def fp8_block(deployment: Deployment, rows: int, routed: bool = False) -> None:
     h, e, total, k, _ = sizes_of(deployment)
     common = common_arguments(deployment, rows, 128)
     i = common["intermediate_size"]
@@ -110,84 +103,12 @@ def fp8_block(deployment: Deployment, rows: int, routed: bool = False, packed: b
         logits = meta(rows, total, dtype=torch.float32)
         fused_moe.trtllm_fp8_block_scale_moe(routing_logits=logits, **tensors, **common)
         return
-    ids = meta(rows, k, dtype=INT32)
-    topk = ids if packed else (ids, meta(rows, k, dtype=torch.float32))
+    topk = meta(rows, k, dtype=INT32), meta(rows, k, dtype=torch.float32)
     fused_moe.trtllm_fp8_block_scale_routed_moe(topk_ids=topk, **tensors, **common)
-
-
-def mxfp8(deployment: Deployment, rows: int) -> None:
-    h, e, total, _, _ = sizes_of(deployment)
-    common = common_arguments(deployment, rows, 128)
-    i = common["intermediate_size"]
-    fused_moe.trtllm_fp8_block_scale_moe(
-        routing_logits=meta(rows, total),
-        routing_bias=None,
-        hidden_states=meta(rows, h, dtype=FP8),
-        hidden_states_scale=meta(rows, h // 32, dtype=torch.uint8),
-        gemm1_weights=meta(e, 2 * i, h, dtype=FP8),
-        gemm1_weights_scale=meta(e, 2 * i, h // 32, dtype=torch.uint8),
-        gemm2_weights=meta(e, h, i, dtype=FP8),
-        gemm2_weights_scale=meta(e, h, i // 32, dtype=torch.uint8),
-        output=meta(rows, h),
-        use_shuffled_weight=True,
-        fp8_quantization_type=Fp8QuantizationType.MxFp8,
-        **common,
-    )
-
-
-def mxint4(deployment: Deployment, rows: int) -> None:
-    h, e, total, _, _ = sizes_of(deployment)
-    common = common_arguments(deployment, rows, 128)
-    i = common["intermediate_size"]
-    fused_moe.trtllm_mxint4_block_scale_moe(
-        routing_logits=meta(rows, total, dtype=torch.float32),
-        routing_bias=None,
-        hidden_states=meta(rows, h),
-        gemm1_weights=meta(e, h // 64, 2 * i, 32, dtype=torch.uint8),
-        gemm1_weights_scale=meta(e, 2 * i, h // 32),
-        gemm1_alpha=None,
-        gemm1_beta=None,
-        gemm1_clamp_limit=None,
-        gemm2_weights=meta(e, i // 64, h, 32, dtype=torch.uint8),
-        gemm2_weights_scale=meta(e, h, i // 32),
-        output=meta(rows, h),
-        **common,
-    )
 
 
 def fp8_block_routed(deployment: Deployment, rows: int) -> None:
     fp8_block(deployment, rows, routed=True)
-
-
-def fp8_block_packed(deployment: Deployment, rows: int) -> None:
-    fp8_block(deployment, rows, routed=True, packed=True)
-
-
-def fp8_tensor(deployment: Deployment, rows: int, routed: bool = False) -> None:
-    h, e, total, k, _ = sizes_of(deployment)
-    common = common_arguments(deployment, rows, 128)
-    i = common["intermediate_size"]
-    tensors = {
-        "routing_bias": None,
-        "hidden_states": meta(rows, h, dtype=FP8),
-        "gemm1_weights": meta(e, 2 * i, h, dtype=FP8),
-        "output1_scales_scalar": meta(e, dtype=torch.float32),
-        "output1_scales_gate_scalar": meta(e, dtype=torch.float32),
-        "gemm2_weights": meta(e, h, i, dtype=FP8),
-        "output2_scales_scalar": meta(e, dtype=torch.float32),
-        "use_routing_scales_on_input": False,
-    }
-    if not routed:
-        logits = meta(rows, total)
-        fused_moe.trtllm_fp8_per_tensor_scale_moe(routing_logits=logits, **tensors, **common)
-        return
-    topk = meta(rows, k, dtype=INT32), meta(rows, k, dtype=torch.float32)
-    output = meta(rows, h)
-    fused_moe.trtllm_fp8_per_tensor_scale_routed_moe(topk_ids=topk, output=output, **tensors, **common)
-
-
-def fp8_tensor_routed(deployment: Deployment, rows: int) -> None:
-    fp8_tensor(deployment, rows, routed=True)
 
 
 def bf16(deployment: Deployment, rows: int, routed: bool = False) -> None:
@@ -219,11 +140,9 @@ def fp4(
     x_scale: torch.Tensor | None,
     group: int,
     out: torch.Tensor,
-    per_token_scale: torch.Tensor | None = None,
-    pad: int | None = None,
 ) -> None:
     _, e, total, _, _ = sizes_of(deployment)
-    common = common_arguments(deployment, rows, pad or (128 if group == 32 else 16))
+    common = common_arguments(deployment, rows, 128 if group == 32 else 16)
     i, h = common["intermediate_size"], x.shape[1] * (2 if x.dtype == FP4 else 1)
     fused_moe.trtllm_fp4_block_scale_moe(
         routing_logits=meta(rows, total),
@@ -244,31 +163,17 @@ def fp4(
         output2_scale_scalar=None,
         do_finalize=True,
         output=out,
-        per_token_scale=per_token_scale,
         **common,
     )
 
 
-def nvfp4(deployment: Deployment, rows: int, pad: int | None = None) -> None:
+def nvfp4(deployment: Deployment, rows: int) -> None:
     h = deployment.model.hidden_size
     packed = {"x": meta(rows, h // 2, dtype=FP4), "x_scale": meta(rows, h // 16, dtype=FP8), "group": 16}
-    fp4(deployment, rows, **packed, out=meta(rows, h), pad=pad)
-
-
-def nvfp4_by_token(deployment: Deployment, rows: int) -> None:
-    h = deployment.model.hidden_size
-    packed = {"x": meta(rows, h // 2, dtype=FP4), "x_scale": meta(rows, h // 16, dtype=FP8), "group": 16}
-    scales = meta(rows, dtype=torch.float32)
-    fp4(deployment, rows, **packed, out=meta(rows, h), per_token_scale=scales)
+    fp4(deployment, rows, **packed, out=meta(rows, h))
 
 
 def mxfp4(deployment: Deployment, rows: int) -> None:
     padded = padded_to(deployment.model.hidden_size, 256)
     x = {"x": meta(rows, padded, dtype=FP8), "x_scale": meta(rows, padded // 32, dtype=FP8), "group": 32}
     fp4(deployment, rows, **x, out=meta(rows, deployment.model.hidden_size))
-
-
-def mxfp4_plain(deployment: Deployment, rows: int) -> None:
-    hidden = deployment.model.hidden_size
-    x = meta(rows, padded_to(hidden, 256))
-    fp4(deployment, rows, x=x, x_scale=None, group=32, out=meta(rows, hidden))

@@ -8,6 +8,7 @@ The tuner, its configurations, the runners, their key functions and the ops arou
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -95,3 +96,25 @@ def install_trtllm_module(monkeypatch: pytest.MonkeyPatch) -> None:
 def install_gemm_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gemm_base, "gen_gemm_module", Specification)
     monkeypatch.setattr(gemm_base, "get_gemm_module", gemm_base.get_gemm_module.__wrapped__)
+
+
+def install_fp4_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("gemm_sm100_module_cutlass_fp4", "trtllm_gen_gemm_module"):
+        monkeypatch.setattr(gemm_base, f"gen_{name}", lambda **_: Specification())
+    for name in ("get_gemm_sm100_module_cutlass_fp4", "_get_trtllm_gemm_module_impl"):
+        monkeypatch.setattr(gemm_base, name, inspect.unwrap(getattr(gemm_base, name)))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(gemm_base, "get_compute_capability", lambda device: (10, 0))
+    workspace = torch.empty(32 << 20, dtype=torch.uint8, device="meta")
+    monkeypatch.setattr(gemm_base, "_get_cache_buf", lambda *_: workspace)
+    for name in ("_cute_dsl_gemm_fp4_runner", "_cudnn_gemm_fp4_runner"):
+        monkeypatch.setattr(gemm_base, name, _quiet(getattr(gemm_base, name)))
+
+
+def _quiet(factory: Callable[..., Any]) -> Callable[..., Any]:
+    def made(*told: Any) -> Any:
+        runner = factory(*told)
+        runner.forward = lambda inputs, **_: inputs[5]
+        return runner
+
+    return made

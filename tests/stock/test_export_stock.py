@@ -14,7 +14,7 @@ from flashinfer.autotune_cache import ManagedAutotuneCache
 from flashinfer.autotuner import AutoTuner, autotune
 
 from runtime.autotune.cpu import GEMM1, GEMM2
-from runtime.autotune.cpu_clock import CpuClock, CpuSearchTuner
+from runtime.autotune.cpu_clock import CpuSearchTuner
 from runtime.autotune.record import record_asked
 from sgl_tune.cache.folder import LeadsOut
 from sgl_tune.cache.layouts import find_caches
@@ -72,22 +72,6 @@ def test_a_store_is_flashinfers_own_and_serves_every_lookup(tuned: Path, tmp_pat
             assert _hits_of(tuner) == (ENTRIES if mode == "tune" else len(OPS))
 
 
-def test_a_store_is_what_flashinfer_would_have_published(tuned: Path, tmp_path: Path) -> None:
-    """Its tuner publishes the same names, and but for tactics the same bytes."""
-    write(tmp_path / "ours", *_content(tuned))
-    with installed(CpuClock()), autotune_v2(mode="tune", cache_root=tmp_path / "theirs"):
-        Layer()()
-    found = {}
-    for whose in ("ours", "theirs"):
-        files = sorted((tmp_path / whose).rglob("*.json"))
-        texts = [json.loads(path.read_text()) for path in files]
-        found[whose] = [
-            (path.relative_to(tmp_path / whose), list(text), {**text, "tactic": 0})
-            for path, text in zip(files, texts, strict=True)
-        ]
-    assert found["ours"] == found["theirs"] and len(found["ours"]) == ENTRIES + 1
-
-
 def test_what_is_there_stays_but_for_the_same_keys(tuned: Path, tmp_path: Path) -> None:
     metadata, entries = _content(tuned)
     key = next(iter(entries))
@@ -113,19 +97,6 @@ def test_each_file_of_vllms_serves_every_lookup(tuned: Path, tmp_path: Path) -> 
         with installed(AutoTuner()), autotune(True):
             assert AutoTuner.get().load_configs(path)
             assert _hits_of(AutoTuner.get()) == ENTRIES
-
-
-def test_an_entry_that_does_not_say_how_it_was_measured_serves_and_is_tuned_again(
-    tuned: Path, tmp_path: Path
-) -> None:
-    metadata, entries = _content(tuned)
-    written = write(tmp_path, metadata, {key: value[:2] for key, value in entries.items()})
-    assert (written["hits"], written["without_policy"]) == (ENTRIES, ENTRIES)
-    with installed(AutoTuner()), autotune_v2(mode="replay", cache_root=tmp_path):
-        assert _hits_of(AutoTuner.get()) == len(OPS)
-    with installed(CpuClock()), autotune_v2(cache_root=tmp_path), record_asked() as record:
-        Layer()()
-    assert record.asked and not record.hits
 
 
 def _refused(folder: Path, tmp_path: Path, **members: Any) -> Ran:

@@ -57,9 +57,3 @@ def test_a_choice_that_fails_now_is_told_with_its_reason(tmp_path: Path) -> None
     (entry,) = _replay(tmp_path, runner, {1: 0}).replayed
     assert (entry.best_ms, entry.failed) == (None, "no such kernel")
     assert entry.default_ms is not None
-
-
-def test_a_default_that_fails_is_no_reason_to_doubt_a_choice(tmp_path: Path) -> None:
-    runner = Timed({-1: 0.1, 0: 0.1}, failures={-1: lambda: RuntimeError("unfit")})
-    (entry,) = _replay(tmp_path, runner, {1: 0}).replayed
-    assert entry.best_ms is not None and (entry.default_ms, entry.failed) == (None, None)

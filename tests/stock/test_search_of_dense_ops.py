@@ -162,4 +162,5 @@ def test_the_search_finds_every_buckets_best_under_stocks_keys(dense: tuple[Any,
     }
     assert len(ours) == 7 and all(key.startswith(f"('{op}', ") for key in ours)
     for result in tuner.results:
-        assert result.tactic == best(result.bucket) and result.speedup > 1.5 and result.runner_up is None
+        assert result.tactic == best(result.bucket) and result.runner_up is None
+        assert result.default_ms > 1.5 * result.best_ms

@@ -159,25 +159,3 @@ def _tune_collective(comm: DistributedCommunicator) -> dict[Any, int]:
 def test_collective_ops_are_never_divided(ranks: Ranks) -> None:
     for launches in ranks.run(ParallelConfig(tp=2), _tune_collective):
         assert set(launches) >= set(TIMES) - {-1}
-
-
-def _tune_two_stages(comm: DistributedCommunicator) -> Any:
-    with installed(_tuner()), autotune(True):
-        tactic = ask(TwoStages(TIMES))
-        return tactic, sorted(cached.file_key for cached in AutoTuner.get().profiling_cache)
-
-
-class TwoStages(Timed):
-    """Its tactics follow from a shortlist of another op, which every process measures for itself."""
-
-    def get_valid_tactics(self, inputs: list[Any], profile: Any) -> list[Any]:
-        from tests.stock.timed_op import CONFIG
-
-        rank = Team.of_world().rank
-        noise = {tactic: time + 0.001 * rank for tactic, time in TIMES.items()}
-        return AutoTuner.get().rank_tactics("tests::stage", [Timed(noise)], CONFIG, inputs, k=4)
-
-
-def test_shortlists_are_agreed_on(ranks: Ranks) -> None:
-    answers = ranks.run(ParallelConfig(tp=2), _tune_two_stages)
-    assert answers[0] == answers[1] and answers[0][0] == 1

@@ -42,7 +42,7 @@ def test_the_winner_is_the_fastest_and_the_slow_ones_cost_little() -> None:
     assert _stock_tactic(stock) == 1
     assert runner.launches[0] < stock.launches[0] / 3
     assert {result.tactic for result in AutoTuner.get().results} == {1}
-    assert all(result.speedup > 4 for result in AutoTuner.get().results)
+    assert all(result.default_ms > 4 * result.best_ms for result in AutoTuner.get().results)
 
 
 def test_files_are_stock_s_but_for_the_winners(tmp_path: Path) -> None:
@@ -57,12 +57,6 @@ def test_files_are_stock_s_but_for_the_winners(tmp_path: Path) -> None:
     with installed(AutoTuner()), autotune(True, cache=str(ours)):
         layer()  # a stock tuner has no clock here: it can only look up
         assert AutoTuner.get().profiling_cache == {}
-
-
-def test_a_default_that_is_faster_than_all_tactics_wins() -> None:
-    with autotune(True):
-        assert ask(Timed({-1: 0.15, 0: 0.6, 1: 1.2})) == -1
-    assert AutoTuner.get().results[0].speedup == 1.0
 
 
 def test_compound_tactics_come_back_as_a_file_would_give_them(tmp_path: Path) -> None:
@@ -155,24 +149,6 @@ def test_an_op_inside_a_measured_op_is_looked_up_and_not_tuned() -> None:
         assert ask(inner, op="tests::inner") == 1
 
 
-def test_shortlists_asked_for_while_tactics_are_listed() -> None:
-    class TwoStages(Timed):
-        def get_valid_tactics(self, inputs: list[Any], profile: Any) -> list[Any]:
-            stage = Timed(TIMES)
-            best = AutoTuner.get().rank_tactics("tests::stage", [stage], CONFIG, [torch.ones(1, 3)], k=2)
-            assert best == [1, 3]
-            return super().get_valid_tactics(inputs, profile)
-
-    with autotune(True):
-        assert ask(TwoStages(TIMES)) == 1
-
-
-def test_stock_alone_cannot_tune_here() -> None:
-    """Why the clock exists: without it FlashInfer would end without entries, and silently so."""
-    with installed(AutoTuner()), pytest.raises((RuntimeError, AssertionError)), autotune(True):
-        ask(Timed(TIMES))
-
-
 class LaunchesWhenPrepared(Timed):
     """As FlashInfer's CUTLASS MoE."""
 
@@ -194,12 +170,3 @@ def test_a_preparation_that_launches_a_tactic_is_given_a_likely_one() -> None:
     assert runner.launches == {1: 1}
     _prepared(plain, [1, 0, -1])
     assert plain.prepared == 1 and not plain.launches
-
-
-def test_a_likely_tactic_that_fails_does_not_fail_the_preparation() -> None:
-    runner = LaunchesWhenPrepared(TIMES, {1: lambda: RuntimeError("invalid configuration argument")})
-    _prepared(runner, [1, 0, -1])
-    assert runner.launches == {1: 1, -1: 1}
-    full = LaunchesWhenPrepared(TIMES, {1: lambda: RuntimeError("CUDA error: out of memory")})
-    with pytest.raises(TuningOutOfMemory, match="out of memory in preparation"):
-        _prepared(full, [1, 0, -1])

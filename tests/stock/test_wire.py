@@ -12,7 +12,7 @@ from runtime.autotune.agreement import BucketReport, Terms
 from runtime.autotune.bench import Candidate
 from runtime.autotune.play_off import Settled
 from runtime.autotune.search import Screened
-from runtime.autotune.wire import from_wire, to_wire
+from runtime.autotune.team import from_wire, to_wire
 
 ONE, OTHER = Candidate(0, -1), Candidate(1, ((128, 64), "stream_k", True))
 TOLD = [

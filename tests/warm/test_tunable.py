@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,39 +10,24 @@ import pytest
 from runtime.devices.meta import Meta
 from runtime.server.errors import ConfigError
 from runtime.start.rehearsal import Rehearsal
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.resolve import resolve_deployment
-from sgl_tune.errors import UsageError
-from sgl_tune.keys.advice import advice
+from sgl_tune.deployment.models import presets
+from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.keys.plan import Plan, make_plan
-from sgl_tune.keys.tunable import cannot_tune
-from sgl_tune.keys.verdict import gaps_of
-from tests.oracle.published import published, target_models, write_checkpoints
+from sgl_tune.keys.verdict import cannot_tune, verdict_of
+from tests.sgl_tune.modelopt import quantized
+from tests.sgl_tune.planning import deployment
 
 MEMORY = 1 << 42
-_BY_SIZE = "Kimi-K2-Thinking"  # whose integers have no kernels here
+BACKENDS = {"h200": ("flashinfer_cutlass", "flashinfer_mxfp4"), "b200": ("auto", "flashinfer_cutlass")}
 
 
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("checkpoints")
-    write_checkpoints(folder)
-    return folder
-
-
-def _whole_plans(gpu: str, release: str) -> Iterator[Plan]:
-    """As the server is, or else as it is advised to be."""
-    for model in target_models():
-        flags = ServerFlags(model_path=published()[model].path, gpu=gpu, sglang_version=release, tp=8)
-        try:
-            plan = make_plan(resolve_deployment(flags, environ={}), gpus=())
-        except UsageError:
-            continue
-        if not plan.caches or gaps_of(plan):
-            found = advice(plan)
-            plan = found.plan if found else plan
-        if plan.caches and not gaps_of(plan):
-            yield plan
+def _plan(gpu: str, **flags: Any) -> Plan | None:
+    """None where the core has no such server, or nothing of it is planned."""
+    try:
+        plan = make_plan(deployment(gpu=gpu, arch=None, **flags), gpus=())
+    except (CheckFailed, UsageError):
+        return None
+    return plan if plan.caches and verdict_of(plan).tunes == "planned" else None
 
 
 def _fails(plan: Plan) -> bool:
@@ -56,66 +40,17 @@ def _fails(plan: Plan) -> bool:
     return False
 
 
-@pytest.mark.parametrize("release", ["0.5.17", "0.5.23"])
-@pytest.mark.parametrize("gpu", ["H200", "B200"])
-def test_a_plan_is_tunable_where_the_runtime_runs_it(
-    gpu: str, release: str, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(checkpoints)
-    outcomes = [
-        (plan.deployment.model_path, cannot_tune(plan) is not None, _fails(plan))
-        for plan in _whole_plans(gpu, release)
-        if _BY_SIZE not in plan.deployment.model_path
-    ]
-    assert [model for model, said, real in outcomes if said != real] == []
-    assert {said for _, said, _ in outcomes} == ({True, False} if gpu == "B200" else {False})
-    assert len(outcomes) > 12
+@pytest.mark.parametrize("gpu", BACKENDS)
+def test_a_plan_is_tunable_where_the_runtime_runs_it(gpu: str) -> None:
+    asked = [(one.name, backend) for one in presets() for backend in BACKENDS[gpu]]
+    plans = {of: _plan(gpu, model_path=of[0], tp=8, moe_runner_backend=of[1]) for of in asked}
+    found = {of: (cannot_tune(plan) is not None, _fails(plan)) for of, plan in plans.items() if plan}
+    assert {of: told for of, told in found.items() if told[0] != told[1]} == {}
+    assert len(found) > 5
 
 
-@pytest.mark.parametrize(
-    ("model", "gpu", "flags", "said"),
-    [
-        ("nvidia/Qwen3-235B-A22B-FP8", "H200", {"moe_a2a_backend": "deepep"}, "sends no rows by deepep"),
-        (
-            "nvidia/MiniMax-M2.5-NVFP4",
-            "B200",
-            {"moe_runner_backend": "flashinfer_cutlass"},
-            "calls flashinfer_cutlass plain and in modelopt_fp8, not in modelopt_fp4",
-        ),
-    ],
-)
-def test_what_this_runtime_has_no_kernels_of_is_said_before(
-    model: str, gpu: str, flags: dict[str, Any], said: str, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(checkpoints)
-    path = published()[model].path
-    asked = ServerFlags(model_path=path, gpu=gpu, sglang_version="0.5.21", tp=8, **flags)
-    plan = make_plan(resolve_deployment(asked, environ={}), gpus=())
-    assert plan.caches and said in str(cannot_tune(plan))
-
-
-@pytest.mark.parametrize(
-    ("model", "flags"),
-    [
-        ("nvidia/Mixtral-8x7B-Instruct-v0.1-FP8", {"tp": 4}),
-        ("nvidia/Qwen3-235B-A22B-FP8", {"tp": 8, "moe_runner_backend": "deep_gemm"}),
-    ],
-)
-def test_layers_beside_experts_that_nobody_tunes_are_tuned(
-    model: str, flags: dict[str, Any], checkpoints: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(checkpoints)
-    asked = ServerFlags(model_path=published()[model].path, gpu="H200", sglang_version="0.5.21", **flags)
-    plan = make_plan(resolve_deployment(asked, environ={}), gpus=())
-    assert [op.op for op in plan.target.ops] == ["fp8_gemm"]
+def test_dense_layers_in_modelopt_fp8_are_tuned(tmp_path: Path) -> None:
+    model = quantized(tmp_path, "Llama-3.1-8B", quant_method="modelopt", quant_algo="FP8", ignore=["lm_head"])
+    plan = _plan("h200", model_path=model)
+    assert plan is not None and [op.op for op in plan.target.ops] == ["fp8_gemm"]
     assert cannot_tune(plan) is None and not _fails(plan)
-
-
-def test_experts_whose_biases_sglang_leaves_out_are_tuned_as_it_calls_them(
-    checkpoints: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(checkpoints)
-    path, backend = published()["lmsys/gpt-oss-20b-bf16"].path, "flashinfer_cutlass"
-    asked = ServerFlags(model_path=path, gpu="H200", sglang_version="0.5.21", moe_runner_backend=backend)
-    plan = make_plan(resolve_deployment(asked, environ={}), gpus=())
-    assert plan.caches and cannot_tune(plan) is None and not _fails(plan)

@@ -12,64 +12,17 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def paged_flash(
-    q,
-    keys,
-    rotary,
-    values,
-    scales,
-    out,
-    sinks,
-    selected,
-    by_distance,
-    table,
-    slot_map,
-    requests,
-    seq_lens,
-    query_starts,
-    scale,
-    cap,
-    growth_rate,
-    q_token,
-    q_head,
-    key_slot,
-    key_head,
-    rotary_slot,
-    rotary_head,
-    value_slot,
-    value_head,
-    scale_slot,
-    out_token,
-    out_head,
-    table_row,
-    sink_token,
-    distance_token,
-    distance_head,
-    MAPPED: tl.constexpr,
-    SELECTED: tl.constexpr,
-    SPAN: tl.constexpr,
-    WINDOW: tl.constexpr,
-    CHUNK: tl.constexpr,
-    BOTH_WAYS: tl.constexpr,
-    CAPPED: tl.constexpr,
-    GROWTH: tl.constexpr,
-    EXTENT: tl.constexpr,
-    HAS_SINKS: tl.constexpr,
-    GROUP: tl.constexpr,
-    HEADS: tl.constexpr,
-    DIM: tl.constexpr,
-    ROTARY: tl.constexpr,
-    QUANT: tl.constexpr,
-    LATENT: tl.constexpr,
-    BLOCK_DIM: tl.constexpr,
-    BLOCK_ROTARY: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
+    q, keys, rotary, values, scales, out, sinks, selected, table, slot_map, requests, seq_lens, query_starts,
+    scale, q_token, q_head, key_slot, key_head, rotary_slot, rotary_head, value_slot, value_head, scale_slot,
+    out_token, out_head, table_row, MAPPED: tl.constexpr, SELECTED: tl.constexpr, WINDOW: tl.constexpr,
+    HAS_SINKS: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr,
+    ROTARY: tl.constexpr, QUANT: tl.constexpr, LATENT: tl.constexpr, BLOCK_DIM: tl.constexpr,
+    BLOCK_ROTARY: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     """One program: BLOCK_M (query, head) rows of one request and kv head, over all the keys they see.
 
-    Rows run over the heads of a query first, HEADS (>= GROUP) to a query; with SELECTED keys, SPAN to each
-    of a kv head's `selected`, a block has one query. Softmax is in base 2, and `scale` and `cap` have
-    log2(e) in them.
+    Rows run over the heads of a query first, HEADS (>= GROUP) to a query; with SELECTED keys, a block has one
+    query. Softmax is in base 2, and `scale` has log2(e) in it.
     """
     tile = tl.program_id(0)
     kv_head = tl.program_id(1)
@@ -95,13 +48,8 @@ def paged_flash(
         turn_mask = live[:, None] & (turn < ROTARY)[None, :]
         q_rotary = tl.load(q + row[:, None] + (DIM + turn)[None, :], mask=turn_mask, other=0.0)
 
-    if GROWTH:
-        grown = tl.where(
-            position > GROWTH, tl.log2(tl.maximum(position, 1).to(tl.float32)) * growth_rate, 1.0
-        )
     if HAS_SINKS:
-        own = (first_row + query) * sink_token + head
-        top = tl.load(sinks + own, mask=live, other=0.0).to(tl.float32) * LOG2E
+        top = tl.load(sinks + head, mask=live, other=0.0).to(tl.float32) * LOG2E
         total = tl.full((BLOCK_M,), 1.0, tl.float32)
     else:
         top = tl.full((BLOCK_M,), float("-inf"), tl.float32)
@@ -111,35 +59,26 @@ def paged_flash(
     begin = 0
     if SELECTED:
         end = SELECTED
-        one = (first_row + tile * BLOCK_M // HEADS) * tl.num_programs(1) + kv_head
-        selected += one * (SELECTED // SPAN)
+        selected += (first_row + tile * BLOCK_M // HEADS) * SELECTED
     else:
         last = tl.minimum(queries - 1, (tile * BLOCK_M + BLOCK_M - 1) // HEADS)
         end = length - queries + last + 1
-        if BOTH_WAYS:
-            end = tl.minimum(length, end + WINDOW - 1) if WINDOW else length
         if WINDOW:
             oldest = length - queries + tile * BLOCK_M // HEADS - WINDOW + 1
             begin = tl.maximum(oldest, 0) // BLOCK_N * BLOCK_N
-        if CHUNK:
-            begin = (length - queries + tile * BLOCK_M // HEADS) // CHUNK * CHUNK // BLOCK_N * BLOCK_N
 
     for start in range(begin, end, BLOCK_N):
         n = start + tl.arange(0, BLOCK_N)
         if SELECTED:
-            at = tl.load(selected + n // SPAN, mask=n < end, other=-1)
-            if SPAN > 1:
-                at = at * SPAN + n % SPAN
-                at = tl.where((at >= 0) & (at < length), at, -1)
+            at = tl.load(selected + n, mask=n < end, other=-1)
         else:
             at = tl.where(n < end, n, -1)
         slot = tl.load(table + at, mask=at >= 0, other=0).to(tl.int64)
         if MAPPED:
             slot = tl.load(slot_map + slot)
         k_mask = (at >= 0)[:, None] & (dim < DIM)[None, :]
-        k = tl.load(
-            keys + slot[:, None] * key_slot + kv_head * key_head + dim[None, :], mask=k_mask, other=0.0
-        )
+        k_place = keys + slot[:, None] * key_slot + kv_head * key_head + dim[None, :]
+        k = tl.load(k_place, mask=k_mask, other=0.0)
         if QUANT:
             s = tl.load(scales + slot[:, None] * scale_slot + (dim // QUANT)[None, :], mask=k_mask, other=0.0)
             k = k.to(tl.float32) * s
@@ -147,33 +86,13 @@ def paged_flash(
         scores = tl.dot(q_main, tl.trans(k), input_precision="ieee")
         if ROTARY:
             r_mask = (at >= 0)[:, None] & (turn < ROTARY)[None, :]
-            r = tl.load(
-                rotary + slot[:, None] * rotary_slot + kv_head * rotary_head + turn[None, :],
-                mask=r_mask,
-                other=0.0,
-            )
+            r_place = rotary + slot[:, None] * rotary_slot + kv_head * rotary_head + turn[None, :]
+            r = tl.load(r_place, mask=r_mask, other=0.0)
             scores += tl.dot(q_rotary, tl.trans(r.to(q_main.dtype)), input_precision="ieee")
-        seen = live[:, None] & (at >= 0)[None, :]
-        if not BOTH_WAYS:
-            seen &= at[None, :] <= position[:, None]
+        seen = live[:, None] & (at >= 0)[None, :] & (at[None, :] <= position[:, None])
         if WINDOW:
             seen &= at[None, :] > position[:, None] - WINDOW
-        if WINDOW and BOTH_WAYS:
-            seen &= at[None, :] < position[:, None] + WINDOW
-        if CHUNK:
-            seen &= at[None, :] // CHUNK == position[:, None] // CHUNK
-        scores *= scale
-        if CAPPED:
-            scores = cap * (2.0 * tl.sigmoid(2.0 * scores / cap) - 1.0)
-        if GROWTH:
-            scores *= grown[:, None]
-        if EXTENT:
-            behind = position[:, None] - at[None, :]
-            given = (first_row + query) * distance_token + head * distance_head
-            near = seen & (behind < EXTENT)
-            added = tl.load(by_distance + given[:, None] + behind, mask=near, other=0.0)
-            scores += added.to(tl.float32) * LOG2E
-        scores = tl.where(seen, scores, float("-inf"))
+        scores = tl.where(seen, scores * scale, float("-inf"))
 
         new_top = tl.maximum(top, tl.max(scores, 1))
         pivot = tl.where(new_top == float("-inf"), 0.0, new_top)
@@ -183,11 +102,8 @@ def paged_flash(
         if LATENT:
             v = k
         else:
-            v = tl.load(
-                values + slot[:, None] * value_slot + kv_head * value_head + dim[None, :],
-                mask=k_mask,
-                other=0.0,
-            ).to(q_main.dtype)
+            v_place = values + slot[:, None] * value_slot + kv_head * value_head + dim[None, :]
+            v = tl.load(v_place, mask=k_mask, other=0.0).to(q_main.dtype)
         acc = acc * decay[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
         top = new_top
 

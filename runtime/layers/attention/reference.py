@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -57,112 +56,16 @@ def grouped(
     scale: float,
     window: int,
     sinks: torch.Tensor | None,
-    cap: float = 0.0,
-    chunk: int = 0,
-    chosen: torch.Tensor | None = None,
-    block: int = 1,
-    growth: int = 0,
-    by_distance: torch.Tensor | None = None,
-    both_ways: bool = False,
 ) -> torch.Tensor:
-    out = q.new_zeros(*q.shape[:2], values.shape[-1])
-    for span in _spans(paging, both_ways):
+    out = torch.zeros_like(q)
+    for span in _spans(paging):
         at, positions = torch.arange(len(span.slots)), span.positions[:, None]
-        seen = (at <= positions) | both_ways
+        seen = at <= positions
         if window:
-            seen &= (at > positions - window) & (at < positions + window)
-        if chunk:
-            seen &= at // chunk == positions // chunk
-        rows, seen = slice(span.start, span.end), seen[:, None]
-        if chosen is not None:
-            inside = _inside(chosen[rows], block, len(span.slots))
-            seen = seen & inside.repeat_interleave(q.shape[1] // keys.shape[1], dim=1)
-        grown = score_growth(span.positions, growth) if growth else None
-        own = sinks[rows] if sinks is not None and sinks.dim() == 2 else sinks
-        given = None if by_distance is None else _behind(by_distance[rows], span.positions, len(span.slots))
-        kept = keys[span.slots], values[span.slots]
-        out[rows] = _attend(q[rows], *kept, seen, scale, own, cap, grown, given)
+            seen &= at > positions - window
+        rows, kept = slice(span.start, span.end), (keys[span.slots], values[span.slots])
+        out[rows] = _attend(q[rows], *kept, seen[:, None], scale, sinks)
     return out
-
-
-def _behind(by_distance: torch.Tensor, positions: torch.Tensor, length: int) -> torch.Tensor:
-    """[t, heads, extent] -> [t, heads, length]: of each key, and nothing where none is given."""
-    extent = by_distance.shape[-1]
-    distances = positions[:, None] - torch.arange(length)
-    near = distances.clamp(0, extent - 1)[:, None].expand(-1, by_distance.shape[1], -1)
-    outside = (distances < 0) | (distances >= extent)
-    return by_distance.float().gather(-1, near).masked_fill_(outside[:, None], 0)
-
-
-def score_growth(positions: torch.Tensor, growth: int) -> torch.Tensor:
-    grown = positions.clamp(min=1).float().log2() / math.log2(growth)
-    return torch.where(positions > growth, grown, 1.0)
-
-
-def _inside(chosen: torch.Tensor, block: int, length: int) -> torch.Tensor:
-    """[t, kv heads, K] blocks -> [t, kv heads, length] of their tokens."""
-    whole = marked(chosen.flatten(0, 1), -(-length // block)).unflatten(0, chosen.shape[:2])
-    return whole.repeat_interleave(block, dim=-1)[..., :length]
-
-
-def block_scores(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    paging: Paging,
-    out: torch.Tensor,
-    first: int,
-    size: int,
-    local: int,
-) -> None:
-    for span in _spans(paging):
-        start, end = max(span.start, first), min(span.end, first + len(out))
-        if start >= end:
-            continue
-        positions = span.positions[start - span.start : end - span.start, None, None]
-        length = len(span.slots)
-        scores = torch.einsum("thd,nd->thn", q[start:end].float(), keys[span.slots].float())
-        scores.masked_fill_(torch.arange(length) > positions, float("-inf"))
-        blocks = -(-length // size)
-        padded = torch.nn.functional.pad(scores, (0, blocks * size - length), value=float("-inf"))
-        best, ahead = padded.unflatten(-1, (blocks, size)).amax(-1), positions // size - torch.arange(blocks)
-        best.masked_fill_((ahead >= 0) & (ahead < local), float("inf"))
-        out[start - first : end - first, :, :blocks] = best
-
-
-def pool_scores(
-    q: torch.Tensor, states: torch.Tensor, places: torch.Tensor, head_weights: torch.Tensor, paging: Paging
-) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
-    """How much an indexer wants each whole pool of tokens, -inf where one of them is later: rows of a batch,
-    their positions, [t, pools]."""
-    size, width = places.shape
-    for span in _spans(paging):
-        rows, pools = slice(span.start, span.end), len(span.slots) // size
-        own = states[span.slots[: pools * size]].float().unflatten(0, (pools, size))
-        keys, shares = own.split(width, dim=-1)
-        pooled = (keys * (shares + places).softmax(1)).sum(1)
-        each = torch.einsum("thd,nd->thn", q[rows].float(), pooled).relu_()
-        scores = torch.einsum("thn,th->tn", each, head_weights[rows])
-        ends = torch.arange(1, pools + 1) * size
-        yield rows, span.positions, scores.masked_fill_(ends > span.positions[:, None] + 1, float("-inf"))
-
-
-def mean_scores(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    made: Callable[[torch.Tensor], torch.Tensor],
-    size: int,
-    paging: Paging,
-) -> Iterator[tuple[int, int, torch.Tensor]]:
-    """How much a token wants each whole group of those before it, by what is `made` of its keys' mean: a row
-    of a batch, its position, [groups]."""
-    for span in _spans(paging):
-        groups = len(span.slots) // size
-        own = keys[span.slots[: groups * size]].unflatten(0, (groups, size))
-        means = made(own.float().mean(1).to(keys.dtype))
-        each = torch.einsum("thd,nd->tnh", q[span.start : span.end].float(), means.float())
-        scores = each.relu_().sum(-1) * q.shape[-1] ** -0.5
-        for row, position in enumerate(span.positions.tolist()):
-            yield span.start + row, position, scores[row, : (position + 1) // size]
 
 
 def latent(
@@ -172,20 +75,15 @@ def latent(
     value_dim: int,
     scale: float,
     selected: torch.Tensor | None,
-    sinks: torch.Tensor | None = None,
-    window: int = 0,
 ) -> torch.Tensor:
     out = q.new_zeros(*q.shape[:2], value_dim)
     for span in _spans(paging):
         rows = slice(span.start, span.end)
         keys = _unpacked(latents[span.slots], PackedRow(value_dim, q.shape[-1] - value_dim))
-        at, positions = torch.arange(len(span.slots)), span.positions[:, None]
-        seen = at <= positions
-        if window:
-            seen &= at > positions - window
+        seen = torch.arange(len(span.slots)) <= span.positions[:, None]
         if selected is not None:
-            seen &= marked(selected[rows], len(span.slots))
-        out[rows] = _attend(q[rows], keys, keys[..., :value_dim], seen[:, None], scale, sinks)
+            seen &= _marked(selected[rows], len(span.slots))
+        out[rows] = _attend(q[rows], keys, keys[..., :value_dim], seen[:, None], scale, None)
     return out
 
 
@@ -196,23 +94,20 @@ def index_scores(
     paging: Paging,
     out: torch.Tensor,
     first: int,
-    rate: int,
 ) -> None:
     for span in _spans(paging):
         start, end = max(span.start, first), min(span.end, first + len(out))
         if start >= end:
             continue
-        slots = span.slots[rate - 1 :: rate]
-        k = _unpacked(keys[slots], PackedRow(q.shape[-1]))
+        k = _unpacked(keys[span.slots], PackedRow(q.shape[-1]))
         each_head = torch.einsum("thd,nd->thn", q[start:end].float(), k).relu_()
         scores = torch.einsum("thn,th->tn", each_head, head_weights[start:end].float())
         positions = span.positions[start - span.start : end - span.start]
-        later = torch.arange(1, len(slots) + 1) * rate - 1 > positions[:, None]
-        out[start - first : end - first, : len(slots)] = scores.masked_fill_(later, float("-inf"))
+        later = torch.arange(len(span.slots)) > positions[:, None]
+        out[start - first : end - first, : len(span.slots)] = scores.masked_fill_(later, float("-inf"))
 
 
-def _spans(paging: Paging, whole: bool = False) -> Iterator[Span]:
-    """`whole`: with the slots of tokens behind them, too."""
+def _spans(paging: Paging) -> Iterator[Span]:
     starts = paging.query_starts.tolist()
     for i, (request, length) in enumerate(
         zip(paging.requests.tolist(), paging.seq_lens.tolist(), strict=True)
@@ -221,7 +116,7 @@ def _spans(paging: Paging, whole: bool = False) -> Iterator[Span]:
         for start in range(starts[i], starts[i + 1], QUERY_BLOCK):
             end = min(start + QUERY_BLOCK, starts[i + 1])
             position = first + start - starts[i]
-            slots = paging.table[request, : length if whole else position + end - start]
+            slots = paging.table[request, : position + end - start]
             yield Span(start, end, position, slots if paging.slot_map is None else paging.slot_map[slots])
 
 
@@ -229,7 +124,7 @@ def _unpacked(rows: torch.Tensor, packed: PackedRow) -> torch.Tensor:
     return packed.unpack(rows) if rows.dtype is torch.uint8 else rows.float()
 
 
-def marked(selected: torch.Tensor, length: int) -> torch.Tensor:
+def _marked(selected: torch.Tensor, length: int) -> torch.Tensor:
     """[t, K] positions -> [t, length] bool. Unused entries (-1) go to a column that is cut off."""
     columns = torch.where(selected < 0, length, selected).long()
     return torch.zeros(selected.shape[0], length + 1, dtype=torch.bool).scatter_(1, columns, True)[:, :length]
@@ -242,19 +137,10 @@ def _attend(
     seen: torch.Tensor,
     scale: float,
     sinks: torch.Tensor | None,
-    cap: float = 0.0,
-    grown: torch.Tensor | None = None,
-    given: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """q [t, heads, D]; k [n, kv heads, D], v [n, kv heads, E]; seen [t, 1 or heads, n] -> [t, heads, E]."""
-    grouped = q.float().unflatten(1, (k.shape[1], -1))
-    scores = torch.einsum("thgd,nhd->thgn", grouped, k.float()).mul_(scale).flatten(1, 2)
-    if cap:
-        scores.div_(cap).tanh_().mul_(cap)
-    if grown is not None:
-        scores.mul_(grown[:, None, None])
-    if given is not None:
-        scores.add_(given)
+    """q [t, heads, D]; k [n, kv heads, D], v [n, kv heads, E]; seen [t, 1, n] -> [t, heads, E]."""
+    by_kv_head = q.float().unflatten(1, (k.shape[1], -1))
+    scores = torch.einsum("thgd,nhd->thgn", by_kv_head, k.float()).mul_(scale).flatten(1, 2)
     scores.masked_fill_(~seen, float("-inf"))
     if sinks is not None:
         scores = torch.cat([scores, sinks.float().expand(len(q), -1)[..., None]], dim=-1)

@@ -62,10 +62,9 @@ def _index_scores(
     q, keys, scales, head_weights, out, table, requests, seq_lens, query_starts, first, last, q_token, q_head,
     keys_slot, scales_slot, weights_token, out_token, table_row,
     HEADS: tl.constexpr, DIM: tl.constexpr, PACKED: tl.constexpr, ALL_HEADS: tl.constexpr,
-    ALL_DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_N: tl.constexpr, RATE: tl.constexpr,
+    ALL_DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """One program: BLOCK_Q queries of a request against BLOCK_N of its keys, for batch rows first to last.
-    A key is of the last of RATE tokens."""
+    """One program: BLOCK_Q queries of a request against BLOCK_N of its keys, for batch rows first to last."""
     request = tl.program_id(2)
     first_row = tl.load(query_starts + request)
     queries = (tl.load(query_starts + request + 1) - first_row).to(tl.int32)
@@ -76,9 +75,8 @@ def _index_scores(
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     head = tl.arange(0, ALL_HEADS)
     dim = tl.arange(0, ALL_DIM)
-    at = n * RATE + RATE - 1
-    inside = at < length
-    slot = tl.load(table + tl.load(requests + request) * table_row + at, mask=inside, other=0).to(tl.int64)
+    inside = n < length
+    slot = tl.load(table + tl.load(requests + request) * table_row + n, mask=inside, other=0).to(tl.int64)
     k_mask = inside[:, None] & (dim < DIM)[None, :]
     k = tl.load(keys + slot[:, None] * keys_slot + dim[None, :], mask=k_mask, other=0.0)
     if PACKED:
@@ -95,7 +93,7 @@ def _index_scores(
         weight = tl.load(head_weights + row * weights_token + head, mask=head < heads, other=0.0)
         each_head = tl.maximum(tl.dot(one, k, input_precision="ieee"), 0.0)
         score = tl.sum(each_head * weight.to(tl.float32)[:, None], 0)
-        tl.store(out + (row - first) * out_token + n, score, mask=inside & (at <= newest))
+        tl.store(out + (row - first) * out_token + n, score, mask=inside & (n <= newest))
 
 
 def store(
@@ -106,25 +104,20 @@ def store(
     if 0 in grid:
         return
     if buffer.dtype is torch.uint8:
-        _launch_packed(grid, buffer, slots, rows, PackedRow(rows.shape[-1] - plain, plain))
+        row = PackedRow(rows.shape[-1] - plain, plain)
+        quantized, scales, rest = row.views(buffer)
+        _store_packed[grid](
+            rows, quantized, scales, rest, slots, rows.stride(0), quantized.stride(0), scales.stride(0),
+            rest.stride(0), LIMIT=FP8_MAX, BLOCKS=row.blocks, BLOCK=row.block, PLAIN=row.plain,
+            ALL_BLOCKS=triton.next_power_of_2(row.blocks), ALL_BLOCK=triton.next_power_of_2(row.block),
+            ALL_PLAIN=triton.next_power_of_2(max(1, row.plain)),
+        )  # fmt: skip
         return
     width = math.prod(rows.shape[1:])
     _store_plain[grid](
         rows, buffer, slots, slots if slot_map is None else slot_map, rows.stride(0), rows.stride(-2),
         buffer.stride(0), MAPPED=slot_map is not None, LIMIT=FP8_MAX if buffer.dtype is FP8 else 0.0,
         DIM=rows.shape[-1], WIDTH=width, BLOCK=triton.next_power_of_2(width),
-    )  # fmt: skip
-
-
-def _launch_packed(
-    grid: tuple[int], buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, row: PackedRow
-) -> None:
-    quantized, scales, plain = row.views(buffer)
-    _store_packed[grid](
-        rows, quantized, scales, plain, slots, rows.stride(0), quantized.stride(0), scales.stride(0),
-        plain.stride(0), LIMIT=FP8_MAX, BLOCKS=row.blocks, BLOCK=row.block, PLAIN=row.plain,
-        ALL_BLOCKS=triton.next_power_of_2(row.blocks), ALL_BLOCK=triton.next_power_of_2(row.block),
-        ALL_PLAIN=triton.next_power_of_2(max(1, row.plain)),
     )  # fmt: skip
 
 
@@ -135,7 +128,6 @@ def index_scores(
     paging: Paging,
     out: torch.Tensor,
     first: int,
-    rate: int,
 ) -> None:
     heads, dim = q.shape[1:]
     packed = keys.dtype is torch.uint8
@@ -150,5 +142,5 @@ def index_scores(
         paging.query_starts, first, first + out.shape[0], *q.stride()[:2], values.stride(0), scales.stride(0),
         head_weights.stride(0), out.stride(0), paging.table.stride(0), HEADS=heads, DIM=dim, PACKED=packed,
         ALL_HEADS=max(16, triton.next_power_of_2(heads)), ALL_DIM=max(16, triton.next_power_of_2(dim)),
-        BLOCK_Q=block_q, BLOCK_N=block_n, RATE=rate,
+        BLOCK_Q=block_q, BLOCK_N=block_n,
     )  # fmt: skip

@@ -29,63 +29,25 @@ class Rows:
         return cls(batch.req_pool_indices, batch.seq_lens, batch.query_starts, batch.max_query_len, keeps)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RecurrentInputs:
-    """q and k [T, key heads, K], v [T, heads, V], `step` [T, heads] before its softplus; or [T, heads, K],
-    with a `bias` [heads x K], where each channel of a key forgets by a step of its own: as a softplus says,
-    or, with a `lower_bound`, as a sigmoid's share of that.
+def recur(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    step: torch.Tensor,
+    strength: torch.Tensor | None,
+    rate: torch.Tensor,
+    bias: torch.Tensor,
+    skip: torch.Tensor | None,
+    least_step: float,
+    state: torch.Tensor,
+    rows: Rows,
+) -> torch.Tensor:
+    """q and k [T, key heads, K], v [T, heads, V], `step` [T, heads] before its softplus -> [T, heads, V].
+    `state` is [slots, heads, V, K].
 
     `strength` [T, heads] before its sigmoid makes it a delta rule; without it, a value counts as much as its
     step says. `rate`, `bias` and `skip` are of each head: the logarithm of a decay, what a step starts from,
-    and how much of a value goes past the state. A `rate` [heads, K] has one for each channel of a key. A
-    `gate`, as v is, opens what is answered by its silu.
+    and how much of a value goes past the state.
     """
-
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    step: torch.Tensor
-    strength: torch.Tensor | None
-    rate: torch.Tensor
-    bias: torch.Tensor
-    skip: torch.Tensor | None = None
-    least_step: float = 0.0
-    lower_bound: float | None = None
-    gate: torch.Tensor | None = None
-
-
-def convolve(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    state: torch.Tensor,
-    rows: Rows,
-    opens: bool = True,
-) -> torch.Tensor:
-    """A causal convolution of each channel, `opens`: its silu. x [T, channels], weight [channels, width]."""
-    return ops.causal_conv(
-        x, weight, bias, state, rows.slots, rows.seq_lens, rows.query_starts, rows.longest, rows.keeps, opens
-    )
-
-
-def recur(inputs: RecurrentInputs, state: torch.Tensor, rows: Rows) -> torch.Tensor:
-    """[T, heads, V]. `state` is [slots, heads, V, K]."""
-    return ops.recurrence(
-        inputs.q,
-        inputs.k,
-        inputs.v,
-        inputs.step,
-        inputs.strength,
-        inputs.rate,
-        inputs.bias,
-        inputs.skip,
-        state,
-        rows.slots,
-        rows.seq_lens,
-        rows.query_starts,
-        rows.longest,
-        rows.keeps,
-        inputs.least_step,
-        inputs.lower_bound,
-        inputs.gate,
-    )
+    whose = rows.slots, rows.seq_lens, rows.query_starts, rows.keeps
+    return ops.recurrence(q, k, v, step, strength, rate, bias, skip, state, *whose, least_step)

@@ -6,7 +6,6 @@ depends on what it wrote before: a triangular system.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ import torch
 import torch.nn.functional as F
 
 CHUNK = 64
-_PRODUCTS = 1 << 22  # of a chunk's rows with each other, where each channel of a key has its own
 _SQUARES_EPS = 1e-6
 
 
@@ -41,7 +39,6 @@ def convolve(
     out: torch.Tensor,
     requests: Requests,
     keeps: bool,
-    opens: bool,
 ) -> None:
     earlier = weight.shape[1] - 1
     for slot, rows, goes_on in requests:
@@ -50,36 +47,31 @@ def convolve(
         answer = F.conv1d(
             seen[None], weight.float()[:, None], None if bias is None else bias.float(), groups=len(seen)
         )
-        out[rows] = (F.silu(answer[0].T) if opens else answer[0].T).to(out.dtype)
+        out[rows] = F.silu(answer[0].T).to(out.dtype)
         if keeps:
             state[slot] = seen[:, seen.shape[1] - earlier :].to(state.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """fp32: the logarithm of what is kept, [T, heads, K] or of all channels of a key [T, heads, 1], and how
-    much is written, [T, heads]."""
+    """fp32 [T, heads, 1]: the logarithm of what is kept; [T, heads]: how much is written."""
 
     decay: torch.Tensor
     written: torch.Tensor
     is_delta: bool
 
-
-def gates(
-    step: torch.Tensor,
-    strength: torch.Tensor | None,
-    rate: torch.Tensor,
-    bias: torch.Tensor,
-    least_step: float,
-    lower_bound: float | None = None,
-) -> Gates:
-    raw, pace = step.float() + bias.float().view(step.shape[1:]), rate.float().exp()
-    pace = pace[:, None] if pace.dim() == 1 else pace
-    taken = F.softplus(raw).clamp(min=least_step)
-    decay = -pace * (taken[..., None] if taken.dim() == 2 else taken)
-    if lower_bound is not None:
-        decay = lower_bound * (pace * raw).sigmoid()
-    return Gates(decay, taken if strength is None else strength.float().sigmoid(), strength is not None)
+    @classmethod
+    def of(
+        cls,
+        step: torch.Tensor,
+        strength: torch.Tensor | None,
+        rate: torch.Tensor,
+        bias: torch.Tensor,
+        least_step: float,
+    ) -> Gates:
+        taken = F.softplus(step.float() + bias.float()).clamp(min=least_step)
+        decay = -(rate.float().exp() * taken)[..., None]
+        return cls(decay, taken if strength is None else strength.float().sigmoid(), strength is not None)
 
 
 def recur(
@@ -92,32 +84,23 @@ def recur(
     out: torch.Tensor,
     requests: Requests,
     keeps: bool,
-    gate: torch.Tensor | None = None,
 ) -> None:
-    shared_by, chunk = v.shape[1] // k.shape[1], _rows_of(gates.decay)
+    shared_by = v.shape[1] // k.shape[1]
     for slot, rows, goes_on in requests:
         queries, keys = (x[rows].float().repeat_interleave(shared_by, 1) for x in (q, k))
         if gates.is_delta:
             queries, keys = _normalized(queries) * queries.shape[-1] ** -0.5, _normalized(keys)
-        values, held = v[rows].float(), state[slot].float() if goes_on else torch.zeros_like(state[slot])
-        held = held.float()
-        for first in range(0, len(values), chunk):
-            part = slice(first, first + chunk)
-            own = slice(rows.start + first, min(rows.start + first + chunk, rows.stop))
+        values, held = v[rows].float(), state[slot].float()
+        held = held if goes_on else torch.zeros_like(held)
+        for first in range(0, len(values), CHUNK):
+            part = slice(first, first + CHUNK)
+            own = slice(rows.start + first, min(rows.start + first + CHUNK, rows.stop))
             answer, held = _chunk(queries[part], keys[part], values[part], gates, own, held)
             out[own] = answer.to(out.dtype)
         if skip is not None:
             out[rows] += (skip.float()[:, None] * values).to(out.dtype)
-        if gate is not None:
-            out[rows] *= F.silu(gate[rows].float()).to(out.dtype)
         if keeps:
             state[slot] = held.to(state.dtype)
-
-
-def _rows_of(decay: torch.Tensor) -> int:
-    """Of one chunk: as many heads of one value as Mamba has would make large ones of long chunks."""
-    _, heads, keys = decay.shape
-    return max(1, min(CHUNK, math.isqrt(_PRODUCTS // (heads * keys))))
 
 
 def _chunk(
@@ -126,41 +109,28 @@ def _chunk(
     """q, k [L, heads, K], v [L, heads, V], held [heads, V, K] -> answers [L, heads, V], the next state."""
     total = gates.decay[rows].cumsum(0)
     later = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
-    between = (total[:, None] - total[None]).masked_fill(later[..., None, None], float("-inf")).exp()
+    between = (total[:, None] - total[None]).squeeze(-1).masked_fill(later[..., None], float("-inf")).exp()
     written = gates.written[rows]
     writes = v * written[..., None]
     if gates.is_delta:
         answered = torch.einsum("hvk,lhk->lhv", held, k * total.exp())
         writes = (v - answered) * written[..., None]
-        among = torch.einsum("lmh,lh->hlm", _products(k, k, between), written)
+        among = torch.einsum("lmh,lh->hlm", torch.einsum("lhk,mhk->lmh", k, k) * between, written)
         solved = torch.linalg.solve_triangular(
             among.tril(-1), writes.transpose(0, 1), upper=False, unitriangular=True
         )
         writes = solved.transpose(0, 1)
     answer = torch.einsum("hvk,lhk->lhv", held, q * total.exp())
-    answer += torch.einsum("lmh,mhv->lhv", _products(q, k, between), writes)
+    answer += torch.einsum("lmh,mhv->lhv", torch.einsum("lhk,mhk->lmh", q, k) * between, writes)
     left = (total[-1] - total).exp()
     state = held * total[-1].exp()[:, None] + torch.einsum("lhv,lhk->hvk", writes, k * left)
     return answer, state
 
 
-def _products(q: torch.Tensor, k: torch.Tensor, between: torch.Tensor) -> torch.Tensor:
-    """[L, L, heads], each less what is forgotten between the two."""
-    if between.shape[-1] == 1:
-        return torch.einsum("lhk,mhk->lmh", q, k) * between[..., 0]
-    return torch.einsum("lhk,mhk,lmhk->lmh", q, k, between)
-
-
 def gated_norm(
-    x: torch.Tensor,
-    gate: torch.Tensor,
-    weight: torch.Tensor,
-    group: int,
-    eps: float,
-    gate_first: bool,
-    plain_gate: bool,
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, group: int, eps: float, gate_first: bool
 ) -> torch.Tensor:
-    wide, opening = x.float(), gate.float().sigmoid() if plain_gate else F.silu(gate.float())
+    wide, opening = x.float(), F.silu(gate.float())
     if gate_first:
         wide = wide * opening
     parts = wide.unflatten(-1, (-1, group))

@@ -11,41 +11,16 @@ from runtime.server.errors import ConfigError, Unsupported
 
 HF = Mapping[str, Any]
 _LARGEST = 1e15
-_VL_2: tuple[Any, ...] = (None, [], ["DeepseekVLV2ForCausalLM"], ["DeepseekVL2ForCausalLM"])
-OCR_1 = "modeling_deepseekocr.DeepseekOCRForCausalLM"
 
 
 def architecture_of(hf: HF) -> str:
     """The first, which is the one that SGLang takes; empty where none is told."""
     listed = hf.get("architectures")
-    if hf.get("model_type") == "olmo3":  # srt/configs/olmo3.py
-        listed = ["Olmo2ForCausalLM"] if listed in (None, ["Olmo3ForCausalLM"]) else listed
-    if listed == ["DeepseekOCR2ForCausalLM"] and is_ocr_2(hf):
-        listed = ["DeepseekOCRForCausalLM"]
-    if is_vl_2(hf):
-        listed = ["DeepseekVL2ForCausalLM"]
     if listed is None:
         return ""
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
         raise ConfigError(f"config.json: architectures is {repr(listed)[:60]}: a list of names is needed")
     return listed[0] if listed else ""
-
-
-def is_ocr_2(hf: HF) -> bool:
-    """By whom SGLang knows it: srt/utils/hf_transformers/common.py, in every release."""
-    return bool(_own_class(hf) == "modeling_deepseekocr2.DeepseekOCR2ForCausalLM")
-
-
-def is_vl_2(hf: HF) -> bool:
-    """DeepSeek-VL2, which is of one class whatever its file tells, and published ones tell none."""
-    is_named = hf.get("architectures") in _VL_2
-    reads = _own_class(hf) == OCR_1 or is_ocr_2(hf)
-    return hf.get("model_type") == "deepseek_vl_v2" and is_named and not reads
-
-
-def _own_class(hf: HF) -> Any:
-    named = hf.get("auto_map")
-    return named.get("AutoModel") if isinstance(named, Mapping) else None
 
 
 class Fields:
@@ -74,10 +49,6 @@ class Fields:
         """The file itself, whatever its class says."""
         self.seen.add(name)
         return self._hf.get(name) is not None
-
-    def is_null(self, name: str) -> bool:
-        """In so many words."""
-        return name in self._hf and self.get(name) is None
 
     def spelled(self, *names: str) -> str:
         """The one of a field's spellings that the file has, else the config class."""

@@ -5,67 +5,23 @@ EmbeddingGemma is a Gemma 3 whose tokens see both ways, and whose answer is the 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import SLIDES, as_counted, everywhere, heads, model
+from runtime.server.decoders.parts import SLIDES, everywhere, heads, model
 from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Multipliers, RopeConfig
-from runtime.server.table_config import ScoresConfig
-from runtime.server.tensor_names import TensorNames
 
-EMBEDDING, _ARCHITECTURE = "embedding_gemma", "Gemma3TextModel"
 _LOCAL_THETA = 10000.0
-
-
-def _gemma(f: Fields) -> ModelConfig:
-    """`gelu` always meant the one by tanh here."""
-    f.only("hidden_act", "gelu_pytorch_tanh", "gelu")
-    f.only("hidden_activation", "gelu_pytorch_tanh")
-    f.only("use_bidirectional_attention", False)
-    f.only("attention_bias", False)
-    f.only("tie_word_embeddings", True)
-    return model(
-        f,
-        {"full": heads(f)},
-        everywhere(f, "full"),
-        everywhere(f, "dense"),
-        centred_norms=True,
-        activation="gelu_tanh",
-        multipliers=Multipliers(embedding=f.size("hidden_size") ** 0.5),
-    )
-
-
-def _gemma2(f: Fields) -> ModelConfig:
-    f.only("use_bidirectional_attention", False)
-    rope, cap = read_rope(f, f.size("head_dim")), f.positive_or_none("attn_logit_softcapping")
-    layers = f.size("num_hidden_layers")
-    ours = ["full" if i % 2 else "sliding" for i in range(layers)]
-    kinds = as_counted(f, "layer_types", SLIDES, ours, "every second layer")
-    return _model(f, kinds, {kind: _attention(f, kind, rope=rope, score_cap=cap) for kind in kinds})
 
 
 def _gemma3(f: Fields) -> ModelConfig:
     f.only("use_bidirectional_attention", False)
     kinds = _kinds_of_3(f)
     return _model(f, kinds, _attentions(f, kinds), embeds_whole=True)
-
-
-def _embedding(f: Fields) -> ModelConfig:
-    """srt/models/gemma3_causal.py, of whose config class a window is half as wide as told, to either side."""
-    f.always({"use_bidirectional_attention": True})
-    kinds = _kinds_of_3(f)
-    attention = {
-        kind: replace(one, both_ways=True, window=one.window and one.window // 2 + 1)
-        for kind, one in _attentions(f, kinds).items()
-    }
-    names = TensorNames(layers="layers", embedding="embed_tokens", norm="norm")
-    own = {"embeds_whole": True, "scores": ScoresConfig(pools="mean"), "names": names}
-    return replace(_model(f, kinds, attention, **own), model_type=EMBEDDING)
 
 
 def _kinds_of_3(f: Fields) -> list[str]:
@@ -134,30 +90,4 @@ _COMMON = {
 }
 _OF_3 = {**_COMMON, "max_position_embeddings": 131072}
 
-FAMILIES = (
-    Family(
-        "gemma",
-        _gemma,
-        {
-            "intermediate_size": 24576,
-            "num_key_value_heads": 16,
-            "head_dim": 256,
-            "max_position_embeddings": 8192,
-            "rms_norm_eps": 1e-6,
-            "tie_word_embeddings": True,
-            "hidden_act": "gelu_pytorch_tanh",
-        },
-    ),
-    Family(
-        "gemma2",
-        _gemma2,
-        {
-            **_COMMON,
-            "max_position_embeddings": 8192,
-            "final_logit_softcapping": 30.0,
-            "attn_logit_softcapping": 50.0,
-        },
-    ),
-    Family("gemma3_text", _gemma3, _OF_3, {_ARCHITECTURE: EMBEDDING}),
-    Family(EMBEDDING, _embedding, _OF_3),
-)
+FAMILIES = (Family("gemma3_text", _gemma3, _OF_3),)

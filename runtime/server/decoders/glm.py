@@ -12,11 +12,6 @@ from runtime.server.decoders.parts import dense_first, everywhere, heads, indexe
 from runtime.server.errors import ConfigError
 
 
-def _glm4(f: Fields) -> ModelConfig:
-    attention = heads(f, share=0.5, is_interleaved=True, bias=f.flag("attention_bias"))
-    return model(f, {"full": attention}, everywhere(f, "full"), everywhere(f, "dense"), norms="around")
-
-
 def _glm4_moe(f: Fields) -> ModelConfig:
     f.only("tie_word_embeddings", False)  # as of those below, SGLang's class has a head apart, and reads none
     attention = heads(
@@ -26,30 +21,6 @@ def _glm4_moe(f: Fields) -> ModelConfig:
         qk_norm="head" if f.flag("use_qk_norm") else "none",
     )
     return model(f, {"full": attention}, everywhere(f, "full"), dense_first(f), moe=routed_by_sigmoid(f))
-
-
-def _glm4v_text(f: Fields) -> ModelConfig:
-    f.only("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
-    attention = heads(f, share=1.0, is_interleaved=True, bias=True)
-    return model(f, {"full": attention}, everywhere(f, "full"), everywhere(f, "dense"), norms="around")
-
-
-def _glm_ocr_text(f: Fields) -> ModelConfig:
-    """GLM 4's layers with no bias, which SGLang makes unless a file says so."""
-    if f.get("attention_bias") is not False:
-        f.cannot("attention_bias is not false: SGLang then adds biases that no checkpoint has")
-    attention = heads(f, share=1.0, is_interleaved=True)
-    return model(f, {"full": attention}, everywhere(f, "full"), everywhere(f, "dense"), norms="around")
-
-
-def _glm4v_moe_text(f: Fields) -> ModelConfig:
-    attention = heads(f, share=0.5, bias=f.flag("attention_bias"))
-    return model(f, {"full": attention}, everywhere(f, "full"), dense_first(f), moe=routed_by_sigmoid(f))
-
-
-def _glm4_moe_lite(f: Fields) -> ModelConfig:
-    f.only("tie_word_embeddings", False)
-    return deepseek.decoder(f, f.flag("rope_interleave"))
 
 
 def _glm5(f: Fields) -> ModelConfig:
@@ -76,18 +47,6 @@ def _of_layers(f: Fields, name: str) -> Iterator[str]:
 
 FAMILIES = (
     Family(
-        "glm4",
-        _glm4,
-        {
-            "intermediate_size": 13696,
-            "num_key_value_heads": 2,
-            "head_dim": 128,
-            "max_position_embeddings": 131072,
-            "rms_norm_eps": 1.5625e-7,
-            "attention_bias": True,
-        },
-    ),
-    Family(
         "glm4_moe",
         _glm4_moe,
         {
@@ -101,65 +60,6 @@ FAMILIES = (
             "n_routed_experts": 128,
             "first_k_dense_replace": 1,
             "norm_topk_prob": True,
-        },
-    ),
-    Family(
-        "glm4v_text",
-        _glm4v_text,
-        {
-            "intermediate_size": 13696,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": 32768,
-            "rms_norm_eps": 1e-5,
-        },
-    ),
-    Family(
-        "glm_ocr_text",
-        _glm_ocr_text,
-        {
-            "intermediate_size": 4096,
-            "num_key_value_heads": 8,
-            "max_position_embeddings": 131072,
-            "rms_norm_eps": 1e-5,
-        },
-    ),
-    Family(
-        "glm4v_moe_text",
-        _glm4v_moe_text,
-        {
-            "intermediate_size": 10944,
-            "num_key_value_heads": 8,
-            "max_position_embeddings": 65536,
-            "rms_norm_eps": 1e-5,
-            "attention_bias": True,
-            "moe_intermediate_size": 1408,
-            "num_experts_per_tok": 8,
-            "n_shared_experts": 1,
-            "n_routed_experts": 128,
-            "first_k_dense_replace": 1,
-            "norm_topk_prob": True,
-        },
-    ),
-    Family(
-        "glm4_moe_lite",
-        _glm4_moe_lite,
-        {
-            "intermediate_size": 10240,
-            "moe_intermediate_size": 1536,
-            "n_shared_experts": 1,
-            "n_routed_experts": 64,
-            "routed_scaling_factor": 1.8,
-            "kv_lora_rank": 512,
-            "q_lora_rank": 768,
-            "qk_rope_head_dim": 64,
-            "v_head_dim": 256,
-            "qk_nope_head_dim": 192,
-            "num_experts_per_tok": 4,
-            "first_k_dense_replace": 1,
-            "norm_topk_prob": True,
-            "max_position_embeddings": 202752,
-            "rms_norm_eps": 1e-5,
-            "rope_interleave": True,
         },
     ),
     Family(

@@ -8,7 +8,6 @@ from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import SLIDES, everywhere, heads, model, routed
 from runtime.server.decoders.rope import read_rope
 from runtime.server.layer_config import AttentionConfig
-from runtime.server.tensor_names import ServedNames, TensorNames
 
 _YARN = {
     "rope_type": "yarn",
@@ -18,9 +17,6 @@ _YARN = {
     "truncate": False,
     "original_max_position_embeddings": 4096,
 }
-
-
-_NAMES = TensorNames(served=ServedNames(plain=("q_proj", "k_proj", "v_proj", "o_proj")))
 
 
 def _gpt_oss(f: Fields) -> ModelConfig:
@@ -36,7 +32,7 @@ def _gpt_oss(f: Fields) -> ModelConfig:
         swiglu_alpha=f.number("swiglu_alpha"),
         swiglu_limit=f.number("swiglu_limit"),
     )
-    return model(f, attention, kinds, everywhere(f, "moe"), moe=moe, names=_NAMES)
+    return model(f, attention, kinds, everywhere(f, "moe"), moe=moe)
 
 
 def _attention(f: Fields, kind: str) -> AttentionConfig:

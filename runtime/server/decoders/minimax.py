@@ -7,9 +7,6 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model, routed
 from runtime.server.decoders.rope import read_rope
-from runtime.server.tensor_names import ServedNames, TensorNames
-
-_NAMES = TensorNames(served=ServedNames(plain=("lm_head",)))  # to which its class gives no method
 
 
 def _minimax_m2(f: Fields) -> ModelConfig:
@@ -24,7 +21,7 @@ def _minimax_m2(f: Fields) -> ModelConfig:
     moe = routed(f, "intermediate_size", scoring="sigmoid", correction_bias=True, router_in_fp32=True)
     attention = heads(f, rope=rope, qk_norm="all")
     kinds = everywhere(f, "full"), everywhere(f, "moe")
-    return model(f, {"full": attention}, *kinds, moe=moe, names=_NAMES)
+    return model(f, {"full": attention}, *kinds, moe=moe)
 
 
 FAMILIES = (

@@ -5,29 +5,15 @@ Of a class of its own each expert is whole on one rank: quantized, or where a fi
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model, routed
-from runtime.server.tensor_names import ServedNames, TensorNames
-
-_PLAIN = ("lm_head",)  # srt/models/mixtral.py and mixtral_quant.py give it no method
-_NAMES = TensorNames(served=ServedNames(((r"^model\.", ""),), plain=_PLAIN))
-WHOLE, _ARCHITECTURE = "mixtral_quant", "QuantMixtralForCausalLM"
 
 
 def _mixtral(f: Fields) -> ModelConfig:
     kind = "sliding" if f.has("sliding_window") else "full"
     return _read(f, kind, f.size_or_none("sliding_window"))
-
-
-def _whole(f: Fields) -> ModelConfig:
-    """srt/models/mixtral_quant.py, whose layers see all tokens."""
-    f.size_or_none("sliding_window")
-    read = _read(f, "full", None)
-    return replace(read, model_type=WHOLE, names=replace(read.names, served=ServedNames(plain=_PLAIN)))
 
 
 def _read(f: Fields, kind: str, window: int | None) -> ModelConfig:
@@ -44,7 +30,7 @@ def _read(f: Fields, kind: str, window: int | None) -> ModelConfig:
         f.cannot(f"rope_theta is {theta}: SGLang takes its whole part")
     moe = routed(f, "intermediate_size")
     kinds = everywhere(f, kind), everywhere(f, "moe")
-    return model(f, {kind: attention}, *kinds, moe=moe, names=_NAMES)
+    return model(f, {kind: attention}, *kinds, moe=moe)
 
 
 _OWN = {
@@ -56,7 +42,4 @@ _OWN = {
     "num_local_experts": 8,
 }
 
-FAMILIES = (
-    Family("mixtral", _mixtral, _OWN, {_ARCHITECTURE: WHOLE}),
-    Family(WHOLE, _whole, _OWN),
-)
+FAMILIES = (Family("mixtral", _mixtral, _OWN),)

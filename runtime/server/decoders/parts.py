@@ -175,18 +175,3 @@ def as_counted(f: Fields, name: str, kinds: Mapping[str, str], ours: list[str], 
 
 def which(layers: int, has_experts: Callable[[int], bool]) -> list[str]:
     return ["moe" if has_experts(i) else "dense" for i in range(layers)]
-
-
-def shared_keys(f: Fields, kinds: list[str]) -> tuple[int, ...]:
-    """The last so many read those of the last one before them that is of their kind."""
-    layers, shared = len(kinds), f.count("num_kv_shared_layers")
-    if not shared:
-        return ()
-    before = kinds[: max(0, layers - shared)]
-    if set(before) != set(kinds):
-        raise ConfigError(
-            f"config.json: num_kv_shared_layers is {shared} of {layers}: "
-            "a layer of each kind is needed before them"
-        )
-    last = {kind: layer for layer, kind in enumerate(before)}
-    return (*range(len(before)), *(last[kind] for kind in kinds[len(before) :]))

@@ -12,44 +12,9 @@ from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MoEConfig
 
 
-def _qwen2(f: Fields) -> ModelConfig:
-    return _dense(f, bias=True)
-
-
-def _mimo(f: Fields) -> ModelConfig:
-    f.only("attention_bias", True)
-    return _qwen2(f)
-
-
 def _qwen3(f: Fields) -> ModelConfig:
     bias = f.flag("attention_bias")
     return _dense(f, bias=bias, output_bias=bias, qk_norm="head")
-
-
-def _qwen2_vl_text(f: Fields) -> ModelConfig:
-    f.only("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
-    return _dense(f, bias=True, theta=1e6)
-
-
-def _qwen3_vl_text(f: Fields) -> ModelConfig:
-    return model(f, {"full": _qwen3_vl(f)}, everywhere(f, "full"), everywhere(f, "dense"))
-
-
-def _qwen3_vl_moe_text(f: Fields) -> ModelConfig:
-    """Shares are of what the chosen experts have together, whatever is said."""
-    f.only("norm_topk_prob", True)
-    moe = routed(f, "moe_intermediate_size")
-    return model(f, {"full": _qwen3_vl(f)}, everywhere(f, "full"), _sparse(f), moe=moe)
-
-
-def _qwen3_omni_moe_text(f: Fields) -> ModelConfig:
-    attention = _qwen3_vl(f, theta=1e6)
-    return model(f, {"full": attention}, everywhere(f, "full"), _sparse(f), moe=_routed(f))
-
-
-def _qwen3_vl(f: Fields, theta: float = 500000.0) -> AttentionConfig:
-    bias = f.flag("attention_bias")
-    return heads(f, theta=theta, bias=bias, output_bias=bias, qk_norm="head")
 
 
 def _dense(f: Fields, **own: Any) -> ModelConfig:
@@ -66,20 +31,6 @@ def _by_kind(f: Fields, kinds: list[str], window: int | None, **own: Any) -> dic
         raise ConfigError("config.json: layer_types names sliding_attention without a sliding_window")
     windows = {kind: window if kind == "sliding" else None for kind in kinds}
     return {kind: heads(f, window=seen, **own) for kind, seen in windows.items()}
-
-
-def _qwen2_moe(f: Fields) -> ModelConfig:
-    f.only("tie_word_embeddings", False)  # SGLang's class has a head apart, and reads none
-    f.only("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
-    layers, window = f.size("num_hidden_layers"), _window(f)
-    kinds = f.per_layer("layer_types", layers, SLIDES)
-    last = f.count("max_window_layers")
-    if kinds is None:
-        kinds = ["sliding" if window and i % 2 == 0 and i < last else "full" for i in range(layers)]
-    shared = f.size("shared_expert_intermediate_size")
-    moe = _routed(f, shared_intermediate_size=shared, shared_gate=True)
-    attention = _by_kind(f, kinds, window, bias=f.flag("qkv_bias"))
-    return model(f, attention, kinds, _sparse(f), moe=moe)
 
 
 def _qwen3_moe(f: Fields) -> ModelConfig:
@@ -109,78 +60,9 @@ def _window(f: Fields) -> int | None:
 _COMMON = {"max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "sliding_window": 4096}
 _DENSE = {**_COMMON, "intermediate_size": 22016, "num_key_value_heads": 32, "max_window_layers": 28}
 
-_QWEN2_VL = {
-    "max_position_embeddings": 32768,
-    "rms_norm_eps": 1e-5,
-    "sliding_window": 4096,
-    "intermediate_size": 29568,
-    "num_key_value_heads": 8,
-    "max_window_layers": 80,
-}
 
 FAMILIES = (
-    Family("qwen2", _qwen2, _DENSE),
-    Family("mimo", _mimo, _DENSE),
     Family("qwen3", _qwen3, {**_DENSE, "head_dim": 128}),
-    Family("qwen2_vl_text", _qwen2_vl_text, _QWEN2_VL),
-    Family("qwen2_5_vl_text", _qwen2_vl_text, _QWEN2_VL),
-    Family(
-        "qwen3_vl_text",
-        _qwen3_vl_text,
-        {
-            "intermediate_size": 22016,
-            "num_key_value_heads": 32,
-            "head_dim": 128,
-            "max_position_embeddings": 128000,
-            "rms_norm_eps": 1e-6,
-        },
-    ),
-    Family(
-        "qwen3_vl_moe_text",
-        _qwen3_vl_moe_text,
-        {
-            "intermediate_size": 5632,
-            "num_key_value_heads": 16,
-            "max_position_embeddings": 128000,
-            "rms_norm_eps": 1e-6,
-            "decoder_sparse_step": 1,
-            "moe_intermediate_size": 1408,
-            "num_experts_per_tok": 4,
-            "num_experts": 60,
-            "tie_word_embeddings": True,
-        },
-    ),
-    Family(
-        "qwen3_omni_moe_text",
-        _qwen3_omni_moe_text,
-        {
-            "intermediate_size": 18944,
-            "num_key_value_heads": 4,
-            "max_position_embeddings": 32768,
-            "rms_norm_eps": 1e-6,
-            "decoder_sparse_step": 1,
-            "moe_intermediate_size": 768,
-            "num_experts_per_tok": 8,
-            "num_experts": 128,
-            "norm_topk_prob": True,
-        },
-    ),
-    Family(
-        "qwen2_moe",
-        _qwen2_moe,
-        {
-            **_COMMON,
-            "intermediate_size": 5632,
-            "num_key_value_heads": 16,
-            "max_window_layers": 28,
-            "decoder_sparse_step": 1,
-            "moe_intermediate_size": 1408,
-            "shared_expert_intermediate_size": 5632,
-            "num_experts_per_tok": 4,
-            "num_experts": 60,
-            "qkv_bias": True,
-        },
-    ),
     Family(
         "qwen3_moe",
         _qwen3_moe,

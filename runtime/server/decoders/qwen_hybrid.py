@@ -1,12 +1,6 @@
-"""Qwen3-Next and Qwen3.5's language models: gated delta nets, and gated attention in every fourth layer.
-
-Intern-S2-Mobius is a Qwen3.5 whose layers share a few banks of experts (srt/models/interns2_mobius.py).
-"""
+"""Qwen3-Next: gated delta nets, and gated attention in every fourth layer."""
 
 from __future__ import annotations
-
-from dataclasses import replace
-from typing import Any, Literal
 
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
@@ -15,7 +9,6 @@ from runtime.server.decoders.parts import (
     TAKEN_AS_SILU,
     as_counted,
     check_both,
-    everywhere,
     gated_delta,
     heads,
     model,
@@ -23,11 +16,9 @@ from runtime.server.decoders.parts import (
     which,
 )
 from runtime.server.layer_config import AttentionConfig
-from runtime.server.tensor_names import ServedNames
 
 _MIXERS = {"full_attention": "full", "linear_attention": "recurrent"}
 _TURNED = 0.25
-_SERVED = ServedNames(plain_in_fp4=("q_proj", "k_proj", "v_proj"))  # srt/models/qwen3_next.py
 
 
 def _qwen3_next(f: Fields) -> ModelConfig:
@@ -36,50 +27,31 @@ def _qwen3_next(f: Fields) -> ModelConfig:
     f.only("tie_word_embeddings", False)  # SGLang's class has a head apart, and reads none
     if f.section("rope_parameters").get("rope_type", "default") != "default":
         f.cannot("rope_parameters are stretched: SGLang's class of this family takes rope_scaling for that")
-    read = _hybrid(f, kinds, "heads", f.flag("norm_topk_prob"))
-    return replace(read, names=replace(read.names, served=_SERVED))
+    return _hybrid(f, kinds, f.flag("norm_topk_prob"))
 
 
-def _qwen3_5(f: Fields) -> ModelConfig:
-    return _hybrid(f, everywhere(f, "dense"), "matrices")
-
-
-def _qwen3_5_moe(f: Fields) -> ModelConfig:
-    return _hybrid(f, everywhere(f, "moe"), "matrices")
-
-
-def _mobius(f: Fields) -> ModelConfig:
-    if f.has("quantization_config"):
-        f.cannot("quantization_config: this runtime has plain layers of this family alone")
-    if not f.tells("layer_types"):
-        f.cannot("layer_types is missing: SGLang asks for it")
-    model = _hybrid(f, everywhere(f, "moe"), "matrices", f.flag("norm_topk_prob"))
-    assert model.moe is not None
-    return replace(model, moe=replace(model.moe, banks=f.size("num_blocks")))
-
-
-def _hybrid(
-    f: Fields, mlps: list[str], projections: Literal["heads", "matrices"], renormalize: bool = True
-) -> ModelConfig:
+def _hybrid(f: Fields, mlps: list[str], renormalize: bool) -> ModelConfig:
     """What SGLang's classes have none of is refused: biases of attention, another gate."""
     f.only("attention_bias", False)
     f.only("output_gate_type", *TAKEN_AS_SILU)
-    delta = gated_delta(f, projections=projections)
-    own: dict[str, Any] = {}
-    if "moe" in mlps:
-        shared = f.size("shared_expert_intermediate_size")
-        own["moe"] = routed(
-            f,
-            "moe_intermediate_size",
-            renormalize=renormalize,
-            shared_intermediate_size=shared,
-            shared_gate=True,
-        )
-    kinds = _kinds(f)
+    delta, kinds = gated_delta(f), _kinds(f)
+    moe = routed(
+        f,
+        "moe_intermediate_size",
+        renormalize=renormalize,
+        shared_intermediate_size=f.size("shared_expert_intermediate_size"),
+        shared_gate=True,
+    )
     check_both(f, kinds)
-    own["recurrent"] = delta if "recurrent" in kinds else None
-    own["whole_embedding"] = projections == "matrices"
-    return model(f, {"full": _attention(f)}, kinds, mlps, centred_norms=True, **own)
+    return model(
+        f,
+        {"full": _attention(f)},
+        kinds,
+        mlps,
+        centred_norms=True,
+        moe=moe,
+        recurrent=delta if "recurrent" in kinds else None,
+    )
 
 
 def _attention(f: Fields) -> AttentionConfig:
@@ -121,25 +93,6 @@ FAMILIES = (
             "num_experts_per_tok": 10,
             "num_experts": 512,
             "norm_topk_prob": True,
-        },
-    ),
-    Family(
-        "qwen3_5_text",
-        _qwen3_5,
-        {**COMMON, "intermediate_size": 12288, "num_key_value_heads": 4},
-    ),
-    Family(
-        "qwen3_5_moe_text",
-        _qwen3_5_moe,
-        {**COMMON, **EXPERTS, "num_experts_per_tok": 8, "num_experts": 256},
-    ),
-    Family(
-        "interns2_mobius_text",
-        _mobius,
-        {
-            **{**COMMON, **EXPERTS},
-            **{"num_experts_per_tok": 10, "num_experts": 512, "norm_topk_prob": True, "num_blocks": 4},
-            "intermediate_size": 5632,
         },
     ),
 )

@@ -19,7 +19,11 @@ _KINDS: dict[str, tuple[str, ...]] = {
 }
 _SIZES_ALONE: dict[str, tuple[str, ...]] = {"dynamic": ("factor",)}
 _NUMBERS = (
-    *("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"),
+    "beta_fast",
+    "beta_slow",
+    "mscale",
+    "mscale_all_dim",
+    "attention_factor",
     "original_max_position_embeddings",
 )
 _STRETCHED = ("llama3", "yarn")
@@ -59,18 +63,6 @@ def one_share(f: Fields, found: Any) -> None:
     if f.tells("partial_rotary_factor") and told != found:
         beside = f"{told!r:.60} beside its rope's {found!r:.60}"
         f.cannot(f"partial_rotary_factor is {beside}: SGLang takes the first in some classes")
-
-
-def read_rope_alone(
-    f: Fields, parameters: Mapping[str, Any], width: int, share: float | None = None
-) -> RopeConfig:
-    """Of layers whose `parameters` stand elsewhere than a rope's do."""
-    longest = f.size("max_position_embeddings")
-    alone = Fields({"max_position_embeddings": longest, "rope_parameters": parameters}, {})
-    rope = read_rope(alone, width, share=share)
-    f.obstacles.extend(alone.obstacles)
-    f.uncomputed.extend(alone.uncomputed)
-    return rope
 
 
 def _told(f: Fields, kind: str | None) -> Mapping[str, Any]:
@@ -118,14 +110,6 @@ def _check(f: Fields, parameters: Mapping[str, Any]) -> None:
 
 def interleaved(rope: RopeConfig, is_so: bool) -> RopeConfig:
     return replace(rope, interleaved=is_so)
-
-
-def as_stretched(f: Fields, rope: RopeConfig | None) -> None:
-    """Of classes of SGLang's that look for a rope's first length beside it, too."""
-    assert rope is not None
-    told = "original_max_position_embeddings"
-    if f.get(told) not in (None, rope.parameters.get(told)):
-        f.cannot(f"{told} is {repr(f.get(told))[:60]}, which SGLang takes in place of what its rope tells")
 
 
 def latent_scale(rope: RopeConfig, width: int) -> float:

@@ -11,7 +11,7 @@ def unchosen(moe: MoEConfig | None) -> Iterator[str]:
     """A server ends at its first choice of these, if not before."""
     if moe is None:
         return
-    experts, groups, best = moe.num_experts + moe.zero_experts, moe.num_groups, moe.top_k_groups
+    experts, groups, best = (moe.num_experts, moe.num_groups, moe.top_k_groups)
     if moe.top_k > experts:
         yield f"num_experts_per_tok is {moe.top_k}: there are {experts} experts"
     elif experts % groups:
@@ -20,5 +20,5 @@ def unchosen(moe: MoEConfig | None) -> Iterator[str]:
         yield f"topk_group is {best}: there are {groups} groups of experts"
     elif moe.top_k > experts // groups * best:
         yield f"num_experts_per_tok is {moe.top_k}: {best} of {groups} groups have fewer experts"
-    elif 1 < groups > experts // moe.group_worth:
-        yield f"{groups} groups of {experts} experts: each is worth what its best {moe.group_worth} are"
+    elif 1 < groups > experts // 2:
+        (yield f"{groups} groups of {experts} experts: each is worth what its best 2 are")

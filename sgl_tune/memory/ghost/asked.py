@@ -18,7 +18,6 @@ from sgl_tune.asking.local_model import with_local_models
 from sgl_tune.asking.question import Question, question_of
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.memory.answer import Answer
 from sgl_tune.memory.ghost.changes import Change, parse_change, parse_steps
 from sgl_tune.memory.ghost.held import held_of
 from sgl_tune.memory.ghost.live import Live
@@ -27,7 +26,7 @@ from sgl_tune.memory.ghost.ranks import Layout, first_rank, layout_of, other_ran
 from sgl_tune.memory.ghost.remedies import MOST_SECONDS, helpful
 from sgl_tune.memory.ghost.words import release_of, words
 from sgl_tune.memory.options import MemoryOptions
-from sgl_tune.memory.report import MemoryReport, Remedy, worst
+from sgl_tune.memory.report import Answer, MemoryReport, Remedy, worst
 from sgl_tune.memory.trial import flag_line
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.servers.server import Server

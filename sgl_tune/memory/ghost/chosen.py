@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runtime.server.errors import UnknownModel
 from runtime.server.releases import Release
 from sgl_tune.asking.question import release_of_image
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.selection import chosen_of_project
-from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.memory.answer import Answer, answer
-from sgl_tune.memory.fit import Fit
-from sgl_tune.memory.fit_answer import check_alone, fitted
+from sgl_tune.deployment.project_file import chosen_of_project
+from sgl_tune.errors import UsageError
 from sgl_tune.memory.ghost.asked import ServerOptions, asked_of
 from sgl_tune.memory.ghost.fit_start import fitted_on_server
-from sgl_tune.memory.options import FitOptions, MemoryOptions
+from sgl_tune.memory.options import FitOptions, MemoryOptions, check_alone
+from sgl_tune.memory.report import Answer
+from sgl_tune.memory.trial import Fit
 from sgl_tune.servers.server import NoServer, Server, find_server
 
 
@@ -56,8 +52,9 @@ def answered(asked: MemoryOptions, who: Who, out: Output) -> Answer:
     if isinstance(found, Server):
         return asked_of(given, who.options(found), out)
     _refuse_taken(asked)
-    with _known(found):
-        return answer(asked, out)
+    from sgl_tune.memory.answer import answer
+
+    return answer(asked, out)
 
 
 def fit_by(asked: MemoryOptions, who: Who, goals: FitOptions, out: Output) -> tuple[Fit, Release, str]:
@@ -68,8 +65,9 @@ def fit_by(asked: MemoryOptions, who: Who, goals: FitOptions, out: Output) -> tu
     if isinstance(found, Server):
         return fitted_on_server(given, goals, who.options(found), out)
     _refuse_taken(asked)
-    with _known(found):
-        return fitted(asked, goals, out)
+    from sgl_tune.memory.answer import fitted
+
+    return fitted(asked, goals, out)
 
 
 def _refuse_taken(asked: MemoryOptions) -> None:
@@ -86,15 +84,3 @@ def of_project(asked: MemoryOptions) -> MemoryOptions:
         return asked
     flags, command = chosen
     return replace(asked, flags=flags, command=command, deployment=None)
-
-
-@contextmanager
-def _known(found: NoServer | None) -> Iterator[None]:
-    """A model that the core does not have is not known, where a server would have been asked."""
-    try:
-        yield
-    except UnknownModel as error:
-        if found is None:
-            raise
-        why = f"not known: {found.why}; the runtime core does not have this model: {error.message}"
-        raise CheckFailed(why, found.remedy) from error

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from sgl_tune.errors import CheckFailed
-from sgl_tune.memory.fit import Fit
 from sgl_tune.memory.goals import Goals
 from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.trial import AS_ASKED, NO_GRAPHS, NOTCHES, Knobs, Trial, difference
+from sgl_tune.memory.trial import AS_ASKED, NO_GRAPHS, NOTCHES, Fit, Knobs, Trial, difference
 from sgl_tune.units import memory_bytes
 
 _HIGHEST, _SOME_POOL = 999, 20
@@ -73,7 +72,7 @@ class Search:
             what, knobs = least
             given_up.append(what)
             found = self._highest(knobs, notch)
-        return Fit(self._goals, asked, found, self._beyond(found), tuple(given_up), ())
+        return Fit(self._goals, asked, found, self._beyond(found), tuple(given_up))
 
     @property
     def _is_spent(self) -> bool:

@@ -14,17 +14,15 @@ from runtime.sglang.server_process import STOP
 from sgl_tune.asking.asking import Answers, Asking
 from sgl_tune.asking.question import Question
 from sgl_tune.cli.out import Output
-from sgl_tune.memory.fit import Fit
-from sgl_tune.memory.fit_answer import check_alone
 from sgl_tune.memory.ghost.asked import ServerOptions, Starts, to_ask
 from sgl_tune.memory.ghost.fit import Search
 from sgl_tune.memory.ghost.live import Live
 from sgl_tune.memory.ghost.ranks import first_rank, layout_of
 from sgl_tune.memory.ghost.words import release_of, words
-from sgl_tune.memory.options import FitOptions, MemoryOptions
+from sgl_tune.memory.options import FitOptions, MemoryOptions, check_alone
 from sgl_tune.memory.report import MemoryReport, worst
 from sgl_tune.memory.table import heading
-from sgl_tune.memory.trial import flag_line
+from sgl_tune.memory.trial import Fit, flag_line
 from sgl_tune.processes.scratch import scratch
 
 _GRAPHS = ("cuda_graph_max_bs", "cuda_graph_max_bs_decode")

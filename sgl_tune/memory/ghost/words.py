@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.server.flags.spelling import spelled
-from runtime.server.releases import NEWEST, RELEASES, Release
+from runtime.server.releases import NEWEST, Release
+from sgl_tune.deployment.options import spelled
 
 
 def release_of(version: str) -> Release:
     """A release that nobody here has heard of speaks as the newest known."""
-    return next((one for one in RELEASES if one.version == version), NEWEST)
+    return NEWEST._replace(version=version)
 
 
 def words(release: Release, changes: Mapping[str, Any]) -> list[str]:

@@ -7,13 +7,11 @@ const count = n => n == null ? "–" : n.toLocaleString("en-US");
 
 function verdictText(of) {
   if (of.refused) return `Refused by SGLang: ${of.refused}`;
-  if (of.never_starts) return `Never starts: ${of.never_starts}; by its memory alone: ${memoryText(of)}`;
   return memoryText(of);
 }
 
 function memoryText(of) {
   if (of.oom) return outOfMemory(of, of.oom);
-  if (of.not_predicted.length && !of.failed_in) return `Predicted up to ${of.phases.at(-1).name}, which leaves ${size(of.free_at_peak_bytes)} ±${size(of.margin_bytes)} for what is not: ${of.not_predicted.join(", ")}`;
   if (of.failed_in) return `${of.failure ? "Failed" : "Not finished"} in ${of.failed_in}`;
   return `Fits: ${size(of.free_at_peak_bytes)} free at the peak, ±${size(of.margin_bytes)}`;
 }
@@ -232,7 +230,6 @@ showVerdict();
 drawLegend();
 drawZoom();
 whenWide(drawChart);
-showLogged(report.logged);
 showPhases();
 showLargest();
 showHeld();

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from runtime.ghost.gpus import gpus
-from runtime.ghost.outside import table
 from runtime.sglang.command import checked
 from sgl_tune.asking import asking as module
 from sgl_tune.asking.asking import Asking, ingredients
@@ -85,20 +84,10 @@ def test_what_changes_is_a_miss(change: str, question: Question, tmp_path: Path)
     assert digest(CHANGES[change](question), tmp_path) != before
 
 
-def test_a_variable_that_no_start_is_given_changes_nothing(question: Question, tmp_path: Path) -> None:
-    other = replace(question, environment={**question.environment, "MY_SHELL": "zsh"})
-    assert digest(other, tmp_path) == digest(question, tmp_path)
-
-
 def test_the_models_own_code_that_may_run_is_a_miss(question: Question, tmp_path: Path) -> None:
     asked = question.with_flags(["--trust-remote-code"])
     _config(asked, "config.json", '{"auto_map": {"AutoModel": "modeling.Foo"}}')
     assert digest(asked, tmp_path) != digest(asked, tmp_path, trust_remote_code=True)
-
-
-def test_the_table_of_what_lies_outside_is_an_ingredient(question: Question, tmp_path: Path) -> None:
-    other = table().with_numbers(context=1)
-    assert digest(question, tmp_path) != digest(question, tmp_path, outside=other)
 
 
 def test_a_folder_that_was_made_for_one_question_does_not_count_by_its_place(
@@ -140,23 +129,11 @@ def test_the_ghosts_own_source_and_tables_are_ingredients(name: str, tmp_path: P
     assert digest_of_files(own_source(tmp_path)) != before
 
 
-def test_the_real_source_is_found() -> None:
-    assert {"ghost/gpus.toml", "ghost/outside.toml", "sglang/inside/start.py", "record/record.py"} <= set(
-        own_source()
-    )
-
-
 def test_a_kept_record_is_found_and_its_folder_is_private(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "records")
     assert kept.find("0" * 64) is None
     kept.keep("0" * 64, ready())
     assert kept.find("0" * 64) == ready()
-    assert stat.S_IMODE((tmp_path / "records").stat().st_mode) == 0o700
-
-
-def test_a_folder_that_others_may_read_is_made_private(tmp_path: Path) -> None:
-    (tmp_path / "records").mkdir(mode=0o755)
-    Kept(tmp_path / "records").keep("0" * 64, ready())
     assert stat.S_IMODE((tmp_path / "records").stat().st_mode) == 0o700
 
 

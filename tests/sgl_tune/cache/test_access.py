@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from sgl_tune.errors import UsageError
-from sgl_tune.verify.access import Access, User, find_user, own_writing
+from sgl_tune.verify.access import Access, User, find_user
 from tests.sgl_tune.cache.caches import (
-    HERE,
     cache_folder,
     codes,
     rank_names,
@@ -20,7 +18,6 @@ from tests.sgl_tune.cache.caches import (
     write_ranks,
 )
 from tests.sgl_tune.cache.children import in_child
-from tests.sgl_tune.running import PROGRAM, environment
 
 ME = os.geteuid()
 STRANGER = User("stranger", 4_000_000)
@@ -85,14 +82,6 @@ def test_a_closed_parent_folder_is_named(tmp_path: Path) -> None:
     assert report.files[0].findings[0].remedy == f"chmod a+x {closed}"
 
 
-def test_a_closed_parent_folder_keeps_a_server_from_saving_too(tmp_path: Path) -> None:
-    folder = _make_open_tree(tmp_path)
-    folder.chmod(0o777)
-    folder.parent.parent.chmod(0o700)
-    (found,) = Access(STRANGER).writing(folder)
-    assert found.code == "not-readable" and found.remedy == f"chmod a+x {folder.parent.parent}"
-
-
 @pytest.mark.skipif(ME != 0, reason="only root can become somebody else")
 def test_a_folder_that_nobody_here_may_pass_is_named(tmp_path: Path) -> None:
     folder = _make_open_tree(tmp_path)
@@ -118,7 +107,7 @@ def test_one_unreadable_rank_costs_the_group(tmp_path: Path) -> None:
     assert {"ranks-differ", "not-readable"} <= codes(report)
 
 
-@pytest.mark.parametrize(("sglang", "found"), [("0.5.20", False), ("0.5.21", True), ("0.5.23", True)])
+@pytest.mark.parametrize(("sglang", "found"), [("0.5.23", True)])
 def test_a_folder_closed_for_writing_stops_servers_that_always_save(
     sglang: str, found: bool, tmp_path: Path
 ) -> None:
@@ -149,34 +138,9 @@ def test_users_are_found_by_name_and_by_number() -> None:
     assert (nobody_here.uid, nobody_here.groups) == (3999999, frozenset({3999999}))
 
 
-def test_whoever_runs_this_is_asked_of_the_system(tmp_path: Path) -> None:
-    assert own_writing(tmp_path) == []
-    (found,) = own_writing(tmp_path / "gone")
-    assert found.code == "not-writable"
-
-
-def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
-    """Python tells no name where it lists a descriptor; and what cannot be read is not nothing."""
-    write_ranks(cache_folder(tmp_path), rank_names(tp=1))
-    few = ["sh", "-c", 'ulimit -n 6; exec "$@"', "sh", *PROGRAM]
-    for words, code in ((["inspect"], 3), (["verify"], 1), (["prune", "--stale", "--dry-run"], 3)):
-        command = [*few, *words, "--cache-dir", str(tmp_path)]
-        ran = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
-        assert ran.returncode == code and "None" not in ran.stdout + ran.stderr, ran.stderr
-        assert f"{tmp_path}/flashinfer" in ran.stdout + ran.stderr
-
-
 @pytest.mark.parametrize("name", ["no-such-user", "", "-1", "9" * 40])
 def test_an_unknown_user_is_a_usage_error(name: str) -> None:
     with pytest.raises(UsageError, match="--as-user"):
         find_user(name)
     with pytest.raises(UsageError, match="--owner"):
         find_user(name, "--owner")
-
-
-@pytest.mark.skipif(ME != 0, reason="only root can make a file of root's")
-def test_root_is_told_that_only_root_can_read(tmp_path: Path) -> None:
-    paths = write_ranks(cache_folder(tmp_path), rank_names(tp=2))
-    paths[0].chmod(0o600)
-    (found,) = verify_all(tmp_path, HERE).findings
-    assert found.code == "owner-only" and "1 file" in found.message

@@ -10,8 +10,7 @@ import pytest
 
 from runtime.server.flashinfer import flashinfer_of
 from sgl_tune.cache.loader import Ignored, Loaded, load, next_save
-from sgl_tune.cache.record import read_cache_file, serialise
-from sgl_tune.cache.store import write_group
+from sgl_tune.cache.record import serialise
 from sgl_tune.verify.environment import Target
 from sgl_tune.warm.reuse import usable_entries
 from tests.sgl_tune.cache.caches import (
@@ -24,7 +23,7 @@ from tests.sgl_tune.cache.caches import (
     verify_all,
     write_ranks,
 )
-from tests.sgl_tune.cache.corpus import CHOSEN, HOT, build_chosen, moe_entries, moe_key, nested, target_of
+from tests.sgl_tune.cache.corpus import CHOSEN, HOT, build_chosen, moe_entries, moe_key, target_of
 from tests.sgl_tune.running import run
 
 THERE = target_of("0.7.4")
@@ -75,14 +74,6 @@ def test_what_no_flashinfer_writes_is_still_malformed(name: str, tmp_path: Path)
     assert verdicts(report) == ["partial"] and "value-malformed" in codes(report)
 
 
-def test_a_merge_keeps_it(tmp_path: Path) -> None:
-    path = write_ranks(cache_folder(tmp_path, "0.7.4"), rank_names(), HEALTHY)[0]
-    write_group([path], {"new": ["R", 1, HOT]}, THERE)
-    merged = read_cache_file(path)
-    assert merged.entries[moe_key(1)][3] == CHOSEN and merged.entries["new"] == ["R", 1, HOT]
-    assert merged.generation == merged.computed_generation
-
-
 def test_a_pack_takes_it_and_an_unpack_gives_it_back(tmp_path: Path) -> None:
     _cache(tmp_path / "from", ranks=2)
     bundle = tmp_path / "bundle.tar.gz"
@@ -91,14 +82,6 @@ def test_a_pack_takes_it_and_an_unpack_gives_it_back(tmp_path: Path) -> None:
     assert run("unpack", bundle, "--cache-dir", tmp_path / "to").code == 0
     (path, *_) = sorted((tmp_path / "to").rglob("rank_*.json"))
     assert path.read_bytes() == HEALTHY
-
-
-def test_an_export_to_vllm_keeps_it(tmp_path: Path) -> None:
-    folder = _cache(tmp_path, ranks=2)
-    done = run("export", folder, "--to", "vllm", "-o", tmp_path / "vllm", "--format", "json")
-    assert done.code == 0, done.err
-    (path, *_) = json.loads(done.out)["files"]
-    assert read_cache_file(Path(path)).entries == json_of(HEALTHY)
 
 
 def json_of(raw: bytes) -> dict[str, Any]:
@@ -121,25 +104,6 @@ def test_a_diff_of_times_alone_says_that_the_choice_is_the_same(tmp_path: Path) 
     assert done.code == 1 and pair["noise"] and {change["apart"] for change in pair["changed"]} == {0}
     assert run("diff", one, other, "--ignore-noise").code == 0
     assert "time_ms" in run("diff", one, other).out
-
-
-def test_the_entries_show_time_and_margin(tmp_path: Path) -> None:
-    folder = _cache(tmp_path)
-    lines = [line.split() for line in run("inspect", folder, "--entries").out.splitlines()]
-    assert next(line for line in lines if line[:1] == ["OP"])[-3:] == ["MS", "SPEED-UP", "AHEAD"]
-    assert {tuple(line[-3:]) for line in lines if "MoERunner" in line} == {("0.012", "-", "1.3%")}
-    (cache,) = json.loads(run("inspect", folder, "--entries", "--format", "json").out)["caches"]
-    (entries,) = cache["contents"].values()
-    assert {(entry["ms"], entry["margin"]) for entry in entries} == {(0.012345, 0.012556)}
-
-
-@pytest.mark.parametrize("value", ["x", True, None, [1], float("nan"), float("inf"), -1, 10**400, 1e300])
-def test_a_time_that_is_none_is_not_shown(value: Any, tmp_path: Path) -> None:
-    odd = {**CHOSEN, "time_ms": value, "margin": value}
-    folder = _cache(tmp_path, serialise(THERE, {moe_key(1): ["MoERunner", 21, HOT, odd]}))
-    shown = run("inspect", folder, "--entries")
-    assert shown.code == 0 and "AHEAD" not in shown.out
-    assert '"ms": null, "margin": null' in run("inspect", folder, "--entries", "--format", "json").out
 
 
 def test_a_warm_tunes_again_what_no_kernel_takes(tmp_path: Path) -> None:
@@ -172,28 +136,7 @@ def test_a_protocol_record_that_no_reader_accepts_is_a_miss(key: str, runner: st
     assert verdicts(report) == ["ignored"] and "managed-entry-invalid" in codes(report)
 
 
-def test_a_protocol_record_too_deep_to_copy_kills_its_reader(tmp_path: Path) -> None:
-    path = add_entry(managed_store(tmp_path), "('__protocol__', 'ns', 'k')", "ns", "@")
-    path.write_bytes(path.read_bytes().replace(b'"@"', nested(900)))
-    assert "nested-too-deep" in codes(verify_all(tmp_path, SERVER))
-
-
-def test_an_unknown_flashinfer_stands_in_the_verdicts_own_line(tmp_path: Path) -> None:
-    folder = _cache(tmp_path)
-    ran = run("verify", folder)
-    assert ran.code == 0 and "FlashInfer 0.7.4 is not known here" in ran.out.splitlines()[-1]
-
-
 def test_a_key_of_an_unknown_flashinfer_is_not_told_to_be_removed(tmp_path: Path) -> None:
     _cache(tmp_path, serialise(THERE, {**moe_entries(), "('new', 'form')": ["R", 1, HOT]}))
     (found,) = (one for file in verify_all(tmp_path, SERVER).files for one in file.findings)
     assert found.code == "key-unreadable" and "remove" not in found.remedy and "newer" in found.remedy
-
-
-@pytest.mark.parametrize("command", ["warm --dry-run", "explain", "mem-report"])
-def test_an_unknown_sglang_stands_in_the_verdicts_own_line(command: str) -> None:
-    words = (*command.split(), "--model", "demo-moe", "--gpu", "h200", "--sglang-version", "0.5.99")
-    ran = run(*words)
-    lines = [line for line in ran.out.splitlines() if "SGLang 0.5.99 is not known here" in line]
-    assert lines and "0.5.99 pins" not in ran.out + ran.err
-    assert ran.code in (0, 1)

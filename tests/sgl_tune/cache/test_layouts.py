@@ -9,7 +9,6 @@ import pytest
 
 from sgl_tune.cache.layouts import Cache, find_caches, resolve
 from sgl_tune.cache.rank_names import RankName, VllmRank, names_text
-from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from tests.sgl_tune.cache.children import in_child
 
@@ -81,11 +80,6 @@ def test_sglang_from_any_folder(tmp_path: Path, below: str) -> None:
     assert len(cache.runs) == 1 and cache.manifest == cache.path / "sgl-tune.json"
 
 
-def test_a_cache_tuned_on_a_cpu_has_a_place_too(tmp_path: Path) -> None:
-    _make(tmp_path, f"flashinfer/autotune/0.7.2/cpu/{KEY}/rank_tp0_pp0_dp0.json")
-    assert (_only(tmp_path).arch, _only(tmp_path).key) == ("cpu", KEY)
-
-
 def test_a_file_brings_its_cache_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _make(tmp_path, *_sglang())
     file = tmp_path / _sglang()[1]
@@ -149,13 +143,6 @@ def test_flashinfers_managed_store(tmp_path: Path) -> None:
         assert _only(tmp_path).flashinfer is None
 
 
-def test_loose_files_are_taken_where_there_is_no_layout(tmp_path: Path) -> None:
-    _make(tmp_path, "good.json", "notes.txt", "deeper/other.json")
-    cache = _only(tmp_path)
-    assert (cache.layout, [file.path.name for file in cache.files]) == ("files", ["good.json"])
-    assert find_caches(_make(tmp_path / "empty", "a.txt")) == []
-
-
 def test_groups_are_what_a_server_compares(tmp_path: Path) -> None:
     def groups(*ranks: tuple[int, int, int]) -> list[list[str]]:
         folder = tmp_path / str(len(list(tmp_path.iterdir()))) / KEY
@@ -190,14 +177,6 @@ def test_links_to_folders_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a")
     assert _only(tmp_path / "a").key == KEY
     assert _only(tmp_path / "link").key == KEY, "but what the user names is"
-
-
-def test_the_default_folder_is_sglangs_own_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
-    monkeypatch.delenv("SGLANG_CACHE_DIR", raising=False)
-    assert default_cache_dir() == Path("/home/me/.cache/sglang")
-    monkeypatch.setenv("SGLANG_CACHE_DIR", "~/mine")
-    assert default_cache_dir() == Path("~/mine"), "SGLang does not expand this one"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")

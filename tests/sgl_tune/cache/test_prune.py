@@ -12,13 +12,11 @@ import pytest
 from sgl_tune.cache.folder import open_folder
 from sgl_tune.cache.journal import make_journal
 from sgl_tune.cache.layouts import JOURNAL, LOCK, find_caches
-from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.prune import Rules, plan
 from sgl_tune.cache.record import serialise
-from sgl_tune.cache.remove import forget, remove, settle
+from sgl_tune.cache.remove import remove, settle
 from sgl_tune.cache.store import write_group
 from sgl_tune.cache.transaction import locked
-from sgl_tune.errors import UsageError
 from tests.sgl_tune.cache.children import finish_child, start_child
 from tests.sgl_tune.cache.corpus import TARGET, moe_entries
 
@@ -76,11 +74,6 @@ def test_size_takes_the_least_recently_used_first(tmp_path: Path) -> None:
     assert list(_choose(tmp_path, max_size=sum(sizes) - 1)) == [OLD]
     assert list(_choose(tmp_path, max_size=sizes[0])) == [OLD, OTHER]
     assert list(_choose(tmp_path, max_size=0, keep=(NEW,))) == [OLD, OTHER]
-
-
-def test_a_manifest_keeps_a_cache_whose_times_were_lost(tmp_path: Path) -> None:
-    _make_cache(tmp_path, OLD, days=40, manifest=Manifest(TARGET))
-    assert _choose(tmp_path, older_than=30 * DAY) == {}
 
 
 def test_stale_is_what_a_newer_flashinfer_replaced(tmp_path: Path) -> None:
@@ -189,21 +182,6 @@ def test_what_is_in_use_is_skipped(tmp_path: Path) -> None:
     assert remove(removal, tmp_path).skipped == "a server may be writing to it"
 
 
-def test_a_managed_store_in_use_is_skipped_too(tmp_path: Path) -> None:
-    entries = tmp_path / "autotune" / "v2" / OLD / "entries"
-    entries.mkdir(parents=True)
-    (entries / "0123.json").write_bytes(b"{}")
-    (removal,) = plan(find_caches(tmp_path), Rules(max_size=0), time.time())
-    (entries / "0123.json").write_bytes(b"{ }")
-    assert remove(removal, tmp_path).skipped == "written since"
-    (entries / ".0123.tmp").touch()
-    (removal,) = plan(find_caches(tmp_path), Rules(max_size=0), time.time())
-    assert remove(removal, tmp_path).skipped == "a server may be writing to it"
-    _aged(entries, 1)
-    (removal,) = plan(find_caches(tmp_path), Rules(max_size=0), time.time())
-    assert remove(removal, tmp_path).skipped is None and not entries.exists()
-
-
 def test_files_that_vanish_are_no_error(tmp_path: Path) -> None:
     gone, half = _make_cache(tmp_path, OLD, days=90), _make_cache(tmp_path, NEW, days=90)
     removals = plan(find_caches(tmp_path), Rules(older_than=DAY), time.time())
@@ -214,17 +192,6 @@ def test_files_that_vanish_are_no_error(tmp_path: Path) -> None:
     results = [remove(removal, tmp_path) for removal in removals]
     assert [(r.skipped, r.files) for r in results] == [("somebody else removed it", 0), (None, 1)]
     assert not half.exists()
-
-
-def test_an_unfinished_write_is_settled_first(tmp_path: Path) -> None:
-    folder = _make_cache(tmp_path, NEW)
-    new = b'{"new": ["R", 1]}'
-    (folder / ".sgl-tune-1-00000000.tmp").write_bytes(new)
-    (folder / ".sgl-tune-1-00000001.tmp").write_bytes(b"never committed")
-    _interrupt(folder, {"rank_tp0_pp0_dp0.json": ".sgl-tune-1-00000000.tmp"}, ["rank_tp1_pp0_dp0.json"])
-    assert len(settle(find_caches(tmp_path), tmp_path)) == 1
-    assert {path.name for path in folder.iterdir()} - {LOCK} == {"rank_tp0_pp0_dp0.json"}
-    assert (folder / "rank_tp0_pp0_dp0.json").read_bytes() == new
 
 
 @pytest.mark.parametrize(
@@ -264,25 +231,3 @@ def test_a_server_that_wrote_after_an_interrupted_change_wins(tmp_path: Path) ->
         "rank_tp1_pp0_dp0.json",
         LOCK,
     }
-
-
-def test_keeping_an_unknown_key_is_refused(tmp_path: Path) -> None:
-    _make_cache(tmp_path, OLD)
-    with pytest.raises(UsageError, match="--keep dddd: no cache here has this key"):
-        plan(find_caches(tmp_path), Rules(stale=True, keep=("dddd",)), time.time())
-
-
-def test_a_folder_made_for_nothing_goes_and_one_with_anything_in_it_stays(tmp_path: Path) -> None:
-    versions = tmp_path / "flashinfer" / "autotune"
-    empty, kept = versions / "0.7.2" / "90" / OLD, versions / "0.7.1" / "90" / NEW
-    for folder in (empty, kept):
-        with locked(folder):
-            pass
-    (kept / "notes").write_text("mine")
-    with locked(empty):
-        forget(empty, tmp_path)  # somebody else holds it
-        assert empty.is_dir()
-    for folder in (empty, kept, tmp_path / "never"):
-        forget(folder, tmp_path)
-    assert sorted(path.name for path in versions.iterdir()) == ["0.7.1"]
-    assert {path.name for path in kept.iterdir()} == {"notes", LOCK}

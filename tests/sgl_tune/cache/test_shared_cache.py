@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.folder import LeadsOut, open_folder
-from sgl_tune.cache.journal import make_journal
 from sgl_tune.cache.layouts import JOURNAL, LOCK, find_caches
 from sgl_tune.cache.lock import NO_LOCKS
 from sgl_tune.cache.manifest import Manifest
@@ -81,17 +79,6 @@ def test_a_folder_swapped_for_a_link_while_prune_asks(root: Path, outside: Outsi
     assert "leads out of the cache" in " ".join(ran.out.split()) and ran.code == 0
     assert {path: path.read_bytes() for path in target.glob("rank*")} == before
     assert bait.is_untouched() and len(list(root.rglob("rank*"))) == len(NAMES)
-
-
-def test_a_folder_swapped_for_another_one_while_prune_asks(root: Path) -> None:
-    folder = _cache(root)
-
-    def swap() -> None:
-        folder.rename(folder.with_name("moved-away"))
-        write_ranks(cache_folder(root, key=KEY), NAMES, good(other=["MoERunner", 1, HOT]))
-
-    ran = run_on_terminal("prune", root, "--older-than", "30d", answer="y\n", before_answer=swap)
-    assert "left alone, written since" in " ".join(ran.out.split()) and len(list(folder.iterdir())) == 4
 
 
 @pytest.mark.parametrize("name", [NAMES[1], "sgl-tune.json"])
@@ -186,14 +173,6 @@ def test_a_cache_folder_may_itself_be_a_link(tmp_path: Path, root: Path) -> None
     assert run("prune", root, "--max-size", "0", "-y").code == 0 and not list((tmp_path / "disk").iterdir())
 
 
-@pytest.mark.parametrize("flag", ["--flashinfer-version", "--arch"])
-def test_a_version_that_leads_out_is_wrong_usage(root: Path, flag: str) -> None:
-    asked = ("--model", "qwen3-30b-a3b", "--cache-dir", root, "--arch", "sm90", flag, "../../../x")
-    for command in (("warm", "--dry-run"), ("verify",)):
-        ran = run(*command, *asked)
-        assert ran.code == 2 and "../../../x" in ran.err and "bug" not in ran.err
-
-
 # Locks
 
 
@@ -207,13 +186,6 @@ def test_a_lock_that_is_a_link_is_refused(root: Path, outside: Outside, target: 
     ran = run("prune", root, "--older-than", "30d", "-y")
     assert ran.code == 3 and "cannot be the lock" in ran.err and not other.exists()
     assert outside.is_untouched() and len(list(folder.glob("rank*"))) == len(NAMES)
-
-
-def test_a_lock_that_is_a_pipe_is_refused_and_not_waited_for(root: Path) -> None:
-    folder = _cache(root)
-    os.mkfifo(folder / LOCK)
-    with pytest.raises(WorkFailed, match="cannot be the lock"):
-        write_group([folder / name for name in NAMES], _entry(1), TARGET)
 
 
 def test_a_lock_that_is_a_private_file_too_is_neither_written_nor_shown(root: Path, outside: Outside) -> None:
@@ -286,14 +258,6 @@ def test_a_journal_of_nonsense_is_none(root: Path, outside: Outside, case: str) 
     write_group([folder / name for name in NAMES], _entry(1), TARGET)
 
 
-def test_a_folder_in_the_place_of_a_journal_stops_that_cache_alone(root: Path) -> None:
-    folder, other = _cache(root), _cache(root, OTHER)
-    (folder / JOURNAL).mkdir()
-    (folder / TEMPORARY).mkdir()
-    ran = run("prune", root, "--older-than", "30d", "-y")
-    assert ran.code == 3 and f"{folder / JOURNAL}: is a folder" in ran.err and not other.exists()
-
-
 # Clocks
 
 
@@ -325,19 +289,6 @@ def test_a_clock_that_jumps_changes_nothing_for_a_change_to_be_finished(root: Pa
     assert moe_key(77) in read_cache_file(paths[0]).entries
 
 
-def test_a_copy_of_an_unfinished_change_is_finished_too(root: Path, tmp_path: Path) -> None:
-    folder = _cache(root)
-    paths = [folder / name for name in NAMES]
-    in_child(_dies_after_the_first_rename(folder, lambda: write_group(paths, _entry(77), TARGET)))
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for path in sorted(folder.iterdir(), reverse=True):
-        (copy / path.name).write_bytes(path.read_bytes())
-    with locked(copy):
-        pass
-    assert len({(copy / name).read_bytes() for name in NAMES}) == 1
-
-
 def test_a_server_that_writes_with_an_earlier_clock_is_noticed_by_a_prune(root: Path) -> None:
     folder = _cache(root)
     (removal,) = plan(find_caches(root), Rules(older_than=86400.0), time.time())
@@ -361,31 +312,3 @@ def test_without_locks_a_write_goes_on_and_says_what_that_costs(root: Path) -> N
 
     assert in_child(write) == (NO_LOCKS,)
     assert len({path.read_bytes() for path in paths}) == 1
-
-
-@pytest.mark.skipif(not IS_POSSIBLE, reason="no seccomp filter is known for this machine")
-def test_without_locks_a_prune_goes_on_and_says_so_once(root: Path) -> None:
-    for key in (KEY, OTHER):
-        _cache(root, key)
-
-    def prune() -> Any:
-        refuse_flock()
-        return run("prune", root, "--older-than", "30d", "-y")
-
-    ran = in_child(prune)
-    assert ran.code == 0 and ran.err == f"{NO_LOCKS}\n" and not list(root.rglob("rank*"))
-
-
-def test_an_opened_folder_closes_what_it_opened(root: Path) -> None:
-    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0  # noqa: PTH208
-    for key in (KEY, OTHER):
-        folder = _cache(root, key)
-        write_group([folder / name for name in NAMES], _entry(1), TARGET)
-        with open_folder(folder, root) as opened:
-            make_journal(opened, {}, NAMES)
-    with pytest.raises(LeadsOut):
-        (root / "link").symlink_to(folder)
-        open_folder(root / "link" / "x", root)
-    assert run("inspect", root).code == 0
-    after = len(os.listdir("/proc/self/fd")) if before else 0  # noqa: PTH208
-    assert after == before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -109,13 +108,6 @@ def test_no_existing_file_stops_a_write(tmp_path: Path, name: str) -> None:
     assert not aside.exists() or aside.read_bytes() == case.raw
 
 
-def test_a_pipe_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
-    paths = _paths(tmp_path, 2)
-    os.mkfifo(paths[1])
-    assert "no regular file" in write_group(paths, _entry(1), TARGET).notes[0]
-    assert len(_contents(paths)) == 1
-
-
 def test_a_folder_in_the_place_of_a_file_is_a_clear_failure(tmp_path: Path) -> None:
     paths = _paths(tmp_path, 2)
     paths[1].mkdir()
@@ -146,17 +138,6 @@ def test_the_manifest_names_every_groups_digest(tmp_path: Path) -> None:
     assert saved.created and saved.created.endswith("+00:00")
 
 
-def test_the_manifest_keeps_what_was_measured_before(tmp_path: Path) -> None:
-    paths = _paths(tmp_path, 2)
-    first, again = {"best_ms": 0.02, "runner_up": None}, {"best_ms": 0.01, "runner_up": 0.03}
-    old = Manifest(TARGET, measured={"a": first, "b": first}, routings={"seed": 20})
-    write_group(paths, _entry(1), TARGET, manifest=old)
-    write_group(paths, _entry(2), TARGET, manifest=Manifest(TARGET, measured={"b": again}))
-    saved = read_manifest(tmp_path / "sgl-tune.json")
-    assert saved.measured == {"a": first, "b": again}
-    assert saved.routings == {"seed": 20}
-
-
 @pytest.mark.parametrize(
     "content",
     ["", "[]", "7", '{"schema_version": 2, "environment": {}}', '{"schema_version": 1}', "[" * 100_000]
@@ -183,11 +164,6 @@ def test_a_manifest_that_is_not_ours_is_refused(tmp_path: Path, content: str) ->
         read_manifest(path)
     write_group([tmp_path / "rank_tp0_pp0_dp0.json"], _entry(1), TARGET, manifest=Manifest(TARGET))
     assert list(read_manifest(path).files) == ["rank_tp0_pp0_dp0.json"]
-
-
-def test_ranks_of_two_folders_are_no_group(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="share one folder"):
-        write_group([tmp_path / "a" / "x.json", tmp_path / "b" / "x.json"], {}, TARGET)
 
 
 def test_64_processes_lose_nothing(tmp_path: Path) -> None:
@@ -263,21 +239,6 @@ def test_a_folder_that_a_prune_removes_while_we_wait_is_made_again(tmp_path: Pat
     write_group(_paths(folder), _entry(1), TARGET)
     finish_child(*child)
     assert len(_contents(_paths(folder))) == 1
-
-
-def test_a_file_size_limit_leaves_the_old_group(tmp_path: Path) -> None:
-    paths = _paths(tmp_path)
-    write_group(paths, _entry(1), TARGET)
-    before = _contents(paths)
-
-    def write() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
-        write_group(paths, moe_entries(), TARGET)
-
-    with pytest.raises(WorkFailed, match=r"no room to write .*; nothing was changed"):
-        in_child(write)
-    assert _contents(paths) == before
-    assert _names(tmp_path) == {path.name for path in paths}
 
 
 @pytest.fixture

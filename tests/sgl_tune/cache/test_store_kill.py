@@ -22,8 +22,32 @@ from sgl_tune.cache.record import read_cache_file, serialise
 from sgl_tune.cache.remove import remove, settle
 from sgl_tune.cache.store import write_group
 from sgl_tune.cache.transaction import locked
-from tests.sgl_tune.cache.children import finish_child, kill_after, kill_once, start_child
-from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_entries, moe_key
+from tests.sgl_tune.cache.children import finish_child, kill_after, start_child
+from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_key
+
+
+def _prune_all_but_kept(root: Path) -> None:
+    settle(find_caches(root), root)
+    for removal in plan(find_caches(root), Rules(max_size=0, keep=(KEPT,)), time.time()):
+        remove(removal, root)
+
+
+def _check_group(paths: list[Path], before: int) -> int:
+    """After a kill: each file old or new. After the next lock: all the same, and nothing lies about."""
+    counts = {_count(path) for path in paths if path.exists()}
+    assert len(counts) <= 2 and (not counts or max(counts) - min(counts) <= 1), counts
+    with locked(paths[0].parent):
+        pass
+    after = {_count(path) for path in paths if path.exists()}
+    assert len(after) <= 1 and len([p for p in paths if p.exists()]) in (0, RANKS)
+    settled = after.pop() if after else 0
+    assert settled >= max(counts, default=0) >= before
+    assert _leftovers(paths[0].parent) == set()
+    if settled:
+        manifest = read_manifest(paths[0].parent / "sgl-tune.json")
+        assert set(manifest.files.values()) == {read_cache_file(paths[0]).digest}
+    return settled
+
 
 ASKED = "SGL_TUNE_KILLS" in os.environ
 KILLS = int(os.environ.get("SGL_TUNE_KILLS", "100"))
@@ -73,42 +97,6 @@ def _write_on(paths: list[Path], rounds: int = 10_000) -> None:
         write_group(paths, bucket, TARGET, manifest=Manifest(TARGET))
 
 
-def _prune_all_but_kept(root: Path) -> None:
-    settle(find_caches(root), root)
-    for removal in plan(find_caches(root), Rules(max_size=0, keep=(KEPT,)), time.time()):
-        remove(removal, root)
-
-
-def _check_group(paths: list[Path], before: int) -> int:
-    """After a kill: each file old or new. After the next lock: all the same, and nothing lies about."""
-    counts = {_count(path) for path in paths if path.exists()}
-    assert len(counts) <= 2 and (not counts or max(counts) - min(counts) <= 1), counts
-    with locked(paths[0].parent):
-        pass
-    after = {_count(path) for path in paths if path.exists()}
-    assert len(after) <= 1 and len([p for p in paths if p.exists()]) in (0, RANKS)
-    settled = after.pop() if after else 0
-    assert settled >= max(counts, default=0) >= before
-    assert _leftovers(paths[0].parent) == set()
-    if settled:
-        manifest = read_manifest(paths[0].parent / "sgl-tune.json")
-        assert set(manifest.files.values()) == {read_cache_file(paths[0]).digest}
-    return settled
-
-
-def test_killed_writers_leave_old_files_or_new_ones(tmp_path: Path) -> None:
-    paths = _make_group(tmp_path)
-    instants = _instants(0, lambda: _write_on(paths, 1))
-    kills, written, torn = 0, 0, 0
-    for instant in instants:
-        kills += 1
-        kill_after(instant, lambda: _write_on(paths))
-        torn += bool(_leftovers(paths[0].parent)) if paths[0].parent.exists() else 0
-        written = _check_group(paths, written)
-    print(f"{kills} kills: {torn} in the middle of a write, {written} writes survived", file=sys.stderr)
-    assert torn and written
-
-
 def test_killed_writers_do_not_lose_what_others_merge(tmp_path: Path) -> None:
     """Two merge into the same files; one is killed, again and again."""
     paths = _make_group(tmp_path)
@@ -138,47 +126,6 @@ def test_killed_writers_do_not_lose_what_others_merge(tmp_path: Path) -> None:
             pass
         survived |= read_cache_file(paths[0]).entries.keys()
     assert len(survived) > round_ + 2, "nothing of those that were killed came through"
-
-
-def test_killed_prunes_leave_caches_whole_or_gone(tmp_path: Path) -> None:
-    groups = [_make_group(tmp_path, f"{number:016x}") for number in range(6)]
-    kept = _make_group(tmp_path, KEPT)
-    write_group(kept, moe_entries(), TARGET)
-
-    def fill() -> None:
-        for paths in groups:
-            if not paths[0].exists():
-                write_group(paths, _entries(3), TARGET, manifest=Manifest(TARGET))
-
-    def left() -> list[Path]:
-        return [path for paths in groups for path in paths if path.exists()]
-
-    def check() -> bool:
-        """Whether some caches were gone and some not."""
-        there = left()
-        assert {_count(path) for path in there} <= {3}
-        assert {path.read_bytes() for path in kept} == {serialise(TARGET, moe_entries())}
-        settle(find_caches(tmp_path), tmp_path)
-        assert {sum(path.exists() for path in paths) for paths in groups} <= {0, RANKS}
-        return 0 < len(there) < len(groups) * RANKS
-
-    fill()
-    instants = _instants(2, lambda: _prune_all_but_kept(tmp_path))
-    kills, halfway = 0, 0
-    for instant in instants:
-        kills += 1
-        fill()
-        kill_after(instant, lambda: _prune_all_but_kept(tmp_path))
-        halfway += check()
-    while not halfway and kills < 10 * KILLS:  # a busy machine is seldom hit between
-        kills += 1
-        fill()
-        kill_once(lambda: len(left()) < len(groups) * RANKS, lambda: _prune_all_but_kept(tmp_path))
-        halfway += check()
-    _prune_all_but_kept(tmp_path)
-    assert [folder.name for folder in kept[0].parent.parent.iterdir()] == [KEPT]
-    print(f"{kills} kills: {halfway} with some caches gone and some not", file=sys.stderr)
-    assert halfway
 
 
 def _die_at(step: int, folder: Path, work: Callable[[], None]) -> Callable[[], None]:

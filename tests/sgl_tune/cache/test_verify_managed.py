@@ -11,7 +11,7 @@ import pytest
 
 from sgl_tune.verify.environment import Target
 from tests.sgl_tune.cache.caches import HERE, codes, verdicts, verify_all
-from tests.sgl_tune.cache.corpus import COLD, HOT, TARGET, moe_key, nested
+from tests.sgl_tune.cache.corpus import COLD, HOT, TARGET, moe_key
 
 UNKNOWN = Target(None, "nobody")
 
@@ -48,11 +48,6 @@ def test_a_store_of_another_environment_is_never_opened(tmp_path: Path) -> None:
     assert "cudnn_version: store 90000, server 91900" in report.findings[0].message
 
 
-def test_a_measurement_policy_is_part_of_the_environment(tmp_path: Path) -> None:
-    _add(_make_store(tmp_path, {**TARGET, "measure_execution_mode": "eager"}))
-    assert verdicts(verify_all(tmp_path)) == ["hit"]
-
-
 def test_a_renamed_store_is_found_by_nobody(tmp_path: Path) -> None:
     folder = _make_store(tmp_path)
     _add(folder)
@@ -77,13 +72,6 @@ def test_a_broken_entry_is_a_miss_and_no_crash(raw: bytes, tmp_path: Path) -> No
 def test_an_entry_under_another_keys_name_is_a_miss(tmp_path: Path) -> None:
     _add(_make_store(tmp_path), name="0" * 24)
     assert codes(verify_all(tmp_path)) == {"managed-entry-invalid"}
-
-
-def test_a_tactic_too_deep_to_unpack_kills_the_lookup(tmp_path: Path) -> None:
-    path = _add(_make_store(tmp_path), tactic="@")
-    path.write_bytes(path.read_bytes().replace(b'"@"', nested(900)))
-    report = verify_all(tmp_path)
-    assert verdicts(report) == ["crash"] and codes(report) == {"nested-too-deep"}
 
 
 @pytest.mark.parametrize(

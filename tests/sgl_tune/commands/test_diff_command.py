@@ -6,12 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.record import serialise
 from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_entries, moe_key
-from tests.sgl_tune.running import run, run_on_terminal
+from tests.sgl_tune.running import run
 
 
 def _file(path: Path, entries: dict[str, Any] | None = None, **environment: str) -> Path:
@@ -63,15 +61,6 @@ def test_what_changed_by_op_and_bucket(tmp_path: Path) -> None:
     assert "cudnn_version: 91900 in A, 90000 in B" in out
 
 
-def test_a_checksum_or_records_that_alone_differ_still_count(tmp_path: Path) -> None:
-    a, b, c = (_file(tmp_path / name) for name in ("a.json", "b.json", "c.json"))
-    document = json.loads(b.read_bytes())
-    b.write_text(json.dumps({**document, "_generation": "edited"}))
-    c.write_bytes(serialise(TARGET, moe_entries(), {"megamoe": 1}))
-    assert _json(a, b)[1]["pairs"][0]["others"].keys() == {"_generation"}
-    assert _json(a, c)[1]["pairs"][0]["others"].keys() == {"_records"}
-
-
 def test_caches_that_agree_are_one_table_whatever_their_ranks(tmp_path: Path) -> None:
     one, eight = _cache(tmp_path / "one", moe_entries()), _cache(tmp_path / "eight", *[moe_entries()] * 8)
     code, data = _json(one, eight)
@@ -97,14 +86,6 @@ def test_whole_cache_directories_by_place(tmp_path: Path) -> None:
     assert [Path(name).name for side in ("only_a", "only_b") for name in data[side]] == ["11" * 8, "33" * 8]
 
 
-def test_keys_are_looked_up_in_the_cache_directory(tmp_path: Path) -> None:
-    for key, entries in (("aa" * 8, moe_entries()), ("bb" * 8, moe_entries((1,)))):
-        _cache(tmp_path / "flashinfer" / "autotune" / "0.7.2" / "sm90" / key, entries)
-    assert run("diff", "aaaa", "aaaa", "--cache-dir", tmp_path).code == 0
-    assert run("diff", "aaaa", "bbbb", "--cache-dir", tmp_path).code == 1
-    assert run("diff", "aaaa", "cccc", "--cache-dir", tmp_path).code == 2
-
-
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
     good = _file(tmp_path / "a.json")
     (tmp_path / "bad.json").write_text("{")
@@ -112,16 +93,6 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     ran = run("diff", good, tmp_path / "bad.json")
     assert (ran.code, ran.out) == (1, "") and "bad.json: cannot be compared, not JSON" in ran.err
     assert run("diff", good, tmp_path / "gone").code == run("diff", good, tmp_path / "empty").code == 2
-
-
-@pytest.mark.parametrize("width", [80, 60])
-def test_it_fits_a_terminal(tmp_path: Path, width: int) -> None:
-    a = _file(tmp_path / "a.json")
-    b = _file(tmp_path / "b.json", {key: ["MoERunner", 99, HOT] for key in moe_entries()})
-    _file(tmp_path / "c.json", {key.replace("2048", "4096"): value for key, value in moe_entries().items()})
-    for other in (b, tmp_path / "c.json"):
-        lines = run_on_terminal("diff", a, other, columns=width, NO_COLOR="1").out.splitlines()
-        assert not [line for line in lines if len(line) > width and "/" not in line]
 
 
 def _raced(folder: Path, entries: dict[str, Any], **races: dict[str, float]) -> Path:
@@ -173,10 +144,3 @@ def test_what_no_race_had_is_not_called_noise(tmp_path: Path) -> None:
     assert [change["noise"] for change in data["pairs"][0]["changed"]] == [None] and not data["noise"]
     said = run("diff", a, b, "--ignore-noise")
     assert said.code == 1 and "APART" not in said.out
-
-
-def test_another_policy_is_no_noise(tmp_path: Path) -> None:
-    a = _raced(tmp_path / "a", _with(b1=7), b1=_race(t7=0.0))
-    b = _raced(tmp_path / "b", {**_with(), moe_key(1): ["MoERunner", 7, [*HOT[:3], "cold"]]})
-    _, data = _json(a, b)
-    assert [change["apart"] for change in data["pairs"][0]["changed"]] == [None]

@@ -60,17 +60,6 @@ def test_vllm_numbers_replicas_then_stages_then_ranks(
     assert found == [f"autotune_configs_{name}.json" for name in names]
 
 
-def test_a_stage_has_its_own_entries(tmp_path: Path) -> None:
-    source = cache_folder(tmp_path)
-    first, second = serialise(TARGET, moe_entries((1,))), serialise(TARGET, moe_entries((2,)))
-    for stage, raw in enumerate((first, second)):
-        write_ranks(source, [name for name in rank_names(tp=2, pp=2) if f"pp{stage}" in name], raw)
-    data = _export(source, tmp_path / "hash")
-    assert [Path(path).read_bytes() for path in data["files"]] == [first, first, second, second]
-    ran = run_here("export", source, "--to", "vllm", "-o", tmp_path / "x", "--pp", 4)
-    assert ran.code == 2 and "2 pipeline stages" in ran.err
-
-
 def test_what_is_there_stays_but_for_the_same_keys(tmp_path: Path) -> None:
     source, folder = cache_folder(tmp_path), tmp_path / "hash"
     write_ranks(source, rank_names(tp=2))

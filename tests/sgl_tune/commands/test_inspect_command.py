@@ -15,7 +15,7 @@ from sgl_tune.cache.record import serialise
 from sgl_tune.cache.store import write_group
 from tests.sgl_tune.cache.children import in_child
 from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key
-from tests.sgl_tune.running import Ran, run, run_here, run_on_terminal
+from tests.sgl_tune.running import Ran, run, run_here
 
 BIG, SMALL = "b166000000000000", "5a11000000000000"
 
@@ -110,13 +110,6 @@ def test_entries_show_what_was_measured(cache_dir: Path) -> None:
     assert "AHEAD" in text and "AHEAD" not in run("inspect", "--cache-dir", cache_dir, BIG, "--entries").out
 
 
-def test_a_limit_holds_for_caches_and_for_entries(cache_dir: Path) -> None:
-    ran = run("inspect", "--cache-dir", cache_dir, BIG, "--entries", "--limit", "3")
-    assert ran.out.count("trtllm::fused_moe::") == 3 and "\n11 more\n" in ran.out
-    (cache,) = _json("--cache-dir", cache_dir, "--entries", "--limit", "1")["caches"]
-    assert all(len(entries) == 1 for entries in cache["contents"].values())
-
-
 def test_quiet_is_paths_alone_and_no_second_format(cache_dir: Path) -> None:
     ran = run("inspect", "-q", "--cache-dir", cache_dir)
     assert [Path(line).name for line in ran.out.splitlines()] == [SMALL, BIG] and ran.err == ""
@@ -200,14 +193,6 @@ def test_what_deserves_a_remark(cache_dir: Path) -> None:
     assert _json(folder)["caches"][0]["agree"] is False
 
 
-def test_other_order_is_agreement(cache_dir: Path) -> None:
-    folder = cache_dir / "flashinfer" / "autotune" / "0.7.2" / "sm90" / BIG
-    path = folder / "rank_tp3_pp0_dp0.json"
-    document = json.loads(path.read_bytes())
-    path.write_text(json.dumps(dict(reversed(document.items()))))
-    assert _json(folder)["caches"][0]["agree"] is True
-
-
 def test_broken_files_are_listed_and_never_stop_it(tmp_path: Path) -> None:
     corpus = build_corpus(TARGET, moe_entries())
     for name, case in corpus.items():
@@ -219,13 +204,6 @@ def test_broken_files_are_listed_and_never_stop_it(tmp_path: Path) -> None:
     for arguments in ((), ("--entries",)):
         ran = run("inspect", tmp_path, *arguments)
         assert ran.code == 0 and ran.err == ""
-
-
-def test_a_pipe_in_the_place_of_a_file_does_not_hold_it_up(cache_dir: Path) -> None:
-    folder = cache_dir / "flashinfer" / "autotune" / "0.7.2" / "sm90" / BIG
-    os.mkfifo(folder / "rank_tp8_pp0_dp0.json")
-    ran = run("inspect", folder)
-    assert ran.code == 0 and "! rank_tp8_pp0_dp0.json: no regular file" in ran.out
 
 
 def test_a_managed_store(tmp_path: Path) -> None:
@@ -242,21 +220,6 @@ def test_a_managed_store(tmp_path: Path) -> None:
     assert sum(len(entries) for entries in cache["contents"].values()) == 4
 
 
-def test_at_80_columns_nothing_wraps(cache_dir: Path) -> None:
-    deep = cache_dir / ("a-long-folder-name-" * 3)
-    _make_cache(deep, BIG, moe_entries(), ranks=8, arch="sm90", key_parts=("org/" + "long" * 30,))
-    for arguments in (("--cache-dir", cache_dir), ("--cache-dir", deep), (deep, "--entries")):
-        ran = run_on_terminal("inspect", *arguments, NO_COLOR="1")
-        too_long = [line for line in ran.out.splitlines() if len(line) > 80 and " " in line.strip()]
-        assert ran.code == 0 and not [line for line in too_long if "in /" not in line], too_long
-
-
-def test_an_empty_place(tmp_path: Path) -> None:
-    assert run("inspect", tmp_path).out == f"No caches in {tmp_path}.\n"
-    assert _json(tmp_path)["caches"] == []
-    assert run("inspect", "--cache-dir", tmp_path / "none").code == 2
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [("README.md", "# Caches\n"), ("hostname", "here\n"), ("env.json", '{"metadata": {}, "arch": "sm90"}')],
@@ -265,13 +228,6 @@ def test_another_file_is_no_cache(tmp_path: Path, name: str, content: str) -> No
     (tmp_path / name).write_text(content)
     ran = run("inspect", tmp_path / name)
     assert (ran.code, ran.out) == (2, "") and f"{name}: not a cache file" in ran.err
-
-
-def test_a_cache_file_under_another_name_is_one(tmp_path: Path) -> None:
-    (tmp_path / "copied").write_bytes(serialise(TARGET, moe_entries()))
-    (tmp_path / "cut.json").write_text('{"_metadata"')
-    assert _json(tmp_path / "copied")["caches"][0]["files"][0]["entries"] == len(moe_entries())
-    assert "cut.json" in run("inspect", tmp_path / "cut.json").out
 
 
 def test_a_key_needs_four_characters(cache_dir: Path) -> None:

@@ -82,18 +82,6 @@ def test_it_asks_where_somebody_can_answer(cache_dir: Path) -> None:
     assert max(len(line) for line in ran.out.splitlines()) <= 80
 
 
-@pytest.mark.parametrize(
-    "rule", [("--older-than", "soon"), ("--max-size", "big"), ("--stale", "--keep", "ffff")]
-)
-def test_rules_that_say_nothing(cache_dir: Path, rule: tuple[str, ...]) -> None:
-    ran = run("prune", "--cache-dir", cache_dir, *rule, "-y")
-    assert ran.code == 2 and ran.out == "" and _keys(cache_dir) == {OLD, NEW}
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    assert run("prune", tmp_path / "gone", "--stale").code == 2
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="needs a file system where even root may not write")
 def test_what_cannot_be_removed_is_said_and_is_exit_3(cache_dir: Path) -> None:
     folder = next(path for path in cache_dir.rglob(OLD))

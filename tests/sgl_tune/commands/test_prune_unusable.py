@@ -5,15 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from sgl_tune.cache.layouts import find_caches
-from sgl_tune.cache.prune import Rules, plan
-from sgl_tune.cache.remove import remove
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.findings import UNUSABLE
 from sgl_tune.verify.judge import Judge
-from sgl_tune.verify.unusable import unusable_files
 from tests.sgl_tune.cache.caches import add_entry, cache_folder, good, managed_store, write_ranks
 from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key, nested
 from tests.sgl_tune.running import run
@@ -81,20 +75,6 @@ def test_a_code_that_the_command_is_advised_for_is_what_it_removes(tmp_path: Pat
     judge = Judge(Target(None, "each file's own environment").in_folder("0.7.2"))
     told = {name: judge.judge(path, path.read_bytes()).findings for name, path in paths.items()}
     assert {name for name, findings in told.items() if UNUSABLE & {one.code for one in findings}} == BAD
-
-
-def test_what_a_server_writes_meanwhile_stays(tmp_path: Path) -> None:
-    paths = _ranks(tmp_path)
-    (removal,) = plan(find_caches(tmp_path), Rules(unusable=unusable_files), 0.0)
-    paths["empty"].write_bytes(good())
-    remove(removal, tmp_path)
-    assert paths["empty"].exists() and not paths["entry-null"].exists()
-
-
-@pytest.mark.parametrize("more", [("--stale",), ("--max-size", "1GB"), ("--store", "all")])
-def test_other_kinds_of_removal_are_not_mixed_with_it(more: tuple[str, ...], tmp_path: Path) -> None:
-    ran = run("prune", tmp_path, "--unusable", *more)
-    assert ran.code == 2 and "--unusable" in ran.err
 
 
 def test_somebody_elses_file_is_not_told_to_be_deleted(tmp_path: Path) -> None:

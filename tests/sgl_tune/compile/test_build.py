@@ -14,7 +14,7 @@ import pytest
 
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.compile.build import Built, Task, build, shares
+from sgl_tune.compile.build import Built, Task, build
 from sgl_tune.compile.toolkit import program_path
 from sgl_tune.processes.scratch import scratch
 from tests.sgl_tune.running import ROOT, environment
@@ -122,9 +122,3 @@ def _until(holds: object) -> None:
     while not holds():  # type: ignore[operator]
         assert time.monotonic() < limit
         time.sleep(0.05)
-
-
-def test_compilers_are_shared_out_by_the_size_of_modules() -> None:
-    assert shares([70, 2, 2], 64) == [60, 1, 1]
-    assert shares([3, 3], 1) == [1, 1]
-    assert shares([], 8) == []

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runtime.server.releases import release_named
 from sgl_tune.cache.record import serialise
-from sgl_tune.fleet.holdings import Content, HeldCache
-from sgl_tune.fleet.tactics import Asked
-from sgl_tune.verify.environment import Target
-from sgl_tune.verify.expected import Expected
 from tests.sgl_tune.cache.corpus import TARGET, build_corpus
 from tests.sgl_tune.fleet.nodes import WORDS, entries, fleet_file, judged, node, plan, warmed
 from tests.sgl_tune.running import ROOT, run_here
 from tests.sgl_tune.stores.make import triton_kernel
+
+
+def _half(folder: Path) -> None:
+    asked = [e.key for op in plan().target.ops for e in op.entries if e.asked_by == "tuning"]
+    left = {key: value for key, value in entries().items() if key not in asked[::2]}
+    for path in folder.iterdir():
+        path.write_bytes(serialise(TARGET, left))
+
 
 RESULTS = ROOT / "benchmarks" / "results"
 CORPUS = build_corpus(TARGET, entries())
@@ -55,66 +56,6 @@ def test_every_broken_file_comes_to_what_verify_says(tmp_path: Path) -> None:
     _, told = judged(fleet_file(tmp_path / "f.jsonl", *nodes))
     assert {name: row["state"] for row in told["rows"] for name in row["nodes"]} == expected
     assert set(expected.values()) == {"good", "tunes", "fails"}
-
-
-def _other_rank(folder: Path) -> None:
-    few = dict(list(entries().items())[:-1])
-    (folder / "rank_tp1_pp0_dp0.json").write_bytes(serialise(TARGET, few))
-
-
-def _spaces(folder: Path) -> None:
-    path = folder / "rank_tp1_pp0_dp0.json"
-    path.write_text(json.dumps(json.loads(path.read_text())))
-
-
-def _cut(folder: Path) -> None:
-    path = folder / "rank_tp1_pp0_dp0.json"
-    path.write_bytes(path.read_bytes()[:-40])
-
-
-def _half(folder: Path) -> None:
-    asked = [e.key for op in plan().target.ops for e in op.entries if e.asked_by == "tuning"]
-    left = {key: value for key, value in entries().items() if key not in asked[::2]}
-    for path in folder.iterdir():
-        path.write_bytes(serialise(TARGET, left))
-
-
-def _serving(folder: Path) -> None:
-    asked = {e.key for op in plan().target.ops for e in op.entries if e.asked_by == "tuning"}
-    for path in folder.iterdir():
-        path.write_bytes(serialise(TARGET, {key: entries()[key] for key in asked}))
-
-
-def _runner(folder: Path) -> None:
-    other = {key: ["Another", *value[1:]] for key, value in entries().items()}
-    for path in folder.iterdir():
-        path.write_bytes(serialise(TARGET, other))
-
-
-CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "nothing": (lambda folder: None, "good"),
-    "no cache": (shutil.rmtree, "tunes"),
-    "a rank is missing": (lambda folder: (folder / "rank_tp1_pp0_dp0.json").unlink(), "tunes"),
-    "a rank is another": (_other_rank, "tunes"),
-    "a rank has other spaces": (_spaces, "good"),
-    "a rank is cut off": (_cut, "tunes"),
-    "another FlashInfer's folder": (
-        lambda folder: folder.rename(folder.parents[2] / "0.6.18"), "tunes",
-    ),
-    "half of the entries": (_half, "tunes"),
-    "no more than a start asks for": (_serving, "good"),
-    "another runner's": (_runner, "tunes"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_cache_comes_to_what_verify_says(change: str, tmp_path: Path) -> None:
-    folder = warmed(tmp_path / "caches")
-    change_it, state = CHANGES[change]
-    change_it(folder)
-    ran, told = judged(fleet_file(tmp_path / "f.jsonl", node(tmp_path / "caches")))
-    assert told["rows"][0]["state"] == state == _state_by_verify(tmp_path / "caches")
-    assert ran.code == (0 if state == "good" else 1)
 
 
 def test_the_environment_is_compared_here(tmp_path: Path) -> None:
@@ -159,13 +100,6 @@ def test_a_store_is_held_against_the_targets(tmp_path: Path) -> None:
     assert ran.code == 0 and "not known without --target" in told["verdict"]
 
 
-def test_a_moved_store_is_compiled_again(tmp_path: Path) -> None:
-    warmed(tmp_path / "caches")
-    triton_kernel(tmp_path / "caches" / "triton", "one", place=Path("/nowhere"))
-    ran, told = judged(fleet_file(tmp_path / "f.jsonl", node(tmp_path / "caches")))
-    assert ran.code == 1 and told["rows"][0]["reasons"][0]["code"] == "store-moved"
-
-
 def test_seconds_are_of_rows_that_were_measured(tmp_path: Path) -> None:
     warmed(tmp_path / "caches")
     _half(next((tmp_path / "caches").rglob("rank_*")).parent)
@@ -206,32 +140,6 @@ def test_seconds_are_of_a_start_that_was_reported(tmp_path: Path) -> None:
     assert seconds["least"] == seconds["most"] == pytest.approx(told["tactics"] / 2, abs=0.5)
 
 
-def test_nodes_of_one_start_are_each_asked_for_their_ranks(tmp_path: Path) -> None:
-    warmed(tmp_path / "caches")
-    two: dict[str, Any] = {}
-    for number, name in enumerate(("rank_tp1_pp0_dp0.json", "rank_tp0_pp0_dp0.json")):
-        folder = tmp_path / str(number)
-        shutil.copytree(tmp_path / "caches", folder)
-        next(folder.rglob(name)).unlink()
-        two[str(number)] = node(folder, str(number))
-    path = fleet_file(tmp_path / "f.jsonl", *two.values())
-    assert judged(path, "--nnodes", 2)[0].code == 0
-    assert judged(path)[0].code == 1
-
-
-def test_a_host_without_flashinfer_is_taken_for_a_target_with_its_gpu(tmp_path: Path) -> None:
-    warmed(tmp_path / "caches", cuda_version="12.9")
-    target = fleet_file(tmp_path / "t.json", node(tmp_path / "caches", "t"))
-    host = node(tmp_path / "caches", metadata=None, sglang=None)
-    _, told = judged(fleet_file(tmp_path / "f.jsonl", host), "--target", target)
-    assert told["rows"][0]["reasons"][0]["code"] == "other-environment"
-    other = {**host, "gpus": [{**gpu, "name": "NVIDIA H100 80GB HBM3"} for gpu in host["gpus"]]}
-    _, told = judged(fleet_file(tmp_path / "f.jsonl", other), "--target", target)
-    assert (
-        told["verdict"].startswith("good") and "as if they are read where they were tuned" in told["verdict"]
-    )
-
-
 def test_nodes_of_one_start_that_hold_different_files_are_said(tmp_path: Path) -> None:
     for name in ("a", "b"):
         folder = warmed(tmp_path / name)
@@ -265,14 +173,3 @@ def test_what_could_not_be_seen_matters_where_it_may_be_what_is_asked_for(tmp_pa
         "unknown",
         "tunes",
     }
-
-
-def test_files_that_name_their_gpu_are_those_of_its_gpus() -> None:
-    names = tuple(f"rank_tp{t}_pp0_dp0_gpu<UUID>.json" for t in (0, 1))
-    folder = "flashinfer/autotune/0.7.2/sm100/8e60"
-    asked = Asked(Expected(folder, "8e60", (names,)), release_named("0.5.23").release, Target(None, ""), 0)
-    files = tuple(name.replace("<UUID>", f"1b3c-{t}") for t, name in enumerate(names))
-    held = {folder: HeldCache(folder, (Content(files, "hit", "aa"),))}
-    assert list(asked.judge(held, ["1b3c-0", "1b3c-1"])) == []
-    (fault,) = asked.judge(held, ["1b3c-1", "1b3c-0"])
-    assert (fault.state, fault.code) == ("tunes", "rank-missing")

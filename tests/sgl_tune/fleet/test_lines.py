@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import resource
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,8 @@ from xml.etree import ElementTree
 import pytest
 
 from sgl_tune.fleet.node import UnreadLine, parse_node
-from tests.sgl_tune.cache.corpus import TARGET
-from tests.sgl_tune.fleet.nodes import SGLANG, WORDS, fleet_file, judged, node, warmed
-from tests.sgl_tune.running import PROGRAM, environment, run, run_here
+from tests.sgl_tune.fleet.nodes import WORDS, fleet_file, judged, node, warmed
+from tests.sgl_tune.running import run, run_here
 from tests.sgl_tune.schemas import schema_faults
 
 HOSTILE = 'a"} 1\nsgl_tune_fleet_nodes{state="good"} 9 \\ \x1b[2J | `x` <b>&amp;\ud800'
@@ -117,11 +114,6 @@ def test_the_later_line_of_a_machine_counts_and_other_machines_of_its_name_do_to
     }
 
 
-def test_tools_of_several_versions_are_said(good: dict[str, Any], tmp_path: Path) -> None:
-    _, told = judged(_file(tmp_path / "f.jsonl", good, {**good, "name": "b", "tool": "0.2.0"}))
-    assert told["notes"] == ["written by sgl-tune 0.1.0, 0.2.0"]
-
-
 @pytest.mark.parametrize("kind", ["folder", "pipe", "missing", "empty"])
 def test_what_is_no_file_of_lines_is_refused(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "f.jsonl"
@@ -166,22 +158,6 @@ def test_what_is_printed_is_what_the_schema_says(good: dict[str, Any], tmp_path:
     assert schema_faults("env", good) == []
 
 
-def test_bytes_that_were_changed_are_judged_or_named(good: dict[str, Any], tmp_path: Path) -> None:
-    chance, raw = random.Random(15), json.dumps(good).encode()
-    lines = []
-    for _ in range(400):
-        line = bytearray(raw)
-        for _ in range(chance.randrange(1, 6)):
-            at = chance.randrange(len(line))
-            line[at : at + chance.randrange(3)] = bytes(
-                chance.choices(b'09-.{}[]",:\\ntx\0\xff', k=chance.randrange(3))
-            )
-        lines.append(bytes(line).replace(b"\n", b" ") + b"\n")
-    ran, told = judged(_file(tmp_path / "f.jsonl", good, *lines))
-    assert ran.code == 1 and "bug" not in ran.err and told["states"]["good"] >= 1
-    assert told["nodes"] + len(told["lines"]) > 100
-
-
 def test_what_does_not_go_with_a_fleet_is_refused(good: dict[str, Any], tmp_path: Path) -> None:
     path = _file(tmp_path / "f.jsonl", good)
     for words in (("--store", "all"), ("--at", "/x"), ("--as-user", "root"), ("--replay",), (tmp_path,)):
@@ -212,50 +188,6 @@ def test_a_thousand_nodes_take_seconds_and_little_memory(good: dict[str, Any], t
     assert (
         resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 5 and time.monotonic() - began < 60
     )
-
-
-def test_a_deployment_whose_cache_lies_elsewhere_is_not_judged(good: dict[str, Any], tmp_path: Path) -> None:
-    path = _file(tmp_path / "f.jsonl", good)
-    ran, told = judged(path, "--cache-dir", "/elsewhere")
-    assert ran.code == 1 and told["rows"][0]["reasons"][0]["code"] == "other-folder"
-    assert judged(path, "--cache-dir", good["cache_dir"])[0].code == 0
-
-
-def test_a_machine_of_another_release_is_planned_as_its_own(good: dict[str, Any], tmp_path: Path) -> None:
-    older = {
-        **good,
-        "name": "old",
-        "sglang": "0.5.16",
-        "metadata": {**TARGET, "flashinfer_version": "0.6.18"},
-    }
-    _, told = judged(_file(tmp_path / "f.jsonl", good, older))
-    assert {row["nodes"][0]: row["state"] for row in told["rows"]} == {"a": "good", "old": "tunes"}
-    assert SGLANG in told["rows"][1]["machine"] and "0.5.16" in told["rows"][0]["machine"]
-
-
-def test_what_is_doubtful_of_a_plan_is_said_once(good: dict[str, Any], tmp_path: Path) -> None:
-    nodes = [{**good, "name": f"n{number}", "sglang": "0.9.0", "user": "root"} for number in range(3)]
-    path = _file(tmp_path / "f.jsonl", *nodes)
-    ran, told = judged(path)
-    assert ran.err.count("warning: ") == 1 and "0.9.0" in ran.err
-    assert told["notes"][-1].startswith("3 lines written as root")
-    command = "python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --mm-attention-backend sdpa"
-    ran = run_here("verify", "--fleet", path, "--format", "json", "--", *command.split())
-    assert "not counting --mm-attention-backend sdpa" in json.loads(ran.out)["verdict"]
-
-
-def test_lines_come_from_a_pipe_too(good: dict[str, Any], tmp_path: Path) -> None:
-    command = [*PROGRAM, "verify", "--fleet", "-", *map(str, WORDS), "--format", "json"]
-    done = subprocess.run(
-        command, input=json.dumps(good) + "\n", capture_output=True, text=True, env=environment(), timeout=60
-    )
-    assert done.returncode == 0 and json.loads(done.stdout)["nodes"] == 1
-
-
-def test_what_is_too_much_to_say_is_counted(good: dict[str, Any], tmp_path: Path) -> None:
-    ran, told = judged(_file(tmp_path / "f.jsonl", *[good] * 40, *[b"{}\n"] * 1200))
-    assert ran.code == 1 and "1,200 lines could not be read" in told["verdict"] and len(told["lines"]) == 1000
-    assert told["nodes"] == 1 and told["notes"][-1] == "19 more lines of machines that are there twice"
 
 
 def test_numbers_that_cannot_be_are_named(good: dict[str, Any]) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from runtime.server.units import GIB, MIB
 from sgl_tune.errors import CheckFailed
-from sgl_tune.memory.fit import Fit
 from sgl_tune.memory.ghost.fit import Search
 from sgl_tune.memory.ghost.of_record import report_of
 from sgl_tune.memory.goals import Goals
 from sgl_tune.memory.report import MemoryReport
+from sgl_tune.memory.trial import Fit
 from tests.sgl_tune.memory.records import ENDED, OUTSIDE, READY, TOTAL, arguments, made, phase, reading
 
 MARGIN = 6 * MIB

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from sgl_tune.memory import predict
 from tests.sgl_tune.running import ROOT, run_here
 
 PAGE = ROOT / "docs" / "memory.md"
@@ -22,10 +21,7 @@ NUMBERS = re.compile(r"[\d.,%+-]+|[█▒]+|[KMG]iB|\s+")
 
 
 @pytest.mark.parametrize(("command", "shown"), BLOCKS, ids=range(len(BLOCKS)))
-def test_a_console_block_is_what_is_printed(
-    command: str, shown: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(predict, "_PROCESSES", 1)  # others would import torch anew
+def test_a_console_block_is_what_is_printed(command: str, shown: str) -> None:
     ran = run_here(*shlex.split(command.replace("\\\n", " ")))
     if os.environ.get("SGL_TUNE_REWRITE"):
         new = "".join(f"{line}\n" for line in _renewed(shown.splitlines(), iter(ran.out.splitlines())))

@@ -25,7 +25,7 @@ def report(record: Record) -> MemoryReport:
 
 
 def published(record: Record) -> None:
-    data = json.loads(to_json({"schema_version": 1, "sweep": {}, **report(record).to_json()}))
+    data = json.loads(to_json({"schema_version": 2, "sweep": {}, **report(record).to_json()}))
     assert schema_faults("mem-report", data) == []
 
 

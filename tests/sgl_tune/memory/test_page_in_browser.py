@@ -10,21 +10,16 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.memory.html import render_page
-from sgl_tune.memory.logged import Cause, Logged, LoggedRank
 from tests.sgl_tune.memory.browser import Browser, headless_browser
 from tests.sgl_tune.memory.reports import make_report
 
 DRIVER = shutil.which("chromedriver")
 BACKGROUND = "return getComputedStyle(document.body).backgroundColor"
-RANKS = tuple(
-    LoggedRank("chat-0", f"TP{i}", "kv pool", 9 + i << 30, None, 1, {"weights": i << 30}) for i in (0, 1)
-)
 OFF_SCREEN = """
 const isOff = of => of.scrollWidth > of.clientWidth + 1 && getComputedStyle(of).display !== "inline";
 return [...document.querySelectorAll("main, main *")].filter(isOff).map(of => of.outerHTML.slice(0, 200));
 """
 SWEPT = "return [...document.querySelectorAll('#sections svg text')].map(of => of.textContent)"
-LOGGED = Logged(Cause("another process", "9 GiB", "end it"), (), RANKS)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +33,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     report = replace(make_report(failed=True), what_if={"dp=4": make_report(), "dp=2": make_report(free=1)})
-    report = replace(report, title="GLM", subtitle="tp 8", flags="--mem-fraction-static 0.9", logged=LOGGED)
+    report = replace(report, title="GLM", subtitle="tp 8", flags="--mem-fraction-static 0.9")
     first, last = make_report(free=4, kv_tokens=900_000), make_report(True, kv_tokens=1_100_000)
     starts = zip((0.8, 0.85, 0.9), (first, make_report(free=2), last), strict=True)
     sweep = {f"mem-fraction-static={value}": of.to_json() for value, of in starts}

@@ -44,8 +44,8 @@ def test_nonsense_says_nothing(text: str) -> None:
 
 def test_what_takes_memory_and_is_no_flag_of_ours_is_named() -> None:
     assert not_taken(REPR) == ()
-    more = ", max_total_tokens=131072, cpu_offload_gb=0, enable_lora=None, json_model_override_args='{}'"
+    more = ", max_total_tokens=131072, cpu_offload_gb=8, enable_lora=None, json_model_override_args='{}'"
     assert not_taken(REPR[:-1] + more + ", enable_symm_mem=True)") == (
-        "--max-total-tokens 131072",
+        "--cpu-offload-gb 8",
         "--enable-symm-mem True",
     )

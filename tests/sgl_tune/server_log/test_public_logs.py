@@ -63,17 +63,6 @@ def test_the_command_names_it_without_a_prediction(name: str) -> None:
     assert ran.code == 1 and ran.err == "" and FOUND[name][0] in ran.out
 
 
-def test_the_cause_is_shown_where_the_server_cannot_be_predicted() -> None:
-    dead, alive = FOLDER / "prefill-graphs.log", FOLDER / "draft-given-back.log"
-    ran = run_here("mem-report", "--gpu", "h100", "--from-log", dead)
-    assert ran.code == 1 and FOUND[dead.stem][0] in ran.out
-    assert ran.err.startswith("warning: no prediction beside the log: no model at")
-    ran = run_here("mem-report", "--gpu", "h100", "--from-log", alive)
-    cause, error, *_ = ran.err.splitlines()
-    assert ran.code == 2 and ran.out == "" and error.startswith("error: ")
-    assert cause.startswith(f"warning: {alive}: cause: ") and FOUND[alive.stem][0] in cause
-
-
 def test_weights_that_do_not_fit_want_more_ranks(tmp_path: Path) -> None:
     (tmp_path / "server.log").write_text(WEIGHTS)
     cause = cause_of(read_server_log(tmp_path / "server.log"))
@@ -119,13 +108,3 @@ def test_what_an_end_is_put_down_to(tmp_path: Path, entries: tuple[str, ...], en
     (tmp_path / "server.log").write_text("".join(f"{AT} TP0] {entry}\n" for entry in entries) + end)
     cause = cause_of(read_server_log(tmp_path / "server.log"))
     assert cause is not None and what in cause.what
-
-
-def test_a_rank_that_had_less_than_its_peers_is_named(tmp_path: Path) -> None:
-    lines = [
-        f"{AT} TP{rank}] Load weight begin. avail mem={free} GB\n"
-        for rank, free in ((0, "78.00"), (1, "60.00"))
-    ]
-    (tmp_path / "server.log").write_text("".join(lines) + TRIED)
-    cause = cause_of(read_server_log(tmp_path / "server.log"))
-    assert cause is not None and "TP1 had 60.00 GiB free before its weights" in cause.shown_by

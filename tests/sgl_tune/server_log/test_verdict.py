@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -76,11 +75,6 @@ def test_the_cheapest_change_comes_first_with_its_price(tmp_path: Path) -> None:
     assert first["cost"] == "frees 791 MiB where 431 MiB were short, 1.3 % less KV cache"
     assert [remedy["flags"] for remedy in others] == ["--cuda-graph-max-bs 128", "--disable-cuda-graph"]
     assert len(others) == 2
-
-
-def test_a_flag_that_the_log_does_not_show_is_not_named_as_one_to_paste(tmp_path: Path) -> None:
-    found = _json(tmp_path, loaded() + pooled() + CAPTURING + traceback(oom()))
-    assert [remedy["flags"] for remedy in found["remedies"]] == [""]
 
 
 @pytest.mark.parametrize(
@@ -177,47 +171,11 @@ def test_a_log_without_a_death_says_so(tmp_path: Path) -> None:
     assert ran.code == 0 and ran.out.startswith("READY")
 
 
-def test_a_log_that_ends_while_the_weights_are_loaded_is_read(tmp_path: Path) -> None:
-    """Five lines with `avail mem=` and not one step that ended."""
-    begun = "".join(entry(3, "Load weight begin. avail mem=77.24 GB", f"TP{rank}") for rank in range(5))
-    ran = _told(tmp_path, begun)
-    assert ran.code == 1 and "it ends in weights" in ran.out and ran.err == ""
-    assert len(_json(tmp_path, begun)["ranks"]) == 5
-
-
 def test_the_last_start_of_a_log_is_judged(tmp_path: Path) -> None:
     died = arguments() + loaded() + traceback(oom()) + SIGQUIT
     found = _json(tmp_path, died + arguments() + loaded() + pooled() + READY)
     assert (found["verdict"], found["starts"]) == ("ready", 2) and "holds 2 starts" in found["notes"][-1]
     assert _json(tmp_path, arguments(node_rank=0) + arguments(node_rank=1) + loaded())["starts"] == 1
-
-
-def _kubernetes(log: str) -> str:
-    stamp = "[pod/chat-0/sglang] 2026-11-20T10:00:00.123456789Z "
-    return "".join(stamp + line + "\n" for line in log.splitlines())
-
-
-def _docker(log: str) -> str:
-    return "".join(f"2026-11-20T10:00:00.123456789Z {line}\n" for line in log.splitlines())
-
-
-@pytest.mark.parametrize("stamped", [_kubernetes, _docker])
-def test_stamps_in_front_of_lines_change_nothing(tmp_path: Path, stamped: Any) -> None:
-    log = arguments() + loaded("TP0") + pooled("TP0") + traceback(oom(), "TP0", ("layers/moe.py", "forward"))
-    plain, other = _json(tmp_path, log), _json(tmp_path, stamped(log))
-    assert other["pod"] == ("chat-0/sglang" if stamped is _kubernetes else None)
-    assert [plain[name] for name in ("oom", "cause", "phases")] == [
-        other[name] for name in ("oom", "cause", "phases")
-    ]
-
-
-def test_a_packed_log_is_read(tmp_path: Path) -> None:
-    (tmp_path / "log.gz").write_bytes(gzip.compress(PREFILL_GRAPHS.encode()))
-    ran = run_here("mem-report", "--log", tmp_path / "log.gz", "--quiet")
-    assert (ran.code, ran.out) == (
-        1,
-        "OUT OF MEMORY in prefill graphs: the log does not show how much was short\n",
-    )
 
 
 def test_the_verdict_comes_first_beside_a_prediction(tmp_path: Path) -> None:

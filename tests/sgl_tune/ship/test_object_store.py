@@ -194,16 +194,6 @@ def test_a_record_is_read_strictly(record: bytes) -> None:
         parse_record(record, "x")
 
 
-def test_who_may_not_is_told_so(server: Server, tmp_path: Path) -> None:
-    bundle = _bundle(tmp_path)
-    nobody = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "HOME": str(tmp_path)}
-    ran = _sgl_tune(server, "push", bundle, "s3://bundles/", *H200, **nobody)
-    assert ran.code == 2 and "no credentials for it (" in ran.err and "AWS_PROFILE" in ran.err
-    server.door = lambda request: _refused(request["start"])
-    ran = _sgl_tune(server, "push", bundle, "s3://bundles/", *H200)
-    assert ran.code == 2 and "access is refused" in ran.err and "Traceback" not in ran.err
-
-
 def _refused(start: Any) -> Iterable[bytes]:
     start("403 Forbidden", [("Content-Type", "application/xml")])
     return [b"<Error><Code>InvalidAccessKeyId</Code><Message>The key is not known.</Message></Error>"]
@@ -227,13 +217,6 @@ def test_what_was_cut_off_or_spoilt_there_is_refused(server: Server, tmp_path: P
     assert _sgl_tune(server, "push", bundle, "s3://bundles/", *H200).code == 0
     assert _sgl_tune(server, "pull", url, "-o", tmp_path / "mended.tar.gz").code == 0
     assert not out.exists()
-
-
-def test_what_somebody_put_there_by_hand_is_pulled_by_its_name(server: Server, tmp_path: Path) -> None:
-    _put(server, "by-hand.tar.gz", b"no record")
-    out = tmp_path / "out.tar.gz"
-    assert _sgl_tune(server, "pull", "s3://bundles/by-hand.tar.gz", "-o", out).code == 0
-    assert out.read_bytes() == b"no record"
 
 
 def test_what_changes_while_it_is_read_and_has_no_record_is_refused(server: Server, tmp_path: Path) -> None:
@@ -296,22 +279,6 @@ def _killed(server: Server, words: list[object], when: Any) -> None:
         child.send_signal(signal.SIGKILL)
     server.door = lambda request: None
     over.set()
-
-
-def test_a_server_that_fails_for_a_moment_is_asked_again(server: Server, tmp_path: Path) -> None:
-    _put(server, "glm.tar.gz", b"content")
-    failures = iter([b"first", b"second"])
-
-    def door(request: dict[str, Any]) -> Iterable[bytes] | None:
-        said = next(failures, None) if request["REQUEST_METHOD"] == "GET" else None
-        if said is not None:
-            request["start"]("503 Busy", [("Content-Length", str(len(said)))])
-        return None if said is None else [said]
-
-    server.door = door
-    out = tmp_path / "out.tar.gz"
-    assert _sgl_tune(server, "pull", "s3://bundles/glm.tar.gz", "-o", out).code == 0
-    assert out.read_bytes() == b"content"
 
 
 def test_a_server_that_stalls_or_sends_for_ever_is_left(server: Server, tmp_path: Path) -> None:

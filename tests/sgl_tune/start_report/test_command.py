@@ -133,33 +133,6 @@ def test_a_log_is_the_same_however_it_comes(cold: Path, tmp_path: Path) -> None:
         assert _json(_log(tmp_path, "".join(prefix + line for line in lines))) == plain, prefix
 
 
-def test_the_collectors_clock_counts_where_there_is_one(tmp_path: Path) -> None:
-    """`docker logs -t` stamps what has no time of its own, in fractions of a second."""
-    times = iter(("00.10", "00.20", "01.75", "02.00", "02.50"))
-    said = (
-        "server_args=ServerArgs(nnodes=1)",
-        "Load weight begin.",
-        "Load weight end.",
-        "Memory pool end.",
-        READY,
-    )
-    text = "".join(f"2026-08-02T08:00:{next(times)}Z [2026-08-02 10:00:00] {words}\n" for words in said)
-    report = _json(_log(tmp_path, text))
-    assert report["wall_seconds"] == pytest.approx(2.4)
-    assert {p["name"]: p["seconds"] for p in report["phases"]}["weights"] == pytest.approx(1.55)
-
-
-def test_two_starts_in_one_log(tmp_path: Path) -> None:
-    first = head() + loaded() + served(31)
-    again = entry(100, "server_args=ServerArgs(nnodes=1)") + loaded(begin=105, weights=20) + served(130)
-    path = _log(tmp_path, first + entry(40, "Decode batch") + again)
-    assert (_json(path)["start"], _json(path)["wall_seconds"]) == (2, 33)
-    assert (_json(path, "--start", 1)["wall_seconds"], _json(path)["starts"]) == (34, 2)
-    assert "start 2 of 2" in run_here("start-report", path).out
-    ran = run_here("start-report", path, "--start", 3)
-    assert ran.code == 2 and "tells of 2 starts, not of 3" in ran.err
-
-
 def test_a_start_that_is_not_ready(tmp_path: Path) -> None:
     text = head() + loaded("TP0") + entry(10, "Init torch distributed begin.", "TP1") + entry(90, "x", "TP0")
     ran = run_here("start-report", _log(tmp_path, text))
@@ -167,19 +140,6 @@ def test_a_start_that_is_not_ready(tmp_path: Path) -> None:
     assert "the file itself was last written less than a minute ago" in ran.out
     words = ran.out[ran.out.index("last words") :].splitlines()
     assert "server" in words[1] and "TP1: 80.0 s before the log's end: Init torch" in words[2]
-
-
-def test_another_ready_line(tmp_path: Path) -> None:
-    path = _log(tmp_path, head() + loaded() + entry(50, "pod is serving now") + served(60))
-    assert _json(path, "--ready", "serving now")["wall_seconds"] == 50
-    ran = run_here("start-report", path, "--ready", "(")
-    assert ran.code == 2 and "no regular expression" in ran.err
-
-
-def test_a_clock_that_goes_back_is_said_and_costs_nothing(tmp_path: Path) -> None:
-    text = head() + entry(10, "Load weight begin.") + entry(-3590, "Load weight end.") + entry(-3580, READY)
-    report = _json(_log(tmp_path, text))
-    assert report["wall_seconds"] == 20 and "the clock goes back by 3600 s" in report["notes"][0]
 
 
 def test_a_bar_counts_once_whether_its_line_is_whole_or_broken(tmp_path: Path) -> None:
@@ -195,17 +155,6 @@ def test_a_bar_counts_once_whether_its_line_is_whole_or_broken(tmp_path: Path) -
         bars = (end.join(steps) + "\n") * 2
         report = _json(_log(tmp_path, head() + loaded() + tuning[0] + bars + tuning[1] + served(31)))
         assert report["profiled"] == {"op": 8}
-
-
-def test_the_first_graph_is_told_apart(tmp_path: Path) -> None:
-    bar = (
-        "\rCapturing batches (bs=4 avail_mem=7.94 GB):  25%|##  | 1/4 [00:08<00:24,  8.29s/it]"
-        "\rCapturing batches (bs=1 avail_mem=7.69 GB): 100%|####| 4/4 [00:11<00:00,  2.96s/it]\n"
-    )
-    graphs = entry(23, "Capture target decode CUDA graph begin. backend=full") + bar
-    graphs += entry(35, "Capture target decode CUDA graph end. elapsed=11.9 s")
-    ran = run_here("start-report", _log(tmp_path, head() + loaded() + graphs + served(36)))
-    assert "the first of 4 took 8.3 s, others 0.9 s each" in ran.out
 
 
 def test_the_nodes_of_one_server_are_one_start_and_replicas_are_several(tmp_path: Path) -> None:
@@ -280,11 +229,6 @@ def test_whatever_a_file_holds_is_a_report_or_a_sentence(tmp_path: Path, name: s
         assert sum(phase["seconds"] for phase in report["phases"]) <= report["wall_seconds"] + 0.01
     else:
         assert ran.code == 2 and ran.err.startswith("error: ") and "bug" not in ran.err
-
-
-def test_without_times_the_way_to_have_them_is_named(tmp_path: Path) -> None:
-    ran = run_here("start-report", _log(tmp_path, HOSTILE["no times"]))
-    assert ran.code == 2 and "none with a time" in ran.err and "docker logs -t" in ran.err
 
 
 @pytest.mark.parametrize("words", [(), ("a", "b"), ("a", "--stop-when-ready"), ("gone.log",), (".",)])

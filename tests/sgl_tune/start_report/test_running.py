@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.start_report.running import start_and_stop
 from tests.sgl_tune.running import PROGRAM, environment
 from tests.sgl_tune.schemas import schema_faults
 
@@ -148,25 +147,6 @@ def test_when_we_are_killed_the_server_goes_too(tmp_path: Path) -> None:
     assert not Path(f"/proc/{server}").exists()
 
 
-def test_a_command_that_is_not_there_is_wrong_usage() -> None:
-    words = [*PROGRAM, "start-report", "--", "/no/such/server"]
-    done = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=60)
-    assert done.returncode == 2 and "error: /no/such/server cannot be started" in done.stderr
-
-
-def test_a_process_that_is_ours_does_not_end_with_a_server() -> None:
-    """Workers of a warm, say, that stay for the next deployment."""
-    ours = subprocess.Popen(["sleep", "60"])
-    try:
-        start_and_stop(
-            ["/bin/sh", "-c", "sleep 60 & echo started"], dict(os.environ), 20.0, lambda doing: None
-        )
-        assert ours.poll() is None
-    finally:
-        ours.kill()
-        ours.wait()
-
-
 _LEAVES_THE_GROUP = """
 setsid bash -c 'setsid sleep 300 & echo $! > "$HOME/grandchild"; exec sleep 300' & echo $! > "$HOME/child"
 (setsid bash -c 'echo $$ > "$HOME/orphan"; exec sleep 300' &)
@@ -188,16 +168,6 @@ def _all_gone(home: Path) -> bool:
     while time.monotonic() < limit and any(Path(f"/proc/{pid}").exists() for pid in pids):
         time.sleep(0.05)
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
-
-
-def test_a_server_is_ready_whatever_number_of_lines_came_before(tmp_path: Path) -> None:
-    told = tmp_path / "report.json"
-    words = ["bash", "-c", _LEAVES_THE_GROUP.replace("trap '' TERM", ""), "bash", "50100"]
-    options = ("--stop-when-ready", "--format", "json", "-o", str(told))
-    command = [*PROGRAM, "start-report", *options, "--", f"HOME={tmp_path}", *words]
-    done = subprocess.run(command, capture_output=True, env=environment(), timeout=60)
-    report = json.loads(told.read_text())
-    assert done.returncode == 0 and report["ready"] and _all_gone(tmp_path)
 
 
 def test_children_that_left_the_group_end_with_us_even_where_we_are_killed(tmp_path: Path) -> None:

@@ -29,14 +29,6 @@ def test_the_rank_that_is_behind_holds_the_start_up(tmp_path: Path) -> None:
     assert found.ranks == 2 and found.wall_seconds == 53
 
 
-def test_a_line_that_one_rank_alone_prints_is_no_meeting(tmp_path: Path) -> None:
-    tuning = entry(23, "Running FlashInfer autotune with cache: /c/rank.json", "TP0") + entry(
-        43, "FlashInfer autotune completed.", "TP0"
-    )
-    found = report(tmp_path, head() + loaded("TP0") + loaded("TP1") + tuning + served(43))
-    assert seconds(found)["tactics"] == 20 and found.unexplained_seconds == 0
-
-
 def test_a_module_that_is_built_is_taken_out_of_what_it_was_built_in(tmp_path: Path) -> None:
     text = (
         head() + loaded()

@@ -62,16 +62,6 @@ def test_a_folder_of_stores_is_listed_by_what_is_in_it(root: Path) -> None:
     assert all(row["incomplete"] == 0 and row["entries"] is None for row in rows.values())
 
 
-def test_the_table_names_each_store_and_the_sum(root: Path) -> None:
-    ran = run_here("inspect", root)
-    assert ran.code == 0 and "No caches of tactics" in ran.out
-    assert any(
-        line.startswith("triton ") and "triton 3.6.0, sm90, Python 3.11" in line
-        for line in ran.out.splitlines()
-    )
-    assert "10 stores, 40 files" in ran.out
-
-
 def test_stores_elsewhere_are_known_by_their_content(tmp_path: Path) -> None:
     make.triton_kernel(tmp_path / "a/b/whatever", "k")
     make.gemm(tmp_path / "gemm-of-last-week")
@@ -95,17 +85,6 @@ def test_without_a_path_the_places_of_the_release_are_looked_in(tmp_path: Path) 
     ran = run("inspect", "--store", "all", "--format", "json", **given)
     found = {row["store"] for row in json.loads(ran.out)["stores"]}
     assert {"triton", "inductor", "flashinfer-jit", "flashinfer-cubins", "deep-gemm", "cute-dsl"} <= found
-
-
-def test_an_unknown_store_is_refused_by_name(tmp_path: Path) -> None:
-    ran = run_here("inspect", "--store", "tritn", tmp_path)
-    assert ran.code == 2 and "--store tritn" in ran.err and "triton" in ran.err
-    gone = run_here("inspect", "--store", "triton", tmp_path / "gone")
-    assert gone.code == 2 and "no such folder" in gone.err
-
-
-def test_the_tactics_are_a_store_too(root: Path) -> None:
-    assert _inspect("--store", "tactics", root)["stores"] == []
 
 
 def test_half_written_items_are_said(root: Path) -> None:

@@ -67,13 +67,6 @@ def test_older_versions_and_half_written_items_are_stale(root: Path) -> None:
     assert fresh.exists() and not half.exists()
 
 
-def test_by_the_library_that_made_them(root: Path) -> None:
-    make.triton_kernel(root / "triton", "older", triton_version="3.5.0")
-    told = _prune(root, "--store", "all", "--library", "triton=3.5.0", "-y")
-    assert [row["store"] for row in told["removed"]] == ["triton"]
-    assert _prune(root, "--store", "all", "--library", "triton=9", "-y")["removed"] == []
-
-
 def test_what_was_read_lately_is_in_use(root: Path) -> None:
     if os.statvfs(root).f_flag & os.ST_NOATIME:
         pytest.skip("this file system does not note when files are read")
@@ -108,18 +101,6 @@ def test_what_a_killed_prune_left_is_swept_and_no_link_is_followed(root: Path, t
     assert kept.read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    "place", ["triton", "jit/sm90a/module", ".cache/flashinfer/0.6.18/90a/cached_ops", "emptied", "."]
-)
-def test_what_a_killed_prune_left_is_swept_where_nothing_else_goes(root: Path, place: str) -> None:
-    left = make.write(root / place / f"{GOING}1-ab" / "below" / "x.cubin", bytes(31_000_000)).parent.parent
-    ran = run_here("prune", root, "--store", "all", "--stale", "--dry-run")
-    assert ran.code == 0 and "31.0 MB" in ran.err and "would be removed" in ran.err and left.exists()
-    ran = run_here("prune", root, "--store", "all", "--stale", "-y")
-    assert ran.code == 0 and f"{left}: 31.0 MB that a killed command left were removed" in ran.err
-    assert not left.exists()
-
-
 def test_the_folder_of_a_killed_unpack_is_swept_and_that_of_another_is_not(root: Path) -> None:
     dead, young, held, tight = (root / f".sgl-tune-{letter * 16}" for letter in "abcd")
     for folder in (dead, young, held, tight):
@@ -136,18 +117,6 @@ def test_the_folder_of_a_killed_unpack_is_swept_and_that_of_another_is_not(root:
         os.close(holder)
 
 
-def test_what_lands_half_copied_is_swept_an_hour_later(root: Path) -> None:
-    young, old = (root / "triton" / f".sgl-tune-1-{letter * 8}.tmp" for letter in "ab")
-    cache = make.write(root / "flashinfer/autotune/0.7.2/sm90/ad601cc9b3a885f2" / old.name, b"")
-    for path in (young, old):
-        path.write_bytes(make.CUBIN)
-    for path in (old, cache):
-        os.utime(path, (OLD, OLD))
-    assert run_here("prune", root, "--store", "all", "--stale", "-y").code == 0
-    assert young.exists() and not old.exists()
-    assert cache.exists(), "that folder has a lock of its own"
-
-
 def test_sweeping_follows_no_link(root: Path, tmp_path: Path) -> None:
     kept = make.write(tmp_path / "mine" / f"{GOING}1-ab" / "kept.txt", "mine")
     (root / "link").symlink_to(tmp_path / "mine")
@@ -156,12 +125,6 @@ def test_sweeping_follows_no_link(root: Path, tmp_path: Path) -> None:
     (root / f"{GOING}3-ef" / "link").symlink_to(kept.parent)
     assert run_here("prune", root, "--store", "all", "--stale", "-y").code == 0
     assert kept.read_text() == "mine" and not (root / f"{GOING}3-ef").exists()
-
-
-def test_an_object_goes_with_its_lock(root: Path) -> None:
-    _age(root / "cute_aot")
-    _prune(root, "--store", "cute-dsl", "--older-than", "30d", "-y")
-    assert not [path for path in (root / "cute_aot").rglob("*") if path.is_file()]
 
 
 def test_wrong_usage(root: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from runtime.server.flashinfer import NEWEST
-from sgl_tune.stores import places as variables
 from tests.sgl_tune.running import run_here
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.stores import make
@@ -109,20 +108,6 @@ def test_a_root_is_made_right_for_a_path_that_is_not_here(root: Path) -> None:
     assert all(path.startswith("/mnt/root/triton/") for path in paths)
 
 
-def test_a_dry_run_changes_nothing(root: Path) -> None:
-    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    told = _relocate(root, "--at", "/elsewhere", "--dry-run")
-    assert {row["store"]: row["changed"] for row in told["stores"]}["triton"] == 2
-    assert before == {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
-def test_while_the_old_place_is_there_a_copy_is_found_and_warned_of(root: Path) -> None:
-    shutil.copytree(root, root.with_name("copy"))
-    data = _verify("--store", "triton", root.with_name("copy"), code=0)
-    assert {row["verdict"] for row in data["files"]} == {"hit"}
-    assert _codes(data, "triton") == ["store-moved"] * 2
-
-
 def test_what_another_machine_never_looks_at_is_ignored(root: Path, tmp_path: Path) -> None:
     target = make.write(tmp_path / "env.json", TARGET)
     good = _verify(root, "--target", target, "--store", "triton", code=0)
@@ -136,18 +121,6 @@ def test_what_another_machine_never_looks_at_is_ignored(root: Path, tmp_path: Pa
     assert _codes(data, "tvm-ffi") == ["store-other-arch"] and _codes(data, "deep-gemm") == [
         "store-other-arch"
     ]
-
-
-def test_a_module_of_another_flashinfer_or_gpu_is_ignored(root: Path) -> None:
-    make.flashinfer_module(root / ".cache/flashinfer", "norm", "0.6.18", "90a")
-    make.flashinfer_module(root / ".cache/flashinfer", "norm", "0.7.2", "80_100a")
-    data = _verify(root, "--store", "flashinfer-jit", "--flashinfer-version", "0.7.2", "--arch", "sm100")
-    found = {row["path"].split("flashinfer/")[1]: row["verdict"] for row in data["files"]}
-    assert found == {
-        "0.6.18/90a/cached_ops/norm": "ignored",
-        "0.7.2/90a/cached_ops/norm": "ignored",
-        "0.7.2/80_100a/cached_ops/norm": "replaced",
-    }
 
 
 @pytest.mark.parametrize(
@@ -210,8 +183,6 @@ def test_a_read_only_place_needs_locks_and_has_them_after_relocate(open_folder: 
     _relocate(open_folder)
     data = _verify("--store", "cute-dsl", open_folder, "--as-user", "4321", code=0)
     assert {row["verdict"] for row in data["files"]} == {"hit"}
-    old = _verify("--store", "deep-gemm", open_folder, "--as-user", "4321", "--sglang-version", "0.5.18")
-    assert old["ok"] and not old["findings"][1:]
 
 
 def test_a_file_that_another_user_cannot_read_is_told(open_folder: Path) -> None:
@@ -256,16 +227,6 @@ def test_what_cannot_be_mended_is_said_and_left(root: Path) -> None:
     assert ran.code == 0 and "kernel_0.ttir is missing" in ran.err and group.read_bytes() == before
 
 
-def test_one_store_that_cannot_be_mended_keeps_no_other_from_it(root: Path) -> None:
-    staging = next((root / "tilelang").glob("*/*/.staging"))
-    staging.rmdir()
-    staging.symlink_to("/tmp")
-    ran = run_here("relocate", root, "--at", "/x")
-    assert ran.code == 3 and "is a link" in ran.err and "1 store could not" in ran.err
-    groups = [path.read_text() for path in (root / "triton").glob("*/__grp__*")]
-    assert all("/x/triton/" in text for text in groups)
-
-
 def test_links_are_never_written_through(root: Path, tmp_path: Path) -> None:
     outside = make.triton_kernel(tmp_path / "outside", "far")
     before = {path: path.read_bytes() for path in outside.iterdir()}
@@ -283,13 +244,3 @@ def test_wrong_usage(tmp_path: Path) -> None:
     relative = run_here("relocate", tmp_path, "--at", "mnt")
     assert relative.code == 2 and "--at mnt is no absolute path" in relative.err
     assert "No store here needs it." in run_here("relocate", tmp_path).out
-
-
-@pytest.mark.parametrize("version", ["0.4.9", "0.5.dev3", "0.5.12.post1", "0.9.0"])
-def test_whatever_sglang_is_installed_here_stores_are_judged(
-    version: str, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(variables, "installed_version", lambda package: version)
-    assert _verify("--store", "triton", root, code=0)["ok"]
-    assert run_here("inspect", "--store", "all").code == 0
-    assert run_here("relocate", root).code == 0

@@ -86,11 +86,6 @@ def test_a_drafts_calls_are_told_by_the_file_that_was_open() -> None:
     assert draft.key.startswith("4567")
 
 
-def test_buckets_that_only_serving_asks_for_are_told() -> None:
-    plan = planned(record(asked(), named("tp0_pp0_dp0"), call("a"), call("b", mode="serve")))
-    assert plan.caches[0].ops[0].serving_only == (8,)
-
-
 def test_what_cannot_be_replayed_is_named() -> None:
     odd = call("b", unreplayable="it was given a.Plan")
     plan = planned(record(asked(), named("tp0_pp0_dp0"), call("a"), odd))
@@ -161,16 +156,6 @@ def test_files_of_the_started_ranks_alone_are_not_all() -> None:
 def test_a_server_that_only_looks_up_tunes_nothing() -> None:
     plan = planned(record(asked(), call("a", mode="serve")))
     assert plan.exit_code == 0 and plan.says == "tunes nothing: this server's start did not tune"
-
-
-def test_ranks_that_were_not_started_are_told() -> None:
-    ranks = [record(asked(), named(f"tp{rank}_pp0_dp0"), call("a"), rank=rank) for rank in (0, 1, 7)]
-    assert "ranks 0, 1 were started" in planned(*ranks[:2]).notes[0]
-    assert (
-        planned(*ranks)
-        .notes[0]
-        .endswith("ranks 0, 1, 7 were started; those between are taken to ask for the same")
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""Commands on files and help start without what is heavy or slow: torch, typer, planning, bundles, stores."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sgl_tune.cache.caches import cache_folder, good
+from tests.sgl_tune.running import environment
+from tests.test_imports import HEAVY, SLOW
+
+
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("caches")
+    (cache_folder(root) / "rank_tp0_pp0_dp0.json").write_bytes(good())
+    return root
+
+
+DEEPSEEK = "--model DeepSeek-V3 --arch sm90 --flashinfer-version 0.7.2"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--help",
+        "--version",
+        "verify CACHES --sglang-version 0.5.23",
+        f"verify {DEEPSEEK} --sglang-version 0.5.23 --cache-dir CACHES",
+        "diff CACHES/FOLDER CACHES/FOLDER",
+        "prune --cache-dir CACHES --dry-run --older-than 1d",
+        f"warm --dry-run {DEEPSEEK}",
+    ],
+)
+def test_the_commands_on_files_import_nothing_heavy(words: str, cache_dir: Path) -> None:
+    assert not _imported_by(words, cache_dir, HEAVY - {"typer"})
+
+
+@pytest.mark.parametrize("words", ["inspect --cache-dir CACHES", "inspect --cache-dir CACHES --entries"])
+def test_files_by_themselves_are_listed_without_what_is_slow(words: str, cache_dir: Path) -> None:
+    assert not _imported_by(words, cache_dir, HEAVY | SLOW)
+
+
+def test_files_by_themselves_are_judged_without_what_is_slow(cache_dir: Path) -> None:
+    assert not _imported_by("verify CACHES", cache_dir, HEAVY | SLOW - {"dataclasses"})
+
+
+def test_a_servers_log_is_judged_without_what_predicts_a_start(cache_dir: Path) -> None:
+    (cache_dir / "server.log").write_text("[2026-11-20 10:00:00 TP0] Load weight begin. avail mem=77.24 GB\n")
+    minded = HEAVY | SLOW - {"dataclasses", "subprocess"}
+    assert not _imported_by("mem-report --log CACHES/server.log", cache_dir, minded)
+
+
+def test_help_is_told_without_what_is_slow(cache_dir: Path) -> None:
+    assert not _imported_by("--help", cache_dir, HEAVY - {"typer"} | SLOW - {"subprocess"})
+
+
+def _imported_by(words: str, cache_dir: Path, minded: set[str]) -> str:
+    folder = cache_folder(cache_dir).relative_to(cache_dir)
+    argv = words.replace("FOLDER", str(folder)).replace("CACHES", str(cache_dir)).split()
+    script = (
+        f"import sys; sys.argv = {['sgl-tune', *argv]!r}; from sgl_tune.cli.app import main; code = main();"
+        f"print(code, *({minded!r} & sys.modules.keys()), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment(), timeout=60
+    )
+    code, _, imported = done.stderr.splitlines()[-1].partition(" ")
+    assert code in ("0", "1"), done.stderr
+    return imported

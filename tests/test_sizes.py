@@ -1,0 +1,173 @@
+"""The house is small and stays so: lines of rooms and files, files of folders, fields of classes, and names
+that belong to one room. What is listed as larger may only shrink: a list that is too long fails, too."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / name).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
+MOST_LINES_OF_ALL_TESTS = 43_200
+# The runtime core together, and each room by itself.
+CORE = ("server", "simulate", "devices", "forward", "layers", "moe", "models", "graphs", "start")
+MOST_LINES_OF_THE_CORE = 15_400
+MOST_LINES = {
+    "__init__": 50, "autotune": 2350, "devices": 700, "flashinfer": 1000, "forward": 1200, "ghost":
+    6550, "graphs": 500, "layers": 2350, "models": 1400, "moe": 1800, "record": 750, "server": 5450,
+    "sglang": 2850, "simulate": 1450, "start": 750, "__main__": 50, "asking": 700, "cache": 3150, "cli":
+    1250, "commands": 3500, "compile": 1150, "deployment": 2450, "errors": 50, "explain": 600, "export":
+    500, "fleet": 1750, "keys": 1150, "locks": 50, "log_lines": 200, "memory": 3650, "processes": 700,
+    "reading": 150, "recorded": 650, "records": 150, "server_log": 1450, "servers": 1250, "ship": 5800,
+    "start_report": 2200, "stores": 2550, "units": 100, "verify": 3000, "warm": 2550, "web_page": 50,
+    "writing": 150,
+}  # fmt: skip
+
+LARGER_FILES: set[str] = {
+    "tests/ghost/test_cage.py",
+    "tests/ghost/test_inside_sources.py",
+    "tests/runtime/test_model_runner.py",
+    "tests/runtime/test_weights.py",
+    "tests/sgl_tune/cache/test_shared_cache.py",
+    "tests/sgl_tune/ship/test_hostile_registry.py",
+    "tests/sgl_tune/ship/test_landing.py",
+    "tests/sgl_tune/ship/test_object_store.py",
+    "tests/sgl_tune/ship/test_registry.py",
+    "tests/sgl_tune/test_deployment.py",
+    "tests/sgl_tune/test_kills.py",
+}
+LARGER_FOLDERS: set[str] = {
+    "runtime/ghost/inside",
+    "runtime/server",
+    "sgl_tune/commands",
+    "sgl_tune/deployment",
+    "sgl_tune/verify",
+    "sgl_tune/warm",
+}
+LARGER_CLASSES: set[str] = {
+    "runtime/autotune/search.py:SearchPolicy",
+    "runtime/forward/batch.py:ForwardBatch",
+    "runtime/moe/weights.py:ExpertWeights",
+    "runtime/record/record.py:Record",
+    "runtime/server/asked.py:Asked",
+    "runtime/server/config.py:ModelConfig",
+    "runtime/server/config.py:RuntimeConfig",
+    "runtime/server/layer_config.py:MoEConfig",
+    "runtime/server/shape.py:Server",
+    "sgl_tune/deployment/options.py:ServerFlags",
+    "sgl_tune/memory/report.py:MemoryReport",
+    "sgl_tune/start_report/report.py:StartReport",
+    "sgl_tune/start_report/told.py:Told",
+}
+# Who names an architecture of SGLang's models, beside the core's families.
+NAME_ARCHITECTURES: set[str] = {
+    "runtime/server/attention.py",
+    "runtime/server/experts.py",
+    "runtime/server/quantization.py",
+    "runtime/server/resolve.py",
+    "runtime/server/speculation.py",
+}
+# Who names a release of SGLang, beside the room that drives it.
+NAME_RELEASES: set[str] = {
+    "runtime/server/releases.py",
+    "runtime/server/state_sizes.py",
+    "runtime/server/version_number.py",
+    "runtime/simulate/constants.py",
+    "sgl_tune/commands/explain.py",
+    "sgl_tune/commands/pull.py",
+    "sgl_tune/commands/push.py",
+    "sgl_tune/commands/server.py",
+    "sgl_tune/commands/start_report.py",
+    "sgl_tune/deployment/options.py",
+    "sgl_tune/deployment/project_file.py",
+    "sgl_tune/keys/calls.py",
+    "sgl_tune/memory/ghost/changes.py",
+    "sgl_tune/memory/server_args.py",
+    "sgl_tune/server_log/ends.py",
+    "sgl_tune/server_log/rank_reader.py",
+    "sgl_tune/servers/home.py",
+    "sgl_tune/servers/left_out.py",
+    "sgl_tune/start_report/marks.py",
+    "sgl_tune/stores/readers/tvm_ffi.py",
+    "sgl_tune/verify/ranks.py",
+}
+
+ARCHITECTURE = re.compile(r"\w*For(?:CausalLM|ConditionalGeneration|SequenceClassification)\w*")
+RELEASE = re.compile(r"(?<![\d.])0\.5\.\d+|\(0, 5, \d+")
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+def _room(path: Path) -> str:
+    return path.relative_to(ROOT).parts[1].removesuffix(".py")
+
+
+def _by_room() -> Counter[str]:
+    found: Counter[str] = Counter()
+    for path in PRODUCT:
+        found[_room(path)] += _lines(path)
+    return found
+
+
+def test_no_room_is_larger_than_its_lines() -> None:
+    lines = _by_room()
+    assert {room: count for room, count in lines.items() if count > MOST_LINES.get(room, 0)} == {}
+    assert MOST_LINES.keys() == lines.keys()
+    assert sum(lines[room] for room in CORE) <= MOST_LINES_OF_THE_CORE
+
+
+def test_the_tests_are_no_larger_than_their_lines() -> None:
+    assert sum(map(_lines, TESTS)) <= MOST_LINES_OF_ALL_TESTS
+
+
+def test_no_file_is_long() -> None:
+    long = {_name(path) for path in (*PRODUCT, *TESTS) if _lines(path) > MOST_LINES_OF_A_FILE}
+    assert long == LARGER_FILES
+
+
+def test_no_folder_is_full() -> None:
+    files = Counter(_name(path.parent) for path in PRODUCT if path.name != "__init__.py")
+    assert {folder for folder, count in files.items() if count > MOST_FILES} == LARGER_FOLDERS
+
+
+def _fields(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name, sum(isinstance(one, ast.AnnAssign) for one in node.body)
+
+
+def test_no_class_has_many_fields() -> None:
+    found = {
+        f"{_name(path)}:{name}"
+        for path in PRODUCT
+        for name, count in _fields(ast.parse(path.read_bytes()))
+        if count > MOST_FIELDS
+    }
+    assert found == LARGER_CLASSES
+
+
+@pytest.mark.parametrize(
+    ("pattern", "homes", "others"),
+    [
+        (ARCHITECTURE, ("runtime/models/", "runtime/server/decoders/"), NAME_ARCHITECTURES),
+        (RELEASE, ("runtime/sglang/",), NAME_RELEASES),
+    ],
+    ids=["an architecture", "a release"],
+)
+def test_a_name_stands_at_home(pattern: re.Pattern[str], homes: tuple[str, ...], others: set[str]) -> None:
+    found = {_name(path) for path in PRODUCT if pattern.search(path.read_text())}
+    assert {name for name in found if not name.startswith(homes)} == others
