@@ -45,7 +45,12 @@ def report_of(record: Record, gpu: str, gpu_bytes: int, title: str, margin_bytes
         exact=record.exact,
         inexact=tuple(map(_why, record.inexact)),
         cage_lacks=record.asked.lacking,
-        notes=(*_without_graphs(record), *_timed_kernels(record), *_without_multicast(record)),
+        notes=(
+            *_without_graphs(record),
+            *_timed_kernels(record),
+            *_without_multicast(record),
+            *(f"not in the record: {lack}" for lack in record.lacks),
+        ),
     )
 
 

@@ -180,3 +180,8 @@ def test_a_row_adds_up_to_the_gpu() -> None:
         cached = one.reserved_peak_bytes - one.peak_bytes
         assert one.peak_bytes + cached + one.non_torch_bytes + one.free_at_peak_bytes == TOTAL
         assert one.non_torch_bytes == OUTSIDE < GIB
+
+
+def test_what_the_start_did_not_settle_is_noted() -> None:
+    unsettled = {"event": "lacks", "what": "settled", "why": "KeyError: pool"}
+    assert report(ready(unsettled)).notes == ("not in the record: settled: KeyError: pool",)
