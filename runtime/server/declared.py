@@ -11,6 +11,7 @@ from runtime.server.formats.assigned import UNQUANTIZED, Quantized
 from runtime.server.formats.kinds import Kind
 
 HF = Mapping[str, Any]
+MODELOPT = {"FP8": "modelopt_fp8", "NVFP4": "modelopt_fp4", "NVFP4_AWQ": "modelopt_fp4"}
 
 
 def declared_quantization(hf: HF) -> str | None:
@@ -19,7 +20,7 @@ def declared_quantization(hf: HF) -> str | None:
     method = section.get("quant_method")
     if method == "modelopt" or (method is None and "quant_algo" in section):
         algorithm = str(section.get("quant_algo", "")).upper()
-        return "modelopt_fp4" if "FP4" in algorithm else {"FP8": "modelopt_fp8"}.get(algorithm, "modelopt")
+        return MODELOPT.get(algorithm, "modelopt")
     return None if method is None else str(method)
 
 

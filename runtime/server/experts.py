@@ -29,7 +29,7 @@ def moe_runner(asked: Asked, model: Checkpoint, weights: Weights, gpu: GpuModel)
         name = _by_family(asked, model, weights, gpu) or name
     if name == "auto" and weights.asked == "modelopt_fp4" and gpu.major in (11, 12):
         name = _CUTLASS
-    _check(name, asked, weights)
+    _check(name, asked, weights, gpu)
     return name
 
 
@@ -54,8 +54,12 @@ def _gpt_oss(asked: Asked, model: Checkpoint, weights: Weights, gpu: GpuModel) -
     return "triton_kernel" if asked.ep_size == 1 and weights.asked is None else None
 
 
-def _check(name: str, asked: Asked, weights: Weights) -> None:
+def _check(name: str, asked: Asked, weights: Weights, gpu: GpuModel) -> None:
     row = backend_row(name)
+    if weights.stored == "modelopt_fp4" and gpu.major in (8, 9) and name not in ("auto", "marlin"):
+        raise ConfigError(
+            f"MoE backend {name} does not take NVFP4 on {gpu.arch}", "leave --moe-runner-backend out"
+        )
     if row.takes and weights.asked not in row.takes:
         raise ConfigError(
             f"MoE backend {name} does not take quantization {weights.asked}",

@@ -8,7 +8,7 @@ from itertools import chain, count, takewhile
 
 from runtime.server.asked import Asked
 
-_PIPELINE_TOP, _MLA_TOP = 8192, 8192
+_PIPELINE_TOP, _MLA_TOP, _LLAMA_2_TOP = 8192, 8192, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,8 @@ def fitted(prefill: tuple[int, ...], chunk: int) -> tuple[int, ...]:
 
 def _prefill_top(asked: Asked, chunk: int, is_mla: bool) -> int:
     caps = [chunk, *([_MLA_TOP] if is_mla else [])]
+    if "llama-2" in asked.model_path.lower():
+        caps.append(_LLAMA_2_TOP)
     return min([*caps, *([asked.max_total_tokens] if asked.max_total_tokens is not None else [])])
 
 

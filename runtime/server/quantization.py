@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.declared import MODELOPT
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.gpus import GpuModel
 
@@ -17,6 +18,7 @@ _WRITE_BACK = (
     *("Qwen3MoeForCausalLM", "Qwen3NextForCausalLM"),
 )
 _BLACKWELL_SERVER = 10
+_READ = "DeepseekV3ForCausalLM"
 
 
 class Weights(NamedTuple):
@@ -48,6 +50,8 @@ def settled_quantization(asked: str | None, model: Checkpoint, gpu: GpuModel) ->
     if model.architecture == "NemotronHForCausalLM" and (stored or "").startswith("modelopt"):
         return Weights(stored, stored)
     writes = model.architecture in _WRITE_BACK and gpu.major == _BLACKWELL_SERVER
+    if asked is None and gpu.major == _BLACKWELL_SERVER and stored is None and model.architecture == _READ:
+        raise Unsupported("SGLang reads this checkpoint's own headers for fp8: a server answers for it")
     if asked is None and writes:
         return Weights(declared_method(model), stored)
     return Weights(wanted, stored)
@@ -80,13 +84,11 @@ def _method(section: object) -> str | None:
         nested = section.get("quantization")
         told = (nested if isinstance(nested, Mapping) else section).get("quant_algo")
         algorithm = str(told or "").upper()
-        if "FP4" in algorithm:
-            return "modelopt_fp4"
-        if method is None and algorithm != "FP8":
+        if method is None and algorithm not in MODELOPT:
             raise Unsupported(
                 "quantization_config names no method that the core has: a server answers for it"
             )
-        return {"FP8": "modelopt_fp8"}.get(algorithm, method)
+        return MODELOPT.get(algorithm, method)
     if not isinstance(method, str):
         raise ConfigError(
             f"config.json: quantization_config: quant_method is {method!r:.60}: a name is needed"

@@ -29,6 +29,7 @@ _OWN, _SECOND = 3, 2  # states of a request, and of one that is tracked while ba
 
 def resolve(asked: Asked, model: Checkpoint, gpu: GpuModel, release: Release) -> Server:
     _check_role(asked)
+    _check_choices(asked)
     if asked.disaggregation_mode == "decode":
         asked = replace(asked, disable_radix_cache=True)
     attn_dp = _attention_groups(asked)
@@ -75,6 +76,36 @@ def resolve(asked: Asked, model: Checkpoint, gpu: GpuModel, release: Release) ->
         states=_state_rules(asked, model),
         head_over=_head_over(asked, attn_dp),
     )
+
+
+_CHOICES = {
+    "kv_cache_dtype": (
+        "auto",
+        "fp8_e5m2",
+        "fp8_e4m3",
+        "mxfp8",
+        "bf16",
+        "bfloat16",
+        "nvfp4",
+        "fp4_mx_block16",
+    ),
+    "attention_backend": (
+        *(None, "triton", "torch_native", "flex_attention", "dsa", "nsa", "fa3", "fa4", "flashinfer"),
+        *("flashmla", "trtllm_mla", "cutedsl_mla", "tokenspeed_mla", "trtllm_mha", "cutlass_mla"),
+        *("intel_amx", "hpc_ops"),
+    ),
+    "fp4_gemm_runner_backend": (
+        *("auto", "cutlass", "marlin", "flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_cudnn"),
+        "flashinfer_trtllm",
+    ),
+}
+
+
+def _check_choices(asked: Asked) -> None:
+    for name, choices in _CHOICES.items():
+        if (value := getattr(asked, name)) not in choices:
+            known = ", ".join(filter(None, choices))
+            raise ConfigError(f"--{name.replace('_', '-')} {value} is not known", f"one of {known}")
 
 
 def _check_role(asked: Asked) -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from runtime.server.asked import Asked
 from runtime.server.backends import backend_row
+from runtime.server.errors import Unsupported
 from runtime.server.gpus import CPU, GpuModel
 
 MODELOPT_FP8 = ("modelopt", "modelopt_fp8")
@@ -25,6 +26,9 @@ def gate(asked: Asked, backend: str, stored: str | None, gpu: GpuModel) -> Gate:
         return Gate(False, "--disable-flashinfer-autotune is set, so that it loads no cache either")
     if gpu.arch != CPU.arch and gpu.major < 9:
         return Gate(False, f"SGLang tunes from compute capability 9.0 on: not on {gpu.arch}")
+    if stored == "fp8" and gpu.major >= 10 and asked.fp8_gemm_runner_backend.startswith("flashinfer"):
+        gemms = f"--fp8-gemm-backend {asked.fp8_gemm_runner_backend}"
+        raise Unsupported(f"{gemms} with fp8 on {gpu.arch}: a server answers for it")
     if backend_row(backend).is_tuned:
         return Gate(True, f"MoE backend {backend}")
     if stored == "modelopt_fp4" and fp4_gemm_backend(asked, gpu) in _TUNED_FP4:

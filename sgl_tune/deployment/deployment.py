@@ -9,9 +9,10 @@ from typing import Any
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.errors import ConfigError
+from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.flashinfer import doubt_of
 from runtime.server.gpus import GpuModel
+from runtime.server.linears import splits_over_tp
 from runtime.server.own_layer import has_plain_layer, own_layer
 from runtime.server.parallel import check_stages
 from runtime.server.parallel_config import ParallelConfig
@@ -129,7 +130,18 @@ def deploy(inputs: Inputs) -> Deployment:
     heads, ranks = model.main_attention.num_heads, server.parallel.attn_tp
     if heads % ranks:
         raise ConfigError(f"{heads} attention heads cannot be divided among {ranks} ranks")
+    _check_spread(model, server.parallel)
     return Deployment(inputs, server, model)
+
+
+def _check_spread(model: ModelConfig, parallel: ParallelConfig) -> None:
+    kv_heads, ranks = model.main_attention.num_kv_heads, parallel.attn_tp
+    if max(kv_heads, ranks) % min(kv_heads, ranks):
+        raise ConfigError(f"{kv_heads} KV heads and {ranks} ranks: one must divide the other")
+    if model.moe is not None and model.moe.num_experts % parallel.moe_ep:
+        raise ConfigError(f"{model.moe.num_experts} experts cannot be divided among {parallel.moe_ep} ranks")
+    if splits_over_tp(model) and parallel.attn_dp > 1:
+        raise Unsupported("DP attention of this family: the core does not have it, a server answers for it")
 
 
 def server_of(inputs: Inputs) -> Server:

@@ -21,6 +21,8 @@ from sgl_tune.deployment.resolve import Place, resolve_deployment
 from sgl_tune.deployment.server_command import read_launch
 from sgl_tune.errors import UsageError
 
+_DECISIVE = ("SGLANG_", "SGL_", "FLASHINFER_")  # may change what is tuned, and how much memory there is
+
 
 def select_deployments(
     flags: ServerFlags,
@@ -84,7 +86,7 @@ def _from_command(
         place,
         environ={**outside, **line.environment},
         revision=line.revision,
-        not_followed=line.unfollowed,
+        not_followed=(*line.unfollowed, *(told for told in line.variables if told.startswith(_DECISIVE))),
         notes=tuple(notes),
     )
     if launch.container is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from runtime.server import call_rules as rules
 from runtime.server.backends import Calls
 from runtime.server.call_rules import Routing
+from runtime.server.config import ModelConfig
 from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.gpus import CPU
 from runtime.server.linears import Spread, quantized_sizes
@@ -60,8 +61,19 @@ def _of_experts(deployment: Deployment) -> tuple[OpShape, ...]:
         return ()
     if deployment.arch == CPU.arch:
         return ops.cpu_moe(_experts(deployment), dtype_of(deployment))
+    if _has_plain_experts(deployment.model):
+        return ()
     builder = _MOE_CALLS.get((deployment.server.backend.calls, deployment.quantization))
     return builder(deployment) if builder else ()
+
+
+def _has_plain_experts(model: ModelConfig) -> bool:
+    """Beside quantized ones: SGLang calls another op for those."""
+    blocks = (model.block_name(layer) for layer, kind in enumerate(model.layer_kinds) if kind == "moe")
+    weights = model.quantized
+    return weights.experts is not None and any(
+        weights.of_experts(model.experts_name(block)) is None for block in blocks
+    )
 
 
 def _experts(deployment: Deployment, multiple: int = 1) -> Experts:
@@ -116,7 +128,7 @@ def _trtllm_bf16(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _trtllm_fp8_block(deployment: Deployment) -> tuple[OpShape, ...]:
-    if deployment.model.quantization_block is None:
+    if deployment.model.quantization_block != (128, 128):
         return ()
     return (ops.trtllm_fp8_block_moe(_experts(deployment, 128), _routing(deployment, in_fp8_blocks=True)),)
 

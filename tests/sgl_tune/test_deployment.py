@@ -234,12 +234,12 @@ def test_the_hugging_face_cache_is_read_and_nothing_is_downloaded(tmp_path: Path
 
 
 def test_json_and_back() -> None:
-    for model in ("GLM-5.1-FP8", "gpt-oss-20b", "Llama-3.1-8B"):
+    for model, attends_apart in (("GLM-5.1-FP8", True), ("gpt-oss-20b", True), ("Llama-3.1-8B", False)):
         found = _deployment(
             model_path=model,
             tp=8,
             dp=8,
-            enable_dp_attention=True,
+            enable_dp_attention=attends_apart,
             speculative_algorithm="EAGLE",
             skip_ops=["a"],
         )

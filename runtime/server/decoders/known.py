@@ -33,6 +33,24 @@ from runtime.server.errors import Unsupported
 _MODULES = (llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, qwen_hybrid, gemma, nemotron_h)
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 
+_ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "kimi_k2": "DeepseekV3ForCausalLM",
+    "deepseek_v32": "DeepseekV32ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+    "glm_moe_dsa": "GlmMoeDsaForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "minimax_m2": "MiniMaxM2ForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "nemotron_h": "NemotronHForCausalLM",
+}
+
 
 def family_of(hf: HF) -> Family:
     model_type = str(hf.get("model_type", ""))
@@ -40,6 +58,12 @@ def family_of(hf: HF) -> Family:
         near = ", ".join(get_close_matches(model_type[:60], sorted(FAMILIES)))
         known = f"here are {', '.join(sorted(FAMILIES))}" + (f"; nearest are {near}" if near else "")
         raise Unsupported(f"model_type {model_type[:60]!r} is not of the core's families: {known}")
+    named = hf.get("architectures")
+    if isinstance(named, list) and named and named[0] != _ARCHITECTURES[model_type]:
+        raise Unsupported(
+            f"architecture {str(named[0])[:60]!r}: of model_type {model_type} the core has "
+            f"{_ARCHITECTURES[model_type]} alone"
+        )
     return FAMILIES[model_type]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.rope import interleaved, latent_scale, read_rope
-from runtime.server.errors import ConfigError
+from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.layer_config import AttentionConfig, IndexerConfig, MLAConfig, MoEConfig, RopeConfig
 from runtime.server.recurrent import GatedDeltaConfig
 
@@ -94,6 +94,8 @@ def everywhere(f: Fields, kind: str) -> list[str]:
 
 
 def indexer(f: Fields, is_interleaved: bool) -> IndexerConfig:
+    if f.get("index_kpool") not in (None, 1):
+        raise Unsupported("config.json: an index_kpool makes other pages: a server answers for it")
     return IndexerConfig(
         f.size("index_n_heads"), f.size("index_head_dim"), f.size("index_topk"), is_interleaved
     )
