@@ -27,6 +27,14 @@ class Unsupported(ConfigError):
     """A model that servers serve, and whose layers this runtime does not have."""
 
 
+class AnotherRelease(ConfigError):
+    """A release of SGLang that the runtime core does not plan as; a server of it knows."""
+
+    def __init__(self, message: str, version: str) -> None:
+        super().__init__(message)
+        self.version = version
+
+
 class NeverStarts(ConfigError):
     """SGLang ends here, whatever the memory: how a start ends, and what it took until then is known."""
 

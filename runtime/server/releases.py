@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from runtime.server.errors import ConfigError
+from runtime.server.errors import AnotherRelease, ConfigError
 from runtime.server.version_number import number
 
 
@@ -20,25 +20,14 @@ class Release(NamedTuple):
 NEWEST = Release("0.5.23", "0.7.2")
 
 
-class Named(NamedTuple):
-    """A release under the very name it was asked by, and what is doubtful about that."""
-
-    release: Release
-    note: str | None = None
-    warning: str | None = None
-
-
-def release_named(version: str | None) -> Named:
-    """Whatever is asked for, the core plans as the newest one does."""
-    if version is None:
-        return Named(NEWEST, note=f"SGLang {NEWEST.version}: the one that the core plans as")
-    wanted = number(version)
-    if len(wanted) < 2:
+def checked_version(version: str) -> str:
+    if len(number(version)) < 2:
         raise ConfigError(f"--sglang-version {version!r} is not a version", f"write it as {NEWEST.version}")
-    if wanted == NEWEST.number:
-        return Named(NEWEST._replace(version=version))
-    doubt = (
-        f"no server was asked: the core plans SGLang {version} as {NEWEST.version}; "
-        f"`sgl-tune server add {version}` gets one that answers"
-    )
-    return Named(NEWEST._replace(version=version), warning=doubt)
+    return version
+
+
+def release_named(version: str) -> Release:
+    """Under the very name it was asked by. What another release does differently, the core does not know."""
+    if number(checked_version(version)) != NEWEST.number:
+        raise AnotherRelease(f"SGLang {version}: the core plans as {NEWEST.version} alone", version)
+    return NEWEST._replace(version=version)

@@ -94,8 +94,7 @@ class Deployment:
         """For the line of a verdict; empty where the core follows all that was asked for."""
         flags = ", ".join(self.inputs.not_followed)
         said = f"not followed by the core: {flags}; a server answers for it: --server" if flags else None
-        doubts = release_named(self.sglang_version).warning, doubt_of(self.flashinfer_version)
-        return "; ".join(filter(None, [said, *doubts]))
+        return "; ".join(filter(None, [said, doubt_of(self.flashinfer_version)]))
 
     @property
     def quantization(self) -> str | None:
@@ -145,5 +144,5 @@ def _check_spread(model: ModelConfig, parallel: ParallelConfig) -> None:
 
 
 def server_of(inputs: Inputs) -> Server:
-    release = release_named(inputs.sglang_version).release
+    release = release_named(inputs.sglang_version)
     return resolve(inputs.asked, inputs.checkpoint, inputs.gpu, release)

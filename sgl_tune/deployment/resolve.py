@@ -10,11 +10,11 @@ from typing import Any
 
 from runtime.server.asked import Asked
 from runtime.server.backends import BACKENDS
-from runtime.server.errors import ConfigError, UnknownModel, Unsupported
+from runtime.server.errors import AnotherRelease, ConfigError, UnknownModel, Unsupported
 from runtime.server.flashinfer import doubt_of
 from runtime.server.gpus import CPU, GpuModel, gpu_for
 from runtime.server.nearest import meant
-from runtime.server.releases import Release, release_named
+from runtime.server.releases import NEWEST, Release, release_named
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
 from sgl_tune.deployment.models import DEMO, Sought, find_model
@@ -50,15 +50,17 @@ def resolve_deployment(flags: ServerFlags, place: Place = Place()) -> Deployment
     flags = _with_model(flags, notes)
     try:
         return deploy(_inputs(flags, replace(place, notes=tuple(notes))))
+    except AnotherRelease as error:
+        raise not_known(error.message, error.version) from error
     except (UnknownModel, Unsupported) as error:
         raise not_known(error.message) from error
     except ConfigError as error:
         raise UsageError(error.message, error.remedy) from error
 
 
-def not_known(why: str) -> CheckFailed:
+def not_known(why: str, release: str | None = None) -> CheckFailed:
     """Of what the core does not have, and a server does."""
-    return CheckFailed(f"not known: {why}", adding(None))
+    return CheckFailed(f"not known: {why}", adding(release))
 
 
 def _inputs(flags: ServerFlags, place: Place) -> Inputs:
@@ -72,22 +74,26 @@ def _inputs(flags: ServerFlags, place: Place) -> Inputs:
     _check_replicas(asked)
     config = Path(flags.model_config).expanduser() if flags.model_config is not None else None
     found = find_model(Sought(asked.model_path, place.model_files, config, place.revision), environ)
-    named = release_named(flags.sglang_version or installed_version("sglang"))
-    notes = [*place.notes, f"model shape: {found.source}", *filter(None, [named.note]), *_replicas(asked)]
-    flashinfer = _flashinfer(flags, named.release, notes)
+    version = flags.sglang_version or installed_version("sglang")
+    release = release_named(version or NEWEST.version)
+    notes = [*place.notes, f"model shape: {found.source}"]
+    if version is None:
+        notes.append(f"SGLang {release.version}: the one that the core plans as")
+    notes += _replicas(asked)
+    flashinfer = _flashinfer(flags, release, notes)
     gpu = place.gpu or _gpu(flags, notes)
     return Inputs(
         name=place.name or asked.model_path.rstrip("/").rsplit("/", 1)[-1],
         asked=asked,
         checkpoint=found.checkpoint,
         gpu=gpu,
-        sglang_version=named.release.version,
+        sglang_version=release.version,
         flashinfer_version=flashinfer,
         cache_dir=Path(flags.cache_dir) if flags.cache_dir else default_cache_dir(environ),
         dist_init_addr=flags.dist_init_addr,
         not_followed=place.not_followed,
         notes=tuple(notes),
-        warnings=(*filter(None, [named.warning]), *place.warnings),
+        warnings=place.warnings,
     )
 
 

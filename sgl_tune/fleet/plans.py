@@ -14,7 +14,7 @@ from sgl_tune.deployment.deployment import Deployment, deploy
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import Gpu, local_model
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.fleet.node import Node
 from sgl_tune.fleet.tactics import Asked
 from sgl_tune.keys.plan import Plan, make_plan
@@ -105,6 +105,8 @@ class Planner:
             return [self._planned(one, kind) for one in self._chosen(flags, gpu)]
         except UsageError as error:
             return self._of_another_image(kind, gpu) or error
+        except CheckFailed as error:
+            return NotServing(error.message, error.remedy)
 
     def _chosen(self, flags: ServerFlags, gpu: GpuModel | None) -> tuple[Deployment, ...]:
         return select_deployments(flags, self._asked.command, self._asked.deployment, gpu=gpu)
@@ -115,7 +117,7 @@ class Planner:
             return None
         try:
             versions = {one.sglang_version for one in self._chosen(self._asked.flags, gpu)}
-        except UsageError:
+        except (UsageError, CheckFailed):
             return None
         if versions <= {kind.sglang}:
             return None

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from runtime.server.flashinfer import doubt_of
 from runtime.server.gpus import CPU
-from runtime.server.releases import release_named
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.calls import fp4_is_tuned, unknown_experts
 from sgl_tune.keys.keys import skipped_ops
@@ -48,8 +48,8 @@ class Verdict:
 
 def verdict_of(plan: Plan) -> Verdict:
     found = _verdict(plan)
-    if another := release_named(plan.deployment.sglang_version).warning:
-        found = replace(found, tunes="unplanned", gaps=(*found.gaps, Gap("another release", another)))
+    if another := doubt_of(plan.deployment.flashinfer_version):
+        found = replace(found, tunes="unplanned", gaps=(*found.gaps, Gap("another FlashInfer", another)))
     return replace(found, says="; ".join(filter(None, [found.says, plan.deployment.not_modelled])))
 
 

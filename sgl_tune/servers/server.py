@@ -12,7 +12,7 @@ from sgl_tune.servers.home import added_servers
 from sgl_tune.servers.installed import Unclear, cuda_of, fingerprint_of, is_whole, packages_in
 from sgl_tune.servers.interpreter import NotPython, interpreter_at
 
-USUAL_GB = 3  # of downloads, for a release of this year; `add` says how many it is in fact
+USUAL_GB = 7  # on disk, for a release of this year; `add` says how many it is in fact
 _OLDEST_PYTHON = (3, 10)
 _CHANGED_BY_HAND = ("sglang", "sgl_kernel", "flashinfer")
 
@@ -72,7 +72,7 @@ def find_server(option: str | None, release: str | None) -> Server | NoServer:
 def adding(release: str | None) -> str:
     """The way to a server."""
     command = f"sgl-tune server add {release or NEWEST.version}"
-    return f"`{command}` ({USUAL_GB} GB) or run this where SGLang is installed"
+    return f"`{command}` ({USUAL_GB} GB on disk) or run this where SGLang is installed"
 
 
 def server_at(path: Path, found: Found = "--server") -> Server | NoServer:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from runtime.server.gpus import find_gpu
-from runtime.server.releases import release_named
+from runtime.server.releases import checked_version
 from runtime.server.version_number import number
 from runtime.sglang.kept_files import files_doubt
 from sgl_tune.cache.layouts import Cache, resolve
@@ -109,7 +109,7 @@ def _unreadable(error: OSError) -> Finding:
 def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:
     """None where only a cache's manifest may know."""
     if asked:
-        return release_named(asked).release.version
+        return checked_version(asked)
     return plans[0].deployment.sglang_version if plans else installed_version("sglang")
 
 

@@ -298,7 +298,8 @@ def test_a_family_that_the_core_does_not_have_needs_a_server(tmp_path: Path) -> 
         _deployment(model_path=_model_folder(tmp_path, model_type="qwen2"))
 
 
-def test_another_release_is_planned_as_the_cores_and_says_so() -> None:
-    found = _deployment(sglang_version="0.5.17")
-    assert found.sglang_version == "0.5.17" and "plans SGLang 0.5.17 as 0.5.23" in found.not_modelled
-    assert found.not_modelled in found.warnings and not _deployment().not_modelled
+@pytest.mark.parametrize("release", ["0.5.17", "0.5.22", "0.6.0", "0.5"])
+def test_another_release_is_not_known(release: str) -> None:
+    with pytest.raises(CheckFailed, match=f"not known: SGLang {release}: the core plans as 0.5.23") as caught:
+        _deployment(sglang_version=release)
+    assert f"`sgl-tune server add {release}`" in str(caught.value.remedy)

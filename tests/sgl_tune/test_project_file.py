@@ -13,7 +13,7 @@ from sgl_tune.errors import UsageError
 
 TWO = """
 [defaults]
-sglang-version = "0.5.17"
+sglang-version = "0.5.23"
 flashinfer_version = "0.7.2"
 arch = "sm90"
 
@@ -44,7 +44,7 @@ def test_deployments_by_flags_and_by_command(tmp_path: Path) -> None:
         tp=4,
         moe_runner_backend="flashinfer_cutlass",
         mem_fraction_static=0.9,
-        sglang_version="0.5.17",
+        sglang_version="0.5.23",
         flashinfer_version="0.7.2",
         arch="sm90",
     )

@@ -15,7 +15,7 @@ from tests.sgl_tune.start_report.logs import entry, flashinfer, head, loaded, se
 
 CACHE = ROOT / "cache-examples" / "cache"
 TARGET = ("--target", ROOT / "cache-examples" / "h200.env.json")
-MODEL = ("--model-path", "Qwen3-30B-A3B", "--gpu", "h200", "--sglang-version", "0.5.20")
+MODEL = ("--model-path", "Qwen3-30B-A3B", "--gpu", "h200", "--sglang-version", "0.5.23")
 DRAFT = ("--model-path", "GLM-5.1-FP8", "--tp", 8, "--gpu", "b200", "--speculative-algorithm", "EAGLE")
 TUNED = ("--moe-runner-backend", "flashinfer_cutlass")
 

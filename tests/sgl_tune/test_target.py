@@ -29,7 +29,7 @@ def test_the_release_is_the_targets(command: str, tmp_path: Path) -> None:
     words = [*command.split(), "--cache-dir", CACHE, *MODEL]
     words += ["-o", tmp_path / "bundle.tar.gz"] if command == "pack" else ["--format", "json"]
     ran = run_here(*words, "--target", ENV)
-    another = "the core plans SGLang 0.5.17 as 0.5.23"
+    another = "SGLang 0.5.17: the core plans as 0.5.23 alone"
     assert ran.code == 1 and another in ran.err
     assert another not in run_here(*words, "--target", env(tmp_path, sglang="0.5.23")).err
 

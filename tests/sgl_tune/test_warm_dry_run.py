@@ -144,13 +144,17 @@ def test_unset_requests_are_planned_for_at_most_and_said() -> None:
     assert not any("4096 a rank" in note for note in plan(*flags, "--max-running-requests", 512)["notes"])
 
 
-def test_another_sglang_is_planned_as_the_cores_and_called_unplanned() -> None:
-    flags = ("--model-path", "DeepSeek-V3", *BLACKWELL, "--sglang-version", "0.6.0")
-    doubt = f"no server was asked: the core plans SGLang 0.6.0 as {NEWEST.version}"
-    told = json.loads(warm(*flags, "--format", "json").out)["verdict"]
-    assert doubt in told["says"] and told["tunes"] == "unplanned"
-    quiet = warm(*flags, "--format", "quiet")
-    assert quiet.code == 1 and quiet.err.startswith(f"warning: DeepSeek-V3: {doubt}")
+def test_another_sglang_is_not_known() -> None:
+    ran = warm("--model-path", "DeepSeek-V3", *BLACKWELL, "--sglang-version", "0.6.0")
+    assert ran.code == 1 and not ran.out
+    assert ran.err.startswith(f"error: not known: SGLang 0.6.0: the core plans as {NEWEST.version} alone")
+
+
+def test_another_flashinfer_is_called_unplanned() -> None:
+    ran = warm(
+        "--model-path", "DeepSeek-V3", "--arch", "sm100", "--flashinfer-version", "0.9", "--format", "json"
+    )
+    assert ran.code == 1 and json.loads(ran.out)["verdict"]["tunes"] == "unplanned"
 
 
 def test_what_the_core_does_not_have_is_not_known() -> None:

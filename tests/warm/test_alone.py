@@ -11,7 +11,7 @@ from sgl_tune.warm.alone import check_one_process
 from tests.sgl_tune.running import run_here
 
 MODEL = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass", "--tp", "4")
-PLAN = ("warm", "--core", "--dry-run", "--gpu", "h200", "--sglang-version", "0.5.17", "--cache-dir", "/c")
+PLAN = ("warm", "--core", "--dry-run", "--gpu", "h200", "--sglang-version", "0.5.23", "--cache-dir", "/c")
 
 
 @pytest.mark.parametrize("nodes", [("--nnodes", "2"), ("--nnodes=2", "--node-rank=1"), ("--node-rank", "1")])

@@ -206,9 +206,9 @@ def test_signatures_of_nobodys_making_are_unequal_ranks(good: dict[str, Any], tm
 
 def test_an_env_of_another_image_is_not_judged(good: dict[str, Any], tmp_path: Path) -> None:
     command = (
-        "docker run lmsysorg/sglang:v0.5.22 python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B"
+        "docker run lmsysorg/sglang:v0.5.23 python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B"
     )
-    path = _file(tmp_path / "f.jsonl", good)
+    path = _file(tmp_path / "f.jsonl", {**good, "sglang": "0.5.22"})
     told = json.loads(run_here("verify", "--fleet", path, "--format", "json", "--", command).out)
     (reason,) = told["rows"][0]["reasons"]
-    assert reason["message"] == "its env is of SGLang 0.5.23, and the server's image of 0.5.22"
+    assert reason["message"] == "its env is of SGLang 0.5.22, and the server's image of 0.5.23"
