@@ -66,6 +66,15 @@ class ModelConfig:
         return self.mla is not None
 
     @property
+    def plain_experts(self) -> str | None:
+        """The first that are excluded from a quantization of experts."""
+        if self.quantized.experts is None:
+            return None
+        blocks = (self.block_name(layer) for layer, kind in enumerate(self.layer_kinds) if kind == "moe")
+        names = map(self.experts_name, blocks)
+        return next((name for name in names if self.quantized.of_experts(name) is None), None)
+
+    @property
     def num_moe_layers(self) -> int:
         return self.layer_kinds.count("moe")
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from runtime.server import call_rules as rules
 from runtime.server.backends import Calls
 from runtime.server.call_rules import Routing
-from runtime.server.config import ModelConfig
 from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.gpus import CPU
 from runtime.server.linears import Spread, quantized_sizes
@@ -61,19 +60,10 @@ def _of_experts(deployment: Deployment) -> tuple[OpShape, ...]:
         return ()
     if deployment.arch == CPU.arch:
         return ops.cpu_moe(_experts(deployment), dtype_of(deployment))
-    if _has_plain_experts(deployment.model):
+    if deployment.model.plain_experts is not None:  # for which SGLang calls another op
         return ()
     builder = _MOE_CALLS.get((deployment.server.backend.calls, deployment.quantization))
     return builder(deployment) if builder else ()
-
-
-def _has_plain_experts(model: ModelConfig) -> bool:
-    """Beside quantized ones: SGLang calls another op for those."""
-    blocks = (model.block_name(layer) for layer, kind in enumerate(model.layer_kinds) if kind == "moe")
-    weights = model.quantized
-    return weights.experts is not None and any(
-        weights.of_experts(model.experts_name(block)) is None for block in blocks
-    )
 
 
 def _experts(deployment: Deployment, multiple: int = 1) -> Experts:

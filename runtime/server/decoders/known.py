@@ -89,8 +89,5 @@ def _uncomputed(model: ModelConfig) -> Iterator[str]:
     for kind in dict.fromkeys((weights.linear, weights.experts)):
         if kind is not None and kind.name == "fp8" and kind.per == "tensor" and not kind.is_static:
             yield "quantization_config: this runtime has no layers in fp8 with scales made on the way"
-    blocks = (model.block_name(layer) for layer, kind in enumerate(model.layer_kinds) if kind == "moe")
-    names = map(model.experts_name, blocks)
-    plain = next((name for name in names if weights.experts and weights.of_experts(name) is None), None)
-    if plain is not None:
+    if (plain := model.plain_experts) is not None:
         yield f"quantization_config: {plain} are excluded: this runtime has no plain experts beside quantized"
