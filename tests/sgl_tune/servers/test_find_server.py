@@ -70,9 +70,8 @@ def test_without_any_the_way_to_one_is_shown() -> None:
     found = find_server(None, "0.5.23")
     assert why(found) == "no SGLang 0.5.23 is here, and none was added"
     assert isinstance(found, NoServer)
-    assert (
-        found.remedy.startswith("`sgl-tune server add 0.5.23` (") and "GB) or run this where" in found.remedy
-    )
+    assert found.remedy.startswith("`sgl-tune server add 0.5.23` (")
+    assert "GB on disk) or run this where SGLang is installed" in found.remedy
 
 
 def test_another_release_than_asked_for_is_refused(tmp_path: Path) -> None:
