@@ -43,15 +43,15 @@ EFFECTS = {"os", "pathlib", "time", "subprocess", "io", "shutil", "tempfile", "s
 
 # A room is a folder, or a module beside the folders. Lower rooms first: none imports one below itself here.
 RUNTIME = {
-    "record": "",
-    "ghost": "record",
-    "flashinfer": "record ghost",
-    "sglang": "record ghost flashinfer",
     "server": "",
+    "record": "",
+    "ghost": "",
+    "flashinfer": "server record ghost",
+    "sglang": "server record ghost flashinfer",
     "simulate": "server",
     "devices": "server simulate",
     "forward": "server",
-    "autotune": "flashinfer server",
+    "autotune": "server flashinfer",
     "layers": "server forward",
     "moe": "server forward autotune layers",
     "models": "server devices forward layers moe",
@@ -69,31 +69,31 @@ SGL_TUNE = {
     "log_lines": "errors reading",
     "writing": "errors locks",
     "web_page": "",
-    "cli": "server sgl_tune errors processes units",
-    "servers": "server errors locks processes units reading writing cli",
-    "deployment": "server servers errors units records reading cli",
-    "cache": "server sgl_tune errors locks processes units records reading deployment",
-    "stores": "server sglang errors locks units reading cli deployment cache",
-    "keys": "server errors units cli deployment cache",
-    "asking": "record ghost sglang errors processes reading writing cli deployment servers",
-    "recorded": "record ghost sglang asking servers errors processes units reading deployment cache",
-    "verify": "record sglang server asking recorded errors processes units reading cli deployment cache"
-    " stores keys",
-    "fleet": "sglang server errors units records reading cli deployment cache stores keys verify",
-    "explain": "record sglang asking recorded errors units cli cache verify",
+    "cli": "server sgl_tune errors processes",
+    "servers": "sglang errors locks processes units reading writing cli",
+    "deployment": "server flashinfer sglang errors units records reading cli servers",
+    "cache": "server flashinfer sgl_tune errors locks units records reading deployment",
+    "stores": "server flashinfer sglang errors locks units reading cli deployment cache",
+    "keys": "server flashinfer errors units cli deployment cache",
+    "asking": "record ghost sglang errors processes reading writing cli servers deployment",
+    "recorded": "record ghost sglang errors processes units reading servers deployment cache asking",
+    "verify": "server record flashinfer sglang errors units reading cli deployment cache stores keys"
+    " recorded",
+    "fleet": "server flashinfer sglang errors units records reading cli deployment cache stores keys verify",
+    "explain": "record sglang units cli cache asking recorded verify",
     "server_log": "server devices errors units log_lines cli",
-    "memory": "record ghost sglang asking servers server simulate devices forward moe graphs start errors"
-    " processes units records reading server_log writing web_page cli deployment",
-    "start_report": "sglang server errors processes units log_lines web_page cli",
-    "compile": "record ghost sglang asking recorded errors processes units cli servers deployment stores"
+    "memory": "server record ghost sglang simulate devices forward moe graphs start errors processes units"
+    " records reading writing web_page cli servers deployment asking server_log",
+    "start_report": "server sglang errors processes units log_lines web_page cli",
+    "compile": "record ghost sglang errors processes units cli servers deployment stores asking recorded"
     " start_report",
-    "warm": "record ghost flashinfer asking recorded servers server devices autotune moe start sgl_tune"
-    " errors processes units records cli deployment cache keys start_report",
-    "export": "server errors processes units reading deployment cache",
-    "ship": "server sgl_tune errors locks processes units records reading writing cli deployment cache stores"
-    " verify",
-    "commands": "ghost errors processes units records writing cli deployment cache stores keys verify explain"
-    " asking recorded server_log memory start_report compile warm export ship fleet servers sgl_tune",
+    "warm": "server record ghost flashinfer devices autotune moe start sgl_tune errors processes units"
+    " records cli deployment cache keys recorded start_report",
+    "export": "server flashinfer errors processes units reading deployment cache",
+    "ship": "server flashinfer sgl_tune errors locks processes units records reading writing cli deployment"
+    " cache stores verify",
+    "commands": "ghost sgl_tune errors processes units writing cli servers deployment cache stores keys"
+    " asking recorded verify fleet explain server_log memory start_report compile warm export ship",
     "__main__": "cli",
 }
 HOUSE = RUNTIME | SGL_TUNE

@@ -24,7 +24,7 @@ from flashinfer.autotuner import (
 
 from runtime.autotune.errors import AutotuneError
 from runtime.flashinfer.inside.lookups import effective_config as effective_config
-from runtime.server.flashinfer import FLASHINFERS, flashinfer_of
+from runtime.flashinfer.versions import FLASHINFERS, flashinfer_of
 
 VERSION: str = flashinfer.__version__
 WAYS = flashinfer_of(VERSION)

@@ -17,7 +17,6 @@ from runtime.server.memory import gpu_defaults, mem_fraction
 from runtime.server.parallel_config import HeadOver, ParallelConfig
 from runtime.server.quantization import Weights, settled_dtype, settled_quantization
 from runtime.server.recurrent import StateRules
-from runtime.server.releases import Release
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 from runtime.server.shape import DraftServer, Graphs, Server, Speculation, Tuning
 from runtime.server.speculation import REQUESTS, speculation
@@ -27,7 +26,7 @@ _ROLES = ("null", "prefill", "decode")
 _OWN, _SECOND = 3, 2  # states of a request, and of one that is tracked while batches overlap
 
 
-def resolve(asked: Asked, model: Checkpoint, gpu: GpuModel, release: Release) -> Server:
+def resolve(asked: Asked, model: Checkpoint, gpu: GpuModel) -> Server:
     _check_role(asked)
     _check_choices(asked)
     if asked.disaggregation_mode == "decode":
@@ -54,7 +53,6 @@ def resolve(asked: Asked, model: Checkpoint, gpu: GpuModel, release: Release) ->
     inputs = _key_inputs(asked, model, dtype, weights, runner, attn_dp)
     return Server(
         asked=asked,
-        release=release,
         gpu=gpu,
         parallel=_parallel(asked, attn_dp),
         config_class=config_class(model),

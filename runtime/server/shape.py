@@ -12,7 +12,6 @@ from runtime.server.config import RuntimeConfig
 from runtime.server.gpus import GpuModel
 from runtime.server.parallel_config import HeadOver, ParallelConfig
 from runtime.server.recurrent import StateRules
-from runtime.server.releases import Release
 from runtime.server.requests import arriving_beside, share_of
 from runtime.server.speculative_config import SpeculativeConfig
 
@@ -81,7 +80,6 @@ class Tuning:
 @dataclass(frozen=True, slots=True)
 class Server:
     asked: Asked
-    release: Release
     gpu: GpuModel
     parallel: ParallelConfig
     config_class: str

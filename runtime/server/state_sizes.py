@@ -1,6 +1,6 @@
 """How many states there is room for beside the KV cache: SGLang's own arithmetic.
 
-srt/model_executor/model_runner_kv_cache_mixin.py until 0.5.15, then srt/mem_cache/kv_cache_configurator.py.
+srt/mem_cache/kv_cache_configurator.py
 """
 
 from __future__ import annotations

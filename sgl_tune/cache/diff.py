@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runtime.server.flashinfer import GENERATION, RECORDS
+from runtime.flashinfer.versions import GENERATION, RECORDS
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.scanned import Content, ScannedCache
 from sgl_tune.errors import CheckFailed, UsageError

@@ -14,7 +14,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.server.flashinfer import METADATA, RECORDS, FlashInfer
+from runtime.flashinfer.versions import METADATA, RECORDS, FlashInfer
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
 from sgl_tune.reading import is_deeper
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from math import inf
 from pathlib import Path
 
-from runtime.server.version_number import number
+from runtime.flashinfer.versions import number
 from sgl_tune.cache.folder import Signature, signature_of
 from sgl_tune.cache.layouts import LOCK, MANIFEST, Cache, is_unfinished
 from sgl_tune.cache.manifest import BrokenManifest, read_manifest

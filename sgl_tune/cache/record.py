@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.server.flashinfer import GENERATION, METADATA, NEWEST, RECORDS, FlashInfer
+from runtime.flashinfer.versions import GENERATION, METADATA, NEWEST, RECORDS, FlashInfer
 from sgl_tune.cache.disk import read_regular
 from sgl_tune.errors import CheckFailed
 

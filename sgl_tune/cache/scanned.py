@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from runtime.server.flashinfer import METADATA
+from runtime.flashinfer.versions import METADATA
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.layouts.readers import ONE_FILE

@@ -13,7 +13,7 @@ from stat import S_ISDIR
 from typing import Any
 
 import sgl_tune
-from runtime.server.flashinfer import METADATA, NEWEST, RECORDS, FlashInfer, flashinfer_of
+from runtime.flashinfer.versions import METADATA, NEWEST, RECORDS, FlashInfer, flashinfer_of
 from sgl_tune.cache.folder import Folder, Owner, Signature
 from sgl_tune.cache.layouts import BROKEN, MANIFEST
 from sgl_tune.cache.loader import Loaded, load_document, metadata_mismatches

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from runtime.server.gpus import GPUS
-from runtime.server.releases import NEWEST
+from runtime.sglang.releases import NEWEST
 
 Offer = Callable[[], list[str]]
 

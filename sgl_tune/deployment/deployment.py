@@ -6,19 +6,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from runtime.flashinfer.versions import doubt_of
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError, Unsupported
-from runtime.server.flashinfer import doubt_of
 from runtime.server.gpus import GpuModel
 from runtime.server.linears import splits_over_tp
 from runtime.server.own_layer import has_plain_layer, own_layer
 from runtime.server.parallel import check_stages
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
+from runtime.sglang.releases import Release, release_named
 from sgl_tune.deployment.launch import Launch
 
 
@@ -68,6 +68,10 @@ class Deployment:
     @property
     def sglang_version(self) -> str:
         return self.inputs.sglang_version
+
+    @property
+    def release(self) -> Release:
+        return release_named(self.sglang_version)
 
     @property
     def flashinfer_version(self) -> str:
@@ -144,5 +148,5 @@ def _check_spread(model: ModelConfig, parallel: ParallelConfig) -> None:
 
 
 def server_of(inputs: Inputs) -> Server:
-    release = release_named(inputs.sglang_version)
-    return resolve(inputs.asked, inputs.checkpoint, inputs.gpu, release)
+    release_named(inputs.sglang_version)
+    return resolve(inputs.asked, inputs.checkpoint, inputs.gpu)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from runtime.server.backends import BACKENDS
 from runtime.server.bounds import FLAGS, check_flags, is_number
 from runtime.server.errors import ConfigError
-from runtime.server.releases import Release
+from runtime.sglang.releases import Release
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.deployment.completion import Offer, architectures, gpus, models, one_of, releases
 from sgl_tune.errors import UsageError

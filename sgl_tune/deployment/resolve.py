@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from runtime.flashinfer.versions import doubt_of
 from runtime.server.asked import Asked
 from runtime.server.backends import BACKENDS
 from runtime.server.errors import AnotherRelease, ConfigError, UnknownModel, Unsupported
-from runtime.server.flashinfer import doubt_of
 from runtime.server.gpus import CPU, GpuModel, gpu_for
 from runtime.server.nearest import meant
-from runtime.server.releases import NEWEST, Release, release_named
+from runtime.sglang.releases import NEWEST, Release, release_named
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
 from sgl_tune.deployment.models import DEMO, Sought, find_model

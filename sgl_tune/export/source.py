@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runtime.server.flashinfer import FlashInfer, flashinfer_of
+from runtime.flashinfer.versions import FlashInfer, flashinfer_of
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache, RankFile
 from sgl_tune.cache.loader import Ignored, Loaded, could_be_tactic, is_written, load_document

@@ -160,9 +160,7 @@ def _asked(plan: Plan, target: Target) -> tuple[Asked, ...]:
     expected = expected_of(plan)
     entries = (entry for one in expected for op in one.ops for entry in op.entries)
     of = sum(entry.asked_by == "tuning" for entry in entries)
-    return tuple(
-        Asked(one, kept_files(plan.deployment.server.release.number), target, of) for one in expected
-    )
+    return tuple(Asked(one, kept_files(plan.deployment.release.number), target, of) for one in expected)
 
 
 def _kind_of(node: Node) -> Kind:

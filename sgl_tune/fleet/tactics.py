@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from runtime.server.flashinfer import flashinfer_of
+from runtime.flashinfer.versions import flashinfer_of
 from runtime.sglang.kept_files import KeptFiles
 from sgl_tune.cache.loader import Ignored, metadata_mismatches
 from sgl_tune.cache.record import WAY_OUT

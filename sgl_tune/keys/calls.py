@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from runtime.flashinfer.versions import KeyForm, flashinfer_of
 from runtime.server import call_rules as rules
 from runtime.server.backends import Calls
 from runtime.server.call_rules import Routing
-from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.gpus import CPU
 from runtime.server.linears import Spread, quantized_sizes
 from runtime.server.rows import Seen

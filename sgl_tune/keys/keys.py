@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from runtime.flashinfer.versions import KeyForm, flashinfer_of
 from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets
-from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.rows import batch_rows
 from sgl_tune.cache.policies import Policy
 from sgl_tune.keys.calls import calls_of, op_shapes, unknown_experts

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from runtime.flashinfer.versions import KeyForm
 from runtime.server.call_rules import Routing
-from runtime.server.flashinfer import KeyForm
 from runtime.server.rows import Seen
 from sgl_tune.cache.policies import COLD, HOT, Policy
 

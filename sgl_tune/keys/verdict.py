@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from runtime.server.flashinfer import doubt_of
+from runtime.flashinfer.versions import doubt_of
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.calls import fp4_is_tuned, unknown_experts

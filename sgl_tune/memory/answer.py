@@ -10,7 +10,7 @@ from typing import Any
 from runtime.server.asked import Asked
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import Chosen
-from runtime.server.releases import Release
+from runtime.sglang.releases import Release
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags, spelled
@@ -78,7 +78,7 @@ def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit,
             raise UsageError(error.message, error.remedy) from error
     report = _noted(found.best.report, start, gpu)
     found = replace(found, best=replace(found.best, report=report))
-    return found, start.deployment.server.release, heading(report)
+    return found, start.deployment.release, heading(report)
 
 
 def _gpu(asked: MemoryOptions, total_bytes: int | None = None) -> Chosen:
@@ -146,7 +146,7 @@ def _remedies(asked: MemoryOptions, start: Start, report: MemoryReport, out: Out
         return found.report, found.seconds
 
     with out.progress("simulating what would help"):
-        return helpful(report, layout_of(start.parallel), start.deployment.server.release, tried)[0]
+        return helpful(report, layout_of(start.parallel), start.deployment.release, tried)[0]
 
 
 def _flags_asked(deployment: Deployment) -> str:
@@ -157,7 +157,7 @@ def _flags_asked(deployment: Deployment) -> str:
         if value == getattr(unset, name) or value is False:
             continue
         text = " ".join(map(str, value)) if isinstance(value, tuple) else value
-        told.append(spelled(deployment.server.release, name, text))
+        told.append(spelled(deployment.release, name, text))
     return " ".join(told)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from runtime.server.releases import Release
+from runtime.sglang.releases import Release
 from sgl_tune.cli.out import Output
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.table import exactness, failure_text

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.server.releases import Release
+from runtime.sglang.releases import Release
 from runtime.start.run_record import Phase
 from sgl_tune.deployment.options import spelled
 from sgl_tune.memory.goals import Goals

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from runtime.server.releases import NEWEST
+from runtime.sglang.releases import NEWEST
 from sgl_tune.servers.home import added_servers
 from sgl_tune.servers.installed import Unclear, cuda_of, fingerprint_of, is_whole, packages_in
 from sgl_tune.servers.interpreter import NotPython, interpreter_at

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.server.flashinfer import NEWEST
+from runtime.flashinfer.versions import NEWEST
 from sgl_tune.cache.folder import Folder, Owner, open_folder, read_below
 from sgl_tune.cache.layouts import MANIFEST, Cache, RankFile
 from sgl_tune.cache.loader import metadata_mismatches

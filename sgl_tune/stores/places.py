@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 
-from runtime.server.releases import NEWEST
+from runtime.flashinfer.versions import number
 from runtime.server.stores import gathering, places
-from runtime.server.version_number import number
 from runtime.sglang.kept_files import files_doubt, kept_files
+from runtime.sglang.releases import NEWEST
 from sgl_tune.deployment.versions import installed_version
 from sgl_tune.stores.find import STORE_IDS, Stored
 

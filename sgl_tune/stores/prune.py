@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.server.version_number import number
+from runtime.flashinfer.versions import number
 from sgl_tune.cache.folder import open_folder
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from runtime.server.flashinfer import FlashInfer
+from runtime.flashinfer.versions import FlashInfer
 from sgl_tune.cache.loader import Loaded
 from sgl_tune.cache.policies import HOT
 from sgl_tune.cache.record import KeyParts, Profile, parse_key

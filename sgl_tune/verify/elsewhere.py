@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from runtime.server.version_number import number
+from runtime.flashinfer.versions import number
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.record import WAY_OUT

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from runtime.server.flashinfer import FlashInfer
+from runtime.flashinfer.versions import FlashInfer
 from sgl_tune.cache.loader import Loaded, could_be_tactic, is_written
 from sgl_tune.cache.policies import COLD, HOT, Policy
 from sgl_tune.cache.record import WAY_OUT, parse_key

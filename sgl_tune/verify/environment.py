@@ -9,10 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from runtime.flashinfer.versions import NEWEST, FlashInfer, doubt_of, flashinfer_of, number
 from runtime.server.errors import ConfigError
-from runtime.server.flashinfer import NEWEST, FlashInfer, doubt_of, flashinfer_of
 from runtime.server.gpus import GpuModel, find_gpu
-from runtime.server.version_number import number
 from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
 from sgl_tune.deployment.env import Fingerprint, take_fingerprint
 from sgl_tune.deployment.options import ServerFlags

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from runtime.server.releases import NEWEST
-from runtime.server.version_number import number
+from runtime.flashinfer.versions import number
 from runtime.sglang.kept_files import KeptFiles, kept_files
+from runtime.sglang.releases import NEWEST
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import BrokenManifest, Manifest
 

@@ -7,7 +7,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.server.flashinfer import GENERATION, FlashInfer, doubt_of
+from runtime.flashinfer.versions import GENERATION, FlashInfer, doubt_of
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, load_file, next_save
 from sgl_tune.cache.record import WAY_OUT, BrokenCacheFile, CacheFile, parse_cache_file
 from sgl_tune.verify.coverage import Coverage

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from runtime.server.flashinfer import doubt_of, flashinfer_of
+from runtime.flashinfer.versions import doubt_of, flashinfer_of
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.loader import Loaded, restore_tactic

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.server.flashinfer import METADATA
+from runtime.flashinfer.versions import METADATA
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import RESERVED, CacheFile

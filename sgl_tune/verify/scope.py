@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from runtime.flashinfer.versions import number
 from runtime.server.gpus import find_gpu
-from runtime.server.releases import checked_version
-from runtime.server.version_number import number
 from runtime.sglang.kept_files import files_doubt
+from runtime.sglang.releases import checked_version
 from sgl_tune.cache.layouts import Cache, resolve
 from sgl_tune.cache.scan import Scanner
 from sgl_tune.deployment.cache_dir import default_cache_dir

@@ -7,10 +7,10 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from runtime.flashinfer.versions import number
 from runtime.server.gpus import find_gpu
-from runtime.server.releases import NEWEST
-from runtime.server.version_number import number
 from runtime.sglang.kept_files import KeptFiles, kept_files
+from runtime.sglang.releases import NEWEST
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Fault, Item, Kind, Setting

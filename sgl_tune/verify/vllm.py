@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from runtime.server.flashinfer import FlashInfer
+from runtime.flashinfer.versions import FlashInfer
 from sgl_tune.cache.loader import Save, next_save
 from sgl_tune.cache.rank_names import VllmRank, names_text
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from runtime.flashinfer.versions import doubt_of, flashinfer_of
 from runtime.server.bounds import is_number
-from runtime.server.flashinfer import doubt_of, flashinfer_of
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.versions import Gpu, installed_version, require_flashinfer
 from sgl_tune.errors import UsageError, WorkFailed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runtime.server.flashinfer import flashinfer_of
+from runtime.flashinfer.versions import flashinfer_of
 from sgl_tune.cache.loader import Ignored, Loaded, could_be_tactic, load_document
 from sgl_tune.cache.record import BrokenCacheFile, read_cache_file
 from sgl_tune.errors import WorkFailed

@@ -7,7 +7,6 @@ from typing import Any
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.gpus import find_gpu
-from runtime.server.releases import NEWEST
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
 
@@ -56,4 +55,4 @@ def model(family: str, quantized: dict[str, Any] | None = None, **members: Any) 
 
 def server(checkpoint: Checkpoint | str, gpu: str = "B200", **asked: Any) -> Server:
     target = model(checkpoint) if isinstance(checkpoint, str) else checkpoint
-    return resolve(Asked(model_path="org/model", **asked), target, find_gpu(gpu), NEWEST)
+    return resolve(Asked(model_path="org/model", **asked), target, find_gpu(gpu))

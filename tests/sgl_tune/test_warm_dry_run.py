@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.server.releases import NEWEST
+from runtime.sglang.releases import NEWEST
 from tests.sgl_tune.planning import BLACKWELL, HOPPER, plan, warm
 from tests.sgl_tune.running import run, run_on_terminal
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
 
-from runtime.server.flashinfer import flashinfer_of
-from runtime.server.version_number import number
+from runtime.flashinfer.versions import flashinfer_of, number
 from tests.sgl_tune.cache.corpus import COLD, HOT, build_chosen, build_corpus, moe_entries, moe_key, nested
 
 BUCKETS = (1, 16, 8192)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runtime.server.flashinfer import NEWEST
+from runtime.flashinfer.versions import NEWEST
 from sgl_tune.cache.record import read_cache_file, serialise
 from tests.sgl_tune.cache.corpus import COLD, HOT, TARGET, Case, build_corpus, moe_entries, moe_key
 from tests.stock.loader_differential import (

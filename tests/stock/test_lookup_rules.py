@@ -11,7 +11,7 @@ from flashinfer.autotuner import AutoTuner, TuningConfig
 from flashinfer.fused_moe import core
 from flashinfer.gemm import gemm_base
 
-from runtime.server.flashinfer import flashinfer_of
+from runtime.flashinfer.versions import flashinfer_of
 from sgl_tune.cache.policies import COLD, HOT
 from sgl_tune.verify.entries import OPS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runtime.server.releases import Release
+from runtime.sglang.releases import Release
 from sgl_tune.asking.question import release_of_image
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.project_file import chosen_of_project

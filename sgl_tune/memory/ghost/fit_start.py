@@ -9,7 +9,7 @@ from typing import Any
 
 from runtime.record.events import Event
 from runtime.record.record import Record
-from runtime.server.releases import Release
+from runtime.sglang.releases import Release
 from runtime.sglang.server_process import STOP
 from sgl_tune.asking.asking import Answers, Asking
 from sgl_tune.asking.question import Question

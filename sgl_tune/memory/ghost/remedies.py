@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.server.releases import Release
+from runtime.sglang.releases import Release
 from sgl_tune.memory.ghost.ranks import Layout
 from sgl_tune.memory.report import MemoryReport, Remedy
 from sgl_tune.memory.trial import flag_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.server.releases import NEWEST, Release
+from runtime.sglang.releases import NEWEST, Release
 from sgl_tune.deployment.options import spelled
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.server.flashinfer import NEWEST, FlashInfer, flashinfer_of
+from runtime.flashinfer.versions import NEWEST, FlashInfer, flashinfer_of
 from sgl_tune.cache.record import serialise
 
 TARGET = {

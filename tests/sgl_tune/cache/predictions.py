@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from runtime.server.flashinfer import RECORDS, FlashInfer, flashinfer_of
+from runtime.flashinfer.versions import RECORDS, FlashInfer, flashinfer_of
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load, next_save
 from sgl_tune.cache.record import parse_cache_file, serialise
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runtime.server.flashinfer import flashinfer_of
+from runtime.flashinfer.versions import flashinfer_of
 from sgl_tune.cache.loader import Ignored, Loaded, load, next_save
 from sgl_tune.cache.record import serialise
 from sgl_tune.verify.environment import Target

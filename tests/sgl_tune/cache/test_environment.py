@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runtime.server.flashinfer import NEWEST
+from runtime.flashinfer.versions import NEWEST
 from sgl_tune.cache.loader import metadata_mismatches
 from sgl_tune.errors import UsageError
 from sgl_tune.verify.environment import Target, looking_up, other_driver, own_environment, read_target

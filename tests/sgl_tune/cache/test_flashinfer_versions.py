@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from runtime.server.flashinfer import GENERATION, READ, doubt_of, flashinfer_of
-from runtime.server.releases import NEWEST
-from runtime.server.version_number import number
+from runtime.flashinfer.versions import GENERATION, READ, doubt_of, flashinfer_of, number
+from runtime.sglang.releases import NEWEST
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load, next_save
 from sgl_tune.cache.record import serialise
 from sgl_tune.cache.store import write_group

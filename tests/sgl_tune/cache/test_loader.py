@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.server.flashinfer import NEWEST
+from runtime.flashinfer.versions import NEWEST
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load, metadata_mismatches, next_save
 from sgl_tune.cache.record import serialise
 from tests.sgl_tune.cache.corpus import HOT, TARGET, Case, build_corpus, moe_entries, moe_key

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from runtime.server.releases import NEWEST
 from runtime.server.units import GIB, MIB
+from runtime.sglang.releases import NEWEST
 from sgl_tune.memory.ghost.of_record import report_of
 from sgl_tune.memory.ghost.ranks import Layout
 from sgl_tune.memory.ghost.remedies import attempts_for, helpful

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runtime.server.flashinfer import NEWEST
+from runtime.flashinfer.versions import NEWEST
 from tests.sgl_tune.running import run_here
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.stores import make

@@ -9,9 +9,20 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from runtime.server.version_number import number
+from runtime.server.bounds import is_number
 
 METADATA, RECORDS, GENERATION = "_metadata", "_records", "_generation"
+
+
+@lru_cache
+def number(version: str) -> tuple[int, ...]:
+    """`0.7.2.post1` -> (0, 7, 2): what orders versions, FlashInfer's and SGLang's."""
+    parts: list[int] = []
+    for piece in version.split("."):
+        if not is_number(piece):
+            break
+        parts.append(int(piece))
+    return tuple(parts[:3])
 
 
 CuteDslForm = Literal["plain", "by activation", "by situ", "by quant mode and offset", "by quant mode"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from runtime.flashinfer.versions import number
 from runtime.server.errors import AnotherRelease, ConfigError
-from runtime.server.version_number import number
 
 
 class Release(NamedTuple):
