@@ -19,7 +19,7 @@ _VARIABLE = re.compile(r"([A-Z_]\w*)=(.*)")
 _GPU_SIDE = frozenset({"cicc", "ptxas", "fatbinary", "nvlink", "rm", "erase"})
 _STUB = re.compile(r"\bU (\S*__device_stub__\S*|\S*__nv_cudaEntityRegisterCallback\S*)$", re.MULTILINE)
 _STUB_CODE = {"x86_64": "xorl %eax, %eax\n ret", "aarch64": "mov w0, #0\n ret"}
-_OPTIMISED = re.compile(r"-O[123s]\b")
+_OPTIMISED = re.compile(r"-O[123s]")
 
 
 def main(arguments: list[str]) -> int:
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
             return listed.returncode
         environment = dict(os.environ)
         for command in _commands(listed.stderr, environment):
-            code = subprocess.run(_host_only(command), shell=True, env=environment).returncode
+            code = subprocess.run(_host_only(command), env=environment).returncode
             if code:
                 return code
         _add_stubs(Path(out), Path(work))
@@ -58,7 +58,7 @@ def _without_dependencies(words: list[str]) -> tuple[list[str], str, str]:
     return left, out, depfile
 
 
-def _commands(listing: str, environment: dict[str, str]) -> Iterator[str]:
+def _commands(listing: str, environment: dict[str, str]) -> Iterator[list[str]]:
     """What nvcc would run for the host. Variables that it sets in between come into `environment`."""
     for line in listing.splitlines():
         line = line.removeprefix("#$ ")
@@ -71,7 +71,7 @@ def _commands(listing: str, environment: dict[str, str]) -> Iterator[str]:
             continue
         if "-E" in words and any(word.startswith("-D__CUDA_ARCH__=") for word in words):
             continue
-        yield line
+        yield words
 
 
 def _split(line: str) -> list[str]:
@@ -81,13 +81,15 @@ def _split(line: str) -> list[str]:
         return []
 
 
-def _host_only(command: str) -> str:
+def _host_only(words: list[str]) -> list[str]:
     """The last compiler takes a file of stubs that nobody made: it becomes an empty one."""
-    made = re.search(r'"?([^\s"]+)\.cudafe1\.cpp"?', command)
-    if made is None or "-c" not in _split(command):
-        return command
-    Path(f"{made[1]}.cudafe1.stub.c").write_text("")
-    return _OPTIMISED.sub("", command).replace(" -c ", " -O0 -w -fpermissive -c ", 1)
+    made = next((word for word in words if word.endswith(".cudafe1.cpp")), None)
+    if made is None or "-c" not in words:
+        return words
+    Path(f"{made.removesuffix('.cpp')}.stub.c").write_text("")
+    kept = [word for word in words if not _OPTIMISED.fullmatch(word)]
+    at = kept.index("-c")
+    return [*kept[:at], "-O0", "-w", "-fpermissive", *kept[at:]]
 
 
 def _add_stubs(out: Path, work: Path) -> None:
