@@ -21,10 +21,12 @@ _TRIES = 100
 
 
 def check_place(path: Path) -> None:
-    """Before the work and not after it."""
-    there = next(above for above in path.absolute().parents if above.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UsageError(f"{path} cannot be written: this user may not write in {there}", "name another file")
+    """UsageError if no file can be written there: asked before the work, not after it."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"{path} cannot be written: there is no folder {folder}", "make it, or name another")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{path} cannot be written: you may not write in {folder}", "name another file")
 
 
 @contextmanager
@@ -55,7 +57,6 @@ def _folder_of(path: Path) -> Iterator[int]:
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} cannot be written: it is there and is no regular file")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield folder

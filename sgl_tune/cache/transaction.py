@@ -112,7 +112,7 @@ def _opened(path: Path, root: Path | None, create: bool, owner: Owner | None) ->
             failed = error
             break
     why = f"no folder can be made there ({failed.strerror})"
-    raise UsageError(f"{failed.filename or path}: {why}", "choose another --cache-dir")
+    raise UsageError(f"{failed.filename or path}: {why}", "choose another folder")
 
 
 def publish(
@@ -213,11 +213,12 @@ def explained(folder: Path) -> Iterator[None]:
         if error.errno in _FULL:
             raise WorkFailed(
                 f"{where}: no room to write ({error.strerror}); nothing was changed",
-                "free space, raise the limit, or choose another --cache-dir",
+                "free space, raise the limit, or choose a folder on another disk",
             ) from error
         if error.errno in _FORBIDDEN:
             raise WorkFailed(
                 f"{where}: not writable ({error.strerror})",
-                "run as the user who owns the cache, or choose another --cache-dir",
+                "run as the user who owns the folder, or choose another folder",
             ) from error
-        raise WorkFailed(f"{where}: {error.strerror or error}", "see whether the disk is healthy") from error
+        remedy = "see whether the disk is healthy" if error.errno == errno.EIO else "choose another folder"
+        raise WorkFailed(f"{where}: {error.strerror or error}", remedy) from error

@@ -70,14 +70,16 @@ def test_a_folder_is_not_written_over(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root becomes somebody else")
 def test_where_nothing_may_be_written_is_said_before_the_work(tmp_path: Path) -> None:
-    check_place(tmp_path / "new" / "page.html")
+    check_place(tmp_path / "page.html")
+    with pytest.raises(UsageError, match=f"there is no folder {tmp_path}/new"):
+        check_place(tmp_path / "new" / "page.html")
 
     def refused_to_a_stranger() -> bool:
         os.setuid(65534)
         try:
             check_place(Path("/usr/share/page.html"))
         except UsageError as error:
-            return "this user may not write in /usr/share" in error.message
+            return "you may not write in /usr/share" in error.message
         return False
 
     assert in_child(refused_to_a_stranger)

@@ -41,7 +41,7 @@ def patience(words: str) -> float:
 
 
 def pull(server: Hostile, tmp_path: Path, reference: str = ":1", seconds: float = PATIENCE) -> Ran:
-    more = ("--plain-http", "--timeout", seconds, "-o", tmp_path / "out" / "x.tar.gz")
+    more = ("--plain-http", "--timeout", seconds, "-o", tmp_path / "x.tar.gz")
     return run_here("pull", f"{server.url}{reference}", *more)
 
 
@@ -163,14 +163,14 @@ def test_a_pull_ends_with_one_line(name: str, tmp_path: Path) -> None:
     with hostile(**deeds) as server:
         one_line(pull(server, tmp_path, seconds=patience(words)), words)
     assert time.monotonic() - began < SOON and server.sent < 24 << 20
-    assert not (tmp_path / "out" / "x.tar.gz").exists()
+    assert not (tmp_path / "x.tar.gz").exists()
 
 
 def test_the_good_one_arrives(tmp_path: Path) -> None:
     with hostile() as server:
         ran = pull(server, tmp_path)
     assert ran.code == 0, ran.err
-    assert (tmp_path / "out" / "x.tar.gz").read_bytes() == server.good.layer
+    assert (tmp_path / "x.tar.gz").read_bytes() == server.good.layer
 
 
 def test_a_digest_answered_with_something_else(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_what_broke_off_is_taken_up_by_range(tmp_path: Path) -> None:
         with hostile(good, GET_blobs=broken(rest)) as server:
             ran = pull(server, tmp_path)
         assert ran.code == 0, ran.err
-        assert (tmp_path / "out" / "x.tar.gz").read_bytes() == good.layer
+        assert (tmp_path / "x.tar.gz").read_bytes() == good.layer
 
 
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
