@@ -20,7 +20,7 @@ from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.servers.home import MARK, Added, added_server
 from sgl_tune.servers.installed import Package, Unclear, packages_in
 from sgl_tune.servers.left_out import bounds_of, compiler_for
-from sgl_tune.servers.pip import AGAIN, Pip, make_venv
+from sgl_tune.servers.pip import AGAIN, NoRelease, Pip, make_venv
 from sgl_tune.servers.plan import Plan, Wheel, chosen_by_pip, chunks, read_plan, with_sizes, write_plan
 from sgl_tune.servers.server import Server, server_at
 from sgl_tune.units import human_bytes
@@ -80,7 +80,11 @@ def planned(making: Making) -> Plan:
         making.pip.run("install", "--upgrade", _OLDEST_PIP)
     except WorkFailed:
         making.out.note("pip could not be renewed: it may download a release to find out its size")
-    wheels = _chosen(making, f"sglang=={making.release}", *bounds_of(making.release))
+    try:
+        wheels = _chosen(making, f"sglang=={making.release}", *bounds_of(making.release))
+    except NoRelease:
+        shutil.rmtree(making.folder)
+        raise
     compiler = compiler_for({wheel.name: wheel.version for wheel in wheels})
     if compiler:
         parts = {wheel.name: wheel for wheel in _chosen(making, "--no-deps", *compiler)}

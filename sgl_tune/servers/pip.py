@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,14 +12,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sgl_tune.errors import WorkFailed
+from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.processes.command import safe_environment
+from sgl_tune.servers.home import RELEASE, release_order
 
 _SCRIPT = Path(__file__).with_name("with_pip.py")
 _ELSEWHERE = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON")  # where to install is ours
 _COMMON = ("--no-input", "--disable-pip-version-check")
 AGAIN = "run the same command again: it goes on where it stopped"
 _MOST_SHOWN = 3
+_NO_RELEASE = re.compile(r"satisfies the requirement sglang==(\S+) \(from versions: (.*?)\)")
+_NEAREST = 5
+
+
+class NoRelease(UsageError):
+    """The package index has no such release of SGLang."""
 
 
 class Pip:
@@ -53,11 +61,22 @@ class Pip:
                 log.seek(since)
                 errors = [line.strip() for line in log if line.startswith("ERROR:")]
                 said = " ".join(line.removeprefix("ERROR:").strip() for line in errors[-_MOST_SHOWN:])
+                if unknown := _NO_RELEASE.search(said):
+                    raise no_release(unknown[1], unknown[2].split(", ")) from None
                 rest = f"{AGAIN}; {self._log} has the rest"
                 raise WorkFailed(f"pip: {said or failed}", rest) from None
             finally:
                 process.kill()
                 process.wait()
+
+
+def no_release(asked: str, offered: list[str]) -> NoRelease:
+    known = sorted(filter(RELEASE.fullmatch, offered), key=release_order)
+    older = sum(release_order(one) < release_order(asked) for one in known)
+    first = max(0, min(older - _NEAREST // 2, len(known) - _NEAREST))
+    near = ", ".join(known[first : first + _NEAREST])
+    told = f"SGLang {asked} is no release that pip can install with this Python"
+    return NoRelease(told, f"the nearest are {near}" if near else "pip's index has no release of SGLang")
 
 
 class _Failed(Exception):

@@ -7,12 +7,15 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from sgl_tune.servers.add import _RESOLVE as RESOLVE
+from sgl_tune.servers.pip import NoRelease, Pip, no_release
 from tests.sgl_tune.running import PROGRAM, Ran, environment, run_on_terminal
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.servers.index import Index, release, served
@@ -175,9 +178,22 @@ def test_a_wheel_of_other_bytes_than_promised_is_refused(planned: Path, index: I
     assert not (planned / f"0.5.17/venv/lib/python{VERSION}/site-packages/sglang").exists()
 
 
-def test_a_release_that_is_not_there_is_said_in_pips_words(home: Path, index: Index) -> None:
-    ran = command(home, index, "add", "0.5.99", "-y")
-    assert ran.code == 3 and "No matching distribution found for sglang==0.5.99" in ran.err
+def test_a_release_that_does_not_exist_is_refused_with_the_nearest(
+    tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in index.environment.items():
+        monkeypatch.setenv(name, value)
+    told = "SGLang 0.5.99 is no release that pip can install with this Python"
+    with (tmp_path / "lock").open("w") as lock, pytest.raises(NoRelease, match=told) as refused:
+        Pip(Path(sys.executable), tmp_path / "pip.log", lock.fileno()).run(*RESOLVE, "sglang==0.5.99")
+    assert refused.value.remedy == "the nearest are 0.5.17"
+
+
+def test_at_most_five_releases_are_named_around_the_one_asked_for() -> None:
+    offered = [f"0.5.{number}" for number in range(20, 0, -1)] + ["odd"]
+    assert no_release("0.6.0", offered).remedy == "the nearest are 0.5.16, 0.5.17, 0.5.18, 0.5.19, 0.5.20"
+    assert no_release("0.5.9.post1", offered).remedy == "the nearest are 0.5.8, 0.5.9, 0.5.10, 0.5.11, 0.5.12"
+    assert no_release("0.1", offered).remedy == "the nearest are 0.5.1, 0.5.2, 0.5.3, 0.5.4, 0.5.5"
 
 
 @pytest.mark.parametrize(("size", "said"), [("4m", "No space left"), ("90m", "are needed there")])
