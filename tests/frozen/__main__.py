@@ -3,7 +3,7 @@
 python -m tests.frozen                          # every release that `sgl-tune server add` installed
 python -m tests.frozen --server 0.5.23
 python -m tests.frozen --python PATH            # a Python, or a venv, that has one of these releases
-python -m tests.frozen --add                    # installs the others one after the other, 7 GB each
+python -m tests.frozen --add                    # installs the others one after the other, 7.5 GB each
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def server() -> Server | None:
 def main(wanted: Sequence[str]) -> int:
     found = server()
     if found is None:
-        print(f"the seeds' failure was not run: it needs `sgl-tune server add {RELEASE}`, 7.2 GB")
+        print(f"the seeds' failure was not run: it needs `sgl-tune server add {RELEASE}`, 7.5 GB")
         return 0
     wrong = FAILS in (wanted or [FAILS]) and failure_is_wrong()
     with tempfile.TemporaryDirectory(prefix="ghost-seeds-") as folder:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.servers.home import MARK
-from sgl_tune.servers.server import NoServer, Server, find_server, server_at
+from sgl_tune.servers.server import USUAL_GB, NoServer, Server, find_server, server_at
+from tests.sgl_tune.running import ROOT
 from tests.sgl_tune.servers.made import NO_CUDA, VERSION, package, server, venv
 
 
@@ -71,7 +72,7 @@ def test_without_any_the_way_to_one_is_shown() -> None:
     assert why(found) == "no SGLang 0.5.23 is here, and none was added"
     assert isinstance(found, NoServer)
     assert found.remedy.startswith("`sgl-tune server add 0.5.23` (")
-    assert "GB on disk) or run this where SGLang is installed" in found.remedy
+    assert f"{USUAL_GB} GB on disk) or run this where SGLang is installed" in found.remedy
 
 
 def test_another_release_than_asked_for_is_refused(tmp_path: Path) -> None:
@@ -144,3 +145,8 @@ def test_a_link_in_the_servers_folder_is_not_followed(tmp_path: Path, home: Path
     home.mkdir(mode=0o700)
     (home / "0.5.23").symlink_to(tmp_path / "elsewhere/0.5.23")
     assert isinstance(find_server(None, None), NoServer)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "docs/upgrade.md", "docs/new-release.md"])
+def test_a_page_gives_the_size_of_a_server_that_the_commands_give(page: str) -> None:
+    assert f"{USUAL_GB} GB" in (ROOT / page).read_text()
