@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sgl_tune.errors import WorkFailed
+from sgl_tune.ship import landing
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.unpack import How, unpack
 from tests.sgl_tune.running import ROOT, run, run_here
@@ -128,18 +128,17 @@ def test_what_did_not_land_as_it_was_checked_is_missed(
         _unpack(whole, tmp_path / "root", between)
 
 
-def test_what_is_taken_from_the_root_at_the_landing_is_missed(whole: Path, tmp_path: Path) -> None:
-    """Another process that removes a store as soon as it is there, which takes none of our locks."""
+def test_what_is_taken_from_the_root_at_the_landing_is_missed(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process removes a store between the landing and the last look, and takes none of our locks."""
     root = tmp_path / "root"
-    words = ("unpack", whole, "--cache-dir", root)
-    assert run(*words).code == 0
-    shutil.rmtree(root / "triton")
-    takes = f"import shutil\nwhile True: shutil.rmtree({str(root / 'triton')!r}, True)"
-    thief = subprocess.Popen([sys.executable, "-c", takes])
-    try:
-        time.sleep(0.3)
-        ran = run(*words)
-    finally:
-        thief.kill()
-        thief.wait()
+    looks = landing.check_landed
+
+    def check_landed(*arguments: Any) -> None:
+        subprocess.run(["rm", "-r", root / "triton"], check=True)
+        looks(*arguments)
+
+    monkeypatch.setattr("sgl_tune.ship.unpack.check_landed", check_landed)
+    ran = run_here("unpack", whole, "--cache-dir", root)
     assert ran.code == 3 and "did not land as they were checked" in ran.err, ran.out + ran.err
