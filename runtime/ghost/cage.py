@@ -7,11 +7,13 @@ import signal
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 _LOOK_SECONDS = 0.5
 _SHARE = 0.9
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_IDLE_SECONDS = 120
+_PAGE, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 # What a machine may lack, by the first words of what `runtime.ghost.inside.cage.enter` says that holds.
 _MEANS = {
@@ -39,17 +41,28 @@ def kill_group(leader: int) -> None:
         return
 
 
-def memory_of_group(leader: int) -> int:
-    """Bytes of this machine's memory that a group's processes hold; what forks share counts in each."""
-    total = 0
+@dataclass(frozen=True)
+class Used:
+    """Bytes of this machine's memory that a group's processes hold, and seconds of CPU that they took.
+
+    Memory that forks share counts in each.
+    """
+
+    memory: int = 0
+    cpu: float = 0.0
+
+
+def used_by_group(leader: int) -> Used:
+    memory = ticks = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if os.getpgid(int(process.name)) == leader:
                 resident, shared = (process / "statm").read_text().split()[1:3]
-                total += (int(resident) - int(shared)) * _PAGE
+                memory += (int(resident) - int(shared)) * _PAGE
+                ticks += sum(map(int, (process / "stat").read_text().rpartition(")")[2].split()[11:15]))
         except (OSError, ValueError):
             continue
-    return total
+    return Used(memory, ticks / _TICKS)
 
 
 def most_memory() -> int:
@@ -61,13 +74,14 @@ def most_memory() -> int:
 
 
 class Keeper:
-    """Kills a start's processes after some seconds, or when they take more memory than they may.
+    """Kills a start's processes after some seconds of CPU, after so long without a second of CPU, or when
+    they take more memory than they may. A busy machine makes a start slow, and ends none.
 
     `why` says which it was; it is empty where the start ended by itself.
     """
 
-    def __init__(self, leader: int, seconds: float, most: int) -> None:
-        self._leader, self._seconds, self._most = leader, seconds, most
+    def __init__(self, leader: int, seconds: float, most: int, idle: float = _IDLE_SECONDS) -> None:
+        self._leader, self._seconds, self._most, self._idle = leader, seconds, most, idle
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, daemon=True)
         self.why = ""
@@ -80,12 +94,17 @@ class Keeper:
         self._thread.join()
 
     def _keep(self) -> None:
-        deadline = time.monotonic() + self._seconds
+        worked, since = 0.0, time.monotonic()
         while not self._ended.wait(_LOOK_SECONDS):
-            if time.monotonic() > deadline:
-                self.why = f"the start took longer than {self._seconds:.0f} s"
-            elif (taken := memory_of_group(self._leader)) > self._most:
-                gib = f"{taken / 2**30:.1f} GiB of this machine's memory, and {self._most / 2**30:.1f}"
+            used = used_by_group(self._leader)
+            if used.cpu > worked + 1:
+                worked, since = used.cpu, time.monotonic()
+            if used.cpu > self._seconds:
+                self.why = f"the start took more than {self._seconds:.0f} s of CPU"
+            elif time.monotonic() - since > self._idle:
+                self.why = f"the start did nothing for {self._idle:.0f} s"
+            elif used.memory > self._most:
+                gib = f"{used.memory / 2**30:.1f} GiB of this machine's memory, and {self._most / 2**30:.1f}"
                 self.why = f"the start took {gib} were to be had"
             if self.why:
                 kill_group(self._leader)

@@ -170,7 +170,7 @@ class ServerProcess:
     def run(
         self, request: Request, say: Callable[[Event], object] | None = None, seconds: float = 600
     ) -> Record:
-        """Start once, and wait for its end. `say` sees each event as it comes; STOP of it ends the start."""
+        """Start once, and wait for its end: `seconds` of CPU at most. `say` sees each event; STOP ends it."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(self._line(request)).encode() + b"\n")
         self._process.stdin.flush()

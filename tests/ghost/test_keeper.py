@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from runtime.ghost.cage import Keeper, memory_of_group, most_memory
+from runtime.ghost.cage import Keeper, Used, most_memory, used_by_group
 
 
 @pytest.mark.parametrize(
     ("code", "seconds", "most", "why"),
     [
-        ("time.sleep(600)", 1, 1 << 40, "longer than 1 s"),
+        ("time.sleep(600)", 60, 1 << 40, "did nothing for 2 s"),
+        ("[_ for _ in iter(int, 1)]", 1, 1 << 40, "more than 1 s of CPU"),
         ("x = b'x' * (300 << 20); time.sleep(600)", 60, 200 << 20, "GiB of this machine's memory"),
-        ("[os.fork() for _ in range(6)]; time.sleep(600)", 1, 1 << 40, "longer than 1 s"),
+        ("[os.fork() for _ in range(6)]; time.sleep(600)", 60, 1 << 40, "did nothing for 2 s"),
     ],
 )
 def test_a_start_that_takes_too_much_is_ended_with_all_that_it_started(
@@ -25,13 +26,13 @@ def test_a_start_that_takes_too_much_is_ended_with_all_that_it_started(
 ) -> None:
     body = f"import os, resource, time; resource.setrlimit(resource.RLIMIT_CPU, (3, 3)); {code}"
     started = subprocess.Popen([sys.executable, "-I", "-c", body], start_new_session=True)
-    keeper = Keeper(started.pid, seconds, most)
+    keeper = Keeper(started.pid, seconds, most, idle=2)
     keeper.start()
     started.wait(30)
     keeper.stop()
     assert why in keeper.why
     time.sleep(0.2)
-    assert memory_of_group(started.pid) == 0
+    assert used_by_group(started.pid) == Used()
 
 
 def test_a_start_that_ends_by_itself_has_no_reason() -> None:
