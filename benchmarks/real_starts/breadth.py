@@ -55,7 +55,7 @@ def main() -> None:
 
 def server(python: Path, packages: Path, gpu: str, work: Path) -> ServerProcess:
     """SGLang imported on a node of eight such GPUs, of which a start takes as many as its tp says."""
-    ghost = ghost_for(packages, cache_folder(), gpus()[gpu], GPUS, halves=halves(packages, gpu))
+    ghost = ghost_for([packages], cache_folder(), gpus()[gpu], GPUS, halves=halves(packages, gpu))
     return ServerProcess(python, work / "server", ghost, {})
 
 

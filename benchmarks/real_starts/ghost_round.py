@@ -33,7 +33,7 @@ def main() -> None:
     python, packages, of_round = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     gpu = gpus()["h200"]
     halves = halves_for(packages, gpu.arch, cuda=13, root=CACHE, environment={})
-    asked = Asked(python, packages, gpu, CACHE, halves=halves)
+    asked = Asked(python, (packages,), gpu, CACHE, halves=halves)
     starts = []
     with Asker(asked) as asker:
         for name, count, argv in commands(of_round):

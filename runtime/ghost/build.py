@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -52,14 +52,15 @@ class Compiler:
     version: str
 
 
-def library(site_packages: Path, cache_root: Path) -> Path:
-    """The folder of libraries that stand for CUDA in this environment, built if nobody did so yet.
+def library(folders: Sequence[Path], cache_root: Path) -> Path:
+    """The folder of libraries that stand for CUDA in the environment with these folders of packages, built
+    if nobody did so yet.
 
     Raises NotBuilt, or `symbols.NoCuda` for an environment without a torch for CUDA.
     """
     _check_machine()
-    wanted = needs(site_packages)
-    compiler = find_compiler(site_packages)
+    wanted = needs(folders)
+    compiler = find_compiler(folders)
     folder = cache_root / "ghost" / _digest(wanted, compiler)
     if is_whole(folder):
         return folder
@@ -78,10 +79,10 @@ def is_whole(folder: Path) -> bool:
         return False
 
 
-def find_compiler(site_packages: Path) -> Compiler:
+def find_compiler(folders: Sequence[Path]) -> Compiler:
     """`cc`, else the compiler of the `ziglang` wheel in our Python or in the server's environment."""
     tried = []
-    for command in _compilers(site_packages):
+    for command in _compilers(folders):
         try:
             asked = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60)
         except (OSError, subprocess.TimeoutExpired):
@@ -93,14 +94,16 @@ def find_compiler(site_packages: Path) -> Compiler:
     raise NotBuilt(f"no C compiler here{failed}", "install gcc or clang, or run: pip install ziglang")
 
 
-def _compilers(site_packages: Path) -> Iterator[tuple[str, ...]]:
+def _compilers(folders: Sequence[Path]) -> Iterator[tuple[str, ...]]:
     for name in ("cc", "gcc", "clang"):
         if path := shutil.which(name):
             yield (path,)
     if importlib.util.find_spec("ziglang"):
         yield (sys.executable, "-m", "ziglang", "cc")
-    elif (zig := site_packages / "ziglang" / "zig").is_file():
-        yield (str(zig), "cc")
+        return
+    for zig in (folder / "ziglang" / "zig" for folder in folders):
+        if zig.is_file():
+            yield (str(zig), "cc")
 
 
 def _check_machine() -> None:

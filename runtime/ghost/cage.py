@@ -43,10 +43,7 @@ def kill_group(leader: int) -> None:
 
 @dataclass(frozen=True)
 class Used:
-    """Bytes of this machine's memory that a group's processes hold, and seconds of CPU that they took.
-
-    Memory that forks share counts in each.
-    """
+    """Bytes of memory that a group's processes hold, those that forks share in each; seconds of CPU."""
 
     memory: int = 0
     cpu: float = 0.0

@@ -56,13 +56,6 @@ class Kind:
         return root / "halves" / self.flashinfer / self.arch
 
 
-def make_half(module: Path, out: Path) -> str:
-    """Write the host half of `module`, which nobody else may write, to `out`; return its SHA-256."""
-    with opened(module) as descriptor, _mapped(descriptor) as image:
-        half = host_half(image)
-    return _write(out, half)
-
-
 def keep_half(module: Path, kind: Kind, name: str, root: Path) -> Path:
     """Make the host half of `module`, which must load on this machine, and keep it; return where."""
     with opened(module) as descriptor, _mapped(descriptor) as image:

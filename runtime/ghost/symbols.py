@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
@@ -81,15 +81,17 @@ class Needs:
     versions: tuple[tuple[str, int], ...]
 
 
-def needs(site_packages: Path) -> Needs:
-    """What the environment with this site-packages wants. Raises NoCuda for one without torch for CUDA."""
+def needs(folders: Sequence[Path]) -> Needs:
+    """What the environment with these folders of packages wants. Raises NoCuda without a torch for CUDA."""
+    site_packages = next((one for one in folders if (one / "torch").is_dir()), folders[0])
     major = _cuda_major(site_packages)
     found: dict[str, set[tuple[str, str | None]]] = {soname: set() for soname in _OPENED}
     loose: set[str] = set()
-    for path in _shared_objects(site_packages):
-        _read(path, found, loose)
-    for relative in _NAMED_IN:
-        loose.update(_named_in(site_packages / relative))
+    for folder in folders:
+        for path in _shared_objects(folder):
+            _read(path, found, loose)
+        for relative in _NAMED_IN:
+            loose.update(_named_in(folder / relative))
     _assign(loose, found, major)
     libraries = tuple(
         Needed(soname, tuple(sorted(functions, key=lambda one: (one[0], one[1] or ""))))
@@ -123,14 +125,22 @@ def opened_library(path: Path) -> Iterator[Library | None]:
 
 
 def _shared_objects(site_packages: Path) -> Iterator[Path]:
-    """Every shared object of the environment but NVIDIA's own, which the ghost stands before."""
-    for folder, names, files in os.walk(site_packages):
-        if Path(folder) == site_packages and "nvidia" in names:
-            names.remove("nvidia")
-        names[:] = sorted(name for name in names if name != "__pycache__" and not name.endswith(".dist-info"))
-        for name in sorted(files):
-            if ".so" in name and (name.endswith(".so") or ".so." in name):
-                yield Path(folder, name)
+    """Every shared object of a folder but NVIDIA's own, which the ghost stands before. A package may be a
+    link to where it lies; below that no link is followed."""
+    tops = [site_packages]
+    if site_packages.is_dir():
+        found = (one for one in sorted(site_packages.iterdir()) if one.name != "nvidia")
+        tops += (one for one in found if one.is_symlink() and one.is_dir())
+    for top in tops:
+        for folder, names, files in os.walk(top):
+            if Path(folder) == site_packages and "nvidia" in names:
+                names.remove("nvidia")
+            names[:] = sorted(
+                name for name in names if name != "__pycache__" and not name.endswith(".dist-info")
+            )
+            for name in sorted(files):
+                if ".so" in name and (name.endswith(".so") or ".so." in name):
+                    yield Path(folder, name)
 
 
 def _read(path: Path, found: dict[str, set[tuple[str, str | None]]], loose: set[str]) -> None:

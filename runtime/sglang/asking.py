@@ -21,10 +21,10 @@ from runtime.sglang.world import world_of
 
 @dataclass(frozen=True)
 class Asked:
-    """A server: its Python, and the folder that has torch. A kind of GPU. Where built things are kept."""
+    """A server: its Python, and its folders of packages. A kind of GPU. Where built things are kept."""
 
     python: Path
-    packages: Path
+    folders: tuple[Path, ...]
     gpu: Gpu
     cache: Path
     total_bytes: int | None = None
@@ -86,9 +86,7 @@ class Asker:
     def _server(self, devices: int) -> ServerProcess:
         if devices not in self._servers:
             asked = self._asked
-            ghost = ghost_for(
-                asked.packages, asked.cache, asked.gpu, devices, asked.total_bytes, asked.halves
-            )
+            ghost = ghost_for(asked.folders, asked.cache, asked.gpu, devices, asked.total_bytes, asked.halves)
             work = self._work / f"on-{devices}"
             server = ServerProcess(
                 asked.python,
@@ -96,7 +94,7 @@ class Asker:
                 ghost,
                 self._environment,
                 remote_code=asked.remote_code,
-                bytecode=asked.cache / "bytecode" / sha256(bytes(asked.packages)).hexdigest()[:16],
+                bytecode=asked.cache / "bytecode" / sha256(repr(asked.folders).encode()).hexdigest()[:16],
                 kernels=asked.cache / "kernels",
             )
             self._servers[devices] = server.__enter__()

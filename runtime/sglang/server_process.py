@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -57,15 +57,15 @@ class Ghost:
 
 
 def ghost_for(
-    packages: Path,
+    folders: Sequence[Path],
     cache: Path,
     gpu: Gpu,
     devices: int = 1,
     total: int | None = None,
     halves: Mapping[str, str] | None = None,
 ) -> Ghost:
-    """Its libraries for the server that has these packages, built below `cache` where they are not yet."""
-    return Ghost(library(packages, cache), gpu.key, gpu.row(), devices, total, dict(halves or {}))
+    """Its libraries for the server with these folders of packages, built below `cache` at first use."""
+    return Ghost(library(folders, cache), gpu.key, gpu.row(), devices, total, dict(halves or {}))
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ class Answers:
         if key not in self._askers:
             asked = Asked(
                 server.python,
-                server.packages,
+                server.folders,
                 gpu,
                 cache_folder(),
                 question.total_bytes,

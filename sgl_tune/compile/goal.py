@@ -98,7 +98,7 @@ def goal_of(asked: Asked, plan: RecordedPlan, command: Sequence[str]) -> Goal:
         cache_dir=asked.whose.cache_dir,
         arch=f"sm{question.gpu.arch}",
         python=question.server.python,
-        ghost=ghost_for(question.server.packages, cache_folder(), question.gpu).environment(),
+        ghost=ghost_for(question.server.folders, cache_folder(), question.gpu).environment(),
         versions=first.asked.versions,
         modules=modules_of(plan.records),
         arguments=first.arguments,

@@ -84,7 +84,7 @@ def _toolkit(server: Server) -> Toolkit:
 
 
 def _ghost(wanted: Wanted) -> Ghost:
-    return ghost_for(wanted.server.packages, wanted.root, wanted.gpu)
+    return ghost_for(wanted.server.folders, wanted.root, wanted.gpu)
 
 
 def _environment(wanted: Wanted, toolkit: Toolkit, place: Scratch) -> dict[str, str]:

@@ -46,7 +46,7 @@ class Asked:
 
 def ask(questions: Sequence[Question], server: Server, work: Path) -> Iterator[Asked]:
     """Each question of one release, by GPU: a process per kind and number of GPUs imports the server."""
-    libraries = library(server.packages, cache_folder())
+    libraries = library(server.folders, cache_folder())
     groups: dict[tuple[str, int], list[Question]] = defaultdict(list)
     for one in questions:
         groups[one.gpu.lower().replace(" ", "-"), max(DEVICES, world_of(one.argv).devices)].append(one)

@@ -116,7 +116,7 @@ def _environment(major: int) -> Path:
 
 @cache
 def _built(major: int) -> Path:
-    return library(environment(major), work() / "cache")
+    return library([environment(major)], work() / "cache")
 
 
 def run(code: str, gpu: str = "h200", major: int = 13, **variables: str) -> Any:

@@ -61,7 +61,7 @@ def differing(one: Record, other: Record) -> Iterator[str]:
 def run(starts: Sequence[RealStart], place: Place, name: str) -> Iterator[Record]:
     """One process, and a start forked from it after the other. Each tunes from nothing."""
     work = place.work / name
-    ghost = ghost_for(place.packages, cache_folder(), gpus()[GPU], halves=place.halves)
+    ghost = ghost_for([place.packages], cache_folder(), gpus()[GPU], halves=place.halves)
     with ServerProcess(place.python, work, ghost, {}) as server:
         for start in starts:
             shutil.rmtree(work / "home" / ".cache" / "sglang", ignore_errors=True)

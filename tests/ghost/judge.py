@@ -109,7 +109,7 @@ def _work(
                 if start.gpus != gpus_held:
                     held.close()
                     ghost = ghost_for(
-                        place.packages, place.work, gpus()[GPU], start.gpus, halves=place.halves
+                        [place.packages], place.work, gpus()[GPU], start.gpus, halves=place.halves
                     )
                     server = held.enter_context(
                         ServerProcess(place.python, work, ghost, {}, kernels=place.work / "kernels")

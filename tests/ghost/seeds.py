@@ -122,7 +122,7 @@ def main(wanted: Sequence[str]) -> int:
         model = Path(folder) / "GLM-5.1-FP8"
         model.mkdir()
         (model / "config.json").write_text(json.dumps(json.loads(CONFIG.read_text())["config"]))
-        asked = Asked(found.python, found.packages, gpus()[GPU], Path(folder))
+        asked = Asked(found.python, found.folders, gpus()[GPU], Path(folder))
         with Asker(asked) as asker:
             names = [name for name in wanted or CONTROLS if name in CONTROLS]
             return int(any([*(_control_fails(asker, model, name) for name in names), wrong]))

@@ -21,7 +21,7 @@ FIRST_USE = """
 import sys
 from pathlib import Path
 from runtime.ghost.build import library
-print(library(Path(sys.argv[1]), Path(sys.argv[2])))
+print(library([Path(sys.argv[1])], Path(sys.argv[2])))
 """
 
 
@@ -57,7 +57,7 @@ def counting_compiler(tmp_path: Path) -> dict[str, str]:
 def test_a_second_use_builds_nothing_and_leaves_the_folder_alone() -> None:
     folder = built()
     before = {path.name: path.lstat().st_mtime_ns for path in folder.iterdir()}
-    assert library(environment(), folder.parents[1]) == folder
+    assert library([environment()], folder.parents[1]) == folder
     assert {path.name: path.lstat().st_mtime_ns for path in folder.iterdir()} == before
 
 
@@ -77,7 +77,7 @@ def test_a_function_that_is_wanted_later_builds_anew(tmp_path: Path) -> None:
     site = make_environment(
         tmp_path / "site", extra=" int cudaBrandNew(void); int more(void) { return cudaBrandNew(); }"
     )
-    folder = library(site, tmp_path)
+    folder = library([site], tmp_path)
     assert folder.name != built().name
 
 
@@ -104,7 +104,7 @@ def test_a_build_that_is_killed_leaves_nothing_that_is_used_and_the_next_repairs
         os.killpg(killed.pid, signal.SIGKILL)
         killed.communicate()
         assert all(path.name.startswith(".building-") for path in folders(cache))
-    folder = library(environment(), cache)
+    folder = library([environment()], cache)
     assert is_whole(folder)
     assert folders(cache) == [folder]
 
@@ -139,7 +139,7 @@ def test_a_half_built_folder_is_repaired_by_the_next_use(how: str, tmp_path: Pat
     folder = tmp_path / "ghost" / built().name
     shutil.copytree(built(), folder, symlinks=True)
     damage(folder, how)
-    assert library(environment(), tmp_path) == folder
+    assert library([environment()], tmp_path) == folder
     assert is_whole(folder) and folders(tmp_path) == [folder]
 
 
@@ -149,7 +149,7 @@ def test_without_a_compiler_one_line_says_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(NotBuilt) as found:
-        library(environment(), tmp_path)
+        library([environment()], tmp_path)
     assert found.value.message == "no C compiler here"
     assert "pip install ziglang" in found.value.remedy
     assert not (tmp_path / "ghost").exists()
@@ -166,7 +166,7 @@ def test_a_compiler_that_fails_is_one_line_and_leaves_nothing(
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NotBuilt, match=r"cc \(cc 1.0\) failed: x.c:1: error: no stdio.h"):
-        library(environment(), tmp_path)
+        library([environment()], tmp_path)
     assert folders(tmp_path) == []
 
 
@@ -183,27 +183,27 @@ def test_the_compiler_of_the_ziglang_wheel_in_the_servers_environment_is_found(
         "#!/bin/sh\n".replace("/bin/sh", shutil.which("sh", path="/bin:/usr/bin") or "/bin/sh")
         + "echo clang version 20\n"
     )
-    assert build.find_compiler(tmp_path).command == (str(zig), "cc")
+    assert build.find_compiler([tmp_path]).command == (str(zig), "cc")
 
 
 def test_a_cache_that_cannot_be_written_is_one_line_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "ghost").write_text("a file where the folder should be")
     with pytest.raises(NotBuilt, match="nothing can be written there") as found:
-        library(environment(), tmp_path)
+        library([environment()], tmp_path)
     assert "\n" not in found.value.message and "--cache-dir" in found.value.remedy
 
 
 @pytest.mark.skipif(not Path("/proc/sys").is_dir(), reason="no folder that even root cannot write to")
 def test_a_home_that_is_read_only_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(NotBuilt, match="nothing can be written there"):
-        library(environment(), Path("/proc/sys/ghost"))
+        library([environment()], Path("/proc/sys/ghost"))
 
 
 def test_a_whole_library_in_a_read_only_cache_is_used(tmp_path: Path) -> None:
     shutil.copytree(built(), tmp_path / "ghost" / built().name, symlinks=True)
     (tmp_path / "ghost").chmod(0o555)
     try:
-        assert library(environment(), tmp_path).parent == tmp_path / "ghost"
+        assert library([environment()], tmp_path).parent == tmp_path / "ghost"
         assert not list((tmp_path / "ghost").glob(".lock"))
     finally:
         (tmp_path / "ghost").chmod(0o755)
@@ -214,7 +214,7 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     (tmp_path / "ghost" / ".lock").symlink_to(victim)
     with pytest.raises(NotBuilt):
-        library(environment(), tmp_path)
+        library([environment()], tmp_path)
     assert not victim.exists()
 
 
@@ -227,7 +227,7 @@ def test_another_machine_is_one_line(
     monkeypatch.setattr(build.sys, "platform", system)
     monkeypatch.setattr(build.platform, "machine", lambda: machine)
     with pytest.raises(NotBuilt, match=f"this is {system} on {machine}"):
-        library(environment(), tmp_path)
+        library([environment()], tmp_path)
 
 
 def test_a_machine_with_arm_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:

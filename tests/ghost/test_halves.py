@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runtime.ghost import halves
-from runtime.ghost.halves import Kind, keep_half, loadable, make_half, modules_of, pack, unpack
+from runtime.ghost.halves import Kind, keep_half, loadable, modules_of, pack, unpack
 from runtime.ghost.library import Library, NotALibrary, host_half, unloadable
 from runtime.ghost.trust import Untrusted
 from tests.ghost.small_library import library, needs_cc
@@ -38,33 +38,33 @@ def seen(site: Path, root: Path, home: Path | None = None) -> dict[str, tuple[st
     return {one.name: (one.state, one.why) for one in found}
 
 
+def half_of(module: Path, root: Path) -> Path:
+    return keep_half(module, H200, "one", root)
+
+
 def test_a_half_answers_as_the_module_does_and_holds_no_gpu_code(module: Path, tmp_path: Path) -> None:
     assert b"GPU code that nobody runs" in module.read_bytes()
-    digest = make_half(module, tmp_path / "half.so")
-    half = (tmp_path / "half.so").read_bytes()
-    assert digest == sha256(half).hexdigest()
-    assert b"GPU code" not in half
-    assert ctypes.CDLL(str(tmp_path / "half.so")).answer() == 42
-    assert (tmp_path / "half.so").stat().st_blocks * 512 < 100_000  # zeros take no room
+    half = half_of(module, tmp_path)
+    assert b"GPU code" not in half.read_bytes()
+    assert ctypes.CDLL(str(half)).answer() == 42
+    assert half.stat().st_blocks * 512 < 100_000  # zeros take no room
 
 
 def test_a_half_has_the_same_bytes_each_time_and_is_its_own_half(module: Path, tmp_path: Path) -> None:
-    assert make_half(module, tmp_path / "a.so") == make_half(module, tmp_path / "b.so")
-    assert make_half(tmp_path / "a.so", tmp_path / "c.so") == make_half(module, tmp_path / "d.so")
+    first = half_of(module, tmp_path / "a")
+    assert first.name == half_of(module, tmp_path / "b").name == half_of(first, tmp_path / "c").name
 
 
 def test_a_stripped_module_and_one_without_gpu_code_have_halves_too(module: Path, tmp_path: Path) -> None:
     subprocess.run(["strip", "--remove-section=.nv_fatbin", module], check=True)
-    make_half(module, tmp_path / "half.so")
-    assert ctypes.CDLL(str(tmp_path / "half.so")).answer() == 42
+    assert ctypes.CDLL(str(half_of(module, tmp_path))).answer() == 42
 
 
 def test_what_calls_a_newer_name_of_an_old_function_loads_here(tmp_path: Path) -> None:
     newer = library(tmp_path / "newer.so", '__isoc23_strtol("7", 0, 10)')
     image = bytearray(newer.read_bytes())
     assert "__isoc23_strtol" in [one.name for one in Library(image).undefined()]
-    half = tmp_path / "half.so"
-    make_half(newer, half)
+    half = half_of(newer, tmp_path)
     assert "__isoc23_strtol" not in [one.name for one in Library(half.read_bytes()).undefined()]
     assert ctypes.CDLL(str(half)).answer() == 49
 
@@ -102,8 +102,8 @@ def test_no_damage_ends_in_anything_but_a_refusal(module: Path) -> None:
 def test_a_module_that_others_may_write_becomes_no_half(module: Path, tmp_path: Path) -> None:
     module.parent.chmod(0o777)
     with pytest.raises(Untrusted):
-        make_half(module, tmp_path / "half.so")
-    assert not (tmp_path / "half.so").exists()
+        half_of(module, tmp_path / "root")
+    assert not (tmp_path / "root").exists()
 
 
 def test_a_kept_half_lies_by_version_architecture_name_and_digest(module: Path, tmp_path: Path) -> None:

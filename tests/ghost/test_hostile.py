@@ -100,7 +100,7 @@ def test_a_hostile_command_is_refused_by_name_or_loses_what_is_hostile(
 def ghost(tmp_path_factory: pytest.TempPathFactory) -> Ghost:
     assert _SERVER is not None
     (packages,) = (Path(_SERVER).parents[1] / "lib").glob("python3*/site-packages")
-    kept = library(packages, tmp_path_factory.mktemp("libraries"))
+    kept = library([packages], tmp_path_factory.mktemp("libraries"))
     return Ghost(kept, "h200", gpus()["h200"].row())
 
 

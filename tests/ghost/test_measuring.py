@@ -20,7 +20,7 @@ def test_a_measured_start_takes_its_weights_and_nothing_of_the_ghosts_half(tmp_p
     python = python_of(SMALLEST)
     packages = next(python.parent.parent.glob("lib/python3*/site-packages"))
     row = gpus()["h200"]
-    ghost = Ghost(library(packages, tmp_path / "cache"), row.name, row.row(), halves={})
+    ghost = Ghost(library([packages], tmp_path / "cache"), row.name, row.row(), halves={})
     argv = ["--model-path", str(tmp_path), "--attention-backend", "triton", "--sampling-backend", "pytorch"]
     argv += ["--mem-fraction-static", "0.5", *NO_GRAPHS]
     [record] = measure(python, argv, range(1), tmp_path / "work", "h200", 240, ghost.environment())

@@ -46,7 +46,7 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     python = python_of(SMALLEST)
     packages = next(python.parent.parent.glob("lib/python3*/site-packages"))
     cache = tmp_path_factory.mktemp("cache")
-    with Asker(Asked(python, packages, gpus()["h200"], cache)) as asker:
+    with Asker(Asked(python, (packages,), gpus()["h200"], cache)) as asker:
         yield asker
 
 

@@ -52,7 +52,7 @@ def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     packages = next(python.parent.parent.glob("lib/python3*/site-packages"))
     work = tmp_path_factory.mktemp("work")
     gpu = gpus()["h200"]
-    ghost = Ghost(library(packages, work), gpu.name, gpu.row())
+    ghost = Ghost(library([packages], work), gpu.name, gpu.row())
 
     def launched(folder: Path, *kernels: str) -> Answers:
         done = subprocess.run(

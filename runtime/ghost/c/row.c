@@ -49,13 +49,9 @@ static void read_row(const char *text)
     }
 }
 
-/* Called when the library is loaded, and by a forked start whose environment is another. */
-EXPORT void ghost_reinit(void)
+__attribute__((constructor)) static void start(void)
 {
     const char *text = getenv("GHOST_ROW"), *count = getenv("GHOST_DEVICES"), *bytes = getenv("GHOST_TOTAL");
-    memset(values, 0, sizeof values);
-    memset(guessed, 0, sizeof guessed);
-    name[0] = 0;
     if (text)
         read_row(text);
     devices = !text ? 0 : count && *count ? atoi(count) : 1;
@@ -65,8 +61,6 @@ EXPORT void ghost_reinit(void)
         guessed[ROW_total] = 0; /* somebody read it from their machine */
     total = bytes && *bytes ? (size_t)strtoull(bytes, 0, 10) : (size_t)values[ROW_total];
 }
-
-__attribute__((constructor)) static void start(void) { ghost_reinit(); }
 
 int64_t row(enum RowKey key)
 {

@@ -23,7 +23,7 @@ LIBRARY, HALVES = "SGL_TUNE_TEST_GHOST", "SGL_TUNE_TEST_HALVES"
 def python_on_ghost(python: Path, gpu: str, work: Path) -> Python:
     """`work`: where the libraries are built, if they are not there."""
     packages = next(python.parents[1].glob("lib/python3*/site-packages"))
-    row, libraries = gpus()[gpu], library(packages, work)
+    row, libraries = gpus()[gpu], library([packages], work)
     version, halves = flashinfer_version(packages), dict[str, str]()
     if version is not None:
         found = modules_of(packages, row.arch, cuda=13, root=cache_folder(), environment={})

@@ -35,7 +35,7 @@ FLAGS = (
 def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     python = python_of(SMALLEST)
     packages = next(python.parents[1].glob("lib/python3*/site-packages"))
-    with Asker(Asked(python, packages, gpus()["h200"], tmp_path_factory.mktemp("cache"))) as asker:
+    with Asker(Asked(python, (packages,), gpus()["h200"], tmp_path_factory.mktemp("cache"))) as asker:
         yield asker
 
 
