@@ -91,7 +91,6 @@ NAME_RELEASES: set[str] = {
     "sgl_tune/server_log/ends.py",
     "sgl_tune/server_log/rank_reader.py",
     "sgl_tune/servers/home.py",
-    "sgl_tune/servers/left_out.py",
     "sgl_tune/start_report/marks.py",
     "sgl_tune/stores/readers/tvm_ffi.py",
     "sgl_tune/verify/ranks.py",

@@ -100,9 +100,8 @@ def _compilers(folders: Sequence[Path]) -> Iterator[tuple[str, ...]]:
             yield (path,)
     if importlib.util.find_spec("ziglang"):
         yield (sys.executable, "-m", "ziglang", "cc")
-        return
-    for zig in (folder / "ziglang" / "zig" for folder in folders):
-        if zig.is_file():
+    for folder in folders:
+        if (zig := folder / "ziglang" / "zig").is_file():
             yield (str(zig), "cc")
 
 

@@ -11,31 +11,23 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.servers.home import MARK, Added, added_server
-from sgl_tune.servers.installed import Package, Unclear, packages_in
-from sgl_tune.servers.left_out import bounds_of, compiler_for
+from sgl_tune.servers.installed import Unclear, packages_in
+from sgl_tune.servers.left_out import compiler_for
 from sgl_tune.servers.pip import AGAIN, NoRelease, Pip, make_venv
-from sgl_tune.servers.plan import Plan, Wheel, chosen_by_pip, chunks, read_plan, with_sizes, write_plan
+from sgl_tune.servers.plan import Plan, Wheel, chosen_by_pip, chunks, read_plan, write_plan
 from sgl_tune.servers.server import Server, server_at
 from sgl_tune.units import human_bytes
 from sgl_tune.writing import write_text
 
 _OLDEST_PIP = "pip>=24,<27"  # the makes whose inner parts with_pip.py uses
 _RESOLVE = ("install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--use-feature=fast-deps")
-_INSTALL = (
-    "install",
-    "--no-deps",
-    "--no-index",
-    "--no-compile",
-    "--ignore-installed",
-    "--no-warn-script-location",
-)
+_INSTALL = ("install", "--no-deps", "--no-index", "--no-compile", "--ignore-installed")
 _ROOM = 1.05  # what a file system needs beyond the files, and bytecode
 _BYTECODE = 700_000_000
 _MB = 1_000_000
@@ -81,7 +73,7 @@ def planned(making: Making) -> Plan:
     except WorkFailed:
         making.out.note("pip could not be renewed: it may download a release to find out its size")
     try:
-        wheels = _chosen(making, f"sglang=={making.release}", *bounds_of(making.release))
+        wheels = _chosen(making, f"sglang=={making.release}")
     except NoRelease:
         shutil.rmtree(making.folder)
         raise
@@ -96,7 +88,7 @@ def planned(making: Making) -> Plan:
 
 def _chosen(making: Making, *requirements: str) -> list[Wheel]:
     report = making.folder / "report.json"
-    making.pip.run(*_RESOLVE, "--report", str(report), *requirements)
+    making.pip.run(*_RESOLVE, *requirements, release=making.release, report=str(report))
     try:
         return chosen_by_pip(report)
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -110,7 +102,7 @@ def _measured(making: Making, wheels: list[Wheel]) -> list[Wheel]:
     with making.out.progress("asking for sizes", len(wheels)) as progress:
         sized = []
         for wheel, sizes in zip(wheels, told, strict=True):
-            sized.append(with_sizes(wheel, sizes["size"], sizes["unpacked"]))
+            sized.append(replace(wheel, **sizes))
             progress.advance()
     return sized
 
@@ -121,11 +113,8 @@ def missing(making: Making, plan: Plan) -> list[Wheel]:
         there = packages_in([making.packages])
     except Unclear as error:
         raise WorkFailed(str(error), f"`sgl-tune server remove {plan.release}`, then add it anew") from None
-    return [wheel for wheel in plan.wheels if not _is_done(wheel, there.get(wheel.name))]
-
-
-def _is_done(wheel: Wheel, package: Package | None) -> bool:
-    return package is not None and (package.info / "RECORD").is_file() and package.version == wheel.version
+    done = {name: one.version for name, one in there.items() if (one.info / "RECORD").is_file()}
+    return [wheel for wheel in plan.wheels if done.get(wheel.name) != wheel.version]
 
 
 def needed_bytes(wheels: list[Wheel]) -> int:
@@ -152,7 +141,7 @@ def install(making: Making, plan: Plan) -> None:
     with making.out.progress("MB downloaded and installed", total) as progress:
         done = told = 0
         for chunk in chunks(kept):
-            request = {"folder": str(files), "wheels": [_as_json(wheel) for wheel in chunk]}
+            request = {"folder": str(files), "wheels": [asdict(wheel) for wheel in chunk]}
             paths = []
             for line in making.pip.work("fetch", request):
                 done += line.get("bytes", 0)
@@ -162,15 +151,11 @@ def install(making: Making, plan: Plan) -> None:
             making.pip.run(*_INSTALL, *paths)
             shutil.rmtree(files)
             files.mkdir(mode=0o700)
-    headers = [_as_json(wheel) for wheel in left if wheel.headers_only]
+    headers = [asdict(wheel) for wheel in left if wheel.headers_only]
     request = {"folder": str(files), "packages": str(making.packages), "wheels": headers}
     with making.out.progress("headers of libraries left out", len(headers)) as progress:
         for line in making.pip.work("headers", request) if headers else ():
             progress.advance(detail=line.get("name", ""))
-
-
-def _as_json(wheel: Wheel) -> dict[str, str]:
-    return {"name": wheel.name, "url": wheel.url, "sha256": wheel.sha256}
 
 
 def compile_bytecode(making: Making) -> None:
@@ -203,12 +188,9 @@ def finish(making: Making, plan: Plan) -> Added:
     return added_server(making.release, making.folder.parent)
 
 
-def bytes_below(folder: Path, advance: Callable[[], None] = lambda: None) -> int:
-    total = 0
-    for above, _, names in os.walk(folder):
-        advance()
-        total += sum((Path(above) / name).lstat().st_blocks * 512 for name in names)
-    return total
+def bytes_below(folder: Path) -> int:
+    files = (Path(above) / name for above, _, names in os.walk(folder) for name in names)
+    return sum(file.lstat().st_blocks * 512 for file in files)
 
 
 def refuse_planted(folder: Path) -> None:

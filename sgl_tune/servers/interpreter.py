@@ -94,10 +94,8 @@ def _packages(home: Path, version: str) -> Iterator[Path]:
     """Debian's own Python has folders of other names, and one more above the system's."""
     above = (Path("/usr/local"), home) if home == _USR else (home,)
     for one in above:
-        yield from _existing(
-            one / f"lib/python{version}/site-packages", one / f"lib64/python{version}/site-packages"
-        )
-        yield from _existing(one / f"lib/python{version}/dist-packages")
+        for name in ("site-packages", "dist-packages"):
+            yield from _existing(one / f"lib/python{version}/{name}", one / f"lib64/python{version}/{name}")
     if home == _USR:
         yield from _existing(home / "lib/python3/dist-packages")
 

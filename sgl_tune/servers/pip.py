@@ -35,9 +35,9 @@ class Pip:
     def __init__(self, python: Path, log: Path, lock: int) -> None:
         self._python, self._log, self._lock = python, log, lock
 
-    def run(self, *arguments: str) -> None:
-        """One pip command."""
-        for _ in self.work("pip", {"arguments": [arguments[0], *_COMMON, *arguments[1:]]}):
+    def run(self, *arguments: str, **told: Any) -> None:
+        """One pip command; `release` and `report` are told where it chooses the packages of a release."""
+        for _ in self.work("pip", {"arguments": [arguments[0], *_COMMON, *arguments[1:]], **told}):
             pass
 
     def work(self, name: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:

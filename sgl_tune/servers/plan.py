@@ -15,7 +15,6 @@ from sgl_tune.writing import write_text
 
 _LARGEST = 32 << 20
 _CHUNK_BYTES, _CHUNK_WHEELS = 400_000_000, 60
-_UNKNOWN_GROWTH = 3  # what is in a wheel takes about so many times its size on disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +64,12 @@ def chunks(wheels: Sequence[Wheel]) -> Iterator[list[Wheel]]:
     """Installed one after the other, so that not all files lie on the disk twice."""
     chunk: list[Wheel] = []
     for wheel in wheels:
-        if chunk and (len(chunk) == _CHUNK_WHEELS or _size([*chunk, wheel]) > _CHUNK_BYTES):
+        if chunk and (len(chunk) == _CHUNK_WHEELS or sum(one.size for one in [*chunk, wheel]) > _CHUNK_BYTES):
             yield chunk
             chunk = []
         chunk.append(wheel)
     if chunk:
         yield chunk
-
-
-def _size(wheels: Sequence[Wheel]) -> int:
-    return sum(wheel.size for wheel in wheels)
-
-
-def with_sizes(wheel: Wheel, size: int, unpacked: int | None) -> Wheel:
-    told = size * _UNKNOWN_GROWTH if unpacked is None else unpacked
-    return Wheel(wheel.name, wheel.version, wheel.url, wheel.sha256, size, told, wheel.headers_only)
 
 
 def write_plan(path: Path, plan: Plan) -> None:

@@ -19,6 +19,7 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,6 +30,7 @@ _FILE_NAME = re.compile(r"[\w.+!-]+\.whl")
 _OF_HEADERS = re.compile(
     r"(?:[\w.+-]+/)*include/(?:[\w.+-]+/)*[\w.+-]+|[\w.+-]+\.dist-info/(?:METADATA|WHEEL)"
 )
+_GROWTH = 3  # so many times its size a wheel takes on disk, about, where the index sends no parts of files
 _STARTS_AGAIN = 200  # the answer of a server that sends the whole file where its end was asked for
 
 
@@ -37,14 +39,9 @@ def main(parent: int, work: str) -> None:
     if os.getppid() != parent:
         os._exit(1)
     request = json.load(sys.stdin)
+    works = {"pip": _pip, "measure": _measure, "fetch": _fetch, "headers": _headers, "compile": _compile}
     try:
-        {
-            "pip": _pip,
-            "measure": _measure,
-            "fetch": _fetch,
-            "headers": _headers,
-            "compile": _compile,
-        }[work](request)
+        works[work](request)
     except Exception as error:
         reason = str(error).strip().splitlines() or [""]
         _say(error=f"{type(error).__name__}: {reason[0]}")
@@ -56,33 +53,75 @@ def _say(**fields: Any) -> None:
 
 
 def _pip(request: dict[str, Any]) -> None:
+    """One pip command. With `report` it chooses packages: those of the days of SGLang's release, as far as
+    the index says when it got them, and those of which the others say that they can use them."""
+    arguments, report = request["arguments"], request.get("report")
+    arguments += ["--report", report] if report else []
+    until = _uploaded(request["release"]) if report else []
+    if not (until and _runs([*arguments, *until])):
+        until = []
+        if not _runs(arguments):
+            _say(error="pip failed")
+            sys.exit(1)
+    if report and (bounds := _bounds(json.loads(Path(report).read_text()))):
+        _runs([*arguments, *until, *bounds])  # where there is no such set, the report stands as it is
+
+
+def _runs(arguments: list[str]) -> bool:
     from pip._internal.cli.main import main as pip_main
 
     with contextlib.redirect_stdout(sys.stderr):  # which is the log
-        code = pip_main(request["arguments"])
-    if code:
-        _say(error="pip failed")
-        sys.exit(1)
+        return pip_main(arguments) == 0
 
 
 @contextlib.contextmanager
-def _session() -> Iterator[Any]:
+def _session(finds: bool = False) -> Iterator[Any]:
+    """pip's session, or its finder."""
     from pip._internal.commands import create_command
 
     command: Any = create_command("download")
-    options, _ = command.parse_args(["nothing"])
+    options, _ = command.parse_args(["--only-binary=:all:", "nothing"])
     with command.main_context():
-        yield command.get_default_session(options)
+        session = command.get_default_session(options)
+        yield command._build_package_finder(options, session) if finds else session
+
+
+def _uploaded(release: str) -> list[str]:
+    """Until a day after the index got a release, since what it pins may come a little later."""
+    with contextlib.redirect_stdout(sys.stderr), _session(finds=True) as finder:
+        found = [one.link for one in finder.find_all_candidates("sglang") if str(one.version) == release]
+    times = [time for link in found if (time := getattr(link, "upload_time", None))]
+    return [f"--uploaded-prior-to={(max(times) + timedelta(days=1)).isoformat()}"] if times else []
+
+
+def _bounds(report: dict[str, Any]) -> list[str]:
+    """What packages say in an extra that has another's name: transformers[kernels] bounds `kernels`, which
+    pip does not look at where something else wants it. A package that somebody pins is left as it is."""
+    from pip._vendor.packaging.requirements import Requirement
+    from pip._vendor.packaging.utils import canonicalize_name
+
+    chosen = [one["metadata"] for one in report["install"]]
+    versions = {canonicalize_name(one["name"]): one["version"] for one in chosen}
+    found: dict[str, str] = {}
+    pinned: set[str] = set()
+    for need in (Requirement(line) for one in chosen for line in one.get("requires_dist", [])):
+        name = canonicalize_name(need.name)
+        if need.marker is None or need.marker.evaluate({"extra": ""}):
+            pinned |= {name for bound in need.specifier if bound.operator in ("==", "===")}
+        elif name in versions and need.marker.evaluate({"extra": name}):
+            fits = need.specifier.contains(versions[name], prereleases=True)
+            found |= {} if fits else {name: f"{name}{need.specifier}"}
+    return [bound for name, bound in found.items() if name not in pinned]
 
 
 def _measure(request: dict[str, Any]) -> None:
-    """The size of each wheel, and of what is in it: None where the index sends no parts of files."""
+    """The size of each wheel, and of what is in it."""
     with _session() as session, ThreadPoolExecutor(_AT_ONCE) as pool:
-        for number, sizes in enumerate(pool.map(lambda url: _sizes(session, url), request["urls"])):
-            _say(number=number, size=sizes[0], unpacked=sizes[1])
+        for size, unpacked in pool.map(lambda url: _sizes(session, url), request["urls"]):
+            _say(size=size, unpacked=unpacked)
 
 
-def _sizes(session: Any, url: str) -> tuple[int, int | None]:
+def _sizes(session: Any, url: str) -> tuple[int, int]:
     from pip._internal.network.lazy_wheel import HTTPRangeRequestUnsupported
 
     local = _local(url)
@@ -96,7 +135,7 @@ def _sizes(session: Any, url: str) -> tuple[int, int | None]:
         with _opened(session, url) as wheel:
             return size, sum(member.file_size for member in wheel.infolist())
     except HTTPRangeRequestUnsupported:
-        return size, None
+        return size, size * _GROWTH
 
 
 @contextlib.contextmanager

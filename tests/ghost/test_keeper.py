@@ -13,20 +13,20 @@ from runtime.ghost.cage import Keeper, Used, most_memory, used_by_group
 
 
 @pytest.mark.parametrize(
-    ("code", "seconds", "most", "why"),
+    ("code", "seconds", "idle", "most", "why"),
     [
-        ("time.sleep(600)", 60, 1 << 40, "did nothing for 2 s"),
-        ("[_ for _ in iter(int, 1)]", 1, 1 << 40, "more than 1 s of CPU"),
-        ("x = b'x' * (300 << 20); time.sleep(600)", 60, 200 << 20, "GiB of this machine's memory"),
-        ("[os.fork() for _ in range(6)]; time.sleep(600)", 60, 1 << 40, "did nothing for 2 s"),
+        ("time.sleep(600)", 60, 2, 1 << 40, "did nothing for 2 s"),
+        ("[_ for _ in iter(int, 1)]", 1, 60, 1 << 40, "more than 1 s of CPU"),
+        ("x = b'x' * (300 << 20); time.sleep(600)", 60, 60, 200 << 20, "GiB of this machine's memory"),
+        ("[os.fork() for _ in range(6)]; time.sleep(600)", 60, 2, 1 << 40, "did nothing for 2 s"),
     ],
 )
 def test_a_start_that_takes_too_much_is_ended_with_all_that_it_started(
-    tmp_path: Path, code: str, seconds: float, most: int, why: str
+    tmp_path: Path, code: str, seconds: float, idle: float, most: int, why: str
 ) -> None:
     body = f"import os, resource, time; resource.setrlimit(resource.RLIMIT_CPU, (3, 3)); {code}"
     started = subprocess.Popen([sys.executable, "-I", "-c", body], start_new_session=True)
-    keeper = Keeper(started.pid, seconds, most, idle=2)
+    keeper = Keeper(started.pid, seconds, most, idle)
     keeper.start()
     started.wait(30)
     keeper.stop()

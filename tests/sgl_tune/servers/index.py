@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.sgl_tune.servers.made import CUDA_13
 
+_JSON = "application/vnd.pypi.simple.v1+json"
+LOOSE = ("nvidia-cuda-nvcc", "readers", "kernels", "codecs==2.0")
+_RELEASED = 1_780_000_000
 _FILLING = "0123456789abcdef" * 40_000  # so that a download takes more than one read
 
 
-def wheel(folder: Path, name: str, version: str, files: Mapping[str, str], needs: Sequence[str] = ()) -> Path:
+def wheel(
+    folder: Path,
+    name: str,
+    version: str,
+    files: Mapping[str, str],
+    needs: Sequence[str] = (),
+    days_later: int = 0,
+) -> Path:
+    """`days_later`: after the release, in the eyes of the index."""
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -28,16 +42,24 @@ def wheel(folder: Path, name: str, version: str, files: Mapping[str, str], needs
     with zipfile.ZipFile(path, "w") as archive:
         for file, text in {**contents, f"{info}/RECORD": record}.items():
             archive.writestr(file, text)
+    os.utime(path, (_RELEASED + days_later * 86_400,) * 2)
     return path
 
 
 def release(folder: Path, version: str = "0.5.17") -> None:
     """SGLang, torch, FlashInfer, a library of NVIDIA's, and compilers of two CUDA releases."""
     code = {"sglang/__init__.py": "", "sglang/data.txt": _FILLING}
-    wheel(folder, "sglang", version, code, ["torch==2.11.0", "flashinfer_python==0.7.2", "nvidia-cuda-nvcc"])
+    wheel(folder, "sglang", version, code, ["torch==2.11.0", "flashinfer_python==0.7.2", *LOOSE])
     cuda = ["nvidia-cublas", "nvidia-cuda-runtime"]
     wheel(folder, "torch", "2.11.0", {"torch/__init__.py": "", "torch/version.py": CUDA_13}, cuda)
     wheel(folder, "flashinfer_python", "0.7.2", {"flashinfer/__init__.py": ""})
+    # What the release takes any of: the newest of those days, and what another package says it can use.
+    bounds = ["kernels<2; extra == 'kernels'", "codecs<2; extra == 'codecs'"]
+    wheel(folder, "readers", "2.0", {}, bounds)
+    wheel(folder, "readers", "3.0", {}, bounds, days_later=2)
+    for one in ("kernels", "codecs"):
+        wheel(folder, one, "1.0", {})
+        wheel(folder, one, "2.0", {})
     library = {"nvidia/cu13/lib/libcublas.so.13": _FILLING, "nvidia/cu13/include/cublas_v2.h": "// a header"}
     wheel(folder, "nvidia_cublas", "13.1.0.3", library)
     wheel(folder, "nvidia_cuda_runtime", "13.0.96", {"nvidia/cu13/include/cuda.h": ""})
@@ -99,7 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.index.asked.append((self.command, name, self.headers.get("Range", "")))
         if kind == "simple":
             found = [file for file in self.index.folder.glob("*.whl") if _project(file) == name]
-            self._send(200 if found else 404, "".join(map(_link, found)).encode(), "text/html")
+            told = {"meta": {"api-version": "1.1"}, "name": name, "files": list(map(_file, found))}
+            self._send(200 if found else 404, json.dumps(told).encode(), _JSON)
             return
         body = (self.index.folder / name).read_bytes()
         if name == self.index.spoiled:
@@ -142,6 +165,8 @@ def _project(file: Path) -> str:
     return file.name.partition("-")[0].replace("_", "-")
 
 
-def _link(file: Path) -> str:
+def _file(file: Path) -> dict[str, object]:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    return f'<a href="/files/{file.name}#sha256={digest}">{file.name}</a>\n'
+    uploaded = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc).isoformat()
+    hashes = {"sha256": digest}
+    return {"filename": file.name, "url": f"/files/{file.name}", "hashes": hashes, "upload-time": uploaded}

@@ -31,6 +31,8 @@ AGAIN = "not finished; `sgl-tune server add 0.5.17` goes on with it"
 def served_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
     folder = tmp_path_factory.mktemp("index")
     release(folder)
+    wanted = ["--no-deps", "--only-binary=:all:", "-d", str(folder), "pip>=26,<27"]
+    subprocess.run([sys.executable, "-m", "pip", "-q", "download", *wanted])
     with served(folder) as found:
         yield found
 
@@ -62,6 +64,11 @@ def asked_once(served_index: Index, tmp_path_factory: pytest.TempPathFactory) ->
 def planned(asked_once: Path, home: Path) -> Path:
     shutil.copytree(asked_once, home, symlinks=True)
     return home
+
+
+def knows_days(index: Index) -> bool:
+    """Whether the index has a pip that asks when packages were uploaded: this Python's own may be older."""
+    return any(index.folder.glob("pip-*.whl"))
 
 
 def command(home: Path, index: Index | None, *words: str) -> Ran:
@@ -97,6 +104,9 @@ def test_a_server_is_added_listed_and_removed(planned: Path, index: Index) -> No
     cuda = home / f"0.5.17/venv/lib/python{VERSION}/site-packages/nvidia/cu13"
     assert (cuda / "include/cublas_v2.h").read_text() == "// a header"
     assert not (cuda / "lib").exists()
+    versions = {one.name.partition(".dist-info")[0] for one in cuda.parents[1].glob("*.dist-info")}
+    assert versions >= {"kernels-1.0", "codecs-2.0"}  # usable, and pinned
+    assert ("readers-2.0" in versions) == knows_days(index)  # in time, if pip can see to it
     assert (cuda / "bin/nvcc").read_text() == "13.0.88"  # of the same CUDA as torch, and not the newest
     whole = [name for method, name, part in index.asked if method == "GET" and not part]
     assert not any("cublas" in name for name in whole)
