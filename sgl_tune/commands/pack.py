@@ -68,7 +68,7 @@ def pack(
     """Put caches, and stores of compiled kernels, into one file that is also a layer of an image.
 
     The same contents give the same bytes, whoever packs them, when and where. Tactics are chosen by key, by
-    folder or by a deployment's flags; a folder's stores come with it. What `verify` would not call a hit is
+    folder or by a deployment's flags; a folder's stores come with it. What `verify` calls bad is
     refused, for --target or else for the machine that the files themselves name. Locks, half-written items
     and what is of this machine alone stay. quiet prints the digest.
 

@@ -21,7 +21,7 @@ from sgl_tune.errors import Ended, UsageError, WorkFailed
 from sgl_tune.stores.find import store_asked_for
 from sgl_tune.stores.prune import StoreRules, prune_stores, sweep_and_tell
 from sgl_tune.units import count, human_bytes, parse_age, parse_limit
-from sgl_tune.verify.unusable import unusable_files
+from sgl_tune.verify.files import unusable_files
 
 
 def prune(

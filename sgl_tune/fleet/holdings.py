@@ -13,7 +13,7 @@ from sgl_tune.records import WrongMember
 from sgl_tune.units import shown
 from sgl_tune.verify.findings import Finding
 
-Fate = Literal["hit", "partial", "ignored", "replaced", "deleted", "crash", "missing"]
+Fate = Literal["hit", "partial", "ignored", "replaced", "deleted", "crash", "missing", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,11 @@ def filled(node: Node, reference: Node | None) -> Node:
     if reference is None:
         return node
     sglang = node.sglang or reference.sglang
+    said, told = node.target.said, reference.target.said
     if not node.gpus:
-        metadata, arch, gpus = reference.metadata, reference.arch, reference.gpus
-        return replace(node, metadata=metadata, arch=arch, sglang=sglang, gpus=gpus)
-    is_like = may_be((reference.metadata or {}).get("gpu", ""), node.gpus[0].name)
-    return replace(node, metadata=node.metadata or (reference.metadata if is_like else None), sglang=sglang)
+        return replace(node, metadata=told, arch=reference.arch, sglang=sglang, gpus=reference.gpus)
+    is_like = may_be(told.get("gpu", ""), node.gpus[0].name)
+    return replace(node, metadata={**told, **said} if is_like else said, sglang=sglang)
 
 
 def judge(node: Node, planner: Planner, reference: Node | None) -> Iterator[tuple[Planned | None, Outcome]]:

@@ -12,6 +12,7 @@ from sgl_tune.fleet.holdings import HeldCache, HeldStore, Holdings
 from sgl_tune.reading import NoJson, NoObject, object_of
 from sgl_tune.records import WrongMember, from_plain, to_plain
 from sgl_tune.units import shown
+from sgl_tune.verify.environment import Target
 
 _LONGEST_NAME = 253  # as long as a host's may be
 
@@ -34,8 +35,8 @@ class Node:
     holdings: Holdings | None = None
 
     @property
-    def flashinfer(self) -> str | None:
-        return (self.metadata or {}).get("flashinfer_version")
+    def target(self) -> Target:
+        return Target.of(self.metadata or {}, "its env", self.arch, sglang=self.sglang, gpus=self.gpus[:1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,9 @@ class Alike(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """`compared`: whether its files were held against the environment of its server."""
-
     name: str
     line: int
     alike: tuple[Alike, ...]
-    compared: bool
     shared: frozenset[str]  # what must be equal on all nodes of its start
 
 
@@ -52,10 +49,6 @@ class Survey:
     notes: tuple[str, ...] = ()
     asides: tuple[str, ...] = ()  # of flags that no rule follows
     has_reference: bool = False
-
-    @property
-    def not_compared(self) -> int:
-        return sum(not node.compared for node in self.nodes)
 
     @property
     def contents(self) -> int:
@@ -89,10 +82,6 @@ class Survey:
         said = [f"{states[state]:,} {says}" for state, says in STATES.items() if states[state]]
         if self.unread:
             said.append(f"{count(self.unread, 'line')} could not be read")
-        if self.not_compared:
-            said.append(
-                f"the files of {self.not_compared:,} were judged as if they are read where they were tuned"
-            )
         if self.contents > 1:
             said.append(
                 f"{self.contents:,} different contents among them, and the nodes of one start need equal ones"
@@ -209,9 +198,8 @@ def _judged(
         )
         for planned, outcome in outcomes
     )
-    compared = all(planned is None or planned.compares for planned, _ in outcomes)
     shared = frozenset[str]().union(*(signatures(one, node) for one, _ in outcomes if one))
-    return Judged(node.name or f"line {number}", number, alike, compared, shared)
+    return Judged(node.name or f"line {number}", number, alike, shared)
 
 
 def _machine(node: Node, planned: Planned | None) -> str:

@@ -15,9 +15,10 @@ from sgl_tune.fleet.holdings import Content, HeldCache
 from sgl_tune.fleet.outcome import Fault
 from sgl_tune.units import count
 from sgl_tune.verify.entries import some
-from sgl_tune.verify.environment import Target, ignored_finding
+from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.findings import UNUSABLE
+from sgl_tune.verify.mismatches import ignored_finding, unsaid_finding
 
 _LOADS = ("hit", "partial")
 _THERE = "sgl-tune verify on that machine"
@@ -106,10 +107,14 @@ class Asked:
             return None
         current = self.target.for_file(content.environment)
         hard, soft = metadata_mismatches(content.environment, current, self.reader)
-        if not (hard or soft):
-            return None
-        found = ignored_finding(Ignored(hard, soft))
-        return self._tunes(found.code, found.message)
+        if hard or soft:
+            found = ignored_finding(Ignored(hard, soft))
+            return self._tunes(found.code, found.message)
+        unsaid = self.target.unsaid(content.environment)
+        if unsaid and content.alone in _LOADS:
+            found = unsaid_finding(unsaid, self.target)
+            return Fault("unknown", found.code, found.message, found.remedy)
+        return None
 
     def _lacking(self, content: Content) -> Iterator[Fault]:
         if content.lookups is None:

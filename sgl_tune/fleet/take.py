@@ -19,11 +19,12 @@ from sgl_tune.stores.places import stores_of_this_user
 from sgl_tune.units import count
 from sgl_tune.verify.access import own_writing
 from sgl_tune.verify.environment import Target, own_environment
+from sgl_tune.verify.files import Read, read_files
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict
 from sgl_tune.verify.judge import Judge
 from sgl_tune.verify.ranks import signature
 from sgl_tune.verify.stores import Machine, StoreReport, verify_stores
-from sgl_tune.verify.verify import Read, leftovers, read_files
+from sgl_tune.verify.verify import leftovers
 
 MOST_NAMES = 512  # of a store's items
 _MOST_CACHES, _MOST_FILES, _MOST_CONTENTS = 128, 1024, 64

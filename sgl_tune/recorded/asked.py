@@ -46,12 +46,12 @@ class Asked:
         return self.answers.answer(replace(self.question, until=GATES), self.say)
 
     def reading(self, metadata: Mapping[str, str] | None = None) -> Asked:
-        """The same server where it finds the rank files that are here. `metadata`: the environment that it
-        reads them in; None is the one that they were tuned in, but for its FlashInfer and its GPU."""
+        """The same server where it finds the rank files that are here. It reads them in the environment that
+        they were tuned in, except for its own FlashInfer and GPU, and for `metadata`."""
         root, record = self.whose.cache_dir, self.settled()
         names = [*files_of([record], is_draft=False), *files_of([record], is_draft=True)]
         files = {name: raw for name in names if (raw := _bytes(root / name)) is not None}
-        tactics = Tactics(files, dict(metadata or _own_environment(files.values())))
+        tactics = Tactics(files, {**_own_environment(files.values()), **(metadata or {})})
         return replace(self, question=replace(self.question, tactics=tactics))
 
     @property

@@ -144,7 +144,7 @@ def judge(folder: Path, manifest: BundleManifest, target: Target, place: str) ->
     caches = find_caches(folder) if manifest.caches else []
     stores = find_stores(folder, unread.append) if manifest.stores else []
     judged = verify_stores(stores, machine_of(ServerFlags(), target, None, place))
-    report = verify([check(cache, None) for cache in caches], Server(target))
+    report = verify([check(cache, target.sglang) for cache in caches], Server(target))
     report = with_stores(report, judged, target)
     ok = report.ok() and not unread
     said = (

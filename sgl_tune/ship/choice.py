@@ -19,7 +19,7 @@ from sgl_tune.stores.places import stores_of_this_user
 from sgl_tune.verify.elsewhere import is_elsewhere
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked
-from sgl_tune.verify.findings import Severity, Verdict, VerifyReport
+from sgl_tune.verify.findings import Severity, VerifyReport
 from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
 from sgl_tune.verify.stores import Machine, for_another
 from sgl_tune.verify.verify import Server, verify
@@ -143,9 +143,9 @@ def _objections(checked: Sequence[Checked], scopes: Sequence[Scope]) -> Iterator
 
 def _of_report(report: VerifyReport) -> Iterator[str]:
     for file in report.files:
-        if file.verdict is not Verdict.HIT:
-            why = file.findings[0].message if file.findings else ""
-            yield f"{file.path}: {file.verdict.value}: {why}"
+        for found in file.findings:
+            if found.severity is Severity.ERROR:
+                yield f"{file.path}: {file.verdict.value}: {found.message}"
     for found in report.findings:
         if found.severity is Severity.ERROR and found.code not in _OF_THIS_PLACE:
             yield str(found)

@@ -125,8 +125,7 @@ def own_writing(folder: Path) -> list[Finding]:
 
 def _not_writable(folder: Path, why: str) -> Finding:
     message = f"{why}, and the server saves here after tuning: it dies with PermissionError"
-    remedy = "mount it writable, or let the server's user own it"
-    return finding("not-writable", message, remedy, where=folder)
+    return finding("not-writable", message, where=folder)
 
 
 def only_root_reads(folder: Path, files: int) -> list[Finding]:
@@ -134,5 +133,4 @@ def only_root_reads(folder: Path, files: int) -> list[Finding]:
     if not files:
         return []
     message = f"only root can read {count(files, 'file')} in it"
-    remedy = "verify with --as-user NAME, or chmod a+r, if the server does not run as root"
-    return [finding("owner-only", message, remedy, where=folder)]
+    return [finding("owner-only", message, where=folder)]

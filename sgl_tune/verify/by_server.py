@@ -74,7 +74,7 @@ class Served:
             yield finding("server-ends", self.ends.message, self.ends.remedy or BY_ITSELF, where=self.name)
         elif self.is_idle:
             message = "its own start tunes nothing; it loads no cache, whatever files there are"
-            yield finding("tunes-nothing", message, "nothing to do", where=self.name)
+            yield finding("tunes-nothing", message, where=self.name)
         for what, why in self.plan.unknown if self.plan else ():
             message = f"{what}: not known: {why}"
             yield finding("not-planned", message, BY_ITSELF, Severity.ERROR, where=self.name)
@@ -98,7 +98,7 @@ def served(asked: Asked, target: Target) -> Served:
     """Start the ranks that may differ, each with its own file."""
     server = asked.question.server
     target.check_server(server.python, server.flashinfer)
-    reading, root = asked.reading(target.metadata), asked.whose.cache_dir
+    reading, root = asked.reading(target.said if target.metadata is not None else None), asked.whose.cache_dir
     settled = asked.settled()
     name, versions = asked.whose.name, settled.asked.versions
     try:

@@ -9,7 +9,6 @@ from pathlib import Path
 from runtime.flashinfer.versions import number
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
-from sgl_tune.cache.record import WAY_OUT
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport, finding
@@ -42,9 +41,7 @@ def verify_elsewhere(checked: Checked, target: Target, stale: bool) -> VerifyRep
     server = ", ".join(filter(None, (target.flashinfer and f"FlashInfer {target.flashinfer}", target.arch)))
     message = f"the server ({server}) never looks in here"
     if stale:
-        return VerifyReport(
-            files, (finding("stale-sibling", message, "sgl-tune prune --stale", where=cache.path),)
-        )
+        return VerifyReport(files, (finding("stale-sibling", message, where=cache.path),))
     way_out = checked.expected.way_out if checked.expected else "sgl-tune warm for this server"
     return VerifyReport(files, (finding("other-folder", message, way_out, where=cache.path),))
 
@@ -62,7 +59,7 @@ def _broken_there(judge: Judge, path: Path, root: Path | None) -> Iterator[Findi
         return
     if judged.verdict is Verdict.CRASH:
         message = f"a server that does look here: {judged.findings[0].message}"
-        yield finding("crash-elsewhere", message, WAY_OUT, Severity.WARNING)
+        yield finding("crash-elsewhere", message, severity=Severity.WARNING)
 
 
 def stale_siblings(caches: Sequence[Cache]) -> Iterator[Finding]:

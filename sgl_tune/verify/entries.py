@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from runtime.flashinfer.versions import FlashInfer
 from sgl_tune.cache.loader import Loaded, could_be_tactic, is_written
 from sgl_tune.cache.policies import COLD, HOT, Policy
-from sgl_tune.cache.record import WAY_OUT, parse_key
+from sgl_tune.cache.record import parse_key
 from sgl_tune.units import count
 from sgl_tune.verify.findings import Finding, finding
 
@@ -17,7 +17,6 @@ _MISS_SECONDS_EMPTY = 27e-6
 _MISS_SECONDS_PER_ENTRY = (2.65e-3 - 27e-6) / 20_000  # measured at 20,000 entries; the scan is linear
 _COSTLY_MISS_SECONDS = 250e-6
 _TOO_LARGE = 1 << 31
-_WARM = "warm the cache again"
 
 
 class OpRule(NamedTuple):
@@ -74,7 +73,7 @@ def check_entries(
             problems[code].append(key)
     found = [_describe(code, keys, loaded, is_known) for code, keys in problems.items()]
     if not entries:
-        found.append(finding("no-entries", "it holds no entry: the server tunes everything", _WARM))
+        found.append(finding("no-entries", "it holds no entry: the server tunes everything"))
     return found + lookup_cost(len(entries))
 
 
@@ -109,9 +108,9 @@ def _is_usable(tactic: Any, rule: OpRule | None) -> bool:
 
 
 def _describe(code: str, keys: list[str], loaded: Loaded, is_known: bool) -> Finding:
-    sentence, remedy = _SENTENCES[code]
+    sentence, remedy = _SENTENCES[code], ""
     if not is_known:
-        sentence, remedy = _OF_AN_UNKNOWN_READER.get(code, (sentence, remedy))
+        sentence, remedy = _OF_AN_UNKNOWN_READER.get(code, (sentence, ""))
     if code == "tactic-unusable":
         sentence += f", such as {cut(repr(loaded.entries[keys[0]][1]))}"
     names = some([entry_name(key) for key in keys])
@@ -119,36 +118,21 @@ def _describe(code: str, keys: list[str], loaded: Loaded, is_known: bool) -> Fin
 
 
 _SENTENCES = {
-    "tactic-unusable": (
-        "the kernel gets a tactic it cannot take",
-        f"{WAY_OUT}; the server fails inside the kernel",
-    ),
-    "policy-misses": ("measured under another policy than the server asks for; it tunes there again", _WARM),
-    "runner-mismatch": (
-        "the value names another runner than the key, so no lookup accepts it",
-        f"{_WARM}; somebody edited it",
-    ),
-    "runner-exchanged": (
-        "the value names another runner than the key, and this FlashInfer gives the tactic to that one, or to"
-        " the first there is",
-        f"{_WARM}; somebody edited it",
-    ),
-    "key-unreadable": ("no lookup can ask for this key", "remove it: lookups that miss pay for it"),
-    "value-malformed": (
-        "not [runner, tactic, policy], with or without how it was chosen: it is read by position, or in part",
-        _WARM,
-    ),
-    "cudnn-index": ("a cuDNN plan index, which the loader skips; the server tunes there again", _WARM),
+    "tactic-unusable": "the server fails inside the kernel, which cannot take this tactic",
+    "policy-misses": "measured under another policy than the server asks for; it tunes there again",
+    "runner-mismatch": "the value names another runner than the key, so no lookup accepts it",
+    "runner-exchanged": "the value names another runner than the key, and this FlashInfer gives the tactic to"
+    " that runner, or to the first one",
+    "key-unreadable": "no lookup can ask for this key",
+    "value-malformed": "not [runner, tactic, policy], with or without how it was chosen: it is read by"
+    " position, or in part",
+    "cudnn-index": "a cuDNN plan index, which the loader skips; the server tunes there again",
 }
-
 _NEWER = "nothing to do if a server wrote it: a newer sgl-tune may know what it means"
 _OF_AN_UNKNOWN_READER = {
     "key-unreadable": ("no lookup of the FlashInfers that are known here asks for this key", _NEWER),
     "value-malformed": ("not of a form that the FlashInfers that are known here write", _NEWER),
 }
-
-
-NAMING_AN_ENTRY = frozenset(_SENTENCES)
 
 
 def miss_seconds(entries: int) -> float:
@@ -164,4 +148,4 @@ def lookup_cost(entries: int) -> list[Finding]:
         f"{entries} entries make every lookup that misses cost about {seconds * 1e6:.0f} us, an estimate;"
         f" with none it is {_MISS_SECONDS_EMPTY * 1e6:.0f} us"
     )
-    return [finding("lookup-cost", message, "warm into an empty cache, so that no dead entries stay")]
+    return [finding("lookup-cost", message)]

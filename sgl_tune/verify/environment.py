@@ -1,37 +1,38 @@
-"""The environment of the server that will read a cache, and how a file's own compares with it."""
+"""The machine that serves, and how a cache file's own environment compares with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from runtime.flashinfer.versions import NEWEST, FlashInfer, doubt_of, flashinfer_of, number
+from runtime.flashinfer.versions import NEWEST, FlashInfer, flashinfer_of, number
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import GpuModel, find_gpu
-from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
+from sgl_tune.cache.loader import INDETERMINATE
 from sgl_tune.deployment.env import Fingerprint, take_fingerprint
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.versions import Gpu, local_model
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_object
 from sgl_tune.units import shown
-from sgl_tune.verify.entries import cut
-from sgl_tune.verify.findings import Finding, finding
 
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg")
 _LONGEST = 4096  # characters of a version or of a GPU's name
 _HOW = "write one with `sgl-tune env --format json` on the machine that serves"
+ASK_THERE = "run `sgl-tune env` in the server's environment, on its GPU"
+_OF_EVERY_SERVER = ("flashinfer_version", "gpu", "cuda_version")
 
 
 class Target(NamedTuple):
     """The machine that serves, as --target names it in every command: GPUs, driver, SGLang and FlashInfer.
 
-    `metadata` is None when nobody told: then a file is judged as if its own environment read it, but for the
-    FlashInfer version, which the folder or a flag may tell, and the GPU, which `gpu` names."""
+    `metadata` holds FlashInfer's strings as the target has them. It is None where no target is named: then
+    each file is compared with its own environment, except for `flashinfer`, which the folder or a flag may
+    give, and for `gpu`, which --gpu names. What is typed beside a target replaces what the target says."""
 
     metadata: Mapping[str, str] | None
     origin: str
@@ -39,19 +40,19 @@ class Target(NamedTuple):
     arch: str | None = None
     driver: str | None = None
     gpu: str | None = None
-    libraries: Mapping[str, str] = MappingProxyType({})  # by the names that stores' items say
+    libraries: Mapping[str, str] = MappingProxyType({})  # by the names that items of stores use
     sglang: str | None = None
     gpus: tuple[Gpu, ...] = ()
 
     @property
     def gpu_name(self) -> str | None:
-        """As its driver reports it."""
-        told = self.gpus[0].name if self.gpus else (self.metadata or {}).get("gpu")
-        return None if told in (None, *INDETERMINATE) else told
+        """The GPU's name as its driver reports it."""
+        name = self.gpus[0].name if self.gpus else (self.metadata or {}).get("gpu")
+        return None if name in INDETERMINATE else name
 
     @property
     def model(self) -> GpuModel | None:
-        """What is known of its GPU, which may be one that only its own driver tells of."""
+        """The GPU's row in our table, or a row made of what its driver reports."""
         if self.gpus:
             return local_model(self.gpus[0])
         try:
@@ -59,45 +60,88 @@ class Target(NamedTuple):
         except ConfigError:
             return None
 
+    @classmethod
+    def of(cls, metadata: Mapping[str, str], origin: str, arch: str | None, **more: Any) -> Target:
+        """A named target; its architecture is its GPU's."""
+        flashinfer = metadata.get("flashinfer_version")
+        target = cls(metadata, origin, None if flashinfer in INDETERMINATE else flashinfer, **more)
+        model = target.model
+        return target._replace(arch=model.arch if model else None if arch in INDETERMINATE else arch)
+
     def flags(self, flags: ServerFlags, image: str | None = None) -> ServerFlags:
-        """The same flags for this machine: what they leave out is its own. `image`: the release that the
-        command's image names."""
+        """The same flags with the target's SGLang and GPU where they name none. `image`: the release that
+        the command's container image names."""
         if self.sglang and image and not flags.sglang_version and image != self.sglang:
             raise UsageError(
                 f"{self.origin} is of SGLang {self.sglang}, and the server's image of {image}",
-                "take `sgl-tune env` in the server's image",
+                "run `sgl-tune env` in the server's image",
             )
         gpu = flags.gpu or (None if flags.arch else self.gpu_name)
+        if self.metadata is not None and not (gpu or flags.arch):
+            raise UsageError(f"{self.origin} does not say its GPU", f"add --gpu, or {ASK_THERE}")
         return replace(flags, sglang_version=flags.sglang_version or self.sglang, gpu=gpu)
 
+    def typed(self, flags: ServerFlags) -> Target:
+        """The same target with what is typed beside it."""
+        gpu = find_gpu(flags.gpu) if flags.gpu else None
+        return self._replace(
+            flashinfer=flags.flashinfer_version or self.flashinfer,
+            sglang=flags.sglang_version or self.sglang,
+            arch=flags.arch or (gpu.arch if gpu else self.arch),
+            gpu=gpu.name if gpu else self.gpu,
+        )
+
     def check_server(self, python: Path, flashinfer: str | None) -> None:
-        """A start answers for the libraries that are in its own environment."""
+        """Refuse a server whose FlashInfer is not the target's."""
         if self.flashinfer and flashinfer and self.flashinfer != flashinfer:
             raise UsageError(
                 f"{self.origin} is of FlashInfer {self.flashinfer}, and the server {python} has {flashinfer}",
-                "ask a server like the target's with --server, or none with --core",
+                "name a server like the target's with --server, or none with --core",
             )
 
-    def for_file(self, saved: Any) -> Mapping[str, str]:
-        if self.metadata is not None:
-            return self.metadata
-        own = dict(own_environment(saved, self.reader(saved)))
+    @property
+    def said(self) -> dict[str, str]:
+        """What the target says of FlashInfer's fields. Where it does not know what every server has,
+        FlashInfer was not asked in the server's environment: then `unknown` is no answer for any field."""
+        told = dict(self.metadata or {})
+        if any(told.get(name) in INDETERMINATE for name in _OF_EVERY_SERVER):
+            told = {name: value for name, value in told.items() if value not in INDETERMINATE}
+        if self.metadata is not None and self.gpu_name:
+            told.setdefault("gpu", self.gpu_name)
         if self.flashinfer:
-            own["flashinfer_version"] = self.flashinfer
-        if self.gpu and not may_be(str(own.get("gpu")), self.gpu):
-            own["gpu"] = f"NVIDIA {self.gpu}"
-        return own
+            told["flashinfer_version"] = self.flashinfer
+        return told
+
+    def for_file(self, saved: Any) -> dict[str, str]:
+        """The environment in which a file is read. A field that the target does not say is as in the file."""
+        own, said = own_environment(saved, self.reader(saved)), self.said
+        if self.gpu and not ("gpu" in said and may_be(said["gpu"], self.gpu)):
+            said["gpu"] = own["gpu"] if may_be(own["gpu"], self.gpu) else f"NVIDIA {self.gpu}"
+        return {name: said.get(name, value) for name, value in own.items()}
+
+    def unsaid(self, saved: Any) -> tuple[str, ...]:
+        """The fields that FlashInfer compares with the file's, and that a named target does not say."""
+        if self.metadata is None or not isinstance(saved, Mapping):
+            return ()
+        said = {**self.said, **({"gpu": self.gpu} if self.gpu else {})}
+        equal = {name for name, value in self.metadata.items() if saved.get(name) == value}
+        return tuple(
+            name
+            for name in self.reader(saved).environment
+            if name not in said and name not in equal and saved.get(name) != "*"
+        )
 
     def reader(self, saved: Any) -> FlashInfer:
         """The FlashInfer that reads a file with this `_metadata`."""
         return flashinfer_of(looking_up(saved, self))
 
     def in_folder(self, flashinfer: str | None) -> Target:
-        """Whoever opens a version's folder runs that version."""
-        return self if self.flashinfer or not flashinfer else self._replace(flashinfer=flashinfer)
+        """The same target; where none is named, whoever opens a version's folder runs that version."""
+        is_said = self.metadata is not None or self.flashinfer or not flashinfer
+        return self if is_said else self._replace(flashinfer=flashinfer)
 
 
-UNTOLD = Target(None, "each file's own environment")  # where no --target is given
+UNTOLD = Target(None, "each file's own environment")  # no --target is given
 
 
 def own_environment(saved: Any, reader: FlashInfer) -> dict[str, str]:
@@ -136,66 +180,57 @@ def target_here() -> Target:
 def target_of(here: Fingerprint) -> Target:
     if here.metadata is None:
         return UNTOLD
-    return Target(
+    return Target.of(
         here.metadata,
         "this machine",
-        flashinfer=here.metadata.get("flashinfer_version"),
-        arch=here.arch,
+        here.arch,
         driver=here.driver,
         libraries=here.libraries,
+        gpus=here.gpus,
     )
-
-
-def unknown_target_finding(target: Target) -> Finding:
-    known = f"of the server only the GPU is known ({target.gpu})" if target.gpu else None
-    return finding(
-        "target-unknown",
-        f"{known or 'no server is known to compare with'}: every file was judged as if it is read where it"
-        " was tuned",
-        "--target env.json, from `sgl-tune env --format json` on the machine that serves",
-    )
-
-
-def unread_versions(versions: Iterable[str]) -> Iterator[Finding]:
-    for doubt in filter(None, map(doubt_of, versions)):
-        yield finding("flashinfer-unknown", doubt, "a newer sgl-tune may know it; `warm` proves its files")
 
 
 def read_target(path: Path) -> Target:
-    """What `sgl-tune env --format json` printed there, or just the strings that FlashInfer writes there."""
+    """What `sgl-tune env --format json` printed there, or FlashInfer's strings alone."""
     content = read_object(path, _HOW)
-    metadata = content.get("metadata", content)
-    strings = _environment_strings(path, metadata)
-    return Target(
-        metadata=strings,
-        origin=str(path),
-        flashinfer=strings["flashinfer_version"],
-        arch=_text(content.get("arch")),
+    metadata = _environment_strings(path, content.get("metadata", content))
+    gpus = tuple(_gpus(content.get("gpus")))
+    if not metadata and not gpus:
+        raise UsageError(f"{path} names neither an environment of FlashInfer nor a GPU", _HOW)
+    return Target.of(
+        metadata,
+        str(path),
+        _text(content.get("arch")),
         driver=_text(content.get("driver")),
         libraries=_libraries(content.get("libraries")),
         sglang=_release(path, content.get("sglang")),
-        gpus=tuple(_gpus(content.get("gpus"))),
+        gpus=gpus,
     )
 
 
-def _environment_strings(path: Path, metadata: Any) -> dict[str, str]:
-    if not isinstance(metadata, dict):
+def _environment_strings(path: Path, told: Any) -> dict[str, str]:
+    """Those of FlashInfer's fields that are there; none where FlashInfer could not be asked."""
+    if not isinstance(told, dict | None):
         raise UsageError(f"{path}: `metadata` is not a JSON object", _HOW)
-    names = flashinfer_of(str(metadata.get("flashinfer_version"))).environment
-    for name in names:
-        if not isinstance(metadata.get(name), str):
-            raise UsageError(f"{path}: `{name}` is {shown(metadata.get(name))}, not a string", _HOW)
-        if len(metadata[name]) > _LONGEST:
+    told = told or {}
+    strings = {}
+    for name in flashinfer_of(str(told.get("flashinfer_version"))).environment:
+        value = told.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            raise UsageError(f"{path}: `{name}` is {shown(value)}, not a string", _HOW)
+        if len(value) > _LONGEST:
             raise UsageError(
-                f"{path}: `{name}` has {len(metadata[name]):,} characters, and no environment more than"
-                f" {_LONGEST:,}",
+                f"{path}: `{name}` has {len(value):,} characters, and no environment more than {_LONGEST:,}",
                 _HOW,
             )
-    return {name: metadata[name] for name in names}
+        strings[name] = value
+    return strings
 
 
 def _libraries(told: Any) -> dict[str, str]:
-    """None in what an older sgl-tune wrote."""
+    """By name; an older sgl-tune wrote none."""
     members = told.items() if isinstance(told, dict) else ()
     return {name: version for name, version in members if isinstance(version, str)}
 
@@ -217,47 +252,3 @@ def _gpus(told: Any) -> Iterator[Gpu]:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def ignored_finding(outcome: Ignored) -> Finding:
-    if outcome.hard:
-        return finding(
-            "other-environment",
-            f"tuned elsewhere ({_fields(outcome.hard)}): the server ignores the whole file, tunes, and never"
-            " saves here, at this start and every later one",
-            "warm for this environment; remove the file if nobody else needs it",
-        )
-    return finding(
-        "unknown-environment",
-        f"its writer could not tell its environment ({_fields(outcome.soft)}): the server ignores the whole"
-        " file, tunes, and replaces it",
-        "warm again where the versions can be told",
-    )
-
-
-def _fields(mismatches: Mapping[str, Mismatch]) -> str:
-    return ", ".join(
-        f"{name}: file {_short(m.saved)}, server {_short(m.current)}" for name, m in mismatches.items()
-    )
-
-
-def _short(value: Any) -> str:
-    if value is None:
-        return "says nothing"
-    return cut(value if isinstance(value, str) else repr(value))
-
-
-def no_environment_finding() -> Finding:
-    return finding(
-        "no-environment",
-        "it does not say where it was tuned, so any server loads it unchecked",
-        "warm again: tactics of another FlashInfer or GPU may be slow, or fail",
-    )
-
-
-def other_driver(tuned_on: str | None, target: Target) -> list[Finding]:
-    """FlashInfer does not record the driver; the manifest does."""
-    if tuned_on is None or target.driver in (None, *INDETERMINATE) or tuned_on == target.driver:
-        return []
-    message = f"tuned on driver {tuned_on}, the server has {target.driver}; FlashInfer does not compare them"
-    return [finding("other-driver", message, "warm again if the start shows slower kernels")]

@@ -7,6 +7,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sgl_tune.cache.record import WAY_OUT
+
 
 class Severity(str, Enum):
     INFO = "info"
@@ -24,94 +26,101 @@ class Verdict(str, Enum):
     DELETED = "deleted"
     CRASH = "crash"
     MISSING = "missing"
+    UNKNOWN = "unknown"
 
 
-# What ends or fails whichever server reads the file, so that `prune --unusable` removes it.
-UNUSABLE = frozenset(
-    (
-        "not-text",
-        "not-json",
-        "not-an-object",
-        "number-too-long",
-        "nested-too-deep",
-        "entry-kills-loader",
-        "records-not-an-object",
-        "metadata-not-an-object",
-        "tactic-unusable",
-    )
-)
+class Row(NamedTuple):
+    """What is usual of a code. `in_part`: lookups in a file that has it miss, so its verdict is `partial`."""
 
-# Every code and its usual severity; docs/findings.md explains each.
-CODES: dict[str, Severity] = {
-    "not-text": Severity.ERROR,
-    "not-json": Severity.ERROR,
-    "not-an-object": Severity.ERROR,
-    "number-too-long": Severity.ERROR,
-    "nested-too-deep": Severity.ERROR,
-    "entry-kills-loader": Severity.ERROR,
-    "records-not-an-object": Severity.ERROR,
-    "metadata-not-an-object": Severity.ERROR,
-    "crash-elsewhere": Severity.ERROR,
-    "other-environment": Severity.ERROR,
-    "unknown-environment": Severity.ERROR,
-    "other-folder": Severity.ERROR,
-    "nearest-key": Severity.INFO,
-    "no-environment": Severity.WARNING,
-    "target-unknown": Severity.INFO,
-    "flashinfer-unknown": Severity.INFO,
-    "other-driver": Severity.INFO,
-    "tactic-unusable": Severity.ERROR,
-    "policy-misses": Severity.WARNING,
-    "runner-mismatch": Severity.WARNING,
-    "runner-exchanged": Severity.ERROR,
-    "key-unreadable": Severity.WARNING,
-    "value-malformed": Severity.WARNING,
-    "cudnn-index": Severity.WARNING,
-    "generation-wrong": Severity.WARNING,
-    "generation-missing": Severity.INFO,
-    "duplicate-key": Severity.WARNING,
-    "no-entries": Severity.WARNING,
-    "other-options": Severity.WARNING,
-    "unused-entries": Severity.INFO,
-    "lookup-cost": Severity.WARNING,
-    "keys-missing": Severity.WARNING,
-    "ranks-differ": Severity.ERROR,
-    "vllm-ranks-differ": Severity.WARNING,
-    "vllm-one-rank": Severity.WARNING,
-    "rank-missing": Severity.ERROR,
-    "rank-unexpected": Severity.INFO,
-    "tunes-nothing": Severity.INFO,
-    "not-planned": Severity.WARNING,
-    "server-ends": Severity.ERROR,
-    "server-ignores": Severity.ERROR,
-    "server-profiles": Severity.ERROR,
-    "not-a-file": Severity.ERROR,
-    "is-a-link": Severity.INFO,
-    "not-readable": Severity.ERROR,
-    "not-writable": Severity.ERROR,
-    "owner-only": Severity.INFO,
-    "leftover-temporary": Severity.INFO,
-    "interrupted-write": Severity.WARNING,
-    "old-runs": Severity.INFO,
-    "stale-sibling": Severity.INFO,
-    "changed-since-written": Severity.INFO,
-    "manifest-broken": Severity.WARNING,
-    "replay-fails": Severity.ERROR,
-    "stale-choice": Severity.WARNING,
-    "faded-choice": Severity.INFO,
-    "other-clocks": Severity.INFO,
-    "managed-entry-invalid": Severity.WARNING,
-    "store-moved": Severity.ERROR,
-    "store-stale": Severity.WARNING,
-    "store-half-written": Severity.WARNING,
-    "store-kills-start": Severity.ERROR,
-    "store-not-writable": Severity.ERROR,
-    "store-other-version": Severity.INFO,
-    "store-other-arch": Severity.INFO,
-    "store-other-python": Severity.INFO,
-    "store-offered": Severity.INFO,
-    "store-odd-file": Severity.WARNING,
+    severity: Severity
+    remedy: str = ""
+    in_part: bool = False
+
+
+INFO, WARNING, ERROR = Severity
+_AGAIN = "warm the cache again"
+_NOTHING = "nothing to do"
+_STALE = "sgl-tune prune --stale"
+_READ = "run as a user who may, or repair the mode"
+_DEFAULT = "remove the cache and warm it again: `warm` keeps the entries that it finds"
+_PRUNE = "prune it if nobody else needs it"
+
+# Every code; docs/findings.md explains each.
+CODES: dict[str, Row] = {
+    "not-text": Row(ERROR, WAY_OUT),
+    "not-json": Row(ERROR, WAY_OUT),
+    "not-an-object": Row(ERROR, WAY_OUT),
+    "number-too-long": Row(ERROR, WAY_OUT),
+    "nested-too-deep": Row(ERROR, WAY_OUT),
+    "entry-kills-loader": Row(ERROR, WAY_OUT),
+    "records-not-an-object": Row(ERROR, WAY_OUT),
+    "metadata-not-an-object": Row(ERROR, WAY_OUT),
+    "crash-elsewhere": Row(ERROR, WAY_OUT),
+    "other-environment": Row(ERROR, "warm for this environment; remove the file if nobody else needs it"),
+    "unknown-environment": Row(ERROR, "warm again where the versions are known"),
+    "other-folder": Row(ERROR),
+    "nearest-key": Row(INFO, "if the server runs with that, say so; else sgl-tune warm fills this key"),
+    "no-environment": Row(WARNING, "warm again: tactics of another FlashInfer or GPU may be slow, or fail"),
+    "target-unknown": Row(
+        INFO, "--target env.json, from `sgl-tune env --format json` on the machine that serves"
+    ),
+    "target-silent": Row(ERROR),
+    "flashinfer-unknown": Row(INFO, "a newer sgl-tune may know it; `warm` proves its files"),
+    "other-driver": Row(INFO, "warm again if the start shows slower kernels"),
+    "tactic-unusable": Row(ERROR, WAY_OUT, in_part=True),
+    "policy-misses": Row(WARNING, _AGAIN, in_part=True),
+    "runner-mismatch": Row(WARNING, _AGAIN, in_part=True),
+    "runner-exchanged": Row(ERROR, _AGAIN),
+    "key-unreadable": Row(WARNING, "remove it: lookups that miss take longer with it"),
+    "value-malformed": Row(WARNING, _AGAIN, in_part=True),
+    "cudnn-index": Row(WARNING, _AGAIN, in_part=True),
+    "generation-wrong": Row(WARNING, "warm it again if you did not mean to edit it"),
+    "generation-missing": Row(INFO, _NOTHING),
+    "duplicate-key": Row(WARNING, _AGAIN),
+    "no-entries": Row(WARNING, _AGAIN, in_part=True),
+    "other-options": Row(WARNING),
+    "unused-entries": Row(INFO, "nothing to do: another deployment may use them"),
+    "lookup-cost": Row(WARNING, "warm into an empty cache, so that no unused entries stay"),
+    "keys-missing": Row(WARNING, in_part=True),
+    "ranks-differ": Row(ERROR, "copy one rank's file over the others of its group, or warm again"),
+    "vllm-ranks-differ": Row(WARNING, "export it anew for every rank, or delete all: vLLM tunes again"),
+    "vllm-one-rank": Row(WARNING, "sgl-tune export --to flashinfer-store"),
+    "rank-missing": Row(ERROR),
+    "rank-unexpected": Row(INFO, "remove them, unless another node reads this folder too"),
+    "tunes-nothing": Row(INFO, _NOTHING),
+    "not-planned": Row(WARNING),
+    "server-ends": Row(ERROR),
+    "server-ignores": Row(ERROR),
+    "server-profiles": Row(ERROR),
+    "not-a-file": Row(ERROR, "remove it"),
+    "is-a-link": Row(INFO, "put the file itself in its place"),
+    "not-readable": Row(ERROR, _READ),
+    "not-writable": Row(ERROR, "mount it writable, or let the server's user own it"),
+    "owner-only": Row(INFO, "verify with --as-user NAME, or chmod a+r, if the server does not run as root"),
+    "leftover-temporary": Row(INFO, _STALE),
+    "interrupted-write": Row(WARNING, "the next `sgl-tune warm` or `prune` finishes it"),
+    "old-runs": Row(INFO, _STALE),
+    "stale-sibling": Row(INFO, _STALE),
+    "changed-since-written": Row(INFO, "nothing to do if a server tuned on and saved"),
+    "manifest-broken": Row(WARNING, "delete it"),
+    "replay-fails": Row(ERROR, _DEFAULT),
+    "stale-choice": Row(WARNING, _DEFAULT),
+    "faded-choice": Row(INFO, _DEFAULT),
+    "other-clocks": Row(INFO, "nothing to do where clocks or load differ: choices were timed side by side"),
+    "managed-entry-invalid": Row(WARNING, "delete it: the server measures and writes it again"),
+    "store-moved": Row(ERROR),
+    "store-stale": Row(WARNING),
+    "store-half-written": Row(WARNING),
+    "store-kills-start": Row(ERROR),
+    "store-not-writable": Row(ERROR),
+    "store-other-version": Row(INFO, _PRUNE),
+    "store-other-arch": Row(INFO, _PRUNE),
+    "store-other-python": Row(INFO, _PRUNE),
+    "store-offered": Row(INFO),
+    "store-odd-file": Row(WARNING, "remove it"),
 }
+# What ends or fails every server that reads the file: `prune --unusable` removes the file.
+UNUSABLE = frozenset(code for code, row in CODES.items() if row.remedy == WAY_OUT)
 
 
 class Finding(NamedTuple):
@@ -137,9 +146,11 @@ class Finding(NamedTuple):
 
 
 def finding(
-    code: str, message: str, remedy: str, severity: Severity | None = None, where: Path | str = ""
+    code: str, message: str, remedy: str = "", severity: Severity | None = None, where: Path | str = ""
 ) -> Finding:
-    return Finding(code, severity or CODES[code], str(where), message, remedy)
+    """With the remedy and the severity that are usual for the code, unless others are given."""
+    usual = CODES[code]
+    return Finding(code, severity or usual.severity, str(where), message, remedy or usual.remedy)
 
 
 class FileReport(NamedTuple):

@@ -9,18 +9,13 @@ from typing import Any, NamedTuple
 
 from runtime.flashinfer.versions import GENERATION, FlashInfer, doubt_of
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, load_file, next_save
-from sgl_tune.cache.record import WAY_OUT, BrokenCacheFile, CacheFile, parse_cache_file
+from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
 from sgl_tune.verify.coverage import Coverage
 from sgl_tune.verify.entries import check_entries, cut
-from sgl_tune.verify.environment import (
-    Target,
-    ignored_finding,
-    looking_up,
-    no_environment_finding,
-    own_environment,
-)
+from sgl_tune.verify.environment import Target, looking_up, own_environment
 from sgl_tune.verify.expected import Expected
-from sgl_tune.verify.findings import Finding, Verdict, finding
+from sgl_tune.verify.findings import CODES, Finding, Verdict, finding
+from sgl_tune.verify.mismatches import ignored_finding, unsaid_finding
 from sgl_tune.verify.vllm import broken_before_loading
 
 _RECENT = 8  # the contents of a cache's stages; to look for more takes longer than to parse again
@@ -32,17 +27,6 @@ _BROKEN_CODES = {
     "ValueError": "number-too-long",
     "RecursionError": "nested-too-deep",
 }
-_SERVED_IN_PART = frozenset(
-    (
-        "tactic-unusable",
-        "policy-misses",
-        "runner-mismatch",
-        "value-malformed",
-        "cudnn-index",
-        "no-entries",
-        "keys-missing",
-    )
-)
 
 
 class Judged(NamedTuple):
@@ -103,35 +87,38 @@ class Judge:
     def _judge_loaded(self, file: CacheFile, loaded: Loaded, reader: FlashInfer) -> Judged:
         found: list[Finding] = []
         if file.metadata is None:
-            found.append(no_environment_finding())
+            message = "it does not say where it was tuned, so any server loads it unchecked"
+            found.append(finding("no-environment", message))
         is_known = doubt_of(looking_up(file.metadata, self.target)) is None
         found += check_entries(file.entries_for(reader), loaded, reader, is_known)
         if self._coverage:
             found += self._coverage.findings(loaded, reader)
-        verdict = Verdict.PARTIAL if any(f.code in _SERVED_IN_PART for f in found) else Verdict.HIT
+        verdict = Verdict.PARTIAL if any(CODES[one.code].in_part for one in found) else Verdict.HIT
         checksum = _checksum(file, reader)
         if checksum or GENERATION not in reader.members:  # else FlashInfer wrote it, and could
             killed = _killed_save(file, self.target, reader)
             verdict = Verdict.CRASH if killed else verdict
             checksum = [*killed, *checksum]
+        if unsaid := self.target.unsaid(file.metadata):
+            found.insert(0, unsaid_finding(unsaid, self.target))
+            verdict = verdict if verdict is Verdict.CRASH else Verdict.UNKNOWN
         return Judged(verdict, (*found, *checksum), file)
 
 
 def _broken(error: BrokenCacheFile) -> Finding:
     code = _BROKEN_CODES[error.exception]
-    return finding(code, f"{error.what}: the server dies with {error.exception}", WAY_OUT)
+    return finding(code, f"{error.what}: the server dies with {error.exception}")
 
 
 def _killing(outcome: Raised) -> Finding:
     if outcome.key is not None:
         what = f"the entry {cut(outcome.key, 90)!r} cannot be read: the server dies with {outcome.exception}"
-        return finding("entry-kills-loader", what, WAY_OUT)
+        return finding("entry-kills-loader", what)
     if outcome.exception == "RecursionError":
-        return finding("nested-too-deep", "nested too deep: the server dies with RecursionError", WAY_OUT)
-    if outcome.exception == "AttributeError":
-        what = f"{outcome.reason}: the server dies with AttributeError"
-        return finding("metadata-not-an-object", what, WAY_OUT)
-    return finding("records-not-an-object", f"{outcome.reason}: the server dies with ValueError", WAY_OUT)
+        return finding("nested-too-deep", "nested too deep: the server dies with RecursionError")
+    is_metadata = outcome.exception == "AttributeError"
+    code = "metadata-not-an-object" if is_metadata else "records-not-an-object"
+    return finding(code, f"{outcome.reason}: the server dies with {outcome.exception}")
 
 
 def _crash_elsewhere(file: CacheFile) -> list[Finding]:
@@ -140,7 +127,7 @@ def _crash_elsewhere(file: CacheFile) -> list[Finding]:
     if not isinstance(outcome, Raised):
         return []
     why = _killing(outcome).message
-    return [finding("crash-elsewhere", f"ignored by this server, but where it was tuned: {why}", WAY_OUT)]
+    return [finding("crash-elsewhere", f"ignored by this server, but where it was tuned: {why}")]
 
 
 def _killed_save(file: CacheFile, target: Target, reader: FlashInfer) -> list[Finding]:
@@ -148,7 +135,7 @@ def _killed_save(file: CacheFile, target: Target, reader: FlashInfer) -> list[Fi
     if isinstance(outcome, Save):
         return []
     message = f"it loads, but the server dies with {outcome.exception} when it saves"
-    return [finding("nested-too-deep", message, WAY_OUT)]
+    return [finding("nested-too-deep", message)]
 
 
 def _checksum(file: CacheFile, reader: FlashInfer) -> list[Finding]:
@@ -157,18 +144,16 @@ def _checksum(file: CacheFile, reader: FlashInfer) -> list[Finding]:
     if has_checksum and saved is not None and saved == file.computed_generation:
         return []
     found = [
-        finding(
-            "duplicate-key", f"{cut(key, 90)!r} stands in it more than once; the last one counts", WAY_OUT
-        )
+        finding("duplicate-key", f"the key {cut(key, 90)!r} occurs more than once; the last one counts")
         for key in _duplicates(file.raw)[:1]
     ]
     if not has_checksum:
         return found
     if saved is None:
         message = f"it has no {GENERATION}: written by a FlashInfer before 0.6.18, or by hand"
-        return [*found, finding("generation-missing", message, "nothing to do")]
+        return [*found, finding("generation-missing", message)]
     message = f"{GENERATION} does not match the content: it was edited after it was written"
-    return [*found, finding("generation-wrong", message, "warm it again if you did not mean to edit it")]
+    return [*found, finding("generation-wrong", message)]
 
 
 def _duplicates(raw: bytes) -> list[str]:

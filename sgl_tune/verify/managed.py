@@ -15,7 +15,7 @@ from runtime.flashinfer.versions import doubt_of, flashinfer_of
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.loader import Loaded, restore_tactic
-from sgl_tune.cache.record import WAY_OUT, BrokenCacheFile, parse_cache_file
+from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
 from sgl_tune.verify.entries import check_entries, cut
 from sgl_tune.verify.environment import Target, looking_up
 from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport, finding
@@ -26,9 +26,8 @@ _ESCAPE = r"""\\(?:[\\'nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"""
 _TEXT = rf"""'(?:[^'\\\n]|{_ESCAPE})*'|"(?:[^"\\\n]|{_ESCAPE})*\""""
 _RECORD_KEY = re.compile(rf"\('__protocol__', ({_TEXT}), ({_TEXT})\)")
 _SCHEMA = {"cache_schema": "v2"}
-_REMEDY = "delete it: the server measures and writes it again"
 # FlashInfer takes what it cannot parse for a miss, but unpacks the tactic outside of that care.
-_TOO_DEEP = finding("nested-too-deep", "its tactic kills the lookup with RecursionError", WAY_OUT)
+_TOO_DEEP = finding("nested-too-deep", "its tactic kills the lookup with RecursionError")
 
 
 def verify_managed(cache: Cache, target: Target) -> VerifyReport:
@@ -45,7 +44,7 @@ def _elsewhere(cache: Cache, manifest: dict[str, Any] | None, target: Target) ->
         message = "its manifest.json cannot be read, so for which server it is is unknown"
         remedy = "nothing to do: FlashInfer reads the entries without it"
         return [finding("manifest-broken", message, remedy, where=cache.path)]
-    wanted = {**manifest, **(target.metadata or {}), **_SCHEMA}
+    wanted = {**manifest, **target.for_file(manifest), **_SCHEMA}
     folder = _folder_name(wanted)
     if folder == cache.key:
         return []
@@ -113,4 +112,4 @@ def _namespace(key: str) -> str | None:
 
 
 def _miss(path: Path, why: str) -> FileReport:
-    return FileReport(path, Verdict.IGNORED, (finding("managed-entry-invalid", f"{why}: a miss", _REMEDY),))
+    return FileReport(path, Verdict.IGNORED, (finding("managed-entry-invalid", f"{why}: a miss"),))

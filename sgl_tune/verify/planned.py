@@ -11,6 +11,7 @@ from dataclasses import replace
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.deployment.as_json import deployment_from_json
+from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
@@ -60,12 +61,14 @@ def plans_of(
     flags: ServerFlags, command: Sequence[str], deployment: str | None, target: Target
 ) -> list[Plan]:
     gpu = None if flags.gpu or flags.arch else target.model
-    asked = replace(
+    beside = replace(
         flags,
-        sglang_version=flags.sglang_version or target.sglang,
         flashinfer_version=flags.flashinfer_version or target.flashinfer,
         arch=flags.arch or (None if flags.gpu or gpu else target.arch),
     )
+    container = launch_of(list(command)).container if command else None
+    asked = target.flags(beside, container.release if container else None)
+    asked = replace(asked, gpu=None) if gpu else asked
     return [make_plan(chosen) for chosen in select_deployments(asked, command, deployment, gpu=gpu)]
 
 

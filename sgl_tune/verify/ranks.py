@@ -16,7 +16,6 @@ from sgl_tune.verify.entries import cut, entry_name, some
 from sgl_tune.verify.findings import Finding, Severity, finding
 
 _LARGEST_GROUP = 1024  # a number beyond is no rank, and no reason to look for a million files
-_COPY = "copy one rank's file over the others of its group, or warm again"
 
 
 class Member(NamedTuple):
@@ -36,7 +35,7 @@ class Disagreement(NamedTuple):
 
     def of(self, path: Path) -> Finding:
         message = self.odd.get(path, "other ranks of its group differ from it")
-        return finding("ranks-differ", message, _COPY, self.summary.severity)
+        return finding("ranks-differ", message, severity=self.summary.severity)
 
 
 def compare(members: Sequence[Member], deletes: bool) -> Disagreement | None:
@@ -61,7 +60,7 @@ def compare(members: Sequence[Member], deletes: bool) -> Disagreement | None:
     who = some([f"{_rank(path)} {how}" for path, how in odd.items()])
     severity = Severity.ERROR if deletes else Severity.WARNING
     message = f"the ranks of a group are not equal: {who}; {fate}"
-    summary = finding("ranks-differ", message, _COPY, severity, model.path.parent)
+    summary = finding("ranks-differ", message, severity=severity, where=model.path.parent)
     return Disagreement(summary, odd, deletes)
 
 

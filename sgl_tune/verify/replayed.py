@@ -17,7 +17,6 @@ from sgl_tune.verify.findings import Finding, finding
 SLACK = 0.05
 # The default was measured in few launches when the choice was made, so gains are compared roughly.
 LEAST_GAIN = 1.1
-_REMEDY = "remove the cache and warm it again: `warm` keeps the entries that it finds"
 
 State = Literal["holds", "beaten", "faded", "fails"]
 
@@ -140,14 +139,13 @@ def _findings(
         mine = [one for one in judgements if one.state == state]
         if mine:
             names = some([_with_times(one) for one in mine])
-            yield finding(code, f"{count(len(mine), 'entry')} ({names}): {says}", _REMEDY, where=folder)
+            yield finding(code, f"{count(len(mine), 'entry')} ({names}): {says}", where=folder)
     now = drift(judgements)
     if now is not None and abs(now - 1) > SLACK:
         before = manifest.driver if manifest else None
         drivers = f" (driver {before} then, {target.driver or 'unknown'} now)" if before else ""
         message = f"the same kernels take {now:.2f} times what they took when they were tuned{drivers}"
-        remedy = "nothing to do where clocks or load differ: the choices were timed side by side"
-        yield finding("other-clocks", message, remedy, where=folder)
+        yield finding("other-clocks", message, where=folder)
 
 
 _SAYINGS: tuple[tuple[State, str, str], ...] = (

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from runtime.flashinfer.versions import number
-from runtime.server.gpus import find_gpu
 from runtime.sglang.kept_files import files_doubt
 from runtime.sglang.releases import checked_version
 from sgl_tune.cache.layouts import Cache, resolve
@@ -80,7 +79,7 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
             f"nothing to verify in {path or cache_dir}: no cache file is there",
             "fill it first, or name the deployment to see which files its server looks for",
         )
-    narrowed = _narrowed(target, flags, plans)
+    narrowed = _narrowed(target.typed(flags), plans)
     return Scope(tuple(checked), narrowed, _notes(plans), _warnings(plans, sglang), findings, tuple(plans))
 
 
@@ -102,8 +101,7 @@ def _warnings(plans: Sequence[Plan], sglang: str | None) -> tuple[str, ...]:
 
 def _unreadable(error: OSError) -> Finding:
     message = f"it cannot be looked into ({error.strerror}), so what it holds is unknown"
-    remedy = "run as a user who may, or repair the folder's mode"
-    return finding("not-readable", message, remedy, where=str(error.filename))
+    return finding("not-readable", message, where=str(error.filename))
 
 
 def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:
@@ -113,11 +111,11 @@ def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:
     return plans[0].deployment.sglang_version if plans else installed_version("sglang")
 
 
-def _narrowed(target: Target, flags: ServerFlags, plans: Sequence[Plan]) -> Target:
-    versions = {flags.flashinfer_version, *(plan.deployment.flashinfer_version for plan in plans)} - {None}
-    archs = {flags.arch, *(plan.deployment.arch for plan in plans)} - {None}
+def _narrowed(target: Target, plans: Sequence[Plan]) -> Target:
+    """The target, and what all of the plans say alike where it says nothing."""
+    versions = {plan.deployment.flashinfer_version for plan in plans}
+    archs = {plan.deployment.arch for plan in plans}
     return target._replace(
         flashinfer=target.flashinfer or (versions.pop() if len(versions) == 1 else None),
         arch=target.arch or (archs.pop() if len(archs) == 1 else None),
-        gpu=find_gpu(flags.gpu).name if flags.gpu else None,
     )

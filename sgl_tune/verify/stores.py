@@ -19,8 +19,9 @@ from sgl_tune.stores.places import release_meant
 from sgl_tune.stores.sources import Sources, sources_here
 from sgl_tune.units import count
 from sgl_tune.verify.access import Access, User
-from sgl_tune.verify.environment import Target, unknown_target_finding
+from sgl_tune.verify.environment import Target
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport, finding
+from sgl_tune.verify.mismatches import unknown_target_finding
 
 RELOCATE = "sgl-tune relocate on the root, for the path that the server finds it under"
 _AGAIN = "warm again, or prune it: sgl-tune prune --store"
@@ -30,7 +31,7 @@ _FATES: dict[Kind, tuple[str, Verdict, str]] = {
     "moved": ("store-moved", Verdict.REPLACED, RELOCATE),
     "stale": ("store-stale", Verdict.REPLACED, _STALE),
     "kills": ("store-kills-start", Verdict.CRASH, "remove it, or what its message names"),
-    "unread": ("not-readable", Verdict.CRASH, "run as a user who may, or repair the folder's mode"),
+    "unread": ("not-readable", Verdict.CRASH, ""),
 }
 
 
@@ -104,8 +105,7 @@ def _verify(stored: Stored, machine: Machine) -> StoreReport:
         files = tuple(_judged(item, machine, access) for item in stored.items(setting))
     except OSError as error:
         message = f"it cannot be looked into ({error.strerror}), so what it holds is unknown"
-        remedy = "run as a user who may, or repair the folder's mode"
-        return StoreReport(stored, (), (finding("not-readable", message, remedy, where=stored.path),))
+        return StoreReport(stored, (), (finding("not-readable", message, where=stored.path),))
     return StoreReport(stored, files, tuple(_of_the_store(stored, files, setting, machine)))
 
 
@@ -131,7 +131,7 @@ def _judged(item: Item, machine: Machine, access: Access | None) -> FileReport:
         findings.append(told)
     if item.size.odd:
         message = f"{', '.join(item.size.odd)}: no regular file, so nobody looked into it"
-        findings.append(finding("store-odd-file", message, "remove it"))
+        findings.append(finding("store-odd-file", message))
     worst = Verdict.CRASH if Verdict.CRASH in verdicts else verdicts[-1]
     return FileReport(item.path, worst, tuple(findings), item.store)
 
@@ -158,13 +158,13 @@ def for_another(item: Item, machine: Machine) -> Finding | None:
         wanted = machine.libraries.get(name)
         if wanted and wanted != version:
             message = f"it is of {name} {version}, and the server has {wanted}: it is not looked at"
-            return finding("store-other-version", message, "prune it if nobody else needs it")
+            return finding("store-other-version", message)
     if item.arch and machine.arch and _number(machine.arch) not in _numbers(item.arch):
         message = f"it is for {item.arch}, and the server has {machine.arch}: it is not looked at"
-        return finding("store-other-arch", message, "prune it if nobody else needs it")
+        return finding("store-other-arch", message)
     if item.python and machine.python and item.python != machine.python:
         message = f"it is for Python {item.python}, and the server has {machine.python}: it is not looked at"
-        return finding("store-other-python", message, "prune it if nobody else needs it")
+        return finding("store-other-python", message)
     return None
 
 

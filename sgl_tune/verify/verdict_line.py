@@ -43,7 +43,10 @@ def _faults(report: VerifyReport) -> str:
 
 def _loads(files: Sequence[FileReport], plans: Sequence[Plan], server: str | None) -> str:
     used = sum(file.verdict in (Verdict.HIT, Verdict.PARTIAL) for file in files)
+    unknown = sum(file.verdict is Verdict.UNKNOWN for file in files)
     loads = f"{used} of {count(len(files), 'file')}"
+    if unknown:
+        return f"whether {unknown} of {count(len(files), 'file')} load is not known"
     if server is not None:
         return f"the next start loads {loads}"
     if not plans:

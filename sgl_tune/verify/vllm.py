@@ -15,10 +15,10 @@ from sgl_tune.cache.record import BrokenCacheFile, CacheFile
 from sgl_tune.cache.scanned import vllm_fingerprint
 from sgl_tune.units import count
 from sgl_tune.verify.entries import some
-from sgl_tune.verify.findings import FileReport, Finding, Verdict, finding
+from sgl_tune.verify.findings import CODES, FileReport, Finding, Verdict, finding
 
 _LARGEST_GROUP = 1024  # a number beyond is no rank, and no reason to look for a million files
-_REMEDY = "export it anew for every rank, or delete all of them: vLLM tunes again"
+_ANEW = CODES["vllm-ranks-differ"].remedy
 
 
 def looks_before_loading(names: Sequence[str]) -> bool:
@@ -47,7 +47,7 @@ def settle_vllm(
         return
     for absent in _holes(list(ranks)):
         message = "there is no such file, so no rank of its group loads one: all of them tune"
-        report = FileReport(folder / absent, Verdict.MISSING, (finding("rank-missing", message, _REMEDY),))
+        report = FileReport(folder / absent, Verdict.MISSING, (finding("rank-missing", message, _ANEW),))
         reports[absent] = report
     alike: dict[tuple[str, int] | None, list[str]] = {}
     for name in ranks.values():
@@ -61,10 +61,10 @@ def settle_vllm(
             f"vLLM loads them only where all ranks tell the same environment and size: {some(kinds)};"
             " ranks of several pipeline stages are compared a stage each, otherwise all of them tune"
         )
-        yield finding("vllm-ranks-differ", message, _REMEDY, where=folder)
+        yield finding("vllm-ranks-differ", message, where=folder)
     if ranks.keys() == {VllmRank(0, 0)} and reader.has_v2:
         message = "a vLLM server of one rank (0.33) reads FlashInfer's managed store and not this file"
-        yield finding("vllm-one-rank", message, "sgl-tune export --to flashinfer-store", where=folder)
+        yield finding("vllm-one-rank", message, where=folder)
 
 
 def _told(file: CacheFile | None, reports: dict[str, FileReport]) -> tuple[str, int] | None:
@@ -75,7 +75,7 @@ def _told(file: CacheFile | None, reports: dict[str, FileReport]) -> tuple[str, 
     except RecursionError:
         message = "nested too deep: vLLM dies with RecursionError before it loads it"
         reports[file.path.name] = FileReport(
-            file.path, Verdict.CRASH, (finding("nested-too-deep", message, _REMEDY),)
+            file.path, Verdict.CRASH, (finding("nested-too-deep", message, _ANEW),)
         )
         return None
 

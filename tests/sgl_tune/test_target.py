@@ -11,38 +11,15 @@ import pytest
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
 from sgl_tune.verify.environment import read_target
-from tests.sgl_tune.running import ROOT, run_here
+from tests.sgl_tune.running import ROOT
 
-CACHE = ROOT / "cache-examples" / "cache"
 ENV = ROOT / "cache-examples" / "h200.env.json"
-MODEL = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
 
 
 def env(folder: Path, **changed: Any) -> Path:
     file = folder / "env.json"
     file.write_text(json.dumps({**json.loads(ENV.read_text()), **changed}))
     return file
-
-
-@pytest.mark.parametrize("command", ["verify", "pack", "warm --dry-run"])
-def test_the_release_is_the_targets(command: str, tmp_path: Path) -> None:
-    words = [*command.split(), "--cache-dir", CACHE, *MODEL]
-    words += ["-o", tmp_path / "bundle.tar.gz"] if command == "pack" else ["--format", "json"]
-    ran = run_here(*words, "--target", ENV)
-    another = "SGLang 0.5.17: the core plans as 0.5.23 alone"
-    assert ran.code == 1 and another in ran.err
-    assert another not in run_here(*words, "--target", env(tmp_path, sglang="0.5.23")).err
-
-
-def test_one_machine_and_a_fleet_of_it_are_judged_alike(tmp_path: Path) -> None:
-    node = json.loads((ROOT / "cache-examples" / "nodes.jsonl").read_text().splitlines()[0])
-    nodes = tmp_path / "nodes.jsonl"
-    for release in (node["sglang"], "0.5.23"):
-        told = {**node, "sglang": release}
-        nodes.write_text(json.dumps(told) + "\n")
-        alone = run_here("verify", "--target", env(tmp_path, **told), "--cache-dir", CACHE, *MODEL)
-        fleet = run_here("verify", "--fleet", nodes, *MODEL)
-        assert alone.code == fleet.code, (release, alone.out, fleet.out)
 
 
 def test_what_is_typed_beside_it_counts() -> None:

@@ -83,7 +83,7 @@ def machine_for(target: Path | None, gpu: str | None, processor: str | None) -> 
     there = _platform(processor)
     if target:
         told = read_target(target)
-        return Machine((told.metadata or {}).get("gpu"), told.arch, there)
+        return Machine(told.gpu_name, told.arch, there)
     if gpu:
         row = find_gpu(gpu)
         return Machine(row.name, row.arch, there)

@@ -11,7 +11,8 @@ import pytest
 from runtime.flashinfer.versions import NEWEST
 from sgl_tune.cache.loader import metadata_mismatches
 from sgl_tune.errors import UsageError
-from sgl_tune.verify.environment import Target, looking_up, other_driver, own_environment, read_target
+from sgl_tune.verify.environment import Target, looking_up, own_environment, read_target
+from sgl_tune.verify.mismatches import other_driver
 from tests.sgl_tune.cache.corpus import TARGET
 
 
@@ -29,19 +30,12 @@ def test_the_output_of_env_is_a_target(tmp_path: Path) -> None:
 
 def test_the_strings_of_a_version_alone_are_a_target(tmp_path: Path) -> None:
     target = read_target(_write(tmp_path, TARGET))
-    assert (target.metadata, target.arch, target.driver) == (TARGET, None, None)
+    assert (target.metadata, target.arch, target.driver) == (TARGET, "sm90", None)
 
 
 @pytest.mark.parametrize(
     "content",
-    [
-        [],
-        7,
-        {},
-        {"metadata": []},
-        {"metadata": {**TARGET, "gpu": None}},
-        {name: value for name, value in TARGET.items() if name != "gpu"},
-    ],
+    [[], 7, {}, {"metadata": []}, {"metadata": None}, {"metadata": {**TARGET, "gpu": 7}}],
 )
 def test_anything_else_is_refused_with_the_way_out(content: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"env\.json") as caught:

@@ -146,20 +146,7 @@ def test_without_a_target_it_says_so(tmp_path: Path) -> None:
 
 def test_a_warm_deployment_is_a_hit(tmp_path: Path, target: Path) -> None:
     _warmed(tmp_path)
-    ran = run(
-        "verify",
-        *MODEL,
-        "--tp",
-        2,
-        "--cache-dir",
-        tmp_path,
-        "--target",
-        target,
-        "--format",
-        "json",
-        *VERSIONS,
-    )
-    data = _report(ran)
+    data = _report(run("verify", *MODEL, "--tp", 2, *_there(tmp_path, target)))
     assert _verdicts(data) == ["hit", "hit"] and _codes(data) == set()
 
 
@@ -173,20 +160,7 @@ def test_missing_entries_make_it_partial(tmp_path: Path, target: Path) -> None:
 
 def test_a_cache_for_fewer_ranks_lies_under_another_key(tmp_path: Path, target: Path) -> None:
     _warmed(tmp_path)
-    ran = run(
-        "verify",
-        *MODEL,
-        "--tp",
-        4,
-        "--cache-dir",
-        tmp_path,
-        "--target",
-        target,
-        "--format",
-        "json",
-        *VERSIONS,
-    )
-    data = _report(ran)
+    data = _report(run("verify", *MODEL, "--tp", 4, *_there(tmp_path, target)))
     assert _verdicts(data) == ["missing"] * 4 and _codes(data) == {"rank-missing", "nearest-key"}
 
 

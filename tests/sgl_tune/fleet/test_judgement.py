@@ -79,7 +79,8 @@ def test_a_node_that_could_not_ask_is_taken_for_the_target(tmp_path: Path) -> No
     ran, told = judged(path, "--target", target)
     assert ran.code == 1 and told["rows"][0]["reasons"][0]["code"] == "other-environment"
     ran, told = judged(path, "--gpu", "h200", "--sglang-version", "0.5.23")
-    assert ran.code == 0 and "judged as if they are read where they were tuned" in told["verdict"]
+    (reason,) = told["rows"][0]["reasons"]
+    assert ran.code == 1 and reason["state"] == "unknown" and reason["code"] == "target-silent"
 
 
 def test_a_store_is_held_against_the_targets(tmp_path: Path) -> None:

@@ -1,0 +1,138 @@
+"""The rank files of a cache as they lie on the disk, each with the verdict on its content."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from sgl_tune.cache.folder import Slurped, Way, read_below, reader
+from sgl_tune.cache.layouts import Cache
+from sgl_tune.verify.access import Access
+from sgl_tune.verify.environment import UNTOLD
+from sgl_tune.verify.expected import WARM, Expected
+from sgl_tune.verify.findings import UNUSABLE, FileReport, Finding, Severity, Verdict, finding
+from sgl_tune.verify.judge import Judge, Judged
+from sgl_tune.verify.managed import verify_managed
+from sgl_tune.verify.vllm import looks_before_loading
+
+
+class Read(NamedTuple):
+    """`blocked`: why the server's user cannot read the file."""
+
+    path: Path
+    judged: Judged
+    blocked: tuple[Finding, ...] = ()
+    only_root: bool = False
+
+    @property
+    def report(self) -> FileReport:
+        if self.blocked:
+            return FileReport(self.path, Verdict.CRASH, (*self.blocked, *self.judged.findings))
+        return FileReport(self.path, self.judged.verdict, self.judged.findings)
+
+
+def read_files(cache: Cache, judge: Judge, access: Access | None, way: Way) -> dict[str, Read]:
+    """By their names."""
+
+    def refused(path: Path) -> Slurped:
+        raise closed
+
+    root = cache.root or cache.path
+    try:
+        read = reader(cache.path, way, cache.root)
+        return {file.path.name: _read(file.path, root, read, judge, access) for file in cache.files}
+    except OSError as error:
+        closed = error
+        return {file.path.name: _read(file.path, root, refused, judge, access) for file in cache.files}
+
+
+def unusable_files(cache: Cache) -> Iterator[Path]:
+    """The files that end, or fail in the kernels of, the very server that they say they were tuned for. Links
+    and what cannot be read here are not judged."""
+    if cache.layout == "flashinfer-v2":
+        reports = verify_managed(cache, UNTOLD).files
+    else:
+        names = [file.path.name for file in cache.files]
+        judge = Judge(UNTOLD.in_folder(cache.flashinfer), None, looks_before_loading(names))
+        with Way() as way:
+            reports = tuple(read.report for read in read_files(cache, judge, None, way).values())
+    for report in reports:
+        codes = {found.code for found in report.findings}
+        is_read = report.verdict in (Verdict.CRASH, Verdict.PARTIAL) and "is-a-link" not in codes
+        if is_read and codes & UNUSABLE:
+            yield report.path
+
+
+def missing(expected: Expected | None) -> Finding:
+    message = "there is no such file: the rank has nothing to load, so the server tunes"
+    return finding("rank-missing", message, expected.way_out if expected else WARM)
+
+
+def _read(
+    path: Path, root: Path, read: Callable[[Path], Slurped], judge: Judge, access: Access | None
+) -> Read:
+    blocked = tuple(access.reading(path)) if access else ()
+    try:
+        status, raw = read(path)
+    except FileNotFoundError:
+        return Read(path, Judged(Verdict.MISSING, (missing(judge.wants),)), blocked)
+    except OSError as error:
+        message = f"it cannot be read here ({error.strerror})"
+        remedy = "delete it, and warm again" if error.errno == errno.EOVERFLOW else ""
+        return Read(path, Judged(Verdict.CRASH, (finding("not-readable", message, remedy),)), blocked)
+    if raw is not None:
+        return Read(path, judge.judge(path, raw), blocked, status.st_uid == 0 and not status.st_mode & 0o044)
+    if stat.S_ISLNK(status.st_mode):
+        return Read(path, _linked(path, root, judge), blocked)
+    # The server looks for a file, finds none, tunes, and moves its own into place; a folder stays.
+    if stat.S_ISDIR(status.st_mode):
+        found = finding("not-a-file", "it is a folder: the server dies with IsADirectoryError when it saves")
+        return Read(path, Judged(Verdict.CRASH, (found,)), blocked)
+    found = finding("not-a-file", "it is no regular file: the server tunes and puts a file in its place")
+    return Read(path, Judged(Verdict.REPLACED, (found,)), blocked)
+
+
+def _linked(path: Path, root: Path, judge: Judge) -> Judged:
+    """A server follows a link. It is followed here as far as it stays in the cache: what lies outside is not
+    opened, and only its status is looked at."""
+    link = f"it is a link to {_target(path)}"
+    raw = _read_through(path, root)
+    if raw is not None:
+        judged = judge.judge(path, raw)
+        message = f"{link}: the server loads that, and its next save ends the link"
+        followed = finding("is-a-link", message, "nothing to do, or put the file itself in its place")
+        return judged._replace(findings=(followed, *judged.findings))
+    if _is_file(path):
+        message = (
+            f"{link}: the server loads that, whatever it holds; it is outside of the cache, not read here"
+        )
+        found = finding("is-a-link", message, severity=Severity.ERROR)
+        return Judged(Verdict.PARTIAL, (found,), unread=True)
+    message = f"{link}, where no file is: the server tunes, and puts one in its place"
+    return Judged(Verdict.REPLACED, (finding("is-a-link", message, "remove it", Severity.ERROR),))
+
+
+def _read_through(path: Path, root: Path) -> bytes | None:
+    inside, real = Path(os.path.realpath(root)), Path(os.path.realpath(path))
+    try:
+        return read_below(real, inside) if real.is_relative_to(inside) else None
+    except OSError:
+        return None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _target(path: Path) -> str:
+    try:
+        return str(path.readlink())[:200]
+    except OSError:  # it is gone by now
+        return "somewhere"
