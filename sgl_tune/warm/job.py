@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,13 @@ def _cache_job(deployment: Deployment, cache: CachePlan) -> CacheJob:
         tuning_rows=tuple(sorted({op.buckets[-1] for op in cache.ops}, reverse=True)),
         serving_rows=tuple(sorted({bucket for op in cache.ops for bucket in op.buckets}, reverse=True)),
     )
+
+
+def only_for(device: str) -> None:
+    """FlashInfer looks for CuTe DSL and does without: its kernels are a GPU's, and on a CPU their import is a
+    third of the time until a worker works, and 115 MB of its memory."""
+    if device == "cpu":
+        sys.modules.setdefault("cutlass", None)  # type: ignore[arg-type]  # what Python means by: there is none
 
 
 def make_device(name: str, index: int) -> Device:

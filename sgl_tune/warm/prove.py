@@ -1,64 +1,61 @@
 """The proof: a fresh process does what the next start does, with FlashInfer's stock loader and lookups.
 
-It loads each written file, replays the forward at every bucket, and says what was asked, what was found, and
-how long the tuned and the untuned forward take.
+It loads each written file, asks for every entry, and says what was asked, what was found, and how long the
+largest forward takes with the files and without them.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sgl_tune.processes.child import Child
 from sgl_tune.warm.compilations import Compilations, counted
 from sgl_tune.warm.events import DONE
-from sgl_tune.warm.imports import only_for
-from sgl_tune.warm.job import CacheJob, make_device, read_job
+from sgl_tune.warm.job import CacheJob, make_device, only_for, read_job
 from sgl_tune.warm.turns import in_turns
 
 if TYPE_CHECKING:
     from flashinfer.autotuner import AutoTuner
 
     from runtime.devices.base import Device
-    from runtime.start.rehearsal import Rehearsal
 
-_PATIENCE_SECONDS = 3.0
 _FIRST_LINE = 300
+_BY_BOTH = ("flashinfer.fused_moe", "triton", "runtime.autotune.record", "runtime.devices.cuda")
 
 
 def main(child: Child) -> None:
+    serve(child, read_job, CoreProof, ("runtime.start.rehearsal",))
+
+
+def serve(
+    child: Child, read: Callable[[Any], Any], proof: type[CacheProof], modules: tuple[str, ...]
+) -> None:
+    """One proof after the other. A prover is started while the search still runs, and imports meanwhile all
+    that takes long and needs no GPU."""
     told, started = child.command(), time.perf_counter()
     only_for(told["device"])
-    _import()
+    for name in (*_BY_BOTH, *modules):
+        with suppress(Exception):  # it fails again, and is told, where it is used
+            import_module(name)
     imported = time.perf_counter() - started
     for command in child.commands():
-        job = read_job(command["job"])
-        started = time.perf_counter()
+        job, started = read(command["job"]), time.perf_counter()
         device = make_device(job.device, job.gpus[0] if job.gpus else 0)
         tuner = stock_tuner(job.device)
         opened = time.perf_counter() - started
-        proofs = [_prove(cache, device, tuner) for cache in job.caches]
-        steps = {"device": opened, **summed(proof.pop("steps") for proof in proofs)}
+        proofs = [proof(cache, device, tuner).made() for cache in job.caches]
+        steps = {"device": opened, **_summed(proof.pop("steps") for proof in proofs)}
         child.say(DONE, proofs=proofs, steps={"imports_before": imported, **steps})
         imported = 0.0
         device.empty_cache()
 
 
-def _import() -> None:
-    """All that takes long and needs no GPU: a prover is started while the search still runs."""
-    with suppress(Exception):  # it fails again, and is told, where it is used
-        import flashinfer.fused_moe  # noqa: F401
-        import triton  # noqa: F401  to be heard from its first kernel on
-    with suppress(Exception):
-        import runtime.autotune.record
-        import runtime.devices.cuda
-        import runtime.start.rehearsal  # noqa: F401
-
-
-def summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def _summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     total = Counter[str]()
     for part in parts:
         total.update(part)  # type: ignore[arg-type]
@@ -78,116 +75,133 @@ def stock_tuner(device: str) -> AutoTuner:
     return tuner
 
 
-def _prove(cache: CacheJob, device: Device, tuner: AutoTuner) -> dict[str, Any]:
-    from runtime.autotune.record import record_asked
-    from runtime.start.rehearsal import Rehearsal
+class Answers(NamedTuple):
+    asked: int
+    hits: int
+    missing: set[str]
 
-    tuner.clear_cache()
-    started = time.perf_counter()
-    accepted = [tuner.load_configs(str(path)) for path in cache.files]
-    load_seconds = time.perf_counter() - started
-    started = time.perf_counter()
-    on_gpu = device.torch_device.type == "cuda"
-    with counted(on_gpu) as tuned:
-        rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, device)
-        built, started = time.perf_counter() - started, time.perf_counter()
+
+class CacheProof:
+    """Of one cache. Who asks for its entries, and how, a subclass says."""
+
+    patience_seconds = 3.0
+
+    def __init__(self, cache: Any, device: Device, tuner: AutoTuner) -> None:
+        self._cache, self._device, self._tuner = cache, device, tuner
+        self._on_gpu = device.torch_device.type == "cuda"
+
+    def ask(self, as_a_start: bool) -> Answers:
+        """Every entry, as a server that serves asks for it; `as_a_start`: where none is missing, then once
+        more as a start asks that tunes."""
+        raise NotImplementedError
+
+    def largest(self) -> AbstractContextManager[tuple[int, Callable[[], object]]]:
+        """The forward of the most rows, and how many they are."""
+        raise NotImplementedError
+
+    def capture(self) -> None:
+        """A forward as a decode graph."""
+        raise NotImplementedError
+
+    def made(self) -> dict[str, Any]:
+        tuner, steps = self._tuner, dict[str, float]()
+        tuner.clear_cache()
+        with _timed(steps, "load"):
+            accepted = [tuner.load_configs(str(path)) for path in self._cache.files]
+        with _timed(steps, "replay"), counted(self._on_gpu) as tuned:
+            answers = self.ask(as_a_start=all(accepted))
+        with _timed(steps, "compare"):
+            forward, untuned = self._compare()
+        with _timed(steps, "capture"):
+            captured, uncaptured = self._capture()
+        seen = {"tuned": tuned, "untuned": untuned, "captured": captured}
+        return {
+            "asked": answers.asked,
+            "hits": answers.hits,
+            "misses": sorted(answers.missing),
+            "ignored": [
+                str(path) for path, loaded in zip(self._cache.files, accepted, strict=True) if not loaded
+            ],
+            "profiled": dict(tuner.stats.tuned_op_successful_configs),
+            "load_seconds": steps["load"],
+            "forward": forward,
+            "compiled": {name: one.of_a_server for name, one in seen.items()},
+            "own_kernels": sum(len(one.triton) for one in seen.values()),
+            "uncaptured": uncaptured,
+            "steps": steps,
+        }
+
+    def _compare(self) -> tuple[dict[str, float | int | bool], Compilations]:
+        tuner, found = self._tuner, self._tuner._file_configs
+        with self.largest() as (rows, forward):
+
+            def timed(configs: Any) -> Callable[[], float]:
+                def run() -> float:
+                    tuner._file_configs = configs
+                    self._device.synchronize()
+                    started = time.perf_counter()
+                    forward()
+                    self._device.synchronize()
+                    return (time.perf_counter() - started) * 1e3
+
+                return run
+
+            tuned, untuned = timed(found), timed({})
+            try:
+                tuned()
+                with counted(self._on_gpu) as compiled:
+                    untuned()
+                seen = in_turns(tuned, untuned, self.patience_seconds)
+            finally:
+                tuner._file_configs = found
+        told = {"rows": rows, "turns": seen.turns, "clear": seen.clear}
+        return {**told, "tuned_ms": seen.one_ms, "untuned_ms": seen.other_ms, "gain": seen.gain}, compiled
+
+    def _capture(self) -> tuple[Compilations, str | None]:
+        """With the reason where there is no graph, which a CPU has not: that says nothing of the files."""
+        uncaptured = None
+        with counted(self._on_gpu) as seen:
+            try:
+                if self._on_gpu:
+                    self.capture()
+            except Exception as error:
+                uncaptured = (str(error).strip() or type(error).__name__).splitlines()[0][:_FIRST_LINE]
+        return seen, uncaptured
+
+
+class CoreProof(CacheProof):
+    """One layer of each kind of the core's model asks."""
+
+    _cache: CacheJob
+
+    def ask(self, as_a_start: bool) -> Answers:
+        from runtime.autotune.installed import tuning_mode
+        from runtime.autotune.record import record_asked
+        from runtime.start.rehearsal import Rehearsal
+
+        cache = self._cache
+        self._rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, self._device)
         with record_asked() as record:
-            rehearsal.forward_all(cache.serving_rows)
-            missing = {entry.file_key for entry in record.missed}
-            if all(accepted) and not missing:
-                _ask_as_a_start_does(cache, rehearsal, device)
-    replayed, started = time.perf_counter() - started, time.perf_counter()
-    missing |= {entry.file_key for entry in record.missed}
-    missing |= set(cache.keys) - tuner._file_configs.keys()
-    forward, untuned = _compare(tuner, rehearsal.forward, cache.serving_rows[0], device)
-    compared, started = time.perf_counter() - started, time.perf_counter()
-    captured, uncaptured = _capture(rehearsal, cache, device)
-    graphed = time.perf_counter() - started
-    return {
-        "asked": len(record.asked),
-        "hits": record.hits,
-        "misses": sorted(missing),
-        "ignored": [str(path) for path, loaded in zip(cache.files, accepted, strict=True) if not loaded],
-        "profiled": dict(tuner.stats.tuned_op_successful_configs),
-        "load_seconds": load_seconds,
-        "forward": forward,
-        "compiled": {
-            "tuned": tuned.of_a_server,
-            "untuned": untuned.of_a_server,
-            "captured": captured.of_a_server,
-        },
-        "own_kernels": sum(len(one.triton) for one in (tuned, untuned, captured)),
-        "uncaptured": uncaptured,
-        "steps": {
-            "load": load_seconds,
-            "layer": built,
-            "replay": replayed,
-            "compare": compared,
-            "capture": graphed,
-        },
-    }
+            self._rehearsal.forward_all(cache.serving_rows)
+            if as_a_start and not record.missed:
+                # In tuning mode an entry also needs the policy it is asked with; without, it is tuned now.
+                with self._device.side_stream(), tuning_mode(cache.skip_ops):
+                    self._rehearsal.forward_all(cache.tuning_rows)
+        missing = {entry.file_key for entry in record.missed}
+        missing |= set(cache.keys) - self._tuner._file_configs.keys()
+        return Answers(len(record.asked), record.hits, missing)
+
+    def largest(self) -> AbstractContextManager[tuple[int, Callable[[], object]]]:
+        rows = self._cache.serving_rows[0]
+        return nullcontext((rows, lambda: self._rehearsal.forward(rows)))
+
+    def capture(self) -> None:
+        rows = max(self._cache.runtime.decode_graphs, default=self._cache.serving_rows[-1])
+        self._rehearsal.capture(rows)
 
 
-def _capture(rehearsal: Rehearsal, cache: CacheJob, device: Device) -> tuple[Compilations, str | None]:
-    """As a decode graph, which a CPU has not, and why it could not be: that says nothing of the files."""
-    if device.torch_device.type != "cuda":
-        return Compilations(), None
-    rows = max(cache.runtime.decode_graphs, default=cache.serving_rows[-1])
-    uncaptured = None
-    with counted() as seen:
-        try:
-            rehearsal.capture(rows)
-        except Exception as error:
-            uncaptured = first_line(error)
-    return seen, uncaptured
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:_FIRST_LINE]
-
-
-def _ask_as_a_start_does(cache: CacheJob, rehearsal: Rehearsal, device: Device) -> None:
-    """In tuning mode an entry also needs the policy it is asked with; without it, it is tuned now."""
-    from runtime.autotune.installed import tuning_mode
-
-    with device.side_stream(), tuning_mode(cache.skip_ops):
-        rehearsal.forward_all(cache.tuning_rows)
-
-
-def _compare(
-    tuner: AutoTuner, forward: Callable[[int], None], rows: int, device: Device
-) -> tuple[dict[str, float | int | bool], Compilations]:
-    found = tuner._file_configs
-
-    def timed(configs: Any) -> Callable[[], float]:
-        def run() -> float:
-            tuner._file_configs = configs
-            return _milliseconds(forward, rows, device)
-
-        return run
-
-    tuned, untuned = timed(found), timed({})
-    try:
-        tuned()
-        with counted(device.torch_device.type == "cuda") as compiled:
-            untuned()
-        seen = in_turns(tuned, untuned, _PATIENCE_SECONDS)
-    finally:
-        tuner._file_configs = found
-    told = {
-        "rows": rows,
-        "tuned_ms": seen.one_ms,
-        "untuned_ms": seen.other_ms,
-        "gain": seen.gain,
-        "turns": seen.turns,
-        "clear": seen.clear,
-    }
-    return told, compiled
-
-
-def _milliseconds(forward: Callable[[int], None], rows: int, device: Device) -> float:
-    device.synchronize()
+@contextmanager
+def _timed(steps: dict[str, float], name: str) -> Iterator[None]:
     started = time.perf_counter()
-    forward(rows)
-    device.synchronize()
-    return (time.perf_counter() - started) * 1e3
+    yield
+    steps[name] = time.perf_counter() - started

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sgl_tune.processes.child import Child
 from sgl_tune.warm.devices import check_importable
 from sgl_tune.warm.events import DONE, PROGRESS, START
-from sgl_tune.warm.imports import only_for
-from sgl_tune.warm.job import CacheJob, make_device, read_job
+from sgl_tune.warm.job import CacheJob, make_device, only_for, read_job
 from sgl_tune.warm.worker import failures_told
 
 if TYPE_CHECKING:

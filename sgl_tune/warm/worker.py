@@ -16,8 +16,7 @@ from sgl_tune.errors import SglTuneError
 from sgl_tune.processes.child import Child, leave
 from sgl_tune.warm.devices import check_importable
 from sgl_tune.warm.events import DONE, ERROR, GATHER, JOB, PROGRESS, START, TUNED
-from sgl_tune.warm.imports import only_for
-from sgl_tune.warm.job import base_path, make_device, read_job, tuned_path
+from sgl_tune.warm.job import base_path, make_device, only_for, read_job, tuned_path
 from sgl_tune.warm.reuse import agreed, usable_entries, write_base
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 import runtime.flashinfer.inside.calls
 import runtime.flashinfer.inside.contexts  # noqa: F401
 from runtime.ghost.inside import hooks
-from sgl_tune.warm.imports import only_for
+from sgl_tune.warm.job import only_for
 
 
 def load() -> Any:

@@ -11,7 +11,7 @@ from sgl_tune.processes.command import ROOT
 
 OPENED = """
 import sys
-from sgl_tune.warm.imports import only_for
+from sgl_tune.warm.job import only_for
 only_for("cpu")
 from runtime.flashinfer.inside import contexts
 from runtime.ghost.inside import hooks
