@@ -23,8 +23,7 @@ HEAVY = {
     "oras",
     "requests",
     "typer",
-    "sgl_tune.warm.main_job",
-    "sgl_tune.warm.recorded.story",
+    "sgl_tune.warm.story",
     "sgl_tune.warm.replaying",
 }
 # What makes the start of a command on files long, and is not always needed: what plans a server, compiles,
@@ -38,6 +37,23 @@ SLOW = {
     "sgl_tune.compile.page",
     "sgl_tune.ship.archive",
     "sgl_tune.stores.describe",
+}
+# What one decision of a command chooses; the rest of it is there without.
+CHOSEN = {
+    "sgl_tune.asking.question",
+    "sgl_tune.cli.completion",
+    "sgl_tune.cli.usage",
+    "sgl_tune.commands.warm_core",
+    "sgl_tune.commands.warm_outcome",
+    "sgl_tune.commands.warm_recorded",
+    "sgl_tune.commands.warm_root",
+    "sgl_tune.commands.warm_tuned",
+    "sgl_tune.deployment.pasted_command",
+    "sgl_tune.deployment.project_file",
+    "sgl_tune.servers.server",
+    "sgl_tune.verify.by_server",
+    "sgl_tune.verify.environment",
+    "sgl_tune.warm.result_page",
 }
 EFFECTS = {"os", "pathlib", "time", "subprocess", "io", "shutil", "tempfile", "socket", "random", "datetime"}
 
@@ -110,14 +126,23 @@ WITHOUT = {
     "runtime.moe.grouped": "triton",
     "runtime.moe.flashinfer_cutlass": "flashinfer",
     "runtime.moe.tuned": "flashinfer",
+    "sgl_tune.asking.whom": "sgl_tune.servers.server",
     "sgl_tune.cache.scan": "dataclasses",
-    "sgl_tune.cli.app": "typer",
+    "sgl_tune.cli.app": "typer sgl_tune.cli.completion",
+    "sgl_tune.cli.failures": "sgl_tune.cli.usage",
     "sgl_tune.commands.inspect": "sgl_tune.ship.archive sgl_tune.stores.describe",
     "sgl_tune.commands.mem_report": "subprocess",
     "sgl_tune.commands.verify": "subprocess sgl_tune.warm.replaying runtime.server.resolve"
     " sgl_tune.ship.archive sgl_tune.stores.describe",
-    "sgl_tune.commands.warm": "sgl_tune.warm.main_job sgl_tune.compile.everything runtime.server.resolve",
-    "sgl_tune.commands.warm_recorded": "sgl_tune.warm.recorded.story",
+    "sgl_tune.commands.warm": "sgl_tune.asking.question sgl_tune.commands.warm_core"
+    " sgl_tune.commands.warm_outcome sgl_tune.commands.warm_recorded sgl_tune.commands.warm_root"
+    " sgl_tune.compile.everything sgl_tune.deployment.project_file sgl_tune.verify.environment",
+    "sgl_tune.commands.warm_recorded": "sgl_tune.commands.warm_tuned sgl_tune.verify.by_server"
+    " sgl_tune.warm.result_page",
+    "sgl_tune.commands.warm_wishes": "sgl_tune.verify.environment",
+    "sgl_tune.deployment.project_option": "sgl_tune.deployment.project_file",
+    "sgl_tune.deployment.resolve": "sgl_tune.servers.server",
+    "sgl_tune.deployment.selection": "sgl_tune.deployment.pasted_command sgl_tune.deployment.project_file",
     "sgl_tune.deployment.versions": "subprocess",
     "sgl_tune.memory.ghost.chosen": "runtime.server.resolve",
     "sgl_tune.memory.measure": "torch",
@@ -195,7 +220,7 @@ def needs(module: str) -> frozenset[str]:
     """What is heavy of all that an import of it imports."""
     names = {name for name, when in _imported(modules()[module]) if when == "start"}
     mine = {own for name in names if (own := _own(name)) not in (None, module)}
-    found = {module, *(name.split(".")[0] for name in names)} & (HEAVY | SLOW)
+    found = {module, *(name.split(".")[0] for name in names)} & (HEAVY | SLOW | CHOSEN)
     return frozenset(found).union(*(needs(str(own)) for own in mine))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sgl_tune.cache.caches import cache_folder, good
 from tests.sgl_tune.running import environment
-from tests.test_imports import HEAVY, SLOW
+from tests.test_imports import HEAVY, ROOT, SLOW
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +54,26 @@ def test_a_servers_log_is_judged_without_what_predicts_a_start(cache_dir: Path) 
     assert not _imported_by("mem-report --log CACHES/server.log", cache_dir, minded)
 
 
+@pytest.mark.parametrize("words", ["--tp 8 --dp 8", f"{DEEPSEEK} --cache-dir CACHES"])
+def test_a_dry_run_of_a_warm_enters_few_files(words: str, cache_dir: Path) -> None:
+    """The bar is 60; the number may only shrink."""
+    names = _imported_by(f"warm --dry-run {words}", cache_dir).split()
+    files = [ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in names]
+    assert 20 < sum(file.exists() for file in files) <= 95
+
+
 def test_help_is_told_without_what_is_slow(cache_dir: Path) -> None:
     assert not _imported_by("--help", cache_dir, HEAVY - {"typer"} | SLOW - {"subprocess"})
 
 
-def _imported_by(words: str, cache_dir: Path, minded: set[str]) -> str:
+def _imported_by(words: str, cache_dir: Path, minded: set[str] | None = None) -> str:
+    """Of these modules, or of all."""
     folder = cache_folder(cache_dir).relative_to(cache_dir)
     argv = words.replace("FOLDER", str(folder)).replace("CACHES", str(cache_dir)).split()
+    meant = f"{minded!r} & sys.modules.keys()" if minded is not None else "sys.modules"
     script = (
         f"import sys; sys.argv = {['sgl-tune', *argv]!r}; from sgl_tune.cli.app import main; code = main();"
-        f"print(code, *({minded!r} & sys.modules.keys()), file=sys.stderr)"
+        f"print(code, *({meant}), file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment(), timeout=60

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from sgl_tune.asking.question import release_of_image
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.servers.server import NoServer, Server, find_server
+
+if TYPE_CHECKING:
+    from sgl_tune.servers.server import NoServer, Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +33,20 @@ class ByServer:
                     "leave one of them out",
                 )
             return None
-        found = find_server(self.server, self._release)
-        if isinstance(found, NoServer):
-            if self.server is not None or found.has_sglang:
-                raise UsageError(found.why, found.remedy)
-            return None
-        return found
+        from sgl_tune.servers.server import Server
 
-    @property
-    def _release(self) -> str | None:
-        return self.flags.sglang_version or release_of_image(self.command)
+        found = self._sought(self.server)
+        if isinstance(found, Server):
+            return found
+        if self.server is not None or found.has_sglang:
+            raise UsageError(found.why, found.remedy)
+        return None
+
+    def _sought(self, option: str | None) -> Server | NoServer:
+        from sgl_tune.asking.question import release_of_image
+        from sgl_tune.servers.server import find_server
+
+        return find_server(option, self.flags.sglang_version or release_of_image(self.command))
 
     def needed(self, what: str) -> Server:
         """The server that must be there, for `what` that nobody else answers."""
@@ -51,7 +57,6 @@ class ByServer:
             raise UsageError(f"{what}, and {beside} asks no server", "leave one of them out")
         found = self.found()
         if found is None:
-            missing = find_server(None, self._release)
-            assert isinstance(missing, NoServer)
+            missing: Any = self._sought(None)
             raise CheckFailed(f"not known: {missing.why}; {what}", missing.remedy)
         return found

@@ -8,7 +8,6 @@ import os
 import sys
 from typing import NoReturn
 
-from sgl_tune.cli.completion import asks_completion, complete
 from sgl_tune.cli.failures import guarded, interrupted, unexpected, with_loss, wrong_usage
 from sgl_tune.cli.plain import plain_call
 from sgl_tune.cli.streams import lost_output, steady
@@ -16,6 +15,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.processes.threads import is_alone
 
 _TRACEBACK = "--traceback"
+_COMPLETIONS = ("--install-completion", "--show-completion")
 _MAY_BE_EMPTY = "--flashinfer-autotune-skip-ops"
 
 
@@ -42,7 +42,9 @@ def main() -> int:
 def _run() -> int:
     try:
         words = words_of(sys.argv[1:])
-        if asks_completion(words):
+        if words and words[0].partition("=")[0] in _COMPLETIONS:
+            from sgl_tune.cli.completion import complete
+
             return guarded(lambda: complete(words))
         plain = plain_call(words)
         if plain:

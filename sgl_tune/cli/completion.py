@@ -7,11 +7,7 @@ from collections.abc import Sequence
 from sgl_tune.errors import UsageError
 
 SHELLS = ("bash", "zsh", "fish")
-_INSTALL, _SHOW = "--install-completion", "--show-completion"
-
-
-def asks_completion(words: Sequence[str]) -> bool:
-    return bool(words) and words[0].partition("=")[0] in (_INSTALL, _SHOW)
+_SHOW = "--show-completion"
 
 
 def complete(words: Sequence[str]) -> None:

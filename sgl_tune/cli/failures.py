@@ -11,7 +11,6 @@ from typing import Any
 
 from runtime.server.errors import ConfigError
 from sgl_tune.cli.out import Output
-from sgl_tune.cli.usage import told
 from sgl_tune.errors import Ended, SglTuneError, UsageError
 
 INTERRUPTED = 130
@@ -47,6 +46,8 @@ def wrong_usage(error: Exception) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(f"{error.format_message()}\n")
     else:
+        from sgl_tune.cli.usage import told
+
         wrong = told(error)
         _say(wrong.message, wrong.remedy)
     return UsageError.exit_code

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from sgl_tune.asking.options import CoreOption, RemoteCodeOption, ServerOption
-from sgl_tune.asking.question import release_of_image
 from sgl_tune.asking.whom import ByServer
-from sgl_tune.cache.disk import check_place
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
 from sgl_tune.cli.patience import timeout_option
-from sgl_tune.commands.warm_recorded import ProofKind, Wishes, is_read_by, tuned, warm_by_server
+from sgl_tune.commands.warm_wishes import DeviceKind, ProofKind, Wishes
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
-from sgl_tune.deployment.project_file import chosen_of_project
 from sgl_tune.deployment.project_option import DeploymentOption
-from sgl_tune.deployment.versions import Gpu, local_gpus
-from sgl_tune.errors import CheckFailed, Ended, UsageError
-from sgl_tune.processes.interruption import Interruption, end_by, interruptible
-from sgl_tune.verify.environment import UNTOLD, read_target
-from sgl_tune.warm.alone import ONE_NODE, check_one_node, check_one_process
-from sgl_tune.warm.devices import DeviceKind, Devices, check_target, choose_devices, target_doubts
+from sgl_tune.deployment.versions import local_gpus
+from sgl_tune.errors import UsageError
+from sgl_tune.warm.alone import check_one_node, check_one_process
 
 if TYPE_CHECKING:
-    from runtime.ghost.gpus import Gpu as Ghost
-    from sgl_tune.commands.warm_outcome import Outcome
     from sgl_tune.compile.everything import Wanted
-    from sgl_tune.keys.plan import Plan
-    from sgl_tune.keys.verdict import Verdict
-    from sgl_tune.recorded.plan import RecordedPlan
-    from sgl_tune.warm.main_job import Settings
-    from sgl_tune.warm.result import Warmed
-    from sgl_tune.warm.workforce import Workforce
-
-MISSED = 1
 
 
 def warm(
@@ -109,53 +91,39 @@ def warm(
     _check_wanted(wanted, bool(compile_only or module or jobs), format)
     check_one_process()
     check_one_node(flags)
-    here = local_gpus()
+    words = tuple(command or ())
+    machine = None
+    if target:
+        from sgl_tune.asking.question import release_of_image
+        from sgl_tune.verify.environment import read_target
+
+        machine = read_target(target)
+        flags = machine.flags(flags, release_of_image(words))
+    proof = None if no_prove else prove
+    wishes = Wishes(dry_run, device, gpus, workers, timeout, renew, proof, machine, local_gpus())
+    one = flags, words
+    if (deployment is not None or wanted is not None) and not words:
+        from sgl_tune.deployment.project_file import chosen_of_project
+
+        one = chosen_of_project(flags, deployment) or one
     only_core = _only_core(device, workers, flags)
-    machine = read_target(target) if target else UNTOLD
-    flags = machine.flags(flags, release_of_image(command or ()))
-    is_named = (deployment is not None or wanted is not None) and not command
-    one = chosen_of_project(flags, deployment) if is_named else None
-    asked, words = one or (flags, tuple(command or ()))
-    by_server = ByServer(asked, words, server, core, trust_remote_code, only_core)
-    wishes = Wishes(dry_run, device, gpus, timeout, renew, None if no_prove else prove, machine)
+    by_server = ByServer(*one, server, core, trust_remote_code, only_core)
     if wanted is not None:
-        _warm_everything(by_server, wanted, wishes, here, out, format)
+        _warm_everything(by_server, wanted, wishes, out, format)
     if found := by_server.found():
-        warm_by_server(by_server, found, wishes, here, out)
+        from sgl_tune.commands.warm_recorded import warm_by_server
+
+        warm_by_server(by_server, found, wishes, out)
     if prove is ProofKind.server:
         raise UsageError("--prove server starts the server, and none is asked", "add --server PATH")
-    from sgl_tune.commands.warm_outcome import Outcome, show_dry_run
-    from sgl_tune.deployment.selection import select_deployments
-    from sgl_tune.keys.plan import make_plan
-    from sgl_tune.keys.verdict import verdict_of
+    from sgl_tune.commands.warm_core import judged_by_core, show_dry_run
 
-    flags = replace(flags, flashinfer_version=flags.flashinfer_version or machine.flashinfer)
-    chosen = select_deployments(flags, command or (), deployment, changes=ONE_NODE)
-    plans = [make_plan(one, here) for one in chosen]
-    for plan in plans:
-        check_place(plan.deployment.cache_dir)
-        for doubt in plan.deployment.warnings:
-            out.warn(f"{plan.deployment.name}: {doubt}")
-    judged = [(plan, verdict_of(plan)) for plan in plans]
+    judged = judged_by_core(flags, words, deployment, wishes, out)
     if dry_run:
         show_dry_run(judged, out)
-        raise Ended(max(verdict.exit_code for _, verdict in judged))
-    devices = choose_devices(device, gpus, workers, here)
-    _check_targets(judged, devices, here, out)
-    came = Outcome(judged, out)
-    try:
-        with interruptible():
-            from sgl_tune.warm.main_job import Settings
+    from sgl_tune.commands.warm_outcome import warm_all
 
-            _warm_all(came, Settings(devices, timeout, renew, not no_prove))
-            if not all(is_read_by(out, machine, warmed) for warmed in came.warmed.values()):
-                came.code = max(came.code, MISSED)
-    except Interruption as interruption:
-        came.show_what_is_done()
-        out.error(str(interruption))
-        raise Ended(end_by(interruption)) from None
-    came.show()
-    raise Ended(came.code)
+    warm_all(judged, wishes, out)
 
 
 def _wanted(modules: tuple[str, ...], compile_only: bool, jobs: int | None, timeout: float) -> Wanted:
@@ -165,31 +133,14 @@ def _wanted(modules: tuple[str, ...], compile_only: bool, jobs: int | None, time
 
 
 def _warm_everything(
-    asked: ByServer,
-    wanted: Wanted,
-    wishes: Wishes,
-    here: tuple[Gpu, ...],
-    out: Output,
-    format: EnvironmentFormat,
+    asked: ByServer, wanted: Wanted, wishes: Wishes, out: Output, format: EnvironmentFormat
 ) -> NoReturn:
     from sgl_tune.commands.warm_root import fill_root, show_root
 
     server = asked.needed("--everything compiles what a server's own start loads")
     if wishes.dry_run:
-        show_root(asked, server, wanted, here, out)
-
-    def tune(plan: RecordedPlan, gpu: Ghost) -> Warmed:
-        return tuned(plan, gpu, wishes, here, server, out)
-
-    fill_root(
-        asked,
-        server,
-        wanted,
-        here,
-        out,
-        tune=None if wanted.compiles_only else tune,
-        for_kubernetes=format is EnvironmentFormat.kubernetes,
-    )
+        show_root(asked, server, wanted, wishes.here, out)
+    fill_root(asked, server, wanted, wishes, out, format is EnvironmentFormat.kubernetes)
 
 
 def _check_wanted(wanted: Wanted | None, has_details: bool, format: EnvironmentFormat) -> None:
@@ -212,48 +163,3 @@ def _only_core(
         "--flashinfer-version": flags.flashinfer_version,
     }
     return next((name for name, value in named.items() if value), None)
-
-
-def _check_targets(
-    judged: Sequence[tuple[Plan, Verdict]], devices: Devices, here: tuple[Gpu, ...], out: Output
-) -> None:
-    for plan, verdict in judged:
-        if not plan.caches or verdict.obstacle:
-            continue
-        check_target(plan.deployment, devices, here)
-        for doubt in target_doubts(plan.deployment):
-            out.warn(f"{plan.deployment.name}: {doubt}")
-
-
-def _check_tunable(verdict: Verdict) -> None:
-    if verdict.obstacle is not None:
-        raise CheckFailed(
-            verdict.says,
-            "let the server tune them at its first start; `sgl-tune verify` judges what it saves",
-        )
-
-
-def _warm_all(came: Outcome, settings: Settings) -> None:
-    """One deployment's failure is no reason to leave the others cold."""
-    from sgl_tune.warm.main_job import workforce
-
-    planned = [(number, plan) for number, (plan, _) in enumerate(came.judged) if plan.caches]
-    came.code = max(came.code, *(verdict.exit_code for _, verdict in came.judged))
-    with workforce() as force:
-        for number, plan in planned:
-            with came.failure_of(number):
-                is_last = number == planned[-1][0]
-                warmed = _warm_one(plan, came.judged[number][1], settings, came.out, force, is_last)
-                came.warmed[number] = warmed
-                came.code = max(came.code, 0 if warmed.is_good else MISSED)
-
-
-def _warm_one(
-    plan: Plan, verdict: Verdict, settings: Settings, out: Output, force: Workforce, is_last: bool
-) -> Warmed:
-    from sgl_tune.warm.main_job import warm_deployment
-
-    for note in plan.notes[len(plan.deployment.warnings) :]:
-        out.note(f"{plan.deployment.name}: {note}")
-    _check_tunable(verdict)
-    return warm_deployment(plan, settings, out, force, is_last)

@@ -1,30 +1,49 @@
-"""What `sgl-tune warm` has done so far: one result, also where Ctrl-C ends it."""
+"""`sgl-tune warm` of the runtime core's plans: one result, also where Ctrl-C ends it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.recorded_page import SCHEMA_VERSION
-from sgl_tune.errors import SglTuneError
-from sgl_tune.keys.plan import Plan
-from sgl_tune.keys.plan_view import show_plans, show_verdict
+from sgl_tune.commands.warm_core import BY_CORE, Judged, one_or_all, planned_json, warn_of_the_rest
+from sgl_tune.commands.warm_wishes import Wishes
+from sgl_tune.errors import CheckFailed, Ended, SglTuneError
 from sgl_tune.keys.verdict import Verdict, verdict_of
+from sgl_tune.processes.interruption import Interruption, end_by, interruptible
+from sgl_tune.warm.devices import check_target, choose_devices, target_doubts
+from sgl_tune.warm.main_job import Settings, warm_deployment
+from sgl_tune.warm.plan_page import show_verdict
+from sgl_tune.warm.result import Warmed
 from sgl_tune.warm.result_page import show_warmed
+from sgl_tune.warm.workforce import Workforce, workforce
 
-if TYPE_CHECKING:
-    from sgl_tune.warm.result import Warmed
+MISSED = 1
 
-Judged = Sequence[tuple[Plan, Verdict]]
-_WHY = "the runtime core planned it, and no server was asked"
-BY_CORE: dict[str, Any] = {
-    "exact": False,
-    "inexact": [{"kind": "core", "name": "plan", "phase": "", "frame": "", "why": _WHY}],
-}
+
+def warm_all(judged: Judged, wishes: Wishes, out: Output) -> NoReturn:
+    devices = choose_devices(wishes.device.value, wishes.gpus, wishes.workers, wishes.here)
+    for plan, verdict in judged:
+        if plan.caches and not verdict.obstacle:
+            check_target(plan.deployment, devices, wishes.here)
+            for doubt in target_doubts(plan.deployment):
+                out.warn(f"{plan.deployment.name}: {doubt}")
+    came = Outcome(judged, out)
+    try:
+        with interruptible(), workforce() as force:
+            came.warm(Settings(devices, wishes.timeout, wishes.replace, wishes.prove is not None), force)
+            paths = [cache.written.paths[0] for one in came.warmed.values() for cache in one.caches]
+            if not wishes.are_read(paths, out):
+                came.code = max(came.code, MISSED)
+    except Interruption as interruption:
+        came.show_what_is_done()
+        out.error(str(interruption))
+        raise Ended(end_by(interruption)) from None
+    came.show()
+    raise Ended(came.code)
 
 
 @dataclass
@@ -36,8 +55,22 @@ class Outcome:
     warmed: dict[int, Warmed] = field(default_factory=dict)
     code: int = 0
 
+    def warm(self, settings: Settings, force: Workforce) -> None:
+        """One deployment's failure is no reason to leave the others cold."""
+        planned = [number for number, (plan, _) in enumerate(self.judged) if plan.caches]
+        self.code = max(verdict.exit_code for _, verdict in self.judged)
+        for number in planned:
+            with self._failure_of(number):
+                plan, verdict = self.judged[number]
+                for note in plan.notes[len(plan.deployment.warnings) :]:
+                    self.out.note(f"{plan.deployment.name}: {note}")
+                _check_tunable(verdict)
+                warmed = warm_deployment(plan, settings, self.out, force, is_last=number == planned[-1])
+                self.warmed[number] = warmed
+                self.code = max(self.code, 0 if warmed.is_good else MISSED)
+
     @contextmanager
-    def failure_of(self, number: int) -> Iterator[None]:
+    def _failure_of(self, number: int) -> Iterator[None]:
         """Of one deployment among several: it is told, and the others go on."""
         try:
             yield
@@ -84,26 +117,9 @@ class Outcome:
         return {**self.warmed[number].to_json(), **BY_CORE, "verdict": verdict_of(plan).to_json()}
 
 
-def show_dry_run(judged: Judged, out: Output) -> None:
-    out.result(
-        one_or_all([planned_json(plan, verdict) for plan, verdict in judged]),
-        human=lambda: show_plans(out, judged),
-        quiet=(str(path) for plan, _ in judged for path in plan.paths),
-    )
-    if out.format is Format.quiet:
-        warn_of_the_rest(judged, out)
-
-
-def warn_of_the_rest(judged: Judged, out: Output) -> None:
-    for plan, verdict in judged:
-        if verdict.tunes != "planned":
-            out.warn(f"{plan.deployment.name}: {verdict.says}")
-
-
-def planned_json(plan: Plan, verdict: Verdict) -> dict[str, Any]:
-    return {**plan.to_json(), **BY_CORE, "verdict": verdict.to_json()}
-
-
-def one_or_all(results: list[dict[str, Any]]) -> dict[str, Any]:
-    data = results[0] if len(results) == 1 else {"plans": results}
-    return {"schema_version": SCHEMA_VERSION, **data}
+def _check_tunable(verdict: Verdict) -> None:
+    if verdict.obstacle is not None:
+        raise CheckFailed(
+            verdict.says,
+            "let the server tune them at its first start; `sgl-tune verify` judges what it saves",
+        )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from runtime.ghost.gpus import Gpu as Ghost
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.recorded_page import SCHEMA_VERSION, show_recorded
+from sgl_tune.commands.warm_tuned import tuned
+from sgl_tune.commands.warm_wishes import SCHEMA_VERSION, Wishes
 from sgl_tune.compile.everything import (
     Filled,
     Wanted,
@@ -29,27 +29,18 @@ from sgl_tune.recorded.asked import asking
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.servers.server import Server
 from sgl_tune.stores.places import export_lines, kubernetes_lines
+from sgl_tune.warm.plan_page import show_recorded
+from sgl_tune.warm.result import Warmed
 from sgl_tune.warm.result_page import show_warmed
-
-if TYPE_CHECKING:
-    from sgl_tune.warm.result import Warmed
-
-Tune = Callable[[RecordedPlan, Ghost], "Warmed"]
 
 
 def fill_root(
-    asked: ByServer,
-    server: Server,
-    wanted: Wanted,
-    here: tuple[Gpu, ...],
-    out: Output,
-    *,
-    tune: Tune | None,
-    for_kubernetes: bool = False,
+    asked: ByServer, server: Server, wanted: Wanted, wishes: Wishes, out: Output, for_kubernetes: bool
 ) -> NoReturn:
-    """Ends as the command does. `tune` is None where no tactics are wanted."""
+    """Ends as the command does."""
+    tunes = not wanted.compiles_only
     with asking(asked, server, Live(out, server)) as one:
-        plan = one.plan(max(1, len(here)))
+        plan = one.plan(max(1, len(wishes.here)))
         goal = goal_of(one, plan, asked.command)
     toolkit = toolkit_of(goal)
     warmed: Warmed | None = None
@@ -59,16 +50,16 @@ def fill_root(
             # For workers and the server: they compile into the root, and ninja finds what is there.
             os.environ.update(variables_while_filling(goal))
             os.environ.update(toolkit.environment(os.environ))
-            if tune is not None and plan.caches and not plan.obstacle:
-                warmed = tune(plan, one.question.gpu)
-            filled = finish(goal, wanted, built, here, out)
+            if tunes and plan.caches and not plan.obstacle:
+                warmed = tuned(plan, one.question.gpu, wishes, server, out)
+            filled = finish(goal, wanted, built, wishes.here, out)
     except Interruption as interruption:
         out.error(str(interruption))
         raise Ended(end_by(interruption)) from None
     lines = kubernetes_lines if for_kubernetes else export_lines
     out.result(_json(plan, warmed, filled), lambda: _show(out, warmed, filled), lines(filled.environment))
     missed = warmed is not None and not warmed.is_good
-    raise Ended(max(plan.exit_code if tune else 0, int(missed), filled.exit_code))
+    raise Ended(max(plan.exit_code if tunes else 0, int(missed), filled.exit_code))
 
 
 def show_root(

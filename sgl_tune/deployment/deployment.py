@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runtime.flashinfer.versions import doubt_of
 from runtime.server.asked import Asked
@@ -19,7 +19,9 @@ from runtime.server.parallel_config import ParallelConfig
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
 from runtime.sglang.releases import Release, release_named
-from sgl_tune.deployment.launch import Launch
+
+if TYPE_CHECKING:
+    from sgl_tune.deployment.launch import Launch
 
 
 @dataclass(frozen=True, slots=True)

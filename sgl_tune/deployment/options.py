@@ -19,6 +19,7 @@ from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.deployment.completion import Offer, architectures, gpus, models, one_of, releases
 from sgl_tune.errors import UsageError
 
+PROJECT_FILE = "sgl-tune.toml"
 SERVER = "The server's flags (SGLang's names)"
 TARGET = "The target"
 _Text = str | None

@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from runtime.server.nearest import meant
-from sgl_tune.deployment.options import ServerFlags, flag_names, flag_types
+from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags, flag_names, flag_types
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_text
 from sgl_tune.units import shown
 
-PROJECT_FILE = "sgl-tune.toml"
 _COMMAND = "command"
 _LARGEST = 1 << 20
 

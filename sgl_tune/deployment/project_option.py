@@ -7,11 +7,13 @@ from typing import Annotated
 
 from runtime.server.errors import ConfigError
 from sgl_tune.cli.parameters import Option
-from sgl_tune.deployment.project_file import PROJECT_FILE, read_project_file
+from sgl_tune.deployment.options import PROJECT_FILE
 from sgl_tune.errors import SglTuneError
 
 
 def _names() -> list[str]:
+    from sgl_tune.deployment.project_file import read_project_file
+
     try:
         return [deployment.name for deployment in read_project_file(Path.cwd() / PROJECT_FILE)]
     except (OSError, SglTuneError, ConfigError):

@@ -21,7 +21,6 @@ from sgl_tune.deployment.models import DEMO, Sought, find_model
 from sgl_tune.deployment.options import ServerFlags, given_by
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.servers.server import adding
 
 _OWN_BACKENDS = ("triton_kernel", "marlin")  # SGLang's, which FlashInfer does not tune
 # A demo in seconds: a MoE backend that is tuned, and batches that a CPU can time.
@@ -60,6 +59,8 @@ def resolve_deployment(flags: ServerFlags, place: Place = Place()) -> Deployment
 
 def not_known(why: str, release: str | None = None) -> CheckFailed:
     """Of what the core does not have, and a server does."""
+    from sgl_tune.servers.server import adding
+
     return CheckFailed(f"not known: {why}", adding(release))
 
 

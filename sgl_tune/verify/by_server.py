@@ -18,6 +18,7 @@ from sgl_tune.recorded.reading import Reading, readings_of
 from sgl_tune.units import count
 from sgl_tune.verify.check import check
 from sgl_tune.verify.entries import entry_name, some
+from sgl_tune.verify.environment import UNTOLD as UNTOLD
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import BY_ITSELF, WARM, Checked, Expected
 from sgl_tune.verify.findings import Finding, Severity, finding

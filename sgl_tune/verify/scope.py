@@ -13,8 +13,7 @@ from runtime.sglang.releases import checked_version
 from sgl_tune.cache.layouts import Cache, resolve
 from sgl_tune.cache.scan import Scanner
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
-from sgl_tune.deployment.project_file import PROJECT_FILE
+from sgl_tune.deployment.options import PROJECT_FILE, TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.versions import installed_version
 from sgl_tune.errors import UsageError
 from sgl_tune.verify.check import check

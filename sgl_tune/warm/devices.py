@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from runtime.flashinfer.versions import doubt_of, flashinfer_of
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
 ALL_GPUS = "all"
 
 
-class DeviceKind(str, Enum):
-    auto = "auto"
-    cuda = "cuda"
-    cpu = "cpu"
-
-
 @dataclass(frozen=True, slots=True)
 class Devices:
     kind: str
@@ -37,11 +30,11 @@ class Devices:
         return f"{self.workers} worker{'s' * (self.workers > 1)} on GPU {', '.join(map(str, self.gpus))}"
 
 
-def choose_devices(kind: DeviceKind, gpus: str, workers: int | None, here: tuple[Gpu, ...]) -> Devices:
-    if gpus != ALL_GPUS and (kind is DeviceKind.cpu or not here):
-        why = "--device cpu uses none" if kind is DeviceKind.cpu else "no GPU driver answers here"
+def choose_devices(kind: str, gpus: str, workers: int | None, here: tuple[Gpu, ...]) -> Devices:
+    if gpus != ALL_GPUS and (kind == "cpu" or not here):
+        why = "--device cpu uses none" if kind == "cpu" else "no GPU driver answers here"
         raise UsageError(f"--gpus {gpus}: {why}", "leave it out to tune on the CPU")
-    if kind is DeviceKind.cpu or (kind is DeviceKind.auto and not here):
+    if kind == "cpu" or (kind == "auto" and not here):
         return Devices("cpu", (), workers or 1)
     if not here:
         raise UsageError("--device cuda: no GPU driver answers here", "--device cpu tunes the CPU's kernels")

@@ -14,7 +14,7 @@ from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.keys.plan import Plan
 from sgl_tune.processes.crew import Crew, Event, Member
 from sgl_tune.processes.scratch import scratch
-from sgl_tune.warm.devices import ALL_GPUS, DeviceKind, check_target, choose_devices
+from sgl_tune.warm.devices import ALL_GPUS, check_target, choose_devices
 from sgl_tune.warm.events import DONE, ERROR, JOB
 from sgl_tune.warm.job import Job, make_job
 
@@ -37,13 +37,13 @@ class Timed:
 def replay(plan: Plan, key: str, path: Path, timeout: float, tick: Callable[[], None]) -> list[Timed]:
     """`path`: of the deployment's cache of this key a file that its server would load."""
     here = local_gpus()
-    kind = DeviceKind.cpu if plan.deployment.arch == CPU.arch else DeviceKind.cuda
-    if kind is DeviceKind.cuda and not here:
+    kind = "cpu" if plan.deployment.arch == CPU.arch else "cuda"
+    if kind == "cuda" and not here:
         raise UsageError(
             f"--replay times the choices on {plan.deployment.arch}, and no GPU driver answers here",
             "run it on the machine that serves",
         )
-    devices = choose_devices(kind, ALL_GPUS if kind is DeviceKind.cpu or not here else "0", None, here)
+    devices = choose_devices(kind, ALL_GPUS if kind == "cpu" or not here else "0", None, here)
     check_target(plan.deployment, devices, here)
     with scratch() as private, Crew(_WORKER, 1, private) as crew:
         job = make_job(plan, private.folder, devices.kind, devices.gpus, timeout, replacing=False)

@@ -75,9 +75,9 @@ def _show_proof(out: Output, proof: Proof) -> None:
 def _show_forward(out: Output, forward: Forward) -> None:
     times = f"{forward.tuned_ms:.2f} ms tuned, {forward.untuned_ms:.2f} ms untuned"
     if not forward.clear:
-        gain, style = f"no clear difference in {count(forward.turns, 'turn')} on this machine", None
+        said, style = f"no clear difference in {count(forward.turns, 'turn')} on this machine", None
     elif forward.gain < 1:
-        gain, style = f"{1 / forward.gain:.2f}x slower: prune it, and warm on a quiet machine", "yellow"
+        said, style = f"{times}: {1 / forward.gain:.2f}x slower: prune it, warm on a quiet machine", "yellow"
     else:
-        gain, style = f"{forward.gain:.2f}x faster", None
-    out.line(f"forward of {forward.rows} rows: {times}: {gain}", style, indent=2)
+        said, style = f"{times}: {forward.gain:.2f}x faster", None
+    out.line(f"forward of {forward.rows} rows: {said}", style, indent=2)

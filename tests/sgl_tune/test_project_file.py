@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.project_file import PROJECT_FILE, read_project_file
+from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags
+from sgl_tune.deployment.project_file import read_project_file
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 

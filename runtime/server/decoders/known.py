@@ -1,10 +1,11 @@
-"""Every family that this runtime builds, and the reading of a config.json by its own."""
+"""Every family that this runtime builds; a config.json is read by the file of its own family."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
+from importlib import import_module
 
 from runtime.server.config import ModelConfig
 from runtime.server.declared import (
@@ -13,42 +14,28 @@ from runtime.server.declared import (
     declared_quantization,
     declared_weights,
 )
-from runtime.server.decoders import (
-    deepseek,
-    gemma,
-    glm,
-    gpt_oss,
-    llama,
-    minimax,
-    mixtral,
-    nemotron_h,
-    qwen,
-    qwen_hybrid,
-)
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields
 from runtime.server.decoders.routes import unchosen
 from runtime.server.errors import Unsupported
 
-_MODULES = (llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, qwen_hybrid, gemma, nemotron_h)
-FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
-
-_ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "mixtral": "MixtralForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM",
-    "deepseek_v3": "DeepseekV3ForCausalLM",
-    "kimi_k2": "DeepseekV3ForCausalLM",
-    "deepseek_v32": "DeepseekV32ForCausalLM",
-    "glm4_moe": "Glm4MoeForCausalLM",
-    "glm_moe_dsa": "GlmMoeDsaForCausalLM",
-    "gpt_oss": "GptOssForCausalLM",
-    "minimax_m2": "MiniMaxM2ForCausalLM",
-    "qwen3_next": "Qwen3NextForCausalLM",
-    "gemma3_text": "Gemma3ForCausalLM",
-    "nemotron_h": "NemotronHForCausalLM",
+# By its model_type: the file of the family, and the architecture that it builds.
+FAMILIES = {
+    "llama": ("llama", "LlamaForCausalLM"),
+    "mistral": ("llama", "MistralForCausalLM"),
+    "mixtral": ("mixtral", "MixtralForCausalLM"),
+    "qwen3": ("qwen", "Qwen3ForCausalLM"),
+    "qwen3_moe": ("qwen", "Qwen3MoeForCausalLM"),
+    "deepseek_v3": ("deepseek", "DeepseekV3ForCausalLM"),
+    "kimi_k2": ("deepseek", "DeepseekV3ForCausalLM"),
+    "deepseek_v32": ("deepseek", "DeepseekV32ForCausalLM"),
+    "glm4_moe": ("glm", "Glm4MoeForCausalLM"),
+    "glm_moe_dsa": ("glm", "GlmMoeDsaForCausalLM"),
+    "gpt_oss": ("gpt_oss", "GptOssForCausalLM"),
+    "minimax_m2": ("minimax", "MiniMaxM2ForCausalLM"),
+    "qwen3_next": ("qwen_hybrid", "Qwen3NextForCausalLM"),
+    "gemma3_text": ("gemma", "Gemma3ForCausalLM"),
+    "nemotron_h": ("nemotron_h", "NemotronHForCausalLM"),
 }
 
 
@@ -58,13 +45,15 @@ def family_of(hf: HF) -> Family:
         near = ", ".join(get_close_matches(model_type[:60], sorted(FAMILIES)))
         known = f"here are {', '.join(sorted(FAMILIES))}" + (f"; nearest are {near}" if near else "")
         raise Unsupported(f"model_type {model_type[:60]!r} is not of the core's families: {known}")
+    module, architecture = FAMILIES[model_type]
     named = hf.get("architectures")
-    if isinstance(named, list) and named and named[0] != _ARCHITECTURES[model_type]:
+    if isinstance(named, list) and named and named[0] != architecture:
         raise Unsupported(
             f"architecture {str(named[0])[:60]!r}: of model_type {model_type} the core has "
-            f"{_ARCHITECTURES[model_type]} alone"
+            f"{architecture} alone"
         )
-    return FAMILIES[model_type]
+    families: Iterable[Family] = import_module(f"runtime.server.decoders.{module}").FAMILIES
+    return next(family for family in families if family.model_type == model_type)
 
 
 def model_config(hf: HF) -> ModelConfig:

@@ -17,7 +17,8 @@ from sgl_tune.cli.format import DocumentFormat, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.recorded.plan import Whose, plan_of
 from sgl_tune.recorded.reading import readings_of
-from sgl_tune.warm.recorded.story import CallSettings, warm_records
+from sgl_tune.warm.devices import Devices
+from sgl_tune.warm.recorded.story import Settings, warm_records
 from sgl_tune.warm.workforce import workforce
 from tests.ghost.environments import SMALLEST, python_of
 from tests.sgl_tune.running import ROOT
@@ -61,7 +62,7 @@ def test_a_server_measures_nothing_on_what_was_replayed_without_it(asker: Asker,
     assert {key.key for key in record.keys if key.mode == "tune"} <= keys
     with workforce(how_on_ghost(python_of(SMALLEST), "h200", tmp_path / "work")) as force:
         out = Output(sink(DocumentFormat.json, False))
-        (done,) = warm_records(plan, CallSettings((0,), 300), out, force).caches
+        (done,) = warm_records(plan, Settings(Devices("cuda", (0,), 1), 300), out, force).caches
     assert done.report.tuned_keys == keys and not done.report.failed
     assert done.proof is not None and done.proof.hits == len(keys) and not done.proof.misses
     files = {path: (root / path).read_bytes() for path in cache.paths}

@@ -13,19 +13,25 @@ from runtime.record.parts import CacheFile
 from runtime.record.record import Record
 from sgl_tune.cli.format import DocumentFormat, sink
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.warm_recorded import is_read_by, warmed_json
+from sgl_tune.commands.warm_recorded import warmed_json
+from sgl_tune.commands.warm_wishes import DeviceKind, Wishes
 from sgl_tune.errors import WorkFailed
 from sgl_tune.recorded.plan import RecordedPlan, Whose, plan_of
 from sgl_tune.recorded.reading import readings_of
 from sgl_tune.verify.by_server import Served
 from sgl_tune.verify.environment import UNTOLD, Target
-from sgl_tune.warm.recorded.story import CallSettings, warm_records
+from sgl_tune.warm.devices import Devices
+from sgl_tune.warm.recorded.story import Settings, warm_records
 from sgl_tune.warm.workforce import Workforce
 from tests.sgl_tune.schemas import schema_faults
 from tests.warm.recorded.test_planned import FOLDER, NAMED, asked, record
 
 OUT = Output(sink(DocumentFormat.json, False))
-SETTINGS = CallSettings((), 120, device="cpu")
+SETTINGS = Settings(Devices("cpu", (), 1), 120)
+
+
+def wishes(target: Target | None) -> Wishes:
+    return Wishes(False, DeviceKind.cpu, "all", None, 120, False, None, target, ())
 
 
 def plan(calls: tuple[Call, ...], root: Path) -> RecordedPlan:
@@ -51,8 +57,10 @@ def test_every_rank_has_the_same_proven_file(
     read = Served("m", made.records[0].asked.versions, made, readings_of(made.records, ()), ())
     assert schema_faults("warm", warmed_json(made, warmed, read)) == []
     here = json.loads(paths[0].read_text())["_metadata"]
-    assert is_read_by(OUT, UNTOLD, warmed) and is_read_by(OUT, Target(here, "env.json"), warmed)
-    assert not is_read_by(OUT, Target({**here, "gpu": "another"}, "env.json"), warmed)
+    foreign = Target({**here, "gpu": "another"}, "env.json")
+    own: tuple[Target | None, ...] = (None, UNTOLD, Target(here, "env.json"))
+    assert all(wishes(target).are_read(paths[:1], OUT) for target in own)
+    assert not wishes(foreign).are_read(paths[:1], OUT)
     assert told["tuned"] == len(entries) and told["reused"] == 0 and told["exact"] is True
     again = warm_records(made, SETTINGS, OUT, force)
     assert again.to_json()["tuned"] == 0 and again.to_json()["reused"] == len(entries)

@@ -1,0 +1,66 @@
+"""`sgl-tune warm` where no server is asked: the runtime core plans for the families it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from sgl_tune.cache.disk import check_place
+from sgl_tune.cli.format import Format
+from sgl_tune.cli.out import Output
+from sgl_tune.commands.warm_wishes import SCHEMA_VERSION, Wishes
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.errors import Ended
+from sgl_tune.keys.plan import Plan, make_plan
+from sgl_tune.keys.verdict import Verdict, verdict_of
+from sgl_tune.warm.alone import ONE_NODE
+from sgl_tune.warm.plan_page import show_plans
+
+Judged = Sequence[tuple[Plan, Verdict]]
+_WHY = "the runtime core planned it, and no server was asked"
+BY_CORE: dict[str, Any] = {
+    "exact": False,
+    "inexact": [{"kind": "core", "name": "plan", "phase": "", "frame": "", "why": _WHY}],
+}
+
+
+def judged_by_core(
+    flags: ServerFlags, command: Sequence[str], deployment: str | None, wishes: Wishes, out: Output
+) -> Judged:
+    if wishes.target:
+        flags = replace(flags, flashinfer_version=flags.flashinfer_version or wishes.target.flashinfer)
+    chosen = select_deployments(flags, command, deployment, changes=ONE_NODE)
+    plans = [make_plan(one, wishes.here) for one in chosen]
+    for plan in plans:
+        check_place(plan.deployment.cache_dir)
+        for doubt in plan.deployment.warnings:
+            out.warn(f"{plan.deployment.name}: {doubt}")
+    return [(plan, verdict_of(plan)) for plan in plans]
+
+
+def show_dry_run(judged: Judged, out: Output) -> NoReturn:
+    out.result(
+        one_or_all([planned_json(plan, verdict) for plan, verdict in judged]),
+        human=lambda: show_plans(out, judged),
+        quiet=(str(path) for plan, _ in judged for path in plan.paths),
+    )
+    if out.format is Format.quiet:
+        warn_of_the_rest(judged, out)
+    raise Ended(max(verdict.exit_code for _, verdict in judged))
+
+
+def warn_of_the_rest(judged: Judged, out: Output) -> None:
+    for plan, verdict in judged:
+        if verdict.tunes != "planned":
+            out.warn(f"{plan.deployment.name}: {verdict.says}")
+
+
+def planned_json(plan: Plan, verdict: Verdict) -> dict[str, Any]:
+    return {**plan.to_json(), **BY_CORE, "verdict": verdict.to_json()}
+
+
+def one_or_all(results: list[dict[str, Any]]) -> dict[str, Any]:
+    data = results[0] if len(results) == 1 else {"plans": results}
+    return {"schema_version": SCHEMA_VERSION, **data}

@@ -1,0 +1,41 @@
+"""A plan of a server's own start, tuned on the GPUs that are here."""
+
+from __future__ import annotations
+
+from runtime.ghost.gpus import Gpu
+from sgl_tune.cli.out import Output
+from sgl_tune.commands.warm_wishes import Wishes
+from sgl_tune.errors import Ended, UsageError
+from sgl_tune.processes.command import Python
+from sgl_tune.processes.interruption import Interruption, end_by, interruptible
+from sgl_tune.recorded.plan import RecordedPlan
+from sgl_tune.servers.server import Server
+from sgl_tune.warm.devices import choose_devices
+from sgl_tune.warm.proof import How
+from sgl_tune.warm.recorded.story import PROVER, WORKER, Settings, warm_records
+from sgl_tune.warm.result import Warmed
+from sgl_tune.warm.workforce import workforce
+
+
+def tuned(plan: RecordedPlan, meant: Gpu, wishes: Wishes, server: Server, out: Output) -> Warmed:
+    """The GPUs must be of the kind that the plan is for."""
+    devices = choose_devices(wishes.device.value, wishes.gpus, None, wishes.here)
+    if devices.kind != "cuda":
+        raise UsageError(
+            f"{meant.name} tunes what its server asks, and no GPU driver answers here",
+            "run it on the machine that serves; --dry-run shows the plan",
+        )
+    odd = next((wishes.here[n].name for n in devices.gpus if wishes.here[n].name != meant.name), None)
+    if odd is not None:
+        raise UsageError(
+            f"the record is of {meant.name}, and the GPU here is {odd}",
+            "tune on a machine of its kind; leave out --gpu to plan for this one",
+        )
+    how = How(WORKER, PROVER, Python(str(server.python)))
+    settings = Settings(devices, wishes.timeout, wishes.replace, wishes.prove is not None)
+    try:
+        with interruptible(), workforce(how) as force:
+            return warm_records(plan, settings, out, force)
+    except Interruption as interruption:
+        out.error(str(interruption))
+        raise Ended(end_by(interruption)) from None

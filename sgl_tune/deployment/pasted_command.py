@@ -1,0 +1,109 @@
+"""A server command that was pasted after `--`, as a deployment; within a container some of its paths lie on
+this machine, and others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.container import Container
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.hub_cache import HUB_ENVIRONMENT
+from sgl_tune.deployment.launch import launch_of
+from sgl_tune.deployment.options import PROJECT_FILE, TARGET_FIELDS, ServerFlags, flag_names
+from sgl_tune.deployment.resolve import Place, resolve_deployment
+from sgl_tune.deployment.server_command import read_launch
+from sgl_tune.errors import UsageError
+
+_DECISIVE = ("SGLANG_", "SGL_", "FLASHINFER_")  # may change what is tuned, and how much memory there is
+
+
+def from_command(
+    command: Sequence[str], beside: ServerFlags, place: Place, changes: Mapping[str, Any]
+) -> Deployment:
+    """Beside a server command only the target may be given: what the server does, the command says."""
+    twice = set(beside.given()) - TARGET_FIELDS
+    if twice:
+        flag = min((flag for flag, field in flag_names().items() if field == min(twice)), key=len)
+        of = f"{place.name}'s in {PROJECT_FILE}" if place.name else "after --"
+        raise UsageError(f"{flag} is given beside a server command, {of}", "write it into the command")
+    launch = launch_of(list(command))
+    line = read_launch(launch)
+    notes = [*_of_image(beside, launch.container), *line.notes]
+    if line.variables:
+        notes.append(f"not looked at, whatever they change: {' '.join(line.variables)}")
+    flags = replace(beside, **{**line.flags.given(), **changes})
+    if flags.model_path is None:
+        raise UsageError("the server command names no model", "add --model-path, as the server's has it")
+    outside = place.environ or {}
+    if launch.container is not None:  # its cache of models is most often this machine's, mounted
+        outside = {name: outside[name] for name in HUB_ENVIRONMENT if name in outside}
+    place = replace(
+        place,
+        environ={**outside, **line.environment},
+        revision=line.revision,
+        not_followed=(*line.unfollowed, *(told for told in line.variables if told.startswith(_DECISIVE))),
+        notes=tuple(notes),
+    )
+    if launch.container is not None:
+        flags, place = _placed_in(launch.container, flags, place)
+    return replace(resolve_deployment(flags, place), launch=launch)
+
+
+def _of_image(flags: ServerFlags, container: Container | None) -> list[str]:
+    """What its tag says of the release; `resolve` says what becomes of another than the core's."""
+    if container is None or not container.image:
+        return []
+    if container.release is None:
+        return [] if flags.sglang_version else [f"the image {container.image} names no release of SGLang"]
+    if flags.sglang_version not in (None, container.release):
+        raise UsageError(
+            f"--sglang-version {flags.sglang_version}, and the image {container.image} holds SGLang "
+            f"{container.release}",
+            "leave --sglang-version out, or change the image's tag",
+        )
+    return [f"SGLang {container.release}: the image {container.image} says so"]
+
+
+def _placed_in(container: Container, flags: ServerFlags, place: Place) -> tuple[ServerFlags, Place]:
+    """The key keeps the model's path as the container has it; its config.json is read outside."""
+    environ, model_path = dict(place.environ or {}), flags.model_path or ""
+    notes = [container.assumed] if container.assumed else []
+    notes += [f"not read: {unread}" for unread in container.unread]
+    warnings: list[str] = []
+    model = container.outside(model_path) if model_path.startswith("/") else None
+    if model is not None:
+        notes.append(f"{model_path} in the container is {model} here")
+    folder = environ.get("SGLANG_CACHE_DIR") or container.cache_folder
+    cache = container.outside(folder)
+    if cache is not None:
+        notes.append(f"{folder} in the container is {cache} here")
+    elif flags.cache_dir is None:
+        warnings += _unmounted(container, folder)
+    environ |= {
+        name: container.outside(environ[name]) or environ[name] for name in HUB_ENVIRONMENT if name in environ
+    }
+    flags = replace(
+        flags,
+        cache_dir=flags.cache_dir or cache or str(default_cache_dir()),
+        sglang_version=container.release or flags.sglang_version,
+    )
+    return flags, replace(
+        place,
+        environ=environ,
+        model_files=model,
+        notes=(*place.notes, *notes),
+        warnings=(*place.warnings, *warnings),
+    )
+
+
+def _unmounted(container: Container, folder: str) -> Iterator[str]:
+    if container.mount_of(folder) is not None:
+        yield f"{folder} in the container is a volume: name its folder here with --cache-dir"
+    else:
+        yield (
+            f"the container mounts nothing at {folder}, where its server looks for caches: "
+            f"mount {default_cache_dir()} there"
+        )

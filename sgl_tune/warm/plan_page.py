@@ -1,0 +1,119 @@
+"""A plan, for a person: the core's, or the one that a server's own start made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from runtime.server.cache_key import named_parts
+from sgl_tune.cli.out import Output
+from sgl_tune.cli.table import Column
+from sgl_tune.units import count, human_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sgl_tune.keys.plan import CachePlan, Plan
+    from sgl_tune.keys.verdict import Verdict
+    from sgl_tune.recorded.caches import RecordedCache
+    from sgl_tune.recorded.plan import RecordedPlan
+
+_OPS = (Column("OP", path=True), Column("ENTRIES", right=True), Column("BUCKETS"), Column("SERVING ONLY"))
+_STYLES = {"nothing": "yellow", "planned": "bold", "unplanned": "red"}
+_SHOWN = 6
+
+
+def show_plans(out: Output, plans: Sequence[tuple[Plan, Verdict]]) -> None:
+    for plan, verdict in plans:
+        show_verdict(out, plan, verdict, named=len(plans) > 1)
+        _show_plan(out, plan)
+
+
+def show_verdict(out: Output, plan: Plan, verdict: Verdict, named: bool) -> None:
+    name = f"{plan.deployment.name}: " if named else ""
+    out.line(f"{name}{verdict.says}", style=_STYLES[verdict.tunes])
+
+
+def _show_plan(out: Output, plan: Plan) -> None:
+    chosen = plan.deployment
+    out.line(_how_it_runs(plan), indent=2)
+    out.line(
+        f"SGLang {chosen.sglang_version}, FlashInfer {chosen.flashinfer_version}, {chosen.arch}", indent=2
+    )
+    for note in plan.notes:
+        out.line(f"- {note}", indent=2, style="dim")
+    if not plan.is_idle:
+        _show_cache(out, plan.target, chosen.cache_dir, named_parts(plan.target.key_parts))
+        if plan.draft is not None:
+            parts = named_parts(plan.draft.key_parts)
+            _show_cache(out, plan.draft, chosen.cache_dir, parts, " of the draft worker")
+        if plan.target.ops:
+            _show_workers(out, plan, "one layer of each kind")
+    out.line()
+
+
+def _how_it_runs(plan: Plan) -> str:
+    parallel = plan.deployment.parallel
+    sizes = [f"tp {parallel.tp}", f"pp {parallel.pp}", f"ep {parallel.ep}"]
+    if parallel.dp > 1:
+        sizes.append(f"dp {parallel.dp} ({'attention' if parallel.enable_dp_attention else 'replicas'})")
+    if parallel.nnodes > 1:
+        sizes.append(f"node {parallel.node_rank} of {parallel.nnodes}")
+    return f"{plan.deployment.model_path}: {', '.join(sizes)}"
+
+
+def show_recorded(out: Output, plan: RecordedPlan) -> None:
+    out.line(plan.says, style="red" if plan.exit_code else "bold" if plan.caches else "yellow")
+    if plan.obstacle:
+        out.line(plan.obstacle, style="red", indent=2)
+    for note in plan.notes:
+        out.line(f"- {note}", style="dim", indent=2)
+    for one in plan.inexact[:_SHOWN]:
+        where = f" in {one.phase}" if one.phase else ""
+        out.line(f"- not exact: {one.name}{where}: {one.why}", style="yellow", indent=2)
+    if len(plan.inexact) > _SHOWN:
+        out.line(f"- and {count(len(plan.inexact) - _SHOWN, 'reason')} more", style="yellow", indent=2)
+    for cache in plan.caches:
+        _show_cache(out, cache, plan.deployment.cache_dir)
+    if plan.caches:
+        _show_workers(out, plan, "one call at a time")
+
+
+def _show_workers(out: Output, plan: Plan | RecordedPlan, what: str) -> None:
+    out.line()
+    size = human_bytes(plan.worker_bytes)
+    out.line(f"{count(plan.workers, 'worker')}, about {size} of memory each: {what}")
+
+
+def _show_cache(
+    out: Output,
+    cache: CachePlan | RecordedCache,
+    root: Path,
+    parts: Mapping[str, str] = MappingProxyType({}),
+    whose: str = "",
+) -> None:
+    out.line()
+    out.line(f"Key{whose}: {cache.key}", style="bold")
+    for name, part in parts.items():
+        out.line(f"{name:<21}{part}".rstrip(), indent=2)
+    if parts:
+        out.line()
+    out.line(f"{count(len(cache.paths), 'file')} in {root}/{cache.folder}")
+    for group in cache.groups:
+        names = [path.rpartition("/")[2] for path in group]
+        shown = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
+        same = "" if len(names) == 1 else f": {len(names)}, the same bytes in each"
+        out.line(f"{shown}{same}", indent=2)
+    if cache.ops:
+        out.line()
+        rows = [
+            (op.op, len(op.keys), f"{op.buckets[0]} .. {op.buckets[-1]}", _ranges(op.serving_only))
+            for op in cache.ops
+        ]
+        columns = len(_OPS) if any(row[-1] for row in rows) else len(_OPS) - 1
+        out.table(_OPS[:columns], [row[:columns] for row in rows])
+
+
+def _ranges(buckets: Sequence[int]) -> str:
+    return ", ".join(map(str, buckets)) if len(buckets) <= 2 else f"{buckets[0]} .. {buckets[-1]}"

@@ -1,0 +1,179 @@
+"""A warm, in order: search, write, prove. The core's plan and a record's differ in their job alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import sgl_tune
+from sgl_tune.cache.manifest import Manifest
+from sgl_tune.cache.record import read_cache_file
+from sgl_tune.cache.store import Written, write_group
+from sgl_tune.cli.out import Output
+from sgl_tune.deployment.env import driver_version
+from sgl_tune.errors import WorkFailed
+from sgl_tune.processes.interruption import Interruption
+from sgl_tune.warm.devices import Devices
+from sgl_tune.warm.events import ERROR
+from sgl_tune.warm.filling import Planned, PlannedCache, keep_decided, what_is_kept, writable
+from sgl_tune.warm.job import tuned_path
+from sgl_tune.warm.launch import Fleet
+from sgl_tune.warm.proof import Proof, ProvenJob, Prover
+from sgl_tune.warm.report import CacheReport, Report, read_report
+from sgl_tune.warm.result import WarmCache, Warmed
+from sgl_tune.warm.search_display import shown
+from sgl_tune.warm.workforce import Workforce
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    devices: Devices
+    timeout: float
+    replacing: bool = False
+    proving: bool = True
+
+
+class StoryJob(ProvenJob, Protocol):
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def caches(self) -> Sequence[Any]: ...
+
+
+@dataclass
+class Story:
+    """`members`: what the manifest of a cache says beside its measurements. `completed`: entries with what
+    other ranks of the group ask for."""
+
+    plan: Planned
+    job: StoryJob
+    settings: Settings
+    out: Output
+    force: Workforce
+    members: Callable[[Any], Mapping[str, Any]]
+    completed: Callable[[dict[str, Any], Any], dict[str, Any]] = lambda entries, _: entries
+    is_last: bool = True
+    memory_ran_out: bool = False
+    stages: dict[str, float] = field(default_factory=dict)
+
+    def run(self) -> Warmed:
+        with writable(self.plan):
+            if self.settings.proving:
+                self.force.call_prover(self.settings.devices.kind)
+            with self._stage("tune"):
+                report = read_report(self._search())
+            if self.is_last:
+                self.force.dismiss_workers()
+            with self._stage("write"):
+                written = self._write(report)
+            proofs: Sequence[Proof | None] = [None] * len(written)
+            steps = {"worker": report.steps}
+            if self.settings.proving:
+                with self._stage("prove"):
+                    proofs, steps["prover"] = self._prove_with_room(written)
+        caches = tuple(map(WarmCache, self.plan.caches, report.caches, written, proofs))
+        return Warmed(self.plan, caches, self.stages, steps, report.peak_bytes, self.settings.devices.workers)
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.stages[name] = time.perf_counter() - started
+
+    def _search(self) -> Mapping[str, Any]:
+        where = "on the same" if self.force.has_worked else "starting"
+        self._note(f"{where} {self.settings.devices}")
+        with shown(self.out) as listener:
+
+            def hear(worker: int, event: dict[str, Any]) -> None:
+                self.memory_ran_out |= event["kind"] == ERROR and event.get("out_of_memory", False)
+                listener(worker, event)
+
+            try:
+                return self._search_with_room(hear)
+            except WorkFailed as failure:
+                # Entries measured while memory ran out may be the wrong ones: none are kept.
+                kept = None if self.memory_ran_out else self._keep_decided()
+                raise WorkFailed(f"{failure.message}; {what_is_kept(kept)}", failure.remedy) from None
+            except Interruption as interruption:
+                kept = self._keep_decided()
+                raise interruption.saying(f"the workers were stopped; {what_is_kept(kept)}") from None
+
+    def _keep_decided(self) -> int:
+        return keep_decided(self.plan, self.job.folder, self.settings.replacing)
+
+    def _search_with_room(self, hear: Callable[[int, dict[str, Any]], None]) -> Mapping[str, Any]:
+        """What deployments before it left on the device may be what is missing: then once more without."""
+        shared = self.force.has_worked
+        devices = self.settings.devices
+        fleet = Fleet(devices.workers, devices.kind, devices.gpus, self.settings.timeout)
+        try:
+            return self.force.search(fleet, {"job": self.job.to_json()}, hear)
+        except WorkFailed:
+            if not (shared and self.memory_ran_out):
+                raise
+        self.memory_ran_out = False
+        for number in range(len(self.job.caches)):
+            tuned_path(self.job.folder, number).unlink(missing_ok=True)
+        self._note("out of memory; again on new workers")
+        return self.force.search(fleet, {"job": self.job.to_json()}, hear)
+
+    def _write(self, report: Report) -> list[Written]:
+        caches = zip(self.plan.caches, report.caches, strict=False)
+        written = [self._written(n, cache, told, report) for n, (cache, told) in enumerate(caches)]
+        for note in dict.fromkeys(note for cache in written for note in cache.notes):
+            self.out.note(note)
+        return written
+
+    def _written(self, number: int, cache: PlannedCache, told: CacheReport, report: Report) -> Written:
+        found = dict(read_cache_file(tuned_path(self.job.folder, number)).entries)
+        entries = self.completed(found, cache)
+        missing = [key for op in cache.ops for key in op.keys if key not in entries]
+        if missing and not told.failed:
+            raise WorkFailed(f"the search ended without {len(missing)} keys of the plan, as {missing[0]}")
+        manifest = Manifest(
+            environment=report.environment,
+            driver=driver_version(),
+            seconds=round(told.seconds, 3),
+            tool=sgl_tune.__version__,
+            measured={key: one for key, one in told.measured.items() if key in entries},
+            races={key: one for key, one in told.races.items() if key in entries},
+            routings=report.routings,
+            **self.members(cache),
+        )
+        paths = [self.plan.deployment.cache_dir / path for path in cache.paths]
+        return write_group(
+            paths,
+            entries,
+            report.environment,
+            manifest=manifest,
+            replace_conflicting=self.settings.replacing,
+            say=self.out.note,
+        )
+
+    def _prove_with_room(self, written: Sequence[Written]) -> tuple[Sequence[Proof], dict[str, float]]:
+        shared = self.force.has_worked
+        try:
+            with self.force.prover(self.settings.devices.kind) as prover:
+                return self._prove(prover, written), prover.steps
+        except WorkFailed:
+            if not shared:
+                raise
+        self.force.dismiss_workers()
+        self._note("the proof failed beside the workers; again without them")
+        with self.force.prover(self.settings.devices.kind) as prover:
+            return self._prove(prover, written), prover.steps
+
+    def _prove(self, prover: Prover, written: Sequence[Written]) -> Sequence[Proof]:
+        with self.out.progress("proving in a fresh process") as progress:
+            try:
+                return prover.prove(self.job, written, self.settings.timeout, lambda: progress.advance(0))
+            except Interruption as interruption:
+                raise interruption.saying("the files are written, their proof is not finished") from None
+
+    def _note(self, text: str) -> None:
+        self.out.note(f"{self.plan.deployment.name}: {text}")
