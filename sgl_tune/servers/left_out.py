@@ -16,14 +16,6 @@ _COMPILER = {
     # Its package for CUDA 12 has the assembler, the device compiler and headers, and no nvcc.
     "-cu12": ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-cccl-cu12"),
 }
-# Releases that let pip take a package newer than another of their packages can use: the requirement that its
-# own metadata has of it. Hugging Face's kernels 0.17 breaks the transformers 5.6.0 that 0.5.12.post1 pins.
-_BOUNDED = {"0.5.12.post1": ("transformers[kernels]",)}
-
-
-def bounds_of(release: str) -> tuple[str, ...]:
-    """Requirements beside `sglang==RELEASE`, without which pip makes a server that cannot be imported."""
-    return _BOUNDED.get(release, ())
 
 
 def is_left_out(name: str) -> bool:
