@@ -58,7 +58,6 @@ class Outcome:
     def warm(self, settings: Settings, force: Workforce) -> None:
         """One deployment's failure is no reason to leave the others cold."""
         planned = [number for number, (plan, _) in enumerate(self.judged) if plan.caches]
-        self.code = max(verdict.exit_code for _, verdict in self.judged)
         for number in planned:
             with self._failure_of(number):
                 plan, verdict = self.judged[number]
@@ -68,6 +67,11 @@ class Outcome:
                 warmed = warm_deployment(plan, settings, self.out, force, is_last=number == planned[-1])
                 self.warmed[number] = warmed
                 self.code = max(self.code, 0 if warmed.is_good else MISSED)
+        self.code = max(self.code, *(self._verdict(number).exit_code for number in range(len(self.judged))))
+
+    def _verdict(self, number: int) -> Verdict:
+        """After a proof by its own FlashInfer, an unknown one leaves no doubt."""
+        return verdict_of(self.judged[number][0], number in self.warmed and self.warmed[number].is_proven)
 
     @contextmanager
     def _failure_of(self, number: int) -> Iterator[None]:
@@ -86,7 +90,7 @@ class Outcome:
 
     def show(self) -> None:
         """What was not warmed whole comes first, and says so."""
-        left = [number for number, (_, verdict) in enumerate(self.judged) if verdict.tunes != "planned"]
+        left = [n for n in range(len(self.judged)) if self._verdict(n).tunes != "planned"]
         if self.warmed or left:
             self._show(left)
 
@@ -98,11 +102,12 @@ class Outcome:
             quiet=self._quiet(),
         )
         if self.out.format is Format.quiet:
-            warn_of_the_rest([self.judged[number] for number in left], self.out)
+            warn_of_the_rest([(self.judged[n][0], self._verdict(n)) for n in left], self.out)
 
     def _show_page(self, left: Sequence[int]) -> None:
         for number in left:
-            show_verdict(self.out, *self.judged[number], named=len(self.judged) > 1)
+            plan = self.judged[number][0]
+            show_verdict(self.out, plan, self._verdict(number), named=len(self.judged) > 1)
         for warmed in self.warmed.values():
             show_warmed(self.out, warmed)
 
@@ -114,7 +119,7 @@ class Outcome:
         plan, verdict = self.judged[number]
         if number not in self.warmed:
             return planned_json(plan, verdict)
-        return {**self.warmed[number].to_json(), **BY_CORE, "verdict": verdict_of(plan).to_json()}
+        return {**self.warmed[number].to_json(), **BY_CORE, "verdict": self._verdict(number).to_json()}
 
 
 def _check_tunable(verdict: Verdict) -> None:

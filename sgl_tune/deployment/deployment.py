@@ -98,9 +98,12 @@ class Deployment:
     @property
     def not_modelled(self) -> str:
         """For the line of a verdict; empty where the core follows all that was asked for."""
+        return "; ".join(filter(None, [self.flags_not_followed, doubt_of(self.flashinfer_version)]))
+
+    @property
+    def flags_not_followed(self) -> str | None:
         flags = ", ".join(self.inputs.not_followed)
-        said = f"not followed by the core: {flags}; a server answers for it: --server" if flags else None
-        return "; ".join(filter(None, [said, doubt_of(self.flashinfer_version)]))
+        return f"not followed by the core: {flags}; a server answers for it: --server" if flags else None
 
     @property
     def quantization(self) -> str | None:

@@ -46,11 +46,13 @@ class Verdict:
         return {**said, "advice": None}
 
 
-def verdict_of(plan: Plan) -> Verdict:
-    found = _verdict(plan)
-    if another := doubt_of(plan.deployment.flashinfer_version):
-        found = replace(found, tunes="unplanned", gaps=(*found.gaps, Gap("another FlashInfer", another)))
-    return replace(found, says="; ".join(filter(None, [found.says, plan.deployment.not_modelled])))
+def verdict_of(plan: Plan, is_proven: bool = False) -> Verdict:
+    """`is_proven`: the FlashInfer itself has found all that is planned, so nothing of it is in doubt."""
+    found, chosen = _verdict(plan), plan.deployment
+    doubt = None if is_proven else doubt_of(chosen.flashinfer_version)
+    if doubt:
+        found = replace(found, tunes="unplanned", gaps=(*found.gaps, Gap("another FlashInfer", doubt)))
+    return replace(found, says="; ".join(filter(None, [found.says, chosen.flags_not_followed, doubt])))
 
 
 def _verdict(plan: Plan) -> Verdict:

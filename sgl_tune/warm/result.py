@@ -53,6 +53,10 @@ class Warmed:
     workers: int
 
     @property
+    def is_proven(self) -> bool:
+        return all(cache.proof is not None and cache.proof.is_good for cache in self.caches)
+
+    @property
     def is_good(self) -> bool:
         """Whether no later start searches: by the proof, or without one by the search itself."""
         return all(cache.proof.is_good if cache.proof else not cache.report.failed for cache in self.caches)

@@ -18,7 +18,7 @@ def show_warmed(out: Output, warmed: Warmed) -> None:
         out.line(f"memory at most {warmed.peak_bytes / 2**30:.2f} GiB on the first device", indent=2)
     for cache in warmed.caches:
         _show_cache(out, warmed, cache)
-    if all(cache.proof and cache.proof.is_good for cache in warmed.caches):
+    if warmed.is_proven:
         _show_next(out, warmed.plan.deployment)
 
 
