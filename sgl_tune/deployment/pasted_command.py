@@ -1,5 +1,4 @@
-"""A server command that was pasted after `--`, as a deployment; within a container some of its paths lie on
-this machine, and others do not."""
+"""A server command that was pasted after `--`, as a deployment: a container has its paths elsewhere."""
 
 from __future__ import annotations
 
