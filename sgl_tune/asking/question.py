@@ -64,12 +64,14 @@ def question_of(
     taken_bytes: int = 0,
 ) -> Question:
     """From our own options, or from the server command after `--`, which may be a manifest."""
-    gpu = gpu_of(flags.gpu or _here())
+    launch = launch_of(command) if command else None
+    named = launch.container.agreed_gpu(flags.gpu) if launch and launch.container else flags.gpu
+    gpu = gpu_of(named or _here())
     argv, environment = server_flags(flags), dict[str, str]()
-    if command:
+    if launch:
         if argv:
             raise UsageError(f"{argv[0]} is given beside a server command", "write it into the command")
-        argv, environment = _pasted(launch_of(command))
+        argv, environment = _pasted(launch)
     if value_of(argv, MODEL_FLAGS) is None and argv and not argv[0].startswith("-"):
         argv = ["--model-path", *argv]
     model = value_of(argv, MODEL_FLAGS)
@@ -149,7 +151,7 @@ def gpu_of(name: str | None) -> Gpu:
     if name is None:
         raise UsageError("no GPU is named, and there is none here", "name the target: --gpu h200")
     key = name.lower().replace(" ", "-").replace("_", "-")
-    key = next((row for row, one in table.items() if one.name.lower() == name.lower()), key)
+    key = next((row for row, one in table.items() if one.name.lower().replace(" ", "-") == key), key)
     if key not in table:
         raise UsageError(
             f"--gpu {name[:80]} is not in the ghost's table",

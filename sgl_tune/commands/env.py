@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.env import Fingerprint, as_json, take_fingerprint
+from sgl_tune.deployment.env import Fingerprint, take_fingerprint
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.fleet.holdings import Holdings
 from sgl_tune.fleet.node import holdings_json
@@ -56,7 +57,7 @@ def env(
         {
             "name": name or platform.node(),
             "tool": sgl_tune.__version__,
-            **as_json(fingerprint),
+            **asdict(fingerprint),
             **holdings_json(holdings),
         },
         human=lambda: _show(out, fingerprint, holdings),

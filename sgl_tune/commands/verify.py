@@ -24,7 +24,7 @@ from sgl_tune.verify.access import User, find_user
 from sgl_tune.verify.annotations import github_lines
 from sgl_tune.verify.environment import Target, read_target, target_here
 from sgl_tune.verify.findings import Verdict, VerifyReport
-from sgl_tune.verify.replayed import ReplayedCache, judge_replay
+from sgl_tune.verify.replayed import ReplayedCache, judge_replay, replay_line
 from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
 from sgl_tune.verify.stores import StoreReport, machine_of, verify_stores, with_stores
 from sgl_tune.verify.stores_page import stores_line
@@ -185,7 +185,9 @@ def _judge(out: Output, told: _Told, replay: float | None, strict: bool, format:
     ok = report.ok(strict)
     doubts = () if scope.plans else scope.warnings
     says = answer.says if answer else None
-    verdict = verdict_line(report, scope.plans, ok, stores_line(stores) if stores else None, doubts, says)
+    of_stores = stores_line(stores) if stores else None
+    held = replay_line(replayed) if replayed else None
+    verdict = verdict_line(report, scope.plans, ok, of_stores, doubts, says, held)
     out.result(
         {
             "ok": ok,

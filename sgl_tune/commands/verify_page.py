@@ -9,9 +9,8 @@ from operator import attrgetter
 from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
-from sgl_tune.units import count
 from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport
-from sgl_tune.verify.replayed import ReplayedCache
+from sgl_tune.verify.replayed import ReplayedCache, replay_line
 from sgl_tune.verify.stores import StoreReport
 from sgl_tune.verify.stores_page import STYLES, show_stores
 
@@ -46,9 +45,7 @@ def show_report(
     for found in chain.from_iterable(by_place.values()):
         _show_finding(out, found, str(found))
     for one in replayed:
-        holding = sum(judged.state == "holds" for judged in one.judgements)
-        timed = f"{holding} of {count(len(one.judgements), 'entry')} hold"
-        out.line(f"replay of {one.path.name} in {one.path.parent.name}: {timed}")
+        out.line(f"replay of {one.path.name} in {one.path.parent.name}: {replay_line([one])}")
     out.line(verdict, style="green" if ok else "red")
 
 

@@ -9,33 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sgl_tune.deployment.shell_words import Word
+from sgl_tune.deployment.versions import may_be
 from sgl_tune.errors import UsageError
 
-HOME = "/root"
+HOME, PRODUCT = "/root", "nvidia.com/gpu.product"
 # Flags of `docker run` and `podman run` without a value; all others have one.
 _SWITCHES = (
-    "detach",
-    "init",
-    "interactive",
-    "no-healthcheck",
-    "oom-kill-disable",
-    "privileged",
-    "publish-all",
-    "quiet",
-    "read-only",
-    "rm",
-    "sig-proxy",
-    "tty",
-    "disable-content-trust",
-    "replace",
-    "rootful",
-    "no-hosts",
-    "env-host",
-    "http-proxy",
-    "tls-verify",
-    "rmi",
-    "no-hostname",
-)
+    "detach", "init", "interactive", "no-healthcheck", "oom-kill-disable", "privileged", "publish-all",
+    "quiet", "read-only", "rm", "sig-proxy", "tty", "disable-content-trust", "replace", "rootful",
+    "no-hosts", "env-host", "http-proxy", "tls-verify", "rmi", "no-hostname",
+)  # fmt: skip
 _SHORT_SWITCHES = frozenset("ditPq")
 _TAG = re.compile(r"v?(\d+\.\d+\.\d+(?:\.?post\d+)?)(?:\.?rc\d+)?(?:[-_.].*)?")
 
@@ -50,7 +33,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """`environment` is all that the server sees: nothing of this machine's own."""
+    """`environment` is all that the server sees; `gpu` is what a manifest asks its node for."""
 
     image: str | None
     command: tuple[Word, ...]
@@ -58,6 +41,7 @@ class Container:
     mounts: tuple[Mount, ...] = ()
     unread: tuple[str, ...] = ()
     assumed: str = ""
+    gpu: str | None = None
 
     @property
     def release(self) -> str | None:
@@ -65,6 +49,13 @@ class Container:
         name, _, tag = (self.image or "").partition("@")[0].rpartition(":")
         found = _TAG.fullmatch(tag) if "sglang" in name.lower() and "/" not in tag else None
         return found[1].replace("post", ".post").replace("..", ".") if found else None
+
+    def agreed_gpu(self, named: str | None) -> str | None:
+        """The GPU that is named, else the manifest's; UsageError where they are two."""
+        if named and self.gpu and not may_be(self.gpu, named):
+            said = f"{named} is named, and the manifest's {PRODUCT} is {self.gpu}"
+            raise UsageError(said, "leave --gpu out, or change the manifest")
+        return named or self.gpu
 
     @property
     def cache_folder(self) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import sys
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
 
 from sgl_tune.deployment.versions import Gpu, asked_driver, installed_libraries, installed_version, local_gpus
 
@@ -73,18 +72,3 @@ def _torch_gpus() -> tuple[Gpu, ...]:
 def driver_version() -> str | None:
     lines = asked_driver("driver_version").split()
     return lines[0] if lines else None
-
-
-def as_json(fingerprint: Fingerprint) -> dict[str, Any]:
-    return {
-        "metadata": fingerprint.metadata,
-        "arch": fingerprint.arch,
-        "driver": fingerprint.driver,
-        "torch": fingerprint.torch,
-        "sglang": fingerprint.sglang,
-        "libraries": fingerprint.libraries,
-        "gpus": [
-            {"name": gpu.name, "arch": gpu.arch, "mib": gpu.mib, "uuid": gpu.uuid} for gpu in fingerprint.gpus
-        ],
-        "unknown": list(fingerprint.unknown),
-    }

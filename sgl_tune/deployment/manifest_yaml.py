@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sgl_tune.deployment.container import Container, Mount, host_folder
+from sgl_tune.deployment.container import PRODUCT, Container, Mount, host_folder
 from sgl_tune.deployment.shell_words import Word, shell_commands
 from sgl_tune.deployment.yaml_text import read_yaml
 from sgl_tune.errors import UsageError
@@ -34,16 +34,13 @@ def _containers(value: Any, depth: int) -> Iterator[Container]:
         yield from (_of_service(item) for item in services.values() if isinstance(item, Mapping))
     elif isinstance(value.get("containers"), list):
         volumes = _named(value.get("volumes"))
-        yield from (_of_pod(item, volumes) for item in value["containers"] if isinstance(item, Mapping))
-    elif _is_container(value):
-        yield _of_pod(value, {}) if "args" in value or "env" in value else _of_service(value)
+        gpu = _product(value)
+        yield from (_of_pod(item, volumes, gpu) for item in value["containers"] if isinstance(item, Mapping))
+    elif isinstance(value.get("command"), (list, str)) or isinstance(value.get("args"), list):
+        yield _of_pod(value, {}, None) if "args" in value or "env" in value else _of_service(value)
     else:
         for item in value.values():
             yield from _containers(item, depth - 1)
-
-
-def _is_container(value: Mapping[Any, Any]) -> bool:
-    return isinstance(value.get("command"), (list, str)) or isinstance(value.get("args"), list)
 
 
 def _named(items: Any) -> dict[str, Mapping[str, Any]]:
@@ -54,21 +51,38 @@ def _mappings(items: Any) -> list[Mapping[str, Any]]:
     return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
 
 
-def _of_pod(item: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any]]) -> Container:
-    environment = {name: _value_of(entry) for name, entry in _named(item.get("env")).items()}
+def _product(pod: Mapping[str, Any]) -> str | None:
+    """What its nodes must have, where that is one product: a selector, or a required affinity."""
+    selector = pod.get("nodeSelector")
+    told = [selector.get(PRODUCT)] if isinstance(selector, Mapping) else []
+    terms = pod.get("affinity")
+    for name in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"):
+        terms = terms.get(name) if isinstance(terms, Mapping) else None
+    for term in _mappings(terms):
+        for rule in _mappings(term.get("matchExpressions")):
+            if rule.get("key") == PRODUCT and rule.get("operator") == "In":
+                told += _list(rule.get("values"))
+    named = {one for one in told if isinstance(one, str) and one}
+    return named.pop() if len(named) == 1 else None
+
+
+def _of_pod(item: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any]], gpu: str | None) -> Container:
+    environment: dict[str, Word] = {}
+    for name, entry in _named(item.get("env")).items():
+        environment[name] = _value_of(entry, environment)
     words = [*_list(item.get("command")), *_list(item.get("args"))]
     mounts = [
         Mount(_host_path(volumes.get(str(mount.get("name")), {})), str(mount.get("mountPath", "")))
         for mount in _mappings(item.get("volumeMounts"))
     ]
     command = tuple(_referring(word, environment) for word in words)
-    return Container(_text(item.get("image")), command, environment, tuple(mounts))
+    return Container(_text(item.get("image")), command, environment, tuple(mounts), gpu=gpu)
 
 
-def _value_of(entry: Mapping[str, Any]) -> Word:
+def _value_of(entry: Mapping[str, Any], before: Mapping[str, Word]) -> Word:
     value = entry.get("value")
-    word = Word("" if value is None else str(value))
-    word.expands = f"${entry.get('name')}" if "valueFrom" in entry else ""
+    word = _referring("" if value is None else str(value), before)
+    word.expands = f"${entry.get('name')}" if "valueFrom" in entry else word.expands
     return word
 
 

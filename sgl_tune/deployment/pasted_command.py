@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.container import Container
+from sgl_tune.deployment.container import PRODUCT, Container
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.hub_cache import HUB_ENVIRONMENT
 from sgl_tune.deployment.launch import launch_of
@@ -34,6 +34,11 @@ def from_command(
     if line.variables:
         notes.append(f"not looked at, whatever they change: {' '.join(line.variables)}")
     flags = replace(beside, **{**line.flags.given(), **changes})
+    if launch.container is not None and launch.container.gpu:
+        gpu = launch.container.agreed_gpu(flags.gpu or (place.gpu.name if place.gpu else None))
+        if not (flags.gpu or flags.arch or place.gpu):
+            flags = replace(flags, gpu=gpu)
+            notes.append(f"GPU {gpu}: the manifest's {PRODUCT} says so")
     if flags.model_path is None:
         raise UsageError("the server command names no model", "add --model-path, as the server's has it")
     outside = place.environ or {}

@@ -32,16 +32,8 @@ _PLAIN = """
 """
 _VARIABLES = ("SGLANG_", "SGL_", "FLASHINFER_", "PYTORCH_", "TORCH_", "NCCL_", "NVSHMEM_")
 _AMOUNT = re.compile(r"(-?\d{1,15})(?:(\.\d{1,15})?([kMGT])|([KMGT]i))?")
-_TIMES = {
-    "k": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "Ki": 1 << 10,
-    "Mi": 1 << 20,
-    "Gi": 1 << 30,
-    "Ti": 1 << 40,
-}
+_TIMES = {unit: 1000**power for power, unit in enumerate("kMGT", 1)}
+_TIMES |= {f"{unit}i": 1024**power for power, unit in enumerate("KMGT", 1)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from runtime.server.bounds import is_number
-from runtime.server.gpus import GPUS, GpuModel
+from runtime.server.errors import ConfigError
+from runtime.server.gpus import GPUS, GpuModel, find_gpu
 from runtime.server.units import MIB
 from sgl_tune.errors import UsageError
 
@@ -114,6 +115,14 @@ def local_model(gpu: Gpu) -> GpuModel:
     return known or GpuModel(
         gpu.name.removeprefix("NVIDIA "), gpu.arch, gpu.mib, None, "this machine's driver"
     )
+
+
+def may_be(reported: str, name: str) -> bool:
+    """Whether a driver that reports this may mean that GPU, as far as it can be told."""
+    try:
+        return find_gpu(reported).name == find_gpu(name).name
+    except ConfigError:
+        return True
 
 
 def parse_gpus(table: str) -> tuple[Gpu, ...]:

@@ -1,14 +1,15 @@
-"""The process that writes a managed store: FlashInfer's own writer, and then its own reader."""
+"""The process that writes a managed store: FlashInfer's own writer, and then its own reader. It alone imports
+torch and FlashInfer."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sgl_tune.cache.folder import LeadsOut, open_folder
-from sgl_tune.export.key_fields import fields_of
 from sgl_tune.export.store import REFUSED, WRITTEN
 from sgl_tune.processes.child import Child
 
@@ -50,3 +51,25 @@ def _read(store: Any, entries: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     found = {key: store.lookup(key) for key in entries}
     # A version without policies answers with a pair.
     return {key: (entry[0], entry[1]) for key, entry in found.items() if entry is not None}
+
+
+def fields_of(key: str) -> tuple[Any, ...] | None:
+    """The values that an entry's key was printed from, with which FlashInfer reads the entry when a server
+    attaches the store, and not at its first lookup. None where a value is neither a literal nor a dtype."""
+    try:
+        fields = _value(ast.parse(key, mode="eval").body)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    return fields if isinstance(fields, tuple) and str(fields) == key else None
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Tuple):
+        return tuple(map(_value, node.elts))
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
+        import torch
+
+        dtype = getattr(torch, node.attr, None)
+        if isinstance(dtype, torch.dtype):
+            return dtype
+    return ast.literal_eval(node)

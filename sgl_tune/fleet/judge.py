@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sgl_tune.deployment.versions import may_be
 from sgl_tune.errors import UsageError
 from sgl_tune.fleet.holdings import HeldCache, Holdings
 from sgl_tune.fleet.node import Node
 from sgl_tune.fleet.outcome import Fault, Outcome, State
 from sgl_tune.fleet.plans import Planned, Planner
 from sgl_tune.fleet.stores import store_faults
-from sgl_tune.verify.environment import may_be
 
 _THERE = "sgl-tune verify on that machine"
 _ITSELF = "let the server tune it at its start: it saves what it tunes"

@@ -15,7 +15,7 @@ from runtime.server.gpus import GpuModel, find_gpu
 from sgl_tune.cache.loader import INDETERMINATE
 from sgl_tune.deployment.env import Fingerprint, take_fingerprint
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.versions import Gpu, local_model
+from sgl_tune.deployment.versions import Gpu, local_model, may_be
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_object
 from sgl_tune.units import shown
@@ -159,14 +159,6 @@ def looking_up(saved: Any, target: Target) -> str:
     own = saved.get("flashinfer_version") if isinstance(saved, dict) else None
     version = target.flashinfer or own
     return version if isinstance(version, str) and number(version) else NEWEST.since
-
-
-def may_be(reported: str, name: str) -> bool:
-    """Whether a driver that reports this may mean that GPU, as far as it can be told."""
-    try:
-        return find_gpu(reported).name == find_gpu(name).name
-    except ConfigError:
-        return True
 
 
 def target_here() -> Target:

@@ -104,7 +104,7 @@ CODES: dict[str, Row] = {
     "changed-since-written": Row(INFO, "nothing to do if a server tuned on and saved"),
     "manifest-broken": Row(WARNING, "delete it"),
     "replay-fails": Row(ERROR, _DEFAULT),
-    "stale-choice": Row(WARNING, _DEFAULT),
+    "stale-choice": Row(ERROR, _DEFAULT),
     "faded-choice": Row(INFO, _DEFAULT),
     "other-clocks": Row(INFO, "nothing to do where clocks or load differ: choices were timed side by side"),
     "managed-entry-invalid": Row(WARNING, "delete it: the server measures and writes it again"),

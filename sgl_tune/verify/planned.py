@@ -67,6 +67,8 @@ def plans_of(
         arch=flags.arch or (None if flags.gpu or gpu else target.arch),
     )
     container = launch_of(list(command)).container if command else None
+    if container and not (gpu or beside.gpu or beside.arch):
+        beside = replace(beside, gpu=container.gpu)
     asked = target.flags(beside, container.release if container else None)
     asked = replace(asked, gpu=None) if gpu else asked
     return [make_plan(chosen) for chosen in select_deployments(asked, command, deployment, gpu=gpu)]

@@ -124,6 +124,16 @@ def _gain(best: float | None, default: float | None) -> float | None:
     return default / best if best and default else None
 
 
+def replay_line(replayed: Sequence[ReplayedCache]) -> str:
+    """How many choices hold, of all that were timed."""
+    states = [judged.state for one in replayed for judged in one.judgements]
+    lost = sum(state in ("beaten", "fails") for state in states)
+    faded = states.count("faded")
+    said = f"timed again, {len(states) - lost} of {count(len(states), 'choice')} hold"
+    said += f", {faded} of them with less than half of the gain" if faded else ""
+    return said + (f", {lost} no longer" if lost else "")
+
+
 def drift(judgements: Sequence[Judgement]) -> float | None:
     """How much longer the same kernels take now: a clock's or a driver's doing, and no entry's."""
     ratios = [

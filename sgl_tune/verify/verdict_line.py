@@ -21,12 +21,14 @@ def verdict_line(
     stores: str | None = None,
     doubts: Sequence[str] = (),
     server: str | None = None,
+    replay: str | None = None,
 ) -> str:
     """`stores` tells of them what `report` tells of rank files; `doubts`: which versions are not known;
-    `server`: what a server's own start made of the files."""
+    `server`: what a server's own start made of the files; `replay`: how many choices still hold."""
     tactics = [file for file in report.files if file.store == "tactics"]
     loads = _loads(tactics, plans, server) if tactics or plans or server or stores is None else None
-    says = "; ".join(filter(None, [loads, stores, server or ("no server was asked" if plans else None)]))
+    asked = server or ("no server was asked" if plans else None)
+    says = "; ".join(filter(None, [replay, loads, stores, asked]))
     unknown = [found.message for found in report.findings if found.code == "flashinfer-unknown"]
     says = "; ".join([says, *(doubt for doubt in [*doubts, *unknown] if doubt not in says)])
     return f"good: {says}" if ok else f"bad: {_faults(report)}; {says}"

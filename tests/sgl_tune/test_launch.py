@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from sgl_tune.asking.question import question_of
 from sgl_tune.deployment.launch import launch_of
+from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.server_command import read_launch
 from sgl_tune.deployment.shell_words import shell_commands
 from sgl_tune.errors import UsageError
+from tests.sgl_tune.asking.test_kept import SERVER as SOME_SERVER
 from tests.sgl_tune.planning import TARGET, plan, warm
+from tests.sgl_tune.running import ROOT
 
 SERVER = "python3 -m sglang.launch_server"
 IMAGE = "lmsysorg/sglang:v0.5.23-cu129"
@@ -23,7 +27,8 @@ spec:
     command: [python3, -m, sglang.launch_server]
     args: ["--model-path", "$(MODEL)", "--tp=2"]
     env:
-    - {{name: MODEL, value: /models/m}}
+    - {{name: NAME, value: m}}
+    - {{name: MODEL, value: /models/$(NAME)}}
     - {{name: TOKEN, valueFrom: {{secretKeyRef: {{name: t, key: k}}}}}}
     volumeMounts: [{{name: weights, mountPath: /models}}]
   - name: proxy
@@ -117,6 +122,27 @@ def test_a_pods_container_says_image_model_and_mount() -> None:
     assert launch.container is not None and launch.container.release == "0.5.23"
     assert list(launch.arguments) == ["--model-path", "/models/m", "--tp=2"]
     assert launch.container.outside("/models/m") == "/data/models/m"
+
+
+SELECTOR = "spec:\n  nodeSelector: {nvidia.com/gpu.product: %s}\n"
+AFFINITY = """spec:
+  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
+    {matchExpressions: [{key: nvidia.com/gpu.product, operator: In, values: [%s]}]}]}}}
+"""
+
+
+@pytest.mark.parametrize("where", [SELECTOR, AFFINITY])
+def test_the_product_that_a_pod_asks_its_node_for_is_its_gpu(where: str) -> None:
+    pod = POD.replace("spec:\n", where % "NVIDIA-B200").replace(
+        "value: /models/$(NAME)", "value: DeepSeek-V3"
+    )
+    data = plan("--flashinfer-version", "0.7.2", "--", pod)
+    assert "sm100" in data["files"][0] and any("gpu.product says so" in note for note in data["notes"])
+    for named in (("--gpu", "h200"), ("--target", ROOT / "cache-examples" / "h200.env.json")):
+        ran = warm("--sglang-version", "0.5.23", *named, "--", pod)
+        assert ran.code == 2 and "the manifest's nvidia.com/gpu.product is NVIDIA-B200" in ran.err
+    asked = question_of(SOME_SERVER, ServerFlags(), [pod])
+    assert asked.gpu.name == "NVIDIA B200"
 
 
 @pytest.mark.parametrize(

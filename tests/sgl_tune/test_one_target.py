@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.warm_recorded import is_read_by
+from sgl_tune.commands.warm_wishes import DeviceKind, Wishes
 from sgl_tune.ship.remote.described import machine_for
 from sgl_tune.verify.environment import read_target
 from tests.sgl_tune.fleet.nodes import WORDS, fleet_file, node, warmed
@@ -97,10 +96,10 @@ def test_all_commands_agree(case: str, cache: Path, tmp_path: Path) -> None:
             assert (SILENT in said or NO_GPU in said) == (good is None), (case, name, said)
             assert "tuned elsewhere" not in said or good is False, (case, name, said)
     if case != "sglang unknown":
-        paths = [path for path in cache.rglob("rank_*.json")]
-        assert machine_for(env, None, None).gpu in (None, read_target(env).gpu_name)
-        made: Any = SimpleNamespace(caches=[SimpleNamespace(written=SimpleNamespace(paths=paths))])
-        assert is_read_by(Output(), read_target(env), made) == (alone is True), case
+        target = read_target(env)
+        assert machine_for(env, None, None).gpu in (None, target.gpu_name)
+        wishes = Wishes(False, DeviceKind.auto, "all", None, 60.0, False, None, target, ())
+        assert wishes.are_read(cache.rglob("rank_*.json"), Output()) == (alone is True), case
 
 
 @pytest.mark.parametrize("command", ["mem-report", "explain", "warm --dry-run", "verify", "pack -o b.tar.gz"])

@@ -18,9 +18,8 @@ from runtime.autotune.cpu_clock import CpuSearchTuner
 from runtime.autotune.record import record_asked
 from sgl_tune.cache.folder import LeadsOut
 from sgl_tune.cache.layouts import find_caches
-from sgl_tune.export.key_fields import fields_of
 from sgl_tune.export.source import read_source
-from sgl_tune.export.store_writer import write
+from sgl_tune.export.store_writer import fields_of, write
 from tests.runtime.tuned_layer import BUCKETS, Layer, installed
 from tests.sgl_tune.cache.caches import cache_folder
 from tests.sgl_tune.running import Ran, run_here

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.server.gpus import find_gpu
-from sgl_tune.deployment.versions import local_gpus
+from sgl_tune.deployment.versions import local_gpus, may_be
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.archive import opened
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.remote.registry_image import ARCH, BYTES, GPU, KEYS, MODELS, OURS, PLATFORM, is_platform
 from sgl_tune.ship.remote.remotes import Machine
-from sgl_tune.verify.environment import may_be, read_target
+from sgl_tune.verify.environment import read_target
 
 Progress = Callable[[str, int, int], None]
 _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}

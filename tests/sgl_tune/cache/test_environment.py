@@ -43,19 +43,6 @@ def test_anything_else_is_refused_with_the_way_out(content: Any, tmp_path: Path)
     assert "sgl-tune env" in (caught.value.remedy or "")
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b"[" * 100_000])
-def test_a_broken_target_file_is_refused(raw: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "env.json"
-    path.write_bytes(raw)
-    with pytest.raises(UsageError, match="not JSON"):
-        read_target(path)
-
-
-def test_a_target_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"):
-        read_target(tmp_path / "nothing.json")
-
-
 @pytest.mark.parametrize("saved", [TARGET, {**TARGET, "gpu": "*"}, {**TARGET, "cudnn_version": "unknown"}])
 def test_a_complete_file_matches_its_own_environment(saved: dict[str, str]) -> None:
     assert metadata_mismatches(saved, own_environment(saved, NEWEST), NEWEST) == ({}, {})

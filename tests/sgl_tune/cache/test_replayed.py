@@ -11,7 +11,9 @@ import pytest
 
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.verify.environment import Target
-from sgl_tune.verify.replayed import ReplayedCache, judge_replay
+from sgl_tune.verify.findings import VerifyReport
+from sgl_tune.verify.replayed import ReplayedCache, judge_replay, replay_line
+from sgl_tune.verify.verdict_line import verdict_line
 from tests.sgl_tune.cache.caches import HERE, cache_folder, good, write_ranks
 from tests.sgl_tune.cache.corpus import TARGET, moe_key
 
@@ -60,6 +62,10 @@ def test_what_became_of_a_choice(now: Times, then: Times | None, state: str, tmp
     codes = {"holds": [], "beaten": ["stale-choice"], "faded": ["faded-choice"], "fails": ["replay-fails"]}
     assert [found.code for found in replayed.findings] == codes[state]
     assert json.dumps(replayed.to_json())
+    holds, is_lost = replay_line([replayed]), state in ("beaten", "fails")
+    assert holds.startswith(f"timed again, {0 if is_lost else 1} of 1 choice hold")
+    report = VerifyReport((), replayed.findings)
+    assert report.ok() != is_lost and holds in verdict_line(report, (), report.ok(), replay=holds)
 
 
 def test_other_clocks_are_no_choices_fault(tmp_path: Path) -> None:

@@ -162,10 +162,6 @@ def test_a_broken_entry_is_found_though_the_environment_hides_it(tmp_path: Path)
     assert any("TypeError" in found.message for found in report.findings)
 
 
-def test_without_a_target_a_file_is_judged_by_its_own_environment(tmp_path: Path) -> None:
-    assert _verify_one(tmp_path, good({**TARGET, "gpu": "NVIDIA B200"}), UNKNOWN).verdict.value == "hit"
-
-
 @pytest.mark.parametrize(
     ("metadata", "verdict"),
     [

@@ -58,17 +58,6 @@ def test_every_broken_file_comes_to_what_verify_says(tmp_path: Path) -> None:
     assert set(expected.values()) == {"good", "tunes", "fails"}
 
 
-def test_the_environment_is_compared_here(tmp_path: Path) -> None:
-    warmed(tmp_path / "caches", cuda_version="12.9")
-    one = node(tmp_path / "caches")
-    assert one["caches"][0]["contents"][0]["alone"] == "hit"
-    _, told = judged(fleet_file(tmp_path / "f.jsonl", one))
-    reason = told["rows"][0]["reasons"][0]
-    assert (
-        reason["code"] == "other-environment" and "cuda_version: file 12.9, server 13.0" in reason["message"]
-    )
-
-
 def test_a_node_that_could_not_ask_is_taken_for_the_target(tmp_path: Path) -> None:
     warmed(tmp_path / "caches", cuda_version="12.9")
     blind = node(tmp_path / "caches", metadata=None, arch=None, gpus=[], sglang=None)
