@@ -19,6 +19,7 @@ from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
 from sgl_tune.verify.entries import check_entries, cut
 from sgl_tune.verify.environment import Target, looking_up
 from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport, finding
+from sgl_tune.verify.mismatches import unsaid_finding
 
 _RECORD = "('__protocol__',"
 # A text as repr writes it: then its value can be read without a warning about odd escapes.
@@ -33,9 +34,18 @@ _TOO_DEEP = finding("nested-too-deep", "its tactic kills the lookup with Recursi
 def verify_managed(cache: Cache, target: Target) -> VerifyReport:
     manifest = _read_object(cache.manifest, cache.root) if cache.manifest else None
     elsewhere = _elsewhere(cache, manifest, target)
+    unsaid = () if elsewhere else target.unsaid(manifest)
     version = looking_up(manifest, target)
-    reports = [_verify_entry(cache, file.path, bool(elsewhere), version) for file in cache.files]
-    return VerifyReport(tuple(reports), tuple(elsewhere))
+    reports = []
+    for file in cache.files:
+        report = _verify_entry(cache, file.path, version)
+        if elsewhere:
+            report = report._replace(verdict=Verdict.IGNORED)
+        elif unsaid and report.verdict in (Verdict.HIT, Verdict.PARTIAL):
+            report = report._replace(verdict=Verdict.UNKNOWN)
+        reports.append(report)
+    silent = [unsaid_finding(unsaid, target)._replace(where=str(cache.path))] if unsaid else []
+    return VerifyReport(tuple(reports), (*elsewhere, *silent))
 
 
 def _elsewhere(cache: Cache, manifest: dict[str, Any] | None, target: Target) -> list[Finding]:
@@ -71,7 +81,7 @@ def _read_object(path: Path, root: Path | None) -> dict[str, Any] | None:
         return None
 
 
-def _verify_entry(cache: Cache, path: Path, elsewhere: bool, version: str) -> FileReport:
+def _verify_entry(cache: Cache, path: Path, version: str) -> FileReport:
     try:
         document = parse_cache_file(path, read_below(path, cache.root)).document
         key, runner, tactic = document["key"], document["runner"], document["tactic"]
@@ -80,7 +90,7 @@ def _verify_entry(cache: Cache, path: Path, elsewhere: bool, version: str) -> Fi
     except OSError as error:
         return _miss(path, f"it cannot be read ({error.strerror})")
     except RecursionError:
-        return FileReport(path, Verdict.IGNORED if elsewhere else Verdict.CRASH, (_TOO_DEEP,))
+        return FileReport(path, Verdict.CRASH, (_TOO_DEEP,))
     except BrokenCacheFile as error:
         return _miss(path, error.what)
     except KeyError as error:
@@ -90,14 +100,13 @@ def _verify_entry(cache: Cache, path: Path, elsewhere: bool, version: str) -> Fi
     if is_record and _namespace(key) != runner:
         return _miss(path, "its runner is not the namespace in its key")
     if is_record:
-        return FileReport(path, Verdict.IGNORED if elsewhere else Verdict.HIT)
+        return FileReport(path, Verdict.HIT)
     policy = document.get("profiling_policy")
     policies = {key: tuple(policy) if isinstance(policy, list) else ()}
     loaded = Loaded({key: (runner, tactic)}, policies, ())
     is_known = doubt_of(version) is None
     found = check_entries({key: [runner, tactic]}, loaded, flashinfer_of(version), is_known)
-    verdict = Verdict.PARTIAL if found else Verdict.HIT
-    return FileReport(path, Verdict.IGNORED if elsewhere else verdict, tuple(found))
+    return FileReport(path, Verdict.PARTIAL if found else Verdict.HIT, tuple(found))
 
 
 def _namespace(key: str) -> str | None:

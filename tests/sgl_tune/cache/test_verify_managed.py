@@ -14,6 +14,7 @@ from tests.sgl_tune.cache.caches import HERE, codes, verdicts, verify_all
 from tests.sgl_tune.cache.corpus import COLD, HOT, TARGET, moe_key
 
 UNKNOWN = Target(None, "nobody")
+SILENT = HERE._replace(metadata={**TARGET, "cuda_version": "unknown"})
 
 
 def _make_store(root: Path, manifest: dict[str, str] | None = None) -> Path:
@@ -33,12 +34,13 @@ def _add(folder: Path, key: str = moe_key(1), name: str | None = None, **members
     return path
 
 
-@pytest.mark.parametrize("target", [HERE, UNKNOWN], ids=["known", "unknown"])
-def test_a_store_of_this_environment_is_a_hit(target: Target, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("target", "verdict"), [(HERE, "hit"), (UNKNOWN, "hit"), (SILENT, "unknown")])
+def test_a_store_of_this_environment_is_a_hit(target: Target, verdict: str, tmp_path: Path) -> None:
     folder = _make_store(tmp_path)
     _add(folder)
     _add(folder, moe_key(2))
-    assert verdicts(verify_all(tmp_path, target)) == ["hit", "hit"]
+    report = verify_all(tmp_path, target)
+    assert verdicts(report) == [verdict, verdict] and report.ok() == (verdict == "hit")
 
 
 def test_a_store_of_another_environment_is_never_opened(tmp_path: Path) -> None:
