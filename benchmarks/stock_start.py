@@ -16,9 +16,9 @@ from benchmarks.record import write_record
 from runtime.server.units import MIB
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.memory.predict import predict
+from sgl_tune.memory.core.predict import predict
+from sgl_tune.memory.core.start import starts_of
 from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.start import starts_of
 
 ALLOWED_RATIO, ALLOWED_MIB = 0.03, 128
 STOCK = Path(__file__).parent.parent / "tests" / "memory" / "data" / "sglang-0.5.17-qwen3-30b-start.json"

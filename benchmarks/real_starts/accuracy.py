@@ -27,9 +27,9 @@ from runtime.server.units import GIB, MIB
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.memory.predict import predict
+from sgl_tune.memory.core.predict import predict
+from sgl_tune.memory.core.start import starts_of
 from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.start import starts_of
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 
 from runtime.ghost.build import NotBuilt
 from runtime.ghost.halves import halves_for
@@ -40,22 +39,14 @@ class Asking:
     outside: Outside = field(default_factory=table)
 
 
-class Answers:
-    """Answers questions; the processes that imported a server are kept until it closes."""
+class Answers(ExitStack):
+    """Answers questions. The processes that imported a server are kept until it closes."""
 
     def __init__(self, asking: Asking) -> None:
+        super().__init__()
         self.asking = asking
         self._kept = kept_here()
         self._askers: dict[object, Asker] = {}
-        self._closing = ExitStack()
-
-    def __enter__(self) -> Answers:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._closing.__exit__(kind, error, trace)
 
     def kept(self, question: Question) -> Record | None:
         """The record of an earlier time, if nothing changed that it depends on."""
@@ -72,6 +63,8 @@ class Answers:
         if kept is not None:
             return kept
         try:
+            if say is not None:
+                say({"event": "starting"})
             asker = self._asker(question, command)
             outside = {"numbers": _outside(question, self.asking)}
             record = asker.ask(
@@ -90,7 +83,8 @@ class Answers:
             raise WorkFailed(f"SGLang {question.server.sglang} cannot be imported: {error}") from error
         if snapshot is not None and asker.snapshot is not None:
             _copy(asker.snapshot, snapshot)
-        record = replace(record, inexact=(*record.inexact, *_left_out(command)))
+        left = (Inexact("command", one.name, "", "", one.why) for one in command.left if one.matters)
+        record = replace(record, inexact=(*record.inexact, *left))
         if record.ending.how != "broken":
             self._kept.keep(digest, record)
         elif record.ending.text != STOPPED:
@@ -124,7 +118,7 @@ class Answers:
                 _halves(question),
                 command.remote_code,
             )
-            self._askers[key] = self._closing.enter_context(Asker(asked, command.environment))
+            self._askers[key] = self.enter_context(Asker(asked, command.environment))
         return self._askers[key]
 
 
@@ -154,11 +148,6 @@ def _outside(question: Question, asking: Asking) -> str:
     """As the C libraries read it. What others hold is there before SGLang looks, as its own context is."""
     context = asking.outside.numbers["context"].bytes
     return asking.outside.with_numbers(context=context + question.taken_bytes).text()
-
-
-def _left_out(command: Checked) -> list[Inexact]:
-    """What the command asked for, may matter, and was not given to the start."""
-    return [Inexact("command", one.name, "", "", one.why) for one in command.left if one.matters]
 
 
 def _halves(question: Question) -> dict[str, str]:

@@ -108,14 +108,8 @@ def data_files(places: Sequence[Path]) -> dict[str, Path]:
 
 def own_source(runtime: Path = RUNTIME) -> dict[str, Path]:
     """The files that decide what a ghost answers, its tables among them."""
-    return {str(file.relative_to(runtime)): file for file in _own(runtime)}
-
-
-def _own(runtime: Path) -> Iterator[Path]:
-    for room in _SOURCES:
-        for file in (runtime / room).rglob("*"):
-            if file.is_file() and "__pycache__" not in file.parts:
-                yield file
+    files = (file for room in _SOURCES for file in (runtime / room).rglob("*") if file.is_file())
+    return {str(file.relative_to(runtime)): file for file in files if "__pycache__" not in file.parts}
 
 
 def _bytes(file: Path) -> bytes:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.ghost.gpus import Gpu, gpus
+from runtime.sglang.releases import NEWEST, Release
 from runtime.sglang.tactics import Tactics
-from sgl_tune.deployment.launch import Launch, launch_of
-from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, flag_names, flag_types
+from sgl_tune.deployment.launch import launch_of
+from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, spelled
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
 from sgl_tune.servers.server import Server
@@ -39,17 +40,9 @@ class Question:
     def model(self) -> str:
         return value_of(self.argv, MODEL_FLAGS) or ""
 
-    @property
-    def gpu_bytes(self) -> int:
-        return self.total_bytes or self.gpu.total_bytes
-
     def with_flags(self, flags: Sequence[str]) -> Question:
         """The same start with these flags after the others: the later of two counts."""
         return replace(self, argv=(*self.argv, *flags))
-
-    def without(self, flag: str) -> Question:
-        """The same start without a flag that has no value."""
-        return replace(self, argv=tuple(word for word in self.argv if word != flag))
 
     @property
     def text(self) -> str:
@@ -65,21 +58,37 @@ def question_of(
 ) -> Question:
     """From our own options, or from the server command after `--`, which may be a manifest."""
     launch = launch_of(command) if command else None
+    if launch and launch.behind_router:
+        raise UsageError(
+            "sglang_router.launch_server starts several servers", "paste the command of one of them"
+        )
     named = launch.container.agreed_gpu(flags.gpu) if launch and launch.container else flags.gpu
     gpu = gpu_of(named or _here())
-    argv, environment = server_flags(flags), dict[str, str]()
-    if launch:
-        if argv:
-            raise UsageError(f"{argv[0]} is given beside a server command", "write it into the command")
-        argv, environment = _pasted(launch)
-    if value_of(argv, MODEL_FLAGS) is None and argv and not argv[0].startswith("-"):
-        argv = ["--model-path", *argv]
+    argv, environment = argv_of(flags, command, NEWEST._replace(version=server.sglang))
     model = value_of(argv, MODEL_FLAGS)
     if model is None:
         raise UsageError("the server command names no model", "add --model-path FOLDER")
     if taken_bytes >= (total_bytes or gpu.total_bytes):
         raise UsageError("--taken leaves nothing of the GPU", "say how much of it other processes hold")
     return Question(server, tuple(argv), environment, gpu, total_bytes, taken_bytes, title=model)
+
+
+def argv_of(flags: ServerFlags, command: Sequence[str], release: Release) -> tuple[list[str], dict[str, str]]:
+    """The server's flags, as that release spells them, and its variables. A folder that a container mounts is
+    the one of this machine."""
+    argv, environment = server_flags(flags, release), dict[str, str]()
+    if command:
+        if argv:
+            raise UsageError(f"{argv[0]} is given beside a server command", "write it into the command")
+        launch = launch_of(command)
+        argv = [str(word) for word in launch.arguments]
+        if launch.container is not None:
+            outside = launch.container.outside
+            argv = [outside(word) or word if word.startswith("/") else word for word in argv]
+        environment = {name: str(word) for name, word in launch.environment.items()}
+    if value_of(argv, MODEL_FLAGS) is None and argv and not argv[0].startswith("-"):
+        argv = ["--model-path", *argv]
+    return argv, environment
 
 
 def _here() -> str | None:
@@ -94,34 +103,13 @@ def release_of_image(command: Sequence[str]) -> str | None:
     return container.release if container else None
 
 
-def _pasted(launch: Launch) -> tuple[list[str], dict[str, str]]:
-    """Words and variables of a launch; a folder that a container mounts is the one of this machine."""
-    if launch.behind_router:
-        raise UsageError(
-            "sglang_router.launch_server starts several servers", "paste the command of one of them"
-        )
-    argv = [str(word) for word in launch.arguments]
-    if launch.container is not None:
-        argv = [launch.container.outside(word) or word if word.startswith("/") else word for word in argv]
-    return argv, {name: str(word) for name, word in launch.environment.items()}
-
-
-def server_flags(flags: ServerFlags) -> list[str]:
-    """The flags that are the server's, in its own spelling."""
-    spelled: dict[str, str] = {}
-    for name, field in flag_names().items():
-        spelled.setdefault(field, name)
+def server_flags(flags: ServerFlags, release: Release) -> list[str]:
+    """The flags that are the server's, as that release spells them."""
     words: list[str] = []
     for field, value in flags.given().items():
-        if field in TARGET_FIELDS:
-            continue
-        kind = flag_types()[field]
-        if kind is bool:
-            words += [spelled[field]] if value else []
-        elif kind is list:
-            words += [spelled[field], *map(str, value)]
-        else:
-            words += [spelled[field], str(value)]
+        if field not in TARGET_FIELDS and value is not False:
+            text = " ".join(map(shlex.quote, map(str, value if isinstance(value, tuple | list) else [value])))
+            words += shlex.split(spelled(release, field, True if value is True else text))
     return words
 
 
@@ -141,7 +129,7 @@ def with_flag(question: Question, name: str, value: str | None) -> Question:
     if value is None or value in _TRUE:
         return question.with_flags([flag])
     if value in _FALSE:
-        return question.without(flag)
+        return replace(question, argv=tuple(word for word in question.argv if word != flag))
     return question.with_flags([flag, *value.split()])
 
 

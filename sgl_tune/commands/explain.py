@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from sgl_tune.asking.live import Live
 from sgl_tune.asking.options import RemoteCodeOption, ServerOption
 from sgl_tune.asking.question import gpu_of, release_of_image
 from sgl_tune.asking.whom import ByServer
@@ -19,7 +20,6 @@ from sgl_tune.explain.account import Account
 from sgl_tune.explain.compare import Comparison
 from sgl_tune.explain.page import account_lines, comparison_lines, show_account, show_comparison
 from sgl_tune.explain.survival import survivals
-from sgl_tune.memory.ghost.live import Live
 from sgl_tune.recorded.asked import Asked, asking
 from sgl_tune.servers.home import RELEASE
 from sgl_tune.servers.server import Server, find_server, server_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -24,16 +25,12 @@ _FIT = "The largest start that fits"
 _FILES = "Files"
 
 
-def _question(*names: str, help: str, metavar: str | None = None) -> Any:
-    return Option(*names, help=help, metavar=metavar, rich_help_panel=_QUESTION, show_default=False)
+def _question(*names: str, help: str, metavar: str | None = None, panel: str = _QUESTION) -> Any:
+    return Option(*names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False)
 
 
-def _fit(*names: str, help: str, metavar: str | None = None) -> Any:
-    return Option(*names, help=help, metavar=metavar, rich_help_panel=_FIT, show_default=False)
-
-
-def _file(*names: str, help: str) -> Any:
-    return Option(*names, help=help, metavar="FILE", rich_help_panel=_FILES, show_default=False)
+_fit = partial(_question, panel=_FIT)
+_file = partial(_question, panel=_FILES, metavar="FILE")
 
 
 def mem_report(
@@ -108,6 +105,9 @@ def mem_report(
     html: Annotated[Path | None, _file("--html", help="One page with a timeline.")] = None,
     snapshot: Annotated[Path | None, _file("--snapshot", help="For pytorch.org/memory_viz.")] = None,
     record: Annotated[Path | None, _file("--record", help="All that a started server did, as JSON.")] = None,
+    verbose: Annotated[
+        bool, Option("-v", "--verbose", help="Also show where the numbers come from.", show_default=False)
+    ] = False,
     format: DocumentFormatOption = DocumentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
@@ -141,10 +141,12 @@ def mem_report(
         snapshot=snapshot,
     )
     goals = FitOptions(fit, free, requests)
-    shown = ShowOptions(format, html, server, core, trust_remote_code, record)
-    is_plain = goals == FitOptions() and shown == ShowOptions(format)
+    shown = ShowOptions(format, html, server, core, trust_remote_code, record, verbose)
+    is_plain = goals == FitOptions() and shown == ShowOptions(format, verbose=verbose)
     if asked.from_log is not None and asked.is_log_alone and is_plain:
         _show_log(out, asked.from_log, format)
+    if asked.from_run is None:
+        out.note("simulating the start, which takes some seconds")
     require_torch("mem-report")
     from sgl_tune.memory.command import report_start  # with torch; a dead server's log is judged without
 

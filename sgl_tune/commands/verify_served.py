@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sgl_tune.asking.live import Live
 from sgl_tune.asking.question import release_of_image
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.project_file import chosen_of_project
-from sgl_tune.memory.ghost.live import Live
 from sgl_tune.recorded.asked import asking
 from sgl_tune.verify.by_server import Served, served
 from sgl_tune.verify.environment import Target

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from sgl_tune.asking.live import Live
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_wishes import SCHEMA_VERSION, ProofKind, Wishes
 from sgl_tune.errors import Ended
-from sgl_tune.memory.ghost.live import Live
 from sgl_tune.recorded.asked import asking
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.servers.server import Server

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from sgl_tune.asking.live import Live
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_tuned import tuned
@@ -23,7 +24,6 @@ from sgl_tune.compile.goal import Goal, Modules, goal_of
 from sgl_tune.compile.page import show_filled, show_modules
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import Ended
-from sgl_tune.memory.ghost.live import Live
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
 from sgl_tune.recorded.asked import asking
 from sgl_tune.recorded.plan import RecordedPlan

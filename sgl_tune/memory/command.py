@@ -8,20 +8,14 @@ from typing import Any
 from sgl_tune.cli.format import DocumentFormat
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import Ended, SglTuneError, UsageError
-from sgl_tune.memory.fit_page import fit_json, fit_markdown, show_fit
-from sgl_tune.memory.ghost.chosen import Who, answered, fit_by
-from sgl_tune.memory.html import render_page
-from sgl_tune.memory.markdown import report_markdown
+from sgl_tune.memory.answer import answer
 from sgl_tune.memory.options import SCHEMA_VERSION, FitOptions, MemoryOptions, ShowOptions
 from sgl_tune.memory.report import Answer, MemoryReport
-from sgl_tune.memory.side_by_side import (
-    show_comparison,
-    show_ranks,
-    show_remedies,
-    show_sweep,
-    show_what_ifs,
-)
-from sgl_tune.memory.table import heading, show_report
+from sgl_tune.memory.study import fitted
+from sgl_tune.memory.views.fit_page import fit_json, fit_markdown, show_fit
+from sgl_tune.memory.views.html import render_page
+from sgl_tune.memory.views.markdown import report_markdown
+from sgl_tune.memory.views.terminal import show_answer
 from sgl_tune.server_log.show import headline, outcome_markdown, show_outcome
 from sgl_tune.server_log.verdict import Outcome
 from sgl_tune.writing import check_place, write_text
@@ -45,22 +39,22 @@ def report_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: Sh
             out.warn(f"{asked.from_log.log.path}: {cause.line()}")
         raise
     data = {"schema_version": SCHEMA_VERSION, **found.to_json()}
-    out.result(data, human=lambda: _show(out, found), quiet=_lines(found, shown))
+    out.result(data, human=lambda: _show(out, found, shown), quiet=_lines(found, shown))
     raise Ended(_CODES.get(found.report.verdict, 1))
 
 
 def _answered(out: Output, asked: MemoryOptions, shown: ShowOptions) -> Answer:
-    found = answered(asked, _who(shown), out)
+    found = answer(asked, shown, out)
     _warn_of_cage(out, found.report)
     if shown.html is not None:
-        write_text(shown.html, render_page(found.to_json()))
-        out.note(f"{shown.html}: one page, for a browser")
+        write_text(shown.html, render_page(found))
+        out.note(f"wrote {shown.html}, a page for a browser")
     return found
 
 
 def _lines(found: Answer, shown: ShowOptions) -> list[str]:
     if shown.format is DocumentFormat.markdown:
-        return [*report_markdown(found.report, found.sweep)]
+        return [*report_markdown(found)]
     return [f"{found.report.verdict}{' inside the error bar' if found.report.is_inside_bar else ''}"]
 
 
@@ -85,42 +79,27 @@ def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowO
         "predicted": found.to_json() if found else None,
         "not_predicted": why or None,
     }
-    out.result(data, human=lambda: _show(out, found) if found else None, quiet=lines)
+    out.result(data, human=lambda: _show(out, found, shown) if found else None, quiet=lines)
     raise Ended(1)
-
-
-def _who(shown: ShowOptions) -> Who:
-    return Who(shown.server, shown.core, shown.trust_remote_code, shown.record)
 
 
 def _fit_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: ShowOptions) -> None:
     if shown.html is not None:
         raise UsageError("--html shows one start, --fit looks for one", "give it the flags that --fit prints")
-    found, release, title = fit_by(asked, _who(shown), goals, out)
+    found, starter = fitted(asked, goals, shown, out)
     _warn_of_cage(out, found.best.report)
-    lines = [found.best.line(release)]
+    release, command = starter.release, starter.command(found.best.change(starter.release))
+    lines = [found.best.change(release).line]
     if shown.format is DocumentFormat.markdown:
-        lines = [*fit_markdown(found, release, title)]
-    data = {"schema_version": SCHEMA_VERSION, **fit_json(found, release, title)}
-    out.result(data, human=lambda: show_fit(out, found, release, title), quiet=lines)
+        lines = [*fit_markdown(found, command)]
+    data = {"schema_version": SCHEMA_VERSION, **fit_json(found, release, command)}
+    out.result(data, human=lambda: show_fit(out, found, command, shown.verbose), quiet=lines)
 
 
 def _warn_of_cage(out: Output, report: MemoryReport) -> None:
-    if report.cage_lacks:
-        out.warn(f"the cage around the server's start lacks: {'; '.join(report.cage_lacks)}")
+    if report.trust.cage_lacks:
+        out.warn(f"the cage around the server's start lacks: {'; '.join(report.trust.cage_lacks)}")
 
 
-def _show(out: Output, found: Answer) -> None:
-    encoding = sys.stdout.encoding or "utf-8"
-    out.line(heading(found.report), style="bold")
-    for note in found.report.notes:
-        out.line(f"- {note}", style="dim", indent=2)
-    show_report(out, found.report, encoding)
-    out.line()
-    show_remedies(out, found.report)
-    show_what_ifs(out, found.report)
-    show_ranks(out, found.report.ranks)
-    if found.sweep:
-        show_sweep(out, found.sweep, unicode="utf" in encoding.lower())
-    for comparison in found.report.comparisons:
-        show_comparison(out, comparison)
+def _show(out: Output, found: Answer, shown: ShowOptions) -> None:
+    show_answer(out, found, shown.verbose, "utf" in (sys.stdout.encoding or "utf-8").lower())

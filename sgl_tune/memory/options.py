@@ -9,7 +9,6 @@ from runtime.server.bounds import REQUESTS
 from sgl_tune.cli.format import DocumentFormat
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.goals import Goals
 from sgl_tune.server_log.verdict import Outcome
 from sgl_tune.units import parse_size
 
@@ -60,6 +59,31 @@ def check_alone(asked: MemoryOptions) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Goals:
+    """What must hold of the start: bytes free at the peak, and a KV cache for requests of a length."""
+
+    free_bytes: int = 0
+    requests: int | None = None
+    context_length: int | None = None
+
+    def tokens(self, ranks: int) -> int:
+        """In the KV cache of each of `ranks`: one request of the length, or the rank's share of all."""
+        return (self.context_length or 1) * -(-(self.requests or 1) // ranks)
+
+    def __str__(self) -> str:
+        requests = f"{self.requests or 1:,} request{'s' if (self.requests or 1) > 1 else ''}"
+        return f"{requests} of {self.context_length:,} tokens" if self.context_length else requests
+
+    @property
+    def way_out(self) -> str:
+        """What to do where nothing fits."""
+        given = {"--free": self.free_bytes, "--requests": self.requests}
+        asked = [name for name, value in given.items() if value]
+        less = f"ask for less {' and '.join(asked)}, or use " if asked else "use "
+        return f"{less}more GPUs (--tp), a larger one (--gpu), or fewer bytes per weight (--quantization)"
+
+
+@dataclass(frozen=True, slots=True)
 class FitOptions:
     """As typed."""
 
@@ -90,3 +114,4 @@ class ShowOptions:
     core: bool = False
     trust_remote_code: bool = False
     record: Path | None = None
+    verbose: bool = False

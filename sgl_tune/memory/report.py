@@ -1,13 +1,16 @@
-"""What one rank's start costs, as data: the same record for a prediction, a measurement and a run's file."""
+"""What one rank's start takes, as data: the same for a prediction, a measurement and a run's file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from runtime.devices.readings import OutOfMemory
 from runtime.start.run_record import Failure, Phase, Run
+from sgl_tune.memory.parts import Owned, Share, parts_of
+from sgl_tune.memory.phases import cached_bytes, in_begin_order, peaking
+from sgl_tune.records import to_plain
 from sgl_tune.units import memory_bytes
 
 Source = Literal["core", "measured", "ghost"]
@@ -16,10 +19,8 @@ Verdict = Literal["fits", "oom", "failed", "refused", "unfinished"]
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Memory that torch cannot count: `bytes` of it, for `times` things of a kind, and how it is known.
-
-    `doubt`: how many bytes more or less; a tenth where nobody says.
-    """
+    """Memory that torch cannot count: `bytes` for `times` things of a kind. `doubt`: how many bytes more or
+    less it may be; a tenth where it is None."""
 
     name: str
     bytes: int
@@ -30,12 +31,12 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the start resolved on the way: each follows from the ones before it."""
+    """What the start resolved: each size follows from the ones before it."""
 
     mem_fraction_static: float | None = None
     kv_bytes_per_token: int | None = None
     kv_tokens: int | None = None
-    states: int | None = None  # of layers that keep one a request
+    states: int | None = None  # of recurrent layers, one per request
     state_bytes: int | None = None
     context_length: int | None = None
     max_running_requests: int | None = None
@@ -46,21 +47,14 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """Bytes of the GPU that something holds at the tightest moment of a start."""
-
-    what: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change of flags with which the start fits: simulated, not guessed."""
+    """A change of flags with which a simulated start fits. `command`: the user's own with this change."""
 
     flags: str
     free_at_peak_bytes: int
     kv_tokens: int | None
     cost: str
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,46 +79,53 @@ class Comparison:
     rows: tuple[Row, ...]
 
     def to_json(self) -> dict[str, object]:
-        rows = [
-            {
-                "what": row.what,
-                "predicted": row.predicted,
-                "other": row.other,
-                "in_bytes": row.in_bytes,
-                "difference": row.difference,
-            }
-            for row in self.rows
-        ]
+        rows = [{**asdict(row), "difference": row.difference} for row in self.rows]
         return {"title": self.title, "other": self.other, "rows": rows}
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryReport:
+class Whose:
+    """The rank that a report is about. `flags`: the server's flags, as the user gave them."""
+
     gpu: str
-    total_bytes: int
     source: Source
-    run: Run
+    title: str = ""
+    subtitle: str = ""
+    flags: str = ""
     rank: int = 0
     rank_name: str = "TP0"
-    sizes: Sizes = Sizes()
-    constants: tuple[Constant, ...] = ()
-    margin_bytes: int = 0
-    remedies: tuple[Remedy, ...] = ()
-    notes: tuple[str, ...] = ()
+    is_gpu_assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How far a report can be believed. `exact`: what torch counts up to ready is that of a real start;
+    `inexact` names what may be wrong. `warnings` are always shown, `notes` say where numbers come from."""
+
+    exact: bool = False
+    inexact: tuple[str, ...] = ()
     not_modelled: str = ""
+    cage_lacks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    whose: Whose
+    total_bytes: int
+    run: Run
+    sizes: Sizes = Sizes()
+    margin_bytes: int = 0
+    trust: Trust = Trust()
+    owned: Owned = field(default_factory=Owned)
+    constants: tuple[Constant, ...] = ()
+    refused: str = ""  # in SGLang's own words
+    stack: tuple[str, ...] = ()  # the server's calls that led to its end, the innermost last
+    remedies: tuple[Remedy, ...] = ()
     what_if: Mapping[str, MemoryReport] = field(default_factory=dict)
     ranks: tuple[MemoryReport, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
-    title: str = ""
-    subtitle: str = ""
-    flags: str = ""  # what was set of the server's
-    is_gpu_assumed: bool = False
-    refused: str = ""  # by SGLang, in its own words
-    stack: tuple[str, ...] = ()  # the server's calls that led to its end, the innermost last
-    held: tuple[Share, ...] = ()  # at the peak of the tightest phase; they add up to the GPU
-    exact: bool = False  # what torch counts, up to ready, is that of a real start
-    inexact: tuple[str, ...] = ()  # why a start on the ghost may be wrong, each with its phase
-    cage_lacks: tuple[str, ...] = ()  # what the kernel did not keep the start from, each with the reason
 
     @property
     def verdict(self) -> Verdict:
@@ -153,18 +154,22 @@ class MemoryReport:
 
     @property
     def is_inside_bar(self) -> bool:
-        """Whether the error bar is wide enough for the other verdict: it may fit, or not."""
+        """Whether the error bar is wide enough for the other verdict."""
         if self.verdict == "fits":
             return self.margin_bytes > self.free_at_peak_bytes
         return self.missing_bytes is not None and self.margin_bytes > self.missing_bytes
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """Every phase that began and told something, in the order they began; the failed one as it failed."""
+        """Every phase that was read, in the order they began; the failed one as it failed."""
         seen = list(self.run.phases)
         if self.failure is not None:
             seen.append(self.failure.at_failure)
         return tuple(in_begin_order(seen))
+
+    @property
+    def failed(self) -> Phase | None:
+        return self.failure.at_failure if self.failure else None
 
     @property
     def peak(self) -> Phase | None:
@@ -174,8 +179,24 @@ class MemoryReport:
         )
 
     @property
+    def tightest(self) -> Phase | None:
+        """Where memory ran out, else where it is least."""
+        return self.failed or self.peak
+
+    @property
     def free_at_peak_bytes(self) -> int:
         return self.peak.free_at_peak_bytes if self.peak else self.total_bytes
+
+    @property
+    def parts(self) -> tuple[tuple[Share, ...], ...]:
+        """What holds the GPU at the peak of each phase; the shares of a phase add up to the GPU."""
+        return parts_of(self.phases, self.failed, self.owned, self.total_bytes)
+
+    @property
+    def held(self) -> tuple[Share, ...]:
+        """The same at the tightest moment."""
+        found = zip(self.phases, self.parts, strict=True)
+        return next((parts for phase, parts in found if phase is self.tightest), ())
 
     def free_after(self, phase: Phase) -> int:
         """What the driver has left when the phase has ended."""
@@ -184,29 +205,26 @@ class MemoryReport:
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.name == name), None)
 
-    def with_note(self, note: str) -> MemoryReport:
-        return replace(self, notes=(*self.notes, note))
+    def with_notes(self, *notes: str, warnings: Iterable[str] = ()) -> MemoryReport:
+        """With these before its own."""
+        mine, said = (*notes, *self.trust.notes), (*warnings, *self.trust.warnings)
+        return replace(self, trust=replace(self.trust, notes=mine, warnings=said))
 
     def to_json(self) -> dict[str, Any]:
-        failed = self.failure.at_failure if self.failure else None
+        trust = to_plain(self.trust)
+        trust["notes"] = [*trust.pop("warnings"), *trust["notes"]]
+        trust["not_modelled"] = trust["not_modelled"] or None
         return {
-            "title": self.title,
-            "subtitle": self.subtitle,
-            "flags": self.flags,
+            **asdict(self.whose),
+            **trust,
             "verdict": self.verdict,
-            "gpu": self.gpu,
-            "is_gpu_assumed": self.is_gpu_assumed,
             "total_bytes": self.total_bytes,
-            "source": self.source,
             "refused": self.refused or None,
             "stack": list(self.stack),
-            "exact": self.exact,
-            "inexact": list(self.inexact),
-            "cage_lacks": list(self.cage_lacks),
-            "rank": self.rank,
-            "rank_name": self.rank_name,
             "sizes": asdict(self.sizes),
-            "phases": [_phase_json(phase, phase is failed) for phase in self.phases],
+            "phases": [
+                self._phase_json(phase, parts) for phase, parts in zip(self.phases, self.parts, strict=True)
+            ],
             "held": [asdict(share) for share in self.held],
             "free_at_peak_bytes": self.free_at_peak_bytes,
             "margin_bytes": self.margin_bytes,
@@ -216,12 +234,15 @@ class MemoryReport:
             "failure": self.failure.error if self.failure else None,
             "oom": self._oom_json(),
             "remedies": [asdict(remedy) for remedy in self.remedies],
-            "notes": list(self.notes),
-            "not_modelled": self.not_modelled or None,
             "what_if": {name: report.to_json() for name, report in self.what_if.items()},
             "comparisons": [comparison.to_json() for comparison in self.comparisons],
             "ranks": [report.to_json() for report in self.ranks],
         }
+
+    def _phase_json(self, phase: Phase, parts: Sequence[Share]) -> dict[str, Any]:
+        held = [asdict(share) for share in parts]
+        found = {"cached_bytes": cached_bytes(phase), "failed": phase is self.failed, "held": held}
+        return {**asdict(phase), **found}
 
     def _oom_json(self) -> dict[str, Any] | None:
         if self.failure is None or self.oom is None:
@@ -237,43 +258,6 @@ class MemoryReport:
         }
 
 
-def cached_bytes(phase: Phase) -> int:
-    """What torch held at the peak without using it. It, the peak, what lies outside torch and what was free
-    are the GPU."""
-    return phase.reserved_peak_bytes - phase.peak_bytes
-
-
-def _phase_json(phase: Phase, failed: bool) -> dict[str, Any]:
-    return {**asdict(phase), "cached_bytes": cached_bytes(phase), "failed": failed}
-
-
-def peaking(phases: Sequence[Phase]) -> list[Phase]:
-    """Phases in the order they began, without those whose peak is that of a phase within them."""
-    return [
-        phase
-        for place, phase in enumerate(phases)
-        if not any(inner.reserved_peak_bytes >= phase.reserved_peak_bytes for inner in _within(phases, place))
-    ]
-
-
-def _within(phases: Sequence[Phase], place: int) -> Iterator[Phase]:
-    for phase in phases[place + 1 :]:
-        if phase.depth <= phases[place].depth:
-            return
-        yield phase
-
-
-def in_begin_order(ended: Iterable[Phase]) -> list[Phase]:
-    """Phases are known in the order they ended, a nested one before the one around it."""
-    done: list[list[Phase]] = []
-    for phase in ended:
-        inner: list[Phase] = []
-        while done and done[-1][0].depth > phase.depth:
-            inner = done.pop() + inner
-        done.append([phase, *inner])
-    return [phase for group in done for phase in group]
-
-
 def worst(reports: Sequence[MemoryReport]) -> MemoryReport:
     """The rank that dies, else the one with the least to spare."""
     return min(reports, key=lambda report: (report.verdict == "fits", report.free_at_peak_bytes))
@@ -285,7 +269,4 @@ class Answer:
     sweep: Mapping[str, MemoryReport] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **self.report.to_json(),
-            "sweep": {name: report.to_json() for name, report in self.sweep.items()},
-        }
+        return {**self.report.to_json(), "sweep": {name: one.to_json() for name, one in self.sweep.items()}}

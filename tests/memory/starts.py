@@ -9,10 +9,9 @@ from typing import Any
 from runtime.server.units import GIB
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.memory.predict import predict
+from sgl_tune.memory.core.predict import predict
+from sgl_tune.memory.core.start import Start, starts_of
 from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.start import Start, starts_of
-from sgl_tune.memory.what_if import AS_IS, parse_what_if
 
 GLM = {"model_path": "zai-org/GLM-5.1-FP8", "tp": 8, "gpu": "b200", "mem_fraction_static": 0.9}
 GLM_DP = {**GLM, "dp": 8, "enable_dp_attention": True}
@@ -24,9 +23,8 @@ DEMO_ON_CPU = {**DEMO, "chunked_prefill_size": 64, "max_running_requests": 8}
 
 
 def make_starts(what_if: str | None = None, ranks: str = "distinct", **flags: Any) -> tuple[Start, ...]:
-    change = parse_what_if(what_if) if what_if else AS_IS
-    deployment = select_deployments(ServerFlags(**flags), changes=change.flags)[0]
-    return starts_of(deployment, ranks, change)
+    (deployment,) = select_deployments(ServerFlags(**flags))
+    return starts_of(deployment, ranks, (what_if,) if what_if else ())
 
 
 def make_start(what_if: str | None = None, **flags: Any) -> Start:

@@ -74,7 +74,6 @@ def test_a_sweep_ends_with_the_highest_that_fits() -> None:
         *DEMO, "--gpu", "l40s", "--context-length", "1024", "--sweep", "mem-fraction-static=0.9:0.998:0.049"
     )
     assert "Highest that fits: mem-fraction-static=0.949" in ran.out, ran.out
-    assert ran.out.count("mem-fraction") == 1
 
 
 def test_on_a_terminal_no_line_is_wider_than_80_columns() -> None:

@@ -11,25 +11,25 @@ from pathlib import Path
 
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.memory.measure import measure, measure_together
-from sgl_tune.memory.run_report import read_report
+from sgl_tune.memory.core.measure import measure
+from sgl_tune.memory.core.of_run import read_report
 from tests.memory.starts import DEMO_ON_CPU, make_start
 
 QUIET = Output(Format.quiet)
 
 
 def test_every_phase_is_measured(tmp_path: Path) -> None:
-    report = measure(make_start(**DEMO_ON_CPU), tmp_path / "run.jsonl", QUIET, device="cpu")
-    assert report.verdict == "fits" and report.source == "measured"
+    (report,) = measure([make_start(**DEMO_ON_CPU)], tmp_path / "run.jsonl", QUIET, device="cpu")
+    assert report.verdict == "fits" and report.whose.source == "measured"
     assert [phase.name for phase in report.phases][-2:] == ["decode graphs", "ready"]
-    assert report.title == "demo-moe" and report.sizes.kv_tokens
+    assert report.whose.title == "demo-moe" and report.sizes.kv_tokens
 
 
 def test_a_killed_start_leaves_what_it_completed(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     killer = threading.Thread(target=_kill_in, args=("kv pool", file))
     killer.start()
-    report = measure(make_start(**DEMO_ON_CPU), file, QUIET, device="cpu")
+    (report,) = measure([make_start(**DEMO_ON_CPU)], file, QUIET, device="cpu")
     killer.join()
     assert report.verdict == "unfinished"
     done = [phase.name for phase in report.phases]
@@ -57,7 +57,7 @@ def _children() -> list[int]:
             fields = status.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if fields[1] == me and "sgl_tune.memory.measure" in (status.parent / "cmdline").read_text():
+        if fields[1] == me and "sgl_tune.memory.core.measure" in (status.parent / "cmdline").read_text():
             found.append(int(status.parent.name))
     return found
 
@@ -65,8 +65,11 @@ def _children() -> list[int]:
 def test_ranks_that_talk_are_measured_together(tmp_path: Path) -> None:
     start = make_start(**{**DEMO_ON_CPU, "tp": 2})
     starts = [replace(start, rank=rank) for rank in range(2)]
-    reports = measure_together(starts, tmp_path / "run.jsonl", QUIET, device="cpu")
-    assert [(report.verdict, report.rank_name) for report in reports] == [("fits", "TP0"), ("fits", "TP1")]
+    reports = measure(starts, tmp_path / "run.jsonl", QUIET, device="cpu")
+    assert [(report.verdict, report.whose.rank_name) for report in reports] == [
+        ("fits", "TP0"),
+        ("fits", "TP1"),
+    ]
     assert reports[0].sizes == reports[1].sizes and reports[0].phase("ready") is not None
     assert read_report(tmp_path / "run.1.jsonl").run == reports[1].run
 
@@ -77,7 +80,7 @@ def test_where_one_rank_is_killed_the_others_are_not_waited_for(tmp_path: Path) 
     killer = threading.Thread(target=_kill_in, args=("weights", file, 1))
     killer.start()
     began = time.monotonic()
-    reports = measure_together([replace(start, rank=rank) for rank in range(2)], file, QUIET, device="cpu")
+    reports = measure([replace(start, rank=rank) for rank in range(2)], file, QUIET, device="cpu")
     killer.join()
     assert time.monotonic() - began < 60
     assert sorted(report.verdict for report in reports) == ["failed", "unfinished"]

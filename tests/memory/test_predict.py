@@ -10,10 +10,12 @@ from runtime.server.units import GIB, MIB
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.memory.answer import answer, fitted
-from sgl_tune.memory.options import FitOptions, MemoryOptions
-from sgl_tune.memory.predict import predict, predict_all
+from sgl_tune.memory.answer import answer
+from sgl_tune.memory.core.predict import predict, predict_all
+from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions
 from sgl_tune.memory.report import MemoryReport
+from sgl_tune.memory.study import fitted
+from sgl_tune.memory.views.words import heading
 from tests.memory.starts import DEMO, GLM, GLM_DP, make_start, make_starts, of_size
 
 
@@ -60,12 +62,6 @@ class TestGlmOnB200:
         assert {"draft weights", "draft graphs"} <= {phase.name for phase in report.phases}
 
 
-def test_stages_are_predicted_apart() -> None:
-    starts = make_starts(pp=2, **DEMO)
-    assert [start.rank_name for start in starts] == ["PP0 TP0", "PP1 TP0"]
-    assert [report.rank for report in predict_all(starts)] == [0, 1]
-
-
 def test_a_stage_has_no_more_tokens_than_the_one_with_the_fewest() -> None:
     """The least that each would have alone is what SGLang agrees on, over all its ranks."""
     starts = make_starts(pp=3, model_path="Llama-3.1-8B", gpu="l4", disable_cuda_graph=True)
@@ -75,7 +71,10 @@ def test_a_stage_has_no_more_tokens_than_the_one_with_the_fewest() -> None:
     together = predict_all(starts)
     assert {report.sizes.kv_tokens for report in together} == {min(filter(None, tokens))}
     for before, after in zip(alone, together, strict=True):
-        assert after.rank == before.rank and after.free_at_peak_bytes >= before.free_at_peak_bytes
+        assert after.whose.rank == before.whose.rank and after.free_at_peak_bytes >= before.free_at_peak_bytes
+
+
+CORE = ShowOptions(core=True)
 
 
 def _asked(**flags: Any) -> MemoryOptions:
@@ -84,18 +83,21 @@ def _asked(**flags: Any) -> MemoryOptions:
 
 def test_a_remedy_of_a_start_that_dies_fits() -> None:
     flags = {"mem_fraction_static": 0.995, "max_running_requests": 4096, "context_length": 1024}
-    died = answer(_asked(**flags), Output(Format.quiet)).report
+    died = answer(_asked(**flags), CORE, Output(Format.json)).report
     assert died.verdict == "oom" and died.remedies
     fraction = float(died.remedies[0].flags.removeprefix("--mem-fraction-static "))
-    again = answer(_asked(**{**flags, "mem_fraction_static": fraction}), Output(Format.quiet)).report
+    again = answer(_asked(**{**flags, "mem_fraction_static": fraction}), CORE, Output(Format.quiet)).report
     assert again.verdict == "fits" and again.sizes.kv_tokens == died.remedies[0].kv_tokens
 
 
 def test_a_fit_is_the_highest_fraction_that_fits() -> None:
-    found, _, title = fitted(_asked(context_length=1024), FitOptions(True), Output(Format.quiet))
+    found, starter = fitted(_asked(context_length=1024), FitOptions(True), CORE, Output(Format.quiet))
     assert found.best.report.verdict == "fits" and found.best.slack >= found.best.report.margin_bytes
     assert found.beyond is None or found.beyond.slack < found.best.report.margin_bytes
-    assert found.best.flags["mem_fraction_static"] > 0.9 and title.startswith("demo-moe on L40S")
+    assert found.best.flags["mem_fraction_static"] > 0.9
+    assert heading(found.best.report).startswith("demo-moe on L40S")
+    command = starter.command(found.best.change(starter.release))
+    assert f"--mem-fraction-static {found.best.notch / 1000:.3f}" in command and "demo-moe" in command
 
 
 def test_a_workspace_for_requests_alone_overflows_at_a_chunk() -> None:

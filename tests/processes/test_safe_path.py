@@ -153,11 +153,12 @@ def test_a_measured_start_runs_nothing_of_it(
     traps: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sgl_tune.cli.out import Output
-    from sgl_tune.memory.measure import measure
+    from sgl_tune.memory.core.measure import measure
     from tests.memory.starts import DEMO_ON_CPU, make_start
 
     work, marks = traps
     start = make_start(**DEMO_ON_CPU)
     monkeypatch.chdir(work)
-    assert measure(start, tmp_path / "run.jsonl", Output(), device="cpu").verdict == "fits"
+    (report,) = measure([start], tmp_path / "run.jsonl", Output(), device="cpu")
+    assert report.verdict == "fits"
     assert _sprung(marks) == []

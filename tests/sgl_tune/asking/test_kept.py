@@ -155,30 +155,22 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     assert {file.stem for file in kept.files()} == {"a", "c"}
 
 
-def test_prune_removes_kept_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kept = Kept(tmp_path / "sgl-tune/records")
-    kept.keep("0" * 64, ready())
-    ran = run_here("prune", "--answers", "--dry-run", "--format", "json")
-    data = json.loads(ran.out)
-    assert ran.code == 0 and schema_faults("prune", data) == [] and len(kept.files()) == 1
-    assert "Removed 1 answer" in run_here("prune", "--answers").out and not kept.files()
-
-
-def test_prune_removes_what_starts_keep_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prune_removes_kept_answers_and_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     stages, elsewhere = tmp_path / "sgl-tune/kernels/ttir-ttgir", tmp_path / "elsewhere"
     for folder in (stages, elsewhere):
         folder.mkdir(parents=True)
         (folder / "abc.json").write_text("{}")
     (stages / ".part-of-a-dead-writer").write_text("{")
+    kept = Kept(tmp_path / "sgl-tune/records")
+    kept.keep("0" * 64, ready())
     (stages.parent / "link").symlink_to(elsewhere)
     asked = run_here("prune", "--answers", "--dry-run", "--format", "json")
     data = json.loads(asked.out)
-    assert schema_faults("prune", data) == []
+    assert schema_faults("prune", data) == [] and len(kept.files()) == 1
     assert {(one["layout"], one["key"]) for one in data["removed"]} >= {("kernels", "abc")}
-    assert "Removed 0 answers, 2 files of compiled kernels" in run_here("prune", "--answers").out
-    assert list(stages.iterdir()) == [] and (elsewhere / "abc.json").exists()
+    assert "Removed 1 answer, 2 files of compiled kernels" in run_here("prune", "--answers").out
+    assert not kept.files() and list(stages.iterdir()) == [] and (elsewhere / "abc.json").exists()
 
 
 def test_kernels_and_records_share_one_limit(tmp_path: Path) -> None:

@@ -48,17 +48,8 @@ def test_the_folder_that_a_container_mounts_is_the_one_here() -> None:
 
 
 def test_the_tag_of_an_image_names_the_release() -> None:
-    command = (
-        "docker",
-        "run",
-        "lmsysorg/sglang:v0.5.17",
-        "python3",
-        "-m",
-        "sglang.launch_server",
-        "--model",
-        "m",
-    )
-    assert release_of_image(command) == "0.5.17" and release_of_image(()) is None
+    command = "docker run lmsysorg/sglang:v0.5.17 python3 -m sglang.launch_server --model m"
+    assert release_of_image((command,)) == "0.5.17" and release_of_image(()) is None
 
 
 def test_others_cannot_hold_the_whole_gpu() -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from runtime.ghost.gpus import gpus
+from runtime.ghost.outside import table
 from runtime.record.events import Event, record_of
 from runtime.record.parts import Asked
 from runtime.record.record import Record
 from runtime.server.units import GIB, MIB
+from sgl_tune.memory.of_record import report_of
+from sgl_tune.memory.report import MemoryReport
 
 TOTAL = 140 * GIB
 OUTSIDE = 600 * MIB
@@ -102,3 +107,8 @@ def died(kind: str = "OutOfMemoryError", text: str = OOM) -> Record:
 
 def refused(kind: str, text: str) -> Record:
     return made({"event": "refused", "by": "arguments", "type": kind, "text": text, "stack": []}, ENDED)
+
+
+def report(record: Record, margin_bytes: int = 6 * MIB, taken_bytes: int = 0) -> MemoryReport:
+    found = report_of(record, gpus()["h200"], "llama", table(), taken_bytes=taken_bytes)
+    return replace(found, margin_bytes=margin_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.devices.readings import Held, OutOfMemory
 from runtime.server.units import GIB
 from runtime.start.run_record import Failure, Phase, Run
-from sgl_tune.memory.report import Constant, MemoryReport, Sizes
+from sgl_tune.memory.report import Constant, MemoryReport, Sizes, Whose
 
 TOTAL = 80 * GIB
 NON_TORCH = 2 * GIB
@@ -62,9 +62,8 @@ def make_report(failed: bool = False, free: float = 3.0, kv_tokens: int = 1_000_
         inner = make_phase("dummy run", 72, 72, peak, depth=1)
         phases += [inner, make_phase("autotune", 72, 72.5, peak), make_phase("decode graphs", 72.5, 73)]
     return MemoryReport(
-        gpu="Test GPU",
+        whose=Whose("Test GPU", "core"),
         total_bytes=TOTAL,
-        source="core",
         run=Run({}, tuple(phases), _make_failure() if failed else None, ()),
         sizes=Sizes(
             mem_fraction_static=0.9, kv_tokens=kv_tokens, kv_bytes_per_token=61464, decode_graphs=(1, 2, 4)

@@ -7,13 +7,14 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from sgl_tune.memory.html import render_page
+from sgl_tune.memory.report import Answer
+from sgl_tune.memory.views.html import render_page
 from tests.sgl_tune.memory.reports import make_report
 
 
 def _make_page(**changes: Any) -> str:
     report = replace(make_report(failed=True), what_if={"dp=4": make_report()})
-    return render_page({**report.to_json(), "title": "GLM", "subtitle": "tp 8", **changes})
+    return render_page(Answer(replace(report, whose=replace(report.whose, **{"title": "GLM", **changes}))))
 
 
 def _data(page: str) -> dict[str, Any]:

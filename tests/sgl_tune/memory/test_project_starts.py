@@ -8,8 +8,8 @@ import pytest
 
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.ghost.chosen import of_project
 from sgl_tune.memory.options import MemoryOptions
+from sgl_tune.memory.study import of_project
 
 FILE = """
 [defaults]

@@ -9,18 +9,20 @@ from dataclasses import replace
 from runtime.server.units import GIB
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output, to_json
-from sgl_tune.memory.report import in_begin_order, worst
-from sgl_tune.memory.side_by_side import highest_that_fits, show_remedies, show_sweep, show_what_ifs
-from sgl_tune.memory.table import phase_lines, show_report, verdict
+from sgl_tune.memory.phases import in_begin_order
+from sgl_tune.memory.report import Answer, worst
+from sgl_tune.memory.views.tables import highest_that_fits
+from sgl_tune.memory.views.terminal import phase_lines, show_answer
+from sgl_tune.memory.views.words import verdict
 from tests.sgl_tune.memory.reports import make_phase, make_report
 
 CONTRACT = {"name", "persistent_bytes", "peak_bytes", "transient_bytes", "reserved_peak_bytes",
-            "free_at_peak_bytes", "seconds", "largest"}  # fmt: skip
+            "free_at_peak_bytes", "seconds", "largest", "held"}  # fmt: skip
 
 
-def _shown(show: object, *arguments: object) -> str:
+def _shown(found: Answer, verbose: bool = False) -> str:
     stream = io.StringIO()
-    show(Output(Format.human, stdout=stream), *arguments)  # type: ignore[operator]
+    show_answer(Output(Format.human, stdout=stream), found, verbose)
     return stream.getvalue()
 
 
@@ -75,7 +77,7 @@ def test_a_verdict_within_the_doubt_says_so() -> None:
 
 
 def test_every_line_fits_eighty_columns_and_is_plain_in_a_pipe() -> None:
-    text = _shown(show_report, make_report(failed=True))
+    text = _shown(Answer(make_report(failed=True)))
     rows = [line for line in text.splitlines() if "█" in line]
     assert len(rows) == 4 and all(len(line) <= 80 for line in rows)
     assert "\x1b" not in text
@@ -100,16 +102,21 @@ def test_bars_are_of_the_capacity() -> None:
     assert autotune.count("█") + autotune.count("▒") == 13
 
 
-def test_what_ifs_stand_side_by_side() -> None:
-    text = _shown(
-        show_what_ifs, replace(make_report(), what_if={"lm-head-in-autotune": make_report(failed=True)})
+def test_the_verdict_is_the_first_line_and_provenance_is_for_who_asks() -> None:
+    report = make_report().with_notes("model shape: a preset")
+    text, whole = _shown(Answer(report)), _shown(Answer(report), verbose=True)
+    assert (
+        text.startswith("FITS: 3.00 GiB free") and "-v shows where these numbers come from (1 note)" in text
     )
-    assert "as is" in text and "1,000,000" in text
+    assert "measured" not in text and "model shape" not in text
+    assert "measured" in whole and "model shape: a preset" in whole
+
+
+def test_what_ifs_stand_side_by_side() -> None:
+    report = replace(make_report(), what_if={"lm-head-in-autotune": make_report(failed=True)})
+    text = _shown(Answer(report))
+    assert "as is" in text and "1,000,000" in text and "What would help" not in text
     assert "lm-head-in-autotune: OUT OF MEMORY in autotune" in text
-
-
-def test_no_remedy_no_heading() -> None:
-    assert _shown(show_remedies, make_report()) == ""
 
 
 def test_a_sweep_is_a_frontier_and_names_the_highest_that_fits() -> None:
@@ -118,10 +125,9 @@ def test_a_sweep_is_a_frontier_and_names_the_highest_that_fits() -> None:
         "mem-fraction-static=0.89": make_report(free=2),
         "mem-fraction-static=0.90": make_report(failed=True),
     }
-    text = _shown(show_sweep, sweep)
-    rows = text.splitlines()[2:5]
+    text = _shown(Answer(make_report(), sweep)).partition("Sweep of mem-fraction-static\n")[2]
+    rows = text.splitlines()[1:4]
     assert [row.split()[:2] for row in rows] == [["0.88", "fits"], ["0.89", "fits"], ["0.90", "OOM"]]
-    assert [row.count("█") for row in rows] == [24, 12, 0]
     assert "Highest that fits: mem-fraction-static=0.89" in text
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.measure import measure
-from sgl_tune.memory.start import Start, ranks_of, starts_of
-from sgl_tune.memory.what_if import AS_IS, parse_what_if
+from sgl_tune.memory.core.measure import measure
+from sgl_tune.memory.core.start import Start, starts_of
 from tests.sgl_tune.planning import deployment
 
 A2A = {
@@ -22,8 +21,8 @@ A2A = {
 
 
 def _start(what_if: str | None = None, **flags: Any) -> Start:
-    change = parse_what_if(what_if) if what_if else AS_IS
-    return starts_of(deployment(**{"gpu": "h200", "arch": None, **flags}), "0", change)[0]
+    behaviours = (what_if,) if what_if else ()
+    return starts_of(deployment(**{"gpu": "h200", "arch": None, **flags}), "0", behaviours)[0]
 
 
 def test_a_workspace_holds_a_chunk_or_the_most_requests_that_there_can_be() -> None:
@@ -36,17 +35,15 @@ def test_a_workspace_holds_a_chunk_or_the_most_requests_that_there_can_be() -> N
 def test_kernels_without_known_workspaces_have_a_stand_in_that_is_told() -> None:
     start = _start(model_path="gpt-oss-20b", moe_runner_backend="flashinfer_mxfp4")
     assert start.runtime.moe_runner_backend == "triton"
-    assert start.notes == (
-        "predicted with triton's workspaces in place of flashinfer_mxfp4's, which are not known",
-    )
+    assert start.notes == ("triton's workspaces stand for those of flashinfer_mxfp4, which are not known",)
     assert start.as_measured().runtime.moe_runner_backend == "flashinfer_mxfp4"
 
 
 def test_what_is_only_predicted_is_not_measured(tmp_path: Path) -> None:
     start = _start(model_path="DeepSeek-V3", moe_runner_backend="deep_gemm")
     with pytest.raises(UsageError, match="--moe-runner-backend deep_gemm cannot be measured") as refused:
-        measure(start, tmp_path / "run.jsonl", Output())
-    assert refused.value.remedy == "without --measure it is predicted"
+        measure([start], tmp_path / "run.jsonl", Output())
+    assert refused.value.remedy == "leave out --measure to predict it"
     assert not list(tmp_path.iterdir())
 
 
@@ -54,30 +51,3 @@ def test_no_stage_is_without_layers() -> None:
     _start(model_path="Qwen3-30B-A3B", pp=48)
     with pytest.raises(UsageError, match="--pp 49: a stage needs a layer, and the model has 48"):
         _start(model_path="Qwen3-30B-A3B", pp=49)
-
-
-@pytest.mark.parametrize(
-    ("asked", "flags", "ranks"),
-    [
-        ("distinct", {"tp": 4}, (0,)),
-        ("distinct", {"tp": 2, "pp": 2}, (0, 2)),
-        ("distinct", {"pp": 8}, (0, 1, 4, 7)),
-        ("all", {"tp": 2, "pp": 2}, (0, 2)),
-        ("3", {"tp": 2, "pp": 2}, (3,)),
-    ],
-)
-def test_which_ranks_are_predicted(asked: str, flags: dict[str, int], ranks: tuple[int, ...]) -> None:
-    found = deployment(model_path="Qwen3-30B-A3B", **flags)
-    assert ranks_of(found.parallel, asked) == ranks
-    assert [start.rank for start in starts_of(found, asked)] == list(ranks)
-
-
-@pytest.mark.parametrize(("asked", "says"), [("4", "has ranks 0 to 3"), ("some", "is no rank")])
-def test_ranks_that_there_are_not_are_refused(asked: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        ranks_of(deployment(model_path="demo-moe", tp=4).parallel, asked)
-
-
-def test_a_rank_is_named_as_sglangs_log_does() -> None:
-    found = deployment(model_path="Qwen3-30B-A3B", tp=4, dp=2, pp=2, enable_dp_attention=True)
-    assert starts_of(found, "7")[0].rank_name == "DP1 PP1 TP3"

@@ -1,0 +1,36 @@
+"""Shows the steps of a start while they pass."""
+
+from __future__ import annotations
+
+from runtime.record.events import Event
+from sgl_tune.cli.out import Output
+from sgl_tune.servers.server import Server
+from sgl_tune.units import memory_bytes
+
+ROOT = "start"  # the phase around all others, which no view shows
+NAMES = {"eager": "eager buffers"}
+
+
+class Live:
+    """Hears the events of each start. A record that was kept has none."""
+
+    def __init__(self, out: Output, server: Server) -> None:
+        self._out, self._server = out, server
+        self._has_begun = False
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] == "starting" and not self._has_begun:
+            self._has_begun = True
+            server = f"SGLang {self._server.sglang} of {self._server.python}"
+            self._out.note(
+                f"starting {server} on a GPU that is not there; its import alone takes some seconds"
+            )
+        elif event["event"] == "asked":
+            arguments = event["arguments"]
+            ranks = arguments.get("tp_size", 1) * arguments.get("pp_size", 1)
+            self._out.note(f"rank {event['rank']} of {ranks}")
+        elif event["event"] == "phase" and event["name"] != ROOT:
+            name = NAMES.get(event["name"], event["name"])
+            self._out.note(f"  {name}: {memory_bytes(event['peak'])} at the peak, {event['seconds']:.1f} s")
+        elif event["event"] == "died":
+            self._out.note(f"  {event['phase']}: {event['type']}")

@@ -1,0 +1,165 @@
+"""Starts of the user's own server, on a GPU that is not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from runtime.record.events import Event
+from runtime.record.record import Record
+from runtime.sglang.releases import NEWEST, Release
+from runtime.sglang.server_process import STOP
+from runtime.sglang.variables import Left
+from sgl_tune.asking.asking import Answers, Asking, Listener
+from sgl_tune.asking.live import Live
+from sgl_tune.asking.local_model import with_local_models
+from sgl_tune.asking.question import Question, gpu_of, question_of, with_flag
+from sgl_tune.cli.out import Output
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.change import AS_IS, BEHAVIOURS, VARIABLE, Change, changed_command
+from sgl_tune.memory.layout import Layout, first_rank, layout_of
+from sgl_tune.memory.of_record import report_of
+from sgl_tune.memory.options import MemoryOptions
+from sgl_tune.memory.report import MemoryReport
+from sgl_tune.memory.starting import Started
+from sgl_tune.processes.scratch import scratch
+from sgl_tune.servers.server import NoServer, Server, find_server
+from sgl_tune.units import parse_size
+
+_GRAPHS = ("cuda_graph_max_bs", "cuda_graph_max_bs_decode")
+
+
+@contextmanager
+def server_starter(
+    asked: MemoryOptions, server: Server, trust_remote_code: bool, total_bytes: int | None, out: Output
+) -> Iterator[ServerStarter]:
+    """`total_bytes`: of the GPU, where a log says it."""
+    total = parse_size(asked.gpu_memory, "--gpu-memory") if asked.gpu_memory else total_bytes
+    taken = parse_size(asked.taken, "--taken") if asked.taken else 0
+    first_rank(asked.ranks)
+    with scratch() as private:
+        typed = question_of(server, asked.flags, asked.command, total, taken)
+        question = with_local_models(typed, asked.flags.model_config, private.folder, os.environ)
+        with Answers(Asking(private.folder, trust_remote_code)) as answers:
+            yield ServerStarter(answers, question, typed.argv, asked.ranks, out)
+
+
+class ServerStarter:
+    """`typed`: the flags as the user gave them; in the question a folder may stand for the model."""
+
+    def __init__(
+        self, answers: Answers, question: Question, typed: Sequence[str], ranks: str, out: Output
+    ) -> None:
+        self._answers, self._question, self._typed = answers, question, typed
+        self._ranks, self._out = ranks, out
+
+    @property
+    def release(self) -> Release:
+        """A release that is not known here takes the flags of the newest that is."""
+        return NEWEST._replace(version=self._question.server.sglang)
+
+    def check(self, change: Change) -> None:
+        changed(self._question, change)
+
+    def command(self, change: Change) -> str:
+        return changed_command(self._typed, self._question.environment, change)
+
+    def start(self, change: Change, least: int | None = None, snapshot: Path | None = None) -> Started:
+        """The first rank, and those that its record says may differ. Each of them gets as many tokens as the
+        rank with the fewest."""
+        if change is not AS_IS:
+            self._out.note(f"trying {change.line}")
+        question = changed(self._question, change)
+        live = Live(self._out, question.server)
+        say: Listener = live if least is None else _Until(live, least)
+        first = self._one(replace(question, rank=first_rank(self._ranks)), say, snapshot)
+        layout = layout_of(first)
+        ranks = layout.started(self._ranks) if layout.ranks > 1 else (first.asked.rank,)
+        found = [first, *(self._one(replace(question, rank=rank), say) for rank in ranks[1:])]
+        sizes = [record.sizes for record in found if record.sizes is not None]
+        if layout.pp > 1 and len(sizes) == len(found):
+            fewest = min(one.kv_tokens for one in sizes)
+            limited = question.with_flags(["--max-total-tokens", str(fewest)])
+            found = [
+                record
+                if one.kv_tokens == fewest
+                else self._one(replace(limited, rank=record.asked.rank), say)
+                for record, one in zip(found, sizes, strict=True)
+            ]
+        return self._started(question, layout, found)
+
+    def _one(self, question: Question, say: Listener, snapshot: Path | None = None) -> Record:
+        return self._answers.answer(question, say, snapshot)
+
+    def _started(self, question: Question, layout: Layout, records: Sequence[Record]) -> Started:
+        reports = tuple(self._report(record, question) for record in records)
+        found = Started(reports, layout, _graphs(records[0]), sum(record.cost.cpu for record in records))
+        return replace(found, record=records[reports.index(found.report)])
+
+    def _report(self, record: Record, question: Question) -> MemoryReport:
+        """With what of the command the start was not given."""
+        title = question.title.rstrip("/").rpartition("/")[2] or question.title
+        flags = question.text.replace(question.model, question.title)
+        outside = self._answers.asking.outside
+        found = report_of(record, question.gpu, title, outside, flags, question.taken_bytes)
+        return found.with_notes(*_left_notes(self._answers.check(question).left))
+
+
+class _Until:
+    """Ends a start once a phase has left less than `least` bytes: what comes after decides nothing."""
+
+    def __init__(self, live: Live, least: int) -> None:
+        self._live, self._least = live, least
+
+    def __call__(self, event: Event) -> object:
+        self._live(event)
+        return STOP if event["event"] == "phase" and _left(event) < self._least else None
+
+
+def _left(phase: Event) -> int:
+    return int(phase["free"] + phase["reserved"] - phase["reserved_peak"])
+
+
+def _graphs(record: Record) -> int | None:
+    """The largest batch of a decode graph, as SGLang resolved it; None where it captures none."""
+    if record.arguments.get("disable_cuda_graph") is True:
+        return None
+    sizes = (record.arguments.get(name) for name in _GRAPHS)
+    return next((size for size in sizes if isinstance(size, int) and size > 0), None)
+
+
+def _left_notes(left: Sequence[Left]) -> list[str]:
+    """One line per reason."""
+    names: dict[str, list[str]] = {}
+    for one in left:
+        if not one.matters:
+            names.setdefault(one.why, []).append(one.name)
+    return [f"not given to the start, because {why}: {', '.join(of)}" for why, of in names.items()]
+
+
+def changed(question: Question, change: Change) -> Question:
+    for name, value in change.parts:
+        question = _changed(question, name, value)
+    return question
+
+
+def _changed(question: Question, name: str, value: str | None) -> Question:
+    if name in BEHAVIOURS:
+        raise UsageError(
+            f"--what-if {name} changes SGLang's own code, and this server runs as it is",
+            "add --core: the runtime core has this behaviour",
+        )
+    if name == "gpu":
+        return replace(question, gpu=gpu_of(value), total_bytes=None)
+    if name == "sglang":
+        found = find_server(None, value)
+        if isinstance(found, NoServer):
+            raise UsageError(f"--what-if sglang={value}: {found.why}", found.remedy)
+        return replace(question, server=found)
+    if VARIABLE.fullmatch(name):
+        environment: Mapping[str, str] = {**question.environment, name: value or ""}
+        return replace(question, environment=environment)
+    return with_flag(question, name, value)

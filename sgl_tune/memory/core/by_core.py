@@ -1,0 +1,116 @@
+"""Starts of the core: predicted, for the model families that it has."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from runtime.server.gpus import Chosen
+from runtime.sglang.releases import NEWEST, Release
+from sgl_tune.asking.question import argv_of
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import flag_names, flag_types
+from sgl_tune.deployment.project_file import several
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.deployment.versions import local_gpus
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.change import AS_IS, BEHAVIOURS, Change, changed_command
+from sgl_tune.memory.core.predict import predict_all
+from sgl_tune.memory.core.start import Start, starts_of
+from sgl_tune.memory.core.target import target_gpu
+from sgl_tune.memory.layout import layout_for
+from sgl_tune.memory.options import MemoryOptions
+from sgl_tune.memory.report import MemoryReport
+from sgl_tune.memory.starting import Started
+
+
+class CoreStarter:
+    """`total_bytes`: of the GPU, where a log or a measurement says it. `done` is called after each start."""
+
+    def __init__(
+        self, asked: MemoryOptions, total_bytes: int | None = None, done: Callable[[], object] = lambda: None
+    ) -> None:
+        self._asked, self._done = asked, done
+        gpu = None if asked.measure else asked.flags.gpu
+        self.gpu: Chosen = target_gpu(gpu, asked.gpu_memory, asked.flags.arch, local_gpus())
+        if total_bytes is not None:
+            self.gpu = replace(self.gpu, gpu=replace(self.gpu.gpu, cuda_bytes=total_bytes))
+        self._argv, self._variables = argv_of(asked.flags, asked.command, NEWEST)
+
+    @property
+    def release(self) -> Release:
+        return self.deployment(AS_IS).release
+
+    def check(self, change: Change) -> None:
+        self.deployment(change)
+
+    def command(self, change: Change) -> str:
+        return changed_command(self._argv, self._variables, change)
+
+    def start(self, change: Change, least: int | None = None, snapshot: Path | None = None) -> Started:
+        """A prediction goes to its end, whatever is left."""
+        began, deployment = time.process_time(), self.deployment(change)
+        starts = self.starts(change, deployment)
+        reports = predict_all(starts, snapshot)
+        self._done()
+        return Started(
+            tuple(self._noted(report, deployment, starts[0]) for report in reports),
+            layout_for(deployment.parallel),
+            max(starts[0].runtime.decode_graphs, default=None),
+            time.process_time() - began,
+        )
+
+    def starts(self, change: Change, deployment: Deployment | None = None) -> tuple[Start, ...]:
+        behaviours, _ = taken(change)
+        return starts_of(deployment or self.deployment(change), self._asked.ranks, behaviours)
+
+    def deployment(self, change: Change) -> Deployment:
+        _, flags = taken(change)
+        named = None if "gpu" in flags else self.gpu.gpu
+        given = replace(self._asked.flags, gpu=None, arch=None)
+        one, *others = select_deployments(
+            given, self._asked.command, self._asked.deployment, changes=flags, gpu=named
+        )
+        if others:
+            raise several([one.name, *(other.name for other in others)])
+        return one
+
+    def _noted(self, report: MemoryReport, deployment: Deployment, start: Start) -> MemoryReport:
+        assumed = self.gpu.assumed
+        trust = replace(report.trust, not_modelled=deployment.not_modelled)
+        whose = replace(report.whose, is_gpu_assumed=assumed is not None, flags=shlex.join(self._argv))
+        noted = replace(report, trust=trust, whose=whose)
+        notes = (*filter(None, [assumed]), *deployment.notes, *start.notes)
+        return noted.with_notes(*notes, warnings=deployment.warnings)
+
+
+def taken(change: Change) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The core's behaviours, and its flags by their fields."""
+    behaviours, flags = [], {}
+    for name, value in change.parts:
+        field = flag_names().get(f"--{name}")
+        if name in BEHAVIOURS and value is None:
+            behaviours.append(name)
+        elif field is None or (value is None and flag_types()[field] is not bool):
+            raise UsageError(
+                f"--what-if {change.name!r}: {name!r} is no flag that the core has",
+                f"one of {', '.join(BEHAVIOURS)}, no-graphs, or a flag such as dp=4, "
+                "mem-fraction-static=0.86; a server has all flags: --server",
+            )
+        else:
+            flags[field] = True if value is None else _value(field, name, value)
+    return tuple(behaviours), flags
+
+
+def _value(field: str, flag: str, text: str) -> Any:
+    kind = flag_types()[field]
+    try:
+        if kind is bool:
+            return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
+        return kind(text)
+    except (KeyError, ValueError):
+        raise UsageError(f"--what-if {flag}={text}: {text!r} is no value of --{flag}") from None

@@ -1,0 +1,193 @@
+"""A start of the core on the GPUs here, in processes that may die: their files say what it took."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from runtime.server.backends import backend_row
+from sgl_tune.cli.out import Output
+from sgl_tune.deployment.versions import held_bytes
+from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.memory.core.of_run import read_report
+from sgl_tune.memory.core.predict import run_start
+from sgl_tune.memory.core.start import Start
+from sgl_tune.memory.report import MemoryReport
+from sgl_tune.processes.child import Child, leave
+from sgl_tune.processes.crew import Crew, Member
+from sgl_tune.processes.scratch import scratch
+from sgl_tune.records import from_plain, to_plain
+from sgl_tune.units import memory_bytes
+from sgl_tune.writing import written
+
+DeviceKind = Literal["cuda", "cpu"]
+_POLL_SECONDS = 0.2
+_GRACE_SECONDS = 10.0
+_DRIFT = 64 << 20
+OTHERS_MOVED = "what other processes hold of this GPU changed during the start"
+SNAPSHOT_SUFFIX = ".snapshot.pickle"
+
+
+def measure(
+    starts: Sequence[Start],
+    file: Path,
+    out: Output,
+    snapshot: Path | None = None,
+    device: DeviceKind = "cuda",
+) -> tuple[MemoryReport, ...]:
+    """Several starts are all ranks of a server, with a process and a GPU each and collectives among them.
+    One start alone computes its peers.
+
+    `file` is written as the start goes on; those of other ranks than the first have their rank's number in
+    their names, and their snapshots too. A start that dies of memory leaves a snapshot beside its file.
+    """
+    is_alone = len(starts) == 1
+    ranks = [
+        _Rank(
+            start,
+            file if is_alone else file_of(file, start.rank),
+            0 if is_alone else start.rank,
+            snapshot and (snapshot if is_alone else file_of(snapshot, start.rank)),
+        )
+        for start in starts
+    ]
+    for rank in ranks:
+        _check_runs(rank.start)
+        with written(rank.file):
+            pass
+        rank.file.unlink()
+    others = [rank.held(device) for rank in ranks]
+    with scratch() as private, Crew(__name__, len(ranks), private) as crew:
+        meeting = None if is_alone else str(private.folder / "meeting")
+        for rank, member, held in zip(ranks, crew.members, others, strict=True):
+            member.send("start", **rank.job(), device=device, others=held, meeting=meeting)
+        _wait(crew, ranks[0].file, out)
+        ends = [_end_of(member) for member in crew.members]
+    of_all = zip(ranks, ends, others, strict=True)
+    return tuple(_report(rank, *end, held, device) for rank, end, held in of_all)
+
+
+def file_of(file: Path, rank: int) -> Path:
+    return file.with_suffix(f".{rank}{file.suffix}") if rank else file
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    start: Start
+    file: Path
+    gpu: int
+    snapshot: Path | None = None
+
+    def held(self, device: DeviceKind) -> int:
+        return (held_bytes(self.gpu) or 0) if device == "cuda" else 0
+
+    def job(self) -> dict[str, Any]:
+        snapshot = None if self.snapshot is None else str(self.snapshot)
+        start = to_plain(self.start.with_own_kernels())
+        return {"start": start, "file": str(self.file), "snapshot": snapshot, "gpu": self.gpu}
+
+
+def _end_of(member: Member) -> tuple[str | None, str | None]:
+    """How it ended badly, and its last words. The first is empty where another was dead before it ended."""
+    if member.code is None:
+        return "", None
+    member.show_output()
+    return member.fate if member.code else None, member.last_words
+
+
+def _report(
+    rank: _Rank, fate: str | None, remedy: str | None, others: int, device: DeviceKind
+) -> MemoryReport:
+    file = rank.file
+    if not file.exists():
+        how = fate or "was ended with another"
+        raise WorkFailed(f"the process that measures rank {rank.start.rank} {how} before it began", remedy)
+    report = read_report(file)
+    if others:
+        report = report.with_notes(
+            f"not counted: {memory_bytes(others)} that other processes hold of this GPU"
+        )
+    moved = rank.held(device) - others
+    if abs(moved) > _DRIFT:
+        off = f"{OTHERS_MOVED} by {memory_bytes(abs(moved))}: every figure may be off by as much"
+        report = report.with_notes(warnings=[off])
+    if report.verdict == "fits" and fate:
+        raise WorkFailed(f"the measuring process {fate}; {file} holds what it measured", remedy)
+    return report
+
+
+def _check_runs(start: Start) -> None:
+    if backend_row(start.backend).is_predicted:
+        raise UsageError(
+            f"--moe-runner-backend {start.backend} cannot be measured: its kernels are not here",
+            "leave out --measure to predict it",
+        )
+
+
+def _wait(crew: Crew, file: Path, out: Output) -> None:
+    """Until all have ended. Where one dies, the others get some seconds to end too."""
+    until = None
+    with out.progress("measuring") as progress:
+        while len(crew.ended) < len(crew.members) and (until is None or time.monotonic() < until):
+            crew.events(_POLL_SECONDS)
+            progress.advance(0, _last_phase(file))
+            if until is None and any(member.code for member in crew.ended):
+                until = time.monotonic() + _GRACE_SECONDS
+
+
+def _last_phase(file: Path) -> str:
+    if not file.exists():
+        return "starting"
+    begun = [line for line in file.read_text(errors="replace").splitlines() if '"begin"' in line]
+    return begun[-1].partition('"phase": "')[2].partition('"')[0] if begun else "starting"
+
+
+def main(child: Child) -> None:
+    """What fails inside a phase is in the file already."""
+    asked = child.command()
+    snapshot = None if asked["snapshot"] is None else Path(asked["snapshot"])
+    try:
+        _start(from_plain(Start, asked["start"], "start"), Path(asked["file"]), snapshot, asked)
+    except Exception as error:
+        if os.environ.get("SGL_TUNE_TRACEBACK"):
+            raise
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        leave(1)
+
+
+def _start(start: Start, file: Path, snapshot: Path | None, asked: dict[str, Any]) -> None:
+    from runtime.devices.cpu import Cpu
+    from runtime.devices.cuda import Cuda
+    from runtime.start.phases import PhaseRecorder
+
+    is_gpu = asked["device"] == "cuda"
+    device = Cuda(asked["gpu"], history=True, others=asked["others"]) if is_gpu else Cpu()
+    recorder = PhaseRecorder(device, file, start.about())
+    with device.active():
+        run_start(start, device, recorder, _meeting(asked["meeting"]))
+        if recorder.failure is not None and recorder.failure.out_of_memory is not None:
+            snapshot = snapshot or file.with_suffix(SNAPSHOT_SUFFIX)
+        if snapshot is not None and is_gpu:
+            _dump_snapshot(snapshot)
+    recorder.close()
+    if recorder.failure is not None and asked["meeting"] is not None:
+        leave(1)  # the others wait for this one
+
+
+def _meeting(place: str | None) -> str | None:
+    """Where all ranks meet; they talk over the loopback, where nobody else hears them."""
+    if place is None:
+        return None
+    os.environ.update(GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")
+    return f"file://{place}"
+
+
+def _dump_snapshot(path: Path) -> None:
+    import torch
+
+    torch.cuda.memory._dump_snapshot(str(path))

@@ -1,0 +1,93 @@
+"""What was measured on GPUs here, or is read from the file of a measurement, beside what was predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from sgl_tune.cli.out import Output
+from sgl_tune.deployment.versions import local_gpus
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.change import AS_IS
+from sgl_tune.memory.compare import beside_measured
+from sgl_tune.memory.core.by_core import CoreStarter
+from sgl_tune.memory.core.measure import SNAPSHOT_SUFFIX, file_of, measure
+from sgl_tune.memory.core.of_run import read_report
+from sgl_tune.memory.core.predict import predict
+from sgl_tune.memory.core.start import Start
+from sgl_tune.memory.layout import ALL, DISTINCT
+from sgl_tune.memory.options import MemoryOptions
+from sgl_tune.memory.report import Answer, MemoryReport, worst
+from sgl_tune.memory.study import study
+from sgl_tune.processes.scratch import scratch
+from sgl_tune.units import memory_bytes
+
+
+def measured_answer(asked: MemoryOptions, out: Output) -> Answer:
+    if asked.from_run is not None:
+        report = read_report(asked.from_run)
+        if not asked.names_a_start:
+            return Answer(report)
+        return _beside_prediction([report], (), asked, out)
+    if not local_gpus():
+        raise UsageError("--measure needs a GPU, and there is none here", "leave it out to predict the start")
+    starts = CoreStarter(asked).starts(AS_IS)
+    together = _all_here(asked, starts[0])
+    with scratch() as private:
+        file = asked.out or private.folder / "run.jsonl"
+        reports = measure(together or starts[:1], file, out, asked.snapshot)
+        found = _beside_prediction(reports, together, asked, out)
+        rank = found.report.whose.rank if together else 0
+        snapshot = asked.snapshot and file_of(asked.snapshot, rank)
+        snapshot = snapshot or file_of(file, rank).with_suffix(SNAPSHOT_SUFFIX)
+        if snapshot.exists() and (asked.snapshot or asked.out):
+            note = f"torch's memory snapshot of {found.report.whose.rank_name}: {snapshot}"
+            return replace(found, report=found.report.with_notes(warnings=[note]))
+    return found
+
+
+def _all_here(asked: MemoryOptions, start: Start) -> tuple[Start, ...]:
+    """Every rank of the server, where this machine has a GPU for each and nobody asked for one of them."""
+    ranks = start.parallel.world_size
+    if ranks == 1 or asked.ranks not in (DISTINCT, ALL) or ranks > len(local_gpus()):
+        return ()
+    return tuple(replace(start, rank=rank) for rank in range(ranks))
+
+
+def _beside_prediction(
+    ranks: Sequence[MemoryReport], together: Sequence[Start], asked: MemoryOptions, out: Output
+) -> Answer:
+    """The rank that ran out of memory leads: the others ended with it. It is compared with a prediction of
+    what was measured, which is less than a server's start."""
+    measured = next((report for report in ranks if report.oom is not None), worst(ranks))
+    starter = CoreStarter(asked, measured.total_bytes)
+    found = study(asked, starter, out)
+    start = next(
+        (one for one in starter.starts(AS_IS) if one.rank == measured.whose.rank), starter.starts(AS_IS)[0]
+    )
+    twin = replace(start.as_measured(), rank=measured.whose.rank) if together else start.alone()
+    notes = _notes(measured, found.report, len(together))
+    report = replace(
+        measured,
+        comparisons=(beside_measured(predict(twin), measured),),
+        what_if={"predicted, cold": found.report, **found.report.what_if},
+        remedies=found.report.remedies,
+        ranks=tuple(ranks) if together else (),
+    )
+    trust = found.report.trust
+    return Answer(report.with_notes(*trust.notes, *notes, warnings=trust.warnings), found.sweep)
+
+
+def _notes(measured: MemoryReport, predicted: MemoryReport, together: int) -> Iterator[str]:
+    yield "measured without timing tactics, as a start does whose cache is warm"
+    nccl = sum(constant.bytes for constant in predicted.constants if constant.name.startswith("nccl"))
+    if together:
+        yield (
+            f"measured on {together} GPUs with a process each and NCCL among them; SGLang opens one more "
+            "communicator than torch does"
+        )
+    elif nccl:
+        yield (
+            f"one GPU stood for {measured.whose.rank_name}: the {memory_bytes(nccl)} of NCCL's buffers are "
+            "not included"
+        )

@@ -1,0 +1,99 @@
+"""A start predicted by the core: on meta tensors, as one virtual rank of a GPU that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runtime.moe.a2a_workspace import WorkspaceOverflow
+from runtime.server.errors import ConfigError, NoRoomForTokens
+from runtime.simulate.constants import constants_for
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.core.of_run import report_of
+from sgl_tune.memory.core.start import Start
+from sgl_tune.memory.core.weights import weights_of
+from sgl_tune.memory.report import Constant, MemoryReport
+from sgl_tune.writing import written
+
+if TYPE_CHECKING:
+    from runtime.devices.base import Device
+    from runtime.devices.meta import Meta
+    from runtime.start.phases import PhaseRecorder
+
+
+def predict_all(starts: Sequence[Start], snapshot: Path | None = None) -> list[MemoryReport]:
+    """The ranks of one server. Ranks of one stage are alike. A stage that has room for more tokens than
+    another gets as many as that one. `snapshot` is of the first rank."""
+    stages: dict[int, MemoryReport] = {}
+    for start in starts:
+        stage = start.rank // start.parallel.tp
+        if stage not in stages:
+            stages[stage] = predict(start, None if stages else snapshot)
+    fewest = min((report.sizes.kv_tokens or 0 for report in stages.values()), default=0)
+    found: dict[int, MemoryReport] = {}
+    for start in starts:
+        stage = start.rank // start.parallel.tp
+        if start.parallel.pp > 1 and 0 < fewest < (stages[stage].sizes.kv_tokens or 0):
+            stages[stage] = predict(replace(start, most_tokens=fewest))
+        whose = replace(stages[stage].whose, rank=start.rank, rank_name=start.rank_name)
+        found[start.rank] = replace(stages[stage], whose=whose)
+    return list(found.values())
+
+
+def predict(start: Start, snapshot: Path | None = None) -> MemoryReport:
+    """`snapshot` is written as PyTorch's memory_viz page reads it."""
+    import torch
+
+    from runtime.devices.meta import Meta
+    from runtime.simulate.snapshot import write_snapshot
+    from runtime.start.phases import PhaseRecorder
+
+    torch.set_num_threads(1)
+    constants = replace(constants_for(start.gpu.arch), has_peers=start.has_peers)
+    device = Meta(start.gpu.usable_bytes, start.gpu.arch, frames=snapshot is not None, constants=constants)
+    recorder = PhaseRecorder(device, about=start.about())
+    run_start(start, device, recorder)
+    recorder.tell(constants=[asdict(constant) for constant in _constants(device)])
+    if snapshot is not None:
+        with written(snapshot) as file:
+            write_snapshot(device.tracker.allocator, file)
+    return report_of(recorder.run(), start.title)
+
+
+def run_start(start: Start, device: Device, recorder: PhaseRecorder, meeting: str | None = None) -> None:
+    """Run a start to its end. Peers join at `meeting`; without one they are arithmetic.
+
+    A failure that belongs into the report is kept by the recorder, any other is raised.
+    """
+    import torch
+
+    from runtime.forward.comm import Communicator, VirtualCommunicator, connect
+    from runtime.start.model_runner import ModelRunner
+
+    def join() -> Communicator:
+        if meeting is None:
+            return VirtualCommunicator(start.parallel, start.rank)
+        return connect(start.parallel, start.rank, meeting, device.torch_device)
+
+    runner = ModelRunner(start.model, start.parallel, start.runtime, device, join, recorder, start.options)
+    try:
+        with suppress(torch.OutOfMemoryError, NoRoomForTokens, WorkspaceOverflow):
+            runner.start()
+    except ConfigError as error:
+        raise UsageError(error.message, error.remedy) from error
+    recorder.tell(weights=weights_of(runner))
+
+
+def _constants(device: Meta) -> list[Constant]:
+    """What was claimed beside torch's allocator, by its name."""
+    found = []
+    for what, times in device.claims.items():
+        known = device.constants.claimed(what)
+        name = what if what.startswith("nccl:") else what.partition(":")[0]
+        doubt = None if known.doubt is None else times * known.doubt
+        if known.bytes:
+            found.append(Constant(name, times * known.bytes, known.source, times, doubt))
+    return found

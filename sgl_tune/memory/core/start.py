@@ -1,0 +1,122 @@
+"""One start of one rank of the core, as data that another process can be given. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runtime.graphs.policy import CapturePolicy
+from runtime.server.backends import backend_row
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.gpus import GpuModel
+from runtime.server.parallel_config import ParallelConfig
+from runtime.server.requests import MOST_REQUESTS
+from runtime.server.shape import Server
+from runtime.start.options import StartOptions
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.memory.change import ASCENDING, DISPATCHER, LM_HEAD
+from sgl_tune.memory.layout import layout_for
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """`backend`: the MoE runner that the server takes; `runtime` may name another that stands for it.
+    `behaviours` are those of a what-if. `most_tokens`: what the other stages of its pipeline have room for.
+    `has_peers` is off where one GPU stands for a rank."""
+
+    title: str
+    subtitle: str
+    backend: str
+    model: ModelConfig
+    parallel: ParallelConfig
+    runtime: RuntimeConfig
+    gpu: GpuModel
+    rank: int = 0
+    behaviours: tuple[str, ...] = ()
+    most_tokens: int | None = None
+    has_peers: bool = True
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rank_name(self) -> str:
+        return layout_for(self.parallel).name(self.rank)
+
+    @property
+    def options(self) -> StartOptions:
+        return StartOptions(
+            lm_head_in_autotune=LM_HEAD in self.behaviours,
+            most_tokens=self.most_tokens,
+            capture=CapturePolicy(order="ascending" if ASCENDING in self.behaviours else "descending"),
+        )
+
+    def alone(self) -> Start:
+        """As one GPU measures it: peers are arithmetic and take no buffers."""
+        return replace(self.as_measured(), has_peers=False)
+
+    def as_measured(self) -> Start:
+        """By this runtime's own kernels, and no tactic is profiled."""
+        own = self.with_own_kernels()
+        return replace(own, runtime=replace(own.runtime, autotune_cached=True))
+
+    def with_own_kernels(self) -> Start:
+        """With this runtime's own kernels, where it has some for which a prediction takes others."""
+        if self.runtime.sm_major not in backend_row(self.backend).own_majors:
+            return self
+        return replace(self, runtime=replace(self.runtime, moe_runner_backend=self.backend))
+
+    def about(self) -> dict[str, Any]:
+        """The first line of the run's file."""
+        return {
+            "title": self.title,
+            "subtitle": self.subtitle,
+            "gpu": self.gpu.name,
+            "arch": self.gpu.arch,
+            "rank": self.rank,
+            "rank_name": self.rank_name,
+        }
+
+
+def starts_of(deployment: Deployment, ranks: str, behaviours: tuple[str, ...] = ()) -> tuple[Start, ...]:
+    """One start for each rank that is asked for."""
+    runtime, notes = _runtime(deployment, DISPATCHER in behaviours)
+    start = Start(
+        title=deployment.name,
+        subtitle=f"{layout_text(deployment.parallel)}, SGLang {deployment.sglang_version}",
+        backend=deployment.server.moe_runner_backend,
+        model=deployment.model,
+        parallel=deployment.parallel,
+        runtime=runtime,
+        gpu=deployment.inputs.gpu,
+        behaviours=behaviours,
+        notes=notes,
+    )
+    return tuple(replace(start, rank=rank) for rank in layout_for(deployment.parallel).started(ranks))
+
+
+def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, tuple[str, ...]]:
+    """With the nearest kernels that this runtime has for those it lacks: the weights take the same memory."""
+    runtime = replace(deployment.runtime, a2a_max_tokens=_dispatch_tokens(deployment.server, by_requests))
+    backend = backend_row(runtime.moe_runner_backend)
+    if not backend.stood_in or backend.is_predicted:
+        return runtime, ()
+    note = f"triton's workspaces stand for those of {backend.name}, which are not known"
+    return replace(runtime, moe_runner_backend="triton"), (note,)
+
+
+def _dispatch_tokens(server: Server, by_requests: bool) -> int:
+    """SGLang's workspace holds a rank's chunk and any batch it resolves; once it held the requests alone."""
+    if not by_requests:
+        return max(server.prefill_tokens, MOST_REQUESTS)
+    if server.max_running_requests is None:
+        return MOST_REQUESTS
+    return max(1, server.max_running_requests // server.attn_dp_size)
+
+
+def layout_text(parallel: ParallelConfig) -> str:
+    parts = [f"tp {parallel.tp}"]
+    if parallel.dp > 1:
+        parts.append(
+            f"dp {parallel.dp}{' with DP attention' if parallel.enable_dp_attention else ' replicas'}"
+        )
+    parts += [f"{name} {size}" for name, size in (("pp", parallel.pp), ("ep", parallel.ep)) if size > 1]
+    return ", ".join(parts)

@@ -1,0 +1,171 @@
+"""The largest start that fits: few starts, each of them whole.
+
+What the phases take beside the KV pool hardly depends on the pool, so what one start leaves says which
+fraction leaves as much as is wanted. That fraction is started, and so is the one a notch higher, up to the
+phase that decides. Where no fraction fits, what the tightest phase depends on is halved.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from runtime.sglang.releases import Release
+from sgl_tune.errors import CheckFailed
+from sgl_tune.memory.change import AS_IS, change_of
+from sgl_tune.memory.options import Goals
+from sgl_tune.memory.starting import Start, Started
+from sgl_tune.memory.trial import NO_GRAPHS, NOTCHES, Fit, Knobs, Trial, difference
+from sgl_tune.units import memory_bytes
+
+_HIGHEST, _SOME_POOL = 999, 20
+_STEPS, _MOST_STARTS = 6, 14
+_FEWEST_REQUESTS, _SHORTEST_CHUNK, _FEWEST_GRAPHS = 16, 256, 8
+MOST_SECONDS = 90.0  # of CPU; then the best so far is the answer
+_GRAPHS = ("decode graphs", "graphs", "draft decode graphs", "draft graphs")
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocked:
+    """No fraction fits: `why` ends a sentence, `phase` is the tightest then."""
+
+    why: str
+    phase: str
+
+
+class Search:
+    def __init__(self, start: Start, release: Release, goals: Goals) -> None:
+        self._start, self._release, self._goals = start, release, goals
+        self._spent, self._starts, self._ranks = 0.0, 0, 1
+
+    def fit(self) -> Fit:
+        first = self._counted(self._start(AS_IS, None))
+        asked, self._ranks = first.report, first.layout.dp
+        if asked.verdict == "refused":
+            raise CheckFailed(f"SGLang refuses this server: {asked.refused}")
+        notch = round((asked.sizes.mem_fraction_static or 0.85) * NOTCHES)
+        knobs = Knobs() if self._goals.requests is None else Knobs(requests=self._requests())
+        known = Trial(knobs, notch, asked) if knobs == Knobs() else None
+        given_up: list[str] = []
+        found = self._highest(knobs, notch, known)
+        while isinstance(found, _Blocked):
+            least = self._relieved(knobs, found.phase, first)
+            if least is None or self._is_spent:
+                raise CheckFailed(_nothing(found, given_up), self._goals.way_out)
+            what, knobs = least
+            given_up.append(what)
+            found = self._highest(knobs, notch)
+        return Fit(self._goals, asked, found, self._beyond(found), tuple(given_up))
+
+    @property
+    def _is_spent(self) -> bool:
+        return self._spent > MOST_SECONDS or self._starts >= _MOST_STARTS
+
+    def _counted(self, started: Started) -> Started:
+        self._spent += started.seconds
+        self._starts += 1
+        return started
+
+    def _trial(self, knobs: Knobs, notch: int, least: int | None = None) -> Trial:
+        change = change_of({"mem_fraction_static": notch / NOTCHES, **knobs.flags()}, self._release)
+        return Trial(knobs, notch, self._counted(self._start(change, least)).report)
+
+    def _requests(self) -> int:
+        return -(-(self._goals.requests or 1) // self._ranks) * self._ranks
+
+    def _wanted(self, trial: Trial) -> int:
+        return self._goals.free_bytes + trial.report.margin_bytes
+
+    def _highest(self, knobs: Knobs, notch: int, known: Trial | None = None) -> Trial | _Blocked:
+        """The highest fraction that leaves what is wanted, begun at `notch`, whose trial may be there."""
+        fitting: Trial | None = None
+        lowest_bad = _HIGHEST + 1
+        blocked = _Blocked("no fraction leaves what is wanted", "")
+        for _ in range(_STEPS):
+            trial, known = known or self._trial(knobs, notch), None
+            if _ended_otherwise(trial):
+                if not _has_no_pool(trial) or trial.notch >= trial.least_notch:
+                    return _Blocked(_words(trial), trial.report.run.failed_in or "")
+                notch = min(_HIGHEST, trial.least_notch + _SOME_POOL)
+                continue
+            spare = trial.slack - self._wanted(trial)
+            if spare >= 0:
+                fitting = trial
+            else:
+                lowest_bad = min(lowest_bad, trial.notch)
+                blocked = _Blocked(_missing(trial, spare), _tightest(trial))
+            step = math.floor(spare / trial.notch_bytes) if trial.notch_bytes else 0
+            least = fitting.notch if fitting else trial.least_notch
+            following = min(lowest_bad - 1, max(trial.notch + step, least))
+            if following < least or following in (trial.notch, least) or (fitting and self._is_spent):
+                break
+            notch = following
+        return self._checked(fitting) if fitting is not None else blocked
+
+    def _checked(self, trial: Trial) -> Trial | _Blocked:
+        wanted = self._goals.tokens(self._ranks)
+        if self._goals.context_length is not None and trial.tokens < wanted:
+            why = f"{trial.tokens:,} KV tokens a rank, and {self._goals} need {wanted:,}"
+            return _Blocked(why, _tightest(trial))
+        return trial
+
+    def _beyond(self, best: Trial) -> Trial | None:
+        if best.notch >= _HIGHEST:
+            return None
+        return self._trial(best.knobs, best.notch + 1, self._wanted(best))
+
+    def _relieved(self, knobs: Knobs, phase: str, first: Started) -> tuple[str, Knobs] | None:
+        """With half of what the phase depends on, or of what else is left; and what was halved, in words."""
+        sizes = first.report.sizes
+        now = Knobs(
+            knobs.chunk or (sizes.chunked_prefill_size or 0) * self._ranks or None,
+            first.graphs if knobs.graphs is None else knobs.graphs,
+            knobs.requests or (sizes.max_running_requests or 0) * self._ranks or None,
+        )
+        order = ("graphs", "chunk", "requests") if phase in _GRAPHS else ("chunk", "requests", "graphs")
+        for name in order:
+            half = _half(now, name, self._ranks, self._goals)
+            if half is not None:
+                return difference(now, replace(now, **{name: half})), replace(knobs, **{name: half})
+        return None
+
+
+def _half(knobs: Knobs, name: str, ranks: int, goals: Goals) -> int | None:
+    value = getattr(knobs, name)
+    if not value or (name == "requests" and goals.requests):
+        return None
+    least = {
+        "graphs": _FEWEST_GRAPHS,
+        "chunk": _SHORTEST_CHUNK * ranks,
+        "requests": _FEWEST_REQUESTS * ranks,
+    }[name]
+    if value // 2 >= least:
+        return int(value // 2)
+    return NO_GRAPHS if name == "graphs" else None
+
+
+def _ended_otherwise(trial: Trial) -> bool:
+    return trial.report.verdict in ("failed", "refused")
+
+
+def _has_no_pool(trial: Trial) -> bool:
+    return trial.report.run.failed_in in ("kv pool", "draft kv pool")
+
+
+def _words(trial: Trial) -> str:
+    failure = trial.report.failure
+    return trial.report.refused or (failure.error if failure else "")
+
+
+def _tightest(trial: Trial) -> str:
+    return trial.tightest.name if trial.tightest else ""
+
+
+def _missing(trial: Trial, spare: int) -> str:
+    fraction = trial.notch / NOTCHES
+    return f"{memory_bytes(-spare)} are missing in {_tightest(trial)} with a fraction of {fraction:g}"
+
+
+def _nothing(blocked: _Blocked, given_up: list[str]) -> str:
+    tried = f", even with {'; '.join(given_up[-2:])}" if given_up else ""
+    return f"nothing fits{tried}: {blocked.why}"

@@ -1,0 +1,218 @@
+"""A record of a start, on the ghost or a GPU, as the report that every view shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from runtime.devices.readings import OutOfMemory, parse_out_of_memory
+from runtime.ghost.gpus import Gpu, gpus
+from runtime.ghost.outside import COMMUNICATOR_COUNT, MEASURED_ON, Outside
+from runtime.record import parts
+from runtime.record.record import Record
+from runtime.start.run_record import Failure, Phase, Run
+from sgl_tune.asking.live import NAMES, ROOT
+from sgl_tune.memory.layout import layout_of
+from sgl_tune.memory.parts import NCCL, OTHERS, Owned, Share
+from sgl_tune.memory.report import MemoryReport, Sizes, Source, Trust, Whose
+
+SOURCES: dict[str, Source] = {"ghost": "ghost", "measured": "measured"}
+_DRIVERS = "CUDA error: out of memory"  # torch's text where memory outside it was refused
+COMPILED = "torch.compile"  # the store of kernels that it times where they are not there
+_SILENT = "SGLang refused the command without a word"
+_PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
+_NAMED = 3
+_OURS = ("/runtime/sglang/inside/", "/runtime/ghost/inside/")
+
+
+def report_of(
+    record: Record, gpu: Gpu, title: str, outside: Outside, flags: str = "", taken_bytes: int = 0
+) -> MemoryReport:
+    """`outside`: the table by which memory outside torch is known. `taken_bytes`: by other processes."""
+    at, layout, versions = record.ending.at, layout_of(record), record.asked.versions
+    seen = next(iter(record.phases), at)
+    ranks = f"rank {record.asked.rank} of {layout.ranks}, SGLang {versions.get('sglang', '?')}"
+    is_ghost = record.asked.source == "ghost"
+    whose = Whose(
+        gpu=gpu.name,
+        source=SOURCES[record.asked.source],
+        title=title,
+        subtitle=f"{ranks}, on the ghost" if is_ghost else ranks,
+        flags=flags or " ".join(record.asked.argv),
+        rank=record.asked.rank,
+        rank_name=layout.name(record.asked.rank),
+    )
+    trust = Trust(
+        exact=record.exact,
+        inexact=tuple(map(_why, record.inexact)),
+        cage_lacks=record.asked.lacking,
+        warnings=tuple(_without_graphs(record)),
+        notes=(
+            *(_doubts(record, gpu) if is_ghost else ()),
+            *_timed_kernels(record),
+            *_without_multicast(record),
+            *(f"the record does not have: {lack}" for lack in record.lacks),
+        ),
+    )
+    return MemoryReport(
+        whose=whose,
+        total_bytes=seen.total if seen else gpu.total_bytes,
+        run=Run({}, tuple(_phase(one) for one in record.phases if one.name != ROOT), _failure(record), ()),
+        sizes=_sizes(record),
+        margin_bytes=outside.doubt_of(record.counted) if is_ghost else 0,
+        trust=trust,
+        owned=_owned(record, outside, taken_bytes),
+        refused=_refusal(record.ending),
+        stack=stack_of(record.ending),
+    )
+
+
+def _owned(record: Record, outside: Outside, taken_bytes: int) -> Owned:
+    weights: dict[str, dict[str, int]] = {}
+    for one in record.held:
+        weights.setdefault(one.phase, {})[one.what] = one.bytes
+    return Owned(weights, (Share(OTHERS, taken_bytes), Share(NCCL, _nccl(record, outside))))
+
+
+def _nccl(record: Record, outside: Outside) -> int:
+    """By the table: the first communicator takes more than a later one."""
+    sizes = [
+        count * outside.communicator(int(name.removeprefix(COMMUNICATOR_COUNT))).bytes
+        for name, count in record.counted.items()
+        if name.startswith(COMMUNICATOR_COUNT) and name != f"{COMMUNICATOR_COUNT}1" and count
+    ]
+    first = outside.numbers.get("first")
+    return sum(sizes) + (first.bytes if sizes and first else 0)
+
+
+def _doubts(record: Record, gpu: Gpu) -> Iterator[str]:
+    """What nobody knows of the free bytes, beside the error bar."""
+    if not record.phases:
+        return
+    if gpu.key != MEASURED_ON:
+        measured = gpus()[MEASURED_ON].name
+        yield f"memory outside torch, and the ±, were measured on {measured}, not on {gpu.name}"
+    absent = sorted({one.name for one in record.modules if one.state == "stub"})
+    if absent:
+        missing = f"{len(absent)} modules that are not compiled here ({_few(absent)})"
+        yield f"memory outside torch does not include the code of {missing}"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _sizes(record: Record) -> Sizes:
+    """Of a start that did not become ready, as far as SGLang resolved them."""
+    if record.sizes is not None:
+        return Sizes(**vars(record.sizes))
+    settled, given = record.settled, record.arguments
+    fraction, chunk = given.get("mem_fraction_static"), given.get("chunked_prefill_size")
+    requests = given.get("max_running_requests")
+    most = settled.most_requests if settled else None
+    return Sizes(
+        mem_fraction_static=fraction if isinstance(fraction, float) else None,
+        chunked_prefill_size=chunk if isinstance(chunk, int) and chunk > 0 else None,
+        context_length=settled.context_length if settled else None,
+        max_running_requests=requests if isinstance(requests, int) and requests > 0 else most,
+    )
+
+
+def _timed_kernels(record: Record) -> tuple[str, ...]:
+    timed = sum(one.store == COMPILED and not one.found for one in record.files)
+    if not timed:
+        return ()
+    kernels = "1 kernel" if timed == 1 else f"{timed} kernels"
+    return (
+        f"torch.compile's cache is assumed to be empty: a server that finds {kernels} there may peak lower",
+    )
+
+
+def _without_multicast(record: Record) -> Iterator[str]:
+    """No flag says whether a host has multicast. The table was measured where it is off."""
+    if record.asked.source == "ghost" and any(
+        count for name, count in record.counted.items() if name.startswith("communicators_")
+    ):
+        yield "the host's NVLink multicast is assumed to be off; collectives may take more where it is on"
+
+
+def _without_graphs(record: Record) -> Iterator[str]:
+    """Graphs that a server gives up by itself, which no flag shows."""
+    for one in record.phases:
+        if one.name == "prefill graphs" and one.allocated_before == one.allocated == one.peak:
+            yield "no prefill graphs were captured: a flag disables them, or SGLang found too little memory"
+
+
+def _why(one: parts.Inexact) -> str:
+    if one.kind == "command":
+        return f"{one.name} of the command was not used: {one.why}"
+    where = f" in {NAMES.get(one.phase, one.phase)}" if one.phase else ""
+    return f"{one.name}{where}: {one.why}"
+
+
+def stack_of(ending: parts.Ending) -> tuple[str, ...]:
+    """The calls that led to the end, of the server's packages and no others."""
+    return tuple(
+        _PACKAGES.sub("", frame) for frame in ending.stack if not any(ours in frame for ours in _OURS)
+    )
+
+
+def _phase(one: parts.Phase) -> Phase:
+    return Phase(
+        name=NAMES.get(one.name, one.name),
+        depth=max(0, one.depth - 1),
+        seconds=one.seconds,
+        persistent_bytes=one.allocated - one.allocated_before,
+        peak_bytes=one.peak,
+        transient_bytes=one.peak - one.allocated,
+        allocated_bytes=one.allocated,
+        reserved_bytes=one.reserved,
+        reserved_peak_bytes=one.reserved_peak,
+        free_at_peak_bytes=one.total - one.outside - one.reserved_peak,
+        non_torch_bytes=one.outside,
+    )
+
+
+def _failure(record: Record) -> Failure | None:
+    ending = record.ending
+    if ending.how != "died":
+        return None
+    text, name = ending.text or "", ending.phase or ROOT
+    at = _phase(ending.at) if ending.at is not None else _last(record, name)
+    oom = parse_out_of_memory(text, _where(ending))
+    if oom is None and _DRIVERS in text:
+        unused = at.reserved_bytes - at.allocated_bytes
+        oom = OutOfMemory(
+            tried_bytes=0,
+            free_bytes=ending.at.free if ending.at else at.free_at_peak_bytes,
+            total_bytes=ending.at.total if ending.at else 0,
+            allocated_bytes=at.allocated_bytes,
+            reserved_unallocated_bytes=unused,
+            where=_where(ending),
+            by_driver=True,
+        )
+    return Failure(NAMES.get(name, name), f"{ending.type}: {text}", oom, at)
+
+
+def _last(record: Record, name: str) -> Phase:
+    """An end between the phases: memory is what the last one left."""
+    if not record.phases:
+        return Phase(name, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0)
+    last = record.phases[-1]
+    return _phase(parts.Phase(**{**vars(last), "name": name, "depth": 1}))
+
+
+def _where(ending: parts.Ending) -> str:
+    """The innermost call in SGLang's own code."""
+    own = [frame for frame in stack_of(ending) if frame.startswith("sglang/")]
+    return own[-1].removeprefix("sglang/") if own else ""
+
+
+def _refusal(ending: parts.Ending) -> str:
+    """SGLang's own words, where it refused the command."""
+    if ending.how != "refused":
+        return ""
+    lines = (ending.text or "").strip().splitlines()
+    said = lines[-1] if lines else _SILENT
+    return said if ending.type in (None, "SystemExit") else f"{ending.type}: {ending.text}"

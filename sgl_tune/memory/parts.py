@@ -1,0 +1,121 @@
+"""What holds the GPU's memory at the peak of each phase of a start: shares that add up to the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from runtime.start.run_record import Phase
+
+KV, GRAPHS, BUFFERS, WEIGHTS, OTHER = "KV cache", "graphs", "buffers", "other weights", "other of torch"
+EMBEDDINGS, TEMPORARY, CACHED = "embeddings", "temporary", "cached by torch"
+OTHERS, NCCL, GRAPHS_OUTSIDE, OUTSIDE, FREE = (
+    "other processes", "NCCL", "graphs outside torch", "outside torch", "free",
+)  # fmt: skip
+# As a page stacks them, the lowest first.
+ORDER = (OTHERS, OUTSIDE, NCCL, GRAPHS_OUTSIDE, WEIGHTS, "experts", "attention", "mlp", EMBEDDINGS, KV,
+         BUFFERS, GRAPHS, OTHER, TEMPORARY, CACHED, FREE)  # fmt: skip
+_BUFFERS = ("attention backend", "eager buffers", "autotune", "kernel warmup", "moe dispatcher")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Bytes of the GPU that something holds."""
+
+    what: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """`weights`: by the phase that loads them, what each kind of module owns. `outside`: what is known of the
+    memory outside torch."""
+
+    weights: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    outside: tuple[Share, ...] = ()
+
+
+def parts_of(
+    phases: Sequence[Phase], failed: Phase | None, owned: Owned, total: int
+) -> tuple[tuple[Share, ...], ...]:
+    """The shares of each phase at its peak. `phases` stand in the order they began."""
+    kept, around, found = _Kept(owned), list[Phase](), []
+    for place, phase in enumerate(phases):
+        while around and around[-1].depth >= phase.depth:
+            ended = around.pop()
+            kept.now(ended.allocated_bytes, ended.name)
+        kept.now(phase.allocated_bytes - phase.persistent_bytes, around[-1].name if around else "")
+        around.append(phase)
+        shares = kept.at_peak(phase, phase is failed)
+        shares |= _outside(phase, phases[:place], owned)
+        shares[FREE] = max(0, total - sum(shares.values()))
+        in_order = sorted(shares.items(), key=lambda one: ORDER.index(one[0] if one[0] in ORDER else OTHER))
+        found.append(tuple(Share(what, size) for what, size in in_order if size))
+    return tuple(found)
+
+
+def _outside(phase: Phase, before: Sequence[Phase], owned: Owned) -> dict[str, int]:
+    """What is known of it by name, and the rest."""
+    left, shares = phase.non_torch_bytes, {}
+    for share in (*owned.outside, Share(GRAPHS_OUTSIDE, _graphs_outside(phase, before))):
+        shares[share.what] = min(left, share.bytes)
+        left -= shares[share.what]
+    return {**shares, OUTSIDE: left}
+
+
+def _graphs_outside(phase: Phase, before: Sequence[Phase]) -> int:
+    """What grew outside torch since the first phase that captures graphs began."""
+    others = [one for one in before if not one.name.endswith("graphs")]
+    has_begun = phase.name.endswith("graphs") or any(one.name.endswith("graphs") for one in before)
+    return max(0, phase.non_torch_bytes - others[-1].non_torch_bytes) if has_begun and others else 0
+
+
+class _Kept:
+    """What is allocated, by who allocated it. Freed memory is taken from the last one who allocated."""
+
+    def __init__(self, owned: Owned) -> None:
+        self._stack: list[tuple[str, int]] = []
+        self._now = 0
+        self._weights = owned.weights
+
+    def now(self, allocated: int, phase: str) -> None:
+        more, self._now = allocated - self._now, allocated
+        if more > 0:
+            self._stack += self._parts(phase, more)
+        while more < 0 and self._stack:
+            what, size = self._stack.pop()
+            if size + more > 0:
+                self._stack.append((what, size + more))
+            more = min(0, size + more)
+
+    def at_peak(self, phase: Phase, has_failed: bool) -> dict[str, int]:
+        """With what the phase itself holds then: what it leaves, and what is temporary."""
+        own = phase.peak_bytes - self._now
+        stays = max(0, min(own, own if has_failed else phase.persistent_bytes))
+        if has_failed and not phase.name.endswith(("weights", "kv pool")):
+            stays = 0
+        found: dict[str, int] = {}
+        for what, size in (*self._stack, *self._parts(phase.name, stays), (TEMPORARY, own - stays)):
+            found[what] = found.get(what, 0) + size
+        return {**found, CACHED: phase.reserved_peak_bytes - phase.peak_bytes}
+
+    def _parts(self, phase: str, size: int) -> Iterator[tuple[str, int]]:
+        """Of weights by the modules that own them, embeddings last: a draft gives its own back."""
+        if not phase.endswith("weights"):
+            yield _kind(phase), size
+            return
+        weights = self._weights.get(phase, {})
+        owned = sorted(weights.items(), key=lambda one: one[0] == EMBEDDINGS)
+        yield WEIGHTS, max(0, size - sum(weights.values()))
+        for what, bytes in owned:
+            part = min(bytes, size)
+            size -= part
+            yield what, part
+
+
+def _kind(name: str) -> str:
+    if name.endswith("kv pool"):
+        return KV
+    if name.endswith("graphs"):
+        return GRAPHS
+    return BUFFERS if name.removeprefix("draft ") in _BUFFERS else OTHER

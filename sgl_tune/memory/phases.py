@@ -1,0 +1,39 @@
+"""The phases of a start: their order, and which of them has a peak of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from runtime.start.run_record import Phase
+
+
+def cached_bytes(phase: Phase) -> int:
+    """What torch held at the peak without using it."""
+    return phase.reserved_peak_bytes - phase.peak_bytes
+
+
+def peaking(phases: Sequence[Phase]) -> list[Phase]:
+    """Phases in the order they began, without those whose peak is that of a phase within them."""
+    return [
+        phase
+        for place, phase in enumerate(phases)
+        if not any(inner.reserved_peak_bytes >= phase.reserved_peak_bytes for inner in _within(phases, place))
+    ]
+
+
+def _within(phases: Sequence[Phase], place: int) -> Iterator[Phase]:
+    for phase in phases[place + 1 :]:
+        if phase.depth <= phases[place].depth:
+            return
+        yield phase
+
+
+def in_begin_order(ended: Iterable[Phase]) -> list[Phase]:
+    """Phases in the order they began, from the order in which they ended: an inner one ends first."""
+    done: list[list[Phase]] = []
+    for phase in ended:
+        inner: list[Phase] = []
+        while done and done[-1][0].depth > phase.depth:
+            inner = done.pop() + inner
+        done.append([phase, *inner])
+    return [phase for group in done for phase in group]

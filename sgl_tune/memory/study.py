@@ -1,0 +1,97 @@
+"""One question about memory, from the start as it is to all that was asked beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from runtime.server.errors import ConfigError
+from sgl_tune.asking.whom import ByServer
+from sgl_tune.cli.format import Format
+from sgl_tune.cli.out import Output
+from sgl_tune.deployment.project_file import chosen_of_project
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.by_server import server_starter
+from sgl_tune.memory.change import AS_IS, parse_change, parse_sweep
+from sgl_tune.memory.core.by_core import CoreStarter
+from sgl_tune.memory.fit import Search
+from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions, check_alone
+from sgl_tune.memory.remedies import MOST_SECONDS, helpful
+from sgl_tune.memory.report import Answer
+from sgl_tune.memory.starting import Started, Starter
+from sgl_tune.memory.trial import Fit
+from sgl_tune.writing import write_text
+
+
+def fitted(asked: MemoryOptions, goals: FitOptions, shown: ShowOptions, out: Output) -> tuple[Fit, Starter]:
+    """The largest start that fits, and who started it."""
+    check_alone(asked)
+    asked = of_project(asked)
+    with starter_of(asked, shown, out) as starter:
+        try:
+            return Search(
+                starter.start, starter.release, goals.goals(asked.flags.context_length)
+            ).fit(), starter
+        except ConfigError as error:
+            raise UsageError(error.message, error.remedy) from error
+
+
+@contextmanager
+def starter_of(
+    asked: MemoryOptions, shown: ShowOptions, out: Output, total_bytes: int | None = None
+) -> Iterator[Starter]:
+    """The user's own server where one is there, else the core."""
+    only = {"--measure": asked.measure, "--from": asked.from_run, "--deployment": asked.deployment}
+    only_core = next((name for name, value in only.items() if value), None)
+    server = ByServer(asked.flags, asked.command, shown.server, shown.core, only_core=only_core).found()
+    if server is not None:
+        with server_starter(asked, server, shown.trust_remote_code, total_bytes, out) as starter:
+            yield starter
+        return
+    if asked.taken is not None:
+        raise UsageError(
+            "--taken needs a server that is started on the GPU", "name the server: --server PATH"
+        )
+    with out.progress("simulating starts") as progress:
+        yield CoreStarter(asked, total_bytes, progress.advance)
+
+
+def study(asked: MemoryOptions, starter: Starter, out: Output, record: Path | None = None) -> Answer:
+    """The start, each what-if and each step of the sweep, and what would help."""
+    what_ifs = [parse_change(text) for text in asked.what_if]
+    sweep = parse_sweep(asked.sweep) if asked.sweep else ()
+    for change in (*what_ifs, *sweep):
+        starter.check(change)
+    first = starter.start(AS_IS, snapshot=None if asked.measure else asked.snapshot)
+    if record is not None and first.record is not None:
+        write_text(record, first.record.to_json())
+    others = {one.name: starter.start(one).report for one in (*what_ifs, *sweep)}
+    remedies, untried = ((), ()) if out.format is Format.quiet else helpful(first, starter)
+    report = replace(
+        first.report,
+        what_if={one.name: others[one.name] for one in what_ifs},
+        ranks=first.reports if len(first.reports) > 1 else (),
+        remedies=remedies,
+    )
+    warnings = [f"not tried, because {MOST_SECONDS:g} s of CPU had passed: {flags}" for flags in untried]
+    report = report.with_notes(*_ranks_note(first, asked.ranks), warnings=warnings)
+    return Answer(report, {one.name: others[one.name] for one in sweep})
+
+
+def _ranks_note(first: Started, asked: str) -> Sequence[str]:
+    total, names = first.layout.ranks, [report.whose.rank_name for report in first.reports]
+    if len(names) == total:
+        return ()
+    alike = "" if asked.isdecimal() else "; the other ranks of a pipeline stage hold as much as the first"
+    return (f"started {', '.join(names)} of {total} ranks{alike}",)
+
+
+def of_project(asked: MemoryOptions) -> MemoryOptions:
+    """With the flags and the command of the project file's deployment, where that is meant."""
+    chosen = None if asked.command else chosen_of_project(asked.flags, asked.deployment)
+    if chosen is None:
+        return asked
+    flags, command = chosen
+    return replace(asked, flags=flags, command=command, deployment=None)

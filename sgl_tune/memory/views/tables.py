@@ -1,0 +1,156 @@
+"""The tables of a report, as data: a terminal, Markdown and the page show the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from sgl_tune.cli.table import Column
+from sgl_tune.memory.parts import ORDER
+from sgl_tune.memory.phases import cached_bytes
+from sgl_tune.memory.report import Answer, Comparison, Constant, MemoryReport, Row
+from sgl_tune.units import memory_bytes
+
+_LARGEST = 5
+_SUMMARY = (
+    Column("VERDICT"),
+    Column("TIGHTEST IN", path=True),
+    Column("FREE", right=True),
+    Column("KV TOKENS", right=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`marks`: for some rows, "bad" or "peak"."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    marks: tuple[str, ...] = ()
+    below: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        names = [one.title.capitalize() if one.title.isupper() else one.title for one in self.columns]
+        columns = [
+            [name.replace("Kv", "KV"), one.right] for name, one in zip(names, self.columns, strict=True)
+        ]
+        rows = [list(row) for row in self.rows]
+        return {
+            "title": self.title,
+            "columns": columns,
+            "rows": rows,
+            "marks": self.marks,
+            "below": self.below,
+        }
+
+
+def _sized(*names: str) -> tuple[Column, ...]:
+    return tuple(Column(name, right=True) for name in names)
+
+
+def phases(report: MemoryReport) -> Table:
+    """What each phase leaves, and how the GPU was shared at its peak."""
+    rows, marks = [], []
+    for phase in report.phases:
+        is_failed = phase is report.failed
+        free = report.oom.free_bytes if is_failed and report.oom else phase.free_at_peak_bytes
+        sizes = (phase.peak_bytes, cached_bytes(phase), phase.non_torch_bytes, free)
+        left = "-" if is_failed else memory_bytes(phase.persistent_bytes)
+        took = (f"{phase.seconds:.1f} s",) if report.whose.source == "measured" else ()
+        rows.append(("\u2003" * phase.depth + phase.name, left, *map(memory_bytes, sizes), *took))
+        marks.append("bad" if is_failed else "peak" if phase is report.peak else "")
+    took = ("TOOK",) if report.whose.source == "measured" else ()
+    columns = (Column("PHASE", path=True), *_sized("LEAVES", "PEAK", "CACHED", "OUTSIDE", "FREE", *took))
+    return Table("Phases", columns, tuple(rows), tuple(marks))
+
+
+def held(report: MemoryReport) -> Table:
+    """What holds the GPU at the tightest moment."""
+    total, at = report.total_bytes or 1, report.tightest
+    rows = [(one.what, memory_bytes(one.bytes), f"{one.bytes / total:.1%}") for one in report.held]
+    title = f"What holds the GPU at the peak of {at.name}" if at else ""
+    columns = (Column("WHAT", path=True), *_sized("SIZE", "OF THE GPU"))
+    return Table(title, columns, tuple(rows))
+
+
+def parts_by_phase(report: MemoryReport) -> Table:
+    """What holds the GPU at the peak of each phase: a row for each part."""
+    shares = [{one.what: one.bytes for one in parts} for parts in report.parts]
+    names = [name for name in ORDER if any(name in of for of in shares)]
+    rows = [(name, *(memory_bytes(of[name]) if name in of else "-" for of in shares)) for name in names]
+    columns = (Column("PART"), *_sized(*(phase.name for phase in report.phases)))
+    return Table("What holds the GPU at the peak of each phase", columns, tuple(rows))
+
+
+def largest(report: MemoryReport) -> Table:
+    at = report.tightest
+    found = at.largest[:_LARGEST] if at else ()
+    columns = (*_sized("SIZE"), Column("WHAT", path=True), Column("WHERE", path=True))
+    rows = tuple((memory_bytes(one.bytes), one.what, one.where) for one in found)
+    return Table(f"Largest allocations at the peak of {at.name}" if at else "", columns, rows)
+
+
+def constants(report: MemoryReport) -> Table:
+    total = memory_bytes(sum(one.bytes for one in report.constants))
+    title = f"Memory outside torch: {total} of calibrated constants (±{memory_bytes(report.margin_bytes)})"
+    columns = (*_sized("SIZE"), Column("OF"), Column("KNOWN FROM", path=True))
+    rows = tuple((memory_bytes(one.bytes), _of(one), one.source) for one in report.constants)
+    return Table(title, columns, rows)
+
+
+def _of(constant: Constant) -> str:
+    return constant.name if constant.times == 1 else f"{constant.times:,} x {constant.name}"
+
+
+def _starts(title: str, first: str, reports: Mapping[str, MemoryReport], below: str = "") -> Table:
+    rows = tuple((name, *summary(report)) for name, report in reports.items())
+    marks = tuple("" if report.verdict == "fits" else "bad" for report in reports.values())
+    return Table(title, (Column(first, path=True), *_SUMMARY), rows, marks, below)
+
+
+def summary(report: MemoryReport) -> tuple[str, str, str, str]:
+    phase = report.run.failed_in or (report.peak.name if report.peak else "-")
+    tokens = f"{report.sizes.kv_tokens:,}" if report.sizes.kv_tokens is not None else "-"
+    free = memory_bytes(report.free_at_peak_bytes) if report.verdict == "fits" else "-"
+    return ("OOM" if report.verdict == "oom" else report.verdict, phase, free, tokens)
+
+
+def what_ifs(report: MemoryReport) -> Table:
+    return _starts("What if", "START", {"as is": report, **report.what_if} if report.what_if else {})
+
+
+def sweep(found: Mapping[str, MemoryReport]) -> Table:
+    """What each value gives to the KV cache, and what it leaves at the peak."""
+    flag = next(iter(found), "").partition("=")[0]
+    values = {name.partition("=")[2]: report for name, report in found.items()}
+    best = highest_that_fits(found)
+    below = f"Highest that fits: {best}" if best else "None of these fits."
+    return _starts(f"Sweep of {flag}", flag.upper(), values, below)
+
+
+def highest_that_fits(found: Mapping[str, MemoryReport]) -> str | None:
+    fitting = [name for name, report in found.items() if report.verdict == "fits"]
+    return fitting[-1] if fitting else None
+
+
+def comparison(found: Comparison) -> Table:
+    columns = (Column("WHAT", path=True), *_sized("PREDICTED", found.other.upper(), "DIFFERENCE"))
+    return Table(found.title, columns, tuple(map(_compared, found.rows)))
+
+
+def _compared(row: Row) -> tuple[str, str, str, str]:
+    shown = memory_bytes if row.in_bytes else "{:,}".format
+    return (row.what, shown(row.predicted), shown(row.other), row.difference)
+
+
+def beside(answer: Answer) -> Iterator[Table]:
+    """Several starts beside each other, and what really happened."""
+    report = answer.report
+    found: Iterable[Table] = (
+        what_ifs(report),
+        _starts("Ranks", "RANK", {one.whose.rank_name: one for one in report.ranks}),
+        sweep(answer.sweep),
+        *map(comparison, report.comparisons),
+    )
+    yield from (table for table in found if table.rows)

@@ -1,0 +1,69 @@
+"""Run files: anybody's, and of starts that died."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.core.of_run import read_report
+
+ABOUT: dict[str, Any] = {"event": "run", "schema_version": 1, "device": "meta", "total_bytes": 80 << 30}
+
+
+def _make_file(tmp_path: Path, *records: object) -> Path:
+    file = tmp_path / "run.jsonl"
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return file
+
+
+def test_facts_become_sizes_as_they_are_told(tmp_path: Path) -> None:
+    facts = {"event": "facts", "kv_tokens": 1000, "mem_fraction_static": 0.9, "decode_graphs": [1, 2]}
+    constants = {
+        "event": "facts",
+        "constants": [{"name": "context", "bytes": 1 << 30, "source": "s", "times": 1}],
+    }
+    report = read_report(_make_file(tmp_path, {**ABOUT, "rank_name": "DP1 TP1", "rank": 1}, facts, constants))
+    assert report.whose.source == "core" and report.whose.rank_name == "DP1 TP1"
+    assert report.sizes.kv_tokens == 1000 and report.sizes.decode_graphs == (1, 2)
+    assert report.margin_bytes > (1 << 30) // 10
+
+
+def test_a_measured_run_has_no_margin(tmp_path: Path) -> None:
+    report = read_report(_make_file(tmp_path, {**ABOUT, "device": "cuda"}))
+    assert report.whose.source == "measured" and report.margin_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"total_bytes": "many"},
+        {"total_bytes": True},
+        {"rank": [1]},
+        {"gpu": 7},
+        {"constants": {}},
+        {"constants": [{"bytes": "x"}]},
+        {"decode_graphs": [1, "2"]},
+        {"kv_tokens": 1.5},
+        {"schema_version": 99},
+        {"total_bytes": 10**30},
+        {"mem_fraction_static": float("nan")},
+        {"decode_graphs": [1, "x"]},
+        {"prefill_graphs": [[]]},
+        {"event": "else"},
+    ],
+)
+def test_members_of_another_kind_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"run\.jsonl"):
+        read_report(_make_file(tmp_path, {**ABOUT, **changes}))
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff" * 50, b"[]\n", b"{}\n"])
+def test_files_that_are_no_run_are_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match=r"run\.jsonl"):
+        read_report(file)
