@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any
 
 import requests
 from oras.auth.token import TokenAuth
@@ -28,20 +25,49 @@ from sgl_tune.ship.remote.remotes import How
 _TOKEN = re.compile(r"[!-~]{1,16384}")
 HELPER_SECONDS = 30
 _HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_BY_TOKEN = "<token>"  # what a helper gives as the name of whom only an identity token lets in
 _MOST_SAID = 1 << 16
 
 
 class Auth(TokenAuth):
     session: Session
 
-    def __init__(self, name: Name, login: Login | None, how: How) -> None:
+    def __init__(self, name: Name, how: How, environ: Mapping[str, str] = os.environ) -> None:
         super().__init__()
-        self._name, self._login, self._how = name, login, how
+        self._name, self._how = name, how
         self._header: dict[str, str] = {}
         self._told = False
-        if login:
-            self.set_basic_auth(*login)
+        self._basic_auth: str | None = None
+        self._auth_config = _docker_config(environ)
+        self._load_auth(name.registry)
+
+    @property
+    def user(self) -> str | None:
+        """Who is logged in. What is no base64 is nobody's name."""
+        try:
+            return base64.b64decode(self._basic_auth or "").decode().partition(":")[0] or None
+        except ValueError:
+            return None
+
+    def _get_auth_from_creds_store(self, suffix: str, hostname: str) -> str | None:
+        """oras would run a program of the working folder, and wait for it without end."""
+        program = shutil.which(f"docker-credential-{suffix}") if _HELPER.fullmatch(suffix) else None
+        if program is None or not Path(program).is_absolute():
+            told = f"docker-credential-{suffix}, which keeps the password for {hostname}, is not here"
+            raise UsageError(told, "install it, or log in without it")
+        try:
+            done = subprocess.run(
+                [program, "get"], input=hostname.encode(), capture_output=True, timeout=HELPER_SECONDS
+            )
+            if done.returncode:
+                return None
+            login = json.loads(done.stdout[:_MOST_SAID])
+            return str(get_basic_auth(login["Username"], login["Secret"]))
+        except subprocess.TimeoutExpired:
+            what = f"{program} gave no answer in {HELPER_SECONDS} s"
+            raise UsageError(what, "it may wait for a password") from None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            what = f"{program} gives no user and password for {hostname}"
+            raise UsageError(what, "log in again") from None
 
     def get_auth_header(self) -> dict[str, str]:
         return self._header
@@ -57,8 +83,8 @@ class Auth(TokenAuth):
         if not self.session.is_home(original):
             where = peer(original)
             raise Broken(f"{self._name.registry} sends on to {where}, which wants a password: it gets none")
-        if kind == "basic" and self._login and sent != "Basic":
-            self.token = get_basic_auth(*self._login)
+        if kind == "basic" and self._basic_auth and sent != "Basic":
+            self.token = self._basic_auth
             self._header = {"Authorization": f"Basic {self.token}"}
         elif kind == "bearer":
             self.token = self._token(asked)
@@ -69,13 +95,13 @@ class Auth(TokenAuth):
 
     def refusal(self) -> UsageError:
         registry = self._name.registry
-        if self._login is None:
+        if self._basic_auth is None:
             return UsageError(
                 f"{registry} wants a user and a password for {self._name.repository}",
                 f"`docker login {registry}` keeps them",
             )
         return UsageError(
-            f"{registry} does not let {self._login.user} do that to {self._name.repository}",
+            f"{registry} does not let {self.user} do that to {self._name.repository}",
             f"`docker login {registry}` as somebody who may",
         )
 
@@ -85,12 +111,13 @@ class Auth(TokenAuth):
             raise Broken(f"{self._name.registry} wants a token and does not say from where")
         realm = self.session.check(header.realm, "has passwords looked at by")
         header.realm, where = str(realm), realm.origin.authority
-        if self._login and realm.origin != self.session.home and not self._told:
+        if self._basic_auth and realm.origin != self.session.home and not self._told:
             self._how.warn(f"{self._name.registry} names {where} to look at passwords: yours is sent there")
             self._told = True
         try:
             with self.session.letting_in(realm):
-                token = self.request_token(header) if self._login else self.request_anonymous_token(header)
+                asked_for = self.request_token if self._basic_auth else self.request_anonymous_token
+                token = asked_for(header)
         except (ValueError, RecursionError, AttributeError):  # no JSON, and JSON that is no object
             raise Broken(f"{where} gives no token for {self._name.registry}") from None
         if token is None:
@@ -100,82 +127,19 @@ class Auth(TokenAuth):
         return token
 
 
-class Login(NamedTuple):
-    user: str
-    password: str
-
-
-def login_for(registry: str, environ: Mapping[str, str] = os.environ) -> Login | None:
+def _docker_config(environ: Mapping[str, str]) -> dict[str, Any]:
+    """What `docker login` keeps, as oras reads it: with nothing in it but what has the right type."""
     folder = environ.get("DOCKER_CONFIG")
     docker = Path(folder or Path("~/.docker").expanduser()) / "config.json"
     path = Path(environ.get("REGISTRY_AUTH_FILE") or docker)  # as podman, skopeo and buildah call theirs
-    if not path.exists():
-        return None
-    config = read_object(path, "`docker login` writes it")
-    helpers = _object(config.get("credHelpers"))
-    if isinstance(named := helpers.get(registry), str):
-        return _asked_helper(named, registry, path)
-    written = _written(_object(config.get("auths")), registry, path)
-    store = config.get("credsStore")
-    return written or (_asked_helper(store, registry, path) if isinstance(store, str) else None)
+    kept = read_object(path, "`docker login` writes it") if path.exists() else {}
+    auths, helpers, store = (kept.get(name) for name in ("auths", "credHelpers", "credsStore"))
+    return {
+        "auths": {host: one for host, one in _items(auths) if isinstance(one, dict)},
+        "credHelpers": {host: one for host, one in _items(helpers) if isinstance(one, str)},
+        "credsStore": store if isinstance(store, str) else None,
+    }
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _written(auths: dict[str, Any], registry: str, path: Path) -> Login | None:
-    """The key is the host, or an old client's URL of it."""
-    entry = next((_object(auths[key]) for key in auths if _host(key) == registry), {})
-    if entry.get("identitytoken"):
-        raise _no_identity_token(registry, path)
-    if not isinstance(entry.get("auth"), str) or not entry["auth"]:
-        name, password = entry.get("username"), entry.get("password")
-        return Login(name, password) if isinstance(name, str) and isinstance(password, str) else None
-    user = colon = secret = ""
-    with suppress(binascii.Error, ValueError):
-        user, colon, secret = base64.b64decode(entry["auth"], validate=True).decode().partition(":")
-    if not colon:
-        raise UsageError(
-            f"{path}: what it holds for {registry} is no user and password", "`docker login` again"
-        )
-    return Login(user, secret.rstrip("\0"))
-
-
-def _host(key: str) -> str:
-    return urlsplit(key).netloc if "://" in key else key.partition("/")[0]
-
-
-def _asked_helper(name: str, registry: str, path: Path) -> Login | None:
-    program = shutil.which(f"docker-credential-{name}") if _HELPER.fullmatch(name) else None
-    if program is None or not Path(program).is_absolute():
-        raise UsageError(
-            f"{path} names docker-credential-{name}, which is not here", "install it, or log in without"
-        )
-    try:
-        done = subprocess.run(
-            [program, "get"], input=registry.encode(), capture_output=True, timeout=HELPER_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        raise UsageError(
-            f"{program} gave no answer in {HELPER_SECONDS} s", "it may wait for a password"
-        ) from None
-    if done.returncode:
-        return None
-    try:
-        told = _object(json.loads(done.stdout[:_MOST_SAID]))
-    except (ValueError, RecursionError):
-        told = {}
-    user, password = told.get("Username"), told.get("Secret")
-    if not isinstance(user, str) or not isinstance(password, str):
-        raise UsageError(f"{program} gives no user and password for {registry}", "log in again")
-    if user == _BY_TOKEN:
-        raise _no_identity_token(registry, path)
-    return Login(user, password)
-
-
-def _no_identity_token(registry: str, path: Path) -> UsageError:
-    return UsageError(
-        f"{path}: for {registry} it has an identity token, which is not exchanged here",
-        "log in with a user and a password, or an access token in place of one",
-    )
+def _items(value: Any) -> Iterable[tuple[str, Any]]:
+    return value.items() if isinstance(value, dict) else ()

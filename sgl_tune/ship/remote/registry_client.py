@@ -13,7 +13,7 @@ from oras.provider import Registry
 
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.reading import NoObject, object_of
-from sgl_tune.ship.remote.registry_auth import Auth, login_for
+from sgl_tune.ship.remote.registry_auth import Auth
 from sgl_tune.ship.remote.registry_name import DIGEST, Address, Name, is_loopback, read_address
 from sgl_tune.ship.remote.registry_session import Broken, Session
 from sgl_tune.ship.remote.remotes import How
@@ -65,7 +65,7 @@ class Repository:
         self.name, self.how = name, how
         self._oras = _Oras(name.registry, how.plain_http)
         self._oras.session = self.session = Session(home, how)
-        self._oras.auth = self.auth = Auth(name, login_for(name.registry), how)
+        self._oras.auth = self.auth = Auth(name, how)
         self.auth.session = self.session
         self.auth._tls_verify = self._oras._tls_verify
 

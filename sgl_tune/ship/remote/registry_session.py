@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.cookiejar import DefaultCookiePolicy
-from typing import Any
+from typing import Any, BinaryIO
 
 import requests
 import urllib3
@@ -19,6 +19,7 @@ from sgl_tune.ship.remote.remotes import How
 from sgl_tune.units import human_bytes
 
 LARGEST_ANSWER = 4 << 20  # what registries themselves allow a manifest
+LEAST_UP = 8 << 20  # of what is sent, in each --timeout
 PIECE = 1 << 16
 _MOST_REDIRECTS = 5
 _CONNECT_SECONDS = 10.0
@@ -34,6 +35,34 @@ class Broken(WorkFailed):
     def __init__(self, message: str, remedy: str | None = None, again: float | None = None) -> None:
         super().__init__(message, remedy)
         self.again = again
+
+
+class Body:
+    """A file on its way to a registry, which has a new --timeout for each `LEAST_UP` bytes."""
+
+    def __init__(self, file: BinaryIO, size: int, progress: Callable[[int], None]) -> None:
+        self._file, self._size, self._progress = file, size, progress
+        self._there = self._since = 0
+        self._begin: Callable[[], None] = lambda: None
+
+    def start(self, begin: Callable[[], None]) -> None:
+        """From the first byte, also where it was sent before."""
+        self._file.seek(0)
+        self._there = self._since = 0
+        self._begin = begin
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self, most: int = -1) -> bytes:
+        piece = self._file.read(most)
+        self._there += len(piece)
+        self._since += len(piece)
+        if self._since >= LEAST_UP or not piece:
+            self._since = 0
+            self._begin()
+            self._progress(self._there)
+        return piece
 
 
 class Session(requests.Session):
@@ -65,7 +94,9 @@ class Session(requests.Session):
     def request(self, method: Any, url: Any, *args: Any, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         streamed = kwargs.pop("stream", False)
         address = self._read(url, "sends on to")
-        with self.told(address.origin.authority), within(self._how.patience):
+        with self.told(address.origin.authority), within(self._how.patience) as begin:
+            if isinstance(kwargs.get("data"), Body):
+                kwargs["data"].start(begin)
             response = self._followed(method, address, **kwargs)
             if not streamed:
                 _keep(response, b"".join(_bounded(response)))
@@ -142,7 +173,7 @@ class _Told:
         if isinstance(error, requests.exceptions.SSLError):
             plain = "WRONG_VERSION" in _reason(error)
             remedy = (
-                "--plain-http, if it is on this machine"
+                "push and pull have --plain-http, for a registry on this machine"
                 if plain
                 else "REQUESTS_CA_BUNDLE=FILE names who signed it"
             )

@@ -358,10 +358,7 @@ def test_what_an_earlier_pull_left_may_be_spoilt(registry: Registry, tmp_path: P
 
 
 @pytest.mark.parametrize("upward", [True, False], ids=["push", "pull"])
-def test_a_registry_that_dies_and_comes_back(
-    registry: Registry, tmp_path: Path, upward: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sgl_tune.ship.remote.registry_blobs.CHUNK", 1 << 20)
+def test_a_registry_that_dies_and_comes_back(registry: Registry, tmp_path: Path, upward: bool) -> None:
     bundle, url = make_bundle(tmp_path / "b.tar.gz", 4_000_000, seed=upward), f"{registry.url}:dies"
 
     def die() -> None:
