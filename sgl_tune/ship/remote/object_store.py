@@ -1,43 +1,61 @@
-"""`s3://`, `gs://`, `hf://`, `file://`: a file there, and beside it a signature and a record."""
+"""`s3://`, `gs://`, `hf://`, `file://`: a bundle there, and its signature beside it, through fsspec."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sgl_tune.errors import CheckFailed, UsageError, WorkFailed
+import fsspec
+from fsspec.asyn import sync
+from fsspec.callbacks import Callback
+
+from sgl_tune.errors import CheckFailed, SglTuneError, UsageError, WorkFailed
+from sgl_tune.ship.manifest import LARGEST_BUNDLE
+from sgl_tune.ship.remote.deadline import TooSlow, within
 from sgl_tune.ship.remote.described import described
-from sgl_tune.ship.remote.object_files import PIECE, Absent, Found, ObjectFiles
-from sgl_tune.ship.remote.object_name import (
-    LARGEST_RECORD,
-    ObjectName,
-    ObjectRecord,
-    checked_bundle,
-    parse_object_name,
-    parse_record,
-)
-from sgl_tune.ship.remote.object_name import SUFFIX as RECORD
-from sgl_tune.ship.remote.partial import Partial, arriving
-from sgl_tune.ship.remote.remotes import How, Listing, Machine, Offer, Pulled, Pushed, fits, only_fit
+from sgl_tune.ship.remote.object_name import ObjectName, checked_bundle, is_bundle_name, parse_object_name
+from sgl_tune.ship.remote.partial import arriving
+from sgl_tune.ship.remote.remotes import How, Listing, Machine, Offer, Pulled, Pushed, without_secrets
 from sgl_tune.ship.signing.signature import (
     LARGEST_SIGNATURE,
-    Signature,
+    SUFFIX,
     parse_signature,
     read_signature,
     signature_of,
 )
-from sgl_tune.ship.signing.signature import SUFFIX as SIGNATURE
-from sgl_tune.units import human_bytes
+from sgl_tune.units import human_bytes, shown
+from sgl_tune.writing import written
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as PrivateKey
 
-LARGEST_BUNDLE = 64 << 30
-_MOST_BUNDLES = 200
+_PIECE = 8 << 20
+_READ = 256 << 10
+_PAUSES = (0.5, 1.0, 2.0)
+_MOST_NAMES = 10_000
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the machine's role",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or the machine's own account",
+    "hf": "HF_TOKEN, or `hf auth login`",
+}
+_WITHOUT = (
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "ProfileNotFound",
+    "LocalTokenNotFoundError",
+    "RefreshError",
+)
+Answer = TypeVar("Answer")
+
+
+class Absent(UsageError):
+    """There is no such file, folder or bucket."""
 
 
 def remote(url: str, how: How) -> ObjectStore:
@@ -45,149 +63,193 @@ def remote(url: str, how: How) -> ObjectStore:
 
 
 class ObjectStore:
+    """One folder. Every name is a plain one, of a file right in it."""
+
     def __init__(self, name: ObjectName, how: How) -> None:
         self.name, self._how = name, how
-        self._files = ObjectFiles(name, how)
+        self._files: Any = fsspec.filesystem(name.scheme, skip_instance_cache=True, **_settings(name, how))
+        self._folder = self._files._strip_protocol(name.place)
 
     def push(self, bundle: Path, machine: Machine, alone: bool, key: PrivateKey | None) -> Pushed:
         name = self.name.bundle or checked_bundle(bundle.name)
-        record = _recorded(bundle, machine, self._how)
-        signature = signature_of(key, record.digest) if key else read_signature(bundle)
-        old = None
-        with suppress(CheckFailed):  # what describes no bundle is written anew
-            old = self._record(name)
-        if old and not fits(old.machine, machine) and not alone:
-            raise UsageError(
-                f"{self.name.of(name)} is for {old.machine}, and this for {machine}",
-                "give it another name, or --replace what is there",
-            )
-        offer = self._offer(name, record)
-        there = old == record and self._is_whole(name, record.bytes)
-        if not there:
-            self._files.write(name, bundle)
-        self._write_signature(name, signature)
-        if not there:
-            self._write_small(name + RECORD, record.to_json())
-        replaced = (self._offer(name, old),) if old and old.digest != record.digest else ()
-        return Pushed(offer, 0 if there else record.bytes, replaced)
+        about = described(bundle, machine, self._how.progress)
+        signature = signature_of(key, about.digest) if key else read_signature(bundle)
+        # A signature of other bytes would have these refused.
+        with suppress(Absent):
+            self._ask(self.name.of(name + SUFFIX), lambda: self._files.rm_file(self._path(name + SUFFIX)))
+        self._write(name, bundle)
+        if signature:
+            with tempfile.NamedTemporaryFile(prefix="sgl-tune-") as file:
+                file.write(signature.text.encode())
+                file.flush()
+                self._write(name + SUFFIX, Path(file.name))
+        return Pushed(
+            Offer(self.name.of(name), about.digest, about.bytes, machine, dict(about.told)), about.bytes
+        )
 
     @contextmanager
     def pull(self, folder: Path, machine: Machine) -> Iterator[Pulled]:
-        name = self.name.bundle or self._choose(machine)
-        state, record = self._files.state(name), self._record(name)
-        size = state.bytes
-        self._check_size(name, size, record)
-        kept = record.digest if record else hashlib.sha256(self.name.of(name).encode()).hexdigest()
-        with arriving(folder, kept.removeprefix("sha256:"), size, self._how.note) as partial:
-            received = self._fetch(name, size, record, partial)
-            if record is None and self._files.state(name) != state:
-                raise WorkFailed(f"{self.name.of(name)} changed while it was read", "pull again")
-            found = record or ObjectRecord(partial.digest, size)
-            signature = self._signature(name)
-            yield Pulled(self._offer(name, found), partial, received, (signature,) if signature else ())
-
-    def listing(self) -> Listing:
-        found = {one.name: one.bytes for one in self._files.names()}
-        if self.name.bundle:
-            found = {name: size for name, size in found.items() if name.startswith(self.name.bundle)}
-        bundles = [Found(name, size) for name, size in found.items() if _is_bundle(name)]
-        if len(bundles) > _MOST_BUNDLES:
-            return Listing(names=tuple(self.name.of(one.name) for one in bundles))
-        return Listing(tuple(self._listed(one, f"{one.name}{RECORD}" in found) for one in bundles))
-
-    def _listed(self, found: Found, has_record: bool) -> Offer:
-        record = self._record(found.name) if has_record else None
-        return self._offer(found.name, record or ObjectRecord("", found.bytes))
-
-    def _choose(self, machine: Machine) -> str:
-        listing = self.listing()
-        where = f"{self.name.place}/"
-        if listing.names:
-            raise UsageError(f"{where} holds {len(listing.names)} bundles", "name one of them")
-        if not listing.offers:
-            raise UsageError(f"{where} holds no bundle", "is it spelled so?")
-        return only_fit(listing.offers, machine, where, "").reference.rpartition("/")[2]
-
-    def _fetch(self, name: str, size: int, record: ObjectRecord | None, partial: Partial) -> int:
-        """How much came now. What was kept may be spoilt, and is fetched anew once."""
-        kept = partial.take_up(size) if record else partial.begin_anew()
-        if kept:
-            self._how.note(f"{human_bytes(kept)} of it are here from an earlier pull")
-        received = self._read_on(name, size, partial)
-        if kept and record and partial.digest != record.digest:
-            partial.begin_anew()
-            received += self._read_on(name, size, partial)
-        partial.flush()
-        if record and partial.digest != record.digest:
-            found = partial.digest
-            partial.begin_anew()
-            raise CheckFailed(
-                f"{self.name.of(name)} is {found}, and {name}{RECORD} says {record.digest}",
-                "it is being pushed just now, or was spoilt: pull again, or have it pushed anew",
-            )
-        return received
-
-    def _read_on(self, name: str, size: int, partial: Partial) -> int:
-        before = partial.bytes
-        while partial.bytes < size:
-            wanted = min(PIECE, size - partial.bytes)
-            piece = self._files.read(name, partial.bytes, partial.bytes + wanted)
-            if len(piece) != wanted:
-                told = f"{self.name.of(name)}: {len(piece):,} bytes came of {wanted:,}"
-                raise WorkFailed(told, "pull again")
-            partial.take(piece)
-            self._how.progress("got", partial.bytes, size)
-        return partial.bytes - before
-
-    def _check_size(self, name: str, size: int, record: ObjectRecord | None) -> None:
-        what = self.name.of(name)
+        name = self.name.bundle or self._only()
+        what, before = self.name.of(name), self._state(name)
+        size = int(before["size"])
         if size > LARGEST_BUNDLE:
             most = f"a bundle has {human_bytes(LARGEST_BUNDLE)} at most"
             raise CheckFailed(f"{what} has {human_bytes(size)}; {most}")
-        if record and record.bytes != size:
-            raise CheckFailed(
-                f"{what} has {size:,} bytes, and {name}{RECORD} says {record.bytes:,}",
-                "it was cut off, or is being pushed just now: pull again, or have it pushed anew",
+        with arriving(folder, hashlib.sha256(what.encode()).hexdigest(), size, self._how.note) as partial:
+            partial.begin_anew()
+            while partial.bytes < size:
+                partial.take(self._read(name, partial.bytes, min(size, partial.bytes + _PIECE)))
+                self._how.progress("got", partial.bytes, size)
+            partial.flush()
+            if self._state(name) != before:
+                raise WorkFailed(f"{what} changed while it was read", "pull again")
+            signature = self._signature(name)
+            offer = Offer(what, partial.digest, size, Machine())
+            yield Pulled(offer, partial, size, (signature,) if signature else ())
+
+    def listing(self) -> Listing:
+        place = self.name.place
+        listed = self._ask(f"{place}/", lambda: self._files.ls(self._folder, detail=True))
+        if len(listed) > _MOST_NAMES:
+            raise UsageError(f"{place}/ holds {len(listed):,} things", "name the bundle")
+        sizes = {str(one["name"]).rpartition("/")[2]: int(one["size"] or 0) for one in listed}
+        wanted = [name for name in sorted(sizes) if is_bundle_name(name) and self.name.bundle in (None, name)]
+        return Listing(tuple(Offer(self.name.of(name), "", sizes[name], Machine()) for name in wanted))
+
+    def _only(self) -> str:
+        offers = self.listing().offers
+        if len(offers) != 1:
+            several = f"holds {len(offers)} bundles: {', '.join(one.reference for one in offers[:8])}"
+            raise UsageError(
+                f"{self.name.place}/ {several if offers else 'holds no bundle'}", "name one of them"
             )
+        return offers[0].reference.rpartition("/")[2]
 
-    def _is_whole(self, name: str, size: int) -> bool:
+    def _state(self, name: str) -> dict[str, Any]:
+        """Two that are equal are of the same content, as far as a store tells."""
+        told = self._ask(self.name.of(name), lambda: self._files.info(self._path(name)))
+        if told["type"] != "file":
+            raise UsageError(f"{self.name.of(name)} is no file")
+        return {mark: told.get(mark) for mark in ("size", "ETag", "mtime")}
+
+    def _signature(self, name: str) -> Any:
         try:
-            return self._files.state(name).bytes == size
+            size = int(self._state(name + SUFFIX)["size"])
         except Absent:
-            return False
+            return None
+        raw = self._read(name + SUFFIX, 0, size) if 0 < size <= LARGEST_SIGNATURE else b""
+        return parse_signature(raw, self.name.of(name + SUFFIX))
 
-    def _record(self, name: str) -> ObjectRecord | None:
-        raw = self._files.small(name + RECORD, LARGEST_RECORD)
-        return None if raw is None else parse_record(raw, self.name.of(name + RECORD))
+    def _read(self, name: str, start: int, end: int) -> bytes:
+        what, path = self.name.of(name), self._path(name)
+        if self.name.scheme == "s3":
+            piece = self._ask(what, lambda: self._part_of_object(path, start, end))
+        else:
+            piece = bytes(self._ask(what, lambda: self._files.cat_file(path, start=start, end=end)))
+        if len(piece) != end - start:
+            raise WorkFailed(f"{what}: {len(piece):,} bytes came of {end - start:,}", "pull again")
+        return piece
 
-    def _signature(self, name: str) -> Signature | None:
-        raw = self._files.small(name + SIGNATURE, LARGEST_SIGNATURE)
-        return None if raw is None else parse_signature(raw, self.name.of(name + SIGNATURE))
+    def _part_of_object(self, path: str, start: int, end: int) -> bytes:
+        """No more than that, even from a server that sends more; s3fs itself would hold whatever comes."""
+        bucket, key, _ = self._files.split_path(path)
+        what = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{end - 1}"}
 
-    def _write_signature(self, name: str, signature: Signature | None) -> None:
-        """An older one is of other bytes, and would have these refused."""
-        if signature is None:
-            self._files.remove(name + SIGNATURE)
-        elif self._files.small(name + SIGNATURE, LARGEST_SIGNATURE) != signature.text.encode():
-            self._write_small(name + SIGNATURE, signature.text)
+        async def part() -> bytes:
+            body = (await self._files._call_s3("get_object", **what))["Body"]
+            found = bytearray()
+            try:
+                while len(found) <= end - start and (piece := await body.read(_READ)):
+                    found += piece
+            finally:
+                body.close()
+            return bytes(found)
 
-    def _write_small(self, name: str, text: str) -> None:
-        with tempfile.NamedTemporaryFile(prefix="sgl-tune-") as file:
-            file.write(text.encode())
-            file.flush()
-            self._files.write(name, Path(file.name))
+        return bytes(sync(self._files.loop, part))
 
-    def _offer(self, name: str, record: ObjectRecord) -> Offer:
-        return Offer(self.name.of(name), record.digest, record.bytes, record.machine, dict(record.told))
+    def _write(self, name: str, file: Path) -> None:
+        """Whole or not at all: a put is so where an object is one, and a folder knows renaming."""
+        what, path = self.name.of(name), self._path(name)
+
+        def copy() -> None:
+            Path(self._folder).stat()  # it must be there
+            with file.open("rb") as source, written(Path(path)) as target:
+                shutil.copyfileobj(source, target, _PIECE)
+
+        def put() -> None:
+            """Each piece to S3 has its time. Others send when all is handed over, silent until then."""
+            if self.name.scheme != "s3":
+                self._files.put_file(str(file), path, callback=_Sent(self._how, lambda: None))
+                return
+            with self._patiently(what) as begin:
+                parts = {"chunksize": _PIECE, "max_concurrency": 2}
+                self._files.put_file(str(file), path, callback=_Sent(self._how, begin), **parts)
+
+        self._try(what, copy if self.name.scheme == "file" else put)
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+    def _ask(self, what: str, call: Callable[[], Answer]) -> Answer:
+        def asked() -> Answer:
+            with self._patiently(what):
+                return call()
+
+        return self._try(what, asked)
+
+    @contextmanager
+    def _patiently(self, what: str) -> Iterator[Callable[[], None]]:
+        try:
+            with within(self._how.patience) as begin:
+                yield begin
+        except TooSlow:
+            told = f"{what}: no answer in {self._how.patience:g} s"
+            raise WorkFailed(told, "--timeout gives more") from None
+
+    def _try(self, what: str, call: Callable[[], Answer]) -> Answer:
+        """What fails in a way that may pass is tried again."""
+        for pause in (*_PAUSES, None):
+            try:
+                return call()
+            except Exception as error:  # each store's library has errors of its own
+                failure = self._explained(what, error)
+                if isinstance(failure, UsageError) or pause is None:
+                    raise failure from None
+            time.sleep(pause)
+        raise AssertionError
+
+    def _explained(self, what: str, error: Exception) -> SglTuneError:
+        credentials = _CREDENTIALS.get(self.name.scheme)
+        if isinstance(error, SglTuneError):
+            return error
+        if isinstance(error, FileNotFoundError):
+            return Absent(f"{what}: there is no such thing", "is it spelled so?")
+        if isinstance(error, (NotADirectoryError, IsADirectoryError)):
+            return UsageError(f"{what}: {error.strerror or type(error).__name__}")
+        reason = without_secrets(str(error)).strip().partition("\n")[0]
+        reason = shown(reason, 200)[1:-1] if reason else "no reason given"
+        if type(error).__name__ in _WITHOUT:
+            return UsageError(f"{what}: no credentials for it ({reason})", credentials)
+        if isinstance(error, PermissionError):
+            return UsageError(f"{what}: access is refused ({reason})", credentials)
+        return WorkFailed(f"{what}: {type(error).__name__}: {reason}", "try again")
 
 
-def _recorded(bundle: Path, machine: Machine, how: How) -> ObjectRecord:
-    about = described(bundle, machine, how.progress)
-    return ObjectRecord(about.digest, about.bytes, machine.gpu, machine.arch, machine.platform, about.told)
+class _Sent(Callback):
+    """fsspec counts what it has sent; whoever waits hears of it."""
+
+    def __init__(self, how: How, begin: Callable[[], None]) -> None:
+        super().__init__()
+        self._how, self._begin = how, begin
+
+    def call(self, *arguments: Any, **more: Any) -> None:
+        self._begin()
+        self._how.progress("sent", int(self.value), int(self.size or self.value))
 
 
-def _is_bundle(name: str) -> bool:
-    try:
-        return checked_bundle(name) == name
-    except UsageError:
-        return False
+def _settings(name: ObjectName, how: How) -> dict[str, Any]:
+    common = {"use_listings_cache": False}
+    if name.scheme == "s3":
+        waits = {"connect_timeout": min(how.patience, 10.0), "read_timeout": how.patience}
+        return {**common, "config_kwargs": {**waits, "retries": {"max_attempts": 1}}}
+    return common
