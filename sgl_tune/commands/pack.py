@@ -12,23 +12,20 @@ from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.deployment.options import ServerFlags, TargetOption
 from sgl_tune.deployment.positionals import split_positionals
 from sgl_tune.deployment.project_option import DeploymentOption
-from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.errors import UsageError
 from sgl_tune.ship.arrival import manifest_json, show_manifest
-from sgl_tune.ship.choice import Asked, Choice, choose, not_for, packed_cache
-from sgl_tune.ship.compression import codec_of_name
-from sgl_tune.ship.contents import Contents, add_cache, add_store
+from sgl_tune.ship.choice import Asked, Choice
+from sgl_tune.ship.contents import Contents
 from sgl_tune.ship.manifest import DEFAULT_PLACE
 from sgl_tune.ship.options import SignOption
-from sgl_tune.ship.pack import Packed, manifest_of, write_bundle
+from sgl_tune.ship.pack import Packed
+from sgl_tune.ship.packing import pack_bundle
 from sgl_tune.ship.signing.keys import read_private_key
 from sgl_tune.ship.signing.signature import signature_of, signature_path, write_signature
 from sgl_tune.stores.find import STORE_IDS, TACTICS
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.environment import UNTOLD, read_target
-from sgl_tune.verify.stores import machine_of
 from sgl_tune.writing import check_place
-
-_MOST_OBJECTIONS = 5
 
 
 def pack(
@@ -75,7 +72,6 @@ def pack(
     Example: sgl-tune pack 8e60 -o cache.tar.gz
     """
     out = Output(sink(format, quiet))
-    codec = codec_of_name(output)
     check_place(output)
     if not at.startswith("/"):
         raise UsageError(f"--at {at} is no absolute path", "give the path as a server will see it")
@@ -83,20 +79,7 @@ def pack(
     paths, command = split_positionals(arguments or ())
     asked = Asked(flags, tuple(paths), tuple(command), deployment, tuple(store or ()))
     machine = read_target(target) if target else UNTOLD
-    choice = choose(asked, machine, lambda error: out.warn(f"{error.filename}: {error.strerror}"))
-    _say(out, choice, force)
-    contents = Contents(at.rstrip("/") or "/")
-    with out.progress("reading") as progress:
-        for one in choice.checked:
-            add_cache(contents, one.cache)
-        wanted = not_for(machine_of(flags, machine, None, None))
-        for stored in choice.stores:
-            add_store(contents, stored, progress.advance, wanted)
-    caches = [packed_cache(one) for one in choice.checked]
-    with out.progress("hashing") as progress:
-        manifest = manifest_of(contents, caches, lambda size: progress.advance())
-    with out.progress("packing", len(manifest.files)) as progress:
-        packed = write_bundle(manifest, contents, output, codec, lambda size: progress.advance())
+    packed, contents, choice = pack_bundle(out, asked, machine, output, at, force)
     signature = write_signature(output, signature_of(key, packed.digest)) if key else None
     if signature is None and signature_path(output).exists():
         out.warn(f"{signature_path(output)} was there before: it is good if this was packed before, too")
@@ -105,23 +88,6 @@ def pack(
         human=lambda: _show(out, packed, contents, signature),
         quiet=[packed.digest],
     )
-
-
-def _say(out: Output, choice: Choice, force: bool) -> None:
-    for text in choice.warnings:
-        out.warn(text)
-    for note in choice.notes:
-        out.note(note)
-    if not choice.objections:
-        return
-    shown = choice.objections[:_MOST_OBJECTIONS]
-    more = len(choice.objections) - len(shown)
-    for text in shown:
-        out.warn(text)
-    if more:
-        out.warn(f"and {more} more; `sgl-tune verify` says all of it")
-    if not force:
-        raise CheckFailed("a server would not use all of this", "mend or warm it, or pack it with --force")
 
 
 def _as_json(packed: Packed, contents: Contents, choice: Choice, signature: Path | None) -> dict[str, Any]:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import CacheDirOption
-from sgl_tune.errors import CheckFailed
-from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived
-from sgl_tune.ship.landing import missing_folders, remove_empty
+from sgl_tune.ship.arrival import arrived_json, show_arrived
 from sgl_tune.ship.options import (
     AllowUnsignedCodeOption,
     DigestOption,
@@ -31,18 +25,15 @@ from sgl_tune.ship.options import (
     TimeoutOption,
     TrustOption,
     digest_asked,
-    owner_asked,
-    place_asked,
-    policy_of,
-    root_asked,
+    how_asked,
+    trusted_keys,
     way,
 )
+from sgl_tune.ship.pulling import Wanted, fetched_json, land, pulled
 from sgl_tune.ship.remote.described import machine_for
-from sgl_tune.ship.remote.remotes import PATIENCE_SECONDS, Listing, Machine, Pulled, offer_json, remote
-from sgl_tune.ship.remote.remotes import How as WayThere
+from sgl_tune.ship.remote.remotes import PATIENCE_SECONDS, Listing, offer_json, remote
 from sgl_tune.ship.signing.signature import keep_signature
-from sgl_tune.ship.signing.trust import Guard, vouched
-from sgl_tune.ship.unpack import How
+from sgl_tune.ship.signing.trust import Guard
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.environment import read_target
 from sgl_tune.writing import check_place
@@ -107,64 +98,34 @@ def pull(
     Example: sgl-tune pull oci://registry.local/caches/glm:0.5.23 --trust cosign.pub
     """
     out = Output(sink(format, quiet))
-    policy = policy_of(trust, allow_unsigned_code)
     there = way(out, plain_http, timeout, "pulling")
     if list_only:
         with there as how_there:
             _list(out, url, remote(url, how_there).listing())
         return
-    wanted = Wanted(url, machine_for(target, gpu, platform), digest_asked(digest))
+    guard = Guard(digest_asked(digest), trusted_keys(trust, allow_unsigned_code), allowed=allow_unsigned_code)
+    wanted = Wanted(url, machine_for(target, gpu, platform), guard, there)
     if output:
-        check_place(output)
-        with _pulled(wanted, there, output.absolute().parent) as pulled:
-            vouched(policy, pulled.signatures, pulled.offer.digest)
-            pulled.file.keep(output)
-            keep_signature(output, pulled.signatures)
-        _say_kept(out, url, pulled, output)
+        _keep(out, wanted, output)
         return
-    root = root_asked(cache_dir)
-    how = How(
-        root, place_asked(at, root), replace, tuple(rekey or ()), Guard(), owner_asked(owner, root), dry_run
-    )
-    machine = read_target(target) if target else None
-    missing = missing_folders(root) if dry_run else []
-    with _pulled(wanted, there, root) as pulled:
-        guard = Guard(pulled.offer.digest, policy, pulled.signatures, True, allow_unsigned_code)
-        arrived = arrive(out, pulled.file.path, url, dataclasses.replace(how, guard=guard), machine, force)
-    remove_empty(missing)
+    how = how_asked(cache_dir, at, replace, rekey, owner, dry_run, guard)
+    arrived, fetched = land(out, wanted, how, read_target(target) if target else None, force)
     out.result(
-        {**_as_json(url, pulled), "unpacked": arrived_json(arrived)},
+        {**fetched, "unpacked": arrived_json(arrived)},
         human=lambda: show_arrived(out, arrived),
-        quiet=(str(root / cache.path) for cache in arrived.done.caches),
+        quiet=(str(how.root / cache.path) for cache in arrived.done.caches),
     )
 
 
-class Wanted(NamedTuple):
-    url: str
-    machine: Machine
-    digest: str | None
-
-
-@contextmanager
-def _pulled(wanted: Wanted, way_there: AbstractContextManager[WayThere], folder: Path) -> Iterator[Pulled]:
-    with (
-        way_there as how,
-        remote(wanted.url, how).pull(folder / f".sgl-tune-pulls-{os.geteuid()}", wanted.machine) as pulled,
-    ):
-        if wanted.digest not in (None, pulled.offer.digest):
-            told = f"its digest is {pulled.offer.digest}, and not {wanted.digest}"
-            raise CheckFailed(told, "this is another bundle: do not use it")
-        yield pulled
-
-
-def _as_json(url: str, pulled: Pulled) -> dict[str, Any]:
-    return {"url": url, "bundle": offer_json(pulled.offer), "received": pulled.received}
-
-
-def _say_kept(out: Output, url: str, pulled: Pulled, output: Path) -> None:
+def _keep(out: Output, wanted: Wanted, output: Path) -> None:
+    check_place(output)
+    with pulled(wanted, output.absolute().parent) as (found, guard):
+        guard.signers(found.offer.digest)
+        found.file.keep(output)
+        keep_signature(output, found.signatures)
     out.result(
-        {**_as_json(url, pulled), "file": str(output)},
-        human=lambda: out.line(f"{output}: {human_bytes(pulled.offer.bytes)}, {pulled.offer.digest}"),
+        {**fetched_json(wanted.url, found), "file": str(output)},
+        human=lambda: out.line(f"{output}: {human_bytes(found.offer.bytes)}, {found.offer.digest}"),
         quiet=[str(output)],
     )
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
+from sgl_tune.deployment.cache_dir import CacheDirOption
+from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
+from sgl_tune.processes.scratch import scratch
+from sgl_tune.ship.choice import Asked
+from sgl_tune.ship.compression import SUFFIXES
 from sgl_tune.ship.options import (
     GpuOption,
     PlainHttpOption,
@@ -17,18 +25,30 @@ from sgl_tune.ship.options import (
     TimeoutOption,
     way,
 )
+from sgl_tune.ship.packing import pack_bundle
 from sgl_tune.ship.remote.described import machine_of
 from sgl_tune.ship.remote.remotes import PATIENCE_SECONDS, Pushed, fits, offer_json, remote
 from sgl_tune.ship.signing.keys import read_private_key
 from sgl_tune.units import count, human_bytes
+from sgl_tune.verify.environment import UNTOLD
 
 
 def push(
-    bundle: Annotated[Path, Argument(metavar="FILE", help="What `sgl-tune pack` wrote.", show_default=False)],
+    source: Annotated[
+        str,
+        Argument(
+            metavar="FILE|KEY|FOLDER",
+            help="A file of `sgl-tune pack`; else what is to be packed now: tactics by the beginning of their"
+            " key, or a folder with its stores.",
+            show_default=False,
+            autocompletion=keys,
+        ),
+    ],
     url: Annotated[
         str,
         Argument(metavar="URL", help="oci://REGISTRY/NAME:TAG, s3://BUCKET/FOLDER/.", show_default=False),
     ],
+    cache_dir: CacheDirOption = None,
     replace: Annotated[
         bool,
         Option("--replace", help="oci: leave nothing else at this tag; else: whomever it was for."),
@@ -43,19 +63,20 @@ def push(
 ) -> None:
     """Send a bundle to a registry, as an image that anything can pull, or to a folder or an object store.
 
+    A key or a folder is packed first, as `pack` does it.
+
     A tag holds one bundle for each GPU and set of caches: a second GPU's is added, a newer one of the same
     takes the place of the older. What the registry has is not sent again, and what broke off is taken up.
     The user and the password are those that `docker login` kept. quiet prints the reference that names this
     bundle and never another.
 
-    Example: sgl-tune push glm.tar.gz oci://registry.local/caches/glm:0.5.23
+    Example: sgl-tune push 8e60 oci://registry.local/caches/glm:0.5.23
     """
     out = Output(sink(format, quiet))
-    if not bundle.is_file():
-        raise UsageError(f"{bundle}: no such file", "`sgl-tune pack` writes one")
     key = read_private_key(sign) if sign else None
-    with way(out, plain_http, timeout, "pushing") as there:
-        pushed = remote(url, there).push(bundle, machine_of(bundle, gpu, platform), replace, key)
+    there = way(out, plain_http, timeout, "pushing")
+    with _bundle(out, source, cache_dir) as bundle, there as how:
+        pushed = remote(url, how).push(bundle, machine_of(bundle, gpu, platform), replace, key)
     _warn_of_rivals(out, url, pushed)
     out.result(
         {
@@ -68,6 +89,22 @@ def push(
         human=lambda: _show(out, url, pushed),
         quiet=[pushed.offer.reference],
     )
+
+
+@contextmanager
+def _bundle(out: Output, source: str, cache_dir: Path | None) -> Iterator[Path]:
+    """The file that was named, or one that is packed now and gone afterwards."""
+    if Path(source).is_file() or Path(source).name.endswith(tuple(SUFFIXES)):
+        if not Path(source).is_file():
+            raise UsageError(f"{source}: no such file", "`sgl-tune pack` writes one")
+        yield Path(source)
+        return
+    flags = ServerFlags(cache_dir=str(cache_dir) if cache_dir else None)
+    with scratch() as private:
+        path = private.folder / f"{Path(source).resolve().name}.tar.gz"
+        packed, *_ = pack_bundle(out, Asked(flags, (source,)), UNTOLD, path)
+        out.note(f"Packed {count(len(packed.manifest.files), 'file')}: {packed.digest}")
+        yield path
 
 
 def _warn_of_rivals(out: Output, url: str, pushed: Pushed) -> None:

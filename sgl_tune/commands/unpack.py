@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -19,19 +20,22 @@ from sgl_tune.ship.options import (
     ReplaceOption,
     TrustOption,
     digest_asked,
-    owner_asked,
-    place_asked,
-    policy_of,
-    root_asked,
+    how_asked,
+    trusted_keys,
+    way,
 )
+from sgl_tune.ship.pulling import Wanted, is_address, land
+from sgl_tune.ship.remote.described import machine_for
+from sgl_tune.ship.remote.remotes import PATIENCE_SECONDS
 from sgl_tune.ship.signing.signature import signatures_beside
 from sgl_tune.ship.signing.trust import Guard
-from sgl_tune.ship.unpack import How
 from sgl_tune.verify.environment import read_target
 
 
 def unpack(
-    bundle: Annotated[Path, Argument(metavar="FILE", help="What `sgl-tune pack` wrote.")],
+    bundle: Annotated[
+        str, Argument(metavar="FILE|URL", help="A file of `sgl-tune pack`, or an address that `pull` takes.")
+    ],
     cache_dir: CacheDirOption = None,
     replace: ReplaceOption = False,
     rekey: RekeyOption = None,
@@ -52,26 +56,24 @@ def unpack(
 
     Nothing is written before all of it is checked. Caches that are there are added to, or replaced; paths in
     stores are made right for their new place. With --trust, FILE.sig is checked before anything is opened.
-    quiet prints the folders of the caches.
+    An address is pulled first, as with `pull`. quiet prints the folders of the caches.
 
     Example: sgl-tune unpack cache.tar.gz --target env.json
     """
     out = Output(sink(format, quiet))
-    root = root_asked(cache_dir)
-    guard = Guard(digest_asked(digest), policy_of(trust), signatures_beside(bundle))
+    guard = Guard(digest_asked(digest), trusted_keys(trust))
     machine = read_target(target) if target else None
-    how = How(
-        root,
-        place_asked(at, root),
-        replace,
-        tuple(rekey or ()),
-        guard,
-        owner_asked(owner, root),
-        dry_run,
-    )
-    arrived = arrive(out, bundle, str(bundle), how, machine, force)
+    how = how_asked(cache_dir, at, replace, rekey, owner, dry_run, guard)
+    if is_address(bundle):
+        there = way(out, False, PATIENCE_SECONDS, "pulling")
+        wanted = Wanted(bundle, machine_for(target, None, None), guard, there)
+        arrived, _ = land(out, wanted, how, machine, force)
+    else:
+        file = Path(bundle)
+        how = dataclasses.replace(how, guard=dataclasses.replace(guard, signatures=signatures_beside(file)))
+        arrived = arrive(out, file, bundle, how, machine, force)
     out.result(
         arrived_json(arrived),
         human=lambda: show_arrived(out, arrived),
-        quiet=(str(root / cache.path) for cache in arrived.done.caches),
+        quiet=(str(how.root / cache.path) for cache in arrived.done.caches),
     )

@@ -179,7 +179,7 @@ class Opened:
 @contextmanager
 def opened(
     path: Path,
-    check: Callable[[str], None] | None = None,
+    check: Callable[[str], object] | None = None,
     with_diff_id: bool = False,
     called: str | None = None,
     hashed: Callable[[int], object] = lambda there: None,

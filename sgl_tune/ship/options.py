@@ -18,9 +18,10 @@ from sgl_tune.cli.patience import timeout_option
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.completion import gpus
 from sgl_tune.errors import UsageError
-from sgl_tune.ship.remote.remotes import How
-from sgl_tune.ship.signing.policy import Policy, read_policy
-from sgl_tune.ship.signing.trust import ALLOW
+from sgl_tune.ship.remote.remotes import How as WayThere
+from sgl_tune.ship.signing.keys import read_public_key
+from sgl_tune.ship.signing.trust import ALLOW, Guard, Trusted
+from sgl_tune.ship.unpack import How
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.access import find_user
 
@@ -88,12 +89,8 @@ SignOption = Annotated[
     ),
 ]
 TrustOption = Annotated[
-    Path | None,
-    Option(
-        "--trust",
-        metavar="KEY|POLICY",
-        help="Land it only if it is signed by this public key, or as a file of keys and limits says.",
-    ),
+    list[Path] | None,
+    Option("--trust", metavar="KEY", help="Land it only if this public key signed it. Repeatable: any one."),
 ]
 AllowUnsignedCodeOption = Annotated[
     bool,
@@ -101,10 +98,19 @@ AllowUnsignedCodeOption = Annotated[
 ]
 
 
-def root_asked(cache_dir: Path | None) -> Path:
+def how_asked(
+    cache_dir: Path | None,
+    at: str | None,
+    replace: bool,
+    rekey: list[str] | None,
+    owner: str | None,
+    dry_run: bool,
+    guard: Guard,
+) -> How:
     root = cache_dir or default_cache_dir()
     check_place(root)
-    return root
+    place = place_asked(at, root)
+    return How(root, place, replace, tuple(rekey or ()), guard, owner_asked(owner, root), dry_run)
 
 
 def digest_asked(text: str | None) -> str | None:
@@ -143,7 +149,7 @@ def _group(uid: int) -> int:
 
 
 @contextmanager
-def way(out: Output, plain_http: bool, timeout: float, label: str) -> Iterator[How]:
+def way(out: Output, plain_http: bool, timeout: float, label: str) -> Iterator[WayThere]:
     with out.progress(label) as line:
 
         def progress(what: str, done: int, total: int) -> None:
@@ -159,15 +165,11 @@ def way(out: Output, plain_http: bool, timeout: float, label: str) -> Iterator[H
             line.clear()
             out.warn(text)
 
-        yield How(plain_http, timeout, note, warn, progress)
+        yield WayThere(plain_http, timeout, note, warn, progress)
 
 
-def policy_of(trust: Path | None, allow_unsigned_code: bool = False) -> Policy | None:
+def trusted_keys(paths: list[Path] | None, allow_unsigned_code: bool = False) -> tuple[Trusted, ...]:
     """Read before anything is fetched."""
-    if trust is None:
-        return None
-    if allow_unsigned_code:
-        raise UsageError(
-            f"--trust and {ALLOW} contradict each other", 'a policy may say unsigned = "anything"'
-        )
-    return read_policy(trust)
+    if paths and allow_unsigned_code:
+        raise UsageError(f"--trust and {ALLOW} contradict each other", "give one of them")
+    return tuple(Trusted(path.name, read_public_key(path)) for path in paths or ())

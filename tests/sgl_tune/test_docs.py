@@ -34,6 +34,7 @@ OWN = {
 NEEDS_MORE = {"env", "explain", "mem-report", "warm", "push", "pull", "server"}  # torch, a server: are read
 WITHOUT_A_MACHINE = (
     *(() if find_spec("zstandard") else (".zst",)),
+    "unpack oci://",  # a registry
     "--replay",
     "--server",
     "--measure",

@@ -20,14 +20,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.reading import open_regular
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import (
-        EllipticCurvePrivateKey,
-        EllipticCurvePublicKey,
-    )
-
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
 PASSWORD = "COSIGN_PASSWORD"
 HOW_TO_MAKE = (
@@ -41,13 +34,12 @@ _LOCKED = b"ENCRYPTED PRIVATE KEY"
 # The strengths that its library writes; any other would be somebody else's word on how long this takes.
 _STRENGTHS = ({"N": 1 << 15, "r": 8, "p": 1}, {"N": 1 << 16, "r": 8, "p": 1}, {"N": 1 << 17, "r": 8, "p": 1})
 INSTALL = "pip install 'sgl-tune[sign]'"
-_CURVE = "secp256r1"
 
 
 def read_private_key(path: Path, environ: Mapping[str, str] = os.environ) -> EllipticCurvePrivateKey:
     need_library("--sign")
     try:
-        raw = _read(path)
+        raw = _read(path, stat.S_IRWXO | stat.S_IWGRP, f"--sign {path}: others may use it", "600")
     except OSError as error:
         raise UsageError(f"--sign {path}: {error.strerror}", HOW_TO_MAKE) from None
     block = _PEM.search(raw)
@@ -61,16 +53,33 @@ def read_private_key(path: Path, environ: Mapping[str, str] = os.environ) -> Ell
             return private_key(_opened(body, password or b""), None)
         return private_key(body, password)
     except WrongKey as error:
-        remedy = HOW_TO_MAKE if password is None else f"it is in {PASSWORD}, or asked for"
+        remedy = HOW_TO_MAKE if password is None else f"the password is in {PASSWORD}, or asked for"
         raise UsageError(f"--sign {path} {error}", remedy) from None
 
 
-def _read(path: Path) -> bytes:
+def read_public_key(path: Path) -> EllipticCurvePublicKey:
+    """Whoever can write the file decides whom this machine believes."""
+    need_library("--trust")
+    try:
+        raw = _read(path, stat.S_IWGRP | stat.S_IWOTH, f"{path}: others may write it", "go-w", owned=True)
+    except OSError as error:
+        raise UsageError(f"--trust {path} cannot be read: {error.strerror}") from None
+    try:
+        return public_key(raw)
+    except WrongKey as error:
+        remedy = "give the public key: cosign.pub, or what `openssl pkey -in KEY -pubout` writes"
+        if b"public-key" in raw:
+            remedy = "policy files are no longer read: give --trust once for each of its keys"
+        raise UsageError(f"{path} {error}", remedy) from None
+
+
+def _read(path: Path, forbidden: int, told: str, mode: str, owned: bool = False) -> bytes:
     with open_regular(path, _LARGEST) as file:
-        mode = os.fstat(file.fileno()).st_mode
-        if mode & (stat.S_IRWXO | stat.S_IWGRP):
-            open_to = f"--sign {path}: others may use it (mode {stat.S_IMODE(mode):03o})"
-            raise UsageError(open_to, f"chmod 600 {path}")
+        status = os.fstat(file.fileno())
+        if status.st_mode & forbidden:
+            raise UsageError(f"{told} (mode {stat.S_IMODE(status.st_mode):03o})", f"chmod {mode} {path}")
+        if owned and status.st_uid not in (0, os.geteuid()):
+            raise UsageError(f"{path} belongs to user {status.st_uid}", "give a copy of your own, or root's")
         return file.read(_LARGEST)
 
 
@@ -96,8 +105,10 @@ def _opened(envelope: bytes, password: bytes) -> bytes:
         kdf, cipher = told["kdf"], told["cipher"]
         if kdf["name"] != "scrypt" or cipher["name"] != "nacl/secretbox" or kdf["params"] not in _STRENGTHS:
             raise WrongKey("is locked in a way that cosign does not use")
-        box = SecretBox(_derived(password, _bytes(kdf["salt"]), kdf["params"]))
-        return box.decrypt(_bytes(told["ciphertext"]), _bytes(cipher["nonce"]))
+        n, r, p = (kdf["params"][name] for name in "Nrp")
+        salt = _bytes(kdf["salt"])
+        key = hashlib.scrypt(password, salt=salt, n=n, r=r, p=p, dklen=32, maxmem=256 * n * r)
+        return SecretBox(key).decrypt(_bytes(told["ciphertext"]), _bytes(cipher["nonce"]))
     except CryptoError:
         raise WrongKey("cannot be opened with this password") from None
     except WrongKey:
@@ -108,11 +119,6 @@ def _opened(envelope: bytes, password: bytes) -> bytes:
 
 def _bytes(text: Any) -> bytes:
     return base64.b64decode(text, validate=True)
-
-
-def _derived(password: bytes, salt: bytes, strength: dict[str, int]) -> bytes:
-    n, r, p = strength["N"], strength["r"], strength["p"]
-    return hashlib.scrypt(password, salt=salt, n=n, r=r, p=p, dklen=32, maxmem=256 * n * r)
 
 
 class WrongKey(ValueError):
@@ -133,8 +139,8 @@ def public_key(pem: bytes) -> EllipticCurvePublicKey:
         key = load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm):
         raise WrongKey("is no public key in PEM") from None
-    if not isinstance(key, EllipticCurvePublicKey) or key.curve.name != _CURVE:
-        raise WrongKey(f"is {_kind(key)}: keys on the curve P-256 are read")
+    _check_curve(key)
+    assert isinstance(key, EllipticCurvePublicKey)
     return key
 
 
@@ -149,37 +155,38 @@ def private_key(der: bytes, password: bytes | None) -> EllipticCurvePrivateKey:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         told = "is no private key" if password is None else "cannot be opened with this password"
         raise WrongKey(told) from None
-    if not isinstance(key, EllipticCurvePrivateKey) or key.curve.name != _CURVE:
-        raise WrongKey(f"is {_kind(key)}: keys on the curve P-256 are read")
+    _check_curve(key)
+    assert isinstance(key, EllipticCurvePrivateKey)
     return key
+
+
+def _check_curve(key: object) -> None:
+    curve = getattr(getattr(key, "curve", None), "name", None)
+    if curve == "secp256r1":
+        return
+    kind = type(key).__name__.removesuffix("PublicKey").removesuffix("PrivateKey")
+    what = f"a key on the curve {curve}" if curve else f"a key of the kind {kind}"
+    raise WrongKey(f"is {what}: keys on the curve P-256 are read")
 
 
 def sign(key: EllipticCurvePrivateKey, digest: bytes) -> str:
     """`digest` is the SHA-256 of what is signed; in base64, on one line."""
-    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
-    from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
-    from cryptography.hazmat.primitives.hashes import SHA256
-
-    return base64.b64encode(key.sign(digest, ECDSA(Prehashed(SHA256())))).decode()
+    return base64.b64encode(key.sign(digest, _ecdsa())).decode()
 
 
 def verifies(key: EllipticCurvePublicKey, digest: bytes, text: str) -> bool:
     from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
-    from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
-    from cryptography.hazmat.primitives.hashes import SHA256
 
     try:
-        key.verify(base64.b64decode(text, validate=True), digest, ECDSA(Prehashed(SHA256())))
+        key.verify(base64.b64decode(text, validate=True), digest, _ecdsa())
     except (InvalidSignature, binascii.Error, ValueError):
         return False
     return True
 
 
-def _kind(key: object) -> str:
-    """`an RSA key`, from the library's own name for it."""
-    curve = getattr(getattr(key, "curve", None), "name", None)
-    if curve:
-        return f"a key on the curve {curve}"
-    name = type(key).__name__.removeprefix("_").removesuffix("PublicKey").removesuffix("PrivateKey")
-    return f"a key of the kind {name}"
+def _ecdsa() -> Any:
+    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+    from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    return ECDSA(Prehashed(SHA256()))

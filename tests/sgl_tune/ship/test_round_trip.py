@@ -105,3 +105,22 @@ def test_host_halves_travel_as_they_are(tmp_path: Path) -> None:
     assert packed.code == 0, packed.err
     _json("unpack", bundle, "--cache-dir", tmp_path / "new")
     assert files_of(tmp_path / "new") == {f"halves/{module}": LIBRARY}
+
+
+def test_push_packs_what_is_no_bundle_yet_and_unpack_takes_an_address(root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    store = tmp_path / "store"
+    store.mkdir()
+    pushed = _json("push", "4aae", store.as_uri(), "--cache-dir", CACHES)
+    assert run_here("pack", "4aae", "--cache-dir", CACHES, "-o", tmp_path / "a.tar.gz").code == 0
+    assert (store / "4aae.tar.gz").read_bytes() == (tmp_path / "a.tar.gz").read_bytes()
+    assert pushed["bundle"]["gpu"] == "NVIDIA H200"
+    done = _json("unpack", store.as_uri(), "--cache-dir", tmp_path / "new", "--target", TARGET)
+    assert done["digest"] == pushed["bundle"]["digest"] and done["tactics"][0]["did"] == "new"
+    assert set(files_of(tmp_path / "new").values()) <= set(files_of(CACHES).values())
+    assert _json("push", root, store.as_uri())["bundle"]["reference"].endswith("/root.tar.gz")
+    ran = run_here("unpack", f"{store.as_uri()}/root.tar.gz", "--cache-dir", tmp_path / "code")
+    assert ran.code == 2 and "nobody has signed it" in ran.err, "it comes from where others write"
+    for words, told in ((("none",), "none"), (("none.tar.gz",), "none.tar.gz: no such file")):
+        ran = run_here("push", *words, store.as_uri(), "--cache-dir", CACHES)
+        assert ran.code == 2 and told in ran.err and len(list(store.iterdir())) == 2

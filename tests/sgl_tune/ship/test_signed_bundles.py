@@ -79,7 +79,7 @@ def test_what_is_signed_by_whom_one_trusts_lands(made: Made, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["code", "tactics"])
 def test_what_somebody_else_signed_does_not_land(name: str, made: Made, tmp_path: Path) -> None:
     ran = _unpack(getattr(made, name), tmp_path, "--trust", made.other)
-    assert ran.code == 1 and "is signed, but by no key of" in ran.err and not _landed(tmp_path)
+    assert ran.code == 1 and "is signed, but not by" in ran.err and not _landed(tmp_path)
     ran = _unpack(_unsigned(getattr(made, name), tmp_path), tmp_path, "--trust", made.public)
     assert ran.code == 1 and "is not signed" in ran.err and not _landed(tmp_path)
 
@@ -89,7 +89,7 @@ def test_nothing_is_opened_before_its_signature_is_good(made: Made, tmp_path: Pa
     shutil.copy(f"{made.code}.sig", tmp_path)
     bundle.write_bytes(b"neither gzip nor zstd")
     ran = _unpack(bundle, tmp_path, "--trust", made.public)
-    assert ran.code == 1 and "is signed, but by no key of" in ran.err
+    assert ran.code == 1 and "is signed, but not by" in ran.err
     assert "gzip" in _unpack(bundle, tmp_path).err
 
 
@@ -160,16 +160,6 @@ def test_push_signs_what_was_not(made: Made, tmp_path: Path) -> None:
     assert run_here("push", bundle, store.as_uri(), "--sign", made.key).code == 0
     url = f"{store.as_uri()}/code.tar.gz"
     assert run_here("pull", url, "--cache-dir", tmp_path / "new", "--trust", made.public).code == 0
-
-
-def test_a_policy_limits_what_a_key_may_sign(made: Made, tmp_path: Path) -> None:
-    policy = tmp_path / "trust.toml"
-    policy.write_text(f'[keys.ci]\npublic-key = "{made.public}"\nstores = ["tactics"]\n')
-    policy.chmod(0o644)
-    assert "signed by ci" in _unpack(made.tactics, tmp_path, "--trust", policy).out
-    ran = _unpack(made.code, tmp_path / "code", "--trust", policy)
-    assert ran.code == 1 and "signed by ci, who may not sign store" in ran.err
-    assert not _landed(tmp_path / "code")
 
 
 def _typed(words: Sequence[object], prompt: str, answer: str, code: int = 0) -> str:
