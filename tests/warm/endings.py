@@ -70,6 +70,7 @@ def grace() -> float:
 
 def endings(count: int, seed: int, folder: Path) -> Iterator[Ending]:
     """`count` of each signal."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, and so inherited, behind a shell's &
     chosen = random.Random(seed)
     (folder / "model").mkdir()
     (folder / "model" / "config.json").write_text(json.dumps(MODEL))
