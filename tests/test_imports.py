@@ -48,6 +48,7 @@ CHOSEN = {
     "sgl_tune.commands.warm_recorded",
     "sgl_tune.commands.warm_root",
     "sgl_tune.commands.warm_tuned",
+    "sgl_tune.deployment.launch",
     "sgl_tune.deployment.pasted_command",
     "sgl_tune.deployment.project_file",
     "sgl_tune.servers.server",

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from runtime.sglang.flag_classes import MODELS
 from sgl_tune.asking.question import Question, value_of
-from sgl_tune.deployment.hub_cache import hub_config
-from sgl_tune.deployment.models import Sought, find_model
+from sgl_tune.deployment.model_files import MODELOPT, Sought, find_files, hub_config
 from sgl_tune.reading import bounded_bytes
 
 _LARGEST = 16 << 20
@@ -46,10 +45,10 @@ def _fill(folder: Path, model: str, named: str | None, environ: Mapping[str, str
     if cached is not None:
         _copy(cached.parent, folder)
         return
-    found = find_model(Sought(model, config=Path(named) if named else None), environ)
-    (folder / "config.json").write_text(json.dumps(dict(found.checkpoint.hf)))
-    if found.checkpoint.quant_file:
-        (folder / "hf_quant_config.json").write_text(json.dumps(dict(found.checkpoint.quant_file)))
+    found = find_files(Sought(model, config=Path(named) if named else None), environ)
+    (folder / "config.json").write_text(json.dumps(dict(found.config)))
+    if found.quantization:
+        (folder / MODELOPT).write_text(json.dumps(dict(found.quantization)))
 
 
 def _copy(snapshot: Path, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ from runtime.server.parallel_config import ParallelConfig
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
 from runtime.sglang.releases import Release, release_named
+from sgl_tune.deployment.models import checked
+from sgl_tune.errors import UsageError
+from sgl_tune.records import WrongMember, from_plain, given_members
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.launch import Launch
@@ -155,3 +159,20 @@ def _check_spread(model: ModelConfig, parallel: ParallelConfig) -> None:
 def server_of(inputs: Inputs) -> Server:
     release_named(inputs.sglang_version)
     return resolve(inputs.asked, inputs.checkpoint, inputs.gpu)
+
+
+def deployment_to_json(deployment: Deployment) -> dict[str, Any]:
+    """What it follows from: a later sgl-tune resolves it again."""
+    return {"model_path": deployment.model_path, **given_members(deployment.inputs)}
+
+
+def deployment_from_json(data: Mapping[str, Any], where: str) -> Deployment:
+    """`where` names the file in errors."""
+    try:
+        inputs = from_plain(Inputs, data, "deployment")
+        checked(inputs.checkpoint, where)
+        return deploy(inputs)
+    except (ConfigError, WrongMember) as error:
+        raise UsageError(
+            f"{where}: {error}", "give the deployment by flags, or warm the cache again"
+        ) from error

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from sgl_tune.deployment.container import Container, docker_run, kubectl_run
-from sgl_tune.deployment.hub_cache import is_hub_id
 from sgl_tune.deployment.manifest_yaml import containers_of
+from sgl_tune.deployment.model_files import is_hub_id
 from sgl_tune.deployment.positionals import (
     ASSIGNMENT,
     CONTAINERS,

@@ -9,8 +9,8 @@ from typing import Any
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.container import PRODUCT, Container
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.hub_cache import HUB_ENVIRONMENT
 from sgl_tune.deployment.launch import launch_of
+from sgl_tune.deployment.model_files import HUB_ENVIRONMENT
 from sgl_tune.deployment.options import PROJECT_FILE, TARGET_FIELDS, ServerFlags, flag_names
 from sgl_tune.deployment.resolve import Place, resolve_deployment
 from sgl_tune.deployment.server_command import read_launch

@@ -17,7 +17,8 @@ from runtime.server.nearest import meant
 from runtime.sglang.releases import NEWEST, Release, release_named
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
-from sgl_tune.deployment.models import DEMO, Sought, find_model
+from sgl_tune.deployment.model_files import DEMO, Sought
+from sgl_tune.deployment.models import find_model
 from sgl_tune.deployment.options import ServerFlags, given_by
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
 from sgl_tune.errors import CheckFailed, UsageError

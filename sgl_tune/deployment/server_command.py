@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runtime.server.nearest import meant
-from sgl_tune.deployment.hub_cache import HUB_ENVIRONMENT
 from sgl_tune.deployment.launch import Launch
+from sgl_tune.deployment.model_files import HUB_ENVIRONMENT
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, flag_names, flag_types
 from sgl_tune.deployment.shell_words import Word
 from sgl_tune.errors import UsageError

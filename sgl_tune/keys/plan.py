@@ -11,8 +11,7 @@ from typing import Any
 from runtime.server.cache_key import cache_folder
 from runtime.server.parallel import node_ranks, rank_layout
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.deployment.as_json import deployment_to_json
-from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.deployment import Deployment, deployment_to_json
 from sgl_tune.deployment.versions import Gpu, local_gpus
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.keys import TunedOp, asks_nothing, expected_keys

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.manifest import Manifest
-from sgl_tune.deployment.as_json import deployment_from_json
+from sgl_tune.deployment.deployment import deployment_from_json
 from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments

@@ -7,7 +7,7 @@ from typing import Any
 
 from sgl_tune.cache.record import parse_key
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.as_json import deployment_to_json
+from sgl_tune.deployment.deployment import deployment_to_json
 from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.warm.job import make_job
 from sgl_tune.warm.result import Warmed

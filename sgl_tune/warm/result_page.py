@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.models import DEMO
+from sgl_tune.deployment.model_files import DEMO
 from sgl_tune.units import count
 from sgl_tune.warm.filling import Named
 from sgl_tune.warm.proof import Forward, Proof

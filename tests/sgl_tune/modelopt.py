@@ -9,7 +9,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
 
-from sgl_tune.deployment.models import presets
+from sgl_tune.deployment.model_files import presets
 
 
 @cache

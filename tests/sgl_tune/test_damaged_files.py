@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sgl_tune.deployment.models import presets
+from sgl_tune.deployment.model_files import presets
 from tests.sgl_tune.cache.caches import KEY, cache_folder, good, rank_names, write_ranks
 from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_key
 from tests.sgl_tune.damage import damaged

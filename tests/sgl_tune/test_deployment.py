@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.deployment.as_json import deployment_from_json, deployment_to_json
-from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.deployment import Deployment, deployment_from_json, deployment_to_json
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import Place, resolve_deployment
 from sgl_tune.errors import CheckFailed, UsageError

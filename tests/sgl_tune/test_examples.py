@@ -22,7 +22,7 @@ from sgl_tune.cache.layouts import find_caches
 from sgl_tune.cache.manifest import read_manifest
 from sgl_tune.cache.record import parse_key, read_cache_file, serialise
 from sgl_tune.cache.scan import Scanner
-from sgl_tune.deployment.as_json import deployment_from_json
+from sgl_tune.deployment.deployment import deployment_from_json
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
 from sgl_tune.fleet.node import parse_node

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.models import presets
+from sgl_tune.deployment.model_files import presets
 from sgl_tune.errors import UsageError
 from tests.sgl_tune.planning import HOPPER, deployment, plan, warm
 from tests.sgl_tune.running import run

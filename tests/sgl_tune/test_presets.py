@@ -7,7 +7,8 @@ import pytest
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU, GPUS, Chosen, find_gpu, gpu_for
-from sgl_tune.deployment.models import find_model, presets
+from sgl_tune.deployment.model_files import presets
+from sgl_tune.deployment.models import find_model
 from sgl_tune.deployment.versions import Gpu, parse_gpus, visible
 
 # layers, hidden, vocabulary, experts, top k, expert width; as published with the checkpoints

@@ -10,7 +10,7 @@ import pytest
 from runtime.devices.meta import Meta
 from runtime.server.errors import ConfigError
 from runtime.start.rehearsal import Rehearsal
-from sgl_tune.deployment.models import presets
+from sgl_tune.deployment.model_files import presets
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import cannot_tune, verdict_of
