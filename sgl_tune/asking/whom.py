@@ -55,8 +55,7 @@ class ByServer:
         if self.core or self.only_core:
             beside = "--core" if self.core else self.only_core
             raise UsageError(f"{what}, and {beside} asks no server", "leave one of them out")
-        found = self.found()
-        if found is None:
-            missing: Any = self._sought(None)
-            raise CheckFailed(f"not known: {missing.why}; {what}", missing.remedy)
-        return found
+        if found := self.found():
+            return found
+        missing: Any = self._sought(None)
+        raise CheckFailed(f"not known: {missing.why}; {what}", missing.remedy)
