@@ -25,10 +25,10 @@ class Coverage:
 
     def __init__(self, wants: Expected) -> None:
         self._wants, self._ops = wants, wants.ops
-        self._keys = {key for op in wants.ops for key in op.keys}
+        self.keys = {key for op in wants.ops for key in op.keys}
 
     def findings(self, loaded: Loaded, reader: FlashInfer) -> list[Finding]:
-        unused = [key for key in loaded.entries if key not in self._keys]
+        unused = [key for key in loaded.entries if key not in self.keys]
         differing = self._differing_extras(unused)
         rest = [key for key in unused if key not in differing]
         return [
@@ -55,7 +55,7 @@ class Coverage:
 
     def _differing_extras(self, unused: Sequence[str]) -> dict[str, tuple[KeyParts, KeyParts]]:
         """Entries of the right op and shapes with other options: another SGLang's, or another flag's."""
-        asked = {_shapes(parts): parts for key in self._keys if (parts := parse_key(key))}
+        asked = {_shapes(parts): parts for key in self.keys if (parts := parse_key(key))}
         pairs = {key: (parts, asked.get(_shapes(parts))) for key in unused if (parts := parse_key(key))}
         return {key: (parts, wanted) for key, (parts, wanted) in pairs.items() if wanted}
 

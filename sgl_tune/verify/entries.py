@@ -84,14 +84,13 @@ def _problems(key: str, value: Any, loaded: Loaded, reader: FlashInfer) -> Itera
         yield "key-unreadable"
     elif choice is None:
         yield "cudnn-index"
-    elif not isinstance(value, list):
-        yield "value-malformed"
-    elif choice[0] != asked.runner:
-        yield "runner-mismatch" if reader.matches_runners else "runner-exchanged"
     else:
-        rule = OPS.get(asked.op)
         if not is_written(value):
             yield "value-malformed"
+        if choice[0] != asked.runner:
+            yield "runner-mismatch" if reader.matches_runners else "runner-exchanged"
+            return
+        rule = OPS.get(asked.op)
         if not _is_usable(choice[1], rule):
             yield "tactic-unusable"
         # Without a policy the loader assumes hot L2: right for the hot ops.

@@ -72,7 +72,7 @@ CODES: dict[str, Row] = {
     "runner-mismatch": Row(WARNING, _AGAIN, in_part=True),
     "runner-exchanged": Row(ERROR, _AGAIN),
     "key-unreadable": Row(WARNING, "remove it: lookups that miss take longer with it"),
-    "value-malformed": Row(WARNING, _AGAIN, in_part=True),
+    "value-malformed": Row(WARNING, _AGAIN),
     "cudnn-index": Row(WARNING, _AGAIN, in_part=True),
     "generation-wrong": Row(WARNING, "warm it again if you did not mean to edit it"),
     "generation-missing": Row(INFO, _NOTHING),

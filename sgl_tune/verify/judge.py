@@ -90,10 +90,14 @@ class Judge:
             message = "it does not say where it was tuned, so any server loads it unchecked"
             found.append(finding("no-environment", message))
         is_known = doubt_of(looking_up(file.metadata, self.target)) is None
-        found += check_entries(file.entries_for(reader), loaded, reader, is_known)
-        if self._coverage:
-            found += self._coverage.findings(loaded, reader)
-        verdict = Verdict.PARTIAL if any(CODES[one.code].in_part for one in found) else Verdict.HIT
+        entries = file.entries_for(reader)
+        found += check_entries(entries, loaded, reader, is_known)
+        decisive = found
+        if self._coverage:  # an entry that no lookup asks for decides nothing
+            missing, asked = self._coverage.findings(loaded, reader), self._coverage.keys & entries.keys()
+            decisive = [*missing, *check_entries({key: entries[key] for key in asked}, loaded, reader)]
+            found += missing
+        verdict = Verdict.PARTIAL if any(CODES[one.code].in_part for one in decisive) else Verdict.HIT
         checksum = _checksum(file, reader)
         if checksum or GENERATION not in reader.members:  # else FlashInfer wrote it, and could
             killed = _killed_save(file, self.target, reader)

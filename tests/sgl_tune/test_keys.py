@@ -112,31 +112,11 @@ def test_a_shared_expert_is_fused_unless_experts_are_spread(
     assert shape in gemm1.keys[0] and f"torch.bfloat16, {top_k}, " in gemm1.keys[0]
 
 
-def test_fp8_block_scale() -> None:
-    op = _only(**DEEPSEEK)
-    assert (
-        "('flashinfer::trtllm_fp8_block_scale_moe', 'MoERunner', ((2048, 7168), (2048, 256), (2048,), "
-        "(2048,), (2048, 7168), (56, 2048), (0,), (0,)), ('Module', 8, 256, 256, 0, 1050629, 1050629, 1, "
-        "7168, 7168, 256, 3, False, 0, False, False))"
-    ) in op.keys
-    assert op.policy == ("cuda_graph_profile_replays", 1, "l2_cache_policy", "cold")
-
-
 def test_spread_experts_without_dp_attention_are_routed_before_the_kernel() -> None:
     routed = "((1, 7168), (0,), (1, 8), (1, 8), (1, 7168), (56, 1), (0,), (0,))"
     assert routed in _only(**DEEPSEEK, ep=8).keys[0]
     assert "('Module', 8, 32, 256, 0," in _only(**DEEPSEEK, ep=8).keys[0]
     assert "(1, 256), (1,), (1,)" in _only(**DEEPSEEK, ep=8, dp=8, enable_dp_attention=True).keys[0]
-
-
-def test_bf16_on_blackwell() -> None:
-    key = _only(model_path="Qwen3-30B-A3B", arch="sm100").keys[0]
-    assert key == (
-        "('flashinfer::trtllm_bf16_moe', 'MoERunner', ((1, 2048), (1, 128), (1,), (1,), (1, 2048), (0,), "
-        "(0,), (0,)), ('Module', 8, 128, 128, 0, 1052672, 1052672, 0, 2048, 2048, 768, 3, True, 2, "
-        "False, False))"
-    )
-    assert ", 128, 3, True, 2," in _only(model_path="Qwen3-30B-A3B", arch="sm100", tp=8).keys[0]
 
 
 def test_nvfp4(tmp_path: Path) -> None:
@@ -255,19 +235,6 @@ def test_keys_are_what_the_parser_of_cache_files_reads(tmp_path: Path) -> None:
             parts = parse_key(entry.key)
             assert parts is not None, entry.key
             assert (parts.op, parts.runner, parts.bucket) == (op.op, op.runner, entry.bucket)
-
-
-def test_without_a_gpu_our_own_kernels_stand_in() -> None:
-    gemm1, gemm2 = _ops(model_path="demo-moe", arch="cpu", tp=8, dp=8)
-    assert gemm1.keys[0] == (
-        "('sgl_tune::cpu_grouped_gemm1', 'CpuGroupedGemm', "
-        "((1, 256), (1, 2), (8, 64, 256)), (torch.bfloat16, 8))"
-    )
-    assert gemm2.keys[0] == (
-        "('sgl_tune::cpu_grouped_gemm2', 'CpuGroupedGemm', "
-        "((1, 2, 32), (1, 2), (8, 256, 32)), (torch.bfloat16, 8))"
-    )
-    assert gemm1.buckets[-1] == 1024
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -53,7 +53,9 @@ DEEP = (nested(150), nested(2000), b'{"a":' * 150 + b"1" + b"}" * 150)
 BYTES = (b"\0", b"\xff", b"\xef\xbb\xbf", "é".encode(), b"\r\n", b"{", b"}", b'"', b",", b"\\", b"[")
 
 
-def mutated_files(count: int, seed: int, target: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+def mutated_files(
+    count: int, seed: int, target: Mapping[str, str], mutations: Sequence[Mutation] | None = None
+) -> Iterator[tuple[str, bytes]]:
     """`count` files: the corpus first, then one to three mutations of its members."""
     random = Random(seed)
     corpus = build_corpus(dict(target), moe_entries(BUCKETS), flashinfer_of(target["flashinfer_version"]))
@@ -66,7 +68,7 @@ def mutated_files(count: int, seed: int, target: Mapping[str, str]) -> Iterator[
     for place in range(count - len(corpus)):
         raw, names = random.choice(whole if random.random() < 0.7 else damaged), []
         for _ in range(random.choice((1, 1, 1, 2, 3))):
-            mutate = random.choice(MUTATIONS)
+            mutate = random.choice(mutations or MUTATIONS)
             raw = mutate(raw, random, target)
             names.append(mutate.__name__.removeprefix("_"))
         yield f"{place} {'+'.join(names)}", raw
@@ -183,10 +185,39 @@ def _shuffled(document: Any, random: Random, target: Mapping[str, str]) -> Any:
     return dict(members)
 
 
-MUTATIONS: tuple[Callable[[bytes, Random, Mapping[str, str]], bytes], ...] = (
+def _dropped(document: Any, random: Random, target: Mapping[str, str]) -> Any:
+    entries = [key for key in document if key.startswith("(")] if isinstance(document, dict) else []
+    for key in random.sample(entries, random.randrange(len(entries) + 1)):
+        del document[key]
+    return document
+
+
+def _huge(document: Any, random: Random, target: Mapping[str, str]) -> Any:
+    entries = [key for key in document if key.startswith("(")] if isinstance(document, dict) else []
+    if entries:
+        number = random.choice((2**31 - 1, 2**31, 2**63, -(2**63), 10**400, 1e308, -1e308))
+        document[random.choice(entries)] = ["MoERunner", random.choice((number, [number])), HOT]
+    return document
+
+
+def _repeated(raw: bytes, random: Random, target: Mapping[str, str]) -> bytes:
+    """An entry stands there twice, with another value in front of the others or behind them."""
+    key = json.dumps(moe_key(random.choice(BUCKETS))).encode()
+    value = json.dumps(
+        random.choice((["MoERunner", 3, HOT], ["Other", 3, HOT], _json_value(random)))
+    ).encode()
+    if random.random() < 0.5:
+        return raw.replace(b"{", b"{" + key + b": " + value + b", ", 1)
+    head, brace, tail = raw.rpartition(b"}")
+    return head + b", " + key + b": " + value + brace + tail
+
+
+Mutation = Callable[[bytes, Random, Mapping[str, str]], bytes]
+MUTATIONS: tuple[Mutation, ...] = (
     _bytes,
     _cut,
     _token,
     *(_on_document(change) for change in (_anywhere, _anywhere, _value, _value, _value)),
     *(_on_document(change) for change in (_environment, _environment, _member, _shuffled)),
 )
+MORE = (*MUTATIONS, _repeated, _repeated, *(_on_document(change) for change in (_dropped, _dropped, _huge)))

@@ -91,7 +91,7 @@ def test_the_differing_fields_are_named_with_both_values(tmp_path: Path) -> None
         ("metadata-missing", "hit", "no-environment"),
         ("metadata-null", "hit", "no-environment"),
         ("entry-string", "partial", "value-malformed"),
-        ("four-elements", "partial", "value-malformed"),
+        ("four-elements", "hit", "value-malformed"),
         ("policy-string", "partial", "policy-misses"),
         ("policy-dict", "partial", "policy-misses"),
         ("policy-cold", "partial", "policy-misses"),
