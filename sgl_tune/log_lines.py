@@ -30,10 +30,15 @@ _COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\
 _SECOND = r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?"
 _ENTRY = re.compile(rf"\[{_SECOND}((?: [A-Z_]{{1,12}}\d{{1,6}}){{0,8}})\] (.*)", re.DOTALL)
 _OTHER_LOGGER = re.compile(rf"{_SECOND} ")
-# kubectl logs --prefix; docker compose logs; kubectl and docker logs --timestamps; a runtime's own file.
+# kubectl logs --prefix; docker compose logs; kubectl and docker logs --timestamps, and CI; Docker Desktop;
+# journalctl; a runtime's own file.
 _POD = re.compile(r"\[pod/([^\]\s]{1,400})\] ?")
 _SERVICE = re.compile(r"([A-Za-z0-9][\w.@-]{0,200}) +\| ?")
-_STAMP = re.compile(rf"{_SECOND}(Z|[+-]\d\d:?\d\d) ")
+_STAMP = re.compile(rf"\[?{_SECOND}(Z|[+-]\d\d:?\d\d)\]? ")
+_DESKTOP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?P<entry>\[20)?")
+_JOURNAL = re.compile(
+    r"([A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )?([\w.-]{1,100}) (?:kernel|[\w@.:/-]{1,100}\[\d{1,10}\]): "
+)
 _STREAM = re.compile(r"(?:stdout|stderr) [FP] ")
 # Before a server's entry these name a task, or a pod and its container; elsewhere they may be anything.
 _TASK = re.compile(
@@ -99,6 +104,7 @@ class _Parser:
     def __init__(self) -> None:
         self._speakers: dict[str, str] = {}  # the last rank that logged, by source
         self._tasks: dict[str, str] = {}  # what their lines begin with
+        self._is_desktop = False
 
     def line(self, raw: str) -> LogLine:
         if raw[:3] == "[20" and "\x1b" not in raw and not self._tasks:  # nearly all, ten times as fast
@@ -106,6 +112,9 @@ class _Parser:
             if entry is not None and "\r" not in entry[4]:
                 return self._entry(entry, "", None)
         text, source, collected = _uncollected(_COLOURS.sub("", raw).rstrip("\r\n"))
+        if desktop := _DESKTOP.match(text):
+            self._is_desktop |= desktop["entry"] is not None
+            text = text[desktop.end() - 3 * bool(desktop["entry"]) :] if self._is_desktop else text
         # A progress bar rewrites its line; only what stands last is left to read.
         text = text.rpartition("\r")[2]
         entry = _ENTRY.search(text)
@@ -140,6 +149,8 @@ def _uncollected(text: str) -> tuple[str, str, datetime | None]:
         collected, text = _time(stamp[1], stamp[2], stamp[3]), text[stamp.end() :]
         if stream := _STREAM.match(text):
             text = text[stream.end() :]
+    if (journal := _JOURNAL.match(text)) and (journal[1] or stamp):
+        source, text = journal[2], text[journal.end() :]
     return text, source, collected
 
 

@@ -101,7 +101,7 @@ SGL_TUNE = {
     "server_log": "server devices errors units log_lines cli",
     "memory": "server record ghost sglang simulate devices forward moe graphs start errors processes units"
     " records reading writing web_page cli servers deployment asking server_log",
-    "start_report": "server sglang errors processes units log_lines web_page cli",
+    "start_report": "server sglang errors processes units log_lines web_page cli server_log",
     "compile": "record ghost sglang errors processes units cli servers deployment stores asking recorded"
     " start_report",
     "warm": "server record ghost flashinfer devices autotune moe start sgl_tune errors processes units"

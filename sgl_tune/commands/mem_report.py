@@ -15,8 +15,8 @@ from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import Ended
 from sgl_tune.memory.options import SCHEMA_VERSION, FitOptions, MemoryOptions, ShowOptions
-from sgl_tune.server_log.reader import read_server_log
-from sgl_tune.server_log.show import headline, outcome_markdown, show_outcome
+from sgl_tune.server_log.log import read_server_log
+from sgl_tune.server_log.show import outcome_markdown, show_outcome
 from sgl_tune.server_log.verdict import Outcome, outcome_of
 from sgl_tune.verify.environment import read_target
 
@@ -154,7 +154,7 @@ def mem_report(
 
 
 def _show_log(out: Output, found: Outcome, format: DocumentFormat) -> NoReturn:
-    lines = [*outcome_markdown(found)] if format is DocumentFormat.markdown else [headline(found)]
+    lines = [*outcome_markdown(found)] if format is DocumentFormat.markdown else [found.headline]
     data = {"schema_version": SCHEMA_VERSION, **found.to_json()}
     out.result(data, human=lambda: show_outcome(out, found), quiet=lines)
     raise Ended(0 if found.verdict == "ready" else 1)

@@ -12,13 +12,12 @@ from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOptio
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.errors import Ended, UsageError
-from sgl_tune.start_report.against import Against, compared
+from sgl_tune.start_report.against import Against
 from sgl_tune.start_report.html import render_page
-from sgl_tune.start_report.markdown import against_lines, report_lines
 from sgl_tune.start_report.read import parse_ready, read_start
 from sgl_tune.start_report.report import StartReport
 from sgl_tune.start_report.running import run_server
-from sgl_tune.start_report.table import show_against, show_report
+from sgl_tune.start_report.table import against_lines, report_lines, show_against, show_report
 from sgl_tune.units import parse_age
 from sgl_tune.writing import check_place, write_text
 
@@ -109,7 +108,7 @@ class _Shown:
         self.before, self.html, self.title = before, html, title
 
     def show(self, out: Output, report: StartReport) -> None:
-        found = compared(self.before, report) if self.before else None
+        found = Against(self.before, report) if self.before else None
         if self.html is not None:
             write_text(self.html, render_page(report, found, self.title))
             out.note(f"{self.html}: one page, for a browser")
@@ -150,6 +149,6 @@ def _run(
         shown.show(Output(own, page), report)
         write_text(out_file, page.getvalue())
 
-    ended = run_server(words, parse_ready(ready), stop, tell)
-    code = shown.code(talk, ended.report)
-    raise Ended(code if stop and ended.report.ready else ended.code or code)
+    ended, report = run_server(words, parse_ready(ready), stop, tell)
+    code = shown.code(talk, report)
+    raise Ended(code if stop and report.ready else ended or code)

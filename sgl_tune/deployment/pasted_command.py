@@ -1,4 +1,5 @@
-"""A server command that was pasted after `--`, as a deployment: a container has its paths elsewhere."""
+"""A server command that was pasted after `--`, as a deployment; within a container some of its paths lie on
+this machine, and others do not."""
 
 from __future__ import annotations
 

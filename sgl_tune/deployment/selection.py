@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runtime.server.gpus import GpuModel
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags
 from sgl_tune.deployment.resolve import Place, resolve_deployment
 from sgl_tune.errors import UsageError
+
+if TYPE_CHECKING:
+    from sgl_tune.deployment.project_file import ProjectDeployment
 
 
 def select_deployments(
@@ -31,30 +34,30 @@ def select_deployments(
     given where the caller has chosen one already.
     """
     place = Place(environ=os.environ if environ is None else environ, gpu=gpu)
-    if command and name is not None:
-        raise UsageError("--deployment and a server command after -- name two deployments", "give one")
+    if command:
+        if name is not None:
+            raise UsageError("--deployment and a server command after -- name two deployments", "give one")
+        from sgl_tune.deployment.pasted_command import from_command
+
+        return (from_command(command, flags, place, changes),)
     project = (folder or Path.cwd()) / PROJECT_FILE
-    if flags.model_path is None and not command and os.path.lexists(project):
+    if flags.model_path is None and os.path.lexists(project):
         from sgl_tune.deployment.project_file import chosen_in
 
-        return tuple(
-            _one(
-                replace(one.flags, **flags.given()),
-                (one.command,) if one.command else (),
-                replace(place, name=one.name),
-                changes,
-            )
-            for one in chosen_in(project, name)
-        )
+        chosen = chosen_in(project, name)
+        return tuple(_from_project(one, flags, place, changes) for one in chosen)
     if name is not None:
         where = "a model is given too" if flags.model_path else f"there is no {project}"
         raise UsageError(f"--deployment {name}: {where}", f"--deployment picks one of {PROJECT_FILE}")
-    return (_one(flags, command, place, changes),)
+    return (resolve_deployment(replace(flags, **changes), place),)
 
 
-def _one(flags: ServerFlags, command: Sequence[str], place: Place, changes: Mapping[str, Any]) -> Deployment:
-    if not command:
-        return resolve_deployment(replace(flags, **changes), place)
-    from sgl_tune.deployment.pasted_command import from_command
+def _from_project(
+    project: ProjectDeployment, flags: ServerFlags, place: Place, changes: Mapping[str, Any]
+) -> Deployment:
+    merged, place = replace(project.flags, **flags.given()), replace(place, name=project.name)
+    if project.command is not None:
+        from sgl_tune.deployment.pasted_command import from_command
 
-    return from_command(command, flags, place, changes)
+        return from_command([project.command], merged, place, changes)
+    return resolve_deployment(replace(merged, **changes), place)

@@ -12,7 +12,7 @@ from sgl_tune.memory.options import MemoryOptions, ShowOptions
 from sgl_tune.memory.report import Answer
 from sgl_tune.memory.server_args import flags_of_log, not_taken
 from sgl_tune.memory.study import of_project, starter_of, study
-from sgl_tune.server_log.rank_log import ServerLog
+from sgl_tune.server_log.log import ServerLog
 
 _MISSED = "the prediction does not include these settings of the log's server:"
 

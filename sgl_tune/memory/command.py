@@ -16,7 +16,7 @@ from sgl_tune.memory.views.fit_page import fit_json, fit_markdown, show_fit
 from sgl_tune.memory.views.html import render_page
 from sgl_tune.memory.views.markdown import report_markdown
 from sgl_tune.memory.views.terminal import show_answer
-from sgl_tune.server_log.show import headline, outcome_markdown, show_outcome
+from sgl_tune.server_log.show import outcome_markdown, show_outcome
 from sgl_tune.server_log.verdict import Outcome
 from sgl_tune.writing import check_place, write_text
 
@@ -36,7 +36,7 @@ def report_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: Sh
         found = _answered(out, asked, shown)
     except UsageError:
         if asked.from_log is not None and (cause := asked.from_log.cause):  # though it cannot be predicted
-            out.warn(f"{asked.from_log.log.path}: {cause.line()}")
+            out.warn(f"{asked.from_log.log.path}: {cause.what}: {cause.shown_by}")
         raise
     data = {"schema_version": SCHEMA_VERSION, **found.to_json()}
     out.result(data, human=lambda: _show(out, found, shown), quiet=_lines(found, shown))
@@ -70,7 +70,7 @@ def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowO
         out.warn(f"no prediction beside the log: {why}")
         if error.remedy:
             out.hint(error.remedy)
-    lines = [*outcome_markdown(dead)] if is_markdown else [headline(dead)]
+    lines = [*outcome_markdown(dead)] if is_markdown else [dead.headline]
     if found is not None and is_markdown:
         lines += ["", *_lines(found, shown)]
     data: dict[str, Any] = {

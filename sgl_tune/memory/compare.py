@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sgl_tune.memory.report import Comparison, MemoryReport, Row
-from sgl_tune.server_log.rank_log import RankLog, ServerLog
+from sgl_tune.server_log.log import ServerLog
+from sgl_tune.server_log.rank_log import RankLog
 
 
 def beside_measured(predicted: MemoryReport, measured: MemoryReport) -> Comparison:

@@ -1,18 +1,34 @@
-"""What one rank said of its memory while it started, as data."""
+"""The memory of one rank while it starts, phase by phase, from its own lines.
+
+SGLang prints GiB and writes GB.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from runtime.devices.readings import OutOfMemory
-from sgl_tune.server_log.ends import End
+from runtime.server.units import GIB
+from sgl_tune.server_log.marks import GRAPHS, Edge, Mark, graph_phase
+
+_FREE = re.compile(r"avail(?:able)?[_ ](?:gpu_)?mem=(\d{1,6}\.\d+)")
+_USED = re.compile(r"mem usage=(-?\d{1,6}\.\d+)")
+_SECONDS = re.compile(r"(?:elapsed=|Time elapsed: )(\d{1,7}\.\d+)")
+_POOL = re.compile(r"#tokens: (\d{1,15}), (?:K size: (\d{1,6}\.\d+) GB, V size|KV size): (\d{1,6}\.\d+) GB")
+_SIZES = re.compile(
+    r"\b(max_total_num_tokens|max_running_requests|chunked_prefill_size|context_len)=(\d{1,15})\b"
+)
+_CAPTURING = re.compile(r"Capturing [^()]{1,40}\(((?:[a-z_]{1,20}=\d{1,9} )?)avail_mem=(\d{1,6}\.\d+) GB\)")
+# What a prediction of memory calls the phases that it knows, and where a rank stands after each.
+_NAMES = {"tactics": "autotune", "scheduler": "ready"}
+_NEXT = {"communicator": "weights", "weights": "kv pool", "draft weights": "kv pool", "kv pool":
+         "attention backend", "ready": "ready"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that ended: its name is the report's phase. `before_bytes` were free when it began."""
+    """A phase that ended. `before_bytes` were free when it began."""
 
     phase: str
     free_bytes: int | None = None
@@ -23,22 +39,22 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """How far a capture came: the shape that it had in hand, and what was free then."""
+    """The shape that was captured last, and what was free then."""
 
     shape: str
     free_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RankLog:
-    """`source` is the pod or the container, "" where the log is of one. `phase` is where its log ends."""
+    """`source` is the pod or the container, "" where the log has only one. `phase` is where its log ends."""
 
     source: str = ""
     rank: str = ""
     phase: str = "setup"
-    baseline_bytes: int | None = None
+    baseline_bytes: int | None = None  # free before the weights
     entered_bytes: int | None = None  # free when `phase` began
-    steps: tuple[Step, ...] = ()
+    steps: list[Step] = field(default_factory=list)
     capture: Capture | None = None
     kv_tokens: int | None = None
     kv_bytes: int | None = None
@@ -50,8 +66,8 @@ class RankLog:
         return " of ".join(filter(None, (self.rank, self.source))) or "the server"
 
     @property
-    def phase_now(self) -> str:
-        return self.steps[-1].phase if self.steps else ""
+    def last_phase(self) -> str:
+        return "after the scheduler was ready" if self.phase == "ready" else self.phase
 
     @property
     def least_free_bytes(self) -> int | None:
@@ -64,63 +80,66 @@ class RankLog:
         step = self.step(phase)
         return step.free_bytes if step else None
 
+    def phase_of(self, mark: Mark, said: Mapping[str, str]) -> str:
+        """The phase that a line is of: a second model that is loaded is the draft."""
+        if mark.phase == "graphs":
+            return graph_phase(said["what"])
+        if mark.phase == "weights" and self.step("weights"):
+            return "draft weights"
+        return mark.phase
 
-@dataclass(frozen=True, slots=True)
-class LoggedOom:
-    """`numbers` is None where the log has only `CUDA error: out of memory`, from a kernel.
+    def take(self, mark: Mark, phase: str, text: str) -> None:
+        """Read the memory that a line of this rank shows."""
+        phase = _NAMES.get(phase, phase)
+        if mark.phase == "weights":
+            self._load(phase, text, mark.edge)
+        elif mark.edge is Edge.opens:
+            self._enter(phase, text)
+        elif mark.edge is Edge.closes or mark.fact in ("scheduler", "last pool"):
+            self.sizes = {name: int(value) for name, value in _SIZES.findall(text)} or self.sizes
+            self._leave(phase, text)
+        elif mark.fact == "pool ends" and not self.pool_comes_last:
+            self._leave(phase, text)
+        if mark.fact == "pool comes last":
+            self.pool_comes_last = True
+        elif mark.fact in ("pool", "last pool") and (pool := _POOL.search(text)):
+            tokens, size = int(pool[1]), round((float(pool[2] or 0) + float(pool[3])) * GIB)
+            # The pools of a draft and of a sparse-attention indexer have lines of their own.
+            before = (None, 0) if mark.fact == "last pool" else (self.kv_tokens, self.kv_bytes or 0)
+            self.kv_tokens, self.kv_bytes = before[0] or tokens, before[1] + size
 
-    `frames` are file and function, the innermost last; `others_bytes` what other processes held, where torch
-    told this process's share.
-    """
+    def see_bar(self, text: str) -> None:
+        """A progress bar's line."""
+        if found := _CAPTURING.search(text):
+            self.capture = Capture(found[1].strip(), round(float(found[2]) * GIB))
 
-    phase: str
-    rank: str
-    where: str
-    message: str
-    numbers: OutOfMemory | None
-    source: str = ""
-    frames: tuple[tuple[str, str], ...] = ()
-    others_bytes: int | None = None
-    line: int = 0
+    def _enter(self, phase: str, text: str = "") -> None:
+        self.phase, self.entered_bytes, self.capture = phase, _gib(_FREE, text), None
+
+    def _leave(self, phase: str, text: str) -> None:
+        found = _SECONDS.search(text)
+        before = self.entered_bytes if self.phase == phase else None
+        step = Step(phase, _gib(_FREE, text), _gib(_USED, text), float(found[1]) if found else None, before)
+        self.steps.append(step)
+        self._enter("after kv pool" if self.pool_comes_last and phase == "kv pool" else _next(phase))
+
+    def _load(self, phase: str, text: str, edge: Edge) -> None:
+        if edge is Edge.opens:
+            self._enter(phase, text)
+        elif self.phase != phase:  # the line of its begin is missing
+            free, used = _gib(_FREE, text), _gib(_USED, text)
+            self.phase = phase
+            self.entered_bytes = free + used if free is not None and used is not None else None
+        if self.baseline_bytes is None:
+            self.baseline_bytes = self.entered_bytes
+        if edge is Edge.closes:
+            self._leave(phase, text)
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """`what` in few words, the numbers that show it, and the way out."""
-
-    what: str
-    shown_by: str
-    way_out: str
-
-    def line(self) -> str:
-        return f"cause: {self.what}: {self.shown_by}; {self.way_out}"
+def _next(phase: str) -> str:
+    return _NEXT.get(phase, f"after {phase}" if phase in (*GRAPHS, "autotune") else phase)
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLog:
-    """`lead` is the rank that died, else the one with the least left.
-
-    `refusal` is what SGLang said where it ended the start itself, at the line `refused_at`. `end` is any
-    other death. `others` are the sources of other servers. `starts`: how many the log holds, this the last.
-    """
-
-    lead: RankLog
-    ranks: tuple[RankLog, ...] = ()
-    oom: LoggedOom | None = None
-    refusal: str = ""
-    refused_at: int = 0
-    end: End | None = None
-    is_ready: bool = False
-    starts: int = 1
-    server_args: str | None = None
-    others: tuple[str, ...] = ()
-    path: Path = field(default=Path("-"), compare=False)
-
-    @property
-    def ended_by_memory(self) -> bool:
-        return self.oom is not None or bool(self.refusal)
-
-    @property
-    def ended(self) -> bool:
-        """It died: of memory, by its own check, or otherwise."""
-        return self.ended_by_memory or self.end is not None
+def _gib(pattern: re.Pattern[str], text: str) -> int | None:
+    match = pattern.search(text)
+    return round(float(match[1]) * GIB) if match else None

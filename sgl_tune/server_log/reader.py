@@ -1,211 +1,227 @@
-"""The last start in a server's log: the log of any SGLang since 0.4, whole or cut off."""
+"""Lines of a server's log go in, in their order; the starts that they show come out."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from sgl_tune.errors import UsageError
 from sgl_tune.log_lines import LogLine, line_parser, log_pieces
-from sgl_tune.server_log.ends import FOLLOWS, OF_NO_RANK, End, kind_of
-from sgl_tune.server_log.oom import Frame, frame_of, oom_of
-from sgl_tune.server_log.rank_log import LoggedOom, RankLog, ServerLog
-from sgl_tune.server_log.rank_reader import RankReader
+from sgl_tune.server_log.bars import HEADS
+from sgl_tune.server_log.clock import MOST_PROCESSES, Clock
+from sgl_tune.server_log.ends import Frame, death_of, frame_of
+from sgl_tune.server_log.findings import finding_of
+from sgl_tune.server_log.marks import ARGUMENTS, FIRST_LINE, HEAD, MARKS, NOTHING_BUILT, Edge, Mark
+from sgl_tune.server_log.rank_log import RankLog
+from sgl_tune.server_log.start import Event, Speaker, Start, Word
 
-_REFUSALS = (
-    "Not enough memory. Please try to increase",
-    "Not enough memory to allocate",
-    "Loaded weights leave no GPU memory",
-    "The memory capacity is unbalanced",
-)
-_ARGS, _READY = "server_args=", "The server is fired up and ready to roll!"
+_MOST_EVENTS = 50_000  # of a start; a thousand ranks need as many
+_MOST_DEATHS = 1_024
+_MOST_FINDINGS = 64
 _BATCHES = ("Decode batch", "Prefill batch")
 _SERVING = (*_BATCHES, "INFO: ")
-_PROCESS = re.compile(r"\bscheduler_(\d{1,5}) \(pid=|\bRank (\d{1,5}) scheduler died")
+_OF_MEMORY = frozenset(("communicator", "weights", "kv pool", "tactics", "graphs", "scheduler", ""))
 _NODE = re.compile(r"\bnode_rank'?[=:] ?(\d{1,5})")
-_OF_A_NODE = re.compile(
-    r"\b(?:node_rank|host|port|nccl_port|dist_init_addr|random_seed|base_gpu_id|log_[a-z_]{1,30}"
-    r"|file_storage_path|crash_dump_folder|bucket_[a-z_]{1,40})'?[=:] ?(?:'[^']{0,400}'|[^,)}]{0,400})"
+_NODES = re.compile(r"\bnnodes'?[=:] ?(\d{1,6})\b")
+_ELAPSED = re.compile(r"(?:elapsed=|Time elapsed: )(\d{1,7}(?:\.\d{1,6})?)")
+# What other loggers put before their words: time, level, place and name.
+_LOGGER = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})? "
+    r"(?:- [A-Z]{4,8} - )?(?:[\w.-]{1,80}:\d{1,6} - )?(?:[A-Za-z_][\w.]{0,120}:? )?"
 )
-_MOST_RANKS = 4096
-_MOST_ENDS = 1024
-
-Key = tuple[str, str]  # source and rank
 
 
-def read_server_log(path: Path) -> ServerLog:
-    """The last start that `path` shows; a file without one is the user's mistake."""
-    reader, parse = _Reader(), line_parser()
-    for number, raw in enumerate(log_pieces(path), 1):
-        reader.feed(parse(raw), number)
-    log = reader.finish(path)
-    if not (log.ranks or log.ended or log.is_ready or log.server_args):
-        raise UsageError(
-            f"{path} tells of no start of a server: no line of SGLang's start, no out-of-memory message",
-            "give the server's own output, from 'server_args=' on",
-        )
-    return log
+def read_starts(
+    path: Path, ready: re.Pattern[str] | None = None, advance: Callable[[int], None] = lambda count: None
+) -> Reader:
+    reader, parse = Reader(ready), line_parser()
+    for raw in log_pieces(path):
+        advance(len(raw))
+        reader.hear(parse(raw))
+    return reader
 
 
-class _Reader:
-    def __init__(self) -> None:
-        self._starts = 1
-        self._nodes: dict[Key, None] = {}  # pods and their node ranks that printed their arguments
-        self._ranks: dict[Key, RankReader] = {}
-        self._server_args: dict[str, str] = {}
+def _rows(marks: Iterable[Mark]) -> dict[str, list[Mark]]:
+    rows: dict[str, list[Mark]] = {}
+    for mark in marks:
+        rows.setdefault(mark.head, []).append(mark)
+    return rows
+
+
+class Reader:
+    """`ready` is the line that says ready, where it is another than SGLang's."""
+
+    _rows = _rows(MARKS)
+
+    def __init__(self, ready: re.Pattern[str] | None = None) -> None:
+        self.starts: list[Start] = []
+        self.lines = 0
+        self._ready = ready
+        self._now: dict[str, Start] = {}  # by pod, or by the nodes of one server
+        self._nodes: set[str] = set()
+        self._clock = Clock()
+        self._building: dict[Speaker, int] = {}
         self._frames: dict[str, deque[Frame]] = {}  # of the traceback at hand, by source
-        self._oom: LoggedOom | None = None
-        self._refused: tuple[Key, str, int] | None = None
-        self._ends: list[End] = []
-        self._ready: set[str] = set()
-        self._spoke: dict[str, int] = {}  # the last line by source that shows no end
-
-    def feed(self, line: LogLine, number: int = 0) -> None:
-        if line.text.startswith(_SERVING) and not self._is_dying:
-            return  # nearly all lines of a server that serves
-        if line.is_entry and line.text.startswith(_ARGS):
-            self._arguments(line)
-            return
-        rank, frames = self._rank(line)
-        if line.is_entry:
-            frames.clear()
-            done = len(rank.steps)
-            rank.entry(line.text)
-            if self._is_dying and (len(rank.steps) > done or line.text.startswith((*_BATCHES, _READY))):
-                self._survived((line.source, line.rank))
-            if line.text.startswith(_READY):
-                self._ready.add(line.source)
-        elif frame := frame_of(line.text):
-            frames.append(frame)
-        else:
-            rank.capturing(line.text)
-        self._failure(line, number, rank, frames)
-
-    def _failure(self, line: LogLine, number: int, rank: RankReader, frames: deque[Frame]) -> None:
-        text = line.text
-        oom = oom_of(text, line.source, line.rank, rank.phase, frames, number)
-        if oom is not None:
-            self._oom = self._oom or oom
-            return
-        if self._refused is None and "emory" in text and (at := _refusal(text)) is not None:
-            self._refused = (line.source, line.rank), text[at : at + 400].strip(), number
-        elif len(self._ends) < _MOST_ENDS and (kind := kind_of(text, line.is_entry)):
-            rank_name = line.rank if line.is_entry or kind.name not in OF_NO_RANK else ""
-            self._ends.append(End(kind, text.strip()[:1000], line.source, rank_name, number))
-        elif line.is_entry or text.startswith("INFO: "):
-            self._spoke[line.source] = number
-
-    def finish(self, path: Path) -> ServerLog:
-        ranks = {key: rank for key, rank in self._ranks.items() if rank.has_begun}
-        told = {key: rank.told(self._sizes(key[0])) for key, rank in ranks.items()}
-        end = min(filter(self._is_death, self._ends), key=lambda end: end.kind.level, default=None)
-        end = end and _with_rank(end, told)
-        key = self._led_by(end, told)
-        args = self._server_args
-        own = args.get(key[0]) or args.get("")
-        others = tuple(source for source, text in args.items() if own and _flags(text) != _flags(own))
-        return ServerLog(
-            lead=told.get(key) or RankLog(*key),
-            ranks=tuple(told[key] for key in sorted(told, key=_order)),
-            oom=self._oom,
-            refusal=self._refused[1] if self._refused else "",
-            refused_at=self._refused[2] if self._refused else 0,
-            end=end,
-            is_ready=bool(self._ready),
-            starts=self._starts,
-            server_args=own or next(iter(args.values()), None),
-            others=others,
-            path=path,
-        )
 
     @property
-    def _is_dying(self) -> bool:
-        return self._oom is not None or bool(self._ends)
+    def latest(self) -> list[Start]:
+        """The last start of each pod, or of the nodes that serve together."""
+        return [start for start in self._now.values() if start.shows_a_start]
 
-    def _survived(self, key: Key) -> None:
-        """Who goes on with the start, or serves, did not die of what was logged before."""
-        if self._oom is not None and (self._oom.source, self._oom.rank) == key:
-            self._oom = None
-        self._ends = [end for end in self._ends if (end.source, end.rank) != key]
+    @property
+    def is_ready(self) -> bool:
+        """Every start so far is ready."""
+        begun = [start for start in self._now.values() if start.events or start.is_launched]
+        return bool(begun) and all(start.ready is not None for start in begun)
 
-    def _is_death(self, end: End) -> bool:
-        """A traceback may be of a request that failed: the server then goes on, and no process ends."""
-        if not end.kind.at_start or self._spoke.get(end.source, 0) < end.line:
-            return True
-        return any(of.kind.level >= FOLLOWS and of.source == end.source for of in self._ends)
+    def launch(self, at: float) -> None:
+        """We start a server now, whatever its first line says."""
+        start = self._begin("")
+        start.began = start.ended = at
+        start.is_launched = start.is_timed = True
 
-    def _led_by(self, end: End | None, told: dict[Key, RankLog]) -> Key:
-        """The rank that died; else the one that came least far, of these the one with the least free."""
-        if self._oom is not None:
-            return self._oom.source, self._oom.rank
-        if self._refused is not None:
-            return self._refused[0]
-        if end is not None:
-            if (end.source, end.rank) in told:
-                return end.source, end.rank
-            peers = [key for key in told if key[0] == end.source]
-            return min(peers, key=lambda key: len(told[key].steps), default=(end.source, end.rank))
-        return min(told, key=lambda key: _least(told[key]), default=("", ""))
+    def hear(self, line: LogLine, at: float | None = None) -> None:
+        """`at` is when we heard the line, of a server that we started."""
+        self.lines += 1
+        text = line.text
+        if not text or text.isspace():
+            return
+        if at is not None:  # a table that our server prints is no prefix of a pod
+            line = line._replace(source="")
+        group = "" if line.source in self._nodes else line.source
+        start = self._now.get(group)
+        if start is None:
+            if len(self._now) >= MOST_PROCESSES:
+                return
+            start = self._begin(group)
+        elif start.ready and not start.deaths and text.startswith(_SERVING):
+            return  # nearly all lines of a server that serves
+        now, note = (at, "") if at is not None else self._clock.read(group, line)
+        if note:
+            start.notes[note] = None
+        has_time = at is not None or line.collected is not None or line.logged is not None
+        if now is not None and not start.is_timed:
+            start.began = start.ended = now
+            start.is_timed = True
+        speaker = Speaker(line.source, line.rank)
+        text = text if line.is_entry else _bare(text)
+        if start.is_launched and line.logged is not None and not start.events:
+            start.events.append(Event(now or 0.0, Speaker("", ""), FIRST_LINE, {}, FIRST_LINE.phase))
+        if text[:HEAD] in HEADS:
+            start.bars.hear(text, next(reversed(self._building.values()), None))
+        if self._building and has_time:
+            self._stop_building(start, speaker, now or 0.0)
+        start = self._marked(start, group, speaker, line, text, now)
+        if self._ready and start.ready is None and self._ready.search(line.text):
+            start.ready = Word(now or 0.0, line.text[:200])
+        self._judge(start, line, text, now or 0.0)
+        if has_time and now is not None:
+            start.ended = max(start.ended, now)
+            if speaker in start.last_words or len(start.last_words) < MOST_PROCESSES:
+                start.last_words[speaker] = Word(now, text[:400])
 
-    def _arguments(self, line: LogLine) -> None:
-        """A pod that prints its arguments again starts again; the nodes of one server each print theirs."""
-        node = _NODE.search(line.text)
-        key = line.source, node[1] if node else ""
-        if key in self._nodes:
-            self._starts += 1
-            self._restart(line.source)
-        self._nodes[key] = None
-        self._server_args.setdefault(line.source, line.text)
+    def _begin(self, group: str) -> Start:
+        start = self._now[group] = Start()
+        self.starts.append(start)
+        return start
 
-    def _restart(self, source: str) -> None:
-        self._nodes = {key: None for key in self._nodes if key[0] != source}
-        self._ranks = {key: rank for key, rank in self._ranks.items() if key[0] != source}
-        self._ends = [end for end in self._ends if end.source != source]
-        self._server_args.pop(source, None)
-        self._ready.discard(source)
-        if self._oom is not None and self._oom.source == source:
-            self._oom = None
-        if self._refused is not None and self._refused[0][0] == source:
-            self._refused = None
+    def _marked(
+        self, start: Start, group: str, speaker: Speaker, line: LogLine, text: str, now: float | None
+    ) -> Start:
+        """The start that the line is of: it may begin a new one."""
+        for mark in self._rows.get(text[:HEAD], ()):
+            if match := mark.pattern.match(text):
+                break
+        else:
+            if "Capturing" in text and speaker in start.ranks:
+                start.ranks[speaker].see_bar(text)
+            return start
+        node = _NODE.search(text) if mark is ARGUMENTS else None
+        key = speaker.source, node[1] if node else ""
+        if self._is_new(start, mark, key):
+            before, start = start, self._begin(group)
+            start.began = start.ended = before.ended if now is None else now
+            start.is_timed = before.is_timed
+        if mark is ARGUMENTS:
+            if (nodes := _NODES.search(text)) and nodes[1] != "1":
+                start = self._joined(start, speaker.source)
+            start.server_args.setdefault(key, text)
+        said = {name: value for name, value in match.groupdict().items() if value is not None}
+        if mark.edge is Edge.closes and (took := _ELAPSED.search(text)):
+            said["elapsed"] = took[1]
+        rank = start.ranks.get(speaker) or RankLog(*speaker)
+        phase = rank.phase_of(mark, said)
+        if line.is_entry and mark.phase in _OF_MEMORY and len(start.ranks) < MOST_PROCESSES:
+            start.ranks[speaker] = rank
+            rank.take(mark, phase, text)
+        if start.deaths and line.is_entry and mark.edge in (Edge.closes, Edge.passes):
+            self._survived(start, speaker)
+        if mark.fact in ("ready", "loaded") and self._ready is None and start.ready is None:
+            start.ready = Word(now or 0.0, text[:200])
+        if now is None:
+            return start
+        is_known = not speaker.rank or speaker in start.ranks or len(start.ranks) < MOST_PROCESSES
+        if len(start.events) >= _MOST_EVENTS or not is_known:
+            start.notes[f"more than {_MOST_EVENTS:,} lines of a start: the later ones are left out"] = None
+            return start
+        start.events.append(Event(now, speaker, mark, said, phase))
+        if mark.edge is Edge.builds:
+            self._building[speaker] = len(start.events) - 1
+        return start
 
-    def _rank(self, line: LogLine) -> tuple[RankReader, deque[Frame]]:
-        """Beyond the most that a log can be of, what nobody reads."""
-        key = line.source, line.rank
-        if key not in self._ranks and len(self._ranks) >= _MOST_RANKS:
-            return RankReader(*key), deque()
-        rank = self._ranks.get(key) or self._ranks.setdefault(key, RankReader(*key))
+    def _is_new(self, start: Start, mark: Mark, key: tuple[str, str]) -> bool:
+        """A pod that prints its arguments again starts again; each node of one server prints its own."""
+        if mark is ARGUMENTS:
+            return key in start.server_args
+        opens = mark.edge is Edge.opens and mark.phase in ("communicator", "weights")
+        return opens and start.ready is not None
+
+    def _joined(self, start: Start, source: str) -> Start:
+        """The nodes of one server start together, whatever pod each is in."""
+        if source in self._nodes or not source:
+            return start
+        self._nodes.add(source)
+        self._now.pop(source, None)
+        if (one := self._now.setdefault("", start)) is not start:
+            self.starts.remove(start)
+        return one
+
+    def _stop_building(self, start: Start, speaker: Speaker, at: float) -> None:
+        """A line without a rank may be anybody's: any line ends its building. A rank's ends with its own."""
+        for builder in [one for one in self._building if not one.rank or one == speaker]:
+            del self._building[builder]
+            if len(start.events) < _MOST_EVENTS:
+                start.events.append(Event(at, builder, NOTHING_BUILT, {}))
+
+    def _judge(self, start: Start, line: LogLine, text: str, at: float) -> None:
+        """Deaths and findings, and what shows that the server went on."""
         frames = self._frames.get(line.source)
-        return rank, self._frames.setdefault(line.source, deque(maxlen=64)) if frames is None else frames
+        if line.is_entry:
+            if frames:
+                frames.clear()
+            if start.deaths and text.startswith(_BATCHES):
+                self._survived(start, Speaker(line.source, line.rank))
+        elif frame := frame_of(line.text):
+            self._frames.setdefault(line.source, deque(maxlen=64)).append(frame)
+            return
+        elif frames and line.text.startswith("    ") and not frames[-1].code:
+            frames[-1] = frames[-1]._replace(code=line.text.strip()[:200])
+        rank = start.ranks.get(Speaker(line.source, line.rank))
+        phase = "ready" if start.ready else rank.phase if rank else "setup"
+        if death := death_of(line, self.lines, phase, frames or (), at):
+            if len(start.deaths) < _MOST_DEATHS:
+                start.deaths.append(death)
+        elif line.is_entry or line.text.startswith("INFO: "):
+            start.spoke[line.source] = self.lines
+        if (finding := finding_of(text)) and len(start.findings) < _MOST_FINDINGS:
+            start.findings[finding] = start.findings.get(finding, 0) + 1
 
-    def _sizes(self, source: str) -> dict[str, int]:
-        return next((of.sizes for key, of in self._ranks.items() if key[0] == source and of.sizes), {})
-
-
-def _with_rank(end: End, told: dict[Key, RankLog]) -> End:
-    """The server's own process names the rank whose process died, by its number."""
-    number = _PROCESS.search(end.text)
-    if end.rank or number is None:
-        return end
-    name = f"TP{number[1] or number[2]}"
-    ranks = [rank for source, rank in told if source == end.source and name in rank.split()]
-    return replace(end, rank=ranks[0]) if len(ranks) == 1 else end
-
-
-def _flags(server_args: str) -> str:
-    """Without what differs between the nodes and the replicas of one server."""
-    return _OF_A_NODE.sub("", server_args)
-
-
-def _refusal(text: str) -> int | None:
-    return next((at for words in _REFUSALS if (at := text.find(words)) >= 0), None)
-
-
-def _least(rank: RankLog) -> float:
-    return float("inf") if rank.least_free_bytes is None else rank.least_free_bytes
+    def _survived(self, start: Start, speaker: Speaker) -> None:
+        """A rank that goes on with the start, or serves, did not die of what was logged before."""
+        start.deaths = [death for death in start.deaths if (death.source, death.rank) != speaker]
 
 
-def _order(key: Key) -> tuple[str, list[int]]:
-    """TP10 comes after TP9."""
-    return key[0], [int(number) for number in re.findall(r"\d+", key[1])]
+def _bare(text: str) -> str:
+    head = _LOGGER.match(text)
+    return text[head.end() :] if head else text

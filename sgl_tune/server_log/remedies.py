@@ -1,172 +1,164 @@
-"""The changes that would have helped a server that ran out of memory, cheapest first, from its log alone.
+"""The changes that would have helped a server that ran out of memory, the cheapest first, from its log alone.
 
-Numbers follow from the log's own; a flag is only named where the log shows that the release has it.
+Numbers follow from the log's own. A flag is only pasted where the log shows that the release has it.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sgl_tune.server_log.cause import GRAPHS, OCCUPIED, fraction_of
-from sgl_tune.server_log.rank_log import Cause, ServerLog
+from sgl_tune.server_log.cause import Cause, fraction_of, graphs_or, least_fraction
+from sgl_tune.server_log.log import ServerLog
+from sgl_tune.server_log.marks import GRAPHS
 from sgl_tune.units import memory_bytes
 
 _SPARE = 256 << 20  # beyond what was short
-_HIGHEST = 0.97
-_GROW = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-# By phase: the flag for fewer graphs and the flag for none, with the fields by which a release shows them.
-_FEWER = {
-    "prefill graphs": ("cuda_graph_max_bs_prefill", "piecewise_cuda_graph_max_tokens"),
-    "decode graphs": ("cuda_graph_max_bs_decode", "cuda_graph_max_bs"),
-    "draft graphs": ("cuda_graph_max_bs_decode", "cuda_graph_max_bs"),
-}
-_NONE = {
-    "prefill graphs": (
-        ("disable_prefill_cuda_graph", "--disable-prefill-cuda-graph"),
-        ("disable_piecewise_cuda_graph", "--disable-piecewise-cuda-graph"),
-    ),
-    "decode graphs": (
-        ("cuda_graph_backend_decode", "--cuda-graph-backend-decode=disabled"),
-        ("disable_cuda_graph", "--disable-cuda-graph"),
-    ),
-}
-_NONE["draft graphs"] = _NONE["decode graphs"]
-_AFTER_POOL = ("attention backend", "autotune", "after autotune", "ready", "after kv pool", *GRAPHS)
+# By phase: the fields of server_args for fewer graphs, and those for none.
+_FEWER = {"prefill graphs": ("cuda_graph_max_bs_prefill", "piecewise_cuda_graph_max_tokens")}
+_NONE = {"prefill graphs": ("disable_prefill_cuda_graph", "disable_piecewise_cuda_graph")}
+_AFTER_POOL = (
+    "kv pool",
+    "after kv pool",
+    "attention backend",
+    "autotune",
+    "after autotune",
+    "ready",
+    *GRAPHS,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LogRemedy:
-    """`flags` are to be pasted, "" where no flag does it."""
+    """`flags` are to be pasted, "" where no flag does it. `price` is what the change costs the service,
+    comparable with the percent of the KV cache that a lower fraction takes."""
 
     change: str
     flags: str = ""
     cost: str = ""
+    price: float = 0
 
     def line(self) -> str:
         return f"{self.flags or self.change}: {self.cost}" if self.cost else self.flags or self.change
 
+    def to_json(self) -> dict[str, str]:
+        return {"change": self.change, "flags": self.flags, "cost": self.cost}
+
 
 def remedies_of(log: ServerLog, cause: Cause | None) -> tuple[LogRemedy, ...]:
-    if cause is None or not log.ended_by_memory:
-        return ()
-    if cause.what == OCCUPIED:
-        return (LogRemedy(cause.way_out), *_lower_fraction(log))
-    if log.refusal and log.oom is None:
-        found = [*_raise_fraction(log), *_more_ranks(log)]
-        return tuple(found) or (LogRemedy(cause.way_out),)
-    found = [
-        *_unfragmented(cause),
-        *_lower_fraction(log),
-        *_graphs(log),
-        *_smaller_chunk(log),
-        *_weights(log),
-    ]
-    pasted = " ".join(remedy.flags for remedy in found)
-    if found and all(flag in pasted for flag in re.findall(r"--[a-z-]+|[A-Z_]{8,}", cause.way_out)):
-        return tuple(found)
-    return (*found, LogRemedy(f"also: {cause.way_out}" if found else cause.way_out))
+    if log.death is not None and not log.ended_by_memory:
+        kind = log.death.kind
+        return (LogRemedy(kind.way_out, kind.paste, kind.way_out if kind.paste else ""),)
+    found: list[LogRemedy] = []
+    for name in cause.changes if cause else ():
+        numbered, otherwise = _CHANGES[name]
+        found += [*numbered(log)] or [LogRemedy(otherwise)]
+    order = found if cause and "occupied" in cause.changes else sorted(found, key=_price)
+    return tuple(order)
 
 
-def _unfragmented(cause: Cause) -> Iterator[LogRemedy]:
-    if _GROW in cause.way_out:
-        yield LogRemedy("let torch's segments grow", _GROW, "an environment variable, costs no memory")
+def _price(remedy: LogRemedy) -> tuple[bool, float]:
+    return not remedy.flags, remedy.price
+
+
+def _segments(log: ServerLog) -> Iterator[LogRemedy]:
+    grow = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    yield LogRemedy("let torch's segments grow", grow, "an environment variable, costs no memory")
 
 
 def _lower_fraction(log: ServerLog) -> Iterator[LogRemedy]:
-    """By what was short, if torch told, and something to spare."""
+    """By what was short, if torch's message shows it, and something to spare."""
     oom, fraction = log.oom, fraction_of(log)
-    base = log.lead.baseline_bytes or (oom.numbers.total_bytes if oom and oom.numbers else 0)
-    if oom is None or oom.numbers is None or fraction is None or not base:
+    numbers = oom.numbers if oom else None
+    base = log.lead.baseline_bytes or (numbers.total_bytes if numbers else 0)
+    if oom is None or numbers is None or fraction is None or not base:
         return
-    if _phase(oom.phase) not in _AFTER_POOL and oom.phase != "kv pool":
-        return
-    short = max(0, oom.numbers.tried_bytes - oom.numbers.free_bytes)
+    short = max(0, numbers.tried_bytes - numbers.free_bytes)
     lower = math.floor(100 * (fraction - (short + _SPARE) / base) + 1e-9) / 100
-    if lower <= 0:
+    if graphs_or(oom.phase) not in _AFTER_POOL or lower <= 0:
         return
     freed = round((fraction - lower) * base)
     pool = log.lead.kv_bytes or max((rank.kv_bytes or 0 for rank in log.ranks), default=0)
-    kv = f", {100 * freed / pool:.1f} % less KV cache" if pool else ", taken from the KV cache"
+    percent = 100 * freed / (pool or fraction * base)
+    kv = f", {percent:.1f} % less KV cache" if pool else ", taken from the KV cache"
     short_by = f"where {memory_bytes(short)} were short" if short else "where torch's pieces were too small"
-    yield LogRemedy(
-        "lower the fraction",
-        f"--mem-fraction-static {lower:g}",
-        f"frees {memory_bytes(freed)} {short_by}{kv}",
-    )
+    cost = f"frees {memory_bytes(freed)} {short_by}{kv}"
+    yield LogRemedy("lower the fraction", f"--mem-fraction-static {lower:g}", cost, percent)
 
 
 def _raise_fraction(log: ServerLog) -> Iterator[LogRemedy]:
-    """Just beyond what the weights take: SGLang's own bound."""
-    loaded = [step for step in log.lead.steps if step.phase in ("weights", "draft weights")]
-    base, free = log.lead.baseline_bytes, loaded[-1].free_bytes if loaded else None
-    if not base or free is None or "unbalanced" in log.refusal:
+    """Just beyond what the weights take."""
+    base, least = log.lead.baseline_bytes, least_fraction(log)
+    if not base or least is None:
         return
-    least = 1 - free / base
     higher = math.floor(100 * least) / 100 + 0.02
-    if higher > _HIGHEST:
-        return
-    pool = memory_bytes(round((higher - least) * base))
-    left = memory_bytes(round((1 - higher) * base))
-    yield LogRemedy(
-        "raise the fraction",
-        f"--mem-fraction-static {higher:.2f}",
-        f"{pool} for the KV cache, {left} left for graphs and activations",
-    )
+    pool, left = memory_bytes(round((higher - least) * base)), memory_bytes(round((1 - higher) * base))
+    cost = f"{pool} for the KV cache, {left} left for graphs and activations"
+    yield LogRemedy("raise the fraction", f"--mem-fraction-static {higher:.2f}", cost)
 
 
 def _graphs(log: ServerLog) -> Iterator[LogRemedy]:
-    phase = _phase(log.oom.phase) if log.oom else ""
-    if phase not in GRAPHS:
-        return
-    for field in _FEWER[phase]:
-        largest = _number(log, field)
-        if largest is not None and largest > 1:
-            flag = f"--{field.replace('_', '-')} {largest // 2}"
+    phase = graphs_or(log.oom.phase) if log.oom else ""
+    for field in _FEWER.get(phase, ("cuda_graph_max_bs_decode", "cuda_graph_max_bs")):
+        if (largest := _number(log, field)) is not None and largest > 1:
             what = "tokens" if phase == "prefill graphs" else "requests"
-            yield LogRemedy(
-                "capture fewer graphs", flag, f"batches over {largest // 2:,} {what} run without a graph"
-            )
+            cost = f"batches over {largest // 2:,} {what} run without a graph"
+            yield LogRemedy("capture fewer graphs", f"{_flag(field)} {largest // 2}", cost, 5)
             break
-    for field, flag in _NONE[phase]:
-        if _has(log, field):
-            yield LogRemedy(f"capture no {phase}", flag, f"runs without {phase}: slower")
+    for field in _NONE.get(phase, ("cuda_graph_backend_decode", "disable_cuda_graph")):
+        if re.search(rf"[(,{{ ]'?{field}'?[=:]", log.server_args or ""):
+            flag = f"{_flag(field)}{'=disabled' if 'backend' in field else ''}"
+            yield LogRemedy(f"capture no {phase}", flag, f"runs without {phase}: slower", 30)
             break
 
 
-def _smaller_chunk(log: ServerLog) -> Iterator[LogRemedy]:
-    chunk = _number(log, "chunked_prefill_size")
-    if log.oom is not None and log.oom.phase == "ready" and chunk is not None and chunk >= 1024:
-        yield LogRemedy(
-            "prefill less at a time", f"--chunked-prefill-size {chunk // 2}", "long prompts take more steps"
-        )
+def _halved(field: str, least: int, cost: str, price: float) -> Callable[[ServerLog], Iterator[LogRemedy]]:
+    def remedies(log: ServerLog) -> Iterator[LogRemedy]:
+        number = _number(log, field)
+        if number is not None and number >= least:
+            flag = f"{_flag(field)} {number // 2}"
+            yield LogRemedy(f"lower {_flag(field)}", flag, cost, price)
 
-
-def _weights(log: ServerLog) -> Iterator[LogRemedy]:
-    if log.oom is not None and log.oom.phase in ("weights", "draft weights"):
-        yield from _more_ranks(log)
+    return remedies
 
 
 def _more_ranks(log: ServerLog) -> Iterator[LogRemedy]:
-    tp = _number(log, "tp_size")
-    if tp is not None and "unbalanced" not in log.refusal:
-        yield LogRemedy(
-            "spread the weights",
-            f"--tp {2 * tp}",
-            f"{2 * tp} ranks instead of {tp}; not checked against the model",
-        )
+    if (tp := _number(log, "tp_size")) is not None:
+        cost = f"{2 * tp} ranks instead of {tp}; not checked against the model"
+        yield LogRemedy("spread the weights", f"--tp {2 * tp}", cost, 100)
 
 
-def _phase(phase: str) -> str:
-    return phase.removeprefix("after ") if phase.removeprefix("after ") in GRAPHS else phase
+def _never(log: ServerLog) -> Iterator[LogRemedy]:
+    return iter(())
 
 
-def _has(log: ServerLog, field: str) -> bool:
-    return re.search(rf"[(,{{ ]'?{field}'?[=:]", log.server_args or "") is not None
+# By the name that a cause gives: how numbers are found for a change, and its words where the log has none.
+_CHANGES: dict[str, tuple[Callable[[ServerLog], Iterator[LogRemedy]], str]] = {
+    "segments": (_segments, ""),
+    "occupied": (_never, "end the other process"),
+    "fraction": (_lower_fraction, "lower --mem-fraction-static"),
+    "raise": (_raise_fraction, "raise --mem-fraction-static"),
+    "larger pool": (_never, "raise --mem-fraction-static by that share, or set --max-total-tokens"),
+    "graphs": (_graphs, "capture fewer or no graphs (--cuda-graph-max-bs, --disable-cuda-graph)"),
+    "chunk": (_halved("chunked_prefill_size", 1024, "long prompts take more steps", 6),
+              "lower --chunked-prefill-size"),
+    "requests": (_halved("max_running_requests", 2, "fewer requests at once", 50),
+                 "lower --max-running-requests"),
+    "context": (_never, "lower --context-length: the fraction does not count it"),
+    "logprobs": (_never, "ask for fewer logprobs"),
+    "ranks": (_more_ranks, "spread the weights over more ranks (--tp, --pp)"),
+    "checkpoint": (_never, "take a smaller or a quantized checkpoint"),
+    "symmetric": (_never, "lower SGLANG_SYMM_MEM_PREALLOC_GB_SIZE"),
+    "deepep": (_never, "lower SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK"),
+}  # fmt: skip
+
+
+def _flag(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
 
 
 def _number(log: ServerLog, field: str) -> int | None:
     found = re.search(rf"[(,{{ ]'?{field}'?[=:] ?(\d{{1,9}})\b", log.server_args or "")
-    return int(found[1]) if found else None
+    return int(found[1]) if found else log.lead.sizes.get(field)

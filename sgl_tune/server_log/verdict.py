@@ -6,46 +6,48 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from sgl_tune.server_log.cause import cause_of, missing_of
-from sgl_tune.server_log.rank_log import Cause, LoggedOom, RankLog, ServerLog
+from sgl_tune.server_log.cause import Cause, cause_of, fraction_of, least_fraction, missing_of
+from sgl_tune.server_log.ends import MEMORY, REFUSED
+from sgl_tune.server_log.log import ServerLog
+from sgl_tune.server_log.rank_log import RankLog
 from sgl_tune.server_log.remedies import LogRemedy, remedies_of
+from sgl_tune.units import memory_bytes
 
 LogVerdict = Literal["oom", "refused", "failed", "ready", "unfinished"]
 _MODEL = re.compile(r"model_path'?[=:] ?'([^']{1,300})'")
-_SERVING = "serving"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`line`: where the log shows the death. `failed_in`: the phase, "" where none is shown."""
-
     log: ServerLog
-    verdict: LogVerdict
     cause: Cause | None
-    kind: str
-    failed_in: str
-    failure: str
-    line: int
     remedies: tuple[LogRemedy, ...]
     notes: tuple[str, ...]
 
     @property
+    def verdict(self) -> LogVerdict:
+        if self.log.death is None:
+            return "ready" if self.log.is_ready else "unfinished"
+        level = self.log.death.kind.level
+        return "oom" if level == MEMORY else "refused" if level == REFUSED else "failed"
+
+    @property
     def is_dead(self) -> bool:
-        return self.verdict not in ("ready", "unfinished")
+        return self.log.death is not None
 
     @property
-    def names_rank(self) -> bool:
-        """Whether the log shows which rank it was: a line of the server's own process may not."""
-        end = self.log.end
-        return self.verdict != "failed" or end is None or bool(end.rank) or len(self.log.ranks) < 2
+    def rank(self) -> str:
+        """The rank that died, where the log shows it: a line of the server's own process may not."""
+        death, lead = self.log.death, self.log.lead
+        is_shown = self.verdict != "failed" or death is None or death.rank or len(self.log.ranks) < 2
+        return lead.name if is_shown and lead.name != "the server" else ""
 
     @property
-    def place(self) -> str:
-        """`in weights`."""
-        if self.failed_in:
-            return self.failed_in if self.failed_in.startswith("after the") else f"in {self.failed_in}"
-        is_early = self.log.server_args is not None and self.verdict == "failed"
-        return "before the communicator" if is_early else "in a phase that the log does not show"
+    def failed_in(self) -> str:
+        """The phase of the death, "" where the log shows none."""
+        oom, lead = self.log.oom, self.log.lead
+        phase = oom.phase if oom else "serving" if self.log.is_ready else lead.last_phase
+        return {"setup": "", "ready": "serving"}.get(phase, phase)
 
     @property
     def model(self) -> str:
@@ -53,89 +55,118 @@ class Outcome:
         return found[1] if found else ""
 
     @property
-    def missing_bytes(self) -> int | None:
+    def headline(self) -> str:
+        who = f" on {self.rank}" if self.rank else ""
+        if self.verdict == "oom":
+            return f"OUT OF MEMORY {self._place}{who}{self._short_by}"
+        if self.verdict == "refused":
+            return f"REFUSED by SGLang {self._place}{who}{self._short_by}"
+        if self.verdict == "failed":
+            return f"DIED {self._place}{who}: {self.cause.what if self.cause else ''}"
+        if self.verdict == "ready":
+            return "READY: the log shows a server that started, and no death"
+        place = _placed(self.log.lead.last_phase)
+        return f"UNFINISHED: the log shows no death and no ready server; it ends {place}"
+
+    @property
+    def _place(self) -> str:
+        """`in weights`."""
+        if self.failed_in:
+            return _placed(self.failed_in)
+        death = self.log.death
+        is_known = self.log.server_args is not None or (death and death.kind.name == "arguments")
+        is_early = is_known and self.verdict == "failed"
+        return _placed("setup") if is_early else "in a phase that the log does not show"
+
+    @property
+    def _short_by(self) -> str:
         numbers = self.log.oom.numbers if self.log.oom else None
-        return max(0, numbers.tried_bytes - numbers.free_bytes) if numbers else None
+        if self.verdict == "refused":
+            least, base, fraction = (
+                least_fraction(self.log),
+                self.log.lead.baseline_bytes,
+                fraction_of(self.log),
+            )
+            short = (least - fraction) * (base or 0) if least and fraction else 0
+            return f": {memory_bytes(short)} short before any KV cache" if short > 0 else ""
+        if numbers is None:
+            return ": the log does not show how much was short"
+        tried, free = memory_bytes(numbers.tried_bytes), memory_bytes(numbers.free_bytes)
+        if not numbers.total_bytes:
+            return f": {tried} did not fit"
+        if numbers.tried_bytes <= numbers.free_bytes:
+            return f": {tried} did not fit, though {free} were free"
+        return f": {memory_bytes(numbers.tried_bytes - numbers.free_bytes)} short"
 
     def to_json(self) -> dict[str, Any]:
-        log, lead = self.log, self.log.lead
+        log, lead, death = self.log, self.log.lead, self.log.death
+        cause = None
+        if self.cause is not None:
+            way_out = self.remedies[0].line() if self.remedies else ""
+            cause = {"kind": death.kind.name if death else "", "what": self.cause.what,
+                     "shown_by": self.cause.shown_by, "way_out": way_out}  # fmt: skip
         return {
             "title": self.model or None,
             "verdict": self.verdict,
             "source": "log",
-            "cause": {"kind": self.kind, **asdict(self.cause)} if self.cause else None,
-            "rank_name": (lead.rank or None) if self.names_rank else None,
+            "cause": cause,
+            "rank_name": lead.rank or None if self.rank else None,
             "pod": lead.source or None,
-            "failed_in": self.failed_in or None,
-            "last_phase": last_phase(lead),
-            "failure": self.failure or None,
-            "line": self.line or None,
-            "oom": self._oom_json(log.oom),
-            "remedies": [asdict(remedy) for remedy in self.remedies],
+            "failed_in": self.failed_in or None if death else None,
+            "last_phase": lead.last_phase,
+            "failure": death.text if death else None,
+            "line": death.line if death else None,
+            "oom": self._oom_json(),
+            "remedies": [remedy.to_json() for remedy in self.remedies],
             "phases": [asdict(step) for step in lead.steps],
             "ranks": [_rank_json(rank) for rank in log.ranks],
+            "findings": [finding.to_json(times) for finding, times in log.findings.items()],
             "notes": list(self.notes),
             "starts": log.starts,
         }
 
-    def _oom_json(self, oom: LoggedOom | None) -> dict[str, Any] | None:
-        if oom is None or self.verdict != "oom":
+    def _oom_json(self) -> dict[str, Any] | None:
+        oom = self.log.oom
+        if oom is None:
             return None
         numbers = oom.numbers
+        total = numbers.total_bytes if numbers else 0
         return {
             "phase": self.failed_in or None,
             "tried_bytes": numbers.tried_bytes if numbers else None,
-            "free_bytes": numbers.free_bytes if numbers and numbers.total_bytes else None,
-            "total_bytes": numbers.total_bytes or None if numbers else None,
+            "free_bytes": numbers.free_bytes if numbers and total else None,
+            "total_bytes": total or None,
             "allocated_bytes": numbers.allocated_bytes or None if numbers else None,
-            "missing_bytes": self.missing_bytes if numbers and numbers.total_bytes else None,
+            "missing_bytes": max(0, numbers.tried_bytes - numbers.free_bytes) if numbers and total else None,
             "where": oom.where or None,
             "by_driver": numbers is None,
-            "remedies": [asdict(remedy) for remedy in self.remedies],
+            "remedies": [remedy.to_json() for remedy in self.remedies],
         }
 
 
 def outcome_of(log: ServerLog) -> Outcome:
-    """Of a death by memory and another one, memory is the cause: what the driver refuses ends the rest."""
     notes = [f"the log has {what}" for what in missing_of(log)] if log.ended_by_memory else []
     if log.starts > 1:
         notes.append(f"{log.path} holds {log.starts} starts of a server: this is the last")
-    cause = cause_of(log)
-    verdict, kind, failure, line, phase = _end(log)
-    if verdict == "failed" and log.end is not None:
-        cause = Cause(log.end.kind.what, log.end.text[:400], log.end.kind.way_out)
-    remedies = remedies_of(log, cause) if verdict != "failed" else ()
-    if not remedies and cause is not None:
-        remedies = (LogRemedy(cause.way_out),)
-    return Outcome(log, verdict, cause, kind, phase, failure, line, remedies, tuple(notes))
+    death, cause = log.death, cause_of(log)
+    if death is not None and not log.ended_by_memory:
+        cause = Cause(death.kind.what, death.text[:400])
+    return Outcome(log, cause, remedies_of(log, cause), tuple(notes))
 
 
-def last_phase(rank: RankLog) -> str:
-    """The phase that goes on where the log ends."""
-    return "after the scheduler was ready" if rank.phase == "ready" else rank.phase
-
-
-def _end(log: ServerLog) -> tuple[LogVerdict, str, str, int, str]:
-    phase = _shown(_SERVING if log.is_ready else last_phase(log.lead))
-    if log.oom is not None:
-        where = _shown(_SERVING if log.oom.phase == "ready" else log.oom.phase)
-        return "oom", "out of memory", log.oom.message, log.oom.line, where
-    if log.refusal:
-        return "refused", "refused", log.refusal, log.refused_at, phase
-    if log.end is not None:
-        return "failed", log.end.kind.name, log.end.text, log.end.line, phase
-    return "ready" if log.is_ready else "unfinished", "", "", 0, ""
-
-
-def _shown(phase: str) -> str:
-    return "" if phase == "setup" else phase
+def _placed(phase: str) -> str:
+    if phase == "setup":
+        return "before the communicator"
+    if phase == "serving":
+        return "while serving"
+    return phase if phase.startswith("after") else f"in {phase}"
 
 
 def _rank_json(rank: RankLog) -> dict[str, Any]:
     return {
         "source": rank.source,
         "rank": rank.rank,
-        "last_phase": last_phase(rank),
+        "last_phase": rank.last_phase,
         "baseline_bytes": rank.baseline_bytes,
         "pool_free_bytes": rank.free_after("kv pool"),
         "least_free_bytes": rank.least_free_bytes,

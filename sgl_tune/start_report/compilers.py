@@ -12,29 +12,10 @@ from sgl_tune.processes.descendants import below
 
 LOOK_SECONDS = 0.1
 MOST_TURNS = 5_000
-NAMES = frozenset(
-    (
-        "nvcc",
-        "cicc",
-        "ptxas",
-        "fatbinary",
-        "cudafe++",
-        "nvlink",
-        "ninja",
-        "c++",
-        "g++",
-        "gcc",
-        "cc",
-        "cc1",
-        "cc1plus",
-        "clang",
-        "clang++",
-        "ld",
-        "collect2",
-        "as",
-        "hipcc",
-    )
-)
+NAMES = frozenset((
+    "nvcc", "cicc", "ptxas", "fatbinary", "cudafe++", "nvlink", "ninja", "hipcc", "c++", "g++", "gcc", "cc",
+    "cc1", "cc1plus", "clang", "clang++", "ld", "collect2", "as",
+))  # fmt: skip
 # What stands in a compiler's folder or command line, and whose it is. The first that fits counts.
 _BY_PLACE = (
     ("deep_gemm", "DeepGEMM"),

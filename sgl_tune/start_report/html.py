@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sgl_tune.start_report import against
 from sgl_tune.start_report.against import Against
 from sgl_tune.start_report.report import StartReport
 from sgl_tune.start_report.table import headline, notes
@@ -19,5 +18,5 @@ def render_page(report: StartReport, other: Against | None, title: str) -> str:
     data: dict[str, Any] = {**report.to_json(), "title": f"The start in {title}"}
     data["headline"] = headline(report)
     data["all_notes"] = [*notes(report)]
-    data["against"] = {**other.to_json(), "headline": against.headline(other)} if other else None
+    data["against"] = {**other.to_json(), "headline": other.headline} if other else None
     return rendered(_PAGE, ("script.js",), f"The start in {title}: {data['headline']}", _CHART, data)

@@ -4,37 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sgl_tune.server_log.marks import GRAPHS
+
 
 @dataclass(frozen=True, slots=True)
 class Phase:
     """`depth` decides between lines that overlap: a compilation inside a capture is a compilation.
 
-    A phase without lines of its own is known by what stands around it: it ends `until` a line of these, and
-    where another comes first, nothing is known.
+    A phase without lines of its own is known by what stands around it: it ends `until` a line of these
+    phases, and where another comes first, nothing is known.
     """
 
     name: str
     spent_on: str
     store: str | None = None
     depth: int = 1
-    until: frozenset[str] = frozenset()
-
-    @property
-    def is_between(self) -> bool:
-        return bool(self.until)
-
-    @property
-    def builds(self) -> bool:
-        return self.store is not None
+    until: tuple[str, ...] = ()
 
 
-_STAGE, _WITHIN, _COMPILING = 1, 2, 3
-_GRAPHS = frozenset(("prefill graphs", "decode graphs", "draft graphs"))
-_LOADS = frozenset(("communicator", "weights"))
+_WITHIN, _COMPILING = 2, 3
+_LOADS = ("communicator", "weights")
 
 
 def _between(name: str, spent_on: str, *until: str) -> Phase:
-    return Phase(name, spent_on, until=frozenset(until))
+    return Phase(name, spent_on, until=until)
 
 
 PHASES = {
@@ -43,17 +36,15 @@ PHASES = {
         _between("imports", "Python and SGLang imported, before the first line", "first line"),
         _between("arguments", "flags resolved, the model's config read", "arguments"),
         _between("setup", "imports, flags and the model's config, of a process that is no server", *_LOADS),
-        _between("processes", "schedulers started, each importing SGLang again", *_LOADS),
+        _between("processes", "schedulers started, each imports SGLang again", *_LOADS),
         Phase("communicator", "torch.distributed, NCCL and the groups"),
         _between("model setup", "between the communicator and the weights", "weights"),
         Phase("weights", "the checkpoint read into the GPU"),
-        _between("draft setup", "the other ranks waited for, the draft's worker set up", *_LOADS),
+        _between("draft setup", "waiting for the other ranks, the draft's worker set up", *_LOADS),
         Phase("draft weights", "the draft model's checkpoint read into the GPU"),
         _between("kv pool", "sizes profiled, the KV cache allocated", "kv pool"),
-        _between(
-            "attention backends", "attention backends and first uses before the graphs",
-            "tactics", "scheduler", *_GRAPHS,
-        ),
+        _between("attention backends", "attention backends and first uses before the graphs",
+                 "tactics", "scheduler", *GRAPHS),
         Phase("tactics", "FlashInfer's tuner measures tactics", "tactics", _WITHIN),
         Phase("prefill graphs", "CUDA graphs of prefill captured"),
         Phase("decode graphs", "CUDA graphs of decode captured"),
@@ -62,14 +53,12 @@ PHASES = {
         Phase("FlashInfer cubins", "cubins are downloaded", "flashinfer-cubins", _COMPILING),
         Phase("SGLang JIT", "SGLang's own kernels are built", "tvm-ffi", _COMPILING),
         Phase("Triton", "Triton compiles its kernels", "triton", _COMPILING),
-        Phase("compilers", "compilers ran, for a store that their folder does not name", None, _COMPILING),
+        Phase("compilers", "compilers ran in a folder that names no store", None, _COMPILING),
         Phase("DeepGEMM", "DeepGEMM compiles its kernels for every M", "deep-gemm", _COMPILING),
         Phase("Inductor", "torch.compile compiles graphs", "inductor", _COMPILING),
         Phase("TileLang", "TileLang and Triton kernels of DeepSeek-V4 are built", "tilelang", _COMPILING),
-        _between(
-            "scheduler", "the scheduler's own set-up",
-            "scheduler", "tactics", "kv pool", "http server", *_GRAPHS,
-        ),
+        _between("scheduler", "the scheduler's own set-up",
+                 "scheduler", "tactics", "kv pool", "http server", *GRAPHS),
         _between("http server", "the HTTP server starts", "http server", "ready"),
         _between("warm-up request", "the server asks itself for a first answer", "ready", "warm-up request"),
     )

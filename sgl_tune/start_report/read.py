@@ -8,35 +8,33 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sgl_tune.errors import UsageError
-from sgl_tune.log_lines import line_parser, log_pieces
-from sgl_tune.start_report.listener import Listener
+from sgl_tune.server_log.reader import read_starts
 from sgl_tune.start_report.report import StartReport, report_of
 from sgl_tune.units import human_age
-
-_ANEW = ("server_args=", "Init torch distributed begin", "Init parallel begin", "Load weight begin")
 
 
 def read_start(
     path: Path, ready: re.Pattern[str] | None, number: int | None, advance: Callable[[int], None]
 ) -> StartReport:
     """The last start in it, or the asked one."""
-    listener, parse = Listener(ready), line_parser()
-    for raw in log_pieces(path):
-        advance(len(raw))
-        if listener.is_over and not any(word in raw for word in _ANEW):
-            continue  # a server that serves says much
-        listener.hear(parse(raw))
-        listener.see(raw)
-    listener.finish()
-    starts = [told for told in listener.starts if told.events]
+    reader = read_starts(path, ready, advance)
+    starts = [start for start in reader.starts if start.events]
+    if not starts and any(start.shows_a_start for start in reader.starts):
+        raise UsageError(
+            f"{path} has lines of a start, and none with a time",
+            "collect it with its times: docker logs -t, or kubectl logs --timestamps",
+        )
     if not starts:
-        raise _nothing_told(path, listener)
+        raise UsageError(
+            f"{path} shows no start of a server: none of its {reader.lines:,} lines is SGLang's",
+            "give the server's own output, from its first line on",
+        )
     if number is not None and not 1 <= number <= len(starts):
-        raise UsageError(f"{path} tells of {len(starts)} starts, not of {number}", "--start counts from 1")
-    told = starts[(number or len(starts)) - 1]
-    if told.ready is None and path.is_file():
-        told.notes[f"the file itself was last written {_age(path)}"] = None
-    return report_of(told, number or len(starts), len(starts))
+        raise UsageError(f"{path} shows {len(starts)} starts, not {number}", "--start counts from 1")
+    start = starts[(number or len(starts)) - 1]
+    if start.ready is None and path.is_file():
+        start.notes[f"the file itself was last written {_age(path)}"] = None
+    return report_of(start, number or len(starts), len(starts))
 
 
 def parse_ready(text: str | None) -> re.Pattern[str] | None:
@@ -47,18 +45,6 @@ def parse_ready(text: str | None) -> re.Pattern[str] | None:
 
 
 def _age(path: Path) -> str:
-    """A log that goes on is written to: what one asks first of a start that hangs."""
+    """A log that goes on is written to: the first question about a start that hangs."""
     seconds = time.time() - path.stat().st_mtime
     return f"{human_age(seconds)} ago" if seconds >= 60 else "less than a minute ago"
-
-
-def _nothing_told(path: Path, listener: Listener) -> UsageError:
-    if listener.untimed:
-        return UsageError(
-            f"{path} has lines of a start, and none with a time",
-            "collect it with its times: docker logs -t, or kubectl logs --timestamps",
-        )
-    return UsageError(
-        f"{path} tells of no start of a server: none of its {listener.lines:,} lines is SGLang's",
-        "give the server's own output, from its first line on",
-    )

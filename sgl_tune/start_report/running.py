@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import selectors
@@ -13,32 +12,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO, BinaryIO
 
 from sgl_tune.errors import UsageError
 from sgl_tune.log_lines import line_parser
-from sgl_tune.processes.descendants import below
 from sgl_tune.processes.scratch import scratch
+from sgl_tune.server_log.reader import Reader
 from sgl_tune.start_report.compilers import Compilers
 from sgl_tune.start_report.kernels import kernel_turns
-from sgl_tune.start_report.listener import Listener
-from sgl_tune.start_report.report import StartReport, report_of
+from sgl_tune.start_report.report import StartReport, Watched, report_of
 from sgl_tune.start_report.written import written_since
 
 PATIENCE_SECONDS = 30.0  # of a server that was asked to end
 _LONGEST_LINE = 1 << 16
-_SUBREAPER = 36
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SETTING = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    code: int  # as a shell would tell it
-    report: StartReport
 
 
 def run_server(
@@ -46,10 +36,11 @@ def run_server(
     ready: re.Pattern[str] | None,
     stop_when_ready: bool,
     tell: Callable[[StartReport], None],
-) -> Ended:
-    """`tell` is called once: when the server is ready, or has ended before."""
+) -> tuple[int, StartReport]:
+    """The exit code as a shell shows it, and the report. `tell` gets the report once, when the server is
+    ready or has ended before."""
     command, environment = _parsed(words)
-    with scratch() as place, _adopting(), _Server(command, place.marked(environment), ready) as server:
+    with scratch() as place, _Server(command, place.marked(environment), ready) as server:
         place.watch(server.pid)
         with _forwarding(server.pid):
             for _ in server.until_ready():
@@ -59,8 +50,7 @@ def run_server(
             if stop_when_ready:
                 server.stop()
             server.until_it_ends()
-        place.forget(server.pid)
-        return Ended(server.code, report)
+        return server.code, report
 
 
 def start_and_stop(
@@ -68,7 +58,7 @@ def start_and_stop(
 ) -> StartReport:
     """Until it is ready, without its output. `silence`: seconds without a word of it, and without a compiler
     at work, before it is given up; its report then says where it stands."""
-    with scratch() as place, _adopting(), Path(os.devnull).open("wb") as nothing:
+    with scratch() as place, Path(os.devnull).open("wb") as nothing:
         outputs = (nothing, nothing)
         with _Server(command, place.marked(environment), None, outputs) as server:
             place.watch(server.pid)
@@ -78,7 +68,6 @@ def start_and_stop(
                     break
             report = server.report()
             server.stop()
-        place.forget(server.pid)
         return report
 
 
@@ -91,12 +80,11 @@ class _Server:
         outputs: tuple[BinaryIO | IO[bytes], BinaryIO | IO[bytes]] | None = None,
     ) -> None:
         self._moved_at = time.monotonic()
-        self._environment, self._listener = environment, Listener(ready)
+        self._environment, self._reader = environment, Reader(ready)
         self._command = shlex.join(command)
         self._parse = line_parser()
         self._began = time.time()
-        self._listener.launch(self._began)
-        self._ours = _children()
+        self._reader.launch(self._began)
         try:
             self._process = subprocess.Popen(
                 command,
@@ -140,7 +128,7 @@ class _Server:
     @property
     def doing(self) -> str:
         compiling = " and ".join(self._compilers.at_work)
-        return f"compiling {compiling}" if compiling else self._listener.starts[-1].capturing
+        return f"compiling {compiling}" if compiling else self._reader.starts[-1].capturing
 
     @property
     def code(self) -> int:
@@ -148,19 +136,18 @@ class _Server:
         return 128 - code if code < 0 else code
 
     def until_ready(self) -> Iterator[None]:
-        while not self._listener.is_over and not self._has_ended():
+        while not self._reader.is_ready and not self._has_ended():
             self._turn()
             yield
 
     def report(self) -> StartReport:
-        told = self._listener.starts[-1]
-        told.ended = max(told.ended, time.time())
-        told.command = self._command
-        told.exit_code = self.code if self._process.returncode is not None else None
-        # Triton's own first: the ptxas of a kernel tells nobody whose it is.
-        told.watched = [*kernel_turns(self._began, self._environment), *self._compilers.turns]
-        told.written = written_since(self._began, self._environment)
-        return report_of(told)
+        start = self._reader.starts[-1]
+        start.ended = max(start.ended, time.time())
+        code = self.code if self._process.returncode is not None else None
+        # Triton's own first: the ptxas of a kernel does not show whose it is.
+        turns = (*kernel_turns(self._began, self._environment), *self._compilers.turns)
+        written = written_since(self._began, self._environment)
+        return report_of(start, watched=Watched(self._command, code, turns, written))
 
     def stop(self) -> None:
         self._signal(signal.SIGTERM)
@@ -186,7 +173,8 @@ class _Server:
             if not chunk:
                 self._selector.unregister(key.fileobj)
                 continue
-            _pass_on(key.data, chunk)
+            key.data.write(chunk)
+            key.data.flush()
             self._hear(key.fd, chunk)
         if not self._selector.get_map():
             with suppress(subprocess.TimeoutExpired):
@@ -200,30 +188,16 @@ class _Server:
             lines, rest = [*lines, rest], b""
         self._rest[pipe] = rest
         for line in lines:
-            raw = line.decode("utf-8", "replace")
-            self._listener.hear(self._parse(raw), now)
-            self._listener.see(raw)
+            self._reader.hear(self._parse(line.decode("utf-8", "replace")), now)
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
     def _kill(self) -> None:
-        """Whatever is left, also of what has left its group: orphans become ours, and theirs after them."""
+        """The janitor of the scratch folder then ends what has left its group."""
         self._signal(signal.SIGKILL)
-        for pid in below(self.pid):
-            _end(pid)
         self._process.wait()
-        while orphans := _children() - self._ours:
-            for pid in orphans:
-                _end(pid)
-                with suppress(ChildProcessError):
-                    os.waitpid(pid, 0)
-
-
-def _end(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def _parsed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -255,30 +229,3 @@ def _forwarding(group: int) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _adopting() -> Iterator[None]:
-    """Orphans of the server become ours, so that none outlives us."""
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        ctypes.CDLL(None).prctl(_SUBREAPER, 0, 0, 0, 0)
-
-
-def _children() -> set[int]:
-    """Of this process; its janitors are nobody's to end."""
-    mine = {int(word) for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
-    return {pid for pid in mine if not _is_janitor(pid)}
-
-
-def _is_janitor(pid: int) -> bool:
-    with suppress(OSError):
-        return b"janitor.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return True
-
-
-def _pass_on(stream: BinaryIO | IO[bytes], chunk: bytes) -> None:
-    stream.write(chunk)
-    stream.flush()

@@ -1,28 +1,22 @@
-"""A start's report, for a person."""
+"""A start's report for a person: on a terminal, or as markdown for a pull request or an issue."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
-from sgl_tune.start_report.against import Against, Change
-from sgl_tune.start_report.against import headline as against_headline
+from sgl_tune.start_report.against import Against
 from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
-from sgl_tune.start_report.report import PhaseReport, StartReport
+from sgl_tune.start_report.report import StartReport
 from sgl_tune.units import count, human_bytes
 
 _BAR = 24
-_COLUMNS = (
-    Column("phase"),
-    Column("from", right=True),
-    Column("took", right=True),
-    Column(""),
-    Column("store"),
-    Column("hit"),
-    Column("saves", right=True),
-)
+_MOST_WORDS = 16
+_RIGHT = ("from", "took", "saves", "was", "is", "difference")
+_PHASES = ("phase", "from", "took", "", "store", "hit", "saves")
+_AGAINST = ("phase", "was", "is", "difference")
 
 
 def headline(report: StartReport) -> str:
@@ -32,9 +26,101 @@ def headline(report: StartReport) -> str:
         where = "a phase that no line names" if report.stands_in == UNEXPLAINED else report.stands_in
         return f"not ready after {wall}: {'failed' if report.failure else ended} in {where}"
     spared = report.saves_seconds
-    if spared >= 0.05:
-        return f"ready after {wall}, of which {spared:.1f} s build what a store could hold"
-    return f"ready after {wall}"
+    built = f", of which {spared:.1f} s build what a store could hold" if spared >= 0.05 else ""
+    return f"ready after {wall}{built}"
+
+
+def show_report(out: Output, report: StartReport) -> None:
+    if report.failure:
+        out.line(report.outcome.headline, style="red")
+        for line in _failure(report):
+            out.line(line, indent=2)
+    out.line(headline(report), style="bold")
+    for note in notes(report):
+        out.line(f"- {note}", style="dim", indent=2)
+    out.line()
+    if report.phases:
+        out.table(_columns(_PHASES), _rows(report))
+    for title, lines in _parts(report):
+        out.line(title)
+        for line in lines:
+            out.line(line, indent=2)
+
+
+def report_lines(report: StartReport) -> Iterator[str]:
+    yield f"### {report.outcome.headline if report.failure else headline(report)}"
+    yield ""
+    if report.failure:
+        yield from (f"- {line}" for line in (headline(report), *_failure(report)))
+        yield ""
+    rows = ((*row[:3], *row[4:]) for row in _rows(report))  # without the bars
+    yield from _table((*_PHASES[:3], *_PHASES[4:]), rows)
+    for title, lines in _parts(report):
+        yield f"- {title}"
+        yield from (f"  - {line}" for line in lines)
+    yield from (f"- {note}" for note in notes(report))
+
+
+def show_against(out: Output, found: Against) -> None:
+    out.line()
+    out.line(found.headline, style="bold")
+    out.table(_columns(_AGAINST), found.rows)
+
+
+def against_lines(found: Against) -> Iterator[str]:
+    yield f"### {found.headline}"
+    yield ""
+    yield from _table(_AGAINST, found.rows)
+
+
+def notes(report: StartReport) -> Iterator[str]:
+    if report.starts > 1:
+        yield f"start {report.number} of {report.starts} in this log: --start N shows another"
+    if report.ranks > 1:
+        yield f"{report.ranks} ranks: each second is counted for the rank that the others wait for"
+    yield from report.start.notes
+
+
+def _parts(report: StartReport) -> Iterator[tuple[str, list[str]]]:
+    """What stands below the table: a line, and lines that belong to it."""
+    wall, unexplained = report.wall_seconds, report.unexplained_seconds
+    share = 100 * unexplained / wall if wall else 0.0
+    yield f"unexplained: {unexplained:.1f} s of {wall:.1f} s, {share:.0f} %", []
+    for phase in report.phases:
+        if phase.cause != PHASES[phase.name].spent_on:
+            spared = [f"spared by: {phase.remedy}"] if phase.remedy and phase.hit is not True else []
+            yield f"{phase.name}: {phase.cause}", spared
+    for file in report.tactics.files if report.tactics else ():
+        yield file.line(), []
+    for one in report.written:
+        written = f"{count(one.files, 'file')} written, {human_bytes(one.bytes)}, in {one.folder}"
+        yield f"{one.store}: {written}", []
+    for finding, times in report.start.findings.items():
+        yield finding.line(times), []
+    if report.last_words:
+        yield (
+            "last words, longest silent first",
+            [
+                f"{word.rank}: {wall - word.at:.1f} s before the log's end: {word.text}"
+                for word in report.last_words[:_MOST_WORDS]
+            ],
+        )
+
+
+def _failure(report: StartReport) -> Iterator[str]:
+    death = report.outcome.log.death
+    assert death is not None
+    yield f"line {death.line:,}: {death.text.splitlines()[0][:300]}"
+    yield from (f"to do: {remedy.line()}" for remedy in report.outcome.remedies)
+
+
+def _rows(report: StartReport) -> Iterator[tuple[str, ...]]:
+    for phase in report.phases:
+        bar = "#" * round(_BAR * phase.seconds / report.wall_seconds) if report.wall_seconds else ""
+        hit = {True: "yes", False: "no", None: "unknown"}[phase.hit] if phase.store else "-"
+        saves = f"{phase.saves_seconds:.1f} s" if phase.saves_seconds else "-"
+        times = f"{phase.begins:.1f} s", f"{phase.seconds:.1f} s"
+        yield (phase.name, *times, bar, phase.store or "-", hit, saves)
 
 
 def _how(code: int) -> str:
@@ -44,96 +130,11 @@ def _how(code: int) -> str:
         return f"with exit code {code}"
 
 
-def show_report(out: Output, report: StartReport) -> None:
-    out.line(headline(report), style="bold")
-    for note in notes(report):
-        out.line(f"- {note}", style="dim", indent=2)
-    out.line()
-    if report.phases:
-        out.table(_COLUMNS, [_cells(phase, report.wall_seconds) for phase in report.phases])
-    out.line(f"unexplained: {unexplained_text(report)}")
-    reasons = [p for p in report.phases if p.cause != PHASES[p.name].spent_on]
-    if reasons:
-        out.line()
-    for phase in reasons:
-        out.line(f"{phase.name}: {phase.cause}")
-        if phase.remedy and phase.hit is not True:
-            out.line(f"spared by: {phase.remedy}", indent=2, style="cyan")
-    _show_caches(out, report)
-    _show_last_words(out, report)
+def _columns(titles: Sequence[str]) -> list[Column]:
+    return [Column(title, right=title in _RIGHT) for title in titles]
 
 
-def show_against(out: Output, found: Against) -> None:
-    out.line()
-    out.line(against_headline(found), style="bold")
-    columns = (Column("phase"), Column("was", right=True), Column("is", right=True), Column("", right=True))
-    out.table(columns, [against_cells(change) for change in found.changes if change.before or change.after])
-
-
-def against_cells(change: Change) -> tuple[str, ...]:
-    sign = "gone" if change.before and not change.after else f"{change.difference:+.1f} s"
-    return (change.phase, f"{change.before:.1f} s", f"{change.after:.1f} s", sign)
-
-
-def notes(report: StartReport) -> Iterator[str]:
-    if report.starts > 1:
-        yield f"start {report.number} of {report.starts} in this log: --start N shows another"
-    if report.ranks > 1:
-        yield f"{report.ranks} ranks: each second is the one's that the others wait for"
-    yield from report.notes
-
-
-def hit_text(phase: PhaseReport) -> str:
-    if phase.store is None:
-        return "-"
-    return {True: "yes", False: "no", None: "not told"}[phase.hit]
-
-
-def saves_text(phase: PhaseReport) -> str:
-    return f"{phase.saves_seconds:.1f} s" if phase.saves_seconds else "-"
-
-
-def unexplained_text(report: StartReport) -> str:
-    share = 100 * report.unexplained_seconds / report.wall_seconds if report.wall_seconds else 0.0
-    return f"{report.unexplained_seconds:.1f} s of {report.wall_seconds:.1f} s, {share:.0f} %"
-
-
-def _cells(phase: PhaseReport, wall: float) -> tuple[str, ...]:
-    times = (f"{phase.begins:.1f} s", f"{phase.seconds:.1f} s", _bar(phase.seconds, wall))
-    return (phase.name, *times, phase.store or "-", hit_text(phase), saves_text(phase))
-
-
-def _bar(seconds: float, wall: float) -> str:
-    return "#" * round(_BAR * seconds / wall) if wall else ""
-
-
-def _show_caches(out: Output, report: StartReport) -> None:
-    for text in cache_lines(report):
-        out.line(text)
-    for one in report.written or ():
-        out.line(
-            f"{one.store}: {count(one.files, 'file')} written, {human_bytes(one.bytes)}, in {one.folder}"
-        )
-
-
-def cache_lines(report: StartReport) -> Iterator[str]:
-    for file in report.caches:
-        if file.loaded:
-            yield f"tactics: {count(file.entries or 0, 'entry')} loaded from {file.path}"
-        elif file.loaded is False:
-            yield f"tactics: none loaded from {file.path}{f': {file.why_not}' if file.why_not else ''}"
-        else:
-            yield f"tactics: what was loaded from {file.path} is not told"
-
-
-def _show_last_words(out: Output, report: StartReport) -> None:
-    if not report.last_words:
-        return
-    if report.failure:
-        out.line()
-        out.line(f"{report.failure.rank or 'server'} failed first: {report.failure.text}", style="red")
-    out.line()
-    out.line("last words, longest silent first", style="bold")
-    for word in report.last_words[:16]:
-        silent = report.wall_seconds - word.at
-        out.line(f"{word.rank or 'server'}: {silent:.1f} s before the log's end: {word.text}", indent=2)
+def _table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    for cells in (titles, ["---"] * len(titles), *rows):
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    yield ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.verify.findings import CODES, FileReport, Verdict, VerifyReport, finding
+from sgl_tune.verify.findings import CODES, FileReport, Severity, Verdict, VerifyReport, finding
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs" / "findings.md"
@@ -41,6 +41,27 @@ def test_errors_fail_and_warnings_fail_when_strict(code: str, good: bool, good_i
         VerifyReport((), (found,)),
     ):
         assert (report.ok(), report.ok(strict=True)) == (good, good_if_strict)
+
+
+def test_a_severity_may_be_lowered() -> None:
+    assert finding("crash-elsewhere", "m", "r", Severity.WARNING).severity is Severity.WARNING
+
+
+def test_a_report_is_plain_json() -> None:
+    report = VerifyReport(
+        (FileReport(Path("/c/f.json"), Verdict.CRASH, (finding("not-json", "m", "r"),)),), ()
+    )
+    assert report.to_json() == {
+        "files": [
+            {
+                "store": "tactics",
+                "path": "/c/f.json",
+                "verdict": "crash",
+                "findings": [{"code": "not-json", "severity": "error", "message": "m", "remedy": "r"}],
+            }
+        ],
+        "findings": [],
+    }
 
 
 def test_a_finding_of_a_cache_says_where_apart_from_what() -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from runtime.server.units import GIB
 from sgl_tune.memory.compare import beside_log, beside_measured
 from sgl_tune.memory.report import Row
-from sgl_tune.server_log.rank_log import RankLog, ServerLog, Step
+from sgl_tune.server_log.log import ServerLog
+from sgl_tune.server_log.rank_log import RankLog, Step
 from tests.sgl_tune.memory.reports import make_phase, make_report
 
 
@@ -29,7 +30,7 @@ def test_an_oom_on_both_sides_is_compared() -> None:
 
 
 def test_a_logs_steps_are_compared_by_what_was_left_and_what_was_taken() -> None:
-    steps = (Step("weights", free_bytes=39 * GIB, used_bytes=39 * GIB), Step("unheard of", free_bytes=1))
+    steps = [Step("weights", free_bytes=39 * GIB, used_bytes=39 * GIB), Step("unheard of", free_bytes=1)]
     sizes = {"max_running_requests": 2048}
     lead = RankLog(
         rank="TP0",

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from runtime.server.units import GIB
 from sgl_tune.errors import UsageError
-from sgl_tune.server_log.rank_log import ServerLog
-from sgl_tune.server_log.reader import read_server_log
+from sgl_tune.server_log.log import ServerLog, read_server_log
 
 RELEASE_0_4 = """\
 [2025-03-27 21:33:20 TP0] Init torch distributed ends. mem usage=0.33 GB
@@ -128,7 +127,7 @@ mem usage=0.10 GB, avail mem=14.90 GB.
     "content", [b"", b"hello\n", b"\x7fELF" + bytes(range(256)) * 40], ids=["empty", "text", "binary"]
 )
 def test_what_is_no_start_is_said(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(UsageError, match=r"server\.log tells of no start"):
+    with pytest.raises(UsageError, match=r"server\.log shows no start"):
         _read(tmp_path, content)
 
 
@@ -175,7 +174,7 @@ def test_the_pods_of_a_router_are_told_apart(tmp_path: Path) -> None:
     log = _read(tmp_path, "\n".join(line for lines in zip(*pods, strict=True) for line in lines))
     assert [rank.name for rank in log.ranks] == [f"TP0 of chat-{pod}/sglang" for pod in range(3)]
     assert [rank.baseline_bytes for rank in log.ranks] == [free * GIB for _, _, free in told]
-    assert log.lead.source == "chat-0/sglang" and log.others == ("chat-2/sglang",)
+    assert log.lead.source == "chat-0/sglang" and [rank.source for rank in log.peers] == ["chat-0/sglang"]
 
 
 def test_a_pool_that_is_sized_after_the_captures_is_read_where_it_comes(tmp_path: Path) -> None:

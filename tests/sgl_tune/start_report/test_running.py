@@ -70,7 +70,7 @@ def test_a_start_that_dies_is_reported_and_its_code_is_ours(tmp_path: Path) -> N
     words, settings = _command(tmp_path, how="dies")
     done = subprocess.run(words, capture_output=True, text=True, env=settings, timeout=60)
     assert done.returncode == 3 and "failed in scheduler" in done.stderr
-    assert "failed first: ValueError: no such thing" in done.stderr and _is_gone(tmp_path)
+    assert "ValueError: no such thing" in done.stderr and _is_gone(tmp_path)
 
 
 @pytest.mark.parametrize(

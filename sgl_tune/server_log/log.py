@@ -1,0 +1,133 @@
+"""A server's log as one answer needs it: who died of what, on which rank, and what each rank had."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sgl_tune.errors import UsageError
+from sgl_tune.server_log.ends import FOLLOWS, MEMORY, REFUSED, Death
+from sgl_tune.server_log.findings import Finding
+from sgl_tune.server_log.rank_log import RankLog
+from sgl_tune.server_log.reader import read_starts
+from sgl_tune.server_log.start import Start
+
+_PROCESS = re.compile(r"\bscheduler_(\d{1,5}) \(pid=|\bRank (\d{1,5}) scheduler (?:died|is dead)")
+
+Key = tuple[str, str]  # source and rank
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLog:
+    """`lead` is the rank that died, else the one with the least memory left; `peers` are the ranks of its
+    server. `starts`: how many the log holds, of which this is the last."""
+
+    lead: RankLog
+    ranks: Sequence[RankLog] = ()
+    death: Death | None = None
+    is_ready: bool = False
+    starts: int = 1
+    server_args: str | None = None
+    peers: Sequence[RankLog] = ()
+    findings: Mapping[Finding, int] = field(default_factory=dict)
+    path: Path = field(default=Path("-"), compare=False)
+
+    @property
+    def oom(self) -> Death | None:
+        return self.death if self.death and self.death.kind.level == MEMORY else None
+
+    @property
+    def refusal(self) -> str:
+        """What SGLang printed where it found too little memory and ended the start itself."""
+        return self.death.text if self.death and self.death.kind.level == REFUSED else ""
+
+    @property
+    def ended_by_memory(self) -> bool:
+        return self.death is not None and self.death.kind.level in (MEMORY, REFUSED)
+
+
+def read_server_log(path: Path) -> ServerLog:
+    """The last start that `path` shows; a file without one is the user's mistake."""
+    reader = read_starts(path)
+    if not reader.latest:
+        raise UsageError(
+            f"{path} shows no start of a server: no line of SGLang's start, no error that ends one",
+            "give the server's own output, from 'server_args=' on",
+        )
+    seen = sum(start.shows_a_start for start in reader.starts)
+    return log_of(reader.latest, 1 + seen - len(reader.latest), path)
+
+
+def log_of(starts: Iterable[Start], count: int = 1, path: Path = Path("-")) -> ServerLog:
+    """Of starts side by side: the pods of one service."""
+    starts = list(starts)
+    ranks: dict[Key, RankLog] = {}
+    for start in starts:
+        for speaker, rank in start.ranks.items():
+            sizes = next((one.sizes for (source, _), one in start.ranks.items()
+                          if source == speaker.source and one.sizes), {})  # fmt: skip
+            tokens = sizes.get("max_total_num_tokens", rank.kv_tokens)
+            phase = "serving" if start.ready else rank.phase
+            ranks[speaker] = replace(rank, phase=phase, sizes=sizes, kv_tokens=tokens)
+    deaths = [death for start in starts for death in start.deaths if _is_death(death, start)]
+    death = min(deaths, key=lambda death: (death.kind.level, death.line), default=None)
+    death = death and _with_rank(death, deaths, ranks)
+    key = _led_by(death, ranks)
+    args = {source: text for start in starts for (source, _), text in start.server_args.items()}
+    found: dict[Finding, int] = {}
+    for start in starts:
+        for finding, times in start.findings.items():
+            found[finding] = found.get(finding, 0) + times
+    return ServerLog(
+        lead=ranks.get(key) or RankLog(*key),
+        ranks=[ranks[key] for key in sorted(ranks, key=_order)],
+        death=death,
+        is_ready=any(start.ready for start in starts),
+        starts=count,
+        server_args=args.get(key[0]) or args.get("") or next(iter(args.values()), None),
+        peers=[ranks[one] for start in starts for one in start.ranks if key in start.ranks],
+        findings=found,
+        path=path,
+    )
+
+
+def _is_death(death: Death, start: Start) -> bool:
+    """A traceback may be of a request that failed: the server then goes on, and no process ends."""
+    if not death.kind.at_start:
+        return True
+    if start.spoke.get(death.source, 0) < death.line:
+        return True
+    return any(one.kind.level >= FOLLOWS and one.source == death.source for one in start.deaths)
+
+
+def _with_rank(death: Death, deaths: Iterable[Death], ranks: Mapping[Key, RankLog]) -> Death:
+    """The server's own process names the rank whose process died, by its number."""
+    texts = (one.text for one in deaths if one.kind is death.kind and one.source == death.source)
+    number = next(filter(None, map(_PROCESS.search, texts)), None)
+    if death.rank or number is None:
+        return death
+    name = f"TP{number[1] or number[2]}"
+    found = [rank for source, rank in ranks if source == death.source and name in rank.split()]
+    return replace(death, rank=found[0]) if len(found) == 1 else death
+
+
+def _led_by(death: Death | None, ranks: Mapping[Key, RankLog]) -> Key:
+    """The rank that died; else the one that came least far, or with the least memory left."""
+    if death is None:
+        return min(ranks, key=lambda key: _least(ranks[key]), default=("", ""))
+    key = death.source, death.rank
+    if key in ranks or death.kind.level in (MEMORY, REFUSED):
+        return key
+    peers = [one for one in ranks if one[0] == death.source]
+    return min(peers, key=lambda one: len(ranks[one].steps), default=key)
+
+
+def _least(rank: RankLog) -> float:
+    return float("inf") if rank.least_free_bytes is None else rank.least_free_bytes
+
+
+def _order(key: Key) -> tuple[str, list[int]]:
+    """TP10 comes after TP9."""
+    return key[0], [int(number) for number in re.findall(r"\d+", key[1])]

@@ -1,0 +1,100 @@
+"""Which tactics a start used, as far as its log shows: which files, how many entries, what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from sgl_tune.server_log.marks import Edge
+from sgl_tune.server_log.start import Start
+from sgl_tune.units import count
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFile:
+    """`loaded` and `entries` are None where the log does not show them."""
+
+    path: str
+    loaded: bool | None
+    entries: int | None = None
+    new_entries: int | None = None
+    why_not: str | None = None
+
+    def line(self) -> str:
+        if self.loaded:
+            return f"tactics: {count(self.entries or 0, 'entry')} loaded from {self.path}"
+        if self.loaded is False:
+            return f"tactics: none loaded from {self.path}{f': {self.why_not}' if self.why_not else ''}"
+        return f"tactics: SGLang used {self.path}; the log does not show what was loaded from it"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Tactics:
+    """`hit` is None where the log does not show whether anything was measured."""
+
+    files: tuple[CacheFile, ...]
+    hit: bool | None
+    cause: str
+
+
+def tactics_of(start: Start) -> Tactics | None:
+    """None where the log shows no tuner."""
+    files = _files(start)
+    if not files and not start.bars.profiled and not any(e.phase == "tactics" for e in start.events):
+        return None
+    hit = _hit(start, files)
+    return Tactics(tuple(files.values()), hit, "; ".join(_cause(start, hit)))
+
+
+def measured(start: Start) -> int | None:
+    """Single measurements, where the log counts them."""
+    return next((int(event.said["count"]) for event in start.facts("loaded")), None)
+
+
+def _files(start: Start) -> dict[str, CacheFile]:
+    found: dict[str, CacheFile] = {}
+    differ: str | None = None
+    for event in start.events:
+        path, fact = event.said.get("path") or "", event.mark.fact
+        if fact == "disagree":
+            differ = "the ranks' files differ"
+        elif fact in ("cache", "no reuse"):
+            is_read = None if differ is None and fact == "cache" else False
+            found.setdefault(path, CacheFile(path, is_read, why_not=differ))
+            differ = None
+        elif fact == "loaded file":
+            found[path] = CacheFile(path, True, int(event.said["count"]))
+        elif fact == "foreign file":
+            found[path] = CacheFile(path, False, why_not=event.said["why"])
+        elif fact == "saved file":
+            before = found.get(path) or CacheFile(path, None)
+            found[path] = replace(before, new_entries=int(event.said["new"]))
+    return found
+
+
+def _hit(start: Start, files: dict[str, CacheFile]) -> bool | None:
+    new = [file.new_entries for file in files.values() if file.new_entries is not None]
+    counted = measured(start)
+    if sum(start.bars.profiled.values()) or any(new) or counted:
+        return False
+    if counted == 0 or start.bars.count:  # bars of other work are there, so the tuner's would be
+        return True
+    ended = any(event.phase == "tactics" and event.mark.edge is Edge.closes for event in start.events)
+    return True if any(file.loaded for file in files.values()) and ended and not new else None
+
+
+def _cause(start: Start, hit: bool | None) -> Iterator[str]:
+    if any(start.facts("no reuse")):
+        yield "SGLANG_FLASHINFER_AUTOTUNE_CACHE=0: no file is read"
+    if (counted := measured(start)) is not None:
+        yield count(counted, "measurement")
+    if start.bars.profiled:
+        yield f"profiles measured: {', '.join(f'{op} {n}' for op, n in start.bars.profiled.items())}"
+    elif hit and counted is None:
+        yield "nothing was measured"
+    elif hit is None:
+        yield "the log shows neither FlashInfer's lines, which SGLang silences, nor a progress bar"
