@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runtime.sglang.flag_classes import MODELS
-from sgl_tune.asking.question import Question, value_of
+from sgl_tune.asking.question import Question, replaced, value_of
 from sgl_tune.deployment.model_files import MODELOPT, Sought, find_files, hub_config
 from sgl_tune.reading import bounded_bytes
 
@@ -36,7 +36,8 @@ def with_local_models(
         folder = work / f"models{len(list(work.iterdir()))}" / _ODD.sub("-", value.strip("/").lstrip("."))
         folder.mkdir(mode=0o700, parents=True)
         _fill(folder, value, config, environ)
-        question = replace(question, argv=_with_model(question.argv, flags, str(folder)))
+        flag = next(name for word in question.argv if (name := word.partition("=")[0]) in flags)
+        question = replace(question, argv=replaced(question.argv, flags, [flag, str(folder)]))
     return question
 
 
@@ -56,17 +57,3 @@ def _copy(snapshot: Path, folder: Path) -> None:
     for file in sorted(snapshot.iterdir()):
         if file.suffix in _COPIED and stat.S_ISREG(file.stat().st_mode) and file.stat().st_size <= _LARGEST:
             (folder / file.name).write_bytes(bounded_bytes(file, _LARGEST))
-
-
-def _with_model(argv: tuple[str, ...], flags: frozenset[str], folder: str) -> tuple[str, ...]:
-    """The same words with another model, wherever they name it."""
-    words: list[str] = []
-    names_it = False
-    for word in argv:
-        flag, equals, _ = word.partition("=")
-        if names_it:
-            words.append(folder)
-        else:
-            words.append(f"{flag}={folder}" if equals and flag in flags else word)
-        names_it = not names_it and word in flags
-    return tuple(words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.ghost.gpus import Gpu, gpus
@@ -16,7 +16,6 @@ from sgl_tune.errors import UsageError
 from sgl_tune.servers.server import Server
 
 MODEL_FLAGS = ("--model-path", "--model")
-_FALSE, _TRUE = ("false", "False"), ("true", "True")
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,6 @@ class Question:
     def with_flags(self, flags: Sequence[str]) -> Question:
         """The same start with these flags after the others: the later of two counts."""
         return replace(self, argv=(*self.argv, *flags))
-
-    @property
-    def text(self) -> str:
-        return shlex.join(self.argv)
 
 
 def question_of(
@@ -123,14 +118,17 @@ def value_of(argv: Sequence[str], names: Sequence[str]) -> str | None:
     return found
 
 
-def with_flag(question: Question, name: str, value: str | None) -> Question:
-    """With `--name value`; without a value, or with `true`, the flag alone; with `false` without it."""
-    flag = f"--{name}"
-    if value is None or value in _TRUE:
-        return question.with_flags([flag])
-    if value in _FALSE:
-        return replace(question, argv=tuple(word for word in question.argv if word != flag))
-    return question.with_flags([flag, *value.split()])
+def replaced(argv: Sequence[str], flags: Collection[str], words: Sequence[str]) -> tuple[str, ...]:
+    """The same command with `words` in place of these flags and their values, else at its end."""
+    found, rest, skips = list[str](), list(words), False
+    for word in argv:
+        if word.startswith("-"):
+            skips = word.partition("=")[0] in flags
+            found += rest if skips else [word]
+            rest = [] if skips else rest
+        elif not skips:
+            found.append(word)
+    return (*found, *rest)
 
 
 def gpu_of(name: str | None) -> Gpu:

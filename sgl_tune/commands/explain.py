@@ -119,5 +119,5 @@ def _compared(account: Account, asked: Asked, other: Asked) -> Comparison:
         before, after = asked.plan(), other.plan()
     except SglTuneError as error:  # a start that dies settles its arguments all the same
         return Comparison(account, second, unasked=error.message)
-    caches = survivals(before, after, other.question.gpu.name)
+    caches = tuple(survivals(before, after, other.question.gpu.name))
     return Comparison(account, second, (before, after), caches=caches)

@@ -14,6 +14,7 @@ from runtime.sglang.flag_classes import MODELS
 from runtime.sglang.inside.words import DRAWN, OURS
 from sgl_tune.asking.question import value_of
 from sgl_tune.recorded.caches import files_of
+from sgl_tune.units import count
 
 _APART = re.compile(r"[-_\s]+")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -123,8 +124,16 @@ class Account:
         if not self.settled:
             return self.died or "its start did not settle anything"
         if not self.settled["tunes"]:
-            return "SGLang's gate is closed: this server tunes nothing and loads no tactics"
-        return f"SGLang's gate is open: this server reads tactics under the key {self.settled['key']}"
+            return f"SGLang's gate is closed: this server tunes nothing and loads no tactics{self.doubt}"
+        key = self.settled["key"]
+        return f"SGLang's gate is open: this server reads tactics under the key {key}{self.doubt}"
+
+    @property
+    def doubt(self) -> str:
+        """What makes the verdict uncertain, to follow it; empty where nothing does."""
+        first, *others = [f"{one.name}: {one.why}" for one in self.record.inexact] or [""]
+        more = f" and {count(len(others), 'other reason')}" if others else ""
+        return f"; not exact, because of {first}{more}" if first else ""
 
     @property
     def exit_code(self) -> int:
@@ -162,9 +171,9 @@ class Account:
             return self._models.get(value, value)
         if isinstance(value, list):
             return [self._typed(one) for one in value]
-        return (
-            {name: self._typed(one) for name, one in value.items()} if isinstance(value, Mapping) else value
-        )
+        if isinstance(value, Mapping):
+            return {name: self._typed(one) for name, one in value.items()}
+        return value
 
     @cached_property
     def _models(self) -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sgl_tune.explain.account import Account, Argument
@@ -25,10 +25,6 @@ class Difference:
     after: Any
     why: tuple[str, ...] = ()
     why_before: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        names = ("group", "name", "before", "after", "why", "why_before")
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -59,30 +55,26 @@ class Comparison:
             return f"{changed}; what the two tune is not known: {self.unasked}"
         fates = dict.fromkeys(one.fate for one in self.caches)
         fate = f"its cache {' and '.join(fates)}" if fates else "nothing is tuned before or after"
-        return f"{changed}; {fate}"
+        return f"{changed}; {fate}{self.before.doubt or self.after.doubt}"
 
     def to_json(self) -> dict[str, Any]:
         return {
             **self.after.to_json(),
             "says": self.says,
             "unasked": self.unasked,
-            "differences": [one.to_json() for one in self.differences],
-            "caches": [one.to_json() for one in self.caches],
+            "differences": [asdict(one) for one in self.differences],
+            "caches": [asdict(one) for one in self.caches],
         }
 
 
 def _of_arguments(before: Account, after: Account) -> Iterator[Difference]:
     old, new = ({one.name: one for one in account.arguments} for account in (before, after))
     for name in {**old, **new}:
-        one, other = old.get(name), new.get(name)
-        if one is None or other is None:
-            known = one or other
-            if known is not None and not known.is_default:
-                yield _difference(name, one, other)
-        else:
-            why = (other.why, one.why)
+        absent = Argument(name, ABSENT, False, None, None, True, ())
+        one, other = old.get(name, absent), new.get(name, absent)
+        if (name in old and name in new) or not (one.is_default and other.is_default):
             for part, before_it, after_it in _changes(name, one.value, other.value):
-                yield Difference("arguments", part, before_it, after_it, *why)
+                yield Difference("arguments", part, before_it, after_it, other.why, one.why)
 
 
 def _changes(name: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -92,12 +84,6 @@ def _changes(name: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any
             yield from _changes(f"{name}.{part}", before.get(part), after.get(part))
     elif before != after:
         yield name, before, after
-
-
-def _difference(name: str, one: Argument | None, other: Argument | None) -> Difference:
-    before, after = (told.value if told else ABSENT for told in (one, other))
-    why, why_before = (told.why if told else () for told in (other, one))
-    return Difference("arguments", name, before, after, why, why_before)
 
 
 def _of_settled(before: Account, after: Account) -> Iterator[Difference]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from sgl_tune.cache.layouts import find_caches
 from sgl_tune.recorded.caches import RecordedCache
@@ -38,17 +37,9 @@ class Survival:
         reasons = f": {'; '.join(self.because)}" if self.because else ""
         return f"{whose}{there} {self.fate}{reasons}"
 
-    def to_json(self) -> dict[str, Any]:
-        names = ("role", "key", "fate", "files", "loaded", "wanted")
-        return {**{name: getattr(self, name) for name in names}, "because": list(self.because)}
 
-
-def survivals(before: RecordedPlan, after: RecordedPlan, gpu: str) -> tuple[Survival, ...]:
+def survivals(before: RecordedPlan, after: RecordedPlan, gpu: str) -> Iterator[Survival]:
     """`gpu`: the second server's, as its driver names it."""
-    return tuple(_survivals(before, after, gpu))
-
-
-def _survivals(before: RecordedPlan, after: RecordedPlan, gpu: str) -> Iterator[Survival]:
     old, new = (dict(zip(("target", "draft"), plan.all_caches, strict=False)) for plan in (before, after))
     for role in {**old, **new}:
         mine, other = old.get(role), new.get(role)

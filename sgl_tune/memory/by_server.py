@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,10 +13,10 @@ from runtime.record.record import Record
 from runtime.sglang.releases import NEWEST, Release
 from runtime.sglang.server_process import STOP
 from runtime.sglang.variables import Left
-from sgl_tune.asking.asking import Answers, Asking, Listener
+from sgl_tune.asking.ask import opened
+from sgl_tune.asking.asking import Answers, Listener
 from sgl_tune.asking.live import Live
-from sgl_tune.asking.local_model import with_local_models
-from sgl_tune.asking.question import Question, gpu_of, question_of, with_flag
+from sgl_tune.asking.question import Question, gpu_of
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.change import AS_IS, BEHAVIOURS, VARIABLE, Change, changed_command
@@ -25,7 +25,6 @@ from sgl_tune.memory.of_record import report_of
 from sgl_tune.memory.options import MemoryOptions
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.starting import Started
-from sgl_tune.processes.scratch import scratch
 from sgl_tune.servers.server import NoServer, Server, find_server
 from sgl_tune.units import parse_size
 
@@ -40,11 +39,9 @@ def server_starter(
     total = parse_size(asked.gpu_memory, "--gpu-memory") if asked.gpu_memory else total_bytes
     taken = parse_size(asked.taken, "--taken") if asked.taken else 0
     first_rank(asked.ranks)
-    with scratch() as private:
-        typed = question_of(server, asked.flags, asked.command, total, taken)
-        question = with_local_models(typed, asked.flags.model_config, private.folder, os.environ)
-        with Answers(Asking(private.folder, trust_remote_code)) as answers:
-            yield ServerStarter(answers, question, typed.argv, asked.ranks, out)
+    opening = opened(server, asked.flags, asked.command, trust_remote_code, total, taken)
+    with opening as (typed, question, answers):
+        yield ServerStarter(answers, question, typed.argv, asked.ranks, out)
 
 
 class ServerStarter:
@@ -54,7 +51,7 @@ class ServerStarter:
         self, answers: Answers, question: Question, typed: Sequence[str], ranks: str, out: Output
     ) -> None:
         self._answers, self._question, self._typed = answers, question, typed
-        self._ranks, self._out = ranks, out
+        self._ranks, self._out, self._live = ranks, out, Live(out, question.server)
 
     @property
     def release(self) -> Release:
@@ -73,7 +70,8 @@ class ServerStarter:
         if change is not AS_IS:
             self._out.note(f"trying {change.line}")
         question = changed(self._question, change)
-        live = Live(self._out, question.server)
+        is_same = question.server is self._question.server
+        live = self._live if is_same else Live(self._out, question.server)
         say: Listener = live if least is None else _Until(live, least)
         first = self._one(replace(question, rank=first_rank(self._ranks)), say, snapshot)
         layout = layout_of(first)
@@ -102,7 +100,7 @@ class ServerStarter:
     def _report(self, record: Record, question: Question) -> MemoryReport:
         """With what of the command the start was not given."""
         title = question.title.rstrip("/").rpartition("/")[2] or question.title
-        flags = question.text.replace(question.model, question.title)
+        flags = shlex.join(question.argv).replace(question.model, question.title)
         outside = self._answers.asking.outside
         found = report_of(record, question.gpu, title, outside, flags, question.taken_bytes)
         return found.with_notes(*_left_notes(self._answers.check(question).left))
@@ -162,4 +160,7 @@ def _changed(question: Question, name: str, value: str | None) -> Question:
     if VARIABLE.fullmatch(name):
         environment: Mapping[str, str] = {**question.environment, name: value or ""}
         return replace(question, environment=environment)
-    return with_flag(question, name, value)
+    flag = f"--{name}"
+    if value in ("false", "False"):
+        return replace(question, argv=tuple(word for word in question.argv if word != flag))
+    return question.with_flags([flag, *([] if value in (None, "true", "True") else str(value).split())])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.sglang.releases import Release
+from sgl_tune.asking.question import replaced
 from sgl_tune.deployment.options import flag_names, spelled
 from sgl_tune.errors import UsageError
 
@@ -87,26 +88,9 @@ def change_of(flags: Mapping[str, Any], release: Release) -> Change:
 
 def changed_command(argv: Sequence[str], variables: Mapping[str, str], change: Change) -> str:
     """The user's own server command with this change, ready to paste."""
-    words, new = list[str](), dict(change.parts)
-    skips = False
-    for word in argv:
-        if word.startswith("-"):
-            same = next((name for name in change.parts if _field(word) == _field(f"--{name[0]}")), None)
-            skips = same is not None
-            if same is not None and same[0] in new:
-                words += _words(same[0], new.pop(same[0]))
-        if not skips:
-            words.append(word)
-    for name, value in new.items():
-        words += _words(name, value)
+    for name, value in change.parts:
+        field = flag_names().get(f"--{name}")
+        same = {f"--{name}", *(flag for flag, of in flag_names().items() if of == field)}
+        argv = replaced(argv, same, [f"--{name}", *(value.split() if value is not None else ())])
     set_here = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-    return " ".join([*set_here, shlex.join(["python", "-m", "sglang.launch_server", *words])])
-
-
-def _words(name: str, value: str | None) -> list[str]:
-    return [f"--{name}", *(value.split() if value is not None else ())]
-
-
-def _field(flag: str) -> str:
-    name = flag.partition("=")[0]
-    return flag_names().get(name, name)
+    return " ".join([*set_here, shlex.join(["python", "-m", "sglang.launch_server", *argv])])

@@ -15,6 +15,7 @@ from sgl_tune.asking.live import NAMES, ROOT
 from sgl_tune.memory.layout import layout_of
 from sgl_tune.memory.parts import NCCL, OTHERS, Owned, Share
 from sgl_tune.memory.report import MemoryReport, Sizes, Source, Trust, Whose
+from sgl_tune.units import count
 
 SOURCES: dict[str, Source] = {"ghost": "ghost", "measured": "measured"}
 _DRIVERS = "CUDA error: out of memory"  # torch's text where memory outside it was refused
@@ -47,12 +48,7 @@ def report_of(
         inexact=tuple(map(_why, record.inexact)),
         cage_lacks=record.asked.lacking,
         warnings=tuple(_without_graphs(record)),
-        notes=(
-            *(_doubts(record, gpu) if is_ghost else ()),
-            *_timed_kernels(record),
-            *_without_multicast(record),
-            *(f"the record does not have: {lack}" for lack in record.lacks),
-        ),
+        notes=tuple(_notes(record, gpu)),
     )
     return MemoryReport(
         whose=whose,
@@ -85,17 +81,23 @@ def _nccl(record: Record, outside: Outside) -> int:
     return sum(sizes) + (first.bytes if sizes and first else 0)
 
 
-def _doubts(record: Record, gpu: Gpu) -> Iterator[str]:
-    """What nobody knows of the free bytes, beside the error bar."""
-    if not record.phases:
-        return
-    if gpu.key != MEASURED_ON:
+def _notes(record: Record, gpu: Gpu) -> Iterator[str]:
+    """What nobody knows of the memory, beside the error bar, and what is assumed."""
+    is_ghost = record.asked.source == "ghost"
+    if is_ghost and record.phases and gpu.key != MEASURED_ON:
         measured = gpus()[MEASURED_ON].name
         yield f"memory outside torch, and the ±, were measured on {measured}, not on {gpu.name}"
     absent = sorted({one.name for one in record.modules if one.state == "stub"})
-    if absent:
+    if is_ghost and record.phases and absent:
         missing = f"{len(absent)} modules that are not compiled here ({_few(absent)})"
         yield f"memory outside torch does not include the code of {missing}"
+    timed = sum(one.store == COMPILED and not one.found for one in record.files)
+    if timed:
+        kernels = count(timed, "kernel")
+        yield f"torch.compile's cache is assumed to be empty: with {kernels} there a server may peak lower"
+    if is_ghost and any(n for name, n in record.counted.items() if name.startswith(COMMUNICATOR_COUNT)):
+        yield "the host's NVLink multicast is assumed to be off; collectives may take more where it is on"
+    yield from (f"the record does not have: {lack}" for lack in record.lacks)
 
 
 def _few(names: Sequence[str]) -> str:
@@ -117,24 +119,6 @@ def _sizes(record: Record) -> Sizes:
         context_length=settled.context_length if settled else None,
         max_running_requests=requests if isinstance(requests, int) and requests > 0 else most,
     )
-
-
-def _timed_kernels(record: Record) -> tuple[str, ...]:
-    timed = sum(one.store == COMPILED and not one.found for one in record.files)
-    if not timed:
-        return ()
-    kernels = "1 kernel" if timed == 1 else f"{timed} kernels"
-    return (
-        f"torch.compile's cache is assumed to be empty: a server that finds {kernels} there may peak lower",
-    )
-
-
-def _without_multicast(record: Record) -> Iterator[str]:
-    """No flag says whether a host has multicast. The table was measured where it is off."""
-    if record.asked.source == "ghost" and any(
-        count for name, count in record.counted.items() if name.startswith("communicators_")
-    ):
-        yield "the host's NVLink multicast is assumed to be off; collectives may take more where it is on"
 
 
 def _without_graphs(record: Record) -> Iterator[str]:

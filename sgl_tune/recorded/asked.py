@@ -12,12 +12,11 @@ from pathlib import Path
 from runtime.ghost.gpus import Gpu
 from runtime.record.record import Record
 from runtime.sglang.tactics import Tactics
-from sgl_tune.asking.asking import Answers, Asking, Listener
-from sgl_tune.asking.local_model import with_local_models
-from sgl_tune.asking.question import Question, question_of
+from sgl_tune.asking.ask import opened
+from sgl_tune.asking.asking import Answers, Listener
+from sgl_tune.asking.question import Question
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.processes.scratch import scratch
 from sgl_tune.reading import bounded_bytes
 from sgl_tune.recorded.caches import files_of
 from sgl_tune.recorded.plan import RecordedPlan, Whose, plan_of
@@ -70,13 +69,9 @@ class Asked:
 
 @contextmanager
 def asking(by: ByServer, server: Server, say: Listener) -> Iterator[Asked]:
-    with scratch() as private:
-        typed = question_of(server, by.flags, by.command)
+    with opened(server, by.flags, by.command, by.trust_remote_code) as (typed, question, answers):
         name = typed.title.rstrip("/").rpartition("/")[2]
-        whose = Whose(name, typed.title, _cache_dir(by, typed), typed.argv)
-        question = with_local_models(typed, by.flags.model_config, private.folder, os.environ)
-        with Answers(Asking(private.folder, by.trust_remote_code)) as answers:
-            yield Asked(question, whose, answers, say)
+        yield Asked(question, Whose(name, typed.title, _cache_dir(by, typed), typed.argv), answers, say)
 
 
 def _bytes(path: Path) -> bytes | None:

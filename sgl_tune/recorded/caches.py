@@ -37,14 +37,8 @@ class RecordedOp:
         return tuple(sorted({bucket for bucket, _ in self.entries}))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "op": self.op,
-            "runner": self.runner,
-            "buckets": list(self.buckets),
-            "keys": list(self.keys),
-            "policy": list(self.policy),
-            "serving_only": list(self.serving_only),
-        }
+        names = ("op", "runner", "buckets", "keys", "policy", "serving_only")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)

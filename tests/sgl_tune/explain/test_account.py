@@ -123,3 +123,8 @@ def test_what_the_record_lacks_is_said() -> None:
 
 def test_an_early_stop_says_what_was_not_asked() -> None:
     assert "tuner keys" in account(RESOLVED, SETTLED, STOPPED).not_asked[0]
+
+
+def test_a_verdict_that_is_not_exact_says_so_in_its_line() -> None:
+    guess = {"event": "inexact", "kind": "guess", "name": "sms", "phase": "", "frame": "", "why": "no source"}
+    assert account(RESOLVED, SETTLED, guess, STOPPED).says.endswith("; not exact, because of sms: no source")

@@ -61,7 +61,7 @@ def test_kernels_that_are_timed_anew_are_noted() -> None:
 
     assert report(ready(looked("a", found=True))).trust.notes == ()
     (note,) = report(ready(looked("a", found=True), looked("b", found=False))).trust.notes
-    assert note.startswith("torch.compile's cache is assumed to be empty: a server that finds 1 kernel there")
+    assert note.startswith("torch.compile's cache is assumed to be empty: with 1 kernel there a server")
 
 
 def test_what_is_taken_of_a_host_with_peers_is_noted() -> None:
