@@ -291,7 +291,7 @@ def test_killed_at_any_moment_it_leaves_whole_items_and_is_done_again(whole: Pat
     in_child(work(tmp_path / "first"))
     longest = time.perf_counter() - begun
     chance, wanted = random.Random(3), files_of(tmp_path / "first")
-    for number in range(8):
+    for number in range(4):
         to = tmp_path / f"killed-{number}"
         kill_after(chance.uniform(0, longest), work(to))
         until = time.monotonic() + 10

@@ -40,7 +40,8 @@ def running() -> Iterator[Server]:
 
 
 @pytest.fixture
-def server(running: Server) -> Iterator[Server]:
+def server(running: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr("sgl_tune.ship.remote.object_store._PAUSES", (0.01, 0.01))
     yield running
     running.door = lambda request: None
     for row in running.client().list_objects_v2(Bucket="bundles").get("Contents", ()):

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from sgl_tune.errors import SglTuneError
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.unpack import How, unpack
 from tests.sgl_tune.cache.children import in_child
-from tests.sgl_tune.running import ROOT, run, run_here
+from tests.sgl_tune.running import ROOT, Ran, run, run_here
 from tests.sgl_tune.ship.bundles import make_bundle
 from tests.sgl_tune.stores import make
 
@@ -61,14 +60,26 @@ def secret(tmp_path: Path) -> Iterator[Path]:
     assert (file.read_text(), status.st_mode & 0o777, status.st_uid) == ("mine", 0o600, os.geteuid())
 
 
-def _swapping(script: str) -> subprocess.Popen[bytes]:
-    """Somebody who does so again and again, as fast as he can."""
-    lines = "".join(f"    {line}\n" for line in script.splitlines())
-    code = f"import os\nprint(flush=True)\nwhile True:\n  try:\n{lines}  except OSError: pass\n"
-    swapping = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert swapping.stdout is not None
-    swapping.stdout.readline()
-    return swapping
+Event = tuple[object, ...]
+
+
+def _meanwhile(moment: str, swap: Callable[[Event], bool], *words: object) -> Ran:
+    """The command runs, and right before each call of this kind somebody else may act. `swap` says whether he
+    did: he does it once, and must have."""
+
+    def work() -> Ran:
+        acted = [False]
+
+        def hook(event: str, arguments: Event) -> None:
+            if event == moment and not acted[0]:
+                acted[0] = True  # what he does himself is no such call
+                acted[0] = swap(arguments)
+
+        sys.addaudithook(hook)
+        ran = run_here(*words)
+        return Ran(ran.code if acted[0] else -1, ran.out, ran.err)
+
+    return in_child(work)
 
 
 def _pull(tmp_path: Path, *more: object) -> tuple[object, ...]:
@@ -78,32 +89,23 @@ def _pull(tmp_path: Path, *more: object) -> tuple[object, ...]:
     return ("pull", f"file://{place}/b.tar.gz", *more)
 
 
+@pytest.mark.parametrize("moment", ["os.chmod", "os.rename"])
 def test_a_file_that_is_kept_changes_no_other_through_a_swapped_folder(
-    theirs: Path, secret: Path, tmp_path: Path
+    moment: str, theirs: Path, secret: Path, tmp_path: Path
 ) -> None:
-    """As soon as all of it has come, its folder is another with a link of its name."""
+    """When all of it has come, its folder is another with a link of its name."""
+
+    def swap(arguments: Event) -> bool:
+        part = next((theirs / PULLS).iterdir())
+        (theirs / PULLS).rename(theirs / "away")
+        (theirs / PULLS).mkdir(0o700)
+        part.symlink_to(secret)
+        return True
+
     output = theirs / "kept.tar.gz"
-    words = _pull(tmp_path, "-o", output)
-    size = (tmp_path / "store/b.tar.gz").stat().st_size
-    script = f"""for one in os.scandir({str(theirs / PULLS)!r}):
-  if one.stat(follow_symlinks=False).st_size == {size}:
-    os.rename({str(theirs / PULLS)!r}, {str(theirs)!r} + "/away" + os.urandom(4).hex())
-    os.mkdir({str(theirs / PULLS)!r}, 0o700)
-    os.symlink({str(secret)!r}, {str(theirs / PULLS)!r} + "/" + one.name)"""
-    swapping = _swapping(script)
-    try:
-        for _ in range(10):
-            ran = run(*words)
-            assert secret.stat().st_mode & 0o777 == 0o600
-            assert ran.code in (0, 3), ran.err
-            if ran.code == 0:
-                assert not output.is_symlink()
-                assert output.read_bytes() == (tmp_path / "store/b.tar.gz").read_bytes()
-            for one in theirs.iterdir():
-                shutil.rmtree(one, ignore_errors=True) if one.is_dir() else one.unlink(missing_ok=True)
-    finally:
-        swapping.kill()
-        swapping.wait()
+    ran = _meanwhile(moment, swap, *_pull(tmp_path, "-o", output))
+    assert ran.code == 0, ran.err
+    assert output.read_bytes() == (tmp_path / "store/b.tar.gz").read_bytes()
 
 
 def test_a_pull_deletes_nothing_behind_a_planted_link(theirs: Path, tmp_path: Path) -> None:
@@ -140,24 +142,22 @@ def test_unpack_gives_away_no_file_that_has_another_name(
 
 
 @needs_root
-def test_unpack_gives_away_no_file_that_is_moved_under_a_name_it_wrote(whole: Path, theirs: Path) -> None:
+@pytest.mark.parametrize("moment", ["os.chown", "os.chmod", "os.rename"])
+def test_unpack_gives_away_no_file_that_is_moved_under_a_name_it_wrote(
+    moment: str, whole: Path, theirs: Path
+) -> None:
     """A file of root's lies in the folder, and its owner puts it where a rank file has just landed."""
     rank = theirs / TACTICS / "rank_tp0_pp0_dp0.json"
-    mine = theirs / "mine"
-    script = f"""os.stat({str(rank)!r})
-os.rename({str(mine)!r}, {str(rank)!r})"""
-    swapping = _swapping(script)
-    try:
-        for _ in range(20):
-            mine.write_text("mine")
-            run("unpack", whole, "--cache-dir", theirs)
-            for path in (mine, rank):
-                if path.exists() and path.read_text() == "mine":
-                    assert path.stat().st_uid == 0
-            shutil.rmtree(theirs / "flashinfer", ignore_errors=True)
-    finally:
-        swapping.kill()
-        swapping.wait()
+    mine = make.write(theirs / "mine", "mine")
+
+    def swap(arguments: Event) -> bool:
+        if rank.exists():
+            mine.rename(rank)
+        return rank.exists()
+
+    _meanwhile(moment, swap, "unpack", whole, "--cache-dir", theirs)
+    (there,) = (path for path in (mine, rank) if path.exists() and path.read_text() == "mine")
+    assert there.stat().st_uid == 0
 
 
 @needs_root
@@ -211,21 +211,22 @@ def test_a_killed_unpack_removes_no_folder_that_is_moved_under_the_name_of_its_o
     assert [path.read_text() for path in theirs.glob("*/file")] == ["mine"]
 
 
+@pytest.mark.parametrize("moment", ["open", "os.rename"])
 def test_pack_writes_through_no_link_that_takes_the_place_of_its_file(
-    whole: Path, theirs: Path, secret: Path
+    moment: str, whole: Path, theirs: Path, secret: Path
 ) -> None:
-    script = f"""for one in os.scandir({str(theirs)!r}):
-  if one.name.endswith(".part"):
-    os.symlink({str(secret)!r}, {str(theirs / "link")!r})
-    os.rename({str(theirs / "link")!r}, one.path)"""
-    swapping = _swapping(script)
-    try:
-        for _ in range(20):
-            ran = run("pack", whole.parent / "root", "--store", "triton", "-o", theirs / "b.tar.gz")
-            assert secret.read_text() == "mine"
-            assert ran.code or not (theirs / "b.tar.gz").is_symlink(), ran.out
-            for one in theirs.iterdir():
-                one.unlink(missing_ok=True)
-    finally:
-        swapping.kill()
-        swapping.wait()
+    """Before its temporary file is opened, or before it gets its name."""
+
+    def swap(arguments: Event) -> bool:
+        name = str(arguments[0])
+        if not name.endswith(".part"):
+            return False
+        (theirs / "link").symlink_to(secret)
+        (theirs / "link").rename(theirs / name)
+        return True
+
+    root = whole.parent / "root"
+    ran = _meanwhile(moment, swap, "pack", root, "--store", "triton", "-o", theirs / "b.tar.gz")
+    assert secret.read_text() == "mine"
+    told = {"open": "File exists", "os.rename": "is another file than was written"}[moment]
+    assert ran.code == 2 and told in ran.err, ran.err
