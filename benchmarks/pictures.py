@@ -37,8 +37,8 @@ PICTURES = (
     Picture(
         "mem-report",
         (
-            "sgl-tune mem-report --core --model zai-org/GLM-5.1-FP8 --tp 8 --dp 8 --enable-dp-attention"
-            " --mem-fraction-static 0.9 --gpu b200 --what-if lm-head-in-autotune",
+            "sgl-tune mem-report --server core --model zai-org/GLM-5.1-FP8 --tp 8 --dp 8"
+            " --enable-dp-attention --mem-fraction-static 0.9 --gpu b200 --what-if lm-head-in-autotune",
         ),
         moves=False,
     ),

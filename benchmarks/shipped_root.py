@@ -41,7 +41,7 @@ def main() -> None:
 
 def _shipped(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     made, bundle, root = folder / "made", folder / "bundle.tar.gz", folder / "unpacked"
-    warm = ["warm", "--everything", "--sglang-version", asked.release, "--flashinfer-version", _flashinfer()]
+    warm = ["warm", "--everything", "--server", asked.release]
     warmed, warm_seconds = _tool([*warm, "--cache-dir", str(made), "--", *asked.command])
     _, pack_seconds = _tool(["pack", str(made), "--store", "all", "-o", str(bundle)])
     shutil.rmtree(made)
@@ -85,12 +85,6 @@ def _tool(words: Sequence[str]) -> tuple[dict[str, Any], float]:
 def _with_json(words: Sequence[str]) -> list[str]:
     at = words.index("--") if "--" in words else len(words)
     return [*words[:at], "--format", "json", *words[at:]]
-
-
-def _flashinfer() -> str:
-    import flashinfer
-
-    return str(flashinfer.__version__)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class Starter:
     def environment(self, root: Path, scratch: Path | None) -> dict[str, str]:
         command = [*PROGRAM, "relocate", str(root), "--sglang-version", self.release, "--format", "json"]
         if scratch is not None:
-            command += ["--read-only", "--scratch", str(scratch)]
+            command += ["--scratch", str(scratch)]
         told = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
         given = dict(told["environment"])
         paths = [given.pop("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")]

@@ -22,7 +22,7 @@ from sgl_tune.memory.report import MemoryReport
 
 ALLOWED_RATIO, ALLOWED_MIB = 0.03, 128
 STOCK = Path(__file__).parent.parent / "tests" / "memory" / "data" / "sglang-0.5.17-qwen3-30b-start.json"
-FLAGS = ServerFlags(
+FLAGS = ServerFlags.of(
     model_path="Qwen/Qwen3-30B-A3B",
     moe_runner_backend="flashinfer_cutlass",
     attention_backend="triton",

@@ -141,7 +141,7 @@ WITHOUT = {
     "sgl_tune.commands.warm_recorded": "sgl_tune.commands.warm_tuned sgl_tune.verify.by_server"
     " sgl_tune.warm.result_page",
     "sgl_tune.commands.warm_wishes": "sgl_tune.verify.environment",
-    "sgl_tune.deployment.project_option": "sgl_tune.deployment.project_file",
+    "sgl_tune.deployment.file_option": "sgl_tune.deployment.project_file",
     "sgl_tune.deployment.resolve": "sgl_tune.servers.server",
     "sgl_tune.deployment.selection": "sgl_tune.deployment.pasted_command sgl_tune.deployment.project_file",
     "sgl_tune.deployment.versions": "subprocess",

@@ -20,7 +20,8 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-DEEPSEEK = "--model DeepSeek-V3 --arch sm90 --flashinfer-version 0.7.2"
+MINDED = HEAVY - {"typer"} | SLOW - {"subprocess"}  # which typer imports
+DEEPSEEK = "--model DeepSeek-V3 --gpu sm90"
 
 
 @pytest.mark.parametrize(
@@ -28,8 +29,8 @@ DEEPSEEK = "--model DeepSeek-V3 --arch sm90 --flashinfer-version 0.7.2"
     [
         "--help",
         "--version",
-        "verify CACHES --sglang-version 0.5.23",
-        f"verify {DEEPSEEK} --sglang-version 0.5.23 --cache-dir CACHES",
+        "verify CACHES --server 0.5.23",
+        f"verify {DEEPSEEK} --server 0.5.23 --cache-dir CACHES",
         "diff CACHES/FOLDER CACHES/FOLDER",
         "prune --cache-dir CACHES --dry-run --older-than 1d",
         f"warm --dry-run {DEEPSEEK}",
@@ -41,16 +42,16 @@ def test_the_commands_on_files_import_nothing_heavy(words: str, cache_dir: Path)
 
 @pytest.mark.parametrize("words", ["inspect --cache-dir CACHES", "inspect --cache-dir CACHES --entries"])
 def test_files_by_themselves_are_listed_without_what_is_slow(words: str, cache_dir: Path) -> None:
-    assert not _imported_by(words, cache_dir, HEAVY | SLOW)
+    assert not _imported_by(words, cache_dir, MINDED)
 
 
 def test_files_by_themselves_are_judged_without_what_is_slow(cache_dir: Path) -> None:
-    assert not _imported_by("verify CACHES", cache_dir, HEAVY | SLOW - {"dataclasses"})
+    assert not _imported_by("verify CACHES", cache_dir, MINDED - {"dataclasses"})
 
 
 def test_a_servers_log_is_judged_without_what_predicts_a_start(cache_dir: Path) -> None:
     (cache_dir / "server.log").write_text("[2026-11-20 10:00:00 TP0] Load weight begin. avail mem=77.24 GB\n")
-    minded = HEAVY | SLOW - {"dataclasses", "subprocess"}
+    minded = MINDED - {"dataclasses"}
     assert not _imported_by("mem-report --log CACHES/server.log", cache_dir, minded)
 
 
@@ -63,7 +64,7 @@ def test_a_dry_run_of_a_warm_enters_few_files(words: str, cache_dir: Path) -> No
 
 
 def test_help_is_told_without_what_is_slow(cache_dir: Path) -> None:
-    assert not _imported_by("--help", cache_dir, HEAVY - {"typer"} | SLOW - {"subprocess"})
+    assert not _imported_by("--help", cache_dir, MINDED)
 
 
 def _imported_by(words: str, cache_dir: Path, minded: set[str] | None = None) -> str:

@@ -24,7 +24,7 @@ MOST_LINES = {
     "__init__": 50, "autotune": 2350, "devices": 700, "flashinfer": 1150, "forward": 1200, "ghost":
     6550, "graphs": 500, "layers": 2350, "models": 1400, "moe": 1800, "record": 750, "server": 5350,
     "sglang": 2900, "simulate": 1450, "start": 750, "__main__": 50, "asking": 700, "cache": 3150, "cli":
-    1250, "commands": 3500, "compile": 1150, "deployment": 2450, "errors": 50, "explain": 600, "export":
+    1250, "commands": 3450, "compile": 1150, "deployment": 2450, "errors": 50, "explain": 600, "export":
     500, "fleet": 1750, "keys": 1150, "locks": 50, "log_lines": 200, "memory": 3500, "processes": 700,
     "reading": 150, "recorded": 650, "records": 150, "server_log": 1750, "servers": 1250, "ship": 5450,
     "start_report": 1350, "stores": 2550, "units": 100, "verify": 3000, "warm": 2550, "web_page": 50,
@@ -61,7 +61,6 @@ LARGER_CLASSES: set[str] = {
     "runtime/server/config.py:RuntimeConfig",
     "runtime/server/layer_config.py:MoEConfig",
     "runtime/server/shape.py:Server",
-    "sgl_tune/deployment/options.py:ServerFlags",
 }
 # Who names an architecture of SGLang's models, beside the core's families.
 NAME_ARCHITECTURES: set[str] = {
@@ -79,7 +78,7 @@ NAME_RELEASES: set[str] = {
     "sgl_tune/commands/push.py",
     "sgl_tune/commands/server.py",
     "sgl_tune/commands/start_report.py",
-    "sgl_tune/deployment/options.py",
+    "sgl_tune/deployment/flag_names.py",
     "sgl_tune/deployment/project_file.py",
     "sgl_tune/keys/calls.py",
     "sgl_tune/memory/change.py",

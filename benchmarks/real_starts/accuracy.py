@@ -71,7 +71,7 @@ def known_rounds() -> list[str]:
 
 
 def deployment_of(start: RealStart) -> Deployment:
-    flags = ServerFlags(sglang_version="0.5.17", gpu="H200")
+    flags = ServerFlags.of(sglang_version="0.5.17", gpu="H200")
     return select_deployments(flags, command=[*start.command, *RANDOM_WEIGHTS])[0]
 
 

@@ -36,18 +36,13 @@ SERVER: Mapping[str, Bound] = {
     "cuda_graph_max_bs": REQUESTS,
 }
 SPECULATIVE: Mapping[str, Bound] = dict.fromkeys(("num_steps", "eagle_topk", "num_draft_tokens"), DRAFTED)
-FLAGS: Mapping[str, Bound] = {
-    **PARALLEL,
-    "attn_dp": RANKS,
-    **SERVER,
-    **{f"speculative_{name}": bound for name, bound in SPECULATIVE.items()},
-}
 ASKED: Mapping[str, Bound] = {
     **dict.fromkeys(("tp_size", "pp_size", "dp_size", "attn_dp_size", "ep_size", "nnodes"), RANKS),
     "moe_dense_tp_size": RANKS,
-    **{name: bound for name, bound in FLAGS.items() if name == "node_rank" or name in SERVER},
+    "node_rank": PARALLEL["node_rank"],
+    **SERVER,
     **dict.fromkeys(("max_total_tokens", "max_prefill_tokens"), TOKENS),
-    **{name: bound for name, bound in FLAGS.items() if name.startswith("speculative_")},
+    **{f"speculative_{name}": bound for name, bound in SPECULATIVE.items()},
 }
 MODEL: Mapping[str, Bound] = {
     **dict.fromkeys(("num_layers", "num_hidden_layers"), LAYERS),

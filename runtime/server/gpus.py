@@ -94,7 +94,7 @@ class Chosen:
 def gpu_for(name: str | None, arch: str | None, here: Sequence[GpuModel] = ()) -> Chosen:
     """The one that was named, else this machine's, else the usual one of the architecture."""
     if arch is not None and arch != CPU.arch and not arch_major(arch):
-        raise ConfigError(f"--arch {arch!r} is not a GPU's architecture", "write sm90, sm100, sm120 ...")
+        raise ConfigError(f"--gpu {arch!r} is not a GPU's architecture", "write sm90, sm100, sm120 ...")
     if name is not None:
         return Chosen(_agreeing(find_gpu(name), arch))
     if arch == CPU.arch:
@@ -143,7 +143,7 @@ def _words(name: str) -> list[str]:
 
 def _agreeing(gpu: GpuModel, arch: str | None) -> GpuModel:
     if arch not in (None, gpu.arch):
-        raise ConfigError(f"--arch {arch}: the {gpu.name} is {gpu.arch}", "give --gpu or --arch alone")
+        raise ConfigError(f"arch {arch}: the {gpu.name} is {gpu.arch}", "name one of them")
     return gpu
 
 

@@ -22,7 +22,7 @@ NEWEST = Release("0.5.23", "0.7.2")
 
 def checked_version(version: str) -> str:
     if len(number(version)) < 2:
-        raise ConfigError(f"--sglang-version {version!r} is not a version", f"write it as {NEWEST.version}")
+        raise ConfigError(f"{version!r} is not a version of SGLang", f"write it as {NEWEST.version}")
     return version
 
 

@@ -29,7 +29,7 @@ def opened(
     """The question as it was typed, the same with folders as its models, and who answers it."""
     with scratch() as private, Answers(Asking(private.folder, trust_remote_code)) as answers:
         typed = question_of(server, flags, command, total_bytes, taken_bytes)
-        yield typed, with_local_models(typed, flags.model_config, private.folder, os.environ), answers
+        yield typed, with_local_models(typed, flags.target.model_config, private.folder, os.environ), answers
 
 
 def ask(
@@ -49,5 +49,5 @@ def ask(
     if isinstance(found, NoServer):
         raise UsageError(found.why, found.remedy)
     command = ["python", "-m", "sglang.launch_server", *argv]
-    with opened(found, ServerFlags(gpu=gpu), command) as (_, question, answers):
+    with opened(found, ServerFlags.of(gpu=gpu), command) as (_, question, answers):
         return answers.answer(replace(question, environment=dict(environment or {}), rank=rank), say)

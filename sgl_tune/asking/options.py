@@ -10,12 +10,11 @@ ServerOption = Annotated[
     str | None,
     Option(
         "--server",
-        metavar="PATH",
-        help="A Python, or a venv, that has SGLang: its own start is asked.",
+        metavar="PATH|X.Y.Z|core",
+        help="Who answers: a Python or a venv that has SGLang, an added release, or the runtime core.",
         show_default=False,
     ),
 ]
-CoreOption = Annotated[bool, Option("--core", help="Ask the runtime core, though a server is there to ask.")]
 RemoteCodeOption = Annotated[
     bool, Option("--trust-remote-code", help="Let the model's own code run, in the server's cage.")
 ]

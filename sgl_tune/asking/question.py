@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from runtime.ghost.gpus import Gpu, gpus
 from runtime.sglang.releases import NEWEST, Release
 from runtime.sglang.tactics import Tactics
+from sgl_tune.deployment.flag_names import spelled
 from sgl_tune.deployment.launch import launch_of
-from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, spelled
+from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
 from sgl_tune.servers.server import Server
@@ -57,7 +58,7 @@ def question_of(
         raise UsageError(
             "sglang_router.launch_server starts several servers", "paste the command of one of them"
         )
-    named = launch.container.agreed_gpu(flags.gpu) if launch and launch.container else flags.gpu
+    named = launch.container.agreed_gpu(flags.target.gpu) if launch and launch.container else flags.target.gpu
     gpu = gpu_of(named or _here())
     argv, environment = argv_of(flags, command, NEWEST._replace(version=server.sglang))
     model = value_of(argv, MODEL_FLAGS)
@@ -102,7 +103,7 @@ def server_flags(flags: ServerFlags, release: Release) -> list[str]:
     """The flags that are the server's, as that release spells them."""
     words: list[str] = []
     for field, value in flags.given().items():
-        if field not in TARGET_FIELDS and value is not False:
+        if value is not False:
             text = " ".join(map(shlex.quote, map(str, value if isinstance(value, tuple | list) else [value])))
             words += shlex.split(spelled(release, field, True if value is True else text))
     return words
@@ -141,6 +142,6 @@ def gpu_of(name: str | None) -> Gpu:
     if key not in table:
         raise UsageError(
             f"--gpu {name[:80]} is not in the ghost's table",
-            f"one of {', '.join(sorted(table))}; --core asks the runtime core, which knows others",
+            f"one of {', '.join(sorted(table))}; --server core asks the runtime core, which knows others",
         )
     return table[key]

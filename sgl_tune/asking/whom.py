@@ -11,6 +11,8 @@ from sgl_tune.errors import CheckFailed, UsageError
 if TYPE_CHECKING:
     from sgl_tune.servers.server import NoServer, Server
 
+_NAME_IT = "--model-path, or a server command after --"
+
 
 @dataclass(frozen=True, slots=True)
 class ByServer:
@@ -27,11 +29,8 @@ class ByServer:
         """The server that is asked; None where the runtime core plans."""
         if self.core or self.only_core or not (self.flags.model_path or self.command):
             if self.server is not None:
-                beside = "--core" if self.core else self.only_core or "no model"
-                raise UsageError(
-                    f"--server starts a server by its flags, and {beside} does not go with it",
-                    "leave one of them out",
-                )
+                why = f"{self.only_core} does not go with it" if self.only_core else "no model is named"
+                raise UsageError(f"--server starts a server by its flags, and {why}", _NAME_IT)
             return None
         from sgl_tune.servers.server import Server
 
@@ -46,14 +45,14 @@ class ByServer:
         from sgl_tune.asking.question import release_of_image
         from sgl_tune.servers.server import find_server
 
-        return find_server(option, self.flags.sglang_version or release_of_image(self.command))
+        return find_server(option, self.flags.target.sglang_version or release_of_image(self.command))
 
     def needed(self, what: str) -> Server:
         """The server that must be there, for `what` that nobody else answers."""
         if not (self.flags.model_path or self.command):
-            raise UsageError(f"{what}, and no model is named", "--model-path, or a server command after --")
+            raise UsageError(f"{what}, and no model is named", _NAME_IT)
         if self.core or self.only_core:
-            beside = "--core" if self.core else self.only_core
+            beside = "--server core" if self.core else self.only_core
             raise UsageError(f"{what}, and {beside} asks no server", "leave one of them out")
         if found := self.found():
             return found

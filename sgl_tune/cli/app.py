@@ -9,14 +9,11 @@ import sys
 from typing import NoReturn
 
 from sgl_tune.cli.failures import guarded, interrupted, unexpected, with_loss, wrong_usage
-from sgl_tune.cli.plain import plain_call
 from sgl_tune.cli.streams import lost_output, steady
 from sgl_tune.errors import UsageError
 from sgl_tune.processes.threads import is_alone
 
-_TRACEBACK = "--traceback"
 _COMPLETIONS = ("--install-completion", "--show-completion")
-_MAY_BE_EMPTY = "--flashinfer-autotune-skip-ops"
 
 
 def program() -> NoReturn:
@@ -41,17 +38,14 @@ def main() -> int:
 
 def _run() -> int:
     try:
-        words = words_of(sys.argv[1:])
+        words = sys.argv[1:]
+        check_words(words)
         if words and words[0].partition("=")[0] in _COMPLETIONS:
             from sgl_tune.cli.completion import complete
 
             return guarded(lambda: complete(words))
-        plain = plain_call(words)
-        if plain:
-            return guarded(plain)
         from sgl_tune.cli.grammar import app
 
-        sys.argv = [sys.argv[0], *words]
         return app(prog_name="sgl-tune", standalone_mode=False) or 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
@@ -61,15 +55,11 @@ def _run() -> int:
         return wrong_usage(error) or unexpected(error)
 
 
-def words_of(typed: list[str]) -> list[str]:
-    """--traceback may stand anywhere before a server's command; a `--` promises one."""
-    ours = typed[: typed.index("--")] if "--" in typed else typed
+def check_words(typed: list[str]) -> None:
+    """Refuse a `--` that no server's command follows, and empty words before it."""
     if typed[-1:] == ["--"]:
         raise UsageError("after -- stands nothing", "a server's command: python -m sglang.launch_server ...")
-    _refuse_empty(ours)
-    if _TRACEBACK not in ours:
-        return typed
-    return [_TRACEBACK, *(word for word in ours if word != _TRACEBACK), *typed[len(ours) :]]
+    _refuse_empty(typed[: typed.index("--")] if "--" in typed else typed)
 
 
 def _refuse_empty(words: list[str]) -> None:
@@ -78,7 +68,7 @@ def _refuse_empty(words: list[str]) -> None:
         option, is_given, value = word.partition("=")
         inside = word.startswith("--") and is_given and not value
         name = option if inside else before if before.startswith("-") else "an argument"
-        if (inside or not word) and name != _MAY_BE_EMPTY:
+        if inside or not word:
             raise UsageError(f"{name} is empty", "is a variable in it not set? leave it out, or give a value")
 
 

@@ -15,7 +15,7 @@ from sgl_tune.errors import Ended, SglTuneError, UsageError
 
 INTERRUPTED = 130
 UNEXPECTED = LOST = 3
-_SHOWS_WHERE = "SGL_TUNE_TRACEBACK=1 or `sgl-tune --traceback ...` shows where"
+_SHOWS_WHERE = "SGL_TUNE_TRACEBACK=1 shows where"
 
 
 def guarded(command: Callable[[], Any]) -> int:

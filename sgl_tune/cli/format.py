@@ -13,6 +13,7 @@ class Format(str, Enum):
     human = "human"
     json = "json"
     quiet = "quiet"
+    agent = "agent"
 
 
 class DocumentFormat(str, Enum):
@@ -21,6 +22,7 @@ class DocumentFormat(str, Enum):
     human = "human"
     json = "json"
     quiet = "quiet"
+    agent = "agent"
     markdown = "markdown"
 
 
@@ -30,6 +32,7 @@ class FindingsFormat(str, Enum):
     human = "human"
     json = "json"
     quiet = "quiet"
+    agent = "agent"
     github = "github"
     markdown = "markdown"
     junit = "junit"
@@ -42,6 +45,7 @@ class EnvironmentFormat(str, Enum):
     human = "human"
     json = "json"
     quiet = "quiet"
+    agent = "agent"
     kubernetes = "kubernetes"
 
 
@@ -53,16 +57,9 @@ def sink(format: Enum, quiet: bool) -> Format:
     return Format(format.value) if own and not quiet else Format.quiet
 
 
-FormatOption = Annotated[Format, Option("--format", help="How to print the result.", show_default=True)]
-DocumentFormatOption = Annotated[
-    DocumentFormat, Option("--format", help="How to print the result.", show_default=True)
-]
-FindingsFormatOption = Annotated[
-    FindingsFormat, Option("--format", help="How to print the result.", show_default=True)
-]
-EnvironmentFormatOption = Annotated[
-    EnvironmentFormat, Option("--format", help="How to print the result.", show_default=True)
-]
-QuietOption = Annotated[
-    bool, Option("-q", "--quiet", help="Only what a script reads on, a line each: --format quiet.")
-]
+_HELP = "How to print the result; -q is quiet, what a script reads on; agent is plain tables with tabs."
+FormatOption = Annotated[Format, Option("--format", help=_HELP, show_default=True)]
+DocumentFormatOption = Annotated[DocumentFormat, Option("--format", help=_HELP, show_default=True)]
+FindingsFormatOption = Annotated[FindingsFormat, Option("--format", help=_HELP, show_default=True)]
+EnvironmentFormatOption = Annotated[EnvironmentFormat, Option("--format", help=_HELP, show_default=True)]
+QuietOption = Annotated[bool, Option("-q", "--quiet", hidden=True)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Annotated, Any, get_type_hints
@@ -15,9 +14,15 @@ from typer.core import TyperGroup
 import sgl_tune
 from runtime.server.nearest import meant
 from sgl_tune.cli.failures import guarded
-from sgl_tune.cli.pages import COMMANDS, EXIT_CODES, GROUPS, page_of
-from sgl_tune.cli.parameters import REQUIRED, Argument, Parameter, declared_as, parameters_of
+from sgl_tune.cli.pages import COMMANDS, EXIT_CODES, GROUPS, PANELS, page_of
+from sgl_tune.cli.parameters import REQUIRED, Argument, Option, Parameter, declared_as, parameters_of
 from sgl_tune.errors import UsageError
+
+_HELP_SERVER = "help_server"
+_BEFORE = (
+    "These flags of SGLang may stand before --, with SGLang's names and meanings. All others stand in the"
+    " server's command: sgl-tune warm -- python -m sglang.launch_server --model-path M ..."
+)
 
 
 def in_typers_words(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,10 +37,14 @@ def in_typers_words(command: Callable[..., Any]) -> Callable[..., Any]:
         for one in parameters:
             if one.name in records:
                 given = {option.name: arguments.pop(option.name) for option in records[one.name]}
-                made[one.name] = one.kind(**given)
+                made[one.name] = one.kind.of(**given)
+        arguments.pop(_HELP_SERVER, None)
         return command(**made, **arguments)
 
-    signature = [_as_typer_has_it(one) for one in (*own, *(o for of in records.values() for o in of))]
+    declared = [*own, *(option for options in records.values() for option in options)]
+    signature = [_as_typer_has_it(one) for one in declared]
+    if records:
+        signature.append(_help_server([option for options in records.values() for option in options]))
     called.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in signature}
     del called.__wrapped__  # type: ignore[attr-defined]
@@ -43,8 +52,42 @@ def in_typers_words(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _options_of(record: Any) -> list[Parameter]:
-    hints = get_type_hints(record, include_extras=True)
-    return [declared_as(name, hint, None) for name, hint in hints.items()]
+    found = []
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        one = declared_as(name, hint, None)
+        if one.declared is not None:
+            found.append(one)
+        elif hasattr(one.kind, "__dataclass_fields__"):
+            found += _options_of(one.kind)
+    return found
+
+
+def _help_server(options: list[Parameter]) -> inspect.Parameter:
+    """The one line of help for SGLang's flags, which lists them."""
+    flags = [
+        one.declared
+        for one in options
+        if isinstance(one.declared, Option) and one.declared.told.get("hidden")
+    ]
+
+    def listed(ctx: typer.Context, asked: bool) -> None:
+        if asked:
+            formatter = ctx.make_formatter()
+            formatter.write_text(_BEFORE)
+            with formatter.section("SGLang's flags"):
+                formatter.write_dl([(_spelled(one), one.told["help"]) for one in flags])
+            typer.echo(formatter.getvalue().rstrip())
+            raise typer.Exit()
+
+    option = typer.Option(
+        "--help-server", callback=listed, is_eager=True, help="SGLang's own flags, as --tp: list them."
+    )
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(_HELP_SERVER, kind, default=False, annotation=Annotated[bool, option])
+
+
+def _spelled(flag: Option) -> str:
+    return f"{', '.join(flag.names)} {flag.told.get('metavar') or ''}".rstrip()
 
 
 def _as_typer_has_it(one: Parameter) -> inspect.Parameter:
@@ -67,6 +110,10 @@ class Level(TyperGroup):
     def own(self) -> Mapping[str, str]:
         return GROUPS[self.above.strip()] if self.above else COMMANDS
 
+    @property
+    def panels(self) -> Mapping[str, Mapping[str, str]]:
+        return {"Commands": self.own} if self.above else PANELS
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.own)
 
@@ -79,8 +126,9 @@ class Level(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """From the table of them: asking every command for its own words would import them all."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self.own.items()))
+        for panel, commands in self.panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(list(commands.items()))
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         if incomplete.startswith("-"):
@@ -154,21 +202,10 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit()
 
 
-def _ask_traceback(asked: bool) -> None:
-    if asked:
-        os.environ["SGL_TUNE_TRACEBACK"] = "1"  # through the environment: worker processes see it too
-
-
 @app.callback()
 def frame(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-    traceback: Annotated[
-        bool,
-        typer.Option(
-            "--traceback", callback=_ask_traceback, help="Show Python's traceback of an unexpected failure."
-        ),
     ] = False,
 ) -> None:
     """Tune an SGLang deployment's FlashInfer caches once, prove the next server start will use them,

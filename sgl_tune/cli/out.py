@@ -1,4 +1,4 @@
-"""The one sink: stdout is data (human, json or quiet), stderr is talk."""
+"""The one sink: stdout is data (human, json, quiet or agent), stderr is talk."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Output:
         self._stdout = stdout or sys.stdout
         self._stderr = stderr or sys.stderr
         self._path = self._called = ""
-        self._is_shown = self._stdout.isatty()  # on a terminal; to ask for each line takes as long as it
+        self._is_shown = (
+            format is not Format.agent and self._stdout.isatty()
+        )  # on a terminal; to ask for each line takes as long as it
 
     def calls(self, path: str, name: str) -> None:
         """What lies at this path for a moment has a name that a user gave: that is printed from here on."""
@@ -54,14 +56,20 @@ class Output:
 
     def line(self, text: str = "", style: str | None = None, indent: int = 0, hanging: int = 2) -> None:
         """One paragraph of human output, folded at the terminal's width with a hanging indent."""
-        if self.format is Format.human:
+        if self.format is Format.agent:
+            self._stdout.write(" " * indent + printable(self._as_called(text)) + "\n")
+        elif self.format is Format.human:
             for part in _fold(_bounded(self._as_called(text)), self.width, indent, hanging):
                 self._stdout.write(self._styled(part, style) + "\n")
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
-        if self.format is not Format.human:
+        if self.format not in (Format.human, Format.agent):
             return
         cells = [[printable(_bounded(self._as_called(str(cell)))) for cell in row] for row in rows]
+        if self.format is Format.agent:
+            titles = [column.title for column in columns]
+            self._stdout.writelines("\t".join(row) + "\n" for row in (titles, *cells))
+            return
         head, *lines = laid_out(columns, cells, self.width)
         self._stdout.writelines(self._styled(line, "bold") + "\n" for line in head)
         self._stdout.writelines(line + "\n" for row in lines for line in row)
@@ -70,7 +78,9 @@ class Output:
         """A name and its value a line; what is None goes without saying."""
         width = max(map(len, values), default=0) + 2
         for name, value in values.items():
-            if value is not None:
+            if value is not None and self.format is Format.agent:
+                self.line(f"{name}: {value}")
+            elif value is not None:
                 self.line(f"{name:<{width}}{value}", indent=2, hanging=width)
 
     def note(self, text: str) -> None:

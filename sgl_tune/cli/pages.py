@@ -6,24 +6,31 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-COMMANDS = {
-    "warm": "Tune a deployment's caches once, and prove that its server will use them.",
-    "verify": "Predict what the next server start does with each file, and why.",
-    "explain": "Say what SGLang makes of a server command, and what an upgrade changes.",
-    "inspect": "List the caches on this disk.",
-    "diff": "Compare two caches, or two files.",
-    "export": "Write a cache where vLLM or FlashInfer's managed store looks for it.",
-    "pack": "Put caches and stores into one file, the same bytes for the same contents.",
-    "unpack": "Check such a file, and put what is in it where a server looks.",
-    "relocate": "Make stores of kernels that were moved work where they are.",
-    "push": "Send a bundle to a registry.",
-    "pull": "Get a bundle from a registry.",
-    "prune": "Remove the caches nobody needs.",
-    "server": "Keep releases of SGLang here, for questions that only a server can answer.",
-    "env": "Show what FlashInfer would write into a cache file here.",
-    "mem-report": "Show which phase of a start takes the memory, or predict it.",
-    "start-report": "Show where the seconds of a start went, and what would spare them.",
+PANELS = {
+    "Start here": {
+        "warm": "Tune a deployment's caches once, and prove that its server will use them.",
+        "verify": "Predict what the next server start does with each file, and why.",
+        "mem-report": "Show which phase of a start takes the memory, or predict it.",
+        "start-report": "Show where the seconds of a start went, and what would spare them.",
+        "explain": "Show what SGLang makes of a server command, and what an upgrade changes.",
+    },
+    "Ship": {
+        "pack": "Put caches and stores into one file, the same bytes for the same contents.",
+        "unpack": "Check such a file, and put its contents where a server looks.",
+        "push": "Send a bundle to a registry.",
+        "pull": "Get a bundle from a registry.",
+        "relocate": "Make stores of kernels that were moved work where they are.",
+        "export": "Write a cache where vLLM or FlashInfer's managed store looks for it.",
+    },
+    "Maintain": {
+        "inspect": "List the caches on this disk.",
+        "diff": "Compare two caches, or two files.",
+        "prune": "Remove the caches nobody needs.",
+        "env": "Show what FlashInfer would write into a cache file here.",
+        "server": "Keep releases of SGLang here, for questions that only a server can answer.",
+    },
 }
+COMMANDS = {name: text for panel in PANELS.values() for name, text in panel.items()}
 # Commands of commands.
 GROUPS = {
     "server": {

@@ -1,7 +1,6 @@
 """What a command's page says of its options and arguments: in typer's words, and without typer.
 
-Two read a command line by it: `plain.py`, and typer (`grammar.py`), which takes longer to import than most
-commands take.
+Typer reads command lines by it (`grammar.py`); who imports a page for its functions need not import typer.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from runtime.server.nearest import meant
+from sgl_tune.cli.moved import divided, replacement, takes_command
 from sgl_tune.errors import UsageError
 
 _MOST = 20
@@ -23,8 +24,9 @@ def told(error: Any) -> UsageError:
         own = (name for param in context.command.params for name in param.opts if name.startswith("--"))
         hint = (
             _undivided(context)
+            or replacement(context, error.option_name)
             or meant(error.option_name, own)
-            or _of_the_server(context, error.option_name)
+            or divided(context, sys.argv[1:], error.option_name)
             or helps
         )
         return UsageError(f"{error.option_name}: `{command}` has no such option", hint)
@@ -41,21 +43,9 @@ def _undivided(context: Any) -> str | None:
     """A server's command whose `--` was forgotten: its flags are read as ours."""
     words = sys.argv[1:]
     at = next((i for i, word in enumerate(words) if _STARTS_A_SERVER.fullmatch(word)), None)
-    if at is None or "--" in words or not _takes_command(context):
+    if at is None or "--" in words or not takes_command(context):
         return None
     return f"write -- before the server's command: `{context.command_path} -- {shlex.quote(words[at])} ...`"
-
-
-def _takes_command(context: Any) -> bool:
-    return any("SERVER COMMAND" in (param.metavar or "") for param in context.command.params)
-
-
-def _of_the_server(context: Any, option: str) -> str | None:
-    """It may be one of SGLang's: its command is read whole."""
-    if not _takes_command(context) or not option.startswith("--"):
-        return None
-    whole = f"{context.command_path} -- sglang serve MODEL {option} ..."
-    return f"if it is a flag of the server, give its whole command: `{whole}`"
 
 
 def _name(param: Any) -> str:

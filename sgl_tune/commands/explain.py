@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from runtime.ghost.gpus import gpus
 from sgl_tune.asking.live import Live
 from sgl_tune.asking.options import RemoteCodeOption, ServerOption
 from sgl_tune.asking.question import gpu_of, release_of_image
@@ -12,9 +14,9 @@ from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
-from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
+from sgl_tune.deployment.file_option import FileOption, started_by
+from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption, who_is_asked
 from sgl_tune.deployment.project_file import chosen_of_project
-from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.errors import CheckFailed, Ended, SglTuneError, UsageError
 from sgl_tune.explain.account import Account
 from sgl_tune.explain.compare import Comparison
@@ -32,21 +34,16 @@ _WHAT = "explain shows what a server's own start settles"
 def explain(
     flags: ServerFlags,
     command: ServerCommand = None,
-    deployment: DeploymentOption = None,
-    everything: Annotated[bool, Option("--all", help="Also the arguments at their default.")] = False,
+    file: FileOption = None,
     server: ServerOption = None,
     against: Annotated[
-        str | None,
+        list[str] | None,
         Option(
             "--against",
-            metavar="PATH|X.Y.Z",
-            help="What another server makes of it, and which caches survive; X.Y.Z is an added release.",
+            metavar="PATH|X.Y.Z|GPU",
+            help="What another server, or the same on another GPU, makes of it, and which caches survive.",
             show_default=False,
         ),
-    ] = None,
-    against_gpu: Annotated[
-        str | None,
-        Option("--against-gpu", metavar="b200|..", help="The same for another GPU.", show_default=False),
     ] = None,
     target: TargetOption = None,
     trust_remote_code: RemoteCodeOption = False,
@@ -55,15 +52,16 @@ def explain(
 ) -> None:
     """Show what SGLang's own start makes of a command: each argument, its gate, its key, in SGLang's words.
 
-    The server's start stops before its model is built, which takes seconds. --against and --against-gpu ask a
-    second server, or the same for another GPU, and start both whole to compare what they tune.
+    The server's start stops before its model is built, which takes seconds. --against asks a
+    second server, or for another GPU, and starts both whole to compare what they tune. It may be given twice.
 
     Example: sgl-tune explain --gpu h200 -- python -m sglang.launch_server --model-path M --tp 8
 
     Example: sgl-tune explain --against 0.5.23 -- python -m sglang.launch_server --model-path M --tp 8
     """
     out = Output(sink(format, quiet))
-    words = tuple(command or ())
+    words, deployment = started_by(file, command)
+    flags, server, _ = who_is_asked(flags, server)
     chosen = None if words else chosen_of_project(flags, deployment)
     flags, words = chosen or (flags, words)
     machine = read_target(target) if target else UNTOLD
@@ -71,17 +69,17 @@ def explain(
     by = ByServer(flags, words, server, trust_remote_code=trust_remote_code)
     found = by.needed(_WHAT)
     machine.check_server(found.python, found.flashinfer)
-    other = _other(against, found)
+    other, gpu_name = _others(against or (), found)
     with asking(by, found, Live(out, found)) as asked:
         name, account = asked.whose.name, _account(asked)
         comparison = None
-        if (against is not None or against_gpu is not None) and account.exit_code == 0:
-            gpu = gpu_of(against_gpu) if against_gpu else asked.question.gpu
+        if against and account.exit_code == 0:
+            gpu = gpu_of(gpu_name) if gpu_name else asked.question.gpu
             comparison = _compared(account, asked, asked.of(other, gpu, Live(out, other)))
     as_lines = format is DocumentFormat.markdown
     if comparison is None:
-        lines = account_lines(name, account, everything) if as_lines else [account.says]
-        human = lambda: show_account(out, name, account, everything)  # noqa: E731
+        lines = account_lines(name, account) if as_lines else [account.says]
+        human = lambda: show_account(out, name, account)  # noqa: E731
     else:
         lines = comparison_lines(name, comparison) if as_lines else [d.name for d in comparison.differences]
         human = lambda: show_comparison(out, name, comparison)  # noqa: E731
@@ -98,10 +96,18 @@ def _json(account: Account, comparison: Comparison | None) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **account.to_json(), **against}
 
 
-def _other(against: str | None, first: Server) -> Server:
-    """The server that --against names: a release that was added, or a Python or a venv."""
-    if against is None:
-        return first
+def _others(against: Sequence[str], first: Server) -> tuple[Server, str | None]:
+    """The second server, and the GPU, that --against names; the first server where it names a GPU alone."""
+    servers = [name for name in against if name.lower() not in gpus()]
+    named = [name for name in against if name not in servers]
+    if len(servers) > 1 or len(named) > 1:
+        said = f"--against {' '.join(against)}: two are compared"
+        raise UsageError(said, "name one server, one GPU, or both")
+    return _other(servers[0]) if servers else first, named[0] if named else None
+
+
+def _other(against: str) -> Server:
+    """A release that was added, or a Python or a venv."""
     is_release = RELEASE.fullmatch(against) is not None and not Path(against).exists()
     found = find_server(None, against) if is_release else server_at(Path(against))
     if isinstance(found, Server):

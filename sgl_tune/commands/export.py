@@ -10,7 +10,6 @@ from sgl_tune.cache.layouts import resolve
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.cli.patience import timeout_option
 from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.export.result import Exported, Reader, of_store, of_vllm
@@ -52,7 +51,6 @@ def export(
     replace: Annotated[
         bool, Option("--replace", help="Write vLLM's files anew that another environment tuned.")
     ] = False,
-    timeout: Annotated[float, timeout_option("Seconds for FlashInfer's writer.")] = 600,
     cache_dir: CacheDirOption = None,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
@@ -78,7 +76,7 @@ def export(
         exported = of_vllm(source, output, write_vllm(source, ranks, output, replace, out.note))
     else:
         with out.progress("FlashInfer writes its store") as progress:
-            exported = of_store(source, write_store(source, output, timeout, lambda: progress.advance(0)))
+            exported = of_store(source, write_store(source, output, lambda: progress.advance(0)))
     quiet_lines = [str(path) for path in exported.files] or [str(exported.folder)]
     out.result(exported.to_json(), human=lambda: _show(out, exported), quiet=quiet_lines)
     if not exported.is_good:

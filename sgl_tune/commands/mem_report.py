@@ -6,15 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
+from sgl_tune.asking.options import RemoteCodeOption, ServerOption
 from sgl_tune.asking.question import release_of_image
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
-from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
-from sgl_tune.deployment.project_option import DeploymentOption
+from sgl_tune.deployment.file_option import FileOption, started_by
+from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption, who_is_asked
 from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import Ended
-from sgl_tune.memory.options import SCHEMA_VERSION, FitOptions, MemoryOptions, ShowOptions
+from sgl_tune.memory.options import SCHEMA_VERSION, FitOptions, MemoryOptions, ShowOptions, is_of_a_run
 from sgl_tune.server_log.log import read_server_log
 from sgl_tune.server_log.show import outcome_markdown, show_outcome
 from sgl_tune.server_log.verdict import Outcome, outcome_of
@@ -36,7 +37,7 @@ _file = partial(_question, panel=_FILES, metavar="FILE")
 def mem_report(
     flags: ServerFlags,
     command: ServerCommand = None,
-    deployment: DeploymentOption = None,
+    file: FileOption = None,
     gpu_memory: Annotated[
         str | None, _question("--gpu-memory", help="A GPU of another size.", metavar="178.35GiB")
     ] = None,
@@ -82,26 +83,15 @@ def mem_report(
         ),
     ] = False,
     out_file: Annotated[Path | None, _file("--out", help="Of --measure: its phases as they happen.")] = None,
-    from_run: Annotated[
-        Path | None, _file("--from", help="Report what --measure wrote, even if it died.")
-    ] = None,
-    from_log: Annotated[
+    log: Annotated[
         Path | None,
-        _file("--log", "--from-log", help="A server's own output (- or .gz too): what killed the server."),
-    ] = None,
-    target: TargetOption = None,
-    server: Annotated[
-        str | None,
-        _question(
-            "--server", help="A Python, or a venv, that has SGLang: it is started on the GPU.", metavar="PATH"
+        _file(
+            "--log", help="A server's output (- or .gz too): what killed it. Or what --measure --out wrote."
         ),
     ] = None,
-    core: Annotated[
-        bool, _question("--core", help="Ask the runtime core, though a server is there to ask.")
-    ] = False,
-    trust_remote_code: Annotated[
-        bool, _question("--trust-remote-code", help="Let the model's own code run, in the server's cage.")
-    ] = False,
+    target: TargetOption = None,
+    server: ServerOption = None,
+    trust_remote_code: RemoteCodeOption = False,
     html: Annotated[Path | None, _file("--html", help="One page with a timeline.")] = None,
     snapshot: Annotated[Path | None, _file("--snapshot", help="For pytorch.org/memory_viz.")] = None,
     record: Annotated[Path | None, _file("--record", help="All that a started server did, as JSON.")] = None,
@@ -123,12 +113,15 @@ def mem_report(
     Example: sgl-tune mem-report --fit --free 2GiB --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200
     """
     out = Output(sink(format, quiet))
+    started = started_by(file, command)
+    flags, server, core = who_is_asked(flags, server)
     if target is not None:
-        flags = read_target(target).flags(flags, release_of_image(command or ()))
+        flags = read_target(target).flags(flags, release_of_image(started.command))
+    is_measured = log is not None and is_of_a_run(log)
     asked = MemoryOptions(
         flags=flags,
-        command=tuple(command or ()),
-        deployment=deployment,
+        command=started.command,
+        deployment=started.deployment,
         gpu_memory=gpu_memory,
         taken=taken,
         ranks=ranks,
@@ -136,8 +129,8 @@ def mem_report(
         sweep=sweep,
         measure=measure,
         out=out_file,
-        from_run=from_run,
-        from_log=outcome_of(read_server_log(from_log)) if from_log else None,
+        from_run=log if is_measured else None,
+        from_log=outcome_of(read_server_log(log)) if log and not is_measured else None,
         snapshot=snapshot,
     )
     goals = FitOptions(fit, free, requests)

@@ -9,9 +9,9 @@ from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
+from sgl_tune.deployment.file_option import FileOption, started_by
 from sgl_tune.deployment.options import ServerFlags, TargetOption
 from sgl_tune.deployment.positionals import split_positionals
-from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.arrival import manifest_json, show_manifest
 from sgl_tune.ship.choice import Asked, Choice
@@ -52,7 +52,7 @@ def pack(
             autocompletion=lambda: [*STORE_IDS, TACTICS, "all"],
         ),
     ] = None,
-    deployment: DeploymentOption = None,
+    file: FileOption = None,
     at: Annotated[
         str,
         Option("--at", metavar="PATH", help="The place for which absolute paths in it are right."),
@@ -77,7 +77,7 @@ def pack(
         raise UsageError(f"--at {at} is no absolute path", "give the path as a server will see it")
     key = read_private_key(sign) if sign else None
     paths, command = split_positionals(arguments or ())
-    asked = Asked(flags, tuple(paths), tuple(command), deployment, tuple(store or ()))
+    asked = Asked(flags, tuple(paths), *started_by(file, command), tuple(store or ()))
     machine = read_target(target) if target else UNTOLD
     packed, contents, choice = pack_bundle(out, asked, machine, output, at, force)
     signature = write_signature(output, signature_of(key, packed.digest)) if key else None

@@ -43,9 +43,6 @@ def prune(
     older_than: Annotated[
         str | None, Option("--older-than", metavar="AGE", help="Not written since: 30d, 12h.")
     ] = None,
-    flashinfer_version: Annotated[
-        str | None, Option("--flashinfer-version", metavar="X.Y.Z", help="Of this version.")
-    ] = None,
     arch: Annotated[str | None, Option("--arch", metavar="sm90|...", help="For this GPU.")] = None,
     max_size: Annotated[
         str | None,
@@ -57,7 +54,11 @@ def prune(
     ] = None,
     library: Annotated[
         list[str] | None,
-        Option("--library", metavar="NAME=X.Y.Z", help="With --store: of this triton, tilelang, ..."),
+        Option(
+            "--library",
+            metavar="NAME=X.Y.Z",
+            help="Of this flashinfer; with --store of this triton, tilelang, ...",
+        ),
     ] = None,
     unused_for: Annotated[
         str | None,
@@ -90,7 +91,7 @@ def prune(
     if answers:
         _prune_answers(out, parse_limit(max_size, "--max-size") if max_size else 0, dry_run)
         return
-    only = store_asked_for(store)
+    only, versions = store_asked_for(store), _libraries(library or [])
     if only and unusable:
         raise UsageError("--unusable is about rank files, --store about kernels", "give one of them")
     if only:
@@ -98,7 +99,7 @@ def prune(
             stale,
             parse_age(older_than, "--older-than") if older_than else None,
             parse_age(unused_for, "--unused-for") if unused_for else None,
-            _libraries(library or [], flashinfer_version),
+            versions,
             arch,
             parse_limit(max_size, "--max-size") if max_size else None,
         )
@@ -106,12 +107,15 @@ def prune(
         return
     if unusable and (stale or max_size):
         raise UsageError("--unusable is about single files", "leave out --stale and --max-size")
-    if library or unused_for:
-        raise UsageError("--library and --unused-for are about stores", "add --store ID, or --store all")
+    if unused_for or versions.keys() - {"flashinfer"}:
+        raise UsageError(
+            "--unused-for and other libraries than flashinfer are about stores",
+            "add --store ID, or --store all",
+        )
     rules = Rules(
         stale=stale,
         older_than=parse_age(older_than, "--older-than") if older_than else None,
-        flashinfer=flashinfer_version,
+        flashinfer=versions.get("flashinfer"),
         arch=arch,
         max_size=parse_limit(max_size, "--max-size") if max_size else None,
         keep=tuple(keep or ()),
@@ -177,8 +181,8 @@ def _key(named: Path | None, cache_dir: Path) -> str:
     return str(named)
 
 
-def _libraries(given: list[str], flashinfer: str | None) -> dict[str, str]:
-    found = {"flashinfer": flashinfer} if flashinfer else {}
+def _libraries(given: list[str]) -> dict[str, str]:
+    found = {}
     for text in given:
         name, equals, version = text.partition("=")
         if not (name and equals and version):

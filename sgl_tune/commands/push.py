@@ -99,7 +99,7 @@ def _bundle(out: Output, source: str, cache_dir: Path | None) -> Iterator[Path]:
             raise UsageError(f"{source}: no such file", "`sgl-tune pack` writes one")
         yield Path(source)
         return
-    flags = ServerFlags(cache_dir=str(cache_dir) if cache_dir else None)
+    flags = ServerFlags.of(cache_dir=str(cache_dir) if cache_dir else None)
     with scratch() as private:
         path = private.folder / f"{Path(source).resolve().name}.tar.gz"
         packed, *_ = pack_bundle(out, Asked(flags, (source,)), UNTOLD, path)

@@ -17,7 +17,6 @@ from sgl_tune.stores.places import export_lines, kubernetes_lines, variables
 from sgl_tune.stores.relocate import Mended, mend
 from sgl_tune.units import count
 
-_SCRATCH = "/tmp/sgl-tune"
 _COLUMNS = (
     Column("STORE"),
     Column("CHANGED", right=True),
@@ -39,17 +38,9 @@ def relocate(
     sglang_version: Annotated[
         str | None, Option("--sglang-version", metavar="X.Y.Z", help="Whose variables to print.")
     ] = None,
-    read_only: Annotated[
-        bool, Option("--read-only", help="The server may not write there: print its variables so.")
-    ] = False,
     scratch: Annotated[
         str | None,
-        Option(
-            "--scratch",
-            metavar="PATH",
-            help=f"With --read-only: where the server alone may write. Default: {_SCRATCH}.",
-            show_default=False,
-        ),
+        Option("--scratch", metavar="PATH", help="Of a read-only mount: where the server alone may write."),
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say what would change.")] = False,
     format: EnvironmentFormatOption = EnvironmentFormat.human,
@@ -70,12 +61,15 @@ def relocate(
         raise UsageError(f"{root}: no such folder", "name the folder that holds the stores")
     if at is not None and not at.startswith("/"):
         raise UsageError(f"--at {at} is no absolute path", "give the path as the server will see it")
-    writes = _scratch(out, scratch, read_only)
+    if scratch is not None and not scratch.startswith("/"):
+        raise UsageError(
+            f"--scratch {scratch} is no absolute path", "give the path as the server will see it"
+        )
     place = at.rstrip("/") or "/" if at else str(root.absolute())
     stored = stores_below(out, root)
     with out.progress("relocating") as progress:
         done = mend(stored, root, place, dry_run, progress.advance, out.warn)
-    needed, doubt = variables(sglang_version, place, done.stores(stored), writes)
+    needed, doubt = variables(sglang_version, place, done.stores(stored), scratch)
     if doubt:
         out.warn(doubt)
     out.result(
@@ -94,20 +88,6 @@ def relocate(
             out.warn(text)
     if done.failed:
         raise WorkFailed(f"{count(done.failed, 'store')} could not be made right", "see the warnings above")
-
-
-def _scratch(out: Output, named: str | None, read_only: bool) -> str | None:
-    """Where a server writes that may not write into its root, and what it compiled there it loads."""
-    if named is not None and not read_only:
-        raise UsageError("--scratch is for a root that is mounted --read-only", "give both, or neither")
-    if named is not None and not named.startswith("/"):
-        raise UsageError(f"--scratch {named} is no absolute path", "give the path as the server will see it")
-    if named is None and read_only:
-        out.warn(
-            f"{_SCRATCH} is whoever's makes it first, and a server runs what lies there: where other users "
-            "are, --scratch names a folder that the server's user alone may write"
-        )
-    return (named or _SCRATCH) if read_only else None
 
 
 def _as_json(one: Mended) -> dict[str, object]:

@@ -7,16 +7,15 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from sgl_tune.asking.options import CoreOption, RemoteCodeOption, ServerOption
+from sgl_tune.asking.options import RemoteCodeOption, ServerOption
 from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.cli.patience import timeout_option
 from sgl_tune.commands.verify_page import show_report
-from sgl_tune.deployment.options import ServerFlags, TargetOption
+from sgl_tune.deployment.file_option import FileOption, started_by
+from sgl_tune.deployment.options import ServerFlags, TargetOption, who_is_asked
 from sgl_tune.deployment.positionals import split_positionals
-from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.ship.recognised import is_bundle
 from sgl_tune.stores.find import TACTICS, Stored, store_asked_for, stores_below
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 _OF_FLEETS = (FindingsFormat.markdown, FindingsFormat.junit, FindingsFormat.prometheus)
 _UNUSED = (Verdict.IGNORED, Verdict.REPLACED, Verdict.DELETED, Verdict.CRASH)
+_PATIENCE = 600.0  # seconds of a replay without progress
 _Folder = AbstractContextManager[tuple[str | None, str | None]]
 
 
@@ -56,15 +56,13 @@ def verify(
         str | None,
         Option("--as-user", metavar="NAME|UID", help="Can this user read the files, and save?"),
     ] = None,
-    deployment: DeploymentOption = None,
+    file: FileOption = None,
     server: ServerOption = None,
-    core: CoreOption = False,
     trust_remote_code: RemoteCodeOption = False,
     replay: Annotated[
         bool,
         Option("--replay", help="On the machine that serves: time each choice against the default again."),
     ] = False,
-    timeout: Annotated[float, timeout_option("With --replay: seconds without progress.")] = 600,
     store: Annotated[
         str | None,
         Option("--store", metavar="ID|all", help="Only what else a start compiles and keeps."),
@@ -107,7 +105,8 @@ def verify(
     paths, command = split_positionals(arguments or ())
     if len(paths) > 1:
         raise UsageError(f"verify takes one path or key, not {len(paths)}: {' '.join(paths)}")
-    asked = VerifyOptions(flags, paths[0] if paths else None, tuple(command), deployment)
+    flags, server, core = who_is_asked(flags, server)
+    asked = VerifyOptions(flags, paths[0] if paths else None, *started_by(file, command))
     one = {"--store": store, "--at": at, "--as-user": as_user, "--replay": replay, "a path": asked.path}
     if fleet is not None:
         from sgl_tune.fleet.command import FleetOptions, verify_fleet
@@ -122,6 +121,7 @@ def verify(
         flag = "--as-user" if as_user else "--replay"
         raise UsageError(f"{flag} is about files where a server finds them", "unpack the bundle first")
     machine = read_target(target) if target else target_here()
+    only_core = "--replay" if replay else flags.target.arch and f"--gpu {flags.target.arch}"
     with _folder(out, asked.path, at) as (path, place):
         told = _Told(
             asked._replace(path=path),
@@ -129,20 +129,10 @@ def verify(
             find_user(as_user) if as_user else None,
             store,
             place,
-            (server, core, trust_remote_code, _only_core(flags, replay)),
+            (server, core, trust_remote_code, only_core),
         )
-        ok = _judge(out, told, timeout if replay else None, strict, format)
+        ok = _judge(out, told, replay, strict, format)
     raise Ended(0 if ok else 1)
-
-
-def _only_core(flags: ServerFlags, replay: bool) -> str | None:
-    """The first option of those that the runtime core alone answers."""
-    named = {
-        "--replay": replay,
-        "--arch": flags.arch and not flags.gpu,
-        "--flashinfer-version": flags.flashinfer_version,
-    }
-    return next((name for name, value in named.items() if value), None)
 
 
 def _folder(out: Output, path: str | None, at: str | None) -> _Folder:
@@ -165,8 +155,7 @@ class _Told(NamedTuple):
     who: tuple[str | None, bool, bool, str | None]
 
 
-def _judge(out: Output, told: _Told, replay: float | None, strict: bool, format: FindingsFormat) -> bool:
-    """`replay`: seconds without progress."""
+def _judge(out: Output, told: _Told, replay: bool, strict: bool, format: FindingsFormat) -> bool:
     asked, machine, user, store, at, _ = told
     stores = verify_stores(_stores(out, asked, store), machine_of(asked.flags, machine, user, at))
     if store_asked_for(store):
@@ -179,7 +168,7 @@ def _judge(out: Output, told: _Told, replay: float | None, strict: bool, format:
         out.note(note)
     report = predict(scope.checked, Server(scope.target, user))
     report = report._replace(findings=(*scope.findings, *report.findings))
-    replayed = _replay_all(scope, report, replay, out) if replay else []
+    replayed = _replay_all(scope, report, out) if replay else []
     timings = [found for one in replayed for found in one.findings]
     report = with_stores(report._replace(findings=(*report.findings, *timings)), stores, scope.target)
     ok = report.ok(strict)
@@ -220,7 +209,7 @@ def _stores(out: Output, asked: VerifyOptions, only: str | None) -> list[Stored]
     if store_asked_for(only):
         from sgl_tune.stores.describe import stores_meant
 
-        cache_dir = asked.flags.cache_dir
+        cache_dir = asked.flags.target.cache_dir
         return stores_meant(out, asked.path, only, Path(cache_dir) if cache_dir else None)[0]
     if only == TACTICS or asked.path is None or not Path(asked.path).is_dir() or asked.names_a_deployment:
         return []
@@ -231,7 +220,7 @@ def _unused(report: VerifyReport) -> Iterable[str]:
     return (str(file.path) for file in report.files if file.verdict in _UNUSED)
 
 
-def _replay_all(scope: Scope, report: VerifyReport, timeout: float, out: Output) -> list[ReplayedCache]:
+def _replay_all(scope: Scope, report: VerifyReport, out: Output) -> list[ReplayedCache]:
     """One file of each cache that its server would load: the ranks of a group hold the same."""
     from sgl_tune.verify.planned import plan_of
     from sgl_tune.warm.replaying import replay as replay_entries
@@ -243,9 +232,8 @@ def _replay_all(scope: Scope, report: VerifyReport, timeout: float, out: Output)
         plan = plan_of(checked, scope.plans) if paths and checked.cache.layout == "sglang" else None
         if plan is not None:
             with out.progress(f"replaying {checked.cache.key}") as progress:
-                timed = replay_entries(
-                    plan, str(checked.cache.key), paths[0], timeout, lambda: progress.advance(0)
-                )
+                key = str(checked.cache.key)
+                timed = replay_entries(plan, key, paths[0], _PATIENCE, lambda: progress.advance(0))
             found.append(judge_replay(paths[0], timed, checked.manifest, scope.target))
     if not found:
         raise UsageError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from sgl_tune.asking.live import Live
@@ -33,7 +33,7 @@ def ask_server(out: Output, asked: VerifyOptions, who: Who, target: Target) -> t
     flags, words = chosen or (asked.flags, asked.command)
     flags, path = target.flags(flags, release_of_image(words)), asked.path
     if path is not None and Path(path, "flashinfer", "autotune").is_dir():
-        flags, path = replace(flags, cache_dir=path), None
+        flags, path = flags.changed(cache_dir=path), None
     only_core = who.only_core or ("a path" if path is not None else None)
     by = ByServer(flags, words, who.server, who.core, who.trust_remote_code, only_core)
     found = by.found()

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-from sgl_tune.asking.options import CoreOption, RemoteCodeOption, ServerOption
+from sgl_tune.asking.options import RemoteCodeOption, ServerOption
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
 from sgl_tune.cli.patience import timeout_option
 from sgl_tune.commands.warm_wishes import DeviceKind, ProofKind, Wishes
-from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
-from sgl_tune.deployment.project_option import DeploymentOption
+from sgl_tune.deployment.file_option import FileOption, started_by
+from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption, who_is_asked
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
-from sgl_tune.warm.alone import check_one_node, check_one_process
+from sgl_tune.warm.alone import check_one_process
 
 if TYPE_CHECKING:
     from sgl_tune.compile.everything import Wanted
@@ -24,14 +24,9 @@ if TYPE_CHECKING:
 def warm(
     flags: ServerFlags,
     command: ServerCommand = None,
-    deployment: DeploymentOption = None,
+    file: FileOption = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be tuned.")] = False,
     device: Annotated[DeviceKind, Option("--device", help="Where to tune.")] = DeviceKind.auto,
-    gpus: Annotated[str, Option("--gpus", metavar="all|0,1,..", help="GPUs that share the search.")] = "all",
-    workers: Annotated[
-        int | None,
-        Option("--workers", min=1, help="On the CPU: processes that share the search.", show_default="1"),
-    ] = None,
     timeout: Annotated[float, timeout_option("Seconds without any progress before giving up.")] = 600,
     renew: Annotated[
         bool, Option("--replace", help="Write files anew that another environment tuned.")
@@ -41,12 +36,9 @@ def warm(
         Option(
             "--prove",
             help="files: a fresh process loads them and replays every lookup. server: the server's own start"
-            " on a GPU that is not there reads them, too.",
+            " on a GPU that is not there reads them, too. none saves some seconds.",
         ),
     ] = ProofKind.files,
-    no_prove: Annotated[
-        bool, Option("--no-prove", help="Save some seconds, and do not know whether the server tunes again.")
-    ] = False,
     everything: Annotated[
         bool,
         Option("--everything", help="Also compile what a start compiles, and tell the server's variables."),
@@ -54,21 +46,7 @@ def warm(
     compile_only: Annotated[
         bool, Option("--compile-only", help="With --everything: only what needs no GPU here.")
     ] = False,
-    module: Annotated[
-        list[str] | None,
-        Option("--module", metavar="NAME", help="With --everything: only this of FlashInfer's modules."),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        Option(
-            "--jobs",
-            min=1,
-            help="With --everything: compilers at once. Default: the cores, as far as the memory goes.",
-            show_default=False,
-        ),
-    ] = None,
     server: ServerOption = None,
-    core: CoreOption = False,
     target: TargetOption = None,
     trust_remote_code: RemoteCodeOption = False,
     format: EnvironmentFormatOption = EnvironmentFormat.human,
@@ -87,11 +65,11 @@ def warm(
     Example: sgl-tune warm --everything --compile-only --model-path Qwen/Qwen3-30B-A3B --gpu h200
     """
     out = Output(sink(format, quiet))
-    wanted = _wanted(tuple(module or ()), compile_only, jobs, timeout) if everything else None
-    _check_wanted(wanted, bool(compile_only or module or jobs), format)
+    wanted = _wanted(compile_only, timeout) if everything else None
+    _check_wanted(wanted, compile_only, format)
     check_one_process()
-    check_one_node(flags)
-    words = tuple(command or ())
+    words, deployment = started_by(file, command)
+    flags, server, core = who_is_asked(flags, server)
     machine = None
     if target:
         from sgl_tune.asking.question import release_of_image
@@ -99,14 +77,14 @@ def warm(
 
         machine = read_target(target)
         flags = machine.flags(flags, release_of_image(words))
-    proof = None if no_prove else prove
-    wishes = Wishes(dry_run, device, gpus, workers, timeout, renew, proof, machine, local_gpus())
+    wishes = Wishes(dry_run, device, timeout, renew, prove, machine, local_gpus())
     one = flags, words
     if (deployment is not None or wanted is not None) and not words:
         from sgl_tune.deployment.project_file import chosen_of_project
 
         one = chosen_of_project(flags, deployment) or one
-    only_core = _only_core(device, workers, flags)
+    arch = flags.target.arch
+    only_core = "--device cpu" if device is DeviceKind.cpu else arch and f"--gpu {arch}"
     by_server = ByServer(*one, server, core, trust_remote_code, only_core)
     if wanted is not None:
         _warm_everything(by_server, wanted, wishes, out, format)
@@ -126,10 +104,10 @@ def warm(
     warm_all(judged, wishes, out)
 
 
-def _wanted(modules: tuple[str, ...], compile_only: bool, jobs: int | None, timeout: float) -> Wanted:
+def _wanted(compile_only: bool, timeout: float) -> Wanted:
     from sgl_tune.compile.everything import Wanted
 
-    return Wanted(modules, compile_only, jobs, timeout)
+    return Wanted(compile_only, timeout)
 
 
 def _warm_everything(
@@ -143,23 +121,8 @@ def _warm_everything(
     fill_root(asked, server, wanted, wishes, out, format is EnvironmentFormat.kubernetes)
 
 
-def _check_wanted(wanted: Wanted | None, has_details: bool, format: EnvironmentFormat) -> None:
-    if wanted is None and has_details:
-        raise UsageError("--compile-only, --module and --jobs are of --everything", "add --everything")
+def _check_wanted(wanted: Wanted | None, compile_only: bool, format: EnvironmentFormat) -> None:
+    if wanted is None and compile_only:
+        raise UsageError("--compile-only is of --everything", "add --everything")
     if wanted is None and format is EnvironmentFormat.kubernetes:
         raise UsageError("--format kubernetes tells the variables of a root", "add --everything")
-
-
-def _only_core(
-    device: DeviceKind,
-    workers: int | None,
-    flags: ServerFlags,
-) -> str | None:
-    """The first option of those that the runtime core alone answers."""
-    named = {
-        "--device cpu": device is DeviceKind.cpu,
-        "--workers": workers,
-        "--arch": flags.arch and not flags.gpu,
-        "--flashinfer-version": flags.flashinfer_version,
-    }
-    return next((name for name, value in named.items() if value), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from sgl_tune.cache.disk import check_place
@@ -30,7 +29,7 @@ def judged_by_core(
     flags: ServerFlags, command: Sequence[str], deployment: str | None, wishes: Wishes, out: Output
 ) -> Judged:
     if wishes.target:
-        flags = replace(flags, flashinfer_version=flags.flashinfer_version or wishes.target.flashinfer)
+        flags = flags.changed(flashinfer_version=flags.target.flashinfer_version or wishes.target.flashinfer)
     chosen = select_deployments(flags, command, deployment, changes=ONE_NODE)
     plans = [make_plan(one, wishes.here) for one in chosen]
     for plan in plans:

@@ -25,7 +25,7 @@ MISSED = 1
 
 
 def warm_all(judged: Judged, wishes: Wishes, out: Output) -> NoReturn:
-    devices = choose_devices(wishes.device.value, wishes.gpus, wishes.workers, wishes.here)
+    devices = choose_devices(wishes.device.value, wishes.here)
     for plan, verdict in judged:
         if plan.caches and not verdict.obstacle:
             check_target(plan.deployment, devices, wishes.here)
@@ -34,7 +34,7 @@ def warm_all(judged: Judged, wishes: Wishes, out: Output) -> NoReturn:
     came = Outcome(judged, out)
     try:
         with interruptible(), workforce() as force:
-            came.warm(Settings(devices, wishes.timeout, wishes.replace, wishes.prove is not None), force)
+            came.warm(Settings(devices, wishes.timeout, wishes.replace, wishes.is_proven), force)
             paths = [cache.written.paths[0] for one in came.warmed.values() for cache in one.caches]
             if not wishes.are_read(paths, out):
                 came.code = max(came.code, MISSED)

@@ -69,7 +69,7 @@ def show_root(
     with asking(asked, server, Live(out, server)) as one:
         plan = one.plan(max(1, len(here)))
         goal: Goal = goal_of(one, plan, asked.command)
-    modules: Modules = goal.modules.only(wanted.only)
+    modules: Modules = goal.modules
 
     def human() -> None:
         show_recorded(out, plan)

@@ -19,7 +19,7 @@ from sgl_tune.warm.workforce import workforce
 
 def tuned(plan: RecordedPlan, meant: Gpu, wishes: Wishes, server: Server, out: Output) -> Warmed:
     """The GPUs must be of the kind that the plan is for."""
-    devices = choose_devices(wishes.device.value, wishes.gpus, None, wishes.here)
+    devices = choose_devices(wishes.device.value, wishes.here)
     if devices.kind != "cuda":
         raise UsageError(
             f"{meant.name} tunes what its server asks, and no GPU driver answers here",
@@ -32,7 +32,7 @@ def tuned(plan: RecordedPlan, meant: Gpu, wishes: Wishes, server: Server, out: O
             "tune on a machine of its kind; leave out --gpu to plan for this one",
         )
     how = How(WORKER, PROVER, Python(str(server.python)))
-    settings = Settings(devices, wishes.timeout, wishes.replace, wishes.prove is not None)
+    settings = Settings(devices, wishes.timeout, wishes.replace, wishes.is_proven)
     try:
         with interruptible(), workforce(how) as force:
             return warm_records(plan, settings, out, force)

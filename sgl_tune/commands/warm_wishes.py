@@ -25,24 +25,26 @@ class DeviceKind(str, Enum):
 
 
 class ProofKind(str, Enum):
+    none = "none"
     files = "files"
     server = "server"
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """`prove`: None where nothing is proven. `target`: None where no --target is given. `here`: the GPUs of
-    this machine."""
+    """`target`: None where no --target is given. `here`: the GPUs of this machine."""
 
     dry_run: bool
     device: DeviceKind
-    gpus: str
-    workers: int | None
     timeout: float
     replace: bool
-    prove: ProofKind | None
+    prove: ProofKind
     target: Target | None
     here: tuple[Gpu, ...]
+
+    @property
+    def is_proven(self) -> bool:
+        return self.prove is not ProofKind.none
 
     def are_read(self, files: Iterable[Path], out: Output) -> bool:
         """Whether the server of --target takes files that were tuned in the environment of this machine."""

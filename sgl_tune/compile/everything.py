@@ -25,11 +25,9 @@ from sgl_tune.stores.relocate import mend
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`only`: of the modules, where not all. `compiles_only`: nothing that needs a GPU."""
+    """`compiles_only`: nothing that needs a GPU."""
 
-    only: tuple[str, ...] = ()
     compiles_only: bool = False
-    jobs: int | None = None
     timeout: float = 600.0
 
 
@@ -78,10 +76,9 @@ def toolkit_of(goal: Goal) -> Toolkit:
 
 def compile_all(goal: Goal, wanted: Wanted, toolkit: Toolkit, out: Output) -> list[Built]:
     """First: what follows then loads them."""
-    modules = goal.modules.only(wanted.only)
     goal.cache_dir.mkdir(parents=True, exist_ok=True)
     with scratch() as private:
-        return compile_modules(goal, modules.known, toolkit, wanted.jobs, private, out)
+        return compile_modules(goal, goal.modules.known, toolkit, private, out)
 
 
 def variables_while_filling(goal: Goal) -> dict[str, str]:
@@ -101,7 +98,7 @@ def finish(goal: Goal, wanted: Wanted, built: Sequence[Built], here: Sequence[Gp
             out.error(f"{goal.name}: {error.message}", error.remedy)
     environment = _made_right(goal, out)
     left = () if started else tuple(_left(goal, wanted, why_not))
-    unknown = goal.modules.only(wanted.only).unknown
+    unknown = goal.modules.unknown
     return Filled(goal.cache_dir, tuple(built), unknown, started, failed, left, environment)
 
 

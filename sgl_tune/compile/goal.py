@@ -12,7 +12,6 @@ from runtime.sglang.on_request import request_modules
 from runtime.sglang.server_process import ghost_for
 from sgl_tune.asking.kept import cache_folder
 from sgl_tune.deployment.launch import launch_of
-from sgl_tune.errors import UsageError
 from sgl_tune.recorded.asked import Asked
 from sgl_tune.recorded.plan import RecordedPlan
 
@@ -40,15 +39,6 @@ class Modules:
     def to_json(self) -> dict[str, Any]:
         known = [{"name": one.name, "maker": one.maker} for one in self.known]
         return {"modules": known, "unknown": list(self.unknown)}
-
-    def only(self, names: Sequence[str]) -> Modules:
-        """Those that were named; all of them where none was."""
-        known = {module.name: module for module in self.known}
-        odd = next((name for name in names if name not in known), None)
-        if odd is not None:
-            remedy = f"one of {', '.join(known)}" if known else "it loads none that is known here"
-            raise UsageError(f"--module {odd}: this server's start loads no such", remedy)
-        return Modules(tuple(known[name] for name in dict.fromkeys(names)), ()) if names else self
 
 
 @dataclass(frozen=True)

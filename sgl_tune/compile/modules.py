@@ -26,7 +26,6 @@ def compile_modules(
     goal: Goal,
     modules: Sequence[Module],
     toolkit: Toolkit,
-    jobs: int | None,
     scratch: Scratch,
     out: Output,
 ) -> list[Built]:
@@ -34,7 +33,7 @@ def compile_modules(
     find_tool("c++", os.environ)
     environment = _environment(goal, toolkit, scratch)
     tasks, aside = _asked(goal, modules, environment, scratch, out)
-    built = build(tasks, jobs or usual_jobs(), environment, scratch, out)
+    built = build(tasks, usual_jobs(), environment, scratch, out)
     order = {module.name: number for number, module in enumerate(modules)}
     return sorted((*aside, *built), key=lambda one: order[one.name])
 

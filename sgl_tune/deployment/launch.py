@@ -142,7 +142,7 @@ def _launch(words: Sequence[Word]) -> Launch:
 
 def _instead_of(word: str) -> str:
     if word.endswith((".yaml", ".yml", ".sh", ".json")):
-        return f'a file is given by what it holds: -- "$(cat {shlex.quote(word)})"'
+        return f"a file is given with -f: -f {shlex.quote(word)}"
     if is_hub_id(word) or word.startswith(("/", "./")):
         return f"a model is given by --model-path {shlex.quote(word)}, a server by its whole command after --"
     return "give the whole command, after --: python -m sglang.launch_server --model-path ..."

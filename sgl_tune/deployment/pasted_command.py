@@ -10,21 +10,20 @@ from typing import Any
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.container import PRODUCT, Container
 from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.flag_names import flag_names
 from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.model_files import HUB_ENVIRONMENT
-from sgl_tune.deployment.options import PROJECT_FILE, TARGET_FIELDS, ServerFlags, flag_names
+from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags
 from sgl_tune.deployment.resolve import Place, resolve_deployment
-from sgl_tune.deployment.server_command import read_launch
+from sgl_tune.deployment.server_command import DECISIVE, read_launch
 from sgl_tune.errors import UsageError
-
-_DECISIVE = ("SGLANG_", "SGL_", "FLASHINFER_")  # may change what is tuned, and how much memory there is
 
 
 def from_command(
     command: Sequence[str], beside: ServerFlags, place: Place, changes: Mapping[str, Any]
 ) -> Deployment:
     """Beside a server command only the target may be given: what the server does, the command says."""
-    twice = set(beside.given()) - TARGET_FIELDS
+    twice = beside.given()
     if twice:
         flag = min((flag for flag, field in flag_names().items() if field == min(twice)), key=len)
         of = f"{place.name}'s in {PROJECT_FILE}" if place.name else "after --"
@@ -34,11 +33,11 @@ def from_command(
     notes = [*_of_image(beside, launch.container), *line.notes]
     if line.variables:
         notes.append(f"not looked at, whatever they change: {' '.join(line.variables)}")
-    flags = replace(beside, **{**line.flags.given(), **changes})
+    flags, target = line.flags.over(beside).changed(**changes), beside.target
     if launch.container is not None and launch.container.gpu:
-        gpu = launch.container.agreed_gpu(flags.gpu or (place.gpu.name if place.gpu else None))
-        if not (flags.gpu or flags.arch or place.gpu):
-            flags = replace(flags, gpu=gpu)
+        gpu = launch.container.agreed_gpu(target.gpu or (place.gpu.name if place.gpu else None))
+        if not (target.gpu or target.arch or place.gpu):
+            flags = flags.changed(gpu=gpu)
             notes.append(f"GPU {gpu}: the manifest's {PRODUCT} says so")
     if flags.model_path is None:
         raise UsageError("the server command names no model", "add --model-path, as the server's has it")
@@ -49,7 +48,7 @@ def from_command(
         place,
         environ={**outside, **line.environment},
         revision=line.revision,
-        not_followed=(*line.unfollowed, *(told for told in line.variables if told.startswith(_DECISIVE))),
+        not_followed=(*line.unfollowed, *(told for told in line.variables if told.startswith(DECISIVE))),
         notes=tuple(notes),
     )
     if launch.container is not None:
@@ -61,13 +60,13 @@ def _of_image(flags: ServerFlags, container: Container | None) -> list[str]:
     """What its tag says of the release; `resolve` says what becomes of another than the core's."""
     if container is None or not container.image:
         return []
+    version = flags.target.sglang_version
     if container.release is None:
-        return [] if flags.sglang_version else [f"the image {container.image} names no release of SGLang"]
-    if flags.sglang_version not in (None, container.release):
+        return [] if version else [f"the image {container.image} names no release of SGLang"]
+    if version not in (None, container.release):
         raise UsageError(
-            f"--sglang-version {flags.sglang_version}, and the image {container.image} holds SGLang "
-            f"{container.release}",
-            "leave --sglang-version out, or change the image's tag",
+            f"--server {version}, and the image {container.image} holds SGLang {container.release}",
+            "leave --server out, or change the image's tag",
         )
     return [f"SGLang {container.release}: the image {container.image} says so"]
 
@@ -85,15 +84,14 @@ def _placed_in(container: Container, flags: ServerFlags, place: Place) -> tuple[
     cache = container.outside(folder)
     if cache is not None:
         notes.append(f"{folder} in the container is {cache} here")
-    elif flags.cache_dir is None:
+    elif flags.target.cache_dir is None:
         warnings += _unmounted(container, folder)
     environ |= {
         name: container.outside(environ[name]) or environ[name] for name in HUB_ENVIRONMENT if name in environ
     }
-    flags = replace(
-        flags,
-        cache_dir=flags.cache_dir or cache or str(default_cache_dir()),
-        sglang_version=container.release or flags.sglang_version,
+    flags = flags.changed(
+        cache_dir=flags.target.cache_dir or cache or str(default_cache_dir()),
+        sglang_version=container.release or flags.target.sglang_version,
     )
     return flags, replace(
         place,

@@ -11,31 +11,10 @@ SHELLS = ("bash", "sh", "zsh", "dash")
 CONTAINERS = ("docker", "podman", "nvidia-docker", "nerdctl")
 # These start the command that follows them, after flags of their own.
 WRAPPERS = (
-    "env",
-    "exec",
-    "sudo",
-    "nohup",
-    "time",
-    "nice",
-    "ionice",
-    "stdbuf",
-    "numactl",
-    "taskset",
-    "timeout",
-    "setsid",
-    "chrt",
-    "command",
-    "unbuffer",
-    "srun",
-    "apptainer",
-    "singularity",
-    "enroot",
-    "uv",
-    "uvx",
-    "poetry",
-    "pipenv",
-    "conda",
-)
+    "env", "exec", "sudo", "nohup", "time", "nice", "ionice", "stdbuf", "numactl", "taskset",
+    "timeout", "setsid", "chrt", "command", "unbuffer", "srun", "apptainer", "singularity",
+    "enroot", "uv", "uvx", "poetry", "pipenv", "conda",
+)  # fmt: skip
 _FIRST = {*SHELLS, *CONTAINERS, *WRAPPERS, "kubectl", "sglang"}
 
 

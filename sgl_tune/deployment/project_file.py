@@ -18,12 +18,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runtime.server.nearest import meant
-from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags, flag_names, flag_types
+from sgl_tune.deployment.flag_names import flag_names, flag_types, whole_number
+from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags, file_and_name
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_text
 from sgl_tune.units import shown
@@ -70,18 +71,18 @@ def chosen_of_project(
     flags: ServerFlags, name: str | None, folder: Path | None = None
 ) -> tuple[ServerFlags, tuple[str, ...]] | None:
     """The flags and the command of the one deployment that is meant; None where no project file is."""
-    project = (folder or Path.cwd()) / PROJECT_FILE
+    project, name = file_and_name(name, folder)
     if flags.model_path is not None or not os.path.lexists(project):
         return None
     one, *others = chosen_in(project, name)
     if others:
         raise several([one.name, *(other.name for other in others)])
-    return replace(one.flags, **flags.given()), () if one.command is None else (one.command,)
+    return flags.over(one.flags), () if one.command is None else (one.command,)
 
 
 def several(names: Sequence[str]) -> UsageError:
     said = f"{PROJECT_FILE} has several deployments: {', '.join(names)}"
-    return UsageError(said, "pick one with --deployment")
+    return UsageError(said, f"pick one: -f {PROJECT_FILE}:{names[0]}")
 
 
 def chosen_in(project: Path, name: str | None) -> tuple[ProjectDeployment, ...]:
@@ -103,7 +104,7 @@ def _deployment(path: Path, name: str, table: Any, defaults: Mapping[str, Any]) 
     _refuse_nul(path, f"{where}.command", command)
     given = {**defaults, **_flags(path, where, members)}
     try:
-        return ProjectDeployment(name, ServerFlags(**given), command)
+        return ProjectDeployment(name, ServerFlags.of(**given), command)
     except UsageError as error:  # a size without bound
         raise UsageError(f"{path}: {where}: {error.message}", error.remedy) from None
 
@@ -124,7 +125,11 @@ def _flags(path: Path, where: str, members: Mapping[str, Any]) -> dict[str, Any]
                 f"{path}: {where}.{name} is no flag",
                 near or "write SGLang's flags without their dashes: tp = 8",
             )
-        flags[field] = _checked(path, f"{where}.{name}", flag_types()[field], value)
+        is_sizes = field == "cuda_graph_bs" and isinstance(value, list)
+        given = list(map(str, value)) if is_sizes else value
+        flags[field] = _checked(path, f"{where}.{name}", flag_types()[field], given)
+        if is_sizes:
+            flags[field] = [whole_number(f"{path}: {where}.{name}", str(size)) for size in flags[field]]
     return flags
 
 

@@ -19,7 +19,7 @@ from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
 from sgl_tune.deployment.model_files import DEMO, Sought
 from sgl_tune.deployment.models import find_model
-from sgl_tune.deployment.options import ServerFlags, given_by
+from sgl_tune.deployment.options import ServerFlags, TargetFlags, by_sglangs_names
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
 from sgl_tune.errors import CheckFailed, UsageError
 
@@ -67,22 +67,25 @@ def not_known(why: str, release: str | None = None) -> CheckFailed:
 
 def _inputs(flags: ServerFlags, place: Place) -> Inputs:
     environ = os.environ if place.environ is None else place.environ
-    if flags.speculative_draft_model_path not in (None, flags.model_path):
-        raise UnknownModel(f"{flags.speculative_draft_model_path} is a draft of its own")
-    asked = Asked(**_plain(flags))
+    given, target = by_sglangs_names(flags), flags.target
+    address, draft = given.pop("dist_init_addr", None), given.pop("speculative_draft_model_path", None)
+    if draft not in (None, flags.model_path):
+        raise UnknownModel(f"{draft} is a draft of its own")
+    named: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in given.items()}
+    asked = Asked(**named)
     if asked.moe_runner_backend not in (*BACKENDS, *_OWN_BACKENDS):
         near = meant(asked.moe_runner_backend, BACKENDS) or f"they are {', '.join(BACKENDS)}"
         raise Unsupported(f"--moe-runner-backend {asked.moe_runner_backend} is none of the core's: {near}")
     _check_replicas(asked)
-    config = Path(flags.model_config).expanduser() if flags.model_config is not None else None
+    config = Path(target.model_config).expanduser() if target.model_config is not None else None
     found = find_model(Sought(asked.model_path, place.model_files, config, place.revision), environ)
-    version = flags.sglang_version or installed_version("sglang")
+    version = target.sglang_version or installed_version("sglang")
     release = release_named(version or NEWEST.version)
     notes = [*place.notes, f"model shape: {found.source}"]
     if version is None:
         notes.append(f"SGLang {release.version}: the one that the core plans as")
     notes += _replicas(asked)
-    flashinfer = _flashinfer(flags, release, notes)
+    flashinfer = _flashinfer(target, release, notes)
     gpu = place.gpu or _gpu(flags, notes)
     return Inputs(
         name=place.name or asked.model_path.rstrip("/").rsplit("/", 1)[-1],
@@ -91,23 +94,18 @@ def _inputs(flags: ServerFlags, place: Place) -> Inputs:
         gpu=gpu,
         sglang_version=release.version,
         flashinfer_version=flashinfer,
-        cache_dir=Path(flags.cache_dir) if flags.cache_dir else default_cache_dir(environ),
-        dist_init_addr=flags.dist_init_addr,
+        cache_dir=Path(target.cache_dir) if target.cache_dir else default_cache_dir(environ),
+        dist_init_addr=address,
         not_followed=place.not_followed,
         notes=tuple(notes),
         warnings=place.warnings,
     )
 
 
-def _plain(flags: ServerFlags) -> dict[str, Any]:
-    given = given_by(flags)
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-
-
 def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
-    if flags.model_path is None and flags.model_config is not None:
+    if flags.model_path is None and flags.target.model_config is not None:
         raise UsageError(
-            f"--model-config {flags.model_config} is the shape of no model: its path is a part of the key",
+            f"--model-config {flags.target.model_config} is the shape of no model: the key holds its path",
             "add --model-path, as the server's command has it",
         )
     if flags.model_path is None:
@@ -123,26 +121,27 @@ def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
         f"--chunked-prefill-size {own.chunked_prefill_size} "
         f"--max-running-requests {own.max_running_requests}" + " --enable-dp-attention" * attention
     )
-    return replace(flags, **{**own.given(), **flags.given()})
+    return flags.over(own)
 
 
-def _flashinfer(flags: ServerFlags, release: Release, notes: list[str]) -> str:
+def _flashinfer(target: TargetFlags, release: Release, notes: list[str]) -> str:
     """What is installed beside the installed server; a server that is only named brings what it pins."""
     pinned, here = release.flashinfer, installed_version("flashinfer")
-    chosen = flags.flashinfer_version or (pinned if flags.sglang_version or here is None else here)
+    chosen = target.flashinfer_version or (pinned if target.sglang_version or here is None else here)
     if chosen == pinned:
         notes.append(f"FlashInfer {pinned}: what SGLang {release.version} pins")
-    elif flags.flashinfer_version is None:
+    elif target.flashinfer_version is None:
         notes.append(f"FlashInfer {chosen} is installed here; SGLang {release.version} pins {pinned}")
     notes.extend(filter(None, [doubt_of(chosen)]))
     return chosen
 
 
 def _gpu(flags: ServerFlags, notes: list[str]) -> GpuModel:
-    here = [local_model(gpu) for gpu in local_gpus()] if flags.gpu is None else []
-    if not here and flags.gpu is None and flags.arch is None and flags.model_path == DEMO:
+    target = flags.target
+    here = [local_model(gpu) for gpu in local_gpus()] if target.gpu is None else []
+    if not here and target.gpu is None and target.arch is None and flags.model_path == DEMO:
         return CPU
-    chosen = gpu_for(flags.gpu, flags.arch, here)
+    chosen = gpu_for(target.gpu, target.arch, here)
     notes.extend(filter(None, [chosen.assumed]))
     return chosen.gpu
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.server.gpus import GpuModel
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags
+from sgl_tune.deployment.options import ServerFlags, file_and_name
 from sgl_tune.deployment.resolve import Place, resolve_deployment
 from sgl_tune.errors import UsageError
 
@@ -36,28 +36,28 @@ def select_deployments(
     place = Place(environ=os.environ if environ is None else environ, gpu=gpu)
     if command:
         if name is not None:
-            raise UsageError("--deployment and a server command after -- name two deployments", "give one")
+            raise UsageError(f"-f {name} and a server command after -- name two deployments", "give one")
         from sgl_tune.deployment.pasted_command import from_command
 
         return (from_command(command, flags, place, changes),)
-    project = (folder or Path.cwd()) / PROJECT_FILE
+    project, one = file_and_name(name, folder)
     if flags.model_path is None and os.path.lexists(project):
         from sgl_tune.deployment.project_file import chosen_in
 
-        chosen = chosen_in(project, name)
-        return tuple(_from_project(one, flags, place, changes) for one in chosen)
+        chosen = chosen_in(project, one)
+        return tuple(_from_project(each, flags, place, changes) for each in chosen)
     if name is not None:
-        where = "a model is given too" if flags.model_path else f"there is no {project}"
-        raise UsageError(f"--deployment {name}: {where}", f"--deployment picks one of {PROJECT_FILE}")
-    return (resolve_deployment(replace(flags, **changes), place),)
+        where = "a model is given too" if flags.model_path else "there is no such file"
+        raise UsageError(f"-f {name}: {where}", "give the file, or the model")
+    return (resolve_deployment(flags.changed(**changes), place),)
 
 
 def _from_project(
     project: ProjectDeployment, flags: ServerFlags, place: Place, changes: Mapping[str, Any]
 ) -> Deployment:
-    merged, place = replace(project.flags, **flags.given()), replace(place, name=project.name)
+    merged, place = flags.over(project.flags), replace(place, name=project.name)
     if project.command is not None:
         from sgl_tune.deployment.pasted_command import from_command
 
         return from_command([project.command], merged, place, changes)
-    return resolve_deployment(replace(merged, **changes), place)
+    return resolve_deployment(merged.changed(**changes), place)

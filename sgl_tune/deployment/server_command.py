@@ -7,15 +7,15 @@ SGLang takes no positional arguments, so every word up to the next flag is the v
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from runtime.server.nearest import meant
+from sgl_tune.deployment.flag_names import flag_names, flag_types, whole_number
 from sgl_tune.deployment.launch import Launch
 from sgl_tune.deployment.model_files import HUB_ENVIRONMENT
-from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, flag_names, flag_types
+from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.shell_words import Word
 from sgl_tune.errors import UsageError
 
@@ -30,10 +30,8 @@ _PLAIN = """
     --stream-interval --grammar-backend --model-loader-extra-config --disaggregation-bootstrap-port
     --disaggregation-ib-device --disaggregation-transfer-backend
 """
-_VARIABLES = ("SGLANG_", "SGL_", "FLASHINFER_", "PYTORCH_", "TORCH_", "NCCL_", "NVSHMEM_")
-_AMOUNT = re.compile(r"(-?\d{1,15})(?:(\.\d{1,15})?([kMGT])|([KMGT]i))?")
-_TIMES = {unit: 1000**power for power, unit in enumerate("kMGT", 1)}
-_TIMES |= {f"{unit}i": 1024**power for power, unit in enumerate("KMGT", 1)}
+DECISIVE = ("SGLANG_", "SGL_", "FLASHINFER_")  # may change what is tuned, and how much memory there is
+_VARIABLES = (*DECISIVE, "PYTORCH_", "TORCH_", "NCCL_", "NVSHMEM_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +51,13 @@ def read_launch(launch: Launch) -> ServerCommandLine:
     unfollowed, revision = [], None
     for name, values in _flags(arguments_of(launch)):
         field = flag_names().get(name)
-        if field is not None and field not in TARGET_FIELDS and not name.startswith("--no-"):
+        if field is not None and field not in TARGET_FIELDS:
             given[field] = _value(field, name, values)
         elif name == "--revision" and values:
             revision = str(values[0])
         elif name not in _PLAIN.split() and [name, *values] != ["--device", "cuda"]:
             unfollowed.append(_named(name))
-    flags, notes = ServerFlags(**given), list[str]()
+    flags, notes = ServerFlags.of(**given), list[str]()
     if launch.behind_router:
         flags = _behind_router(flags, notes)
     environment = {name: _variable(name, word) for name, word in launch.environment.items()}
@@ -112,26 +110,18 @@ def _value(field: str, name: str, values: Sequence[Word]) -> Any:
         if values:
             raise UsageError(f"{name} takes no value, and {values[0][:80]} follows it")
         return True
+    if field == "cuda_graph_bs":
+        return [whole_number(name, word) for word in values]
     if kind is list:
         return [str(word) for word in values]
     if len(values) != 1:
         raise UsageError(f"{name} takes one value, and {len(values)} follow it")
     if kind is int:
-        return _number(name, values[0])
+        return whole_number(name, values[0])
     try:
         return kind(values[0])
     except ValueError:
         raise UsageError(f"{name} {values[0][:80]}: a number is needed") from None
-
-
-def _number(name: str, word: Word) -> int:
-    """`4k` is 4000, `4Ki` is 4096 and `1.5k` is 1500."""
-    found = _AMOUNT.fullmatch(word)
-    if found is None:
-        raise UsageError(f"{name} {word[:80]}: a whole number is needed")
-    whole, fraction, decimal, binary = found.groups()
-    unit = decimal or binary
-    return round(float(whole + (fraction or "")) * _TIMES[unit]) if unit else int(whole)
 
 
 def _variable(name: str, word: Word) -> str:
@@ -148,4 +138,4 @@ def _behind_router(flags: ServerFlags, notes: list[str]) -> ServerFlags:
         )
     if (flags.dp or 1) > 1:
         notes.append(f"sglang_router starts {flags.dp} servers of --dp-size 1, which share a cache")
-    return replace(flags, dp=None)
+    return flags.changed(dp=None)

@@ -64,7 +64,7 @@ def require_flashinfer(version: str) -> None:
     if installed != version:
         raise UsageError(
             f"the target reads caches of FlashInfer {version}, here is {installed}",
-            f"--flashinfer-version {installed}, or install the target's version here",
+            "install the target's version here",
         )
 
 

@@ -15,14 +15,14 @@ _LABEL, _MOST_VALUE, _LONGEST = 26, 20, 160
 _MOST_LINES = 12
 
 
-def show_account(out: Output, name: str, account: Account, everything: bool) -> None:
+def show_account(out: Output, name: str, account: Account) -> None:
     out.line(f"{name}: {account.says}", style="bold" if account.exit_code == 0 else "red")
     out.line(account.where, indent=2)
     for left in account.not_asked:
         out.line(f"- {left}", indent=2, style="dim")
     for one in account.record.inexact:
         out.line(f"- not exact: {one.name}: {one.why}", indent=2, style="yellow")
-    _show_rows(out, "arguments", [_row(one) for one in _shown(account, everything)])
+    _show_rows(out, "arguments", [_row(one) for one in _shown(account)])
     _show_rows(out, "settled", [(label(name), text_of(value), "") for name, value in account.settled.items()])
     files = [*account.files, *account.draft_files]
     _show_lines(out, "files, below the cache directory", files)
@@ -49,10 +49,10 @@ def show_comparison(out: Output, name: str, found: Comparison) -> None:
                     out.line(f"before: {line}", indent=6, style="dim")
 
 
-def account_lines(name: str, account: Account, everything: bool) -> Iterator[str]:
+def account_lines(name: str, account: Account) -> Iterator[str]:
     yield from (f"## {name}: {account.says}", "", account.where, "")
     yield from (f"* {left}" for left in account.not_asked)
-    rows = [_row(one) for one in _shown(account, everything)]
+    rows = [_row(one) for one in _shown(account)]
     yield from ("", *_table(("argument", "value", "why"), rows), "")
     settled = [(label(name), text_of(value)) for name, value in account.settled.items()]
     yield from _table(("settled", "value"), settled)
@@ -103,8 +103,8 @@ def _op_text(value: dict[str, Any] | None) -> str:
     return f"{count(value['entries'], 'entry')}, buckets {buckets[0]} .. {buckets[-1]}"
 
 
-def _shown(account: Account, everything: bool) -> list[Argument]:
-    return [one for one in account.arguments if everything or one.is_given or _is_news(one)]
+def _shown(account: Account) -> list[Argument]:
+    return [one for one in account.arguments if one.is_given or _is_news(one)]
 
 
 def _is_news(one: Argument) -> bool:

@@ -15,6 +15,7 @@ from sgl_tune.export.source import Source
 from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import scratch
 
+_SECONDS = 600  # for its writer
 WRITE, WRITTEN, REFUSED = "write", "written", "refused"
 
 
@@ -48,7 +49,7 @@ def check_writer(source: Source) -> None:
         )
 
 
-def write_store(source: Source, root: Path, timeout: float, tick: Callable[[], None]) -> Stored:
+def write_store(source: Source, root: Path, tick: Callable[[], None]) -> Stored:
     check_writer(source)
     entries = source.entries()
     command = {"root": str(root), "environment": dict(source.environment), "entries": entries}
@@ -57,13 +58,13 @@ def write_store(source: Source, root: Path, timeout: float, tick: Callable[[], N
     with scratch() as private, Crew("sgl_tune.export.store_writer", 1, private) as crew:
         (writer,) = crew.members
         writer.send(WRITE, **command)
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + _SECONDS
         for event in crew.told(tick, lambda: time.monotonic() >= deadline):
             return _stored(event, entries)
         if crew.ended:
             writer.show_output()
             raise WorkFailed(f"FlashInfer's writer {writer.fate}", writer.last_words)
-    raise WorkFailed(f"FlashInfer's writer did not end within {timeout:.0f} s")
+    raise WorkFailed(f"FlashInfer's writer did not end within {_SECONDS} s")
 
 
 def _stored(event: dict[str, Any], entries: dict[str, Any]) -> Stored:

@@ -78,7 +78,7 @@ class Planner:
                 yield from (one.plan for one in found)
 
     def _plan(self, target: Target) -> Sequence[Planned] | UsageError:
-        reads = target.typed(self._asked.flags)
+        reads = target.typed(self._asked.flags.target)
         try:
             return [self._planned(plan, reads) for plan in self._plans_on(target)]
         except CheckFailed as error:

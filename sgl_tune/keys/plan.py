@@ -137,8 +137,8 @@ def make_plan(deployment: Deployment, gpus: tuple[Gpu, ...] | None = None) -> Pl
 
 def _cache_plan(deployment: Deployment) -> CachePlan:
     server = deployment.server
-    _check_name("--flashinfer-version", deployment.flashinfer_version)
-    _check_name("--arch", deployment.arch)
+    _check_name("FlashInfer's version", deployment.flashinfer_version)
+    _check_name("--gpu", deployment.arch)
     folder = cache_folder(deployment.flashinfer_version, deployment.arch, server.key)
     return CachePlan(
         key=server.key,

@@ -19,7 +19,7 @@ _MISSED = "the prediction does not include these settings of the log's server:"
 
 def answer(asked: MemoryOptions, shown: ShowOptions, out: Output) -> Answer:
     if sum((asked.measure, asked.from_run is not None, asked.from_log is not None)) > 1:
-        raise UsageError("--measure, --from and --log are three sources of one report", "give one")
+        raise UsageError("--measure and --log are two sources of one report", "give one")
     if asked.measure or asked.from_run is not None:
         return measured_answer(asked, out)
     if asked.from_log is not None:

@@ -148,7 +148,7 @@ def _changed(question: Question, name: str, value: str | None) -> Question:
     if name in BEHAVIOURS:
         raise UsageError(
             f"--what-if {name} changes SGLang's own code, and this server runs as it is",
-            "add --core: the runtime core has this behaviour",
+            "add --server core: the runtime core has this behaviour",
         )
     if name == "gpu":
         return replace(question, gpu=gpu_of(value), total_bytes=None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from runtime.sglang.releases import Release
 from sgl_tune.asking.question import replaced
-from sgl_tune.deployment.options import flag_names, spelled
+from sgl_tune.deployment.flag_names import flag_names, spelled
 from sgl_tune.errors import UsageError
 
 LM_HEAD = "lm-head-in-autotune"

@@ -43,12 +43,19 @@ class MemoryOptions:
         return self.from_log is not None and replace(self, from_log=None) == MemoryOptions(ServerFlags())
 
 
+def is_of_a_run(path: Path) -> bool:
+    """Whether `--measure --out` wrote the file, and no server."""
+    try:
+        return path.is_file() and path.open("rb").read(8) == b'{"event"'
+    except OSError:
+        return False
+
+
 def check_alone(asked: MemoryOptions) -> None:
     """--fit is a question of its own."""
     others = {
         "--measure": asked.measure,
-        "--from": asked.from_run,
-        "--log": asked.from_log,
+        "--log": asked.from_run or asked.from_log,
         "--sweep": asked.sweep,
         "--what-if": asked.what_if,
         "--snapshot": asked.snapshot,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
-from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, flag_types
+from sgl_tune.deployment.flag_names import flag_types
+from sgl_tune.deployment.options import LONG, TARGET_FIELDS, ServerFlags
 
-_NAMES = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size", "attn_dp": "attn_dp_size"}
 # Printed resolved: SGLang reads them from elsewhere when they are not set.
-_LEFT_OUT = TARGET_FIELDS | {"dist_init_addr", "skip_ops"}
+_LEFT_OUT = TARGET_FIELDS | {"dist_init_addr", "flashinfer_autotune_skip_ops", "cuda_graph_bs"}
 _MATTER = (
     "cpu_offload_gb",
     "enable_lora",
@@ -30,12 +29,12 @@ def flags_of_log(server_args: str, given: ServerFlags) -> ServerFlags:
     """`given` flags win over the log's. The line is a repr of ServerArgs, or of a dict since 0.5.18."""
     logged = {}
     for name, kind in flag_types().items():
-        if name not in _LEFT_OUT and (value := _value(server_args, _NAMES.get(name, name), kind)) is not None:
+        if name not in _LEFT_OUT and (value := _value(server_args, LONG.get(name, name), kind)) is not None:
             logged[name] = value
     if logged.get("enable_dp_attention") and "chunked_prefill_size" in logged:
         # SGLang divides the chunk among DP ranks before it prints it.
         logged["chunked_prefill_size"] *= max(1, logged.get("dp", 1))
-    return replace(ServerFlags(**logged), **given.given())
+    return given.over(ServerFlags.of(**logged))
 
 
 def not_taken(server_args: str) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def starter_of(
     asked: MemoryOptions, shown: ShowOptions, out: Output, total_bytes: int | None = None
 ) -> Iterator[Starter]:
     """The user's own server where one is there, else the core."""
-    only = {"--measure": asked.measure, "--from": asked.from_run, "--deployment": asked.deployment}
+    only = {"--measure": asked.measure, "--log": asked.from_run, "-f": asked.deployment}
     only_core = next((name for name, value in only.items() if value), None)
     server = ByServer(asked.flags, asked.command, shown.server, shown.core, only_core=only_core).found()
     if server is not None:

@@ -94,5 +94,5 @@ def _own_environment(files: Iterable[bytes]) -> dict[str, str]:
 
 
 def _cache_dir(by: ByServer, question: Question) -> Path:
-    named = by.flags.cache_dir
+    named = by.flags.target.cache_dir
     return Path(named) if named else default_cache_dir({**os.environ, **question.environment})

@@ -42,7 +42,7 @@ class Asked(NamedTuple):
 
     @property
     def cache_dir(self) -> Path | None:
-        return Path(self.flags.cache_dir) if self.flags.cache_dir else None
+        return Path(self.flags.target.cache_dir) if self.flags.target.cache_dir else None
 
 
 class Choice(NamedTuple):

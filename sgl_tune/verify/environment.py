@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from runtime.server.errors import ConfigError
 from runtime.server.gpus import GpuModel, find_gpu
 from sgl_tune.cache.loader import INDETERMINATE
 from sgl_tune.deployment.env import Fingerprint, take_fingerprint
-from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.options import ServerFlags, TargetFlags
 from sgl_tune.deployment.versions import Gpu, local_model, may_be
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_object
@@ -71,17 +70,18 @@ class Target(NamedTuple):
     def flags(self, flags: ServerFlags, image: str | None = None) -> ServerFlags:
         """The same flags with the target's SGLang and GPU where they name none. `image`: the release that
         the command's container image names."""
-        if self.sglang and image and not flags.sglang_version and image != self.sglang:
+        named = flags.target
+        if self.sglang and image and not named.sglang_version and image != self.sglang:
             raise UsageError(
                 f"{self.origin} is of SGLang {self.sglang}, and the server's image of {image}",
                 "run `sgl-tune env` in the server's image",
             )
-        gpu = flags.gpu or (None if flags.arch else self.gpu_name)
-        if self.metadata is not None and not (gpu or flags.arch):
+        gpu = named.gpu or (None if named.arch else self.gpu_name)
+        if self.metadata is not None and not (gpu or named.arch):
             raise UsageError(f"{self.origin} does not say its GPU", f"add --gpu, or {ASK_THERE}")
-        return replace(flags, sglang_version=flags.sglang_version or self.sglang, gpu=gpu)
+        return flags.changed(sglang_version=named.sglang_version or self.sglang, gpu=gpu)
 
-    def typed(self, flags: ServerFlags) -> Target:
+    def typed(self, flags: TargetFlags) -> Target:
         """The same target with what is typed beside it."""
         gpu = find_gpu(flags.gpu) if flags.gpu else None
         return self._replace(
@@ -96,7 +96,7 @@ class Target(NamedTuple):
         if self.flashinfer and flashinfer and self.flashinfer != flashinfer:
             raise UsageError(
                 f"{self.origin} is of FlashInfer {self.flashinfer}, and the server {python} has {flashinfer}",
-                "name a server like the target's with --server, or none with --core",
+                "name a server like the target's with --server, or none with --server core",
             )
 
     @property

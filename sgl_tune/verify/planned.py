@@ -6,7 +6,6 @@ Apart from `scope`, because most of SGLang's rules are imported for it, and file
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.manifest import Manifest
@@ -60,17 +59,15 @@ def plan_of(checked: Checked, plans: Sequence[Plan]) -> Plan | None:
 def plans_of(
     flags: ServerFlags, command: Sequence[str], deployment: str | None, target: Target
 ) -> list[Plan]:
-    gpu = None if flags.gpu or flags.arch else target.model
-    beside = replace(
-        flags,
-        flashinfer_version=flags.flashinfer_version or target.flashinfer,
-        arch=flags.arch or (None if flags.gpu or gpu else target.arch),
-    )
+    named = flags.target
+    gpu = None if named.gpu or named.arch else target.model
+    arch = named.arch or (None if named.gpu or gpu else target.arch)
+    beside = flags.changed(flashinfer_version=named.flashinfer_version or target.flashinfer, arch=arch)
     container = launch_of(list(command)).container if command else None
-    if container and not (gpu or beside.gpu or beside.arch):
-        beside = replace(beside, gpu=container.gpu)
+    if container and not (gpu or named.gpu or arch):
+        beside = beside.changed(gpu=container.gpu)
     asked = target.flags(beside, container.release if container else None)
-    asked = replace(asked, gpu=None) if gpu else asked
+    asked = asked.changed(gpu=None) if gpu else asked
     return [make_plan(chosen) for chosen in select_deployments(asked, command, deployment, gpu=gpu)]
 
 

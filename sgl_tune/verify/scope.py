@@ -13,7 +13,7 @@ from runtime.sglang.releases import checked_version
 from sgl_tune.cache.layouts import Cache, resolve
 from sgl_tune.cache.scan import Scanner
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.options import PROJECT_FILE, TARGET_FIELDS, ServerFlags
+from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags
 from sgl_tune.deployment.versions import installed_version
 from sgl_tune.errors import UsageError
 from sgl_tune.verify.check import check
@@ -36,7 +36,7 @@ class VerifyOptions(NamedTuple):
 
     @property
     def names_a_deployment(self) -> bool:
-        if self.command or self.deployment or self.flags.given().keys() - TARGET_FIELDS:
+        if self.command or self.deployment or self.flags.given():
             return True
         return self.path is None and os.path.lexists(PROJECT_FILE)
 
@@ -54,7 +54,7 @@ class Scope(NamedTuple):
 
 def scope_of(asked: VerifyOptions, target: Target) -> Scope:
     unread: list[OSError] = []
-    flags, path = asked.flags, asked.path
+    flags, path = asked.flags.target, asked.path
     cache_dir = Path(flags.cache_dir) if flags.cache_dir else default_cache_dir()
     whole = path is None or not Path(path).is_file()
     plans: list[Plan] = []
@@ -62,7 +62,7 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
     if asked.names_a_deployment:
         from sgl_tune.verify.planned import findings_of, looked_for, plans_of
 
-        plans = plans_of(flags, asked.command, asked.deployment, target)
+        plans = plans_of(asked.flags, asked.command, asked.deployment, target)
         there = resolve(path, cache_dir, unread.append, asked.stores) if path is not None else None
         looked = looked_for(plans, there, path, unread.append)
         said = findings_of(plans, None if there is None else [cache for cache, _ in looked])

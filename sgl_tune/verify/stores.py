@@ -61,15 +61,16 @@ class StoreReport(NamedTuple):
 
 
 def machine_of(flags: ServerFlags, target: Target, user: User | None, place: str | None) -> Machine:
-    version = release_meant(flags.sglang_version or target.sglang)
+    named = flags.target
+    version = release_meant(named.sglang_version or target.sglang)
     release = kept_files(number(version))
     libraries = dict(target.libraries)
-    flashinfer = flags.flashinfer_version or target.flashinfer
-    if flashinfer is None and flags.sglang_version == NEWEST.version:
+    flashinfer = named.flashinfer_version or target.flashinfer
+    if flashinfer is None and named.sglang_version == NEWEST.version:
         flashinfer = NEWEST.flashinfer
     if flashinfer:
         libraries["flashinfer"] = flashinfer
-    arch = flags.arch or target.arch or (find_gpu(flags.gpu).arch if flags.gpu else None)
+    arch = named.arch or target.arch or (find_gpu(named.gpu).arch if named.gpu else None)
     is_here = place is None and target.origin == "this machine"
     python = libraries.pop("python", None)
     return Machine(release, libraries, arch, python, user, place, sources_here() if is_here else None)
@@ -188,7 +189,7 @@ def _of_the_store(
         return
     if stored.store == "flashinfer-jit":
         message = "FlashInfer writes a log below its folder when it is imported, and cannot write there"
-        remedy = "give it another FLASHINFER_WORKSPACE_BASE: `sgl-tune relocate --read-only` prints one"
+        remedy = "give it another FLASHINFER_WORKSPACE_BASE: `sgl-tune relocate --scratch` prints one"
         yield finding("store-not-writable", message, remedy, Severity.WARNING, where=stored.path)
     lost = sum(file.verdict is Verdict.REPLACED for file in files)
     if lost:

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runtime.flashinfer.versions import doubt_of, flashinfer_of
-from runtime.server.bounds import is_number
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.versions import Gpu, installed_version, require_flashinfer
 from sgl_tune.errors import UsageError, WorkFailed
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
-
-ALL_GPUS = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,29 +27,13 @@ class Devices:
         return f"{self.workers} worker{'s' * (self.workers > 1)} on GPU {', '.join(map(str, self.gpus))}"
 
 
-def choose_devices(kind: str, gpus: str, workers: int | None, here: tuple[Gpu, ...]) -> Devices:
-    if gpus != ALL_GPUS and (kind == "cpu" or not here):
-        why = "--device cpu uses none" if kind == "cpu" else "no GPU driver answers here"
-        raise UsageError(f"--gpus {gpus}: {why}", "leave it out to tune on the CPU")
+def choose_devices(kind: str, here: tuple[Gpu, ...]) -> Devices:
+    """The CPU, or every GPU that CUDA_VISIBLE_DEVICES leaves."""
     if kind == "cpu" or (kind == "auto" and not here):
-        return Devices("cpu", (), workers or 1)
+        return Devices("cpu", (), 1)
     if not here:
         raise UsageError("--device cuda: no GPU driver answers here", "--device cpu tunes the CPU's kernels")
-    if workers is not None:
-        raise UsageError(
-            "--workers is for the CPU: on GPUs there is one worker each", "choose them with --gpus"
-        )
-    chosen = tuple(range(len(here))) if gpus == ALL_GPUS else _listed(gpus, len(here))
-    return Devices("cuda", chosen, len(chosen))
-
-
-def _listed(gpus: str, count: int) -> tuple[int, ...]:
-    parts = gpus.split(",")
-    if not all(is_number(part) and int(part) < count for part in parts) or len(set(parts)) < len(parts):
-        raise UsageError(
-            f"--gpus {gpus}: not a list of this machine's GPUs", f"all, or some of 0..{count - 1}"
-        )
-    return tuple(map(int, parts))
+    return Devices("cuda", tuple(range(len(here))), len(here))
 
 
 def check_importable() -> None:
@@ -94,5 +75,5 @@ def check_target(deployment: Deployment, devices: Devices, here: tuple[Gpu, ...]
     if arch != deployment.arch:
         raise UsageError(
             f"the target is {deployment.arch}, the devices here are {arch}",
-            f"tune on a machine of its kind; --arch {arch} plans for this one",
+            f"tune on a machine of its kind; --gpu {arch} plans for this one",
         )

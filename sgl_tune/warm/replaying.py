@@ -14,7 +14,7 @@ from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.keys.plan import Plan
 from sgl_tune.processes.crew import Crew, Event, Member
 from sgl_tune.processes.scratch import scratch
-from sgl_tune.warm.devices import ALL_GPUS, check_target, choose_devices
+from sgl_tune.warm.devices import check_target, choose_devices
 from sgl_tune.warm.events import DONE, ERROR, JOB
 from sgl_tune.warm.job import Job, make_job
 
@@ -43,7 +43,7 @@ def replay(plan: Plan, key: str, path: Path, timeout: float, tick: Callable[[], 
             f"--replay times the choices on {plan.deployment.arch}, and no GPU driver answers here",
             "run it on the machine that serves",
         )
-    devices = choose_devices(kind, ALL_GPUS if kind == "cpu" or not here else "0", None, here)
+    devices = choose_devices(kind, here[:1])
     check_target(plan.deployment, devices, here)
     with scratch() as private, Crew(_WORKER, 1, private) as crew:
         job = make_job(plan, private.folder, devices.kind, devices.gpus, timeout, replacing=False)

@@ -97,7 +97,7 @@ def test_the_linter_of_dockerfiles_has_nothing_to_say() -> None:
 
 @pytest.mark.parametrize(("name", "command"), sorted(servers()))
 def test_a_server_has_the_key_that_is_warmed(name: str, command: list[str]) -> None:
-    flags = ServerFlags(gpu="h200", sglang_version="0.5.23")
+    flags = ServerFlags.of(gpu="h200", sglang_version="0.5.23")
     started = select_deployments(flags, command)[0]
     warmed = {one.name: one for one in select_deployments(flags, folder=EXAMPLES)}
     wanted = warmed["wide" if "leader" in name else "chat"]
@@ -115,7 +115,7 @@ def test_the_image_volume_sets_what_relocate_prints(tmp_path: Path) -> None:
     flashinfer_module(tmp_path / ".cache" / "flashinfer", "norm")
     triton_kernel(tmp_path / "triton", "topk")
     sglang_leaf(tmp_path / "jit", "norm")
-    place = ("--at", "/sgl-tune", "--read-only", "--scratch", "/caches/scratch")
+    place = ("--at", "/sgl-tune", "--scratch", "/caches/scratch")
     ran = run_here("relocate", tmp_path, *place, "--sglang-version", "0.5.23", "--format", "json")
     printed = json.loads(ran.out)["environment"]
     (server,) = pod_of(EXAMPLES / "image-volume.yaml")["containers"]

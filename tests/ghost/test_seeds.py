@@ -83,7 +83,7 @@ def test_free_memory_is_said_and_not_judged() -> None:
 def test_readme_shows_the_command_of_the_failure_and_what_torch_said() -> None:
     command, shown = shown_in_readme()
     words = command.replace("\\\n", " ").split()
-    assert " ".join(SEEDS) in " ".join(words) and words[words.index("--sglang-version") + 1] == RELEASE
+    assert " ".join(SEEDS) in " ".join(words) and words[words.index("--server") + 1] == RELEASE
     assert "CUDA out of memory. Tried to allocate" in shown
 
 

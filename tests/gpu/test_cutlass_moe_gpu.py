@@ -116,7 +116,7 @@ def test_dense_fp8_equals_the_product() -> None:
 
 def test_the_keys_asked_for_are_the_plan_s() -> None:
     """Qwen3-30B-A3B's experts at full width: tuning asks for all that a plan lists, and for nothing else."""
-    flags = ServerFlags(
+    flags = ServerFlags.of(
         model_path="Qwen3-30B-A3B",
         moe_runner_backend="flashinfer_cutlass",
         sglang_version="0.5.23",

@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from runtime.server.units import MIB
 from tests.sgl_tune.running import PROGRAM, Ran, environment
 
 # Dense: no kernels to compile before the first start.
-MODEL = ("mem-report", "--model", "meta-llama/Llama-3.1-8B", "--attention-backend", "triton")
+SERVER = ("sglang", "serve", "meta-llama/Llama-3.1-8B", "--attention-backend", "triton")
 
 
 def run(*arguments: object) -> Ran:
@@ -34,8 +35,8 @@ def run(*arguments: object) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def _measured(*arguments: object) -> dict[str, Any]:
-    ran = run(*MODEL, "--measure", "--format", "json", *arguments)
+def _measured(*flags: object, ours: Sequence[object] = ()) -> dict[str, Any]:
+    ran = run("mem-report", "--measure", "--format", "json", *ours, "--", *SERVER, *flags)
     assert ran.code in (0, 1), ran.err
     data: dict[str, Any] = json.loads(ran.out)
     return data
@@ -55,7 +56,7 @@ def test_every_peak_is_what_was_predicted() -> None:
 def test_both_ranks_of_a_server_are_measured_with_their_collectives(tmp_path: Path) -> None:
     small = ("--cuda-graph-max-bs", 16, "--chunked-prefill-size", 1024)
     files = ("--out", tmp_path / "run.jsonl", "--snapshot", tmp_path / "memory.pickle")
-    data = _measured("--tp", 2, *small, *files)
+    data = _measured("--tp", 2, *small, ours=files)
     assert data["verdict"] == "fits", data["failure"]
     assert (tmp_path / "memory.pickle").exists() and (tmp_path / "memory.1.pickle").exists()
     assert [rank["rank_name"] for rank in data["ranks"]] == ["TP0", "TP1"]
@@ -87,7 +88,7 @@ def test_an_out_of_memory_is_reported_with_its_snapshot(tmp_path: Path) -> None:
 
 def test_a_kill_loses_only_the_phase_in_progress(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
-    command = [*PROGRAM, *MODEL, "--measure", "--out", str(file)]
+    command = [*PROGRAM, "mem-report", "--measure", "--out", str(file), "--", *SERVER]
     child = subprocess.Popen(command, env=environment(), start_new_session=True)
     deadline = time.monotonic() + 120
     while not (file.exists() and '"begin", "phase": "prefill graphs"' in file.read_text()):

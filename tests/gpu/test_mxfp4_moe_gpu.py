@@ -121,7 +121,7 @@ def test_answers_equal_the_reference(
     [{"model_path": "gpt-oss-20b", "tp": 2}, {"model_path": "gpt-oss-120b", "tp": 8, "ep": 2}],
 )
 def test_what_a_warm_asks_for_is_planned(flags: dict[str, Any]) -> None:
-    deployment = resolve_deployment(ServerFlags(**{**MXFP4, **flags}))
+    deployment = resolve_deployment(ServerFlags.of(**{**MXFP4, **flags}))
     ops = expected_keys(deployment)
     moe = [op for op in ops if op.op.startswith("trtllm::fused_moe")]
     rehearsal = Rehearsal(deployment.model, deployment.parallel, deployment.runtime, Cuda(0))

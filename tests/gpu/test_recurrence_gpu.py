@@ -134,7 +134,7 @@ def test_a_hybrid_is_measured_until_it_is_ready(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))
     asked = ("--model-path", tmp_path, "--cuda-graph-max-bs", "16", "--chunked-prefill-size", "1024")
-    ran = run("mem-report", *asked, "--measure", "--format", "json")
+    ran = run("mem-report", "--measure", "--format", "json", "--", "sglang", "serve", *asked)
     assert ran.code == 0, ran.err
     data = json.loads(ran.out)
     assert data["verdict"] == "fits" and data["phases"][-1]["name"] == "ready"

@@ -23,7 +23,7 @@ DEMO_ON_CPU = {**DEMO, "chunked_prefill_size": 64, "max_running_requests": 8}
 
 
 def make_starts(what_if: str | None = None, ranks: str = "distinct", **flags: Any) -> tuple[Start, ...]:
-    (deployment,) = select_deployments(ServerFlags(**flags))
+    (deployment,) = select_deployments(ServerFlags.of(**flags))
     return starts_of(deployment, ranks, (what_if,) if what_if else ())
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.sgl_tune.running import Ran, run_here, run_on_terminal
 from tests.sgl_tune.schemas import schema_faults
 
-DEMO = ("mem-report", "--model", "demo-moe", "--moe-runner-backend", "triton", "--cuda-graph-max-bs", "8")
+DEMO = ("mem-report", "--model", "demo-moe", "--moe-runner-backend", "triton", "--max-running-requests", "8")
 LOG = """\
 [2026-08-02 10:00:00] server_args=ServerArgs(model_path='demo-moe', tp_size=1, mem_fraction_static=0.8, \
 moe_runner_backend='triton', attention_backend='fa3', cuda_graph_max_bs=8, max_running_requests=None, \
@@ -54,7 +54,7 @@ def test_a_prediction_as_json() -> None:
 def test_a_start_that_dies_exits_with_1_and_says_what_would_help(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     snapshot = tmp_path / "snapshot.pickle"
-    ran = run_here(*DEMO, "--gpu", "l40s", "--mem-fraction-static", "0.995", "--max-running-requests", "4096",
+    ran = run_here(*DEMO, "--gpu", "l40s", "--mem-fraction-static", "0.995",
               "--context-length", "1024", "--html", page, "--snapshot", snapshot)  # fmt: skip
     assert ran.code == 1, ran.out + ran.err
     assert (
@@ -87,7 +87,7 @@ def test_on_a_terminal_no_line_is_wider_than_80_columns() -> None:
 def test_a_log_alone_says_which_start_to_predict(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(LOG)
-    ran = run_here("mem-report", "--from-log", log, "--gpu", "h100", "--format", "json")
+    ran = run_here("mem-report", "--log", log, "--gpu", "h100", "--format", "json")
     told = json.loads(ran.out)
     assert schema_faults("mem-report-log", told) == [] and (ran.code, told["verdict"]) == (1, "oom")
     data = told["predicted"]
@@ -120,10 +120,10 @@ def test_a_run_that_was_killed_is_reported_up_to_there(tmp_path: Path) -> None:
         {"event": "begin", "phase": "kv pool", "depth": 0},
     ]
     file.write_text("".join(json.dumps(record) + "\n" for record in records) + '{"event": "en')
-    ran = run_here("mem-report", "--from", file)
+    ran = run_here("mem-report", "--log", file)
     assert ran.code == 1 and "UNFINISHED: the run ended in kv pool" in ran.out
     assert "weights" in ran.out and "! kv pool: not finished" in ran.out
-    data = _json(run_here("mem-report", "--from", file, "--format", "json"))
+    data = _json(run_here("mem-report", "--log", file, "--format", "json"))
     assert (data["verdict"], data["failed_in"], data["source"]) == ("unfinished", "kv pool", "measured")
 
 
@@ -134,8 +134,8 @@ def test_a_run_that_was_killed_is_reported_up_to_there(tmp_path: Path) -> None:
         (("--model", "demo-moe", "--gpu", "h9000"), "h9000"),
         (("--model", "demo-moe", "--gpu-memory", "lots"), "lots"),
         (("--model", "demo-moe", "--ranks", "9"), "--ranks '9'"),
-        (("--measure", "--from", "x.jsonl"), "give one"),
-        (("--from", "/nonexistent/run.jsonl"), "cannot be read"),
+        (("--measure", "--log", "/dev/null"), "/dev/null"),
+        (("--log", "/nonexistent/run.jsonl"), "cannot be read"),
         (("--measure",), "there is none here"),
         (
             ("--model", "demo-moe", "--tp", "4", "--what-if", "ep=3"),

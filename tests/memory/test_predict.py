@@ -78,7 +78,7 @@ CORE = ShowOptions(core=True)
 
 
 def _asked(**flags: Any) -> MemoryOptions:
-    return MemoryOptions(ServerFlags(**{**DEMO, **flags}))
+    return MemoryOptions(ServerFlags.of(**{**DEMO, **flags}))
 
 
 def test_a_remedy_of_a_start_that_dies_fits() -> None:

@@ -128,7 +128,7 @@ def test_warm_and_its_proof_run_nothing_of_the_working_and_the_model_folder(
     work, marks = traps
     _model(work)
     done = _run(
-        tmp_path, work, "warm", "--model-path", ".", "--arch", "cpu", *SMALL, "--tp", "2",
+        tmp_path, work, "warm", "--model-path", ".", "--gpu", "cpu", *SMALL, "--tp", "2",
         "--cache-dir", str(tmp_path / "cache"), "--format", "json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

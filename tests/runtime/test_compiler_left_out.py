@@ -12,7 +12,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.memory.core.predict import predict
 from sgl_tune.memory.core.start import starts_of
-flags = ServerFlags(model_path="demo-moe", gpu="l40s", chunked_prefill_size=64, cuda_graph_max_bs=2)
+flags = ServerFlags.of(model_path="demo-moe", gpu="l40s", chunked_prefill_size=64, cuda_graph_max_bs=2)
 (start,) = starts_of(resolve_deployment(flags), "distinct")
 assert predict(start).verdict == "fits"
 import torch

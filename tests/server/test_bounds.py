@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runtime.server.asked import Asked
-from runtime.server.bounds import ASKED, FLAGS, MOST_RANKS, check_size, is_number
+from runtime.server.bounds import ASKED, MOST_RANKS, check_size, is_number
 from runtime.server.cache_key import cache_key
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
@@ -20,7 +20,7 @@ from runtime.server.parallel import rank_layout
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config, RecurrentConfig
 from runtime.server.speculative_config import SpeculativeConfig
-from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.options import LONG, ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.errors import UsageError
 
@@ -41,16 +41,16 @@ def test_no_argument_of_a_server_is_endless(name: str, value: int) -> None:
         Asked(**{name: value})
 
 
-@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("name", ASKED)
 def test_no_flag_is_endless(name: str) -> None:
     with pytest.raises(UsageError, match="it must be between"):
-        ServerFlags(**{name: ENDLESS})
+        ServerFlags.of(**{{long: short for short, long in LONG.items()}.get(name, name): ENDLESS})
 
 
 @pytest.mark.parametrize("name", ["page_size", "context_length", "max_running_requests", "cuda_graph_max_bs"])
 def test_what_is_divided_by_is_not_zero(name: str) -> None:
     with pytest.raises(UsageError, match="is 0: it must be between 1 and"):
-        ServerFlags(**{name: 0})
+        ServerFlags.of(**{name: 0})
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_digits_that_int_does_not_take_are_no_number() -> None:
 
 def test_what_is_no_whole_number_is_for_others() -> None:
     for value in (None, "x", True, 1e300):
-        check_size("x", value, FLAGS["tp"])
+        check_size("x", value, ASKED["tp_size"])
 
 
 def test_a_key_of_bytes_that_are_no_utf_8_is_a_key() -> None:
@@ -185,7 +185,7 @@ def test_every_whole_number_of_a_layout_has_an_end(record: type[Any]) -> None:
 def test_a_start_follows_its_server() -> None:
     target = {"model_path": "Qwen3-30B-A3B", "gpu": "B200"}
     for more in ({}, {"disable_flashinfer_autotune": True}, {"disaggregation_mode": "decode"}):
-        found = resolve_deployment(ServerFlags(**target, **more)).server
+        found = resolve_deployment(ServerFlags.of(**target, **more)).server
         assert found.runtime.disable_autotune == (not found.tunes) == ("disable_flashinfer_autotune" in more)
         assert found.runtime.is_pd_decode == ("disaggregation_mode" in more)
 

@@ -22,7 +22,11 @@ QWEN = KeyInputs(
 
 def test_the_golden_key_comes_out_of_the_command_line() -> None:
     flags = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
-    data = plan(*flags, "--arch", "sm90", "--flashinfer-version", "0.7.2")
+    data = plan(
+        *flags,
+        "--gpu",
+        "sm90",
+    )
     assert data["key"] == "8e60e63bda689ee5" == cache_key(key_parts(QWEN))
     assert data["key_parts"][:9] == [
         *("Qwen/Qwen3-30B-A3B", "torch.bfloat16", "None", "flashinfer_cutlass"),

@@ -15,7 +15,7 @@ H200, B200 = "H200", "B200"
 
 def _server(gpu: str, **flags: Any) -> Server:
     target = {"gpu": gpu, "flashinfer_version": "0.7.2"}
-    return resolve_deployment(ServerFlags(**{**target, **flags})).server
+    return resolve_deployment(ServerFlags.of(**{**target, **flags})).server
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,16 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import Place, resolve_deployment
 from tests.sgl_tune.running import Ran, run_here
 
-TARGET = ("--flashinfer-version", "0.7.2", "--sglang-version", "0.5.23")
-HOPPER = (*TARGET, "--arch", "sm90")
-BLACKWELL = (*TARGET, "--arch", "sm100")
+START = "python -m sglang.launch_server"
+TARGET = ("--server", "0.5.23")
+HOPPER = (*TARGET, "--gpu", "sm90")
+BLACKWELL = (*TARGET, "--gpu", "sm100")
 
 
 def deployment(environ: dict[str, str] | None = None, **flags: Any) -> Deployment:
     """By flags alone, on Hopper unless they say otherwise."""
     target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm90"}
-    return resolve_deployment(ServerFlags(**{**target, **flags}), Place(environ=environ or {}))
+    return resolve_deployment(ServerFlags.of(**{**target, **flags}), Place(environ=environ or {}))
 
 
 def warm(*arguments: object) -> Ran:

@@ -47,14 +47,13 @@ def _ask_shell(shell: str, script: str, folder: Path) -> str:
         ("sgl-tune warm --gpu h1", ["h100", "h100-nvl"]),
         ("sgl-tune warm --model-path Qwen3-3", ["Qwen3-30B-A3B"]),
         ("sgl-tune warm --model-config Mix", ["Mixtral-8x7B"]),
-        ("sgl-tune warm --sglang-version 0.5.2", ["0.5.23"]),
-        ("sgl-tune verify --moe-a2a-backend f", ["flashinfer"]),
-        ("sgl-tune explain --deployment ", ["chat", "reason"]),
+        ("sgl-tune verify --quantization f", ["fp8"]),
+        ("sgl-tune explain -f s", ["sgl-tune.toml:chat", "sgl-tune.toml:reason"]),
         ("sgl-tune pack --store tri", ["triton"]),
         ("sgl-tune unpack --re", ["--rekey", "--replace"]),
         ("sgl-tune inspect --form", ["--format"]),
         ("sgl-tune inspect --format j", ["json"]),
-        ("sgl-tune verify --fl", ["--flashinfer-autotune-skip-ops", "--flashinfer-version", "--fleet"]),
+        ("sgl-tune verify --fl", ["--fleet"]),
     ],
 )
 def test_bash_completes(line: str, expected: list[str], tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_a_key_is_completed_from_the_caches_there_are(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
 def test_a_broken_project_file_offers_nothing_and_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "sgl-tune.toml").write_text("[")
-    assert _offered("sgl-tune warm --deployment ", tmp_path) == []
+    assert _offered("sgl-tune warm --file ", tmp_path) == []
 
 
 @pytest.mark.parametrize(

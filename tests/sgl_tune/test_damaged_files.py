@@ -70,12 +70,12 @@ INPUTS = {
     "config.json": Input(
         "model/config.json",
         tuple(_json(preset.config) for preset in presets()),
-        (("warm", "--dry-run", "--model-path", "model", "--arch", "sm90", "--tp", "2", "--format", "json"),),
+        (("warm", "--dry-run", "--model-path", "model", "--gpu", "sm90", "--tp", "2", "--format", "json"),),
     ),
     "sgl-tune.toml": Input(
         "sgl-tune.toml",
         (b'[defaults]\ntp = 2\n[deployments.a]\nmodel-path = "Qwen3-30B-A3B"\n',),
-        (("warm", "--dry-run", "--arch", "sm90"),),
+        (("warm", "--dry-run", "--gpu", "sm90"),),
     ),
     "bundle": Input(
         "b.tar.gz",

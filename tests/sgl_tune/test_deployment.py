@@ -123,7 +123,7 @@ def test_dtype(tmp_path: Path, checkpoint: str, asked: str | None, dtype: str) -
         ({"tp": 8, "dp": 2, "enable_dp_attention": True}, 2, 1),
         ({"tp": 4, "dp": 3}, 1, 3),
         ({"tp": 4, "dp": 2, "enable_dp_attention": False}, 1, 2),
-        ({"tp": 8, "attn_dp": 4}, 4, 1),
+        ({"tp": 8, "attn_dp_size": 4}, 4, 1),
         ({"tp": 8}, 1, 1),
         ({"tp": 8, "enable_dp_attention": True}, 1, 1),
     ],
@@ -139,7 +139,7 @@ def test_dp_alone_is_replicas_and_says_so() -> None:
 
 
 def _demo(**flags: Any) -> Deployment:
-    return resolve_deployment(ServerFlags(**flags, arch="cpu"), Place(environ={}))
+    return resolve_deployment(ServerFlags.of(**flags, arch="cpu"), Place(environ={}))
 
 
 def test_the_demo_alone_has_dp_attention_of_its_own_and_says_so() -> None:
@@ -181,7 +181,7 @@ def test_speculation() -> None:
         ({"tp": 4, "nnodes": 3}, "--nnodes 3"),
         ({"tp": 4, "dp": 2, "nnodes": 2, "enable_dp_attention": False}, "starts no replicas over --nnodes 2"),
         ({"node_rank": 1}, "--node-rank 1"),
-        ({"arch": "hopper"}, "--arch 'hopper' is not a GPU's architecture"),
+        ({"arch": "hopper"}, "--gpu 'hopper' is not a GPU's architecture"),
         ({"sglang_version": "new"}, "'new' is not a version"),
         ({"model_path": "nowhere/model"}, "no model at 'nowhere/model'"),
     ],
@@ -240,7 +240,7 @@ def test_json_and_back() -> None:
             dp=8,
             enable_dp_attention=attends_apart,
             speculative_algorithm="EAGLE",
-            skip_ops=["a"],
+            flashinfer_autotune_skip_ops=["a"],
         )
         data = json.loads(json.dumps(deployment_to_json(found)))
         assert deployment_from_json(data, "a manifest") == found

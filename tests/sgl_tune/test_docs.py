@@ -36,11 +36,10 @@ WITHOUT_A_MACHINE = (
     *(() if find_spec("zstandard") else (".zst",)),
     "unpack oci://",  # a registry
     "--replay",
-    "--server",
+    "--server ~",
     "--measure",
     "pack -o cache.tar.gz --gpu",
-    "--deployment NAME",
-    "--deployment chat",
+    "-f sgl-tune.toml:",
     "flashinfer-store",
     "report -",
 )

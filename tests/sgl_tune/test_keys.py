@@ -250,7 +250,7 @@ def test_keys_are_what_the_parser_of_cache_files_reads(tmp_path: Path) -> None:
             "tunes nothing: the server's autotuner runs, and no layer of this model asks it",
         ),
         (
-            {**CUTLASS, "skip_ops": ["trtllm::fused_moe::gemm1", "trtllm::fused_moe::gemm2"]},
+            {**CUTLASS, "flashinfer_autotune_skip_ops": [f"trtllm::fused_moe::gemm{n}" for n in (1, 2)]},
             "tunes nothing: the server's autotuner runs, and no layer of this model asks it but for trtllm::",
         ),
     ],

@@ -136,10 +136,10 @@ def test_the_product_that_a_pod_asks_its_node_for_is_its_gpu(where: str) -> None
     pod = POD.replace("spec:\n", where % "NVIDIA-B200").replace(
         "value: /models/$(NAME)", "value: DeepSeek-V3"
     )
-    data = plan("--flashinfer-version", "0.7.2", "--", pod)
+    data = plan("--", pod)
     assert "sm100" in data["files"][0] and any("gpu.product says so" in note for note in data["notes"])
     for named in (("--gpu", "h200"), ("--target", ROOT / "cache-examples" / "h200.env.json")):
-        ran = warm("--sglang-version", "0.5.23", *named, "--", pod)
+        ran = warm("--server", "0.5.23", *named, "--", pod)
         assert ran.code == 2 and "the manifest's nvidia.com/gpu.product is NVIDIA-B200" in ran.err
     asked = question_of(SOME_SERVER, ServerFlags(), [pod])
     assert asked.gpu.name == "NVIDIA B200"
@@ -172,18 +172,18 @@ def test_the_router_starts_servers_of_one_data_parallel_rank() -> None:
 
 def test_a_container_is_planned_for_its_images_release_and_its_mounts() -> None:
     run = f"docker run -v /data/cache:/root/.cache {IMAGE} {SERVER} --model-path Qwen/Qwen3-30B-A3B"
-    data = plan("--arch", "sm90", "--flashinfer-version", "0.7.2", "--", run)
+    data = plan("--gpu", "sm90", "--", run)
     assert data["deployment"]["sglang_version"] == "0.5.23" and data["cache_dir"] == "/data/cache/sglang"
     assert f"SGLang 0.5.23: the image {IMAGE} says so" in data["notes"]
-    other = warm("--arch", "sm90", "--sglang-version", "0.5.22", "--", run)
+    other = warm("--gpu", "sm90", "--server", "0.5.22", "--", run)
     assert other.code == 2 and f"the image {IMAGE} holds SGLang 0.5.23" in other.err
 
 
 def test_an_image_that_names_no_release_is_said() -> None:
     run = f"docker run lmsysorg/sglang:latest {SERVER} --model-path Qwen/Qwen3-30B-A3B"
     told = "the image lmsysorg/sglang:latest names no release of SGLang"
-    assert told in plan("--arch", "sm90", "--flashinfer-version", "0.7.2", "--", run)["notes"]
-    assert told not in plan(*TARGET, "--sglang-version", "0.5.23", "--", run)["notes"]
+    assert told in plan("--gpu", "sm90", "--", run)["notes"]
+    assert told not in plan(*TARGET, "--server", "0.5.23", "--", run)["notes"]
 
 
 def test_a_container_without_a_mount_for_its_caches_is_warned_of() -> None:

@@ -50,8 +50,15 @@ GROUPS = ROOT / "cache-examples" / "broken-groups"
 STARTED = str(ROOT / "tests/sgl_tune/start_report/public/2026-08-qwen3-30b-h100.log")
 FILES = ROOT / "cache-examples" / "broken"
 PLANNED = (
-    *("warm", "--dry-run", "--model", "qwen3-30b-a3b", "--tp", "2", "--flashinfer-version", "0.7.2"),
-    *("--arch", "sm90"),
+    *(
+        "warm",
+        "--dry-run",
+        "--model",
+        "qwen3-30b-a3b",
+        "--tp",
+        "2",
+    ),
+    *("--gpu", "sm90"),
 )
 ROWS: dict[str, tuple[tuple[str, ...], int]] = {
     "inspect good": (("inspect", str(FILES.parent)), 0),
@@ -59,16 +66,16 @@ ROWS: dict[str, tuple[tuple[str, ...], int]] = {
     "diff good": (("diff", str(FILES / "good.json"), str(FILES / "good.json")), 0),
     "diff bad": (("diff", str(FILES / "good.json"), str(FILES / "policy-cold.json")), 1),
     "diff wrong": (("diff", str(FILES / "good.json")), 2),
-    "verify good": (("verify", str(FILES / "good.json"), "--flashinfer-version", "0.7.2"), 0),
+    "verify good": (("verify", str(FILES / "good.json"), ), 0),
     "verify bad": (("verify", str(GROUPS)), 1),
     "verify wrong": (("verify", "--target", "no-such-file"), 2),
     "prune good": (("prune", "CACHE", "--max-size", "0", "-y"), 0),
     "prune wrong": (("prune", "CACHE"), 2),
     "warm good": (PLANNED, 0),
     "warm wrong": (("warm", "--dry-run", "--no-such-flag"), 2),
-    "mem-report good": (("mem-report", "--from", "GOOD_RUN"), 0),
-    "mem-report bad": (("mem-report", "--from", "DEAD_RUN"), 1),
-    "mem-report wrong": (("mem-report", "--from", "no-such-file"), 2),
+    "mem-report good": (("mem-report", "--log", "GOOD_RUN"), 0),
+    "mem-report bad": (("mem-report", "--log", "DEAD_RUN"), 1),
+    "mem-report wrong": (("mem-report", "--log", "no-such-file"), 2),
     "start-report good": (("start-report", STARTED), 0),
     "start-report bad": (("start-report", STARTED, "--max", "1s"), 1),
     "env wrong": (("env", "--no-such-flag"), 2),
@@ -92,7 +99,7 @@ SLOW: dict[str, tuple[tuple[str, ...], int]] = {
     "mem-report predicts": (("mem-report", "--model", "demo-moe", "--gpu", "l40s"), 0),
     "warm tunes": (("warm", "--device", "cpu", "--cache-dir", "EMPTY", "--max-running-requests", "8",
                     "--chunked-prefill-size", "8", "--moe-runner-backend", "flashinfer_cutlass",
-                    "--no-prove"), 0),
+                    "--prove", "none"), 0),
 }  # fmt: skip
 
 SILENT = {("verify good", "quiet"), ("diff good", "quiet"), ("warm good", "quiet")}  # these print no result

@@ -117,7 +117,7 @@ def test_the_way_out_of_a_missing_config_is_to_fetch_or_to_name_it() -> None:
 
 def test_a_config_without_its_model_is_wrong_usage(tmp_path: Path) -> None:
     ran = run("warm", "--dry-run", "--model-config", tmp_path / "config.json", cwd=tmp_path)
-    assert ran.code == 2 and "a part of the key" in ran.err and "add --model-path" in ran.err
+    assert ran.code == 2 and "the key holds its path" in ran.err and "add --model-path" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_pipe_is_never_waited_for(tmp_path: Path) -> None:
         _deployment({"HF_HUB_CACHE": str(tmp_path)})
 
 
-FP4 = ("--quantization", "modelopt_fp4", "--sglang-version", "0.5.23")
+FP4 = ("--quantization", "modelopt_fp4", "--server", "0.5.23")
 
 
 @pytest.mark.parametrize(

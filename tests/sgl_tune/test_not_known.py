@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
         (_in_blocks(64, 64), ("--gpu", "b200"), 1, "cannot be planned"),
         (
             _in_blocks(32, 32),
-            ("--gpu", "b200", "--fp8-gemm-backend", "flashinfer_cutlass"),
+            ("--gpu", "b200", "--", "--fp8-gemm-backend", "flashinfer_cutlass"),
             1,
             "not known: --fp8-",
         ),
@@ -64,8 +64,13 @@ def folder(tmp_path: Path) -> Path:
             1,
             "architecture 'BeamForCausalLM'",
         ),
-        ({}, ("--gpu", "h200", "--kv-cache-dtype", "fp4_e2m1", *CUTLASS), 2, "--kv-cache-dtype fp4_e2m1"),
-        ({}, ("--gpu", "b200", "--fp4-gemm-backend", "none"), 2, "none is not known"),
+        (
+            {},
+            ("--gpu", "h200", "--", "--kv-cache-dtype", "fp4_e2m1", *CUTLASS),
+            2,
+            "--kv-cache-dtype fp4_e2m1",
+        ),
+        ({}, ("--gpu", "b200", "--", "--fp4-gemm-backend", "none"), 2, "none is not known"),
         ({"num_experts": 8}, ("--gpu", "h200", "--tp", "16", "--ep", "16", *CUTLASS), 2, "8 experts cannot"),
         (
             {"num_attention_heads": 24, "num_key_value_heads": 8},
@@ -79,12 +84,14 @@ def test_what_the_core_does_not_have_is_refused(
     folder: Path, config: dict[str, Any], flags: tuple[str, ...], code: int, said: str
 ) -> None:
     (folder / "config.json").write_text(json.dumps({**MOE, **config}))
-    ran = run_here("warm", "--dry-run", "--core", "--model-path", folder, *flags)
+    model = ("--model-path", folder)
+    typed = (*flags, *model) if "--" in flags else (*model, *flags)
+    ran = run_here("warm", "--dry-run", "--server", "core", *typed)
     assert ran.code == code and said in ran.out + ran.err, ran.out + ran.err
 
 
 def test_a_variable_of_sglang_stands_in_the_verdict(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(MOE))
     start = ("python", "-m", "sglang.launch_server", "--model-path", folder, *CUTLASS)
-    ran = run_here("warm", "--dry-run", "--core", "--gpu", "h200", "--", "SGLANG_OPT=0", *start)
+    ran = run_here("warm", "--dry-run", "--server", "core", "--gpu", "h200", "--", "SGLANG_OPT=0", *start)
     assert "not followed by the core: SGLANG_OPT=0" in ran.out.splitlines()[0]

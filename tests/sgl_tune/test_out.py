@@ -24,6 +24,17 @@ def _output(format: Format = Format.human, terminal: bool = False) -> tuple[Outp
     return Output(format, stdout=stdout, stderr=stderr), stdout, stderr
 
 
+def test_an_agent_reads_tabs_and_no_colour_on_a_terminal_too() -> None:
+    out, stdout, _ = _output(Format.agent, terminal=True)
+
+    def human() -> None:
+        out.line("two caches", style="bold")
+        out.table((Column("KEY"), Column("SIZE", right=True)), [("a" * 100, 1), ("b", 20)])
+
+    out.result({}, human)
+    assert stdout.getvalue() == f"two caches\nKEY\tSIZE\n{'a' * 100}\t1\nb\t20\n"
+
+
 @pytest.mark.parametrize(
     ("format", "expected"),
     [

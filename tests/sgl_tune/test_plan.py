@@ -10,7 +10,7 @@ import pytest
 
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.keys.plan import make_plan
-from tests.sgl_tune.planning import BLACKWELL, HOPPER, deployment, names, plan
+from tests.sgl_tune.planning import BLACKWELL, HOPPER, START, deployment, names, plan
 
 
 def _ranks(*parts: tuple[int, int, int]) -> list[str]:
@@ -80,16 +80,9 @@ def test_a_path_is_another_key_than_the_id_of_the_same_model(tmp_path: Path) -> 
 
 def test_a_draft_worker_has_a_key_of_its_own_on_the_same_ranks() -> None:
     data = plan(
-        "--model-path",
-        MODELS[1],
-        "--tp",
-        8,
-        "--dp",
-        8,
-        "--enable-dp-attention",
-        "--speculative-algorithm",
-        "EAGLE",
         *BLACKWELL,
+        "--",
+        f"{START} --model-path {MODELS[1]} --tp 8 --dp 8 --enable-dp-attention --speculative-algorithm EAGLE",
     )
     draft = data["draft"]
     assert draft["key"] != data["key"] and draft["key_parts"][-1] == "draft_quant=fp8"

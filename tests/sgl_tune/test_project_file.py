@@ -39,7 +39,7 @@ def _write(folder: Path, content: str) -> Path:
 def test_deployments_by_flags_and_by_command(tmp_path: Path) -> None:
     chat, reason = read_project_file(_write(tmp_path, TWO))
     assert chat.name == "chat" and chat.command is None
-    assert chat.flags == ServerFlags(
+    assert chat.flags == ServerFlags.of(
         model_path="Qwen/Qwen3-30B-A3B",
         tp=4,
         moe_runner_backend="flashinfer_cutlass",
@@ -48,7 +48,8 @@ def test_deployments_by_flags_and_by_command(tmp_path: Path) -> None:
         flashinfer_version="0.7.2",
         arch="sm90",
     )
-    assert reason.command is not None and reason.flags.arch == "sm100" and reason.flags.skip_ops == ["a"]
+    assert reason.command is not None and reason.flags.target.arch == "sm100"
+    assert reason.flags.more == {"flashinfer_autotune_skip_ops": ["a"]}
 
 
 @pytest.mark.parametrize(
@@ -100,8 +101,8 @@ def test_without_a_model_all_deployments_of_the_file(tmp_path: Path) -> None:
 
 def test_one_by_name_and_flags_over_it(tmp_path: Path) -> None:
     _write(tmp_path, TWO)
-    flags = ServerFlags(tp=2, sglang_version="0.5.23")
-    (chat,) = select_deployments(flags, name="chat", environ={}, folder=tmp_path)
+    flags = ServerFlags.of(tp=2, sglang_version="0.5.23")
+    (chat,) = select_deployments(flags, name="sgl-tune.toml:chat", environ={}, folder=tmp_path)
     assert (chat.parallel.tp, chat.sglang_version) == (2, "0.5.23")
 
 
@@ -110,15 +111,15 @@ def test_a_flag_over_a_command_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=rf"^--flashinfer-autotune-skip-ops is given .*, reason's in {PROJECT_FILE}"
     ):
-        select_deployments(ServerFlags(), name="reason", environ={}, folder=tmp_path)
+        select_deployments(ServerFlags(), name="sgl-tune.toml:reason", environ={}, folder=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("flags", "command", "content", "message"),
     [
         (ServerFlags(), (), TWO, "has no deployment 'other'"),
-        (ServerFlags(), (), None, "there is no"),
-        (ServerFlags(model_path="DeepSeek-V3"), (), TWO, "a model is given too"),
+        (ServerFlags(), (), None, "there is no such file"),
+        (ServerFlags.of(model_path="DeepSeek-V3"), (), TWO, "a model is given too"),
         (ServerFlags(), ("--tp", "2"), TWO, "name two deployments"),
     ],
 )
@@ -128,9 +129,9 @@ def test_a_name_that_picks_nothing(
     if content is not None:
         _write(tmp_path, content)
     with pytest.raises(UsageError, match=message):
-        select_deployments(flags, command, "other", {}, tmp_path)
+        select_deployments(flags, command, "sgl-tune.toml:other", {}, tmp_path)
 
 
 def test_neither_model_nor_file_is_the_demo(tmp_path: Path) -> None:
-    (found,) = select_deployments(ServerFlags(arch="cpu"), environ={}, folder=tmp_path)
+    (found,) = select_deployments(ServerFlags.of(arch="cpu"), environ={}, folder=tmp_path)
     assert found.name == "demo-moe"

@@ -14,7 +14,7 @@ from sgl_tune.reading import DEEPEST, LARGEST_TEXT, bounded_bytes, read_object, 
 from tests.sgl_tune.cache.caches import cache_folder, good
 from tests.sgl_tune.running import Ran, run, run_here
 
-PLAN = ("warm", "--dry-run", "--flashinfer-version", "0.7.2", "--arch", "sm90")
+PLAN = ("warm", "--dry-run", "--gpu", "sm90")
 
 
 def _sparse(path: Path, size: int = 20 << 30) -> Path:

@@ -15,13 +15,14 @@ from tests.sgl_tune.start_report.logs import entry, flashinfer, head, loaded, se
 
 CACHE = ROOT / "cache-examples" / "cache"
 TARGET = ("--target", ROOT / "cache-examples" / "h200.env.json")
-MODEL = ("--model-path", "Qwen3-30B-A3B", "--gpu", "h200", "--sglang-version", "0.5.23")
-DRAFT = ("--model-path", "GLM-5.1-FP8", "--tp", 8, "--gpu", "b200", "--speculative-algorithm", "EAGLE")
+MODEL = ("--model-path", "Qwen3-30B-A3B", "--gpu", "h200", "--server", "0.5.23")
+DRAFT = "sglang serve GLM-5.1-FP8 --tp 8 --moe-runner-backend flashinfer_trtllm --speculative-algorithm EAGLE"
 TUNED = ("--moe-runner-backend", "flashinfer_cutlass")
 
 
 def _printed(*arguments: object, cwd: Path | None = None) -> Any:
-    ran = run(*arguments, "--format", "json", cwd=cwd)
+    name, *words = arguments
+    ran = run(name, "--format", "json", *words, cwd=cwd)
     assert ran.out, ran.err
     return json.loads(ran.out)
 
@@ -40,7 +41,7 @@ def _printed(*arguments: object, cwd: Path | None = None) -> Any:
         ("prune", "--cache-dir", CACHE, "--max-size", "1kB", "--dry-run"),
         ("warm", "--dry-run", *MODEL, *TUNED),
         ("warm", "--dry-run", *MODEL),
-        ("warm", "--dry-run", *DRAFT, "--moe-runner-backend", "flashinfer_trtllm"),
+        ("warm", "--dry-run", "--gpu", "b200", "--", DRAFT),
     ],
     ids=lambda line: " ".join(str(word).replace(str(ROOT), "") for word in line)[:60],
 )

@@ -11,9 +11,8 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.positionals import split_positionals
 from sgl_tune.deployment.server_command import ServerCommandLine, read_launch
 from sgl_tune.errors import UsageError
-from tests.sgl_tune.planning import TARGET, plan, warm
+from tests.sgl_tune.planning import START, TARGET, plan, warm
 
-START = "python -m sglang.launch_server"
 QWEN = "--model-path Qwen/Qwen3-30B-A3B"
 
 
@@ -42,13 +41,16 @@ def read(*words: str) -> ServerCommandLine:
         (f"{START} {QWEN} --mem-fraction-static .85", {"mem_fraction_static": 0.85}),
         (f"{START} {QWEN} --chunked-prefill-size -1", {"chunked_prefill_size": -1}),
         (f"{START} {QWEN} --cuda-graph-max-bs-decode 64", {"cuda_graph_max_bs": 64}),
-        (f"{START} {QWEN} --cuda-graph-bs 1 2 4 --tp 2", {"cuda_graph_bs": ["1", "2", "4"], "tp": 2}),
-        (f"{START} {QWEN} --flashinfer-autotune-skip-ops a b --tp 2", {"skip_ops": ["a", "b"], "tp": 2}),
+        (f"{START} {QWEN} --cuda-graph-bs 1 2 4 --tp 2", {"cuda_graph_bs": [1, 2, 4], "tp": 2}),
+        (
+            f"{START} {QWEN} --flashinfer-autotune-skip-ops a b --tp 2",
+            {"flashinfer_autotune_skip_ops": ["a", "b"], "tp": 2},
+        ),
         (f"{START} \\\n  --tp 2 \\\n  {QWEN}", {"tp": 2}),
     ],
 )
 def test_a_command_is_what_its_server_is_asked(command: str, asked: dict[str, Any]) -> None:
-    expected = ServerFlags(model_path="Qwen/Qwen3-30B-A3B", **asked)
+    expected = ServerFlags.of(model_path="Qwen/Qwen3-30B-A3B", **asked)
     assert read(command).flags == expected
     if "\\" not in command:
         assert read(*command.split()).flags == expected
@@ -60,7 +62,7 @@ def test_flags_that_change_nothing_are_passed_over() -> None:
         "--trust-remote-code --tp 2 --api-key hidden --dist-init-addr a:1 --revision main"
     )
     assert line.environment == {"CUDA_VISIBLE_DEVICES": "0,1", "SGLANG_CACHE_DIR": "/c"}
-    assert (line.flags.dist_init_addr, line.revision) == ("a:1", "main")
+    assert (line.flags.more["dist_init_addr"], line.revision) == ("a:1", "main")
     assert line.unfollowed == () and line.variables == ()
 
 
@@ -74,15 +76,15 @@ def test_a_flag_that_the_core_does_not_know_is_named_and_no_error() -> None:
 
 def test_what_is_not_followed_is_said_with_the_verdict_and_kept() -> None:
     command = (*START.split(), "--model", "DeepSeek-V3", "--cpu-offload-gb", "8", "--device", "cuda")
-    ran = warm(*TARGET, "--arch", "sm100", "--", *command)
+    ran = warm(*TARGET, "--gpu", "sm100", "--", *command)
     said = "; not followed by the core: --cpu-offload-gb; a server answers for it: --server"
     assert ran.out.splitlines()[0].endswith(said)
-    data = plan(*TARGET, "--arch", "sm100", "--", *command)
+    data = plan(*TARGET, "--gpu", "sm100", "--", *command)
     assert data["deployment"]["not_followed"] == ["--cpu-offload-gb"]
 
 
 def test_variables_of_the_libraries_are_told_as_not_looked_at() -> None:
-    data = plan(*TARGET, "--arch", "sm90", "--", f"NCCL_DEBUG=INFO SGLANG_X=1 {START} {QWEN}")
+    data = plan(*TARGET, "--gpu", "sm90", "--", f"NCCL_DEBUG=INFO SGLANG_X=1 {START} {QWEN}")
     assert "not looked at, whatever they change: NCCL_DEBUG=INFO SGLANG_X=1" in data["notes"]
 
 
@@ -138,24 +140,22 @@ def test_a_commands_own_arguments_stand_before_the_servers(
 
 def test_a_command_plans_what_the_same_flags_plan() -> None:
     flags = ("--model-path", "zai-org/GLM-5.1-FP8", "--tp", "8", "--dp", "8", "--enable-dp-attention")
-    target = (*TARGET, "--arch", "sm100", "--cache-dir", "/caches")
+    target = (*TARGET, "--gpu", "sm100", "--cache-dir", "/caches")
     by_flags = plan(*flags, *target)
     by_command = plan(*target, "--", *START.split(), *flags)
     assert {**by_command, "notes": 0, "deployment": 0} == {**by_flags, "notes": 0, "deployment": 0}
 
 
 def test_a_command_gets_no_dp_attention_it_did_not_ask_for() -> None:
-    data = plan(
-        *TARGET, "--arch", "sm100", "--", *START.split(), "--model", "DeepSeek-V3", "--tp=8", "--dp=8"
-    )
+    data = plan(*TARGET, "--gpu", "sm100", "--", *START.split(), "--model", "DeepSeek-V3", "--tp=8", "--dp=8")
     assert data["key_parts"][6] == "1" and len(data["groups"]) == 8
 
 
 def test_the_commands_environment_decides_the_cache_dir() -> None:
     command = ("SGLANG_CACHE_DIR=~/mine", *START.split(), "--model", "Qwen3-30B-A3B", "--host", "::")
-    data = plan(*TARGET, "--arch", "sm90", "--", *command)
+    data = plan(*TARGET, "--gpu", "sm90", "--", *command)
     assert data["cache_dir"] == "~/mine"
-    beside = plan(*TARGET, "--arch", "sm90", "--cache-dir", "/other", "--", *command)
+    beside = plan(*TARGET, "--gpu", "sm90", "--cache-dir", "/other", "--", *command)
     assert beside["cache_dir"] == "/other"
 
 

@@ -19,8 +19,7 @@ NAMED = {
     "inspect": ("inspect",),
     "verify": ("verify",),
     "diff": ("diff", "GOOD"),
-    "--from": ("mem-report", "--from"),
-    "--from-log": ("mem-report", "--from-log"),
+    "--log": ("mem-report", "--log"),
     "start-report": ("start-report",),
 }
 WRITTEN = ("--html", "--snapshot")
@@ -63,7 +62,7 @@ def test_a_pipe_that_a_shell_opened_is_read_as_standard_input_is(tmp_path: Path)
 @pytest.mark.parametrize("option", WRITTEN)
 def test_a_pipe_or_a_device_is_not_written_over(pipe: Path, option: str) -> None:
     pytest.importorskip("torch")
-    ran = run("mem-report", *ASKED, "--cuda-graph-max-bs", "8", option, pipe)
+    ran = run("mem-report", *ASKED, "--max-running-requests", "8", option, pipe)
     assert ran.code == 2 and f"{pipe} cannot be written" in ran.err and pipe.is_fifo()
 
 

@@ -24,16 +24,16 @@ def env(folder: Path, **changed: Any) -> Path:
 
 def test_what_is_typed_beside_it_counts() -> None:
     target = read_target(ENV)
-    assert target.flags(ServerFlags()).sglang_version == "0.5.17"
-    assert target.flags(ServerFlags()).gpu == "NVIDIA H200"
-    asked = target.flags(ServerFlags(sglang_version="0.5.20", gpu="b200"))
-    assert (asked.sglang_version, asked.gpu) == ("0.5.20", "b200")
-    assert target.flags(ServerFlags(arch="sm90")).gpu is None
+    assert target.flags(ServerFlags()).target.sglang_version == "0.5.17"
+    assert target.flags(ServerFlags()).target.gpu == "NVIDIA H200"
+    asked = target.flags(ServerFlags.of(sglang_version="0.5.20", gpu="b200"))
+    assert (asked.target.sglang_version, asked.target.gpu) == ("0.5.20", "b200")
+    assert target.flags(ServerFlags.of(arch="sm90")).target.gpu is None
 
 
 def test_the_image_of_a_command_and_the_target_must_agree() -> None:
     target = read_target(ENV)
-    assert target.flags(ServerFlags(), "0.5.17").sglang_version == "0.5.17"
+    assert target.flags(ServerFlags(), "0.5.17").target.sglang_version == "0.5.17"
     with pytest.raises(UsageError, match=r"is of SGLang 0\.5\.17, and the server's image of 0\.5\.20"):
         target.flags(ServerFlags(), "0.5.20")
 

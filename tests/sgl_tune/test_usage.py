@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import sgl_tune
-from sgl_tune.cli.app import words_of
 from tests.sgl_tune.running import PROGRAM, environment, run, run_here
 
 
@@ -23,7 +22,7 @@ from tests.sgl_tune.running import PROGRAM, environment, run, run_here
         (
             "warm --enable-metrics",
             "--enable-metrics: `sgl-tune warm` has no such option",
-            "`sgl-tune warm -- sglang serve MODEL --enable-metrics ...`",
+            "-- python -m sglang.launch_server --model-path MODEL --enable-metrics",
         ),
         (
             "warm --dry-run python -m sglang.launch_server --model-path M",
@@ -34,8 +33,23 @@ from tests.sgl_tune.running import PROGRAM, environment, run, run_here
         (
             "warm deployment.yaml",
             "'deployment.yaml' starts no SGLang server",
-            'a file is given by what it holds: -- "$(cat deployment.yaml)"',
+            "a file is given with -f: -f deployment.yaml",
         ),
+        ("warm --tpp 8", "--tpp: `sgl-tune warm` has no such option", "did you mean --tp or"),
+        (
+            "warm --dry-run --model-path M --tp 4 --kv-cache-dtype fp8_e4m3 --gpu h200",
+            "--kv-cache-dtype: `sgl-tune warm` has no such option",
+            "after --: sgl-tune warm --dry-run --gpu h200 -- python -m sglang.launch_server"
+            " --model-path M --tp 4 --kv-cache-dtype fp8_e4m3",
+        ),
+        (
+            "verify --kv-cache-dtype fp8_e4m3 -- sglang serve M",
+            "--kv-cache-dtype: `sgl-tune verify` has no such option",
+            "put the server's flags after --: sgl-tune verify -- sglang serve M --kv-cache-dtype fp8_e4m3",
+        ),
+        ("verify --sglang-version 0.5.23", "--sglang-version: ", "write --server X.Y.Z"),
+        ("mem-report --from-log x", "--from-log: ", "write --log FILE"),
+        ("warm --deployment chat", "--deployment: ", "write -f sgl-tune.toml:NAME"),
         ("env --zzzzzz", "--zzzzzz: `sgl-tune env` has no such option", "`sgl-tune env --help`"),
         ("warm --gpu", "--gpu needs a value", "one of h200, h100, h100-nvl"),
         ("inspect --filter", "--filter needs a value", "--filter 'FIELD OP VALUE'"),
@@ -109,18 +123,16 @@ def test_a_pipe_is_named(command: str, said: str, tmp_path: Path) -> None:
 def test_more_stages_than_layers_are_refused_everywhere(verb: tuple[str, ...], as_command: bool) -> None:
     if verb == ("mem-report",):
         pytest.importorskip("torch")
-    target = ("--gpu", "h200", "--sglang-version", "0.5.23", "--flashinfer-version", "0.7.2")
+    target = (
+        "--gpu",
+        "h200",
+        "--server",
+        "0.5.23",
+    )
     model = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
     command = ("--", "python", "-m", "sglang.launch_server") if as_command else ()
     ran = run_here(*verb, *target, *command, *model, "--pp-size", "49")
     assert ran.code == 2 and "--pp 49: a stage needs a layer, and the model has 48" in ran.err
-
-
-def test_a_traceback_may_be_asked_for_anywhere_before_a_servers_command() -> None:
-    assert words_of(["inspect", "--traceback", "x"]) == ["--traceback", "inspect", "x"]
-    asked = ["warm", "--", "sglang", "serve", "--traceback"]
-    assert words_of(asked) == asked
-    assert words_of(["warm", "--traceback", *asked[1:]]) == ["--traceback", *asked]
 
 
 @pytest.mark.parametrize(

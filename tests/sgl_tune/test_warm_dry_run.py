@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runtime.sglang.releases import NEWEST
-from tests.sgl_tune.planning import BLACKWELL, HOPPER, plan, warm
+from tests.sgl_tune.planning import BLACKWELL, HOPPER, START, plan, warm
 from tests.sgl_tune.running import run, run_on_terminal
 
 CONTRACT = {
@@ -35,7 +35,7 @@ def test_json_is_the_contract() -> None:
 
 
 def test_the_demo_is_planned_without_any_flag(tmp_path: Path) -> None:
-    ran = run("warm", "--dry-run", "--format", "json", "--arch", "cpu", "--tp", 8, "--dp", 8, cwd=tmp_path)
+    ran = run("warm", "--dry-run", "--format", "json", "--gpu", "cpu", "--tp", 8, "--dp", 8, cwd=tmp_path)
     data = json.loads(ran.out)
     assert ran.code == 0 and data["deployment"]["model_path"] == "demo-moe"
     assert "no model given: the embedded demo model, demo-moe" in data["notes"]
@@ -48,13 +48,13 @@ def test_the_demo_is_planned_without_any_flag(tmp_path: Path) -> None:
     "arguments",
     [
         ("--tp", "8", "--dp", "8"),
-        ("--model-path", "zai-org/GLM-5.1-FP8", "--tp", "8", "--dp", "8", "--speculative-algorithm", "EAGLE"),
+        ("--", f"{START} --model-path zai-org/GLM-5.1-FP8 --tp 8 --dp 8 --speculative-algorithm EAGLE"),
         ("--model-path", "gpt-oss-120b", "--tp", "4", "--pp", "2", "--quantization", "mxfp4"),
-        ("--model-path", "Qwen3-30B-A3B", "--arch", "sm90"),
+        ("--model-path", "Qwen3-30B-A3B", "--gpu", "sm90"),
     ],
 )
 def test_the_page_fits_80_columns(arguments: tuple[str, ...]) -> None:
-    ran = run_on_terminal("warm", "--dry-run", "--arch", "sm100", "--cache-dir", "/c", *arguments)
+    ran = run_on_terminal("warm", "--dry-run", "--gpu", "sm100", "--cache-dir", "/c", *arguments)
     assert ran.code == 0
     lines = [re.sub(r"\x1b\[\d+m", "", line) for line in ran.out.splitlines()]
     assert max(map(len, lines)) <= 80, max(lines, key=len)
@@ -81,18 +81,18 @@ def test_the_page_says_key_files_ops_and_what_was_assumed() -> None:
     ("arguments", "why"),
     [
         (("--model-path", "Qwen3-30B-A3B"), "tunes nothing: SGLang tunes neither MoE backend auto"),
-        (("--model-path", "DeepSeek-V3", "--disable-flashinfer-autotune"), "loads no cache"),
+        (("--", f"{START} --model-path DeepSeek-V3 --disable-flashinfer-autotune"), "loads no cache"),
         (("--model-path", "Llama-3.1-8B"), "tunes nothing: SGLang tunes neither MoE backend auto"),
     ],
 )
 def test_a_server_that_tunes_nothing_has_no_files(arguments: tuple[str, ...], why: str) -> None:
-    ran = warm(*arguments, *HOPPER)
+    ran = warm(*HOPPER, *arguments)
     first = ran.out.splitlines()[0]
     assert ran.code == 0 and first.startswith("tunes nothing: ") and why in first
     assert "rank_tp0" not in ran.out
-    quiet = warm(*arguments, *HOPPER, "--format", "quiet")
+    quiet = warm(*HOPPER, "--format", "quiet", *arguments)
     assert quiet.out == "" and f": {first}\n" in quiet.err
-    data = plan(*arguments, *HOPPER)
+    data = plan(*HOPPER, *arguments)
     assert data["files"] == [] and data["verdict"]["says"] == first
 
 
@@ -108,10 +108,10 @@ def test_all_deployments_of_a_project_or_one(tmp_path: Path) -> None:
     both = json.loads(run("warm", "--dry-run", "--format", "json", *HOPPER, cwd=tmp_path).out)
     assert [plan["deployment"]["name"] for plan in both["plans"]] == ["a", "b"]
     one = json.loads(
-        run("warm", "--dry-run", "--format", "json", "--deployment", "b", *HOPPER, cwd=tmp_path).out
+        run("warm", "--dry-run", "--format", "json", "-f", "sgl-tune.toml:b", *HOPPER, cwd=tmp_path).out
     )
     assert set(one) == CONTRACT and len(one["files"]) == 8
-    none = run("warm", "--dry-run", "--deployment", "c", cwd=tmp_path)
+    none = run("warm", "--dry-run", "-f", "sgl-tune.toml:c", cwd=tmp_path)
     assert none.code == 2 and "has no deployment 'c'" in none.err and "it has a, b" in none.err
 
 
@@ -120,13 +120,14 @@ def test_all_deployments_of_a_project_or_one(tmp_path: Path) -> None:
     [
         (("--model-path", "nowhere"), "no model at 'nowhere'"),
         (("--tp", "8", "--ep", "3"), "--ep 3: MoE backend flashinfer_cutlass wants 1 or all TP ranks"),
-        (("--sglang-version", "new"), "'new' is not a version"),
+        (("--server", "new"), "no model is named"),
+        (("--server", "new", "--model-path", "Qwen3-30B-A3B"), "new"),
         (
             ("--model-path", "Qwen3-30B-A3B", "--tp", "7"),
             "32 attention heads cannot be divided among 7 ranks",
         ),
-        (("--arch", "hopper"), "--arch 'hopper'"),
-        (("--dtype", "float99"), "--dtype float99"),
+        (("--gpu", "hopper"), "no GPU named 'hopper'"),
+        (("--", f"{START} --model-path Qwen3-30B-A3B --dtype float99"), "--dtype float99"),
         (("--mem-fraction-static", "1.5"), "--mem-fraction-static 1.5"),
         (("--mem-fraction-static", "0"), "between 0 and 1"),
         (("--", "serve", "--tp", "8"), "'serve' starts no SGLang server"),
@@ -145,15 +146,15 @@ def test_unset_requests_are_planned_for_at_most_and_said() -> None:
 
 
 def test_another_sglang_is_not_known() -> None:
-    ran = warm("--model-path", "DeepSeek-V3", *BLACKWELL, "--sglang-version", "0.6.0")
+    ran = warm("--model-path", "DeepSeek-V3", *BLACKWELL, "--server", "0.6.0")
     assert ran.code == 1 and not ran.out
     assert ran.err.startswith(f"error: not known: SGLang 0.6.0: the core plans as {NEWEST.version} alone")
 
 
-def test_another_flashinfer_is_called_unplanned() -> None:
-    ran = warm(
-        "--model-path", "DeepSeek-V3", "--arch", "sm100", "--flashinfer-version", "0.9", "--format", "json"
-    )
+def test_another_flashinfer_is_called_unplanned(tmp_path: Path) -> None:
+    table = '[deployments.a]\nmodel-path = "DeepSeek-V3"\ngpu = "b200"\nflashinfer-version = "0.9"'
+    (tmp_path / "sgl-tune.toml").write_text(table)
+    ran = warm("-f", tmp_path / "sgl-tune.toml", "--format", "json")
     assert ran.code == 1 and json.loads(ran.out)["verdict"]["tunes"] == "unplanned"
 
 

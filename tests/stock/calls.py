@@ -28,7 +28,7 @@ def meta(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
 
 def deployment_of(**flags: Any) -> Deployment:
     target = {"flashinfer_version": "0.7.2", "arch": "sm100"}
-    return resolve_deployment(ServerFlags(**as_checkpoint({**target, **flags})))
+    return resolve_deployment(ServerFlags.of(**as_checkpoint({**target, **flags})))
 
 
 def largest_of(deployment: Deployment, rows: int) -> int:

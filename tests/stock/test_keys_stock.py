@@ -176,7 +176,7 @@ def test_trtllm(call: Call, flags: dict[str, Any], monkeypatch: pytest.MonkeyPat
 
 def test_our_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     tuner = asking_tuner(monkeypatch)
-    deployment = resolve_deployment(ServerFlags(tp=8, dp=8, arch="cpu"))
+    deployment = resolve_deployment(ServerFlags.of(tp=8, dp=8, arch="cpu"))
 
     def call(deployment: Deployment, rows: int) -> None:
         h, e, total, k, i = sizes_of(deployment)

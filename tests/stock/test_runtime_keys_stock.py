@@ -61,7 +61,7 @@ TRTLLM = [
 
 def _deployment(flags: dict[str, Any]) -> Deployment:
     target = {"flashinfer_version": VERSION, "arch": "sm100"}
-    return resolve_deployment(ServerFlags(**as_checkpoint({**target, **flags})))
+    return resolve_deployment(ServerFlags.of(**as_checkpoint({**target, **flags})))
 
 
 def _assert_asks_what_is_planned(deployment: Deployment, tuner: AskingTuner) -> None:

@@ -107,7 +107,7 @@ def test_a_layers_ops_are_searched_in_every_bucket(flags: dict[str, Any], kernel
     target = {"sglang_version": "0.5.23", "flashinfer_version": VERSION, "arch": "sm100"}
     sizes = {"chunked_prefill_size": 64, "max_running_requests": 16}
     asked = {"moe_runner_backend": "flashinfer_trtllm", **target, **sizes, **flags}
-    deployment = resolve_deployment(ServerFlags(**asked))
+    deployment = resolve_deployment(ServerFlags.of(**asked))
     (cache, *_) = make_job(make_plan(deployment), Path(), "cuda", (0,), 1.0, False).caches
     rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, _Meta())
     found = {}

@@ -27,7 +27,7 @@ MODEL = {
     "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 128,
 }  # fmt: skip
 FLAGS = (
-    "--arch", "cpu", "--moe-runner-backend", "flashinfer_cutlass", "--chunked-prefill-size", "16",
+    "--gpu", "cpu", "--moe-runner-backend", "flashinfer_cutlass", "--chunked-prefill-size", "16",
     "--max-running-requests", "16", "--tp", "2", "--format", "quiet",
 )  # fmt: skip
 LONGEST_SECONDS = 300

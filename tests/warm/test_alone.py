@@ -11,19 +11,14 @@ from sgl_tune.warm.alone import check_one_process
 from tests.sgl_tune.running import run_here
 
 MODEL = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass", "--tp", "4")
-PLAN = ("warm", "--core", "--dry-run", "--gpu", "h200", "--sglang-version", "0.5.23", "--cache-dir", "/c")
+PLAN = ("warm", "--server", "core", "--dry-run", "--gpu", "h200", "--cache-dir", "/c")
 
 
-@pytest.mark.parametrize("nodes", [("--nnodes", "2"), ("--nnodes=2", "--node-rank=1"), ("--node-rank", "1")])
-def test_flags_of_nodes_are_replaced_by_a_warm_and_an_unpack(nodes: tuple[str, ...]) -> None:
-    ran = run_here("warm", *MODEL, *nodes, "--dist-init-addr", "node0:20000", "--cache-dir", "/a b")
+@pytest.mark.parametrize("flag", ["--nnodes", "--node-rank=1"])
+def test_flags_of_nodes_are_replaced_by_a_warm_and_an_unpack(flag: str) -> None:
+    ran = run_here("warm", *MODEL, flag)
     assert (ran.code, ran.out) == (2, "")
-    said = " ".join(ran.err.split())
-    one, other = said.partition("on one node: ")[2].split("; on each other node: ")
-    assert one == f"sgl-tune warm {' '.join(MODEL)} --cache-dir '/a b' && " + (
-        "sgl-tune pack --cache-dir '/a b' -o cache.tar.gz"
-    )
-    assert other == "sgl-tune unpack cache.tar.gz --cache-dir '/a b'"
+    assert "sgl-tune pack -o cache.tar.gz; on each other node: sgl-tune unpack cache.tar.gz" in ran.err
 
 
 def test_a_servers_command_of_two_nodes_is_planned_for_the_ranks_of_both() -> None:

@@ -17,7 +17,7 @@ EVERY_EXPERT = 5
 
 def test_each_choice_is_timed_and_nothing_written(small: tuple[str, ...], tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    code, _, err = _warm(cache, *small, "--no-prove")
+    code, _, err = _warm(cache, *small, "--prove", "none")
     assert code == 0, err
     (path,) = cache.rglob("rank_*.json")
     document = json.loads(path.read_text())
@@ -49,7 +49,7 @@ def test_what_cannot_be_replayed_here(tmp_path: Path) -> None:
         "Qwen/Qwen3-30B-A3B",
         "--moe-runner-backend",
         "flashinfer_cutlass",
-        "--arch",
+        "--gpu",
         "sm90",
     )
     planned = json.loads(run_here("warm", "--dry-run", *gpu, "--cache-dir", tmp_path, "--format", "json").out)

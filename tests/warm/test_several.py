@@ -80,7 +80,7 @@ def test_workers_and_prover_are_started_once_for_all(project: Path) -> None:
 def test_one_that_fails_costs_no_other(project: Path) -> None:
     """The second's files are another environment's: its workers end with it, the third gets new ones."""
     _write(project, a="tp = 1", b="tp = 2", c="tp = 4")
-    planned = _start(project, "--dry-run", "--deployment", "b")
+    planned = _start(project, "--dry-run", "-f", "sgl-tune.toml:b")
     paths = [project / "cache" / path for path in json.loads(_end(planned)[1])["files"]]
     paths[0].parent.mkdir(parents=True)
     for path in paths:
@@ -96,7 +96,7 @@ def test_one_that_fails_costs_no_other(project: Path) -> None:
 def test_ctrl_c_in_the_second_tells_of_the_first(project: Path) -> None:
     demo = 'model-path = "demo-moe"\nchunked-prefill-size = 8192\nmax-running-requests = 4096\ntp = 2'
     _write(project, a="tp = 1", b=demo)
-    process = _start(project, "--no-prove")
+    process = _start(project, "--prove", "none")
     scratch = project / "scratch"
     until(lambda: list(scratch.glob("sgl-tune-*/deployment.2/base.0.0.json")), SECONDS)
     family = tree_of(process.pid)

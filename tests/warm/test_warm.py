@@ -81,14 +81,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """A model that is tuned in a moment."""
     folder = tmp_path_factory.mktemp("model")
     (folder / "config.json").write_text(json.dumps(MODEL))
-    return ("--model-path", str(folder), "--arch", "cpu", *SMALL)
+    return ("--model-path", str(folder), "--gpu", "cpu", *SMALL)
 
 
 @pytest.fixture(scope="module")
 def pair(small: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The small model's files for two ranks, by two workers."""
     cache = tmp_path_factory.mktemp("pair")
-    code, out, err = _warm(cache, *small, "--tp", "2", "--workers", "2", "--format", "json")
+    code, out, err = _warm(cache, *small, "--tp", "2", "--format", "json")
     assert code == 0, err
     return cache, json.loads(out)
 
@@ -124,7 +124,7 @@ def test_the_main_job_writes_eight_identical_files_and_proves_them(demo: tuple[P
 
 def test_a_second_warm_tunes_nothing(demo: tuple[Path, dict[str, Any]]) -> None:
     cache, first = demo
-    code, out, err = _warm(cache, "--tp", "8", "--dp", "8", "--no-prove", "--format", "json")
+    code, out, err = _warm(cache, "--tp", "8", "--dp", "8", "--prove", "none", "--format", "json")
     assert code == 0, err
     again = json.loads(out)
     assert (again["tuned"], again["reused"]) == (0, first["tuned"])
@@ -152,7 +152,7 @@ def test_workers_share_the_search_and_agree(pair: tuple[Path, dict[str, Any]]) -
 def test_a_worker_killed_in_the_search_is_one_line_and_no_partial_set(tmp_path: Path) -> None:
     cache, scratch = tmp_path / "cache", tmp_path / "scratch"
     scratch.mkdir()
-    process = _start(cache, "--tp", "8", "--dp", "8", "--no-prove", env={"TMPDIR": str(scratch)})
+    process = _start(cache, "--tp", "8", "--dp", "8", "--prove", "none", env={"TMPDIR": str(scratch)})
     os.kill(_searching_worker(process.pid, scratch), signal.SIGKILL)
     code, out, err = _end(process)
     assert code == 3 and out == ""
@@ -164,7 +164,7 @@ def test_a_worker_killed_in_the_search_is_one_line_and_no_partial_set(tmp_path: 
 def test_ctrl_c_keeps_what_was_decided_and_the_next_warm_goes_on(tmp_path: Path) -> None:
     cache, scratch = tmp_path / "cache", tmp_path / "scratch"
     scratch.mkdir()
-    demo = ("--tp", "8", "--dp", "8", "--no-prove")
+    demo = ("--tp", "8", "--dp", "8", "--prove", "none")
     process = _start(cache, *demo, env={"TMPDIR": str(scratch)}, start_new_session=True)
     _searching_worker(process.pid, scratch, until_there="tuned.0.json")
     os.killpg(process.pid, signal.SIGINT)
@@ -181,7 +181,7 @@ def test_a_corrupt_file_is_set_aside_and_written_anew(small: tuple[str, ...], wa
     before = _rank_files(warmed)
     broken = next(warmed.rglob("rank_tp1*.json"))
     broken.write_bytes(broken.read_bytes()[:200])
-    code, out, err = _warm(warmed, *small, "--tp", "2", "--no-prove", "--format", "json")
+    code, out, err = _warm(warmed, *small, "--tp", "2", "--prove", "none", "--format", "json")
     assert code == 0, err
     assert f"kept as {broken.name}.broken" in err
     assert json.loads(out)["tuned"] == 0
@@ -190,7 +190,16 @@ def test_a_corrupt_file_is_set_aside_and_written_anew(small: tuple[str, ...], wa
 
 def test_two_warms_at_once_both_end_well(small: tuple[str, ...], tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    both = [_start(cache, *small, "--tp", "2", *more) for more in ((), ("--no-prove",))]
+    both = [
+        _start(cache, *small, "--tp", "2", *more)
+        for more in (
+            (),
+            (
+                "--prove",
+                "none",
+            ),
+        )
+    ]
     for process in both:
         code, _, err = _end(process)
         assert code == 0, err
@@ -220,7 +229,7 @@ def test_a_directory_that_cannot_be_written_is_said_before_the_search(
 
 def test_a_full_disk_ends_in_one_line_and_no_damaged_file(tmp_path: Path) -> None:
     with _mounted(tmp_path / "cache", "size=32k") as cache:
-        code, out, err = _warm(cache, "--tp", "8", "--dp", "8", "--no-prove")
+        code, out, err = _warm(cache, "--tp", "8", "--dp", "8", "--prove", "none")
         assert _rank_files(cache) == {}
     assert (code, out) == (3, "")
     assert "Traceback" not in err
@@ -236,7 +245,7 @@ def test_another_environments_files_are_refused_until_told_otherwise(
         document["_metadata"]["cudnn_frontend_version"] = "0.0.1"
         path.write_text(json.dumps(document))
     foreign = _rank_files(warmed)
-    again = ("--tp", "2", "--no-prove")
+    again = ("--tp", "2", "--prove", "none")
     code, _, err = _warm(warmed, *small, *again)
     assert code == 3 and "cudnn_frontend_version is '0.0.1' there" in err and "--replace" in err
     assert _rank_files(warmed) == foreign
@@ -250,11 +259,14 @@ def test_another_environments_files_are_refused_until_told_otherwise(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--arch", "sm90", "--flashinfer-version", "0.7.2"), "the target is sm90, the devices here are cpu"),
-        (("--flashinfer-version", "0.7.1"), "the target reads caches of FlashInfer 0.7.1"),
+        (
+            (
+                "--gpu",
+                "sm90",
+            ),
+            "the target is sm90, the devices here are cpu",
+        ),
         (("--device", "cuda"), "no GPU driver answers here"),
-        (("--gpus", "0,9"), "--gpus 0,9: no GPU driver answers here"),
-        (("--device", "cpu", "--gpus", "0"), "--gpus 0: --device cpu uses none"),
     ],
 )
 def test_a_target_that_cannot_be_tuned_here_is_wrong_usage(

@@ -13,7 +13,7 @@ from runtime.server.gpus import Chosen
 from runtime.sglang.releases import NEWEST, Release
 from sgl_tune.asking.question import argv_of
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.options import flag_names, flag_types
+from sgl_tune.deployment.flag_names import flag_names, flag_types
 from sgl_tune.deployment.project_file import several
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import local_gpus
@@ -35,8 +35,8 @@ class CoreStarter:
         self, asked: MemoryOptions, total_bytes: int | None = None, done: Callable[[], object] = lambda: None
     ) -> None:
         self._asked, self._done = asked, done
-        gpu = None if asked.measure else asked.flags.gpu
-        self.gpu: Chosen = target_gpu(gpu, asked.gpu_memory, asked.flags.arch, local_gpus())
+        gpu = None if asked.measure else asked.flags.target.gpu
+        self.gpu: Chosen = target_gpu(gpu, asked.gpu_memory, asked.flags.target.arch, local_gpus())
         if total_bytes is not None:
             self.gpu = replace(self.gpu, gpu=replace(self.gpu.gpu, cuda_bytes=total_bytes))
         self._argv, self._variables = argv_of(asked.flags, asked.command, NEWEST)
@@ -71,7 +71,7 @@ class CoreStarter:
     def deployment(self, change: Change) -> Deployment:
         _, flags = taken(change)
         named = None if "gpu" in flags else self.gpu.gpu
-        given = replace(self._asked.flags, gpu=None, arch=None)
+        given = self._asked.flags.changed(gpu=None, arch=None)
         one, *others = select_deployments(
             given, self._asked.command, self._asked.deployment, changes=flags, gpu=named
         )

@@ -17,7 +17,7 @@ _MOST_BYTES = 16 << 40
 def target_gpu(name: str | None, memory: str | None, arch: str | None, here: Sequence[Gpu] = ()) -> Chosen:
     """The one that all commands choose, unless its memory is given."""
     if arch == CPU.arch:
-        raise UsageError("--arch cpu has no GPU memory to report", "name the GPU: --gpu h200")
+        raise UsageError("--gpu cpu has no GPU memory to report", "name the GPU: --gpu h200")
     if memory is not None:
         return Chosen(_of_size(name, memory, arch))
     return gpu_for(name, arch, [local_model(gpu) for gpu in here])

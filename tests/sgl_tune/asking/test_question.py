@@ -13,11 +13,11 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
 from tests.sgl_tune.asking.test_kept import SERVER
 
-H200 = ServerFlags(gpu="H200")
+H200 = ServerFlags.of(gpu="H200")
 
 
 def asked(*command: str, **flags: object) -> Question:
-    return question_of(SERVER, ServerFlags(gpu="h200", **flags), command)  # type: ignore[arg-type]
+    return question_of(SERVER, ServerFlags.of(gpu="h200", **flags), command)  # type: ignore[arg-type]
 
 
 def test_our_own_flags_are_the_servers() -> None:
@@ -54,7 +54,7 @@ def test_the_tag_of_an_image_names_the_release() -> None:
 
 def test_others_cannot_hold_the_whole_gpu() -> None:
     with pytest.raises(UsageError, match="--taken leaves nothing"):
-        question_of(SERVER, ServerFlags(gpu="l40s"), ("sglang serve m",), taken_bytes=1 << 36)
+        question_of(SERVER, ServerFlags.of(gpu="l40s"), ("sglang serve m",), taken_bytes=1 << 36)
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_what_is_no_question_is_said(command: tuple[str, ...], flags: dict[str, 
 
 def test_a_gpu_that_is_not_in_the_table_is_named_with_those_that_are() -> None:
     with pytest.raises(UsageError) as caught:
-        question_of(SERVER, ServerFlags(gpu="l4", model_path="m"), ())
+        question_of(SERVER, ServerFlags.of(gpu="l4", model_path="m"), ())
     assert "h200" in str(caught.value.remedy)
 
 
 def local(model: str, work: Path, named: str | None = None, home: Path | None = None) -> Question:
-    question = question_of(SERVER, ServerFlags(gpu="h200", model_path=model), ())
+    question = question_of(SERVER, ServerFlags.of(gpu="h200", model_path=model), ())
     return with_local_models(question, named, work, {"HF_HOME": str(home or work / "none")})
 
 

@@ -52,7 +52,7 @@ def test_a_servers_own_start_is_shown_beside_what_was_asked(tmp_path: Path) -> N
     ("words", "code", "said"),
     [
         (("--model-path", "Qwen3-30B-A3B", "--gpu", "h200"), 1, "sgl-tune server add"),
-        (("--model-path", "Qwen3-30B-A3B", "--sglang-version", "0.5.22"), 1, "sgl-tune server add 0.5.22"),
+        (("--model-path", "Qwen3-30B-A3B", "--server", "0.5.22"), 1, "sgl-tune server add 0.5.22"),
         (("--server", "/nowhere", "--model-path", "m"), 2, "/nowhere"),
         ((), 2, "no model is named"),
     ],

@@ -22,7 +22,7 @@ def _there(cache_dir: Path, target: Path) -> tuple[object, ...]:
 
 
 MODEL = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
-VERSIONS = ("--sglang-version", "0.5.23", "--flashinfer-version", "0.7.2", "--arch", "sm90")
+VERSIONS = ("--server", "0.5.23", "--gpu", "sm90")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def _codes(data: dict[str, Any]) -> set[str]:
 
 def _warmed(cache_dir: Path, *, drop: int = 0, tp: int = 2) -> Path:
     """The cache that the deployment of MODEL and --tp asks for, less some of its entries."""
-    flags = ServerFlags(
+    flags = ServerFlags.of(
         model_path=MODEL[1],
         moe_runner_backend=MODEL[3],
         tp=tp,
@@ -128,7 +128,7 @@ def test_a_key_a_folder_and_a_file_say_what_to_look_at(tmp_path: Path, target: P
         ("a", "b"),
         ("--target", "no-such-file"),
         ("--as-user", "no-such-user"),
-        ("--deployment", "nobody"),
+        ("-f", "sgl-tune.toml:nobody"),
     ],
 )
 def test_what_is_not_there_ends_with_2(arguments: tuple[str, ...], tmp_path: Path) -> None:
@@ -171,9 +171,9 @@ def test_the_project_file_names_the_deployment(tmp_path: Path, target: Path) -> 
         'moe-runner-backend = "flashinfer_cutlass"\nsglang-version = "0.5.23"\n'
     )
     arguments = ("verify", "--cache-dir", tmp_path / "cache", "--target", target, "--format", "json")
-    for chosen in ((), ("--deployment", "chat")):
+    for chosen in ((), ("-f", "sgl-tune.toml:chat")):
         assert _verdicts(_report(run(*arguments, *chosen, cwd=tmp_path))) == ["hit", "hit"]
-    assert run(*arguments, "--deployment", "other", cwd=tmp_path).code == 2
+    assert run(*arguments, "-f", "sgl-tune.toml:other", cwd=tmp_path).code == 2
 
 
 def test_another_user_is_asked_for(tmp_path: Path, target: Path) -> None:
@@ -236,13 +236,13 @@ def test_files_under_another_key_are_not_loaded(tmp_path: Path, target: Path) ->
 
 def test_a_newer_sglang_is_a_warning(tmp_path: Path, target: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names(tp=1))
-    ran = run("verify", "--cache-dir", tmp_path, "--target", target, "--sglang-version", "0.6.0")
+    ran = run("verify", "--cache-dir", tmp_path, "--target", target, "--server", "0.6.0")
     assert ran.code == 0 and "warning: SGLang 0.6.0 is newer than 0.5.23" in ran.err
 
 
 def test_what_is_not_modelled_stands_with_the_verdict(tmp_path: Path) -> None:
     command = ("python", "-m", "sglang.launch_server", "--model-path", "DeepSeek-V3", "--cpu-offload-gb", "8")
-    ran = run("verify", "--cache-dir", tmp_path, "--arch", "sm100", "--", *command)
+    ran = run("verify", "--cache-dir", tmp_path, "--gpu", "sm100", "--", *command)
     assert ran.out.splitlines()[-1].endswith(
         "; not followed by the core: --cpu-offload-gb; a server answers for it: --server; no server was asked"
     )

@@ -54,7 +54,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     found = Place(tmp_path_factory.mktemp("verified"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(found.kept))
-        flags = ServerFlags(gpu="h200", cache_dir=str(found.cache_dir), model_config=str(found.config))
+        flags = ServerFlags.of(gpu="h200", cache_dir=str(found.cache_dir), model_config=str(found.config))
         server = server_at(python_of(SMALLEST))
         assert isinstance(server, Server)
         with asking(ByServer(flags, COMMAND, None), server, lambda event: None) as one:
@@ -106,9 +106,8 @@ def test_the_targets_environment_is_the_one_that_the_server_compares(place: Plac
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--core",), "--core does not go with it"),
         (("--replay",), "--replay does not go with it"),
-        (("--arch", "sm90"), "--arch does not go with it"),
+        (("--gpu", "sm90"), "--gpu sm90 does not go with it"),
         (("--model-path", "m", "--gpu", "h200"), "no SGLang is installed there"),
     ],
 )

@@ -18,7 +18,7 @@ from tests.sgl_tune.cache.corpus import TARGET
 from tests.sgl_tune.running import Ran, run_here
 
 SGLANG = "0.5.23"
-FLAGS = ServerFlags(
+FLAGS = ServerFlags.of(
     model_path="Qwen/Qwen3-30B-A3B", moe_runner_backend="flashinfer_cutlass", tp=2, gpu="h200",
     sglang_version=SGLANG, flashinfer_version="0.7.2",
 )  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 from sgl_tune.cache.record import serialise
 from tests.sgl_tune.cache.corpus import TARGET, build_corpus
 from tests.sgl_tune.fleet.nodes import WORDS, entries, fleet_file, judged, node, plan, warmed
+from tests.sgl_tune.planning import START
 from tests.sgl_tune.running import ROOT, run_here
 from tests.sgl_tune.stores.make import triton_kernel
 
@@ -32,7 +33,7 @@ def _state_by_verify(cache_dir: Path) -> str:
     target = cache_dir.parent / "env.json"
     target.write_text(json.dumps(TARGET))
     ran = run_here(
-        "verify", "--cache-dir", cache_dir, "--target", target, "--sglang-version", "0.5.23", "--gpu", "h200",
+        "verify", "--cache-dir", cache_dir, "--target", target, "--server", "0.5.23", "--gpu", "h200",
         *WORDS, "--format", "json",
     )  # fmt: skip
     files = [file for file in json.loads(ran.out)["files"]]
@@ -67,7 +68,7 @@ def test_a_node_that_could_not_ask_is_taken_for_the_target(tmp_path: Path) -> No
     target = fleet_file(tmp_path / "t.json", node(tmp_path / "caches", "t"))
     ran, told = judged(path, "--target", target)
     assert ran.code == 1 and told["rows"][0]["reasons"][0]["code"] == "other-environment"
-    ran, told = judged(path, "--gpu", "h200", "--sglang-version", "0.5.23")
+    ran, told = judged(path, "--gpu", "h200", "--server", "0.5.23")
     (reason,) = told["rows"][0]["reasons"]
     assert ran.code == 1 and reason["state"] == "unknown" and reason["code"] == "target-silent"
 
@@ -138,9 +139,11 @@ def test_nodes_of_one_start_that_hold_different_files_are_said(tmp_path: Path) -
             for path in folder.iterdir():
                 path.write_bytes(serialise(TARGET, other))
     path = fleet_file(tmp_path / "f.jsonl", node(tmp_path / "a"), node(tmp_path / "b", "b"))
-    ran, told = judged(path, "--nnodes", 2)
+    one, two = ("verify", "--fleet", path), ("--", *START.split(), *WORDS, "--nnodes", 2)
+    ran = run_here(*one, "--format", "json", *two)
+    told = json.loads(ran.out)
     assert ran.code == 0 and "2 different contents among them" in told["verdict"]
-    assert judged(path, "--nnodes", 2, "--strict")[0].code == 1 and judged(path, "--strict")[0].code == 0
+    assert run_here(*one, "--strict", *two).code == 1 and judged(path, "--strict")[0].code == 0
 
 
 def test_a_link_out_of_the_cache_is_not_judged(tmp_path: Path) -> None:

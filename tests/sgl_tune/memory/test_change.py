@@ -63,7 +63,7 @@ def test_another_release_needs_a_server_of_it(tmp_path: Path, monkeypatch: pytes
 def test_what_changes_code_is_for_the_core(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         changed(text)
-    assert "--core" in str(caught.value.remedy)
+    assert "--server core" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize("text", ["", "=", "tp =4", "--tp=4", "SGLANG_X", "../x"])

@@ -22,8 +22,12 @@ def test_both_forms_are_read(text: str) -> None:
     flags = flags_of_log(text, ServerFlags())
     assert flags.model_path == "zai-org/GLM-5.1-FP8"
     assert (flags.tp, flags.dp, flags.enable_dp_attention) == (8, 8, True)
-    assert flags.mem_fraction_static == 0.9 and flags.disable_cuda_graph is False
-    assert flags.quantization is None and flags.kv_cache_dtype is None and flags.max_running_requests is None
+    assert flags.mem_fraction_static == 0.9 and flags.more["disable_cuda_graph"] is False
+    assert (
+        flags.quantization is None
+        and "kv_cache_dtype" not in flags.more
+        and flags.max_running_requests is None
+    )
 
 
 def test_the_chunk_was_divided_before_it_was_printed() -> None:
@@ -31,8 +35,8 @@ def test_the_chunk_was_divided_before_it_was_printed() -> None:
 
 
 def test_given_flags_win() -> None:
-    flags = flags_of_log(REPR, ServerFlags(mem_fraction_static=0.85, gpu="b200"))
-    assert flags.mem_fraction_static == 0.85 and flags.gpu == "b200" and flags.tp == 8
+    flags = flags_of_log(REPR, ServerFlags.of(mem_fraction_static=0.85, gpu="b200"))
+    assert flags.mem_fraction_static == 0.85 and flags.target.gpu == "b200" and flags.tp == 8
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""`-f FILE`: a manifest, a Compose file, a script, or a project file and one of its deployments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from runtime.server.errors import ConfigError
+from sgl_tune.cli.parameters import Option
+from sgl_tune.deployment.options import PROJECT_FILE, file_and_name
+from sgl_tune.errors import SglTuneError, UsageError
+from sgl_tune.reading import read_text
+
+
+def _offered() -> list[str]:
+    from sgl_tune.deployment.project_file import read_project_file
+
+    try:
+        names = [deployment.name for deployment in read_project_file(Path.cwd() / PROJECT_FILE)]
+    except (OSError, SglTuneError, ConfigError):
+        return []  # a shell that completes has no place for an error
+    return [f"{PROJECT_FILE}:{name}" for name in names]
+
+
+FileOption = Annotated[
+    str | None,
+    Option(
+        "-f",
+        "--file",
+        metavar="FILE[:NAME]",
+        help=f"A manifest, a Compose file or a script that starts the server, or {PROJECT_FILE}.",
+        autocompletion=_offered,
+    ),
+]
+
+
+class Started(NamedTuple):
+    """How a server is started: by a command, or as a project file says (`deployment`, as -f names it)."""
+
+    command: tuple[str, ...]
+    deployment: str | None
+
+
+def started_by(file: str | None, command: Sequence[str] | None) -> Started:
+    words = tuple(command or ())
+    if file is None:
+        return Started(words, None)
+    if words:
+        raise UsageError(f"-f {file} and a command after -- are two servers", "give one")
+    if file_and_name(file)[0].suffix == ".toml":
+        return Started((), file)
+    text = read_text(Path(file))
+    return Started((text if "\n" in text else f"{text}\n",), None)

@@ -1,0 +1,83 @@
+"""Every flag that the runtime core reads: its spellings and its kind."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import fields
+from typing import Any, get_args, get_origin, get_type_hints
+
+from runtime.server.asked import Asked
+from runtime.sglang.releases import Release
+from sgl_tune.deployment.options import LONG, OWN_FIELDS, TARGET_FIELDS, ServerFlags, TargetFlags
+from sgl_tune.errors import UsageError
+
+_ODD = {
+    "attn_dp_size": "--attn-dp-size --attention-data-parallel-size",
+    "fp4_gemm_runner_backend": "--fp4-gemm-backend --fp4-gemm-runner-backend",
+    "fp8_gemm_runner_backend": "--fp8-gemm-backend --fp8-gemm-runner-backend",
+    "cuda_graph_max_bs": "--cuda-graph-max-bs-decode --cuda-graph-max-bs",
+    "cuda_graph_bs": "--cuda-graph-bs-decode --cuda-graph-bs",
+    "speculative_draft_model_path": "--speculative-draft-model-path --speculative-draft-model",
+    "dist_init_addr": "--dist-init-addr --nccl-init-addr",
+}
+_BESIDE = {"speculative_draft_model_path": str, "dist_init_addr": str}  # which `Asked` does not have
+_AMOUNT = re.compile(r"(-?\d{1,15})(?:(\.\d{1,15})?([kMGT])|([KMGT]i))?")
+_TIMES = {letter: 1000**power for power, letter in enumerate("kMGT", 1)}
+_TIMES |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGT", 1)}
+_BY_PHASE = (0, 5, 14)  # since when graphs of prefills and of decodes have flags of their own
+
+
+@functools.cache
+def flag_names() -> dict[str, str]:
+    """Every spelling of a flag -> its field: `--tp-size`, `--tp`, `--tensor-parallel-size` -> `tp`."""
+    names = {}
+    hints = {
+        **get_type_hints(ServerFlags, include_extras=True),
+        **get_type_hints(TargetFlags, include_extras=True),
+    }
+    for field in flag_types():
+        told = getattr(hints.get(field), "__metadata__", None)
+        names.update(dict.fromkeys(told[0].names if told else _spellings(field), field))
+    return names
+
+
+def _spellings(field: str) -> list[str]:
+    return _ODD.get(field, "--" + field.replace("_", "-")).split()
+
+
+@functools.cache
+def flag_types() -> dict[str, type]:
+    """Field -> bool, int, float, str or list."""
+    own, target, asked = (get_type_hints(one) for one in (ServerFlags, TargetFlags, Asked))
+    short = {*OWN_FIELDS, *LONG.values()}
+    hints = {name: own[name] for name in OWN_FIELDS}
+    hints |= {one.name: asked[one.name] for one in fields(Asked) if one.name not in short}
+    hints |= {**_BESIDE, **{name: target[name] for name in sorted(TARGET_FIELDS)}}
+    return {name: _kind(hint) for name, hint in hints.items()}
+
+
+def _kind(hint: Any) -> type:
+    arms = [one for one in get_args(hint) if one is not type(None)] if get_origin(hint) is not tuple else []
+    kind = arms[0] if arms else hint
+    return list if get_origin(kind) is tuple else kind
+
+
+def whole_number(name: str, text: str) -> int:
+    """`4k` is 4000, `4Ki` is 4096 and `1.5k` is 1500."""
+    found = _AMOUNT.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{name} {text[:80]}: a whole number is needed")
+    whole, fraction, decimal, binary = found.groups()
+    unit = decimal or binary
+    return round(float(whole + (fraction or "")) * _TIMES[unit]) if unit else int(whole)
+
+
+def spelled(release: Release, argument: str, value: Any) -> str:
+    """`--tp-size 8`, or the flag alone where it takes no value, by SGLang's name for the argument."""
+    short = {long: name for name, long in LONG.items()}
+    field = short.get(argument, argument)
+    name = next((name for name, of in flag_names().items() if of == field), _spellings(argument)[0])
+    if release.number < _BY_PHASE:
+        name = name.replace("-decode", "") if name.startswith("--cuda-graph") else name
+    return name if value is True else f"{name} {value}"
