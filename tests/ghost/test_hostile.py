@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from runtime.ghost.build import library
 from runtime.ghost.gpus import gpus
 from runtime.record.events import Event
 from runtime.sglang.command import Checked, Refused, checked
-from runtime.sglang.server_process import Ghost, Request, ServerProcess
+from runtime.sglang.server_process import Ghost, Request, ServerBroken, ServerProcess
+from tests.ghost.c_running import built
 from tests.ghost.hostile_commands import COMMANDS, RAN, Hostile, Yard
 
 _SERVER = os.environ.get("SGL_TUNE_GHOST_SERVER")
@@ -153,6 +155,15 @@ def test_a_hostile_command_that_is_started_runs_and_reaches_nothing(
         assert said.count("held ") == 5, said
     elif command.ready:
         assert record.ending.how == "ready", record.ending
+
+
+def test_a_release_that_imports_what_is_not_there_is_one_line(tmp_path: Path) -> None:
+    """This very Python, which has no SGLang, stands for one whose SGLang lacks a module."""
+    server = ServerProcess(Path(sys.executable), tmp_path, Ghost(built(), "h200", gpus()["h200"].row()), {})
+    with pytest.raises(ServerBroken) as caught, server:
+        raise AssertionError("it was imported")
+    assert str(caught.value) == "ModuleNotFoundError: No module named 'sglang'"
+    assert server._process.poll() is not None
 
 
 def _is_over(leader: int) -> bool:
