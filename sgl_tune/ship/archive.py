@@ -199,7 +199,7 @@ def opened(
                 raise BadBundle("somebody wrote to it while it was read")
 
         pieces = decompressed(file, read.update)
-        made = _seen(pieces, tar.update) if with_diff_id else pieces
+        made = tapped(pieces, tar.update) if with_diff_id else pieces
         archive = Archive(_Stream(made), os.fstat(file.fileno()).st_size, at_end)
         yield Opened(archive, checked, read, tar)
 
@@ -232,7 +232,7 @@ def _digest(file: BinaryIO, hashed: Callable[[int], object]) -> str:
     return f"sha256:{found.hexdigest()}"
 
 
-def _seen(pieces: Iterator[bytes], tap: Callable[[bytes], object]) -> Iterator[bytes]:
+def tapped(pieces: Iterator[bytes], tap: Callable[[bytes], object]) -> Iterator[bytes]:
     for piece in pieces:
         tap(piece)
         yield piece

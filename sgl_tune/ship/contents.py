@@ -17,6 +17,7 @@ from runtime.server.stores import BY_ID
 from sgl_tune.cache.folder import Folder, open_folder
 from sgl_tune.cache.layouts import MANIFEST, Cache
 from sgl_tune.ship.places import OFFER_PACKAGE, OFFERS, name_fault, place_of
+from sgl_tune.stores.describe import Summary
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Item, Kind, Setting
 from sgl_tune.stores.offer import offer_of, package_files
@@ -47,30 +48,13 @@ class Source(NamedTuple):
 
 
 @dataclass
-class StoreTold:
-    """Of a store, what its items say."""
-
-    items: int = 0
-    versions: dict[str, set[str]] = field(default_factory=dict)
-    archs: set[str] = field(default_factory=set)
-    pythons: set[str] = field(default_factory=set)
-
-    def add(self, item: Item) -> None:
-        self.items += 1
-        for name, version in item.versions.items():
-            self.versions.setdefault(name, set()).add(version)
-        self.archs |= {item.arch} if item.arch else set()
-        self.pythons |= {item.python} if item.python else set()
-
-
-@dataclass
 class Contents:
     """`left_out` counts what was there and is in no bundle, by why."""
 
     at: str
     files: dict[str, Source] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
-    stores: dict[str, StoreTold] = field(default_factory=dict)
+    stores: dict[str, Summary] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
 
     def add(self, path: str, source: Source) -> None:
@@ -115,7 +99,7 @@ def add_store(
                 contents.left_out[f"{title}: items that {why}"] += 1
                 continue
             _add_item(contents, stored, folder, item)
-            contents.stores.setdefault(stored.store, StoreTold()).add(item)
+            contents.stores.setdefault(stored.store, Summary(stored)).add(item, keep=False)
             taken.append(item._replace(faults=()))  # none that matters
         if stored.store == "flashinfer-jit" and taken:
             _add_offer(contents, taken, folder)

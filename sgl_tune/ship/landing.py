@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -158,22 +158,10 @@ def _copy(name: str, source: Folder, target: Folder) -> None:
 
 
 def _are_equal(name: str, source: Folder, target: Folder) -> bool:
-    with _opened(name, source) as ours, _opened(name, target) as theirs:
-        if os.fstat(ours).st_size != os.fstat(theirs).st_size:
-            return False
-        while piece := os.read(ours, _PIECE):
-            if os.read(theirs, len(piece)) != piece:
-                return False
-        return True
-
-
-@contextlib.contextmanager
-def _opened(name: str, folder: Folder) -> Iterator[int]:
-    file = folder.open(name, os.O_RDONLY)
-    try:
-        yield file
-    finally:
-        os.close(file)
+    ours, theirs = source.status(name), target.status(name)
+    return bool(ours and theirs and ours.st_size == theirs.st_size) and _digest(source, name) == _digest(
+        target, name
+    )
 
 
 def _units(source: Folder, names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -245,10 +233,6 @@ def _landed(path: str, checked: Checked, root: Path, way: Way) -> bool:
 
 def _digest(folder: Folder, name: str) -> str:
     found = sha256()
-    file = folder.open(name, os.O_RDONLY)
-    try:
-        while piece := os.read(file, _PIECE):
-            found.update(piece)
-    finally:
-        os.close(file)
+    for piece in folder.pieces(name):
+        found.update(piece)
     return found.hexdigest()

@@ -14,7 +14,7 @@ from runtime.server.stores import BY_ID
 from sgl_tune.cache.folder import Folder, open_folder
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.ship.archive import check_bounds
+from sgl_tune.ship.archive import check_bounds, tapped
 from sgl_tune.ship.compression import Codec, compressed
 from sgl_tune.ship.contents import Contents, Source
 from sgl_tune.ship.manifest import (
@@ -29,7 +29,6 @@ from sgl_tune.ship.manifest import (
 from sgl_tune.ship.members import END, Member, header, manifest_member, members, padded, padding
 from sgl_tune.writing import written
 
-_PIECE = 1 << 20
 Progress = Callable[[int], None]
 
 
@@ -89,7 +88,7 @@ def write_bundle(
 ) -> Packed:
     digest, tar, size = sha256(), sha256(), 0
     with written(path) as file, _Reader() as reader:
-        plain = _seen(_tar(manifest, contents, reader, progress), tar.update)
+        plain = tapped(_tar(manifest, contents, reader, progress), tar.update)
         for piece in compressed(plain, codec):
             digest.update(piece)
             size += len(piece)
@@ -98,12 +97,6 @@ def write_bundle(
         file.flush()
         os.fsync(file.fileno())
     return Packed(path, manifest, f"sha256:{digest.hexdigest()}", f"sha256:{tar.hexdigest()}", size)
-
-
-def _seen(pieces: Iterator[bytes], tap: Callable[[bytes], object]) -> Iterator[bytes]:
-    for piece in pieces:
-        tap(piece)
-        yield piece
 
 
 def _tar(
@@ -155,12 +148,7 @@ class _Reader:
             yield source.content
             return
         with explained(source.folder):
-            descriptor = self._entered(source).open(source.name, os.O_RDONLY)
-            try:
-                while piece := os.read(descriptor, _PIECE):
-                    yield piece
-            finally:
-                os.close(descriptor)
+            yield from self._entered(source).pieces(source.name)
 
     def _entered(self, source: Source) -> Folder:
         if self._folder is None or self._at != (source.folder, source.root):

@@ -29,7 +29,6 @@ from sgl_tune.stores.readers.triton import GROUP
 from sgl_tune.stores.relocate import group_at
 from sgl_tune.units import human_bytes
 
-_PIECE = 1 << 20
 _LARGEST_REWRITTEN = 16 << 20
 _FILE, _FOLDER = 0o644, 0o755
 Progress = Callable[[int], None]
@@ -122,12 +121,7 @@ class Staging:
     def _copied(self, path: str) -> Iterator[bytes]:
         """A file of its own: who writes to one of two names would change both."""
         with open_folder(self._root.path / Path(path).parent, self._root.path) as folder:
-            file = folder.open(Path(path).name, os.O_RDONLY)
-        try:
-            while piece := os.read(file, _PIECE):
-                yield piece
-        finally:
-            os.close(file)
+            yield from folder.pieces(Path(path).name)
 
     def _new_path(self, path: str) -> str:
         for before, change in self._changes.items():

@@ -6,9 +6,10 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import BinaryIO
 
 from sgl_tune.cache.folder import Folder
@@ -21,8 +22,6 @@ _READ = 1 << 20
 _KEPT_SECONDS = 7 * 86400
 _SUFFIX = ".part"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-PATIENCE_SECONDS = 1800.0
-_QUIET_SECONDS, _POLL_SECONDS = 2.0, 0.1
 
 
 class Partial:
@@ -69,37 +68,21 @@ class Partial:
 
 
 @contextmanager
-def arriving(folder: Path, name: str, needed: int, note: Callable[[str], None]) -> Iterator[Partial]:
-    """Gone afterwards, unless there was an error: then the next attempt with this name finds it."""
-    part = f"{name}{_SUFFIX}"
-    with _alone(folder, part, note) as (opened, file):
-        _forget_old(opened, part)
-        _check_room(folder, needed - os.fstat(file.fileno()).st_size, opened)
-        yield Partial(opened, part, file)
-        if _is_in_place(opened, part, file):  # or it was kept, and the name is another pull's
-            opened.unlink(part)
-        with suppress(OSError):
-            folder.rmdir()
-
-
-@contextmanager
-def _alone(path: Path, name: str, note: Callable[[str], None]) -> Iterator[tuple[Folder, BinaryIO]]:
-    """The opened folder, and in it a regular file of this user's. Another pull at work on it is waited for:
-    that one takes the file away."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    tells = time.monotonic() + _QUIET_SECONDS
+def arriving(folder: Path, name: str, needed: int) -> Iterator[Partial]:
+    """The file is gone afterwards, unless there was an error: then the next attempt with this name finds it.
+    While another pull writes that file, this one has a file of its own."""
     while True:
-        with _folder(path) as folder, _ours(folder, name) as file:
-            if file and take_lock(file.fileno()) is not False and _is_in_place(folder, name, file):
-                yield folder, file
-                return
-        if time.monotonic() > until:
-            told = f"{path / name}: another pull has been writing it for {PATIENCE_SECONDS:.0f} s"
-            raise WorkFailed(told, "end it")
-        if time.monotonic() > tells:
-            note("waiting for another pull of the same bundle")
-            tells = until
-        time.sleep(_POLL_SECONDS)
+        with _folder(folder) as opened, _ours(opened, f"{name}{_SUFFIX}") as (part, file):
+            if file is None:  # the folder was taken away just now
+                continue
+            _forget_old(opened, part)
+            _check_room(folder, needed - os.fstat(file.fileno()).st_size, opened)
+            yield Partial(opened, part, file)
+            if _is_in_place(opened, part, file):  # or it was kept, and the name is another pull's
+                opened.unlink(part)
+            with suppress(OSError):
+                folder.rmdir()
+            return
 
 
 @contextmanager
@@ -128,18 +111,22 @@ def _not_alone(path: Path) -> WorkFailed:
 
 
 @contextmanager
-def _ours(folder: Folder, name: str) -> Iterator[BinaryIO | None]:
-    """None where the folder was taken away just now."""
+def _ours(folder: Folder, part: str) -> Iterator[tuple[str, BinaryIO | None]]:
+    """This file, or a new one where another pull holds it; and its name. None: the folder is gone."""
     try:
-        descriptor = os.open(name, _FLAGS, 0o600, dir_fd=folder.descriptor)
+        descriptor = os.open(part, _FLAGS, 0o600, dir_fd=folder.descriptor)
     except FileNotFoundError:
-        yield None
+        yield part, None
         return
     with os.fdopen(descriptor, "r+b") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink > 1:
-            raise WorkFailed(f"{folder.path / name} is not what a pull left there", "remove it")
-        yield file
+            raise WorkFailed(f"{folder.path / part} is not what a pull left there", "remove it")
+        if take_lock(file.fileno()) is not False and _is_in_place(folder, part, file):
+            yield part, file
+            return
+    with _ours(folder, f"{token_hex(8)}{_SUFFIX}") as found:
+        yield found
 
 
 def _is_in_place(folder: Folder, name: str, file: BinaryIO) -> bool:

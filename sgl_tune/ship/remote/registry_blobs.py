@@ -35,7 +35,7 @@ def small_blob(repository: Repository, blob: Blob) -> bytes:
 @contextmanager
 def downloaded(repository: Repository, blob: Blob, folder: Path) -> Iterator[tuple[Partial, int]]:
     """The file and how many bytes came now."""
-    with arriving(folder, blob.digest.partition(":")[2], blob.bytes, repository.how.note) as partial:
+    with arriving(folder, blob.digest.partition(":")[2], blob.bytes) as partial:
         yield partial, _Download(repository, blob, partial).run()
 
 
