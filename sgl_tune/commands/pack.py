@@ -48,26 +48,30 @@ def pack(
         Option(
             "--store",
             metavar="ID|all",
-            help="Repeatable: with what else a start compiles and keeps; tactics: without.",
+            help="Stores of compiled kernels to add. Repeatable. `tactics`: no store.",
             autocompletion=lambda: [*STORE_IDS, TACTICS, "all"],
         ),
     ] = None,
     file: FileOption = None,
     at: Annotated[
         str,
-        Option("--at", metavar="PATH", help="The place for which absolute paths in it are right."),
+        Option(
+            "--at",
+            metavar="PATH",
+            help="Where servers will see the files: paths inside stores name it.",
+        ),
     ] = DEFAULT_PLACE,
     sign: SignOption = None,
-    force: Annotated[bool, Option("--force", help="Pack what a server would not use, too.")] = False,
+    force: Annotated[bool, Option("--force", help="Pack even what a server would not use.")] = False,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
     """Put caches, and stores of compiled kernels, into one file that is also a layer of an image.
 
-    The same contents give the same bytes, whoever packs them, when and where. Tactics are chosen by key, by
-    folder or by a deployment's flags; a folder's stores come with it. What `verify` calls bad is
-    refused, for --target or else for the machine that the files themselves name. Locks, half-written items
-    and what is of this machine alone stay. quiet prints the digest.
+    The same contents give the same bytes, whoever packs them, when and where. Choose tactics by key, by
+    folder or by a deployment's flags; a folder brings its stores. What `verify` calls bad is refused, judged
+    for --target or for the machine that the files name. Locks, half-written items and what only this machine
+    can use are left out. quiet prints the digest.
 
     Example: sgl-tune pack 8e60 -o cache.tar.gz
     """

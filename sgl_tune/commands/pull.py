@@ -62,7 +62,7 @@ def pull(
         Option("-o", "--output", metavar="FILE", help="Keep the bundle as this file, not unpacked."),
     ] = None,
     list_only: Annotated[
-        bool, Option("--list", help="Only say what is there; without a tag, the tags.")
+        bool, Option("--list", help="Only list the bundles there; without a tag, list the tags.")
     ] = False,
     digest: DigestOption = None,
     trust: TrustOption = None,
@@ -75,13 +75,13 @@ def pull(
         Option(
             "--target",
             metavar="ENV.JSON",
-            help="What is for this machine, and nothing that its server would not use.",
+            help="Choose the bundle for this machine, and refuse what its server would not use.",
         ),
     ] = None,
     at: PlaceOption = None,
     owner: OwnerOption = None,
     force: ForceOption = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Fetch and check it, and only say.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Fetch and check it, and unpack nothing.")] = False,
     gpu: GpuOption = None,
     platform: PlatformOption = None,
     plain_http: PlainHttpOption = False,
@@ -89,11 +89,11 @@ def pull(
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Get a bundle for this machine, and put its caches and stores where a server looks.
+    """Fetch the bundle for this machine, and put its caches and stores where a server looks.
 
-    Of several at a place, it takes the one for this machine's GPU and processor. Its digest is checked, and
-    what broke off, by Ctrl-C too, is taken up by the next pull. Then it is as with `unpack`; but code that
-    nobody has signed does not land.
+    If a tag holds several bundles, the one for this machine's GPU and processor is taken. Its digest is
+    checked. An interrupted pull from a registry goes on when the command is run again. The rest is as with
+    `unpack`, but kernels that nobody has signed are refused.
 
     Example: sgl-tune pull oci://registry.local/caches/glm:0.5.23 --trust cosign.pub
     """

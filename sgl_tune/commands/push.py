@@ -38,8 +38,8 @@ def push(
         str,
         Argument(
             metavar="FILE|KEY|FOLDER",
-            help="A file of `sgl-tune pack`; else what is to be packed now: tactics by the beginning of their"
-            " key, or a folder with its stores.",
+            help="A file of `sgl-tune pack`. Or what to pack now: tactics by the beginning of their key, or a"
+            " folder with its stores.",
             show_default=False,
             autocompletion=keys,
         ),
@@ -51,7 +51,7 @@ def push(
     cache_dir: CacheDirOption = None,
     replace: Annotated[
         bool,
-        Option("--replace", help="oci: leave nothing else at this tag; else: whomever it was for."),
+        Option("--replace", help="For oci: remove every other bundle from this tag."),
     ] = False,
     sign: SignOption = None,
     gpu: GpuOption = None,
@@ -61,14 +61,12 @@ def push(
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Send a bundle to a registry, as an image that anything can pull, or to a folder or an object store.
+    """Send a bundle to a registry, to a folder or to an object store.
 
-    A key or a folder is packed first, as `pack` does it.
-
-    A tag holds one bundle for each GPU and set of caches: a second GPU's is added, a newer one of the same
-    takes the place of the older. What the registry has is not sent again, and what broke off is taken up.
-    The user and the password are those that `docker login` kept. quiet prints the reference that names this
-    bundle and never another.
+    A key or a folder is packed first, as `pack` does it. In a registry the bundle is an image that any tool
+    can pull. A tag holds one bundle for each GPU and set of caches: the bundle of a second GPU is added, a
+    newer one of the same GPU replaces the older. Blobs that the registry has are not sent again. User and
+    password are those of `docker login`. quiet prints the reference that always names this very bundle.
 
     Example: sgl-tune push 8e60 oci://registry.local/caches/glm:0.5.23
     """
@@ -108,12 +106,12 @@ def _bundle(out: Output, source: str, cache_dir: Path | None) -> Iterator[Path]:
 
 
 def _warn_of_rivals(out: Output, url: str, pushed: Pushed) -> None:
-    """A pull of this URL would refuse to choose: said to the one who can."""
+    """A pull of this URL would refuse to choose: warn who can change it."""
     rivals = [one.reference for one in pushed.beside if fits(one.machine, pushed.offer.machine)]
     if rivals:
         out.warn(
-            f"{url} holds {count(len(rivals) + 1, 'bundle')} now that fit one machine: a pull takes none "
-            f"(the other: {', '.join(rivals)}); push with --replace, or to another tag"
+            f"{url} now holds {count(len(rivals) + 1, 'bundle')} that fit one machine: a pull chooses none"
+            f" (the others: {', '.join(rivals)}); push with --replace, or to another tag"
         )
 
 
@@ -121,7 +119,7 @@ def _show(out: Output, url: str, pushed: Pushed) -> None:
     sent = f"{human_bytes(pushed.sent)} sent" if pushed.sent else "nothing to send, all of it was there"
     out.line(f"Pushed to {url}, for {pushed.offer.machine}: {sent}.")
     for old in pushed.replaced:
-        out.line(f"It takes the place of {old.reference}.")
+        out.line(f"Replaced {old.reference}.")
     if pushed.beside:
         out.line(f"Beside it: {count(len(pushed.beside), 'bundle')}, for other machines or caches.")
     out.fields({"bundle": pushed.offer.digest, "pull": pushed.offer.reference})

@@ -41,22 +41,22 @@ def unpack(
     rekey: RekeyOption = None,
     target: Annotated[
         Path | None,
-        Option("--target", metavar="ENV.JSON", help="Refuse what this machine's server would not use."),
+        Option("--target", metavar="ENV.JSON", help="Refuse what the server of this machine would not use."),
     ] = None,
     at: PlaceOption = None,
     digest: DigestOption = None,
     trust: TrustOption = None,
     owner: OwnerOption = None,
     force: ForceOption = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Check all of it, and only say.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Check the bundle, and unpack nothing.")] = False,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Check a bundle to its last byte, and then put its caches and stores where a server looks.
+    """Check a bundle to its last byte, then put its caches and stores where a server looks.
 
-    Nothing is written before all of it is checked. Caches that are there are added to, or replaced; paths in
-    stores are made right for their new place. With --trust, FILE.sig is checked before anything is opened.
-    An address is pulled first, as with `pull`. quiet prints the folders of the caches.
+    Nothing is written before the whole bundle is checked. Existing caches are added to, or replaced. Paths
+    inside stores are rewritten for their new place. With --trust, the signature (FILE.sig) is checked before
+    the bundle is opened. An address is pulled first, as with `pull`. quiet prints the folders of the caches.
 
     Example: sgl-tune unpack cache.tar.gz --target env.json
     """

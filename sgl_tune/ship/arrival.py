@@ -63,7 +63,7 @@ def arrive(out: Output, bundle: Path, called: str, how: How, machine: Target | N
             for text in found.objections[:_MOST_LISTED]:
                 out.warn(text)
             told = f"{called}: {found.verdict}"
-            raise CheckFailed(told, "nothing was unpacked; --force does it all the same")
+            raise CheckFailed(told, "nothing was unpacked; --force unpacks it all the same")
 
     with out.progress("unpacking") as progress:
 
@@ -121,13 +121,13 @@ def _stores_said(done: Unpacked) -> Sequence[str]:
     said = []
     if done.stores.same or done.stores.replaced or done.stores.removed:
         said.append(
-            f"of stores: {count(done.stores.same, 'file')} there already, {done.stores.replaced:,} replaced,"
+            f"stores: {count(done.stores.same, 'file')} there already, {done.stores.replaced:,} replaced,"
             f" {count(done.stores.removed, 'folder')} removed first"
         )
     placed = [path for path, why in sorted(done.staged.rewritten.items()) if why == "place"]
-    said += [f"made right for its new place: {path}" for path in placed[:_MOST_LISTED]]
+    said += [f"paths rewritten: {path}" for path in placed[:_MOST_LISTED]]
     if len(placed) > _MOST_LISTED:
-        said.append(f"and {len(placed) - _MOST_LISTED:,} more groups of kernels")
+        said.append(f"and {len(placed) - _MOST_LISTED:,} more files")
     said += [f"{one.what}: {one.changed + one.right:,}" for one in done.mended]
     return said
 

@@ -30,7 +30,9 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 DigestOption = Annotated[
     str | None,
     Option(
-        "--digest", metavar="sha256:...", help="Take this bundle and no other, as `pack` said its digest."
+        "--digest",
+        metavar="sha256:...",
+        help="Accept only the bundle with this digest, as `pack` prints it.",
     ),
 ]
 ReplaceOption = Annotated[
@@ -47,54 +49,63 @@ RekeyOption = Annotated[
     Option(
         "--rekey",
         metavar="model_path=PATH",
-        help="The deployment types its model so: the key becomes its own.",
+        help="The model path as the deployment types it: the cache gets the key of that path.",
     ),
 ]
 PlaceOption = Annotated[
     str | None,
-    Option("--at", metavar="PATH", help="Where the server will find it, if not where it is unpacked."),
+    Option(
+        "--at",
+        metavar="PATH",
+        help="Where the server sees the cache directory, if elsewhere.",
+    ),
 ]
 OwnerOption = Annotated[
     str | None,
     Option(
-        "--owner", metavar="NAME|UID", help="As root: whose the files become. Default: whose the folder is."
+        "--owner", metavar="NAME|UID", help="As root: who owns the files. Default: the owner of the folder."
     ),
 ]
 PlainHttpOption = Annotated[
-    bool, Option("--plain-http", help="oci: without TLS, of a registry on this machine alone.")
+    bool,
+    Option("--plain-http", help="For oci: http, of a registry on this machine only."),
 ]
 TimeoutOption = Annotated[
     float,
     timeout_option(
-        "For an answer; and the least speed of a file: in this time 256 KiB must come (from a store 8 MiB),"
-        " or 8 MiB go.",
+        "Longest wait for an answer. In this time at least 256 KiB of a file must arrive (from an object"
+        " store: 8 MiB), or 8 MiB be sent.",
         0.1,
         86400,
     ),
 ]
 GpuOption = Annotated[
-    str | None, Option("--gpu", metavar="NAME", help="The GPU it is for.", autocompletion=gpus)
+    str | None, Option("--gpu", metavar="NAME", help="The GPU that the bundle is for.", autocompletion=gpus)
 ]
 PlatformOption = Annotated[
     str | None,
-    Option("--platform", metavar="linux/amd64|linux/arm64", help="The processor it is for."),
+    Option("--platform", metavar="linux/amd64|linux/arm64", help="The processor that the bundle is for."),
 ]
 SignOption = Annotated[
     Path | None,
     Option(
         "--sign",
         metavar="KEY",
-        help="Sign it with this private key, as `cosign sign-blob` does: FILE.sig. Its password comes from"
-        " COSIGN_PASSWORD, or is asked for.",
+        help="Sign with this private key, as cosign does. Its password comes from COSIGN_PASSWORD, or is"
+        " asked for.",
     ),
 ]
 TrustOption = Annotated[
     list[Path] | None,
-    Option("--trust", metavar="KEY", help="Land it only if this public key signed it. Repeatable: any one."),
+    Option(
+        "--trust",
+        metavar="KEY",
+        help="Take only what this public key signed. Repeatable: any one.",
+    ),
 ]
 AllowUnsignedCodeOption = Annotated[
     bool,
-    Option(ALLOW, help="Land code that nobody vouches for: whoever could write it runs it here."),
+    Option(ALLOW, help="Unpack kernels that nobody has signed. Whoever made them runs code in the server."),
 ]
 
 
@@ -115,13 +126,13 @@ def how_asked(
 
 def digest_asked(text: str | None) -> str | None:
     if text is not None and not _DIGEST.fullmatch(text):
-        raise UsageError(f"--digest {text}: is no digest", "write it as `pack` said it: sha256:4f0c...")
+        raise UsageError(f"--digest {text}: is no digest", "write it as `pack` prints it: sha256:4f0c...")
     return text
 
 
 def place_asked(text: str | None, root: Path) -> str:
     if text is not None and not text.startswith("/"):
-        raise UsageError(f"--at {text} is no absolute path", "give the path as the server will see it")
+        raise UsageError(f"--at {text} is no absolute path", "give the path that the server sees")
     return text.rstrip("/") or "/" if text else str(root.absolute())
 
 
@@ -129,7 +140,7 @@ def owner_asked(name: str | None, root: Path) -> Owner | None:
     """None where files are whose they are made by: only root may give them to another."""
     if os.geteuid() != 0:
         if name is not None:
-            raise UsageError(f"--owner {name}: only root may give files to somebody", "leave it out")
+            raise UsageError(f"--owner {name}: only root may give files to another user", "leave it out")
         return None
     if name is not None:
         user = find_user(name, "--owner")

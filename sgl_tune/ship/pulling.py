@@ -40,7 +40,7 @@ def pulled(wanted: Wanted, folder: Path) -> Iterator[tuple[Pulled, Guard]]:
     ):
         pinned, digest = wanted.guard.pinned, found.offer.digest
         if pinned not in (None, digest):
-            told = f"its digest is {digest}, and not {pinned}"
+            told = f"its digest is {digest}, not {pinned}"
             raise CheckFailed(told, "this is another bundle: do not use it")
         guard = dataclasses.replace(wanted.guard, pinned=digest, signatures=found.signatures, pulled=True)
         yield found, guard

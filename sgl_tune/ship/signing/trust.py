@@ -51,7 +51,7 @@ class Guard:
     def signers(self, digest: str) -> tuple[str, ...]:
         """The names of the keys that signed these very bytes. Raise unless the bytes may be opened."""
         if self.pinned and digest != self.pinned:
-            told = f"its digest is {digest}, and not {self.pinned}"
+            told = f"its digest is {digest}, not {self.pinned}"
             raise BadBundle(told, "this is another bundle: do not use it")
         good = tuple(
             one.name for one in self.trusted if any(sig.is_by(one.key, digest) for sig in self.signatures)
@@ -71,14 +71,14 @@ class Guard:
         if self.trusted and digest:
             good = self.signers(digest)
             return Verdict(good, f"signed by {', '.join(good)}")
-        unread = "; --trust KEY would check its signature" if self.signatures else ""
+        unread = "; --trust KEY checks its signature" if self.signatures else ""
         code = ", ".join(row.store for row in manifest.stores if BY_ID[row.store].executable)
         if not code:
-            return Verdict((), f"tactics alone, nothing in it is code{unread}")
+            return Verdict((), f"it holds tactics alone and no code{unread}")
         if self.pulled and not self.allowed:
-            why = "nothing to check its signature with" if self.signatures else "nobody has signed it"
+            why = "no key was given to check its signature" if self.signatures else "nobody has signed it"
             way = "add --trust KEY" if self.signatures else "have it signed"
             way = f"{way}, or `pull` it with {ALLOW}"
             raise UsageError(f"the bundle holds code ({code}), and {why}", way)
-        unknown = f"nobody vouches for the code in it ({code}), and a server that loads it runs it{unread}"
+        unknown = f"it holds code ({code}) that nobody has vouched for, and a server runs it{unread}"
         return Verdict((), unknown, doubt=True)
