@@ -30,12 +30,13 @@ _COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\
 _SECOND = r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?"
 _ENTRY = re.compile(rf"\[{_SECOND}((?: [A-Z_]{{1,12}}\d{{1,6}}){{0,8}})\] (.*)", re.DOTALL)
 _OTHER_LOGGER = re.compile(rf"{_SECOND} ")
-# kubectl logs --prefix; docker compose logs; kubectl and docker logs --timestamps, and CI; Docker Desktop;
+# kubectl logs --prefix; Ray; docker compose logs; kubectl and docker logs --timestamps, CI; Docker Desktop;
 # journalctl; a runtime's own file.
 _POD = re.compile(r"\[pod/([^\]\s]{1,400})\] ?")
+_RAY = re.compile(r"\(([^()]{1,200}\bpid=\d{1,9}[^()]{0,100})\) ")
 _SERVICE = re.compile(r"([A-Za-z0-9][\w.@-]{0,200}) +\| ?")
 _STAMP = re.compile(rf"\[?{_SECOND}(Z|[+-]\d\d:?\d\d)\]? ")
-_DESKTOP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?P<entry>\[20)?")
+_DESKTOP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?P<known>\[20|Traceback )?")
 _JOURNAL = re.compile(
     r"([A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )?([\w.-]{1,100}) (?:kernel|[\w@.:/-]{1,100}\[\d{1,10}\]): "
 )
@@ -43,7 +44,6 @@ _STREAM = re.compile(r"(?:stdout|stderr) [FP] ")
 # Before a server's entry these name a task, or a pod and its container; elsewhere they may be anything.
 _TASK = re.compile(
     r"(\d{1,6}): |\[(\d{1,6},\d{1,6})\](?:<std(?:out|err)>)?: ?|\[((?:rank|default)\d{1,6})\]: ?"
-    r"|\(([^()]{1,200}\bpid=\d{1,9}[^()]{0,100})\) "
     r"|([a-z0-9][a-z0-9.-]{0,250}-[a-z0-9.-]{1,100} [a-z0-9-]{1,63}) "
 )
 _MOST_TASKS = 1024
@@ -113,8 +113,8 @@ class _Parser:
                 return self._entry(entry, "", None)
         text, source, collected = _uncollected(_COLOURS.sub("", raw).rstrip("\r\n"))
         if desktop := _DESKTOP.match(text):
-            self._is_desktop |= desktop["entry"] is not None
-            text = text[desktop.end() - 3 * bool(desktop["entry"]) :] if self._is_desktop else text
+            self._is_desktop |= desktop["known"] is not None
+            text = text[20:] if self._is_desktop else text
         # A progress bar rewrites its line; only what stands last is left to read.
         text = text.rpartition("\r")[2]
         entry = _ENTRY.search(text)
@@ -143,7 +143,7 @@ def _uncollected(text: str) -> tuple[str, str, datetime | None]:
     source, collected = "", None
     if text.startswith('{"log":'):
         text, collected = _docker_json(text)
-    if pod := _POD.match(text) or _SERVICE.match(text):
+    if pod := _POD.match(text) or _RAY.match(text) or _SERVICE.match(text):
         source, text = pod[1], text[pod.end() :]
     if stamp := _STAMP.match(text):
         collected, text = _time(stamp[1], stamp[2], stamp[3]), text[stamp.end() :]

@@ -137,7 +137,7 @@ class StartReport:
             "exit_code": self.exit_code,
             "stands_in": None if self.ready else self.stands_in,
             "failure": failure.to_json() if failure else None,
-            "verdict": self.outcome.headline if failure else None,
+            "verdict": self.outcome.headline if self.outcome.is_dead else None,
             "ranks": self.ranks,
             "start": self.number,
             "starts": self.starts,
