@@ -25,7 +25,7 @@ from sgl_tune.warm.launch import Fleet
 from sgl_tune.warm.proof import How
 from sgl_tune.warm.recorded.job import CallCache, CallJob
 from sgl_tune.warm.recorded.story import PROVER, WORKER
-from sgl_tune.warm.report import read_report
+from sgl_tune.warm.result import read_report
 from sgl_tune.warm.workforce import Workforce, workforce
 
 HOW = How(WORKER, PROVER)

@@ -60,14 +60,6 @@ class Workers:
         self._crew.close()
 
 
-def launch(
-    module: str, scratch: Scratch, fleet: Fleet, job: Mapping[str, Any], on_event: OnEvent
-) -> Mapping[str, Any]:
-    """One job on workers of its own."""
-    with Workers(module, scratch, fleet) as workers:
-        return workers.run(job, on_event)
-
-
 class _Watch:
     def __init__(self, crew: Crew, fleet: Fleet, on_event: OnEvent) -> None:
         self._crew, self._fleet, self._on_event = crew, fleet, on_event

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sgl_tune.cache.disk import read_regular
 from sgl_tune.cache.store import Written
@@ -17,10 +17,8 @@ from sgl_tune.processes.command import THIS, Python
 from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import Scratch
 from sgl_tune.warm.events import DONE, IMPORT, JOB
-
-
-class ProvenJob(Protocol):
-    def to_json(self) -> dict[str, Any]: ...
+from sgl_tune.warm.job import Job
+from sgl_tune.warm.recorded.job import CallJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ class Prover:
         self._crew.close()
 
     def prove(
-        self, job: ProvenJob, written: Sequence[Written], timeout: float, tick: Callable[[], None]
+        self, job: Job | CallJob, written: Sequence[Written], timeout: float, tick: Callable[[], None]
     ) -> list[Proof]:
         """Under the writers' lock, so that another warm of this deployment cannot change a file meanwhile."""
         with ExitStack() as stack:
@@ -111,7 +109,7 @@ class Prover:
                 _check_equal(one.paths)
             return [_proof(data) for data in self._ask(job, timeout, tick)]
 
-    def _ask(self, job: ProvenJob, timeout: float, tick: Callable[[], None]) -> list[dict[str, Any]]:
+    def _ask(self, job: Job | CallJob, timeout: float, tick: Callable[[], None]) -> list[dict[str, Any]]:
         deadline = time.monotonic() + timeout
         (prover,) = self._crew.members
         prover.send(JOB, job=job.to_json())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from sgl_tune.cli.out import Output
+from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.model_files import DEMO
+from sgl_tune.recorded.plan import Whose
 from sgl_tune.units import count
-from sgl_tune.warm.filling import Named
 from sgl_tune.warm.proof import Forward, Proof
 from sgl_tune.warm.result import WarmCache, Warmed
 
@@ -38,7 +39,7 @@ def _show_cache(out: Output, warmed: Warmed, cache: WarmCache) -> None:
         out.line(f"every later start is spared this search: {cache.report.seconds:.1f} s here", indent=2)
 
 
-def _show_next(out: Output, deployment: Named) -> None:
+def _show_next(out: Output, deployment: Deployment | Whose) -> None:
     if deployment.model_path == DEMO:
         out.line("so a server of this deployment would start without tuning; now for a real one:", indent=2)
         out.line("sgl-tune warm --dry-run --model-path MODEL --moe-runner-backend BACKEND --tp N", indent=4)

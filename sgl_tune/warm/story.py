@@ -6,25 +6,28 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import sgl_tune
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.record import read_cache_file
+from sgl_tune.cache.remove import forget
 from sgl_tune.cache.store import Written, write_group
+from sgl_tune.cache.transaction import locked
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.env import driver_version
 from sgl_tune.errors import WorkFailed
+from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.processes.interruption import Interruption
+from sgl_tune.recorded.caches import RecordedCache
+from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.events import ERROR
-from sgl_tune.warm.filling import Planned, PlannedCache, keep_decided, what_is_kept, writable
-from sgl_tune.warm.job import tuned_path
+from sgl_tune.warm.job import Job, tuned_path
 from sgl_tune.warm.launch import Fleet
-from sgl_tune.warm.proof import Proof, ProvenJob, Prover
-from sgl_tune.warm.report import CacheReport, Report, read_report
-from sgl_tune.warm.result import WarmCache, Warmed
+from sgl_tune.warm.proof import Proof, Prover
+from sgl_tune.warm.recorded.job import CallJob
+from sgl_tune.warm.result import CacheReport, Report, WarmCache, Warmed, read_report
 from sgl_tune.warm.search_display import shown
 from sgl_tune.warm.workforce import Workforce
 
@@ -37,20 +40,13 @@ class Settings:
     proving: bool = True
 
 
-class StoryJob(ProvenJob, Protocol):
-    @property
-    def folder(self) -> Path: ...
-    @property
-    def caches(self) -> Sequence[Any]: ...
-
-
 @dataclass
 class Story:
     """`members`: what the manifest of a cache says beside its measurements. `completed`: entries with what
     other ranks of the group ask for."""
 
-    plan: Planned
-    job: StoryJob
+    plan: Plan | RecordedPlan
+    job: Job | CallJob
     settings: Settings
     out: Output
     force: Workforce
@@ -61,7 +57,7 @@ class Story:
     stages: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> Warmed:
-        with writable(self.plan):
+        with self._writable():
             if self.settings.proving:
                 self.force.call_prover(self.settings.devices.kind)
             with self._stage("tune"):
@@ -77,6 +73,25 @@ class Story:
                     proofs, steps["prover"] = self._prove_with_room(written)
         caches = tuple(map(WarmCache, self.plan.caches, report.caches, written, proofs))
         return Warmed(self.plan, caches, self.stages, steps, report.peak_bytes, self.settings.devices.workers)
+
+    @property
+    def _caches(self) -> Sequence[CachePlan | RecordedCache]:
+        return self.plan.caches
+
+    @contextmanager
+    def _writable(self) -> Iterator[None]:
+        """Tried before the search and not after it; a folder that was made for nothing goes."""
+        root = self.plan.deployment.cache_dir
+        folders = [root / cache.folder for cache in self.plan.caches]
+        try:
+            for folder in folders:
+                with locked(folder):
+                    pass
+            yield
+        except BaseException:
+            for folder in folders:
+                forget(folder, root)
+            raise
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
@@ -98,13 +113,34 @@ class Story:
             except WorkFailed as failure:
                 # Entries measured while memory ran out may be the wrong ones: none are kept.
                 kept = None if self.memory_ran_out else self._keep_decided()
-                raise WorkFailed(f"{failure.message}; {what_is_kept(kept)}", failure.remedy) from None
+                raise WorkFailed(f"{failure.message}; {_what_is_kept(kept)}", failure.remedy) from None
             except Interruption as interruption:
                 kept = self._keep_decided()
-                raise interruption.saying(f"the workers were stopped; {what_is_kept(kept)}") from None
+                raise interruption.saying(f"the workers were stopped; {_what_is_kept(kept)}") from None
 
     def _keep_decided(self) -> int:
-        return keep_decided(self.plan, self.job.folder, self.settings.replacing)
+        """Ops that all workers decided before the search ended: complete rank sets of fewer entries."""
+        kept = 0
+        for number, cache in enumerate(self._caches):
+            path = tuned_path(self.job.folder, number)
+            if path.exists():
+                file = read_cache_file(path)
+                written = self._write_group(cache, file.entries, file.metadata or {})
+                kept += written.added
+        return kept
+
+    def _write_group(
+        self,
+        cache: CachePlan | RecordedCache,
+        entries: Mapping[str, Any],
+        metadata: Mapping[str, str],
+        manifest: Manifest | None = None,
+    ) -> Written:
+        paths = [self.plan.deployment.cache_dir / path for path in cache.paths]
+        replacing = self.settings.replacing
+        return write_group(
+            paths, entries, metadata, manifest=manifest, replace_conflicting=replacing, say=self.out.note
+        )
 
     def _search_with_room(self, hear: Callable[[int, dict[str, Any]], None]) -> Mapping[str, Any]:
         """What deployments before it left on the device may be what is missing: then once more without."""
@@ -123,13 +159,15 @@ class Story:
         return self.force.search(fleet, {"job": self.job.to_json()}, hear)
 
     def _write(self, report: Report) -> list[Written]:
-        caches = zip(self.plan.caches, report.caches, strict=False)
+        caches = zip(self._caches, report.caches, strict=False)
         written = [self._written(n, cache, told, report) for n, (cache, told) in enumerate(caches)]
         for note in dict.fromkeys(note for cache in written for note in cache.notes):
             self.out.note(note)
         return written
 
-    def _written(self, number: int, cache: PlannedCache, told: CacheReport, report: Report) -> Written:
+    def _written(
+        self, number: int, cache: CachePlan | RecordedCache, told: CacheReport, report: Report
+    ) -> Written:
         found = dict(read_cache_file(tuned_path(self.job.folder, number)).entries)
         entries = self.completed(found, cache)
         missing = [key for op in cache.ops for key in op.keys if key not in entries]
@@ -145,15 +183,7 @@ class Story:
             routings=report.routings,
             **self.members(cache),
         )
-        paths = [self.plan.deployment.cache_dir / path for path in cache.paths]
-        return write_group(
-            paths,
-            entries,
-            report.environment,
-            manifest=manifest,
-            replace_conflicting=self.settings.replacing,
-            say=self.out.note,
-        )
+        return self._write_group(cache, entries, report.environment, manifest)
 
     def _prove_with_room(self, written: Sequence[Written]) -> tuple[Sequence[Proof], dict[str, float]]:
         shared = self.force.has_worked
@@ -177,3 +207,11 @@ class Story:
 
     def _note(self, text: str) -> None:
         self.out.note(f"{self.plan.deployment.name}: {text}")
+
+
+def _what_is_kept(kept: int | None) -> str:
+    if kept is None:
+        return "nothing was written"
+    if kept:
+        return f"{kept} decided entries are kept: the same command goes on from there"
+    return "the cache is as it was"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from runtime.server.errors import ConfigError
 from sgl_tune.errors import SglTuneError
@@ -25,23 +24,10 @@ if TYPE_CHECKING:
     from runtime.autotune.team import Team
     from runtime.autotune.tuner import SearchTuner
     from runtime.devices.base import Device
+    from sgl_tune.warm.job import Job
+    from sgl_tune.warm.recorded.job import CallJob
 
 Say = Callable[..., None]
-
-
-class SearchJob(Protocol):
-    """What every kind of job has, whatever its caches ask with."""
-
-    @property
-    def folder(self) -> Path: ...
-    @property
-    def caches(self) -> Sequence[Any]: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def gpus(self) -> tuple[int, ...]: ...
-    @property
-    def replacing(self) -> bool: ...
 
 
 def main(child: Child) -> None:
@@ -103,7 +89,7 @@ def _is_known(error: Exception) -> bool:
 class Search:
     """One job on this process's device; another one may follow."""
 
-    def __init__(self, job: SearchJob) -> None:
+    def __init__(self, job: Job | CallJob) -> None:
         self._job = job
 
     def prepare(self, local: int, team: Team, say: Say, started: float) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.scratch import scratch
-from sgl_tune.warm.launch import Fleet, launch
+from sgl_tune.warm.launch import Fleet, Workers
 from tests.warm.processes import runs, tree_of, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,8 @@ def _launch(plan: dict[int, str], **fleet: object) -> tuple[list[tuple[int, dict
     settings = Fleet(**{"workers": 2, "device": "cpu", "timeout": 60.0, **fleet})
     with scratch() as private:
         job = {"plan": {str(rank): act for rank, act in plan.items()}}
-        report = launch(WORKER, private, settings, job, lambda worker, event: heard.append((worker, event)))
+        with Workers(WORKER, private, settings) as workers:
+            report = workers.run(job, lambda worker, event: heard.append((worker, event)))
     return heard, report
 
 
@@ -77,7 +78,8 @@ import sys
 try:
     with interruptible(), scratch() as private:
         job = {"plan": {"0": "stall", "1": "stop"}}
-        launch("tests.warm.launch_worker", private, Fleet(2, "cpu"), job, lambda w, e: print(e, flush=True))
+        with Workers("tests.warm.launch_worker", private, Fleet(2, "cpu")) as workers:
+            workers.run(job, lambda w, e: print(e, flush=True))
 except Interruption as interruption:
     print(interruption, flush=True)
     sys.exit(end_by(interruption))

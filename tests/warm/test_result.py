@@ -12,8 +12,7 @@ from sgl_tune.cli.out import Output
 from sgl_tune.recorded.caches import RecordedCache
 from sgl_tune.recorded.plan import RecordedPlan, Whose
 from sgl_tune.warm.proof import Forward, Proof
-from sgl_tune.warm.report import CacheReport, Failure
-from sgl_tune.warm.result import WarmCache, Warmed
+from sgl_tune.warm.result import CacheReport, Failure, WarmCache, Warmed
 from sgl_tune.warm.result_page import show_warmed
 
 FORWARD = Forward(rows=8, tuned_ms=1.0, untuned_ms=2.0, gain=2.0, turns=3, clear=True)

@@ -16,7 +16,7 @@ from sgl_tune.warm.job import tuned_path
 from sgl_tune.warm.launch import Fleet
 from sgl_tune.warm.proof import Proof
 from sgl_tune.warm.recorded.job import CallCache, CallJob, read_call_job
-from sgl_tune.warm.report import Report, read_report
+from sgl_tune.warm.result import Report, read_report
 from sgl_tune.warm.workforce import Workforce, workforce
 from tests.warm.recorded.on_cpu import HOW
 
