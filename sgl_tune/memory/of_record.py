@@ -14,6 +14,7 @@ from runtime.start.run_record import Failure, Phase, Run
 from sgl_tune.asking.live import NAMES, ROOT
 from sgl_tune.memory.layout import layout_of
 from sgl_tune.memory.parts import NCCL, OTHERS, Owned, Share
+from sgl_tune.memory.phases import rooted
 from sgl_tune.memory.report import MemoryReport, Sizes, Source, Trust, Whose
 from sgl_tune.units import count
 
@@ -43,6 +44,7 @@ def report_of(
         rank=record.asked.rank,
         rank_name=layout.name(record.asked.rank),
     )
+    phases = tuple(_phase(one) for one in record.phases if one.name != ROOT)
     trust = Trust(
         exact=record.exact,
         inexact=tuple(map(_why, record.inexact)),
@@ -53,7 +55,7 @@ def report_of(
     return MemoryReport(
         whose=whose,
         total_bytes=seen.total if seen else gpu.total_bytes,
-        run=Run({}, tuple(_phase(one) for one in record.phases if one.name != ROOT), _failure(record), ()),
+        run=rooted(Run({}, phases, _failure(record), ())),
         sizes=_sizes(record),
         margin_bytes=outside.doubt_of(record.counted) if is_ghost else 0,
         trust=trust,

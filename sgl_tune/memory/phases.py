@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from runtime.start.run_record import Phase
+from runtime.start.run_record import Phase, Run
+
+
+def rooted(run: Run) -> Run:
+    """The same run, where a phase whose outer phase did not end stands for itself."""
+    ended = [*run.phases, *([run.failure.at_failure] if run.failure else [])]
+    found = []
+    for place, phase in enumerate(ended):
+        least, depth = phase.depth, 0
+        for later in ended[place + 1 :]:
+            least, depth = (later.depth, depth + 1) if later.depth < least else (least, depth)
+        found.append(replace(phase, depth=depth))
+    failure = replace(run.failure, at_failure=found.pop()) if run.failure else None
+    return replace(run, phases=tuple(found), failure=failure)
 
 
 def cached_bytes(phase: Phase) -> int:

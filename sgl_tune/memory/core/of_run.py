@@ -10,6 +10,7 @@ from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.core.run_file import read_run
 from sgl_tune.memory.parts import NCCL, Owned, Share
+from sgl_tune.memory.phases import rooted
 from sgl_tune.memory.report import Constant, MemoryReport, Sizes, Whose
 from sgl_tune.records import WrongMember, from_plain
 
@@ -59,7 +60,7 @@ def report_of(run: Run, where: str) -> MemoryReport:
             rank_name=about.rank_name,
         ),
         total_bytes=about.total_bytes,
-        run=run,
+        run=rooted(run),
         sizes=sizes,
         margin_bytes=_margin(about.constants) if is_predicted else 0,
         owned=Owned(about.weights, (Share(NCCL, nccl),)),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from runtime.server.units import GIB
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output, to_json
-from sgl_tune.memory.phases import in_begin_order
+from sgl_tune.memory.phases import in_begin_order, rooted
 from sgl_tune.memory.report import Answer, worst
 from sgl_tune.memory.views.tables import highest_that_fits
 from sgl_tune.memory.views.terminal import phase_lines, show_answer
@@ -54,6 +54,13 @@ def test_phases_nested_deeper_keep_their_order_too() -> None:
     phases = [make_phase(name, 0, 1, depth=depth) for name, depth in ended]
     began = [phase.name for phase in in_begin_order(phases)]
     assert began == ["a", "a.1", "a.2", "a.2.1", "a.2.2", "a.3", "b", "b.1"]
+
+
+def test_a_phase_whose_outer_one_did_not_end_stands_for_itself() -> None:
+    ended = [("pool", 0), ("eager.1", 2), ("eager", 1)]
+    phases = tuple(make_phase(name, 0, 1, depth=depth) for name, depth in ended)
+    run = replace(make_report().run, phases=phases)
+    assert [phase.depth for phase in rooted(run).phases] == [0, 1, 0]
 
 
 def test_the_peak_is_the_innermost_phase_that_leaves_least() -> None:

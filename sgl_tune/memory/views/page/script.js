@@ -6,6 +6,8 @@ const even = n => Math.abs(n % 1) === .5 ? 2 * Math.round(n / 2) : Math.round(n)
 /** No line breaks within a flag. */
 const words = text => text.split(" ").flatMap(word => [element("span", { className: "word" }, word), " "]);
 
+const folded = (title, content) => element("details", {}, element("summary", {}, title), ...content);
+
 function showVerdict() {
   const box = at("verdict"), code = text => element("code", {}, ...words(text));
   box.className = { red: "bad", yellow: "warn", green: "" }[report.verdict_style];
@@ -13,6 +15,7 @@ function showVerdict() {
   if (report.helps.length) box.append(element("p", {}, element("strong", { className: "small" }, "What would help, the cheapest first; each was simulated")));
   for (const [text, command] of report.helps) box.append(element("p", {}, text), element("pre", {}, code(command)));
   box.append(...report.warnings.map(text => element("p", {}, text)));
+  if (report.calls.length) box.append(folded("SGLang's calls, the innermost first", report.calls.map(text => element("p", {}, text))));
 }
 
 // ---- the chart: a column per phase, stacked by what holds the GPU at the phase's peak
@@ -137,4 +140,4 @@ for (const of of report.tables) section(of.title, shown(of), ...(of.below ? [ele
 showSweep(report.sweep);
 if (report.sizes_text) section("Sizes that followed", element("p", {}, report.sizes_text.replace("Sizes: ", "")));
 const sources = [...report.sources.map(text => element("p", {}, text)), ...report.provenance.flatMap(of => [element("p", {}, of.title), shown(of)])];
-if (sources.length) section("", element("details", {}, element("summary", {}, "Where these numbers come from"), ...sources));
+if (sources.length) section("", folded("Where these numbers come from", sources));
