@@ -49,7 +49,8 @@ def _one(question: Question, answers: Answers, say: Listener, rank: int) -> Reco
     record = answers.answer(replace(question, rank=rank), say)
     ending = record.ending
     if ending.how == "refused":
-        raise UsageError(f"SGLang refuses this command: {(ending.text or '').strip()[-600:]}")
+        _usage, _, said = (ending.text or "").strip().rpartition(": error: ")  # argparse prints all flags
+        raise UsageError(f"SGLang refuses this command: {said[-600:]}")
     if ending.how != "ready" and not _has_tuned(record):
         where = f"in {ending.phase}: " if ending.phase else ""
         text = (ending.text or "").strip().splitlines() or ["it did not say why"]

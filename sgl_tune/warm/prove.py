@@ -89,6 +89,7 @@ class CacheProof:
     def __init__(self, cache: Any, device: Device, tuner: AutoTuner) -> None:
         self._cache, self._device, self._tuner = cache, device, tuner
         self._on_gpu = device.torch_device.type == "cuda"
+        self._steps: dict[str, float] = {}
 
     def ask(self, as_a_start: bool) -> Answers:
         """Every entry, as a server that serves asks for it; `as_a_start`: where none is missing, then once
@@ -104,12 +105,13 @@ class CacheProof:
         raise NotImplementedError
 
     def made(self) -> dict[str, Any]:
-        tuner, steps = self._tuner, dict[str, float]()
+        tuner, steps = self._tuner, self._steps
         tuner.clear_cache()
         with _timed(steps, "load"):
             accepted = [tuner.load_configs(str(path)) for path in self._cache.files]
         with _timed(steps, "replay"), counted(self._on_gpu) as tuned:
             answers = self.ask(as_a_start=all(accepted))
+        steps["replay"] -= steps.get("layer", 0.0)
         with _timed(steps, "compare"):
             forward, untuned = self._compare()
         with _timed(steps, "capture"):
@@ -180,7 +182,8 @@ class CoreProof(CacheProof):
         from runtime.start.rehearsal import Rehearsal
 
         cache = self._cache
-        self._rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, self._device)
+        with _timed(self._steps, "layer"):
+            self._rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, self._device)
         with record_asked() as record:
             self._rehearsal.forward_all(cache.serving_rows)
             if as_a_start and not record.missed:
