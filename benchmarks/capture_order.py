@@ -20,8 +20,8 @@ from runtime.devices.cuda import Cuda
 from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
 from runtime.graphs.policy import CapturePolicy
-from runtime.server.config import RuntimeConfig
-from runtime.server.graphs import decode_graph_sizes
+from runtime.server.choices.graphs import decode_graph_sizes
+from runtime.server.config import Graphs, Kernels, RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.units import MIB
 from runtime.start.model_runner import ModelRunner
@@ -45,8 +45,8 @@ def parse() -> argparse.Namespace:
 def capture(args: argparse.Namespace, order: str, device: Device) -> dict[str, Any]:
     parallel = ParallelConfig(tp=args.tp)
     runtime = RuntimeConfig(
-        moe_runner_backend=args.moe_runner_backend,
-        decode_graphs=decode_graph_sizes(args.max_bs),
+        kernels=Kernels(moe=args.moe_runner_backend),
+        graphs=Graphs(decode_graph_sizes(args.max_bs)),
         disable_autotune=True,
     )
     policy = CapturePolicy(order=order)  # type: ignore[arg-type]

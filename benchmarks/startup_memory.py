@@ -21,9 +21,9 @@ from runtime.devices.base import Device
 from runtime.devices.cuda import Cuda
 from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
-from runtime.server.config import ModelConfig, RuntimeConfig, SpeculativeConfig
-from runtime.server.decoders.known import model_config
-from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
+from runtime.models.known import model_config
+from runtime.server.choices.graphs import decode_graph_sizes, prefill_graph_sizes
+from runtime.server.config import Cache, Graphs, Kernels, ModelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.units import MIB
 from runtime.simulate.constants import Constant, constants_for
@@ -45,7 +45,6 @@ def shortened(model: ModelConfig, layers: int) -> ModelConfig:
     """The model's first layers."""
     return replace(
         model,
-        num_layers=layers,
         layer_kinds=model.layer_kinds[:layers],
         attention_kinds=model.attention_kinds[:layers],
     )
@@ -81,16 +80,15 @@ def start(args: argparse.Namespace, device: Device) -> ModelRunner:
     """Up to ready, or to the error, which is in the runner's recorder too."""
     parallel = ParallelConfig(tp=args.tp, pp=args.pp, dp=args.dp, ep=args.ep, enable_dp_attention=args.dp > 1)
     tokens = args.chunked_prefill_size or 8192
+    prefill = () if args.no_prefill_graphs else prefill_graph_sizes(tokens)
     runtime = RuntimeConfig(
-        kv_cache_dtype=args.kv_cache_dtype,
-        moe_runner_backend=args.moe_runner_backend,
-        moe_a2a_backend=args.moe_a2a_backend,
+        cache=Cache(args.kv_cache_dtype),
+        kernels=Kernels(moe=args.moe_runner_backend, a2a=args.moe_a2a_backend),
+        graphs=Graphs(decode_graph_sizes(args.cuda_graph_max_bs or 256), prefill),
         prefill_tokens=tokens,
         max_running_requests=args.max_running_requests,
         mem_fraction_static=args.mem_fraction_static or 0.85,
         context_length=args.context_length,
-        decode_graphs=decode_graph_sizes(args.cuda_graph_max_bs or 256),
-        prefill_graphs=() if args.no_prefill_graphs else prefill_graph_sizes(tokens),
         disable_autotune=args.no_autotune,
         autotune_cached=not args.tune,
         speculative=SpeculativeConfig() if args.speculative else None,

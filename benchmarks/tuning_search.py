@@ -38,7 +38,7 @@ from runtime.autotune.tuner import SearchTuner
 from runtime.moe.backends import make_backend
 from runtime.moe.layer_trial import OPS
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.config import Kernels, ModelConfig, RuntimeConfig, Vocabulary
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
 from runtime.server.parallel_config import ParallelConfig
@@ -68,9 +68,8 @@ class Shape:
         return ModelConfig(
             model_type="qwen3_moe",
             hidden_size=self.hidden,
-            num_layers=1,
             intermediate_size=self.intermediate,
-            vocab_size=1,
+            vocabulary=Vocabulary(1),
             max_position=self.tokens,
             moe=MoEConfig(self.experts, self.top_k, self.intermediate),
         )
@@ -91,9 +90,9 @@ class Layer:
     def __init__(self, shape: Shape) -> None:
         local, generator = shape.experts // shape.ep, torch.Generator("cuda").manual_seed(0)
         inner = shape.intermediate // shape.tp
-        runtime = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", prefill_tokens=shape.tune_max)
+        runtime = RuntimeConfig(kernels=Kernels(moe="flashinfer_cutlass"), prefill_tokens=shape.tune_max)
         layout = rank_layout(ParallelConfig(tp=shape.ep * shape.tp, ep=shape.ep), 0)
-        self.backend = make_backend("flashinfer_cutlass", shape.model(), runtime, layout)
+        self.backend = make_backend(shape.model(), runtime, layout)
 
         def random(*sizes: int) -> torch.Tensor:
             empty = torch.empty(*sizes, device="cuda", dtype=torch.bfloat16)

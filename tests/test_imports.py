@@ -61,6 +61,7 @@ EFFECTS = {"os", "pathlib", "time", "subprocess", "io", "shutil", "tempfile", "s
 # A room is a folder, or a module beside the folders. Lower rooms first: none imports one below itself here.
 RUNTIME = {
     "server": "",
+    "models": "server",
     "record": "",
     "ghost": "",
     "flashinfer": "server record ghost",
@@ -71,9 +72,9 @@ RUNTIME = {
     "autotune": "server flashinfer",
     "layers": "server forward",
     "moe": "server forward autotune layers",
-    "models": "server devices forward layers moe",
-    "graphs": "server devices forward models",
-    "start": "server devices forward moe models graphs",
+    "decoder": "server devices forward layers moe",
+    "graphs": "server devices forward decoder",
+    "start": "server devices forward moe decoder graphs",
 }
 SGL_TUNE = {
     "sgl_tune": "",
@@ -88,15 +89,15 @@ SGL_TUNE = {
     "web_page": "",
     "cli": "server sgl_tune errors processes",
     "servers": "sglang errors locks processes units reading writing cli",
-    "deployment": "server flashinfer sglang errors units records reading cli servers",
+    "deployment": "server models flashinfer sglang errors units records reading cli servers",
     "cache": "server flashinfer sgl_tune errors locks units records reading deployment",
     "stores": "server flashinfer sglang errors locks units reading cli deployment cache",
-    "keys": "server flashinfer errors units cli deployment cache",
+    "keys": "server flashinfer errors units deployment cache",
     "asking": "record ghost sglang errors processes units reading writing cli servers deployment",
-    "recorded": "record ghost sglang errors processes units reading servers deployment cache asking",
+    "recorded": "record ghost sglang errors units reading servers deployment cache asking",
     "verify": "server record flashinfer sglang errors units reading cli deployment cache stores keys"
     " recorded",
-    "fleet": "server flashinfer sglang errors units records reading cli deployment cache stores keys verify",
+    "fleet": "flashinfer sglang errors units records reading cli deployment cache stores keys verify",
     "explain": "record sglang units cli cache asking recorded verify",
     "server_log": "server devices errors units log_lines cli",
     "memory": "server record ghost sglang simulate devices forward moe graphs start errors processes units"

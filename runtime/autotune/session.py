@@ -64,7 +64,7 @@ class AutotuneSession:
         if not calls:
             raise AutotuneError(
                 f"the {what} forward asked FlashInfer for nothing: --moe-runner-backend "
-                f"{self.config.moe_runner_backend} reached no tuned kernel in this model"
+                f"{self.config.kernels.moe} reached no tuned kernel in this model"
             )
         self.tuned.append(Tuned(what, calls, tuple(tuner.results[known:]), time.perf_counter() - start))
 

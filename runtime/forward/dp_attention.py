@@ -6,7 +6,7 @@ rows of all of them: rows are gathered into one buffer before, and the own part 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
@@ -149,20 +149,6 @@ def scatter(x: torch.Tensor, rows: int, comm: Communicator) -> torch.Tensor:
     local = x.new_empty(sizes.local_len, *x.shape[1:])
     comm.all_gather_into(local, part, "attn_tp")
     return local[:rows]
-
-
-def in_parts(
-    work: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, comm: Communicator
-) -> torch.Tensor:
-    """Each attention-TP rank works on its part of the rows alone, and all of them have the whole after."""
-    ranks, rank = comm.size("attn_tp"), comm.rank("attn_tp")
-    if ranks == 1 or not x.shape[0]:
-        return work(x)
-    each = -(-x.shape[0] // ranks)
-    part = work(pad_rows(x, each * ranks)[rank * each : (rank + 1) * each])
-    whole = x.new_empty(each * ranks, *part.shape[1:])
-    comm.all_gather_into(whole, part, "attn_tp")
-    return whole[: x.shape[0]]
 
 
 def gather_rows(x: torch.Tensor, counts: Sequence[int], comm: Communicator) -> torch.Tensor:

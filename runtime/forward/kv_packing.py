@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.server.sizing import FP8_BLOCK, packed_fp8_bytes
+from runtime.server.sizes.sizing import FP8_BLOCK, packed_fp8_bytes
 
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0

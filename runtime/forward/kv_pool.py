@@ -16,8 +16,8 @@ from runtime.forward.state_pool import StatePool
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import AttentionConfig, MLAConfig
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.pool_plan import PoolPlan
-from runtime.server.sizing import kept_layers, kv_heads_per_rank, sliding_layers
+from runtime.server.sizes.pool_plan import PoolPlan
+from runtime.server.sizes.sizing import kept_layers, kv_heads_per_rank, sliding_layers
 
 PADDING_REQUEST = 0
 DTYPES = {
@@ -162,7 +162,7 @@ def make_kv_pool(
     plan: PoolPlan, model: ModelConfig, parallel: ParallelConfig, layers: Sequence[int], device: torch.device
 ) -> KVPool:
     """The pool of one stage of a target model."""
-    requests = ReqToTokenPool(plan.rows, plan.row_length, device)
+    requests = ReqToTokenPool(plan.max_running_requests, plan.row_length, device)
     slots = SlotAllocator(plan.tokens, device)
     states = _make_states(plan, model, parallel, layers, device)
     cache = make_cache(plan, model, parallel, layers, device, sliding_layers(model, layers))

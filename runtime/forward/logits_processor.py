@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from runtime.forward.batch import ForwardBatch, ForwardMode, LogitsMode
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import gather_rows, own_rows
-from runtime.server.layer_config import NO_MULTIPLIERS, Multipliers
+from runtime.server.config import Vocabulary
 from runtime.server.parallel_config import HeadOver
 
 
@@ -87,18 +87,15 @@ class LogitsProcessor:
 
     def __init__(
         self,
-        vocab_size: int,
+        vocabulary: Vocabulary,
         comm: Communicator,
         head: VocabHead,
         keep_hidden_states: bool = False,
-        multipliers: Multipliers = NO_MULTIPLIERS,
         over: HeadOver = "all ranks",
     ) -> None:
-        self.vocab_size, self.comm, self.head = vocab_size, comm, head
-        self.keep_hidden_states, self.multipliers = keep_hidden_states, multipliers
+        self.vocabulary, self.comm, self.head = vocabulary, comm, head
+        self.keep_hidden_states = keep_hidden_states
         self.gathers_dp_rows = over != "a group" and comm.size("attn_dp") > 1
-        exchanged = over == "all ranks, exchanged" and head.group == "tp"
-        self.exchanges = exchanged and self.gathers_dp_rows
         # A head that every rank or group has whole is gathered too, and all but the first are then cut off.
         self.group = "attn_tp" if over == "a group" else "tp"
         self.shards = comm.size(self.group)
@@ -124,22 +121,10 @@ class LogitsProcessor:
         gathered = gather_rows(rows, counts, self.comm) if self.gathers_dp_rows else rows
         weight = self.head.weight
         logits = F.linear(gathered.to(weight.dtype), weight)
-        if self.exchanges and len(set(counts)) == 1:
-            logits = self._exchange(logits)
-        else:
-            logits = self._gather_vocab(logits)
-            if self.gathers_dp_rows:
-                logits = own_rows(logits, counts, rows.shape[0], self.comm)
-        return self._bounded(logits[:, : self.vocab_size].float())
-
-    def _exchange(self, shard: torch.Tensor) -> torch.Tensor:
-        """Each rank's vocabulary of all rows -> all vocabulary of its own: each sends the others theirs."""
-        received = torch.empty_like(shard)
-        self.comm.all_to_all_into(received, shard, "tp")
-        return self._beside(received).flatten(1)
-
-    def _bounded(self, logits: torch.Tensor) -> torch.Tensor:
-        cap = self.multipliers.logit_cap
+        logits = self._gather_vocab(logits)
+        if self.gathers_dp_rows:
+            logits = own_rows(logits, counts, rows.shape[0], self.comm)
+        logits, cap = logits[:, : self.vocabulary.size].float(), self.vocabulary.logit_cap
         return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
 
     def _head_counts(self, rows: int, batch: ForwardBatch) -> list[int]:
@@ -155,11 +140,7 @@ class LogitsProcessor:
             return shard
         gathered = shard.new_empty(size * shard.shape[0], shard.shape[1])
         self.comm.all_gather_into(gathered, shard, self.group)
-        return self._beside(gathered).flatten(1)
-
-    def _beside(self, shards: torch.Tensor) -> torch.Tensor:
-        """One below the other -> [rows, shards, width], one beside the other."""
-        return shards.view(self.shards, shards.shape[0] // self.shards, shards.shape[1]).movedim(0, 1)
+        return gathered.view(size, *shard.shape).movedim(0, 1).flatten(1)
 
 
 def _skips_head(batch: ForwardBatch) -> bool:

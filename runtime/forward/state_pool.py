@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.server.state_shape import StateShape
-from runtime.server.state_sizes import StatePlan
+from runtime.server.recurrent import StateShape
+from runtime.server.sizes.state_sizes import StatePlan
 
 
 @dataclass(frozen=True, slots=True, eq=False)

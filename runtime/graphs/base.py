@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from runtime.decoder.decoder import Decoder
 from runtime.devices.base import Device, Graph
 from runtime.forward.batch import ForwardBatch, StaticBuffers
 from runtime.forward.comm import Communicator
@@ -17,7 +18,6 @@ from runtime.forward.dp_attention import DpTokens, RunnerKind, plan_dp_tokens
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import logits_wanted
 from runtime.graphs.policy import CapturePolicy
-from runtime.models.decoder import Decoder
 from runtime.server.config import RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
 
@@ -141,7 +141,7 @@ class GraphRunner(ABC):
             self.tokens(size),
             self.kind,
             self.site.parallel,
-            moe_a2a_backend=self.site.runtime.moe_a2a_backend,
+            moe_a2a_backend=self.site.runtime.kernels.a2a,
             requests=self.requests(size),
             device=self.site.torch_device,
         )

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import torch
 
+from runtime.decoder.decoder import StageState
 from runtime.forward.batch import ForwardBatch, dummy_decode_batch
 from runtime.forward.dp_attention import RunnerKind
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import Tensors
 from runtime.graphs.stage import StageGraphs, named
-from runtime.models.decoder import StageState
 
 
 class DecodeGraphs(StageGraphs):
@@ -22,7 +22,7 @@ class DecodeGraphs(StageGraphs):
         return dummy_decode_batch(size, self.width, self.site.torch_device)
 
     def make_last_outputs(self, rows: int) -> Tensors:
-        outputs = {"logits": self.room(rows, self.decoder.model.vocab_size, dtype=torch.float32)}
+        outputs = {"logits": self.room(rows, self.decoder.model.vocabulary.size, dtype=torch.float32)}
         if self.decoder.logits is not None and self.decoder.logits.keep_hidden_states:
             outputs["hidden"] = self.room(rows, self.decoder.model.hidden_size)
         return outputs

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import torch
 
+from runtime.decoder.draft import DraftModel, next_step
 from runtime.forward.batch import ForwardBatch, ForwardMode, LogitsMode, dummy_decode_batch
 from runtime.forward.dp_attention import RunnerKind
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import CaptureSite, GraphRunner, Tensors
-from runtime.models.draft import DraftModel, next_step
-from runtime.server.speculative_config import SpeculativeConfig
+from runtime.server.config import SpeculativeConfig
 
 
 class _DraftRunner(GraphRunner):
@@ -103,7 +103,7 @@ class DraftExtendGraphs(_DraftRunner):
         super().make_outputs(largest)
         model = self.decoder.model
         return {
-            "logits": self.room(largest, model.vocab_size, dtype=torch.float32),
+            "logits": self.room(largest, model.vocabulary.size, dtype=torch.float32),
             "hidden": self.room(self.tokens(largest), model.hidden_size),
         }
 

@@ -6,10 +6,10 @@ from abc import abstractmethod
 
 import torch
 
+from runtime.decoder.decoder import StageState
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import GraphRunner, Tensors
-from runtime.models.decoder import StageState
 
 
 class StageGraphs(GraphRunner):

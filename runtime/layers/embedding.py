@@ -33,13 +33,15 @@ class VocabTable(nn.Module):
         device: torch.device,
     ) -> None:
         super().__init__()
-        self.name, self.group, self.multiplier = name, group, model.multipliers.embedding
+        self.name, self.group, self.multiplier = name, group, model.vocabulary.multiplier
         ranks, rank = (comm.size(group), comm.rank(group)) if group else (1, 0)
-        count = padded_vocab(model.vocab_size) if group else model.vocab_size
+        count = padded_vocab(model.vocabulary.size) if group else model.vocabulary.size
         self.rows = shard(count, ranks, rank, "the padded vocabulary")
         shape = (length(self.rows), model.hidden_size)
         self.weight = nn.Parameter(torch.empty(shape, dtype=dtype, device=device), requires_grad=False)
-        self.real = slice(min(self.rows.start, model.vocab_size), min(self.rows.stop, model.vocab_size))
+        self.real = slice(
+            min(self.rows.start, model.vocabulary.size), min(self.rows.stop, model.vocabulary.size)
+        )
         self.weight[length(self.real) :].zero_()
 
     def pieces(self) -> list[Piece]:

@@ -23,7 +23,6 @@ from runtime.layers.scaled_linear import (
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.formats import kinds
-from runtime.server.formats.assigned import Quantized
 from runtime.server.formats.kinds import Kind, Served, format_of
 from runtime.server.formats.tensors import MODEL, Format, Matrix
 
@@ -134,27 +133,15 @@ class Fp4(Scheme):
 
 
 PLAIN = Plain()
-_ASKED = {"modelopt_fp8": Kind("fp8", "tensor", is_static=True), "modelopt_fp4": Kind("nvfp4")}
-
-
-def quantized(model: ModelConfig, runtime: RuntimeConfig) -> Quantized:
-    """Of the checkpoint, or what a server makes of a plain one while it loads it."""
-    asked = runtime.quantization
-    if model.checkpoint_quantization is not None or asked is None:
-        return model.quantized
-    if asked not in _ASKED:
-        raise ConfigError(f"--quantization {asked}: the core knows {', '.join(_ASKED)} of a plain checkpoint")
-    kind = _ASKED[asked]
-    return Quantized(None if asked == "modelopt_fp4" else kind, kind)
 
 
 def scheme_of(kind: Kind | None, model: ModelConfig, runtime: RuntimeConfig) -> Scheme:
     if kind is None:
         return PLAIN
-    made = format_of(kind, Served(runtime.sm_major, runtime.moe_runner_backend, model.gated_mlps))
+    made = format_of(kind, Served(runtime.kernels.sm_major, runtime.kernels.moe, model.style.gated))
     if kind.name == "fp8":
         return BlockFp8(made, kind.block) if kind.per == "block" else TensorFp8(made)
-    return Fp4(made, runtime.fp4_gemm_backend)
+    return Fp4(made, runtime.kernels.fp4_gemm)
 
 
 def _blocks(part: slice, size: int, what: str) -> slice:

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from runtime.layers.opaque import opaque_op
-from runtime.server.decoders.rope import mscale
-from runtime.server.layer_config import RopeConfig
+from runtime.server.layer_config import RopeConfig, mscale
 
 
 class RopeTables(nn.Module):

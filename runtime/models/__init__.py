@@ -1,1 +1,2 @@
-"""One decoder for every supported family: its parts follow from the config."""
+"""The families of the core, one file each: a config.json's fields, the layers they describe, and what servers
+choose for them. No torch."""

@@ -59,8 +59,8 @@ class A2AWorkspace:
 
 def max_dispatch_tokens(runtime: RuntimeConfig) -> int:
     """A prefill chunk or a full decode batch, whichever is longer, unless the configuration says."""
-    if runtime.a2a_max_tokens is not None:
-        return runtime.a2a_max_tokens
+    if runtime.kernels.a2a_max_tokens is not None:
+        return runtime.kernels.a2a_max_tokens
     requests = runtime.max_running_requests or REQUEST_LIMIT
     return max(runtime.prefill_tokens, requests * runtime.width)
 

@@ -111,12 +111,10 @@ def make_dispatcher(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Dispatcher:
-    if runtime.moe_a2a_backend == "none" or model.moe is None:
+    if runtime.kernels.a2a == "none" or model.moe is None:
         return StandardDispatcher(comm)
-    if runtime.moe_a2a_backend != "flashinfer":
-        raise ConfigError(
-            f"--moe-a2a-backend {runtime.moe_a2a_backend}: this runtime has none and flashinfer"
-        )
+    if runtime.kernels.a2a != "flashinfer":
+        raise ConfigError(f"--moe-a2a-backend {runtime.kernels.a2a}: this runtime has none and flashinfer")
     if comm.size("moe_tp") != 1:
         raise ConfigError(
             f"--moe-a2a-backend flashinfer needs whole experts on each rank: pass --ep {comm.size('tp')}, "
@@ -124,11 +122,11 @@ def make_dispatcher(
         )
     if model.moe.latent_size is not None:
         raise ConfigError(
-            f"--moe-a2a-backend {runtime.moe_a2a_backend}: this runtime sends no latents between ranks: "
+            f"--moe-a2a-backend {runtime.kernels.a2a}: this runtime sends no latents between ranks: "
             "its experts work on rows of the hidden size here"
         )
     tokens = max_dispatch_tokens(runtime)
     workspace = A2AWorkspace(comm.size("moe_ep"), tokens, model.hidden_size, model.moe.top_k, dtype.itemsize)
-    backend = backend_row(runtime.moe_runner_backend)
+    backend = backend_row(runtime.kernels.moe)
     invalid = -1 if backend.marks_with_minus_one else model.moe.num_experts
     return AllToAllDispatcher(comm, workspace, dtype, device, invalid)

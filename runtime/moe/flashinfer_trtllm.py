@@ -15,9 +15,9 @@ from runtime.moe.flashinfer_call import call_with
 from runtime.moe.trtllm_layout import kind_of, lay_out
 from runtime.moe.tuned import TunedBackend
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.call_rules import routing_form
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import MoEConfig
+from runtime.server.sizes.call_rules import routing_form
 
 # FlashInfer's RoutingMethodType
 _SOFTMAX, _RENORMALIZE, _DEEPSEEK, _TOP_K, _SIGMOID_RENORMALIZE, _SIGMOID = 0, 1, 2, 5, 6, 8
@@ -32,11 +32,11 @@ class FlashInferTrtllmBackend(TunedBackend):
     def prepare_for_gpu(self, weights: ExpertWeights) -> ExpertWeights:
         if weights.w13_bias is not None:
             raise ConfigError(
-                f"SGLang passes no expert biases to {self.runtime.moe_runner_backend}: use another backend"
+                f"SGLang passes no expert biases to {self.runtime.kernels.moe}: use another backend"
             )
         if not weights.is_gated:
             raise ConfigError(
-                f"--moe-runner-backend {self.runtime.moe_runner_backend}: this runtime has no layout of "
+                f"--moe-runner-backend {self.runtime.kernels.moe}: this runtime has no layout of "
                 "experts without gates: flashinfer_cutlass takes them"
             )
         return lay_out(weights)

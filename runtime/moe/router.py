@@ -14,13 +14,10 @@ from runtime.server.layer_config import MoEConfig
 
 
 class Router(nn.Module):
-    """Replicated on every rank. Scores are fp32, from logits of the model's dtype, or, where the router is
-    `wide`, of fp32 too.
+    """Replicated on every rank. Scores are fp32, from logits of the model's dtype or of fp32.
 
     `fused_shared`: experts behind the last that every token goes to.
     """
-
-    ranks, rank = 1, 0  # each with the shared experts behind its own routed ones
 
     def __init__(
         self,
@@ -30,13 +27,12 @@ class Router(nn.Module):
         dtype: torch.dtype,
         device: torch.device,
         fused_shared: int = 0,
-        wide: bool = False,
     ) -> None:
         super().__init__()
         self.names, self.moe, self.fused_shared = names, moe, fused_shared
-        kept = torch.float32 if wide else dtype
+        kept = torch.float32 if moe.router_in_fp32 else dtype
         self.weight = nn.Parameter(torch.empty(moe.num_experts, hidden, dtype=kept, device=device), False)
-        self.bias = self._vector(dtype, device) if moe.router_bias else None
+        self.bias = self._vector(dtype, device) if moe.biases else None
         self.correction = self._vector(torch.float32, device) if moe.correction_bias else None
 
     def _vector(self, dtype: torch.dtype, device: torch.device) -> nn.Parameter:
@@ -47,22 +43,14 @@ class Router(nn.Module):
         chosen = select_experts(logits.float(), self.moe, self.correction)
         return self._with_shared(chosen) if self.fused_shared else chosen
 
-    def spread(self, ranks: int, rank: int) -> None:
-        """A rank's shared experts count a share, as those of all ranks are summed."""
-        self.ranks, self.rank = ranks, rank
-
     def _with_shared(self, chosen: TopK) -> TopK:
-        rows, each = chosen.ids.shape[0], self.moe.num_experts // self.ranks
-        first = (self.rank + 1) * each + self.rank * self.fused_shared
+        rows, first = chosen.ids.shape[0], self.moe.num_experts
         numbers = torch.arange(first, first + self.fused_shared, dtype=torch.int32, device=chosen.ids.device)
-        routed = chosen.ids
-        if self.ranks > 1:
-            routed = routed + routed // each * self.fused_shared
-        share = chosen.weights.new_full((rows, self.fused_shared), 1 / self.ranks)
+        ones = chosen.weights.new_ones(rows, self.fused_shared)
         return replace(
             chosen,
-            ids=torch.cat((routed, numbers.expand(rows, -1)), dim=-1),
-            weights=torch.cat((chosen.weights, share), dim=-1),
+            ids=torch.cat((chosen.ids, numbers.expand(rows, -1)), dim=-1),
+            weights=torch.cat((chosen.weights, ones), dim=-1),
         )
 
     def pieces(self) -> Iterator[Piece]:

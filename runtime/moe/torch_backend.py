@@ -27,7 +27,7 @@ class TorchBackend(MoEBackend):
             weights.w2_bias,
             weights.first,
             list(weights.block),
-            weights.swiglu,
+            list(weights.swiglu),
         )
 
 

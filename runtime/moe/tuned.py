@@ -37,7 +37,7 @@ class TunedBackend(MoEBackend):
             weights.w2_bias,
             weights.first,
             weights.num_experts,
-            weights.swiglu,
+            list(weights.swiglu),
             self.tune_max(x.shape[0]),
         )
 
@@ -45,7 +45,7 @@ class TunedBackend(MoEBackend):
         """The largest bucket that SGLang names in a call with these rows."""
         runtime = self.runtime
         prefill = runtime.prefill_tokens * len(self.layout.group("attn_dp"))
-        return tuning_range(backend_row(self.name), rows, prefill, runtime.is_pd_decode)
+        return tuning_range(backend_row(self.name), rows, prefill)
 
     def prepare_for_gpu(self, weights: ExpertWeights) -> ExpertWeights:
         return weights

@@ -38,15 +38,9 @@ class ExpertWeights:
     w2_input_scale: torch.Tensor | None = None
     w13_bias: torch.Tensor | None = None  # [local, 2 I]
     w2_bias: torch.Tensor | None = None  # [local, H]
-    # (up + 1) * gate * sigmoid(alpha * gate), both clamped to the limit; without them silu(gate) * up
-    swiglu_alpha: float | None = None
-    swiglu_limit: float | None = None
+    # alpha and limit: (up + 1) * gate * sigmoid(alpha * gate), both clamped; without them silu(gate) * up
+    swiglu: tuple[float, ...] = ()
     is_gated: bool = True  # else relu(up) squared
-
-    @property
-    def swiglu(self) -> list[float]:
-        """As the ops here are given it: nothing, or alpha and the limit."""
-        return [] if self.swiglu_alpha is None else [self.swiglu_alpha, self.swiglu_limit or 7.0]
 
     @property
     def local(self) -> int:

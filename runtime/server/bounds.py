@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, NamedTuple
 
 from runtime.server.errors import ConfigError
@@ -44,27 +43,18 @@ ASKED: Mapping[str, Bound] = {
     **dict.fromkeys(("max_total_tokens", "max_prefill_tokens"), TOKENS),
     **{f"speculative_{name}": bound for name, bound in SPECULATIVE.items()},
 }
-MODEL: Mapping[str, Bound] = {
-    **dict.fromkeys(("num_layers", "num_hidden_layers"), LAYERS),
-    **dict.fromkeys(("num_heads", "num_kv_heads", "num_attention_heads", "num_key_value_heads"), HEADS),
-    **dict.fromkeys(("head_dim", "hidden_size", "vocab_size", "kv_lora_rank", "v_head_dim"), WIDTH),
-    **dict.fromkeys(("qk_nope_head_dim", "q_lora_rank", "rotary_dim"), WIDTH),
-    "qk_rope_head_dim": Bound(0, WIDTH.most),
-    **dict.fromkeys(("intermediate_size", "shared_intermediate_size"), Bound(0, WIDTH.most)),
-    **dict.fromkeys(("num_experts", "num_experts_per_tok", "num_groups", "top_k_groups"), EXPERTS),
-    "n_routed_experts": EXPERTS,
-    "n_shared_experts": Bound(0, 1 << 16),
-    **dict.fromkeys(("num_key_heads", "num_value_heads", "mamba_num_heads"), HEADS),
-    **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads", "mamba_n_groups", "n_groups"), HEADS),
-    **dict.fromkeys(("key_head_dim", "value_head_dim", "state_size", "ssm_state_size"), WIDTH),
-    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "mamba_head_dim"), WIDTH),
-    **dict.fromkeys(("latent_size", "moe_latent_size"), WIDTH),
-    **dict.fromkeys(("conv_kernel", "linear_conv_kernel_dim", "mamba_d_conv"), Bound(1, 1 << 10)),
-    **dict.fromkeys(("chunk", "chunk_size", "mamba_chunk_size"), Bound(1, 1 << 16)),
-    "index_n_heads": HEADS,
-    "index_head_dim": WIDTH,
-    "top_k": Bound(1, WIDTH.most),  # of experts, and of keys in sparse attention
-    **dict.fromkeys(("max_position", "max_position_embeddings", "sliding_window"), TOKENS),
+MODEL: Mapping[str, Bound] = {  # members of a config.json; any other whole number is a WIDTH
+    "num_hidden_layers": LAYERS,
+    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "index_n_heads"), HEADS),
+    **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads", "mamba_num_heads"), HEADS),
+    **dict.fromkeys(("mamba_n_groups", "n_groups"), HEADS),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok"), EXPERTS),
+    **dict.fromkeys(("n_group", "topk_group"), EXPERTS),
+    **dict.fromkeys(("intermediate_size", "qk_rope_head_dim"), Bound(0, WIDTH.most)),
+    **dict.fromkeys(("n_shared_experts", "first_k_dense_replace", "max_window_layers"), Bound(0, 1 << 16)),
+    **dict.fromkeys(("conv_kernel", "mamba_d_conv", "linear_conv_kernel_dim"), Bound(1, 1 << 10)),
+    "max_position_embeddings": TOKENS,
+    "sliding_window": Bound(0, TOKENS.most),
 }
 
 
@@ -73,28 +63,9 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
-def is_set(variable: str | None) -> bool:
-    """An environment flag as SGLang reads it."""
-    return (variable or "").lower() in ("true", "1", "yes", "y")
-
-
 def check_flags(record: Any, bounds: Mapping[str, Bound]) -> None:
     for name, bound in bounds.items():
         check_size("--" + name.replace("_", "-"), getattr(record, name, None), bound)
-
-
-def check_model(*parts: Any) -> None:
-    for part in parts:
-        kind: Any = type(part)
-        for name, bound in _bounds_of(kind):
-            check_size(f"model.{name}", getattr(part, name, None), bound)
-
-
-@cache
-def _bounds_of(kind: type) -> tuple[tuple[str, Bound], ...]:
-    """Of its own members, a dataclass's: some are made hundreds of times a plan."""
-    own = {*dir(kind), *getattr(kind, "__dataclass_fields__", ())}
-    return tuple((name, bound) for name, bound in MODEL.items() if name in own)
 
 
 def check_size(name: str, value: Any, bound: Bound) -> None:

@@ -25,8 +25,8 @@ def next_power_of_2(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
 
 
-def tuning_range(backend: MoEBackendRow, rows: int, prefill_rows: int, pd_decode: bool) -> int:
+def tuning_range(backend: MoEBackendRow, rows: int, prefill_rows: int) -> int:
     """The largest bucket of a MoE call with `rows` rows; a gathered prefill chunk has `prefill_rows`."""
-    if backend.calls == "cutlass" and not pd_decode:
+    if backend.calls == "cutlass":
         return min(prefill_rows, _LARGEST_OF_CHUNKS)
     return next_power_of_2(rows)

@@ -7,10 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runtime.server.bounds import TOKENS, check_size
-from runtime.server.config import ModelConfig
-from runtime.server.declared import declared_quantization
-from runtime.server.decoders.fields import architecture_of
-from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 
 HF = Mapping[str, Any]
@@ -23,6 +19,16 @@ _TELL_THE_STRETCHED = ("llama3", "yarn", "longrope")
 _DTYPE_ALIASES = {"half": "float16", "float": "float32"}
 
 
+def architecture_of(hf: HF) -> str:
+    """The first, which is the one that SGLang takes; empty where none is told."""
+    listed = hf.get("architectures")
+    if listed is None:
+        return ""
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise ConfigError(f"config.json: architectures is {repr(listed)[:60]}: a list of names is needed")
+    return listed[0] if listed else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """`quant_file` is ModelOpt's hf_quant_config.json, where the folder has one."""
@@ -30,21 +36,13 @@ class Checkpoint:
     hf: HF
     quant_file: HF = field(default_factory=dict)
 
-    def model_config(self) -> ModelConfig:
-        """Its layers, of a family that the core builds."""
-        return model_config(self.quantized)
-
     @property
     def quantized(self) -> HF:
         """With ModelOpt's own file, which only the loader of the weights reads."""
         section = self.quant_file.get("quantization")
-        if isinstance(section, Mapping) and self.quantization is None:
+        if isinstance(section, Mapping) and not self.has("quantization_config"):
             return {**self.hf, "quantization_config": {"quant_method": "modelopt", **section}}
         return self.hf
-
-    @property
-    def quantization(self) -> str | None:
-        return declared_quantization(self.hf)
 
     @property
     def model_type(self) -> str:
@@ -52,10 +50,6 @@ class Checkpoint:
         if not isinstance(value, str | None):
             raise ConfigError(f"config.json: model_type is {value!r:.60}: a name is needed")
         return value or ""
-
-    @property
-    def architecture(self) -> str:
-        return architecture_of(self.hf)
 
     @property
     def dtype(self) -> str:

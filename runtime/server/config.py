@@ -6,23 +6,57 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runtime.server.bounds import SERVER, check_flags, check_model
-from runtime.server.excluded import Excluded
+from runtime.server.bounds import SPECULATIVE, check_flags
 from runtime.server.formats.assigned import UNQUANTIZED, Quantized
-from runtime.server.layer_config import (
-    NO_MULTIPLIERS,
-    AttentionConfig,
-    MLAConfig,
-    MoEConfig,
-    Multipliers,
-    NormStyle,
-)
+from runtime.server.layer_config import USUAL_NAMES, AttentionConfig, MLAConfig, MoEConfig, TensorNames
 from runtime.server.parallel_config import HeadOver
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
-from runtime.server.speculative_config import SpeculativeConfig
-from runtime.server.tensor_names import EXPERTS_IN, USUAL, TensorNames
 
 SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio, where it does not say
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    size: int
+    is_tied: bool = False  # the head is the embedding's table
+    whole: bool = False  # on every rank: srt/models/gemma3_causal.py
+    multiplier: float = 1.0  # of what the embedding gives
+    logit_cap: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """`norms`: before each half of a layer; at either end of it (Gemma 3); before the one half that it is."""
+
+    rms_eps: float = 1e-6
+    norms: Literal["before", "sandwich", "alone"] = "before"
+    centred: bool = False  # weights of norms are told less one
+    gated: bool = True  # silu(gate) * up; without a gate, relu(up) squared
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What SGLang's class of a family does otherwise than others with such layers."""
+
+    routing: Literal["", "deepseek", "softmax"] = ""  # that it names to kernels which route
+    of_deepseek: bool = False  # its layers are those of srt/models/deepseek_v2.py
+    fuses_shared_of: int = 0  # shared experts run as routed ones beside so many of these; -1: any number
+    splits_over_tp: bool = False  # its attention asks for TP's ranks, not for attention's
+    window_pool: bool = False  # its layers behind a window have a pool of their own
+    quantizes_experts_alone: bool = False
+    # Which of its layers the one that drafts is like: the last, made one of experts; the first; the last.
+    draft: Literal["", "experts", "first", "last"] = ""
+    plain_fp4_draft: bool = False  # ModelOpt's nvfp4 leaves that layer plain, as of DeepSeek's
+    names: TensorNames = USUAL_NAMES
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """What of a model this runtime does not know; and, of what is known with its sizes, does not compute."""
+
+    obstacles: tuple[str, ...] = ()
+    uncomputed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,38 +66,27 @@ class ModelConfig:
 
     model_type: str
     hidden_size: int
-    num_layers: int
     intermediate_size: int
-    vocab_size: int
     max_position: int
+    vocabulary: Vocabulary
     attention: Mapping[str, AttentionConfig] = field(default_factory=dict)
     attention_kinds: tuple[str, ...] = ()
     layer_kinds: tuple[str, ...] = ()
-    rms_eps: float = 1e-6
-    tie_word_embeddings: bool = False
-    embeds_whole: bool = False  # on every rank: srt/models/gemma3_causal.py
-    norms: NormStyle = "before"
-    centred_norms: bool = False  # weights are told less one
-    gated_mlps: bool = True  # silu(gate) * up; without a gate, relu(up) squared
-    activation: Literal["silu", "gelu_tanh"] = "silu"
-    multipliers: Multipliers = NO_MULTIPLIERS
-    checkpoint_quantization: str | None = None
-    quantization_block: tuple[int, int] | None = None
+    style: Style = Style()
     quantized: Quantized = UNQUANTIZED
-    dtype: str = "bfloat16"
     moe: MoEConfig | None = None
     mla: MLAConfig | None = None
     recurrent: RecurrentConfig | None = None
-    names: TensorNames = USUAL
-    obstacles: tuple[str, ...] = ()  # what of it this runtime does not know
-    uncomputed: tuple[str, ...] = ()  # of what is known, its sizes too, what it does not compute
-
-    def __post_init__(self) -> None:
-        check_model(self, self.moe, self.mla, self.mla and self.mla.indexer, self.recurrent)
+    traits: Traits = Traits()
+    gaps: Gaps = Gaps()
 
     @property
-    def is_mla(self) -> bool:
-        return self.mla is not None
+    def num_layers(self) -> int:
+        return len(self.layer_kinds)
+
+    @property
+    def names(self) -> TensorNames:
+        return self.traits.names
 
     @property
     def plain_experts(self) -> str | None:
@@ -91,27 +114,27 @@ class ModelConfig:
         """Whether it has a state of every request."""
         return self.attention_kinds[layer] == "recurrent"
 
+    def kind_of(self, layer: int) -> tuple[object, ...]:
+        """Layers of one kind run alike and are as large."""
+        stored = self.quantized.excluded.below(self.layer_name(layer))
+        return self.layer_kinds[layer], self.attention_kinds[layer], stored
+
     def layer_name(self, layer: int) -> str:
         return f"{self.names.layers}.{layer}"
-
-    @property
-    def excluded(self) -> Excluded:
-        """What its checkpoint keeps plain."""
-        return self.quantized.excluded
-
-    def experts_name(self, mlp: str) -> str:
-        """The module that holds the experts of this one."""
-        own = EXPERTS_IN.get(self.model_type)
-        return f"{mlp if own is None else mlp.removesuffix('.mlp') + own}.experts"
 
     def block_name(self, layer: int) -> str:
         """The module of the experts of this layer and of their router."""
         return f"{self.layer_name(layer)}.{self.names.mlp}"
 
-    def shared_name(self, mlp: str) -> str:
+    def experts_name(self, block: str) -> str:
+        """The module that holds the experts of this one."""
+        own = self.names.experts
+        return f"{block.removesuffix('mlp') + own if own else block}.experts"
+
+    def shared_name(self, block: str) -> str:
         """The module of the shared experts of this one."""
         name = "shared_expert" if self.moe is not None and self.moe.shared_gate else self.names.shared
-        return f"{mlp}.{name}"
+        return f"{block}.{name}"
 
     def layer_attention(self, layer: int) -> AttentionConfig:
         """Of a layer that keeps tokens, or has a place for them."""
@@ -119,46 +142,68 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeculativeConfig:
+    """By one more layer of the model itself, as EAGLE does."""
+
+    num_steps: int = 3
+    eagle_topk: int = 1
+    num_draft_tokens: int = 4
+    is_counted: bool = True  # its layers' keys and values, when the pool is sized
+
+    def __post_init__(self) -> None:
+        check_flags(self, SPECULATIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Which run, by SGLang's names for their backends."""
+
+    attention: str = "triton"
+    moe: str = "auto"
+    a2a: str = "none"
+    a2a_max_tokens: int | None = None  # of a rank, in its workspace; None: a chunk or a full decode batch
+    fp4_gemm: str = ""
+    fuses_shared_experts: bool = True
+    sm_major: int = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """How keys and values of tokens are kept, and of how many."""
+
+    dtype: str = "auto"
+    page_size: int = 1
+    packs_latents: bool = True  # of sparse attention, in fp8, with scales
+    max_tokens: int | None = None  # of a rank's pool, at most
+    sliding_share: float = SLIDING_SHARE  # of its tokens, in the pool of layers behind a window
+
+
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """Requests of decode graphs, tokens of prefill graphs."""
+
+    decode: tuple[int, ...] = ()
+    prefill: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RuntimeConfig:
-    """What a start goes by, resolved: `Server.runtime` is the one that a server would come to."""
+    """What a start goes by, resolved."""
 
     dtype: str = "bfloat16"
-    quantization: str | None = None
-    kv_cache_dtype: str = "auto"
-    page_size: int = 1
-    attention_backend: str = "triton"
-    prefill_attention_backend: str = ""  # where it is another
-    packs_latents: bool = True  # of sparse attention, in fp8, with scales
-    moe_runner_backend: str = "auto"
-    moe_a2a_backend: str = "none"
-    fp4_gemm_backend: str = ""
-    fp8_gemm_backend: str = "auto"
-    a2a_max_tokens: int | None = None  # of a rank, in its workspace; None: a chunk or a full decode batch
+    kernels: Kernels = Kernels()
+    cache: Cache = Cache()
+    graphs: Graphs = Graphs()
     prefill_tokens: int = 8192  # of one rank's prefill; without chunks, those of the longest one
     max_running_requests: int | None = None  # of the whole server; None: by the memory that is left
-    max_total_tokens: int | None = None  # of a rank's pool, at most
-    sliding_share: float = SLIDING_SHARE  # of its tokens, in the pool of layers behind a window
     mem_fraction_static: float = 0.85
     context_length: int | None = None  # None: the model's
     positions: int = 0  # that tables of angles have at least
-    decode_graphs: tuple[int, ...] = ()
-    prefill_graphs: tuple[int, ...] = ()
-    is_pd_decode: bool = False
-    arriving: int | None = 0  # requests that have a row beside those that run
     disable_autotune: bool = False
     autotune_cached: bool = False  # every tactic: the dummy forward still runs, but nothing is profiled
-    fuses_shared_experts: bool = True
-    whole_dense_mlps: bool = False
-    tells_dense_split: bool = False  # then rows are scattered among attention's ranks
-    gathers_nvfp4: bool = False
-    disable_custom_all_reduce: bool = False
     head_over: HeadOver = "all ranks"
     speculative: SpeculativeConfig | None = None
     states: StateRules = STATE_RULES
-    sm_major: int = 9
-
-    def __post_init__(self) -> None:
-        check_flags(self, SERVER)
 
     @property
     def width(self) -> int:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from runtime.server.bounds import check_model
-
-# Where a layer norms: before each half; at either end of it (Gemma 3); before the one half that it is.
-NormStyle = Literal["before", "sandwich", "alone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +20,12 @@ class MoEConfig:
     num_groups: int = 1
     top_k_groups: int = 1
     routed_scaling_factor: float = 1.0
-    router_bias: bool = False
     router_in_fp32: bool = False
     latent_size: int | None = None  # of the rows that routed experts work on, where not the hidden size
     shared_gate: bool = False  # the shared expert counts as much as a sigmoid of the token says
-    expert_bias: bool = False
-    # gpt-oss: clamped gate, (up + 1) * gate * sigmoid(alpha * gate), softmax over the selected experts only
-    swiglu_alpha: float | None = None
-    swiglu_limit: float | None = None
+    biases: bool = False  # of the router and of each expert
+    # alpha and limit of gpt-oss's clamped gate: (up + 1) * gate * sigmoid(alpha * gate)
+    swiglu: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +39,17 @@ class RopeConfig:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
+def mscale(factor: float, scale: float) -> float:
+    """How much YaRN enlarges what it stretches by `factor`."""
+    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class IndexerConfig:
-    """The sparse-attention indexer of DeepSeek-V3.2 and GLM-5: its own small key cache and a top-k."""
+    """The sparse-attention indexer of DeepSeek-V3.2 and GLM-5: its own small key cache and a top-k.
+
+    Of an `interleaved` one, what it keeps of a token is a part of one product with its heads' weights.
+    """
 
     num_heads: int
     head_dim: int
@@ -71,13 +73,10 @@ class AttentionConfig:
     qk_norm: Literal["none", "head", "all"] = "none"  # of each head, or of all as one
     output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
 
-    def __post_init__(self) -> None:
-        check_model(self)
-
 
 @dataclass(frozen=True, slots=True)
 class MLAConfig:
-    q_lora_rank: int | None
+    q_lora_rank: int
     kv_lora_rank: int
     qk_nope_head_dim: int
     qk_rope_head_dim: int
@@ -94,11 +93,18 @@ class MLAConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Multipliers:
-    """Of what the embedding gives, and the cap of logits."""
+class TensorNames:
+    """What a checkpoint calls the parts that every decoder has."""
 
-    embedding: float = 1.0
-    logit_cap: float | None = None
+    layers: str = "model.layers"
+    embedding: str = "model.embed_tokens"
+    norm: str = "model.norm"
+    attention: str = "self_attn"
+    recurrent: str = "linear_attn"
+    mlp: str = "mlp"
+    experts: str = ""  # the module of experts, where it is not called as other MLPs are
+    shared: str = "shared_experts"
+    head: str = "lm_head"
 
 
-NO_MULTIPLIERS = Multipliers()
+USUAL_NAMES = TensorNames()

@@ -8,8 +8,7 @@ from typing import Literal
 from runtime.server.bounds import MOST_RANKS, PARALLEL, check_flags
 from runtime.server.errors import ConfigError
 
-# Who shares a head; of all ranks, each group gathers all logits, or is sent its own rows'.
-HeadOver = Literal["all ranks", "all ranks, exchanged", "a group"]
+HeadOver = Literal["all ranks", "a group"]  # who shares a head
 
 
 @dataclass(frozen=True, slots=True)

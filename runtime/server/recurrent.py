@@ -1,11 +1,23 @@
-"""Layers that keep a state a request instead of keys and values a token."""
+"""Layers that keep a state of each request instead of keys and values of each token."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from runtime.server.errors import ConfigError
-from runtime.server.state_shape import StateShape, check_split
+
+
+@dataclass(frozen=True, slots=True)
+class StateShape:
+    """Of one layer and one request: the inputs that the convolution still sees, and what is remembered."""
+
+    conv: tuple[int, int]  # channels, steps
+    recurrent: tuple[int, int, int]  # heads, values, keys
+
+    def nbytes(self, conv_bytes: int, recurrent_bytes: int) -> int:
+        channels, steps = self.conv
+        heads, values, keys = self.recurrent
+        return channels * steps * conv_bytes + heads * values * keys * recurrent_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +37,6 @@ class GatedDeltaConfig:
         _check_groups("linear value heads", self.num_value_heads, "key heads", self.num_key_heads)
 
     @property
-    def chunk(self) -> int:
-        return 64
-
-    @property
     def key_dim(self) -> int:
         return self.num_key_heads * self.key_head_dim
 
@@ -38,7 +46,7 @@ class GatedDeltaConfig:
 
     def state_shape(self, ranks: int) -> StateShape:
         for what, heads in (("key", self.num_key_heads), ("value", self.num_value_heads)):
-            check_split(f"the number of linear {what} heads", heads, ranks)
+            _check_split(f"the number of linear {what} heads", heads, ranks)
         channels = (2 * self.key_dim + self.value_dim) // ranks
         return StateShape(
             (channels, self.conv_kernel - 1),
@@ -61,7 +69,6 @@ class Mamba2Config:
     conv_bias: bool
     bias: bool
     least_step: float  # transformers' prefill keeps to it, its decode and SGLang do not
-    chunk: int
 
     def __post_init__(self) -> None:
         _check_groups("Mamba heads", self.num_heads, "groups", self.num_groups)
@@ -73,11 +80,11 @@ class Mamba2Config:
     def groups_per_rank(self, ranks: int) -> int:
         if self.num_groups == 1:
             return 1  # every rank has it
-        check_split("the number of Mamba groups", self.num_groups, ranks)
+        _check_split("the number of Mamba groups", self.num_groups, ranks)
         return self.num_groups // ranks
 
     def state_shape(self, ranks: int) -> StateShape:
-        check_split("the number of Mamba heads", self.num_heads, ranks)
+        _check_split("the number of Mamba heads", self.num_heads, ranks)
         channels = self.inner_size // ranks + 2 * self.groups_per_rank(ranks) * self.state_size
         return StateShape(
             (channels, self.conv_kernel - 1), (self.num_heads // ranks, self.head_dim, self.state_size)
@@ -88,14 +95,8 @@ class Mamba2Config:
 class StateRules:
     """How many states a server keeps: a request's own, and those of prefixes beside it."""
 
-    slots: int | None = None  # of the whole server; None: what memory allows
-    share: float = 0.9  # of the states' memory in that of the tokens
     slots_each: int = 1  # that a request takes
-    tracked: int = 0  # beside a request's own, where it ends as it likes
     keeps_prefixes: bool = True
-    extra_buffer: bool = False  # of those, so that they may end anywhere
-    drafts: bool = True  # there is room for the state that a verify leaves of each drafted token
-    verifies: bool = True  # ... which it leaves
     conv_dtype: str = "bfloat16"
     recurrent_dtype: str = "float32"
 
@@ -106,6 +107,11 @@ STATE_RULES = StateRules()
 def _check_groups(what: str, count: int, whose: str, groups: int) -> None:
     if count % groups:
         raise ConfigError(f"config.json: {count} {what} are not evenly those of {groups} {whose}")
+
+
+def _check_split(what: str, count: int, ranks: int) -> None:
+    if count % ranks:
+        raise ConfigError(f"{what} {count} cannot be split over {ranks} ranks: choose sizes that divide it")
 
 
 RecurrentConfig = GatedDeltaConfig | Mamba2Config

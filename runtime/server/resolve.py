@@ -5,92 +5,42 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runtime.server.asked import Asked
-from runtime.server.attention import attending, is_hybrid, is_mla
 from runtime.server.cache_key import KeyInputs, key_parts
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.classes import config_class
-from runtime.server.errors import ConfigError
-from runtime.server.experts import moe_runner, spread
+from runtime.server.choices.attention import attending
+from runtime.server.choices.experts import moe_runner, spread
+from runtime.server.choices.graphs import captured, fitted
+from runtime.server.choices.memory import gpu_defaults, mem_fraction
+from runtime.server.choices.quantization import settled_dtype, settled_quantization
+from runtime.server.choices.speculation import REQUESTS, speculation
+from runtime.server.choices.tuning import fp4_gemm_backend, gate
+from runtime.server.config import Graphs, Kernels, ModelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.family import Family
 from runtime.server.gpus import GpuModel
-from runtime.server.graphs import captured, fitted
-from runtime.server.memory import gpu_defaults, mem_fraction
-from runtime.server.parallel_config import HeadOver, ParallelConfig
-from runtime.server.quantization import Weights, settled_dtype, settled_quantization
+from runtime.server.parallel import check_stages
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import StateRules
-from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
-from runtime.server.shape import DraftServer, Graphs, Server, Speculation, Tuning
-from runtime.server.speculation import REQUESTS, speculation
-from runtime.server.tuning import fp4_gemm_backend, gate
+from runtime.server.shape import Server, Tuning
+from runtime.server.sizes.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 
-_ROLES = ("null", "prefill", "decode")
 _OWN, _SECOND = 3, 2  # states of a request, and of one that is tracked while batches overlap
-
-
-def resolve(asked: Asked, model: Checkpoint, gpu: GpuModel) -> Server:
-    _check_role(asked)
-    _check_choices(asked)
-    if asked.disaggregation_mode == "decode":
-        asked = replace(asked, disable_radix_cache=True)
-    attn_dp = _attention_groups(asked)
-    defaults = gpu_defaults(gpu.memory_mib, asked.tp_size)
-    chunk = asked.chunked_prefill_size
-    chunk = defaults.chunked_prefill_size if chunk is None else chunk
-    graphs = captured(asked, defaults.decode_graph_max_bs, chunk, is_mla(model))
-    fraction = mem_fraction(asked, gpu, chunk, attn_dp, graphs, is_mla(model))
-    weights, dtype = settled_quantization(asked.quantization, model, gpu), settled_dtype(asked.dtype, model)
-    runner = moe_runner(asked, model, weights, gpu)
-    drafts = speculation(asked, model)
-    attention = attending(asked, model, gpu, drafts, dtype, weights.stored)
-    chunk //= attn_dp if attn_dp > 1 else 1
-    asked = spread(asked, runner, attn_dp, chunk)
-    prefill = fitted(graphs.prefill, chunk)
-    if attention.prefill == "trtllm_mla" and model.architecture == "DeepseekV3ForCausalLM":
-        prefill = ()  # under a captured prefill this backend falls back to a slower one
-    requests = asked.max_running_requests
-    if requests is None and drafts is not None:
-        requests = REQUESTS
-    context, tuned = _context_length(asked, model), gate(asked, runner, weights.stored, gpu)
-    inputs = _key_inputs(asked, model, dtype, weights, runner, attn_dp)
-    return Server(
-        asked=asked,
-        gpu=gpu,
-        parallel=_parallel(asked, attn_dp),
-        config_class=config_class(model),
-        dtype=dtype,
-        quantization=weights.asked,
-        model_quantization=weights.stored,
-        attending=attention,
-        moe_runner_backend=runner,
-        fp4_gemm_backend=fp4_gemm_backend(asked, gpu),
-        context_length=context,
-        chunked_prefill_size=chunk,
-        mem_fraction_static=fraction,
-        max_running_requests=requests,
-        dummy_batch_rows=_dummy_rows(context, requests, attn_dp, drafts),
-        graphs=Graphs(graphs.decode, prefill),
-        speculative=drafts,
-        tuning=Tuning(tuned.tunes, tuned.because, key_parts(inputs)),
-        draft=_draft(asked, model, weights, runner, gpu, inputs) if drafts else None,
-        states=_state_rules(asked, model),
-        head_over=_head_over(asked, attn_dp),
-    )
-
-
+# SGLANG_SPEC_EXPANSION_SAFETY_FACTOR, SGLANG_ROPE_CACHE_SAFETY_MARGIN and SGLANG_ROPE_CACHE_ALIGN
+_SAFETY, _MARGIN, _ALIGNED = 2, 256, 128
+# What only a server follows, where it is not as it is here.
+_A_SERVERS = {
+    "disaggregation_mode": "null",
+    "moe_dense_tp_size": None,
+    "prefill_attention_backend": None,
+    "decode_attention_backend": None,
+}
 _CHOICES = {
     "kv_cache_dtype": (
-        "auto",
-        "fp8_e5m2",
-        "fp8_e4m3",
-        "mxfp8",
-        "bf16",
-        "bfloat16",
-        "nvfp4",
-        "fp4_mx_block16",
+        *("auto", "fp8_e5m2", "fp8_e4m3", "mxfp8", "bf16", "bfloat16", "nvfp4", "fp4_mx_block16"),
     ),
     "attention_backend": (
         *(None, "triton", "torch_native", "flex_attention", "dsa", "nsa", "fa3", "fa4", "flashinfer"),
-        *("flashmla", "trtllm_mla", "cutedsl_mla", "tokenspeed_mla", "trtllm_mha", "cutlass_mla"),
-        *("intel_amx", "hpc_ops"),
+        *("flashmla", "trtllm_mla", "tokenspeed_mla", "trtllm_mha", "cutlass_mla", "intel_amx", "hpc_ops"),
     ),
     "fp4_gemm_runner_backend": (
         *("auto", "cutlass", "marlin", "flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_cudnn"),
@@ -99,17 +49,118 @@ _CHOICES = {
 }
 
 
-def _check_choices(asked: Asked) -> None:
+def resolve(asked: Asked, family: Family, model: Checkpoint, gpu: GpuModel) -> Server:
+    _check(asked)
+    attn_dp = _attention_groups(asked)
+    defaults = gpu_defaults(gpu.memory_mib, asked.tp_size)
+    chunk = asked.chunked_prefill_size
+    chunk = defaults.chunked_prefill_size if chunk is None else chunk
+    is_mla = family.attends != "heads"
+    graphs = captured(asked, defaults.decode_graph_max_bs, chunk, is_mla)
+    fraction = mem_fraction(asked, gpu, chunk, attn_dp, graphs, is_mla)
+    weights = settled_quantization(asked.quantization, family, model, gpu)
+    dtype = settled_dtype(asked.dtype, family, model, weights)
+    runner = moe_runner(asked, family, weights, gpu)
+    drafts = speculation(asked, family, model)
+    attention = attending(asked, family, model, gpu, dtype, weights)
+    chunk //= attn_dp if attn_dp > 1 else 1
+    _check_chunk(chunk, attention.cache.page_size)
+    asked = spread(asked, runner, attn_dp, chunk)
+    prefill = fitted(graphs.prefill, chunk)
+    if attention.backend == "trtllm_mla":
+        prefill = ()  # under a captured prefill this backend falls back to a slower one
+    requests = asked.max_running_requests
+    if requests is None and drafts is not None:
+        requests = REQUESTS
+    context, tuned = _context_length(asked, model), gate(asked, runner, weights.stored, gpu)
+    inputs = KeyInputs(
+        model_path=asked.model_path,
+        dtype=dtype,
+        quantization=weights.asked,
+        moe_runner_backend=runner,
+        tp=asked.tp_size,
+        pp=asked.pp_size,
+        attn_dp=attn_dp,
+        moe_ep=asked.ep_size,
+        config_class=family.config_class,
+        skip_ops=asked.flashinfer_autotune_skip_ops,
+    )
+    draft_parts = key_parts(replace(inputs, is_draft=True, draft_quantization=weights.stored))
+    return Server(
+        asked=asked,
+        gpu=gpu,
+        parallel=_parallel(asked, attn_dp),
+        config_class=family.config_class,
+        quantization=weights.asked,
+        model_quantization=weights.stored,
+        chunked_prefill_size=chunk,
+        dummy_batch_rows=_dummy_rows(context, requests, attn_dp, drafts),
+        runtime=RuntimeConfig(
+            dtype=dtype,
+            kernels=Kernels(
+                attention=attention.backend,
+                moe=runner,
+                a2a=asked.moe_a2a_backend,
+                fp4_gemm=fp4_gemm_backend(asked, gpu),
+                fuses_shared_experts=not asked.disable_shared_experts_fusion,
+                sm_major=gpu.major,
+            ),
+            cache=attention.cache,
+            graphs=Graphs(graphs.decode, prefill),
+            prefill_tokens=chunk if chunk > 0 else asked.max_prefill_tokens,
+            max_running_requests=requests,
+            mem_fraction_static=fraction,
+            context_length=context,
+            positions=_positions(context, drafts),
+            disable_autotune=not tuned.tunes,
+            head_over="a group" if attn_dp > 1 and asked.enable_dp_lm_head else "all ranks",
+            speculative=drafts,
+            states=_state_rules(asked, family, model),
+        ),
+        tuning=Tuning(tuned.tunes, tuned.because, key_parts(inputs)),
+        draft=Tuning(tuned.tunes, tuned.because, draft_parts) if drafts else None,
+    )
+
+
+def check_model(model: ModelConfig, server: Server) -> None:
+    """What of a model its ranks cannot share, or the core does not compute as a server does."""
+    parallel, kernels, moe = server.parallel, server.runtime.kernels, model.moe
+    check_stages(model.num_layers, parallel)
+    heads, kv_heads = model.main_attention.num_heads, model.main_attention.num_kv_heads
+    ranks = parallel.attn_tp
+    if heads % ranks:
+        raise ConfigError(f"{heads} attention heads cannot be divided among {ranks} ranks")
+    if max(kv_heads, ranks) % min(kv_heads, ranks):
+        raise ConfigError(f"{kv_heads} KV heads and {ranks} ranks: one must divide the other")
+    if model.traits.splits_over_tp and parallel.attn_dp > 1:
+        raise Unsupported("DP attention of this family: the core does not have it, a server answers for it")
+    if moe is None:
+        return
+    if moe.num_experts % parallel.ep:
+        raise ConfigError(f"{moe.num_experts} experts cannot be divided among {parallel.ep} ranks")
+    by_cutlass = server.backend.calls == "cutlass" and kernels.a2a == "none"
+    if by_cutlass and moe.shared_gate and kernels.fuses_shared_experts and parallel.ep > 1:
+        raise Unsupported("a shared expert behind a gate that each rank fuses: a server answers for it")
+    if by_cutlass and server.quantization == "modelopt_fp4" and parallel.ep == parallel.attn_dp > 1:
+        raise Unsupported("rows that DP attention gathers in nvfp4: a server answers for them")
+
+
+def _check(asked: Asked) -> None:
+    for name, usual in _A_SERVERS.items():
+        if getattr(asked, name) != usual:
+            flag = f"--{name.replace('_', '-')} {getattr(asked, name)}"
+            raise Unsupported(f"{flag}: the core does not have it, a server answers for it")
     for name, choices in _CHOICES.items():
         if (value := getattr(asked, name)) not in choices:
             known = ", ".join(filter(None, choices))
             raise ConfigError(f"--{name.replace('_', '-')} {value} is not known", f"one of {known}")
 
 
-def _check_role(asked: Asked) -> None:
-    if asked.disaggregation_mode not in _ROLES:
-        raise ConfigError(
-            f"--disaggregation-mode {asked.disaggregation_mode} is not known", f"one of {', '.join(_ROLES)}"
+def _check_chunk(chunk: int, page: int) -> None:
+    if chunk > 0 and chunk % page:
+        raise Unsupported(
+            f"a chunk of {chunk} tokens is not of whole pages of {page}: whether SGLang takes that, a server "
+            "answers"
         )
 
 
@@ -141,23 +192,6 @@ def _parallel(asked: Asked, attn_dp: int) -> ParallelConfig:
     )
 
 
-def _key_inputs(
-    asked: Asked, model: Checkpoint, dtype: str, weights: Weights, runner: str, attn_dp: int
-) -> KeyInputs:
-    return KeyInputs(
-        model_path=asked.model_path,
-        dtype=dtype,
-        quantization=weights.asked,
-        moe_runner_backend=runner,
-        tp=asked.tp_size,
-        pp=asked.pp_size,
-        attn_dp=attn_dp,
-        moe_ep=asked.ep_size,
-        config_class=config_class(model),
-        skip_ops=asked.flashinfer_autotune_skip_ops,
-    )
-
-
 def _context_length(asked: Asked, model: Checkpoint) -> int:
     known = model.context_length
     if asked.context_length is not None and asked.context_length > known:
@@ -165,45 +199,21 @@ def _context_length(asked: Asked, model: Checkpoint) -> int:
     return known if asked.context_length is None else asked.context_length
 
 
-def _dummy_rows(context: int, requests: int | None, attn_dp: int, drafts: Speculation | None) -> int:
+def _dummy_rows(context: int, requests: int | None, attn_dp: int, drafts: SpeculativeConfig | None) -> int:
     """Of one attention-DP rank, were its memory endless."""
     most = max_running_requests(MORE_TOKENS_THAN_ANY_POOL, context, requests, attn_dp)
-    return most * (drafts.draft_tokens if drafts else 1)
+    return most * (drafts.num_draft_tokens if drafts else 1)
 
 
-def _draft(
-    asked: Asked, model: Checkpoint, weights: Weights, runner: str, gpu: GpuModel, inputs: KeyInputs
-) -> DraftServer:
-    """The target's arguments, and its own layer: of ModelOpt's checkpoints as it was before."""
-    stored = weights.stored
-    tuned = gate(asked, runner, stored, gpu)
-    parts = key_parts(replace(inputs, is_draft=True, draft_quantization=stored))
-    return DraftServer(model.architecture, stored, runner, tuned.tunes, tuned.because, parts)
+def _positions(context: int, drafts: SpeculativeConfig | None) -> int:
+    """reserve_rope_cache_for_long_sequences of srt/utils/common.py"""
+    drafted = drafts.num_steps * drafts.num_draft_tokens if drafts else 0
+    return -(-(context + _SAFETY * drafted + _MARGIN) // _ALIGNED) * _ALIGNED
 
 
-def _state_rules(asked: Asked, model: Checkpoint) -> StateRules:
+def _state_rules(asked: Asked, family: Family, model: Checkpoint) -> StateRules:
     """Of layers with a recurrent state: an extra buffer keeps those of prefixes while batches overlap."""
-    keeps = not asked.disable_radix_cache
-    extra = keeps and is_hybrid(model)
-    tracked = 0 if not extra else _SECOND if asked.pp_size == 1 else 1
-    verifies = asked.disaggregation_mode != "prefill"
-    told = model.get("mamba_ssm_dtype")
-    return StateRules(
-        slots_each=_OWN + tracked if keeps else 1,
-        tracked=tracked,
-        keeps_prefixes=keeps,
-        extra_buffer=extra,
-        drafts=verifies,
-        verifies=verifies,
-        recurrent_dtype=told if told in ("float32", "float16", "bfloat16") else "float32",
-    )
-
-
-def _head_over(asked: Asked, attn_dp: int) -> HeadOver:
-    """How groups of DP attention come to their logits: srt/layers/logits_processor.py."""
-    if attn_dp == 1:
-        return "all ranks"
-    if asked.enable_dp_lm_head:
-        return "a group"
-    exchanges = asked.disaggregation_mode == "decode" and asked.tp_size == attn_dp
-    return "all ranks, exchanged" if exchanges else "all ranks"
+    keeps, told = not asked.disable_radix_cache, model.get("mamba_ssm_dtype")
+    tracked = 0 if not (keeps and family.keeps_states) else _SECOND if asked.pp_size == 1 else 1
+    dtype = told if told in ("float32", "float16", "bfloat16") else "float32"
+    return StateRules(_OWN + tracked if keeps else 1, keeps, recurrent_dtype=dtype)

@@ -11,6 +11,9 @@ from typing import Protocol
 
 import torch
 
+from runtime.decoder.build import make_build
+from runtime.decoder.decoder import Decoder, sample_layers
+from runtime.decoder.draft import DraftModel
 from runtime.devices.base import Device
 from runtime.forward.batch import ForwardBatch, dummy_decode_batch
 from runtime.forward.comm import Communicator
@@ -20,16 +23,13 @@ from runtime.graphs.base import CaptureProgress, CaptureSite
 from runtime.graphs.decode import DecodeGraphs
 from runtime.graphs.draft import DraftRunners, make_draft_runners
 from runtime.graphs.prefill import PrefillGraphs
-from runtime.models.build import make_build
-from runtime.models.decoder import Decoder, sample_layers
-from runtime.models.draft import DraftModel
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel import stage_layers
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.pool_plan import FreeMemory
-from runtime.server.rows import aligned_rows
-from runtime.server.start_sizes import captured_sizes, start_sizes
+from runtime.server.sizes.pool_plan import FreeMemory
+from runtime.server.sizes.rows import aligned_rows
+from runtime.server.sizes.start_sizes import captured_sizes
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
 from runtime.start.pool import PoolPlanner
@@ -62,7 +62,7 @@ class ModelRunner(Serving):
         self.recorder = recorder or PhaseRecorder(device)
         self.options = options or StartOptions()
         self.autotune, self.progress = autotune, progress
-        self.sizes = start_sizes(model, runtime)
+        self.context_length = runtime.context_length or model.max_position
         self.kernels_loaded = False
         self.draft: DraftModel | None = None
 
@@ -88,7 +88,12 @@ class ModelRunner(Serving):
             self.comm = self.connect()
             self._open_groups()
             self.baseline = self._free_everywhere()
-        self.recorder.tell(**self.sizes.facts())
+        self.recorder.tell(
+            mem_fraction_static=self.runtime.mem_fraction_static,
+            context_length=self.context_length,
+            chunked_prefill_size=self.runtime.prefill_tokens,
+            prefill_graphs=self.runtime.graphs.prefill,
+        )
 
     def load_weights(self) -> None:
         stage = stage_layers(self.model.num_layers, self.parallel, self.comm.layout.pp_rank)
@@ -146,13 +151,13 @@ class ModelRunner(Serving):
         if not self.runtime.disable_autotune:
             with self.recorder.phase("autotune"):
                 self._load_kernels()
-                rows = aligned_rows(self.max_running_requests, self.sizes.width, self.parallel)
-                width, target = self.sizes.width, self.device.torch_device
+                rows = aligned_rows(self.max_running_requests, self.runtime.width, self.parallel)
+                width, target = self.runtime.width, self.device.torch_device
                 self._tune_with(dummy_decode_batch(rows // width, width, target))
 
     def capture_prefill(self) -> None:
         self.graph_pool = self.device.graph_pool()
-        sizes = self._captured(self.sizes.prefill_graphs)
+        sizes = self._captured(self.runtime.graphs.prefill)
         if sizes:
             with self.recorder.phase("prefill graphs"):
                 self._load_kernels()
@@ -164,7 +169,7 @@ class ModelRunner(Serving):
         if sizes:
             with self.recorder.phase("decode graphs"):
                 self._load_kernels()
-                width = self.sizes.width
+                width = self.runtime.width
                 self.decode_graphs = DecodeGraphs(self._site(), self.decoder, self.kv, sizes, width)
                 self.decode_graphs.capture()
 
@@ -199,7 +204,7 @@ class ModelRunner(Serving):
 
     def _make_dispatcher(self) -> Dispatcher | None:
         """FlashInfer's all-to-all comes with a workspace: a phase of its own, before the weights."""
-        if self.model.moe is None or self.runtime.moe_a2a_backend != "flashinfer":
+        if self.model.moe is None or self.runtime.kernels.a2a != "flashinfer":
             return None
         target = self.device.torch_device
         with self.recorder.phase("moe dispatcher"):
@@ -219,7 +224,6 @@ class ModelRunner(Serving):
     def _load_kernels(self) -> None:
         """The first forward loads their modules."""
         if not self.kernels_loaded:
-            self.decoder.tell_free(self.device.memory().free)
             self.device.claim("kernels")
             self.kernels_loaded = True
 
@@ -236,7 +240,7 @@ class ModelRunner(Serving):
             parallel=self.parallel,
             runtime=self.runtime,
             comm=self.comm,
-            context_length=self.sizes.context_length,
+            context_length=self.context_length,
             policy=self.options.capture,
             pool=self.graph_pool,
             progress=self.progress,

@@ -8,11 +8,11 @@ from typing import Any
 from runtime.devices.base import Device
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
-from runtime.server.rows import aligned_rows
-from runtime.server.sizing import kv_bytes_per_token
-from runtime.server.start_sizes import captured_sizes
-from runtime.server.state_sizes import state_bytes
+from runtime.server.sizes.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
+from runtime.server.sizes.rows import aligned_rows
+from runtime.server.sizes.sizing import kv_bytes_per_token
+from runtime.server.sizes.start_sizes import captured_sizes
+from runtime.server.sizes.state_sizes import state_bytes
 from runtime.start.options import StartOptions
 
 
@@ -49,7 +49,7 @@ class PoolPlanner:
         """For the run's file."""
         runtime, asked = self.runtime, (self.model, self.parallel)
         each = kv_bytes_per_token(
-            *asked, plan.kv_dtype, self.layers, self.drafts, plan.packed, runtime.sliding_share
+            *asked, plan.kv_dtype, self.layers, self.drafts, plan.packed, runtime.cache.sliding_share
         )
         facts: dict[str, Any] = {
             "kv_bytes_per_token": round(each),

@@ -11,17 +11,17 @@ from functools import partial
 
 import torch
 
+from runtime.decoder.decoder import Decoder, sample_layers
 from runtime.devices.base import Device
 from runtime.forward.batch import ForwardBatch, dummy_decode_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.dp_attention import RunnerKind, plan_dp_tokens
 from runtime.forward.kv_pool import make_kv_pool
-from runtime.models.decoder import Decoder, sample_layers
 from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.pool_plan import PoolPlan, kv_dtype_of
-from runtime.server.state_sizes import states_for
+from runtime.server.sizes.pool_plan import PoolPlan, kv_dtype_of
+from runtime.server.sizes.state_sizes import states_for
 
 _POOL = PoolPlan(tokens=64, page_size=64, kv_dtype="", max_running_requests=1, row_length=64)
 
@@ -38,7 +38,7 @@ class Rehearsal:
         runtime = _by_kernels_of_ours(runtime)
         model = _as_called(model, runtime)
         self._device, self._runtime, self._parallel = device, runtime, parallel
-        self._vocabulary = model.vocab_size
+        self._vocabulary = model.vocabulary.size
         layers = sample_layers(model)
         comm = VirtualCommunicator(parallel, rank)
         self._decoder = Decoder(model, runtime, comm, device.torch_device, layers)
@@ -69,7 +69,7 @@ class Rehearsal:
         # Equal tokens would all be routed to the same experts.
         tokens = torch.randint(self._vocabulary, (local,), device=target)
         dp = plan_dp_tokens(
-            local, kind, self._parallel, moe_a2a_backend=self._runtime.moe_a2a_backend, device=target
+            local, kind, self._parallel, moe_a2a_backend=self._runtime.kernels.a2a, device=target
         )
         return replace(batch, input_ids=tokens, dp=dp)
 
@@ -80,14 +80,14 @@ class Rehearsal:
 
 def _by_kernels_of_ours(runtime: RuntimeConfig) -> RuntimeConfig:
     """Experts that nobody tunes run between layers that are tuned, by whatever kernels."""
-    backend = backend_row(runtime.moe_runner_backend)
-    has_others = backend.stood_in and not backend.is_tuned
-    return replace(runtime, moe_runner_backend="triton") if has_others else runtime
+    backend = backend_row(runtime.kernels.moe)
+    has_others = not backend.kernels and not backend.is_tuned
+    return replace(runtime, kernels=replace(runtime.kernels, moe="triton")) if has_others else runtime
 
 
 def _as_called(model: ModelConfig, runtime: RuntimeConfig) -> ModelConfig:
     """SGLang gives CUTLASS's kernels no biases of experts: it serves another model, and tunes for that."""
     moe = model.moe
-    if moe is None or not moe.expert_bias or backend_row(runtime.moe_runner_backend).calls != "cutlass":
+    if moe is None or not moe.biases or backend_row(runtime.kernels.moe).calls != "cutlass":
         return model
-    return replace(model, moe=replace(moe, expert_bias=False))
+    return replace(model, moe=replace(moe, biases=False))

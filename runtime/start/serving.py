@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from runtime.decoder.decoder import Decoder, StageState
+from runtime.decoder.stage import run_stage
 from runtime.devices.base import Device
 from runtime.forward.batch import ForwardBatch, ForwardMode
 from runtime.forward.comm import Communicator
@@ -14,8 +16,6 @@ from runtime.forward.peers import GraphKind, brings, meet
 from runtime.graphs.decode import DecodeGraphs
 from runtime.graphs.prefill import PrefillGraphs
 from runtime.graphs.stage import StageGraphs
-from runtime.models.decoder import Decoder, StageState
-from runtime.models.stage import run_stage
 from runtime.server.config import RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
 
@@ -66,7 +66,7 @@ class Serving:
             batch.num_tokens,
             "eager",
             self.parallel,
-            moe_a2a_backend=self.runtime.moe_a2a_backend,
+            moe_a2a_backend=self.runtime.kernels.a2a,
             peers=peers,
             dp_rank=self.comm.layout.attn_dp_rank,
             device=self.device.torch_device,

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runtime.flashinfer.versions import doubt_of
+from runtime.models.known import family_of, model_config
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.errors import ConfigError
 from runtime.server.gpus import GpuModel
-from runtime.server.linears import splits_over_tp
-from runtime.server.own_layer import has_plain_layer, own_layer
-from runtime.server.parallel import check_stages
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.resolve import resolve
+from runtime.server.resolve import check_model, resolve
 from runtime.server.shape import Server
+from runtime.server.sizes.own_layer import has_plain_layer, own_layer
 from runtime.sglang.releases import Release, release_named
 from sgl_tune.deployment.models import checked
 from sgl_tune.errors import UsageError
@@ -124,10 +123,10 @@ class Deployment:
         """The layer that drafts as a deployment of its own, on the same ranks."""
         if self.server.draft is None:
             return None
-        server, own = self.server.as_draft(), own_layer(self.model, self.runtime)
-        if own.checkpoint_quantization is None and has_plain_layer(self.model, self.runtime):
+        server = self.server.as_draft()
+        if has_plain_layer(self.model):
             server = replace(server, quantization=None, model_quantization=None)
-        return replace(self, server=server, model=own)
+        return replace(self, server=server, model=own_layer(self.model))
 
     def asking(self, **changes: Any) -> Deployment:
         """The same start with other arguments, by SGLang's names: everything that follows from them too."""
@@ -135,30 +134,15 @@ class Deployment:
 
 
 def deploy(inputs: Inputs) -> Deployment:
-    """UnknownModel of a family that the core does not have."""
-    server = server_of(inputs)
-    model = inputs.checkpoint.model_config()
-    check_stages(model.num_layers, server.parallel)
-    heads, ranks = model.main_attention.num_heads, server.parallel.attn_tp
-    if heads % ranks:
-        raise ConfigError(f"{heads} attention heads cannot be divided among {ranks} ranks")
-    _check_spread(model, server.parallel)
+    """Unsupported of what the core does not have."""
+    server, model = server_of(inputs), model_config(inputs.checkpoint.quantized)
+    check_model(model, server)
     return Deployment(inputs, server, model)
-
-
-def _check_spread(model: ModelConfig, parallel: ParallelConfig) -> None:
-    kv_heads, ranks = model.main_attention.num_kv_heads, parallel.attn_tp
-    if max(kv_heads, ranks) % min(kv_heads, ranks):
-        raise ConfigError(f"{kv_heads} KV heads and {ranks} ranks: one must divide the other")
-    if model.moe is not None and model.moe.num_experts % parallel.moe_ep:
-        raise ConfigError(f"{model.moe.num_experts} experts cannot be divided among {parallel.moe_ep} ranks")
-    if splits_over_tp(model) and parallel.attn_dp > 1:
-        raise Unsupported("DP attention of this family: the core does not have it, a server answers for it")
 
 
 def server_of(inputs: Inputs) -> Server:
     release_named(inputs.sglang_version)
-    return resolve(inputs.asked, inputs.checkpoint, inputs.gpu)
+    return resolve(inputs.asked, family_of(inputs.checkpoint.hf), inputs.checkpoint, inputs.gpu)
 
 
 def deployment_to_json(deployment: Deployment) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from runtime.models.known import model_config
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError, UnknownModel, Unsupported
@@ -30,7 +31,7 @@ def checked(checkpoint: Checkpoint, file: str) -> Checkpoint:
     try:
         _ = checkpoint.context_length
         with suppress(Unsupported, UnknownModel):
-            from_plain(ModelConfig, to_plain(checkpoint.model_config()), "model")
+            from_plain(ModelConfig, to_plain(model_config(checkpoint.quantized)), "model")
     except (ConfigError, WrongMember) as error:
         raise UsageError(f"{file}: {error}") from error
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:

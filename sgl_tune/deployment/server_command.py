@@ -25,11 +25,12 @@ _PLAIN = """
     --host --port --api-key --admin-api-key --served-model-name --trust-remote-code --tokenizer-path
     --tokenizer-mode --tokenizer-worker-num --chat-template --tool-call-parser --reasoning-parser --log-level
     --log-level-http --log-requests --log-requests-level --enable-metrics --show-time-cost --random-seed
-    --watchdog-timeout --dist-timeout --load-format --download-dir --decode-log-interval --schedule-policy
+    --watchdog-timeout --dist-timeout --download-dir --decode-log-interval --schedule-policy
     --schedule-conservativeness --enable-cache-report --warmups --skip-server-warmup --nccl-port --base-gpu-id
     --stream-interval --grammar-backend --model-loader-extra-config --disaggregation-bootstrap-port
     --disaggregation-ib-device --disaggregation-transfer-backend
 """
+_USUAL = ("--device cuda", "--load-format auto", "--load-format safetensors", "--load-format dummy")
 DECISIVE = ("SGLANG_", "SGL_", "FLASHINFER_")  # may change what is tuned, and how much memory there is
 _VARIABLES = (*DECISIVE, "PYTORCH_", "TORCH_", "NCCL_", "NVSHMEM_")
 
@@ -55,7 +56,7 @@ def read_launch(launch: Launch) -> ServerCommandLine:
             given[field] = _value(field, name, values)
         elif name == "--revision" and values:
             revision = str(values[0])
-        elif name not in _PLAIN.split() and [name, *values] != ["--device", "cuda"]:
+        elif name not in _PLAIN.split() and " ".join([name, *values]) not in _USUAL:
             unfollowed.append(_named(name))
     flags, notes = ServerFlags.of(**given), list[str]()
     if launch.behind_router:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runtime.flashinfer.versions import KeyForm, flashinfer_of
-from runtime.server import call_rules as rules
 from runtime.server.backends import Calls
-from runtime.server.call_rules import Routing
 from runtime.server.gpus import CPU
-from runtime.server.linears import Spread, quantized_sizes
-from runtime.server.rows import Seen
+from runtime.server.sizes import call_rules as rules
+from runtime.server.sizes.call_rules import Routing
+from runtime.server.sizes.linears import Spread, quantized_sizes
+from runtime.server.sizes.rows import Seen
 from sgl_tune.keys import op_shapes as ops
 from sgl_tune.keys.op_shapes import BF16, E4M3, Dtype, Experts, OpShape, Stored, round_up
 
@@ -79,7 +79,7 @@ def _experts(deployment: Deployment, multiple: int = 1) -> Experts:
         top_k=model.moe.top_k + shared,
         tp=parallel.moe_tp,
         ep=parallel.moe_ep,
-        gated=model.gated_mlps,
+        gated=model.style.gated,
     )
 
 
@@ -106,9 +106,9 @@ def _cutlass_fp8(deployment: Deployment) -> tuple[OpShape, ...]:
 
 def _cutlass_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     """Sixteen values in an int64, of rows padded to a tile of scales where there is no gate."""
-    experts = _experts(deployment, 1 if deployment.model.gated_mlps else 128)
+    experts = _experts(deployment, 1 if deployment.model.style.gated else 128)
     stored = Stored(BF16, Dtype("torch.int64"), BF16, packed=16)
-    if deployment.server.gathers_nvfp4 or deployment.server.moe_a2a_backend == "flashinfer":
+    if deployment.server.moe_a2a_backend == "flashinfer":
         stored = replace(stored, rows=Dtype("torch.uint8"), rows_packed=2)
     return _called(deployment, experts, stored)
 
@@ -118,13 +118,13 @@ def _trtllm_bf16(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _trtllm_fp8_block(deployment: Deployment) -> tuple[OpShape, ...]:
-    if deployment.model.quantization_block != (128, 128):
+    if deployment.model.quantized.block != (128, 128):
         return ()
     return (ops.trtllm_fp8_block_moe(_experts(deployment, 128), _routing(deployment, in_fp8_blocks=True)),)
 
 
 def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
-    experts = _experts(deployment, 64 if deployment.model.gated_mlps else 128)
+    experts = _experts(deployment, 64 if deployment.model.style.gated else 128)
     return (ops.trtllm_nvfp4_moe(experts, _routing(deployment)),)
 
 
@@ -157,7 +157,7 @@ def _of_linears(deployment: Deployment) -> Iterator[OpShape]:
     server, form, output = deployment.server, _form(deployment), dtype_of(deployment)
     if deployment.quantization == "modelopt_fp8" and server.gpu.major in (9, 10, 12):
         yield from (ops.dense_fp8(k, n, output, form, seen) for k, n, seen in _linears(deployment))
-    if deployment.model.is_mla:
+    if deployment.model.mla is not None:
         yield from _absorbed(deployment, form)
     if fp4_is_tuned(deployment):
         gemm = server.fp4_gemm_backend
@@ -183,22 +183,18 @@ def _absorbed(deployment: Deployment, form: KeyForm) -> Iterator[OpShape]:
 
 def _linears(deployment: Deployment) -> tuple[tuple[int, int, Seen], ...]:
     """(K, N) of each kind of quantized linear layer on one rank, and which rows it sees."""
-    model, runtime, tp = deployment.model, deployment.runtime, deployment.parallel.tp
-    dense = rules.has_whole_dense(model, runtime)
-    shared = deployment.server.moe_a2a_backend != "none" or rules.has_whole_shared(model, runtime)
+    tp, alone = deployment.parallel.tp, deployment.server.moe_a2a_backend != "none"
     seen: dict[str, Seen] = {
-        "dense": "scattered" if dense else "gathered",
-        "beside experts": "scattered" if shared else "gathered",
+        "dense": "gathered",
+        "beside experts": "scattered" if alone else "gathered",
     }
-    spread = Spread(
-        1 if dense else tp, 1 if shared else tp, _fuses_swiglu(deployment), rules.joins_indexer(model)
-    )
-    sizes = quantized_sizes(model, deployment.parallel, spread)
+    spread = Spread(tp, 1 if alone else tp, _fuses_swiglu(deployment))
+    sizes = quantized_sizes(deployment.model, deployment.parallel, spread)
     return tuple(dict.fromkeys((k, n, seen.get(place, "own")) for k, n, place in sizes))
 
 
 def _fuses_swiglu(deployment: Deployment) -> bool:
     """DeepSeek's shared experts in nvfp4, activated by the kernel that multiplies."""
     server = deployment.server
-    fits = deployment.model.model_type in rules.DEEPSEEK_LAYERS and server.gpu.major == 10
+    fits = deployment.model.traits.of_deepseek and server.gpu.major == 10
     return fits and fp4_is_tuned(deployment) and server.fp4_gemm_backend != "flashinfer_trtllm"

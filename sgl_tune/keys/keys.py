@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from runtime.flashinfer.versions import KeyForm, flashinfer_of
 from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets
-from runtime.server.rows import batch_rows
+from runtime.server.sizes.rows import batch_rows
 from sgl_tune.cache.policies import Policy
 from sgl_tune.keys.calls import calls_of, op_shapes, unknown_experts
 from sgl_tune.keys.op_shapes import DENSE_OPS, OpShape
@@ -92,10 +92,10 @@ def _tuned_op(deployment: Deployment, shape: OpShape, form: KeyForm) -> TunedOp:
 
 def _buckets(deployment: Deployment, shape: OpShape) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """All, and those among them that the server's own autotune covers."""
-    server, rows = deployment.server, batch_rows(deployment.server, shape.seen)
+    rows = batch_rows(deployment.server, shape.seen)
     if shape.op in DENSE_OPS:
         return _lattice(rows.serving), _lattice(rows.tuning)
-    if calls_of(deployment) == "cutlass" and not server.is_pd_decode:
+    if calls_of(deployment) == "cutlass":
         by_chunk = tuning_buckets(min(rows.prefill, _LARGEST_OF_CHUNKS))
         return by_chunk, by_chunk
     serving, tuning = (tuning_buckets(next_power_of_2(count)) for count in (rows.serving, rows.tuning))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.flashinfer.versions import KeyForm
-from runtime.server.call_rules import Routing
-from runtime.server.rows import Seen
+from runtime.server.sizes.call_rules import Routing
+from runtime.server.sizes.rows import Seen
 from sgl_tune.cache.policies import COLD, HOT, Policy
 
 Shape = tuple[int, ...]

@@ -23,7 +23,7 @@ def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:
     total = layers * weight + rows * model.hidden_size * _HIDDEN_BUFFERS * _ACTIVATION_BYTES
     if moe is not None:
         width, local = moe.intermediate_size // parallel.moe_tp, moe.num_experts // parallel.moe_ep
-        matrices, hidden = 2 + model.gated_mlps, moe.latent_size or model.hidden_size
+        matrices, hidden = 2 + model.style.gated, moe.latent_size or model.hidden_size
         total += local * matrices * hidden * width * weight
         # Tokens are copied to each of their experts, in the widths of both GEMMs.
         total += rows * moe.top_k * (2 * model.hidden_size + 3 * width) * _ACTIVATION_BYTES

@@ -105,12 +105,12 @@ def cannot_tune(plan: Plan) -> str | None:
 def _obstacles(deployment: Deployment) -> Iterator[str]:
     model, server = deployment.model, deployment.server
     backend, method = server.backend, deployment.quantization
-    yield from model.obstacles
+    yield from model.gaps.obstacles
     if fp4_is_tuned(deployment) and server.fp4_gemm_backend not in _FP4_GEMMS:
         yield f"this runtime has no nvfp4 GEMMs of {server.fp4_gemm_backend}"
     if deployment.arch == CPU.arch or model.moe is None or backend.calls is None:
         return
-    width, block = model.moe.intermediate_size // deployment.parallel.moe_tp, model.quantization_block
+    width, block = model.moe.intermediate_size // deployment.parallel.moe_tp, model.quantized.block
     if method == "fp8" and block and width % block[0]:
         yield f"this runtime splits fp8 experts by blocks of {block[0]}, and a rank's are {width} wide"
     if method == "modelopt_fp4" and width % _NVFP4_GROUP:
@@ -119,7 +119,7 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         yield f"this runtime calls {backend.name} plain and in modelopt_fp8, not in {method}"
     if backend.kernel_majors and server.gpu.major not in backend.kernel_majors:
         yield f"FlashInfer has no kernels of {backend.name} for {server.gpu.arch}"
-    if backend.calls == "trtllm" and not model.gated_mlps:
+    if backend.calls == "trtllm" and not model.style.gated:
         yield f"this runtime calls {backend.name} with gated experts alone"
-    if backend.calls == "mxfp4" and server.gpu.major != 9:
-        yield f"this runtime has kernels of {backend.name} for Hopper alone"
+    if not backend.kernels:
+        yield f"this runtime has no kernels of {backend.name}"

@@ -199,7 +199,7 @@ class CoreProof(CacheProof):
         return nullcontext((rows, lambda: self._rehearsal.forward(rows)))
 
     def capture(self) -> None:
-        rows = max(self._cache.runtime.decode_graphs, default=self._cache.serving_rows[-1])
+        rows = max(self._cache.runtime.graphs.decode, default=self._cache.serving_rows[-1])
         self._rehearsal.capture(rows)
 
 

@@ -13,13 +13,14 @@ from runtime.autotune.record import record_asked
 from runtime.layers.fp8_gemm import fp8_gemm, quantize_fp8
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig, Vocabulary
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
 from runtime.server.parallel_config import ParallelConfig
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.keys import expected_keys
+from tests.runtime.configs import runtime_config
 from tests.runtime.tuned_layer import installed
 
 if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
@@ -39,20 +40,23 @@ def _random(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16) * 0.1
 
 
-RUNTIME = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", prefill_tokens=64)
+RUNTIME = runtime_config(moe_runner_backend="flashinfer_cutlass", prefill_tokens=64)
 
 
 def _backend(name: str, ep: int = 1, rank: int = 0, runtime: RuntimeConfig = RUNTIME) -> MoEBackend:
     model = ModelConfig(
         model_type="qwen3_moe",
         hidden_size=HIDDEN,
-        num_layers=1,
         intermediate_size=INNER,
-        vocab_size=128,
+        vocabulary=Vocabulary(128),
         max_position=128,
         moe=MoEConfig(num_experts=EXPERTS, top_k=TOP_K, intermediate_size=INNER),
     )
-    return make_backend(name, model, runtime, rank_layout(ParallelConfig(tp=ep, ep=ep), rank))
+    return make_backend(
+        model,
+        runtime_config(runtime, moe_runner_backend=name),
+        rank_layout(ParallelConfig(tp=ep, ep=ep), rank),
+    )
 
 
 def _weights(first: int = 0, local: int = EXPERTS) -> ExpertWeights:
@@ -90,7 +94,7 @@ def test_a_clamped_gate_equals_the_reference() -> None:
         _random(64, HIDDEN),
         _topk(64),
     )
-    clamped = replace(_weights(), swiglu_alpha=1.7, swiglu_limit=0.3)
+    clamped = replace(_weights(), swiglu=(1.7, 0.3))
     want = reference.forward(x, topk, clamped)
     got = ours.forward(x, topk, ours.prepare(replace(clamped, w13=clamped.w13.clone())))
     assert _error(got, want) < 1e-2

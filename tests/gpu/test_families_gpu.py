@@ -14,6 +14,7 @@ if not torch.cuda.is_available():
 from runtime.devices.cuda import Cuda
 from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.logits_processor import LogitsOutput
+from runtime.models.known import model_config
 from runtime.server.recurrent import StateRules
 from runtime.start.model_runner import ModelRunner
 from sgl_tune.deployment.models import find_model
@@ -27,7 +28,7 @@ TEXTS = prompts(23, 9, 14)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_answers_as_transformers_does(name: str, tmp_path: Path) -> None:
     model = make_reference(name)
-    config = find_model(str(save(model, tmp_path)), {}).checkpoint.model_config()
+    config = model_config(find_model(str(save(model, tmp_path)), {}).checkpoint.quantized)
     runtime = make_runtime(
         dtype="float32",
         prefill_tokens=64,

@@ -17,8 +17,8 @@ if not torch.cuda.is_available():
 from runtime.devices.cuda import Cuda
 from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.logits_processor import LogitsOutput
+from runtime.server.choices.graphs import decode_graph_sizes
 from runtime.server.config import ModelConfig
-from runtime.server.graphs import decode_graph_sizes
 from runtime.server.units import MIB
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.starts import make_preset, make_runner, make_runtime
@@ -27,9 +27,7 @@ from tests.runtime.starts import make_preset, make_runner, make_runtime
 def _small() -> ModelConfig:
     """Qwen3-30B-A3B cut to three layers."""
     model = make_preset("Qwen3-30B-A3B")
-    return replace(
-        model, num_layers=3, layer_kinds=model.layer_kinds[:3], attention_kinds=model.attention_kinds[:3]
-    )
+    return replace(model, layer_kinds=model.layer_kinds[:3], attention_kinds=model.attention_kinds[:3])
 
 
 def _start(device: Cuda) -> ModelRunner:

@@ -9,12 +9,13 @@ import torch
 
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, Vocabulary
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
 from runtime.server.parallel_config import ParallelConfig
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
+from tests.runtime.configs import runtime_config
 
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
@@ -31,13 +32,12 @@ def _backend(name: str = "triton", shared: int = 0) -> MoEBackend:
     model = ModelConfig(
         model_type="qwen3_moe",
         hidden_size=HIDDEN,
-        num_layers=1,
         intermediate_size=INNER,
-        vocab_size=128,
+        vocabulary=Vocabulary(128),
         max_position=128,
         moe=MoEConfig(EXPERTS, TOP_K, INNER, shared),
     )
-    return make_backend(name, model, RuntimeConfig(), rank_layout(ParallelConfig(), 0))
+    return make_backend(model, runtime_config(moe_runner_backend=name), rank_layout(ParallelConfig(), 0))
 
 
 def _weights(first: int = 0, local: int = EXPERTS, dtype: torch.dtype = torch.bfloat16) -> ExpertWeights:
@@ -92,7 +92,7 @@ def test_fp8_equals_the_reference(rows: int, block: tuple[int, int] | None) -> N
 
 def test_biases_and_a_clamped_gate() -> None:
     biases = {"w13_bias": _random(EXPERTS, 2 * INNER), "w2_bias": _random(EXPERTS, HIDDEN)}
-    assert _compare(64, replace(_weights(), swiglu_alpha=1.7, swiglu_limit=0.3, **biases)) < 1e-2
+    assert _compare(64, replace(_weights(), swiglu=(1.7, 0.3), **biases)) < 1e-2
 
 
 def test_the_parts_of_expert_parallel_ranks_add_up() -> None:

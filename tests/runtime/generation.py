@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+from runtime.decoder.decoder import Decoder
+from runtime.decoder.gqa import kv_shard
+from runtime.decoder.stage import run_stage
 from runtime.forward.batch import ForwardBatch, ForwardMode, make_decode_batch, make_extend_batch
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
@@ -22,22 +25,21 @@ from runtime.forward.kv_pool import (
 )
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.forward.state_pool import StatePool
-from runtime.models.decoder import Decoder
-from runtime.models.gqa import kv_shard
-from runtime.models.stage import run_stage
+from runtime.models.known import model_config
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.layer_config import AttentionConfig
 from runtime.server.parallel import stage_layers
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.state_sizes import StatePlan
+from runtime.server.sizes.state_sizes import StatePlan
 from sgl_tune.deployment.models import find_model
+from tests.runtime.configs import runtime_config
 
 CPU = torch.device("cpu")
 TOKENS, REQUESTS = 256, 8
 
 
 def make_runtime(**changes: Any) -> RuntimeConfig:
-    return RuntimeConfig(**{"dtype": "float32", "moe_runner_backend": "torch", **changes})
+    return runtime_config(**{"dtype": "float32", "moe_runner_backend": "torch", **changes})
 
 
 def make_pool(
@@ -46,7 +48,7 @@ def make_pool(
     kept = tuple(layer for layer in layers if model.keeps_tokens(layer))
     shape = PoolShape(TOKENS, 1, kept, dtype, device)
     cache: GqaPool | LatentPool
-    if model.is_mla:
+    if model.mla is not None:
         assert model.mla is not None
         cache = LatentPool(shape, model.mla)
     else:
@@ -87,7 +89,7 @@ class Generation:
         device: torch.device = CPU,
     ) -> None:
         self.parallel, self.runtime, self.comm = parallel, runtime, comm
-        self.model = find_model(str(folder), {}).checkpoint.model_config()
+        self.model = model_config(find_model(str(folder), {}).checkpoint.quantized)
         self.layers = stage_layers(self.model.num_layers, parallel, comm.layout.pp_rank)
         self.decoder = Decoder(self.model, runtime, comm, device, self.layers)
         self.decoder.load_hf(folder)
@@ -122,7 +124,7 @@ class Generation:
             batch.num_tokens,
             "eager",
             self.parallel,
-            moe_a2a_backend=self.runtime.moe_a2a_backend,
+            moe_a2a_backend=self.runtime.kernels.a2a,
             peers=peers,
             dp_rank=self.comm.layout.attn_dp_rank,
             device=batch.input_ids.device,

@@ -13,9 +13,9 @@ from runtime.devices.base import Device
 from runtime.forward.batch import ForwardBatch, make_decode_batch, make_extend_batch
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.server.config import ModelConfig
-from runtime.server.decoders.known import model_config
 from runtime.server.recurrent import StateRules
 from runtime.start.model_runner import ModelRunner
+from tests.runtime.configs import model_of
 from tests.runtime.starts import make_runner, make_runtime
 
 _COMMON = {
@@ -54,7 +54,7 @@ NAMES = tuple(_HYBRIDS)
 
 
 def make_hybrid(name: str) -> ModelConfig:
-    return model_config({"model_type": name, **_COMMON, **_HYBRIDS[name]})
+    return model_of({"model_type": name, **_COMMON, **_HYBRIDS[name]})
 
 
 def start_hybrid(name: str, device: Device, **changes: Any) -> ModelRunner:

@@ -9,15 +9,15 @@ from typing import Any
 from runtime.devices.base import Device
 from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
+from runtime.server.choices.graphs import decode_graph_sizes, prefill_graph_sizes
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.decoders.known import model_config
-from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import StateRules
 from runtime.simulate.constants import Constant, GpuConstants, constants_for
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 from runtime.start.run_record import Phase
+from tests.runtime.configs import model_of, runtime_config
 
 PRESETS = Path(__file__).parents[2] / "sgl_tune" / "presets" / "models"
 ONE = ParallelConfig()
@@ -29,12 +29,12 @@ BARE = GpuConstants(
 
 
 def make_preset(name: str) -> ModelConfig:
-    return model_config(json.loads((PRESETS / f"{name}.json").read_text())["config"])
+    return model_of(json.loads((PRESETS / f"{name}.json").read_text())["config"])
 
 
 def make_qwen(layers: int = 3) -> ModelConfig:
     """One dense layer, then MoE layers; grouped-query attention."""
-    return model_config(
+    return model_of(
         {
             "architectures": ["Qwen3MoeForCausalLM"],
             "model_type": "qwen3_moe",
@@ -57,7 +57,7 @@ def make_qwen(layers: int = 3) -> ModelConfig:
 
 def make_glm(layers: int = 4) -> ModelConfig:
     """Latent attention with a sparse indexer, one dense layer, then MoE layers with a shared expert."""
-    return model_config(
+    return model_of(
         {
             "architectures": ["GlmMoeDsaForCausalLM"],
             "model_type": "glm_moe_dsa",
@@ -101,7 +101,7 @@ def make_runtime(**changes: Any) -> RuntimeConfig:
         **changes,
     }
     graphs = prefill_graph_sizes(settings["prefill_tokens"])
-    return RuntimeConfig(**{"prefill_graphs": graphs, **settings})
+    return runtime_config(**{"prefill_graphs": graphs, **settings})
 
 
 def make_runner(

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from runtime.decoder.decoder import Decoder
+from runtime.decoder.stage import run_stage
 from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
-from runtime.models.decoder import Decoder
-from runtime.models.stage import run_stage
+from runtime.models.known import model_config
 from runtime.server.parallel import stage_layers
 from runtime.server.parallel_config import ParallelConfig
 from runtime.simulate.allocator import CachingAllocator
@@ -42,7 +43,7 @@ def _record(comm: Communicator, folder: Path, parallel: ParallelConfig, a2a: str
     tracker = AllocationTracker(CachingAllocator(), "cpu", log=True)
     with tracker:
         tracker.phase = "weights"
-        model = find_model(str(folder), {}).checkpoint.model_config()
+        model = model_config(find_model(str(folder), {}).checkpoint.quantized)
         layers = stage_layers(model.num_layers, parallel, comm.layout.pp_rank)
         decoder = Decoder(model, runtime, comm, CPU, layers)
         decoder.load_hf(folder)

@@ -23,15 +23,14 @@ from runtime.autotune.session import AutotuneSession
 from runtime.devices.cpu import Cpu
 from runtime.forward.batch import dummy_decode_batch
 from runtime.forward.comm import VirtualCommunicator
-from runtime.server.config import RuntimeConfig
-from runtime.server.decoders.known import model_config
 from runtime.server.parallel_config import ParallelConfig
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
+from tests.runtime.configs import model_of, runtime_config
 from tests.runtime.tuned_layer import BUCKETS, Layer, installed
 
 CPU = torch.device("cpu")
-RUNTIME = RuntimeConfig(moe_runner_backend="flashinfer_cutlass")
+RUNTIME = runtime_config(moe_runner_backend="flashinfer_cutlass")
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +40,7 @@ def _no_tuner() -> Iterator[None]:
 
 
 def _session(**options: Any) -> AutotuneSession:
-    return AutotuneSession(CPU, RuntimeConfig(moe_runner_backend="flashinfer_cutlass"), **options)
+    return AutotuneSession(CPU, runtime_config(moe_runner_backend="flashinfer_cutlass"), **options)
 
 
 def _saved(session: AutotuneSession, cache: Path) -> dict[str, list[object]]:
@@ -154,9 +153,9 @@ def test_the_first_tuner_stays() -> None:
 def test_a_whole_start_tunes_what_it_serves(tmp_path: Path) -> None:
     """One layer of each kind of a tp 8, dp 8 deployment, for one virtual rank, through the model."""
     preset = Path(__file__).parents[2] / "sgl_tune/presets/models/demo-moe.json"
-    model = model_config(json.loads(preset.read_text())["config"])
+    model = model_of(json.loads(preset.read_text())["config"])
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
-    runtime = RuntimeConfig(
+    runtime = runtime_config(
         moe_runner_backend="flashinfer_cutlass", prefill_tokens=8, mem_fraction_static=0.5
     )
     session = AutotuneSession(CPU, runtime)

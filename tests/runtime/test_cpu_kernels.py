@@ -14,10 +14,11 @@ from runtime.autotune.cpu import GEMM1, KERNELS, CpuGroupedGemm, every_expert, g
 from runtime.autotune.cpu_clock import CpuSearchTuner
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, Vocabulary
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
 from runtime.server.parallel_config import ParallelConfig
+from tests.runtime.configs import runtime_config
 
 EXPERTS, HIDDEN, INNER, TOP_K = 8, 48, 32, 2
 
@@ -103,15 +104,15 @@ def _backends(name: str, ep: int = 1, rank: int = 0, **moe: Any) -> tuple[MoEBac
     model = ModelConfig(
         model_type="qwen3_moe",
         hidden_size=HIDDEN,
-        num_layers=1,
         intermediate_size=INNER,
-        vocab_size=64,
+        vocabulary=Vocabulary(64),
         max_position=64,
         moe=MoEConfig(**{"num_experts": EXPERTS, "top_k": TOP_K, "intermediate_size": INNER, **moe}),
     )
     layout = rank_layout(ParallelConfig(tp=ep, ep=ep), rank)
-    runtime = RuntimeConfig(prefill_tokens=64)
-    return make_backend(name, model, runtime, layout), make_backend("torch", model, runtime, layout)
+    kernels = (runtime_config(moe_runner_backend=one, prefill_tokens=64) for one in (name, "torch"))
+    ours, reference = (make_backend(model, runtime, layout) for runtime in kernels)
+    return ours, reference
 
 
 def _topk(rows: int, count: int = TOP_K) -> TopK:
@@ -121,7 +122,7 @@ def _topk(rows: int, count: int = TOP_K) -> TopK:
 
 
 BIASES = {"w13_bias": _random(EXPERTS, 2 * INNER), "w2_bias": _random(EXPERTS, HIDDEN)}
-CLAMPED = {"swiglu_alpha": 1.7, "swiglu_limit": 0.5}
+CLAMPED = {"swiglu": (1.7, 0.5)}
 
 
 @pytest.mark.parametrize("more", [{}, BIASES, CLAMPED, {**BIASES, **CLAMPED}])

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from runtime.decoder.checkpoint import Checkpoint
 from runtime.forward.batch import LogitsMode, make_extend_batch
 from runtime.forward.comm import VirtualCommunicator
-from runtime.models.checkpoint import Checkpoint
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
 from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
@@ -71,7 +71,6 @@ def test_fused_experts_load_like_single_ones(family: str, tmp_path: Path) -> Non
     [
         ("qwen3_moe", {"norm_topk_prob": False}),
         ("qwen3_moe", {"attention_bias": True}),
-        ("deepseek_v3", {"q_lora_rank": None}),
         ("deepseek_v3", {"n_shared_experts": 2}),
         ("mixtral", {"num_key_value_heads": 1}),
         ("gpt_oss", {"swiglu_limit": 1.0}),

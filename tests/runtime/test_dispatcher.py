@@ -12,11 +12,10 @@ from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.moe.a2a_workspace import A2AWorkspace, WorkspaceOverflow, max_dispatch_tokens
 from runtime.moe.dispatcher import AllToAllDispatcher, StandardDispatcher, make_dispatcher
 from runtime.moe.weights import TopK
-from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.decoders.known import model_config
+from runtime.server.config import ModelConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.speculative_config import SpeculativeConfig
+from tests.runtime.configs import model_of, runtime_config
 from tests.runtime.ranks import Ranks
 
 CPU = torch.device("cpu")
@@ -24,7 +23,7 @@ HIDDEN, TOP_K = 16, 2
 
 
 def _make_model() -> ModelConfig:
-    return model_config(
+    return model_of(
         {
             "model_type": "qwen3_moe",
             "hidden_size": HIDDEN,
@@ -39,7 +38,7 @@ def _make_model() -> ModelConfig:
 
 
 def _make_dispatcher(parallel: ParallelConfig, rank: int = 0, **flags: Any) -> Any:
-    runtime = RuntimeConfig(dtype="float32", moe_a2a_backend="flashinfer", **flags)
+    runtime = runtime_config(dtype="float32", moe_a2a_backend="flashinfer", **flags)
     comm = VirtualCommunicator(parallel, rank)
     return make_dispatcher(_make_model(), runtime, comm, torch.float32, CPU)
 
@@ -64,7 +63,7 @@ EP4 = ParallelConfig(tp=4, dp=4, ep=4, enable_dp_attention=True)
     ],
 )
 def test_a_prefill_chunk_or_a_full_decode_batch_fits(flags: dict[str, Any], tokens: int) -> None:
-    assert max_dispatch_tokens(RuntimeConfig(**flags)) == tokens
+    assert max_dispatch_tokens(runtime_config(**flags)) == tokens
 
 
 def test_bytes_follow_the_formula() -> None:
@@ -110,9 +109,9 @@ def test_experts_must_be_whole() -> None:
 def test_unknown_backends_are_refused() -> None:
     comm = VirtualCommunicator(EP4)
     with pytest.raises(ConfigError, match=r"--moe-a2a-backend deepep"):
-        make_dispatcher(_make_model(), RuntimeConfig(moe_a2a_backend="deepep"), comm, torch.float32, CPU)
+        make_dispatcher(_make_model(), runtime_config(moe_a2a_backend="deepep"), comm, torch.float32, CPU)
     assert isinstance(
-        make_dispatcher(_make_model(), RuntimeConfig(), comm, torch.float32, CPU), StandardDispatcher
+        make_dispatcher(_make_model(), runtime_config(), comm, torch.float32, CPU), StandardDispatcher
     )
 
 
@@ -126,7 +125,7 @@ def _route(x: torch.Tensor) -> TopK:
 
 def _exchange(comm: Communicator, parallel: ParallelConfig, counts: list[int]) -> tuple[list[float], int]:
     """Every rank multiplies the rows of its two experts by ten; others contribute zeros."""
-    runtime = RuntimeConfig(dtype="float32", moe_a2a_backend="flashinfer", prefill_tokens=16)
+    runtime = runtime_config(dtype="float32", moe_a2a_backend="flashinfer", prefill_tokens=16)
     dispatcher = make_dispatcher(_make_model(), runtime, comm, torch.float32, CPU)
     rank, rows = comm.rank("attn_dp"), counts[comm.rank("attn_dp")]
     peers = PeerRows(counts, counts)

@@ -12,8 +12,8 @@ from flashinfer.autotuner import AutoTuner
 
 from runtime.autotune.cpu_clock import CpuClock
 from runtime.forward.comm import VirtualCommunicator
-from runtime.server.call_rules import fused_shared_experts
 from runtime.server.parallel_config import ParallelConfig
+from runtime.server.sizes.call_rules import fused_shared_experts
 from tests.runtime.families import make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
 
@@ -52,17 +52,6 @@ def test_a_fused_shared_expert_adds_what_it_adds_alone(
     [text] = prompts(11)
     rows = generation.run([text], steps=2)
     torch.testing.assert_close(torch.stack(rows[0]), reference_logits(model, text)[-3:], atol=1e-4, rtol=0)
-
-
-@pytest.mark.parametrize(("backend", "behind"), [(CUTLASS, 2), ("triton", 0)])
-def test_each_rank_has_one_behind_its_own_on_cutlass(backend: str, behind: int, tmp_path: Path) -> None:
-    parallel = ParallelConfig(tp=2, ep=2)
-    folder = save(make_reference("qwen3_next", **_EVEN), tmp_path)
-    comm = VirtualCommunicator(parallel)
-    generation = Generation(folder, parallel, make_runtime(moe_runner_backend=backend), comm)
-    layer: Any = generation.decoder.layers[-1]
-    assert (layer.mlp.shared is None) == bool(behind)
-    assert layer.mlp.weights.num_experts == generation.model.moe.num_experts + behind  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from runtime.forward.dp_attention import plan_dp_tokens
 from runtime.forward.logits_processor import LogitsOutput, in_autotune_dummy_run
 from runtime.graphs.draft import best_branches
 from runtime.graphs.policy import CapturePolicy
-from runtime.server.graphs import decode_graph_sizes
+from runtime.server.choices.graphs import decode_graph_sizes
+from runtime.server.config import SpeculativeConfig
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.speculative_config import SpeculativeConfig
-from runtime.server.start_sizes import captured_sizes
+from runtime.server.sizes.start_sizes import captured_sizes
 from runtime.server.units import MIB
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.starts import make_meta, make_preset, make_qwen, make_runner, make_runtime

@@ -9,8 +9,8 @@ from runtime.devices.cpu import Cpu
 from runtime.forward.batch import dummy_decode_batch
 from runtime.forward.kv_pool import PADDING_REQUEST
 from runtime.layers.recurrence import reference
+from runtime.server.config import SpeculativeConfig
 from runtime.server.errors import Unsupported
-from runtime.server.speculative_config import SpeculativeConfig
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.hybrids import NAMES, RaggedRows, generated, start_hybrid
 

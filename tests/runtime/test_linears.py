@@ -11,16 +11,18 @@ import pytest
 import torch
 
 from runtime.server.config import ModelConfig
-from runtime.server.decoders.known import model_config
-from runtime.server.linears import LinearSize, Spread, linears, quantized_sizes
+from runtime.server.formats.assigned import Quantized
+from runtime.server.formats.kinds import Kind
 from runtime.server.parallel_config import ParallelConfig
+from runtime.server.sizes.linears import LinearSize, Spread, linears, quantized_sizes
+from tests.runtime.configs import model_of
 from tests.runtime.families import FAMILIES, config_json, make_reference, tensors
 
 ALONE = Spread(1, 1)
 _OF_A_LAYER = re.compile(r"(?:model|backbone)\.layers\.(\d+)\.(.*)\.weight")
 # Kept in a model's own precision, or one expert of many.
 _NO_LINEAR = re.compile(
-    r"(mlp|block_sparse_moe|mixer)\.experts\.|(gate|router|shared_expert_gate|indexer\.(weights_proj|wk))$"
+    r"(mlp|block_sparse_moe|mixer)\.experts\.|(gate|router|shared_expert_gate|indexer\.weights_proj)$"
 )
 # Each rank has the low ranks, the indexer and a latent between experts whole.
 _WHOLE = re.compile(r"(q_a_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj)$")
@@ -35,9 +37,10 @@ def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int,
     shapes = {}
     for tensor, parameter in tensors(reference).items():
         found = _OF_A_LAYER.fullmatch(tensor)
-        if found and parameter.dim() == 2 and not _NO_LINEAR.search(found[2]):
+        joined = name == "glm_moe_dsa" and found is not None and found[2].endswith("indexer.wk")
+        if found and parameter.dim() == 2 and not joined and not _NO_LINEAR.search(found[2]):
             shapes[int(found[1]), found[2]] = tuple(parameter.shape)
-    return model_config(config_json(reference)), shapes
+    return model_of(config_json(reference)), shapes
 
 
 def _by_modules(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> dict[Any, LinearSize]:
@@ -122,7 +125,7 @@ def test_a_kernel_activates_shared_experts_whose_rows_it_can_cut(width: int, fus
 
 
 def test_each_size_is_told_once_and_only_of_what_is_quantized() -> None:
-    model, _ = _reference("qwen3")
+    model = replace(_reference("qwen3")[0], quantized=Quantized(linear=Kind("fp8")))
     assert quantized_sizes(model, ParallelConfig(), ALONE) == tuple(
         dict.fromkeys((one.k, one.n, one.place) for one in linears(model, ParallelConfig(), ALONE))
     )

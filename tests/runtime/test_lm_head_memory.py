@@ -11,27 +11,27 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from runtime.decoder.decoder import Decoder, sample_layers
 from runtime.forward.batch import dummy_decode_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.dp_attention import plan_dp_tokens
 from runtime.forward.kv_pool import KVPool, LatentPool, PoolShape, ReqToTokenPool, SlotAllocator
 from runtime.forward.logits_processor import LogitsProcessor, autotune_dummy_run_mode
 from runtime.layers.embedding import VocabTable
-from runtime.models.decoder import Decoder, sample_layers
-from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.decoders.known import model_config
+from runtime.server.config import ModelConfig
 from runtime.server.parallel_config import HeadOver, ParallelConfig
 from runtime.server.units import GIB, MIB
 from runtime.simulate.allocation import Allocation
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
+from tests.runtime.configs import model_of, runtime_config
 
 META = torch.device("meta")
 GLM = Path(__file__).parents[2] / "sgl_tune/presets/models/GLM-5.1-FP8.json"
 
 
 def _glm() -> ModelConfig:
-    return model_config(json.loads(GLM.read_text())["config"])
+    return model_of(json.loads(GLM.read_text())["config"])
 
 
 def _track_head(
@@ -40,7 +40,7 @@ def _track_head(
     """Allocations of a decode's LM head on rank 0 of the GLM deployment, on meta tensors."""
     model, comm = _glm(), VirtualCommunicator(parallel)
     head = VocabTable("lm_head", model, comm, group, torch.bfloat16, META)
-    processor = LogitsProcessor(model.vocab_size, comm, head, over=over)
+    processor = LogitsProcessor(model.vocabulary, comm, head, over=over)
     batch = dummy_decode_batch(rows, 1, META)
     batch = batch.with_dp(plan_dp_tokens(rows, "decode_graph", parallel, device=META))
     hidden = torch.empty(rows, model.hidden_size, dtype=torch.bfloat16, device=META)
@@ -66,7 +66,7 @@ DP8 = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
 def test_logits_of_every_dp_rank_are_held_twice(
     parallel: ParallelConfig, rows: int, head_rows: int, size: str
 ) -> None:
-    vocab = _glm().vocab_size
+    vocab = _glm().vocabulary.size
     wide = [
         entry
         for entry in _track_head(parallel, rows)
@@ -82,14 +82,13 @@ def test_logits_of_every_dp_rank_are_held_twice(
     ("group", "over", "rows"),
     [
         ("tp", "all ranks", [16384 // 8, 16384, 16384, 2048]),
-        ("tp", "all ranks, exchanged", [16384 // 8, 16384 // 8, 2048]),
         ("attn_tp", "a group", [2048]),
         ("attn_tp", "all ranks", [16384, 8 * 16384, 8 * 16384, 8 * 2048]),  # tied to the embedding
     ],
 )
 def test_logits_lie_as_often_as_their_head_is_shared(group: str, over: HeadOver, rows: list[int]) -> None:
     """In rows of the whole vocabulary, before they become float32: srt/layers/logits_processor.py."""
-    vocab = _glm().vocab_size
+    vocab = _glm().vocabulary.size
     logits = [entry for entry in _track_head(DP8, 2048, group, over) if entry.nbytes >= 2048 * vocab * 2]
     assert [entry.nbytes // (2 * vocab) for entry in logits[:-1]] == rows
 
@@ -105,7 +104,7 @@ def test_the_head_peaks_where_a_gpu_did(head_rows: int) -> None:
 
 def _make_glm(parallel: ParallelConfig, layers: Sequence[int]) -> tuple[Decoder, KVPool]:
     model, comm = _glm(), VirtualCommunicator(parallel)
-    decoder = Decoder(model, RuntimeConfig(moe_runner_backend="torch"), comm, META, layers)
+    decoder = Decoder(model, runtime_config(moe_runner_backend="torch"), comm, META, layers)
     decoder.load_dummy()
     shape = PoolShape(64, 1, tuple(layers), torch.float8_e4m3fn, META)
     assert model.mla is not None
@@ -126,7 +125,7 @@ def test_no_vocabulary_wide_tensor_exists_in_an_autotune_dummy_run(parallel: Par
         assert tracker.log is not None
         return {size for entry in tracker.log for size in entry.shape}
 
-    vocabulary = {model.vocab_size, model.vocab_size // 8}
+    vocabulary = {model.vocabulary.size, model.vocabulary.size // 8}
     with autotune_dummy_run_mode():
         assert not vocabulary & widths()
     assert vocabulary <= widths(), "and without the mode they do"

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 import torch
 
+from runtime.decoder.draft import DraftModel
 from runtime.devices.cpu import Cpu
 from runtime.devices.meta import Meta
 from runtime.forward.batch import ForwardBatch, make_decode_batch, make_extend_batch
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.logits_processor import LogitsOutput
-from runtime.models.draft import DraftModel
+from runtime.server.choices.graphs import decode_graph_sizes
+from runtime.server.config import SpeculativeConfig
 from runtime.server.errors import NoRoomForTokens
-from runtime.server.graphs import decode_graph_sizes
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.units import GIB, MIB
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
@@ -277,7 +277,7 @@ def test_a_stock_server_on_an_h200_is_predicted() -> None:
     runner = _started(make_preset("Qwen3-30B-A3B"), Meta(150_109_880_320), runtime=runtime, kv_tokens=None)
     assert runner.plan.tokens == pytest.approx(REAL_TOKENS, rel=0.005)
     assert runner.plan.max_running_requests == 4096
-    assert len(runner.sizes.prefill_graphs) == 58
+    assert len(runner.runtime.graphs.prefill) == 58
     phases = {phase.name: phase for phase in runner.recorder.phases}
     for name, allocated in REAL.items():
         assert phases[name].allocated_bytes == pytest.approx(allocated, rel=0.005), name

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.moe.backends import make_backend
+from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.tuned import TunedBackend
 from runtime.server.backends import BACKENDS, backend_row
-from runtime.server.config import RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.parallel import rank_layout
 from runtime.server.parallel_config import ParallelConfig
+from tests.runtime.configs import runtime_config
 from tests.runtime.starts import make_qwen
 
-OWN = [row for row in BACKENDS.values() if not row.stood_in]
+
+def _made(name: str) -> MoEBackend:
+    runtime = runtime_config(moe_runner_backend=name)
+    return make_backend(make_qwen(), runtime, rank_layout(ParallelConfig(), 0))
+
+
+OWN = [row for row in BACKENDS.values() if row.kernels]
 
 
 @pytest.mark.parametrize("name", [row.name for row in OWN])
 def test_a_row_names_kernels_that_are_there(name: str) -> None:
-    backend = make_backend(name, make_qwen(), RuntimeConfig(), rank_layout(ParallelConfig(), 0))
+    backend = _made(name)
     row = backend_row(name)
     assert isinstance(backend, TunedBackend) == (row.is_tuned)
     if isinstance(backend, TunedBackend):
@@ -27,4 +33,4 @@ def test_a_row_names_kernels_that_are_there(name: str) -> None:
 
 def test_what_another_stands_in_for_has_none() -> None:
     with pytest.raises(ConfigError, match="--moe-runner-backend deep_gemm: this runtime has auto, triton"):
-        make_backend("deep_gemm", make_qwen(), RuntimeConfig(), rank_layout(ParallelConfig(), 0))
+        _made("deep_gemm")

@@ -72,12 +72,13 @@ from runtime.devices.cpu import Cpu
 from runtime.layers.mlp import silu_and_mul
 from runtime.server.config import RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.decoders.known import model_config
+from tests.runtime.configs import model_of
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
 from runtime.start.rehearsal import Rehearsal
-model = model_config(json.loads(Path(sys.argv[1]).read_text())["config"])
-Rehearsal(model, ParallelConfig(), RuntimeConfig(moe_runner_backend="flashinfer_cutlass"), Cpu()).forward(2)
+from tests.runtime.configs import runtime_config
+model = model_of(json.loads(Path(sys.argv[1]).read_text())["config"])
+Rehearsal(model, ParallelConfig(), runtime_config(moe_runner_backend="flashinfer_cutlass"), Cpu()).forward(2)
 with AllocationTracker(CachingAllocator(1 << 30), "cpu"):
     silu_and_mul(torch.ones(2, 4))
 sys.exit("torch._dynamo" in sys.modules)

@@ -104,18 +104,6 @@ def test_attention_and_mlp_shards(ranks: Ranks, saved: Any, family: str, layout:
     _check(ranks, saved, family, DENSE_LAYOUTS[layout])
 
 
-@pytest.mark.parametrize("backend", ["triton", "flashinfer_cutlass"])
-@pytest.mark.parametrize("layout", ["tp4 ep2", "tp4 dp2 ep2", "tp4 dp4 ep4"])
-def test_a_shared_expert_as_wide_as_the_others(
-    ranks: Ranks, tmp_path: Path, layout: str, backend: str
-) -> None:
-    """On CUTLASS it runs behind each rank's own routed ones."""
-    model = make_reference("qwen3_next", shared_expert_intermediate_size=32)
-    want = [reference_logits(model, text)[-STEPS - 1 :] for text in TEXTS]
-    alone = (save(model, tmp_path), want)
-    _check(ranks, lambda family: alone, "qwen3_next", MOE_LAYOUTS[layout], moe_runner_backend=backend)
-
-
 @pytest.mark.parametrize("layout", ["tp4", "tp4 dp2"])
 def test_the_one_group_of_a_mamba_mixer_is_on_every_rank(ranks: Ranks, tmp_path: Path, layout: str) -> None:
     model = make_reference("nemotron_h", n_groups=1)
@@ -133,10 +121,3 @@ def test_expert_shards(ranks: Ranks, saved: Any, family: str, layout: str) -> No
 @pytest.mark.parametrize("family", ["qwen3_moe", "qwen3_next", "deepseek_v3", "gpt_oss"])
 def test_all_to_all(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
     _check(ranks, saved, family, A2A_LAYOUTS[layout], moe_a2a_backend="flashinfer")
-
-
-@pytest.mark.parametrize("layout", ["tp4", "tp4 ep2", "tp4 dp2 ep2", "tp4 dp4 ep4"])
-@pytest.mark.parametrize("family", ["deepseek_v3", "glm4_moe"])
-def test_mlps_that_each_rank_has_whole(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
-    flags = {"whole_dense_mlps": True, "gathers_nvfp4": "dp" in layout}
-    _check(ranks, saved, family, {**DENSE_LAYOUTS, **MOE_LAYOUTS}[layout], **flags)

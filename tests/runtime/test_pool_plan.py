@@ -8,15 +8,14 @@ import pytest
 import torch
 
 from runtime.forward.kv_pool import KVPool, LatentPool, make_kv_pool
-from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.decoders.known import model_config
+from runtime.server.config import ModelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, table_headroom
 from runtime.server.recurrent import Mamba2Config
-from runtime.server.sizing import kv_bytes_per_token_and_layer
-from runtime.server.speculative_config import SpeculativeConfig
+from runtime.server.sizes.pool_plan import FreeMemory, PoolPlan, plan_pool, table_headroom
+from runtime.server.sizes.sizing import kv_bytes_per_token_and_layer
 from runtime.server.units import GIB, MIB
+from tests.runtime.configs import model_of, runtime_config
 
 PRESETS = Path(__file__).parents[2] / "sgl_tune" / "presets" / "models"
 META = torch.device("meta")
@@ -37,7 +36,7 @@ POINTER_TABLES = 512 + 512 + 1024 + 1024
 
 
 def _preset(name: str) -> ModelConfig:
-    return model_config(json.loads((PRESETS / f"{name}.json").read_text())["config"])
+    return model_of(json.loads((PRESETS / f"{name}.json").read_text())["config"])
 
 
 def _plan(name: str, free: FreeMemory = MEASURED, fraction: float = 0.85, **fields: object) -> PoolPlan:
@@ -88,7 +87,7 @@ def test_the_reserved_memory_shows_what_the_cache_gave_back():
     [
         ("Qwen3-30B-A3B", "auto", ParallelConfig(tp=4)),
         ("Qwen3-30B-A3B", "fp8_e4m3", ParallelConfig(tp=8, dp=4, enable_dp_attention=True)),
-        ("Qwen3-30B-A3B", "bf16", ParallelConfig(tp=8)),
+        ("Qwen3-30B-A3B", "bfloat16", ParallelConfig(tp=8)),
         ("Llama-3.1-8B", "float32", ParallelConfig()),
         ("DeepSeek-V3", "auto", ParallelConfig(tp=8)),
         ("DeepSeek-V3", "fp8_e4m3", ParallelConfig(tp=8)),
@@ -98,7 +97,7 @@ def test_the_reserved_memory_shows_what_the_cache_gave_back():
     ],
 )
 def test_the_buffers_take_what_the_plan_counted(name, kv_dtype, parallel):
-    model, runtime = _preset(name), RuntimeConfig(kv_cache_dtype=kv_dtype)
+    model, runtime = _preset(name), runtime_config(kv_cache_dtype=kv_dtype)
     plan = _plan(name, parallel=parallel, runtime=runtime)
     pool = make_kv_pool(plan, model, parallel, range(3), META)
     per_token = kv_bytes_per_token_and_layer(model, parallel, plan.kv_dtype)
@@ -110,7 +109,7 @@ def test_the_buffers_take_what_the_plan_counted(name, kv_dtype, parallel):
 def test_glm_on_blackwell_keeps_fp8_latents_and_its_requests_follow_from_them():
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
     free = FreeMemory(int(174.2 * GIB), int(174.2 * GIB - 98.6 * GIB))
-    runtime = RuntimeConfig(kv_cache_dtype="fp8_e4m3", packs_latents=False)
+    runtime = runtime_config(kv_cache_dtype="fp8_e4m3", packs_latents=False)
     plan = _plan("GLM-5.1-FP8", free, 0.9, parallel=parallel, runtime=runtime)
     assert plan.kv_dtype == "fp8_e4m3" and plan.page_size == 64 and plan.tokens % 64 == 0
     per_token = kv_bytes_per_token_and_layer(_preset("GLM-5.1-FP8"), parallel, plan.kv_dtype, plan.packed)
@@ -128,7 +127,7 @@ def test_sliding_layers_of_gpt_oss_keep_four_fifths_of_the_tokens() -> None:
     pool = make_kv_pool(plan, model, ParallelConfig(), range(36), META)
     assert [pool.cache.keys(layer).shape[0] for layer in (0, 1)] == [plan.sliding_tokens + 1, plan.tokens + 1]
     assert _plan("Qwen3-30B-A3B").sliding_tokens == 0
-    paged = _plan("gpt-oss-120b", runtime=RuntimeConfig(page_size=64))
+    paged = _plan("gpt-oss-120b", runtime=runtime_config(page_size=64))
     four_fifths = int(paged.tokens * 0.8)
     assert paged.sliding_tokens % 64 == 0 and 0 <= four_fifths - paged.sliding_tokens < 64
 
@@ -137,14 +136,14 @@ def test_what_layers_behind_windows_keep_is_what_is_asked() -> None:
     """HybridSWAPoolConfigurator, in every release."""
     each, budget = 2 * 8 * 64 * 2, MEASURED.after_load - MEASURED.baseline * (1 - 0.85)
     for share in (0.1, 0.5, 1.0):
-        plan = _plan("gpt-oss-120b", runtime=RuntimeConfig(sliding_share=share))
+        plan = _plan("gpt-oss-120b", runtime=runtime_config(sliding_share=share))
         assert plan.tokens == int(budget // (18 * each + share * (18 * each)))
         assert plan.sliding_tokens == int(plan.tokens * share)
 
 
 def test_asked_requests_are_split_over_attention_dp_ranks():
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
-    speculative = RuntimeConfig(speculative=SpeculativeConfig(), max_running_requests=48)
+    speculative = runtime_config(speculative=SpeculativeConfig(), max_running_requests=48)
     assert _plan("GLM-5.1-FP8", parallel=parallel, runtime=speculative).max_running_requests == 6
     asked = replace(speculative, max_running_requests=1000)
     assert _plan("GLM-5.1-FP8", parallel=parallel, runtime=asked).max_running_requests == 125
@@ -181,20 +180,19 @@ def test_no_room_for_the_pool_names_the_fraction_that_would_do():
 
 def test_an_unknown_kv_dtype_is_refused():
     with pytest.raises(ConfigError, match=r"--kv-cache-dtype nvfp4: .*fp8_e4m3"):
-        _plan("Qwen3-30B-A3B", runtime=RuntimeConfig(kv_cache_dtype="nvfp4"))
+        _plan("Qwen3-30B-A3B", runtime=runtime_config(kv_cache_dtype="nvfp4"))
 
 
 def test_a_stage_without_attention_has_as_many_tokens_as_another_could_have():
     kinds = ("recurrent",) * 4 + ("full",) * 4
-    mamba = Mamba2Config(16, 64, 8, 128, 4, True, False, 0.0, 128)
+    mamba = Mamba2Config(16, 64, 8, 128, 4, True, False, 0.0)
     model = replace(
         _preset("Qwen3-30B-A3B"),
-        num_layers=8,
         attention_kinds=kinds,
         layer_kinds=("moe",) * 8,
         recurrent=mamba,
     )
-    two, runtime = ParallelConfig(pp=2), RuntimeConfig()
+    two, runtime = ParallelConfig(pp=2), runtime_config()
     free = FreeMemory(100 * GIB, 80 * GIB)
     plans = [plan_pool(free, 0.8, model, two, runtime, layers) for layers in (range(4), range(4, 8))]
     assert plans[0].tokens == plans[1].tokens < 1 << 30
@@ -205,5 +203,5 @@ def test_a_stage_without_attention_has_as_many_tokens_as_another_could_have():
 
 @pytest.mark.parametrize(("most", "tokens"), [(100_000, 100_000), (100_001, 100_001), (10**9, TOKENS)])
 def test_a_pool_holds_no_more_than_was_asked(most, tokens):
-    plan = _plan("Qwen3-30B-A3B", runtime=RuntimeConfig(max_total_tokens=most))
+    plan = _plan("Qwen3-30B-A3B", runtime=runtime_config(max_total_tokens=most))
     assert plan.tokens == tokens and plan.max_running_requests == (REQUESTS if most == 10**9 else 2048)

@@ -8,12 +8,13 @@ from runtime.forward.logits_processor import autotune_dummy_run_mode
 from runtime.moe.flashinfer_cutlass import FlashInferCutlassBackend
 from runtime.moe.profile_workspace import ProfiledShape
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, Vocabulary
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.units import MIB
 from runtime.simulate.workspaces import DECLARED
+from tests.runtime.configs import runtime_config
 
 GLM = ProfiledShape(experts=32, hidden=6144, intermediate=2048, top_k=8, weight_bytes=2, output_bytes=2)
 
@@ -26,13 +27,12 @@ def _backend() -> FlashInferCutlassBackend:
     model = ModelConfig(
         model_type="glm_moe_dsa",
         hidden_size=6144,
-        num_layers=1,
         intermediate_size=12288,
-        vocab_size=154880,
+        vocabulary=Vocabulary(154880),
         max_position=202752,
         moe=MoEConfig(num_experts=256, top_k=8, intermediate_size=2048),
     )
-    runtime = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", prefill_tokens=8192)
+    runtime = runtime_config(moe_runner_backend="flashinfer_cutlass", prefill_tokens=8192)
     return FlashInferCutlassBackend(model, runtime, rank_layout(ParallelConfig(tp=8, ep=8), 0))
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from runtime.moe.router import Router, select_experts
-from runtime.server.decoders.known import model_config
 from runtime.server.layer_config import MoEConfig
+from tests.runtime.configs import model_of
 from tests.runtime.families import make_reference
 
 
@@ -33,7 +33,7 @@ def test_routers_agree_with_transformers(family: str) -> None:
     model = make_reference(family)
     layer = model.model.layers[1].mlp
     theirs = getattr(layer, "gate", None) or layer.router
-    config = model_config(model.config.to_dict())
+    config = model_of(model.config.to_dict())
     assert config.moe is not None
     ours = Router(("gate",), config.hidden_size, config.moe, torch.float32, torch.device("cpu"))
     ours.weight.data.copy_(theirs.weight)

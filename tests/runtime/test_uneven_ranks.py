@@ -22,10 +22,10 @@ from runtime.forward.batch import (
 from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.forward.peers import Brings, GraphKind, agreed, brings, meet
-from runtime.server.decoders.known import model_config
 from runtime.server.parallel_config import ParallelConfig
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
+from tests.runtime.configs import model_of
 from tests.runtime.families import VOCAB, make_reference, reference_logits, save
 from tests.runtime.ranks import Ranks
 from tests.runtime.starts import make_runtime
@@ -73,7 +73,7 @@ def _serve(
     comm: Communicator, parallel: ParallelConfig, folder: Path, lens: Sequence[Sequence[int]], graphs: Graphs
 ) -> Any:
     """A prefill of this rank's prompts and two decodes: its logits, and which steps were replayed."""
-    model = model_config(json.loads((folder / "config.json").read_text()))
+    model = model_of(json.loads((folder / "config.json").read_text()))
     options = StartOptions(kv_tokens=512, weights=folder)
     runtime = make_runtime(max_running_requests=40, **graphs)
     runner = ModelRunner(model, parallel, runtime, Cpu(), lambda: comm, options=options)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from runtime.decoder.decoder import Decoder
+from runtime.decoder.draft import DraftModel
 from runtime.forward.batch import make_extend_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.layers.loading import fill_dummy
 from runtime.layers.quantization import BlockFp8, Fp4
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
-from runtime.models.decoder import Decoder
-from runtime.models.draft import DraftModel
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.decoders.known import model_config
+from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.formats.kinds import Kind, Served, format_of
 from runtime.server.formats.tensors import Matrix
@@ -28,7 +26,7 @@ from runtime.server.parallel_config import ParallelConfig
 from runtime.server.units import GIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
-from sgl_tune.deployment.models import find_model
+from tests.runtime.configs import model_of, runtime_config
 from tests.runtime.families import (
     FAMILIES,
     config_json,
@@ -44,14 +42,14 @@ CPU, META = torch.device("cpu"), torch.device("meta")
 PRESETS = Path(__file__).parents[2] / "sgl_tune/presets/models"
 
 
-def _make_model(preset: str) -> ModelConfig:
-    return model_config(json.loads((PRESETS / f"{preset}.json").read_text())["config"])
+def _make_model(preset: str, **more: Any) -> ModelConfig:
+    return model_of({**json.loads((PRESETS / f"{preset}.json").read_text())["config"], **more})
 
 
 def _make_decoder(model: ModelConfig, parallel: ParallelConfig, rank: int = 0, **flags: Any) -> Decoder:
     comm = VirtualCommunicator(parallel, rank)
     layers = stage_layers(model.num_layers, parallel, comm.layout.pp_rank)
-    decoder = Decoder(model, RuntimeConfig(moe_runner_backend="torch", **flags), comm, META, layers)
+    decoder = Decoder(model, runtime_config(moe_runner_backend="torch", **flags), comm, META, layers)
     decoder.load_dummy()
     return decoder
 
@@ -67,11 +65,11 @@ def _parameters(decoder: Decoder) -> int:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_rank_holds_the_models_parameters(family: str) -> None:
     reference = make_reference(family, vocab_size=128)
-    model = model_config(config_json(reference))
+    model = model_of(config_json(reference))
     ours = _make_decoder(model, ParallelConfig())
     # Corrections are buffers there, and an embedding that is whole has no rows of padding.
     buffers = (one.numel() for name, one in reference.named_buffers() if name.endswith("correction_bias"))
-    spare = 0 if model.embeds_whole else -model.vocab_size % 64 * model.hidden_size
+    spare = 0 if model.vocabulary.whole else -model.vocabulary.size % 64 * model.hidden_size
     theirs = (p.numel() for p in tensors(reference).values())
     assert _parameters(ours) == sum(theirs) + sum(buffers) + spare
 
@@ -129,11 +127,11 @@ def test_dp_attention_repeats_attention_and_splits_the_rest() -> None:
 )
 def test_some_embeddings_are_whole_under_dp_attention(family: str, parts: int) -> None:
     """Where others split it over a group's ranks."""
-    model = model_config(config_json(make_reference(family, vocab_size=128)))
+    model = model_of(config_json(make_reference(family, vocab_size=128)))
     grouped = ParallelConfig(tp=4, dp=2, enable_dp_attention=True)
     for parallel, expected in ((grouped, parts), (ParallelConfig(tp=4), 1 if parts == 1 else 4)):
         embedding = _make_decoder(model, parallel).embedding
-        assert embedding is not None and embedding.weight.shape[0] * expected == model.vocab_size
+        assert embedding is not None and embedding.weight.shape[0] * expected == model.vocabulary.size
 
 
 def test_a_real_checkpoints_size() -> None:
@@ -143,10 +141,13 @@ def test_a_real_checkpoints_size() -> None:
     )
 
 
-@pytest.mark.parametrize(("quantization", "bits"), [("modelopt_fp8", 8), ("modelopt_fp4", 4 + 8 / 16)])
-def test_packed_experts_take_their_bits(quantization: str, bits: float) -> None:
-    model = replace(_make_model("Qwen3-30B-A3B"), checkpoint_quantization=None)
-    decoder = _make_decoder(model, ParallelConfig(), quantization=quantization)
+def _modelopt(algorithm: str) -> dict[str, Any]:
+    return {"quantization_config": {"quant_method": "modelopt", "quant_algo": algorithm}}
+
+
+@pytest.mark.parametrize(("algorithm", "bits"), [("FP8", 8), ("NVFP4", 4 + 8 / 16)])
+def test_packed_experts_take_their_bits(algorithm: str, bits: float) -> None:
+    decoder = _make_decoder(_make_model("Qwen3-30B-A3B", **_modelopt(algorithm)), ParallelConfig())
     experts = sum(p.nbytes for name, p in decoder.named_parameters() if "experts" in name)
     assert experts * 8 == pytest.approx(48 * 128 * 3 * 2048 * 768 * bits, rel=1e-5)
 
@@ -163,7 +164,7 @@ def _deepseek_fp4(**section: Any) -> ModelConfig:
     config = json.loads((PRESETS / "DeepSeek-V3.json").read_text())["config"]
     del config["quantization_config"]
     file = {"quantization": {**R1_FP4, **section}}
-    return Checkpoint(config, file).model_config()
+    return model_of(Checkpoint(config, file).quantized)
 
 
 def test_attention_that_modelopt_excludes_is_as_large_as_in_bf16() -> None:
@@ -189,7 +190,7 @@ def test_a_list_of_routers_and_norms_changes_nothing() -> None:
     steps = ("input_layernorm", "mlp.gate", "post_attention_layernorm", "self_attn.q_norm")
     listed = ["lm_head", *(f"model.layers.{layer}.{step}" for layer in range(48) for step in steps)]
     alike = [
-        model_config({**config, "quantization_config": section})
+        model_of({**config, "quantization_config": section})
         for section in (fp8, {**fp8, "modules_to_not_convert": listed})
     ]
     sizes = [_bytes(_make_decoder(model, ParallelConfig(tp=2))) for model in alike]
@@ -201,7 +202,7 @@ def test_a_list_of_routers_and_norms_changes_nothing() -> None:
 
 
 def test_the_draft_layer_of_an_nvfp4_checkpoint_is_in_bf16() -> None:
-    runtime = RuntimeConfig(moe_runner_backend="torch")
+    runtime = runtime_config(moe_runner_backend="torch")
     model = _deepseek_fp4(exclude_modules=["lm_head"])
     draft = DraftModel(model, runtime, VirtualCommunicator(ParallelConfig(tp=8, ep=8)), META)
     experts = sum(p.nbytes for name, p in draft.named_parameters() if ".experts." in name)
@@ -239,19 +240,6 @@ def test_only_the_layers_that_are_named_are_plain() -> None:
     plain |= {"layers.2.mlp.mlp.up", "layers.2.mlp.mlp.down"}
     assert plain.isdisjoint(packed)
     assert {name.replace("layers.1", "layers.0").replace("layers.2", "layers.0") for name in plain} <= packed
-
-
-def test_nvfp4_that_is_made_while_loading_is_of_the_experts_alone() -> None:
-    decoder = _make_decoder(_make_model("Qwen3-30B-A3B"), ParallelConfig(tp=4), quantization="modelopt_fp4")
-    weights = {name: p.dtype for name, p in decoder.named_parameters() if name.endswith("weight")}
-    experts = {dtype for name, dtype in weights.items() if ".experts." in name}
-    attention = {dtype for name, dtype in weights.items() if ".mixer.out." in name}
-    assert (experts, attention) == ({torch.uint8}, {torch.bfloat16})
-
-
-def test_an_unknown_quantization_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"--quantization awq: the core knows modelopt_fp8"):
-        _make_decoder(_make_model("Qwen3-30B-A3B"), ParallelConfig(), quantization="awq")
 
 
 def test_a_shard_inside_a_quantization_block_is_refused() -> None:
@@ -300,14 +288,11 @@ def test_a_dummy_model_decodes_to_finite_logits(family: str, tmp_path: Path) -> 
         assert torch.stack(rows).isfinite().all()
 
 
-@pytest.mark.parametrize("quantization", ["modelopt_fp8", "modelopt_fp4"])
-def test_a_quantized_dummy_model_decodes_to_finite_logits(quantization: str, tmp_path: Path) -> None:
-    folder = save(make_reference("qwen3_moe"), tmp_path)
+@pytest.mark.parametrize("algorithm", ["FP8", "NVFP4"])
+def test_a_quantized_dummy_model_decodes_to_finite_logits(algorithm: str) -> None:
+    model = model_of({**config_json(make_reference("qwen3_moe")), **_modelopt(algorithm)})
+    runtime = make_runtime()
     comm = VirtualCommunicator(ParallelConfig())
-    model, runtime = (
-        find_model(str(folder), {}).checkpoint.model_config(),
-        make_runtime(quantization=quantization),
-    )
     decoder = Decoder(model, runtime, comm, CPU, range(model.num_layers))
     decoder.load_dummy()
     pool = make_pool(model, comm, range(model.num_layers), torch.float32, CPU)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from runtime.models.known import family_of
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.gpus import find_gpu
@@ -55,4 +56,4 @@ def model(family: str, quantized: dict[str, Any] | None = None, **members: Any) 
 
 def server(checkpoint: Checkpoint | str, gpu: str = "B200", **asked: Any) -> Server:
     target = model(checkpoint) if isinstance(checkpoint, str) else checkpoint
-    return resolve(Asked(model_path="org/model", **asked), target, find_gpu(gpu))
+    return resolve(Asked(model_path="org/model", **asked), family_of(target.hf), target, find_gpu(gpu))

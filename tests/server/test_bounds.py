@@ -4,33 +4,34 @@ from __future__ import annotations
 
 import time
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from runtime.models.known import FAMILIES, family_named, model_config
+from runtime.models.reading import read
 from runtime.server.asked import Asked
 from runtime.server.bounds import ASKED, MOST_RANKS, check_size, is_number
 from runtime.server.cache_key import cache_key
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ModelConfig
-from runtime.server.decoders.known import model_config
+from runtime.server.config import SpeculativeConfig
 from runtime.server.errors import ConfigError
-from runtime.server.layer_config import IndexerConfig, MLAConfig, MoEConfig
 from runtime.server.parallel import rank_layout
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config, RecurrentConfig
-from runtime.server.speculative_config import SpeculativeConfig
+from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config
 from sgl_tune.deployment.options import LONG, ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.errors import UsageError
 
 DENSE = {
     "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
     "hidden_size": 64,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "vocab_size": 128,
 }
+EXPERTS = {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "num_experts_per_tok": 2}
 ENDLESS = int("9" * 4000)
 
 
@@ -62,13 +63,8 @@ def test_what_is_divided_by_is_not_zero(name: str) -> None:
         {"head_dim": 10**12},
         {"num_key_value_heads": -1},
         {"max_position_embeddings": 0},
-        {
-            "model_type": "qwen3_moe",
-            "num_experts": 10**9,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 64,
-        },
-        {"model_type": "qwen3_moe", "num_experts": 0, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
+        {**EXPERTS, "num_experts": 10**9},
+        {**EXPERTS, "num_experts": 0},
     ],
 )
 def test_no_size_of_a_model_is_endless(changes: dict[str, Any]) -> None:
@@ -135,43 +131,23 @@ def test_a_key_of_bytes_that_are_no_utf_8_is_a_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", [GatedDeltaConfig(1, 4, 8, 8, 4), Mamba2Config(4, 8, 1, 8, 4, True, False, 0.0, 8)]
+    "part", [GatedDeltaConfig(1, 4, 8, 8, 4), Mamba2Config(4, 8, 1, 8, 4, True, False, 0.0)]
 )
-def test_every_whole_number_of_a_state_has_an_end(part: RecurrentConfig) -> None:
-    model = model_config(DENSE)
-    for one in fields(part):
-        if one.type == "int" and one.name not in ("num_key_heads", "num_groups"):
-            with pytest.raises(ConfigError, match=rf"model\.{one.name} is 1000000000000"):
-                replace(model, recurrent=replace(part, **{one.name: 10**12}))
-        elif one.type == "int":
-            with pytest.raises(ConfigError, match="are not evenly those of"):
-                replace(part, **{one.name: 3})
+def test_heads_of_a_state_are_evenly_shared(part: Any) -> None:
+    with pytest.raises(ConfigError, match="are not evenly those of"):
+        replace(part, **{"num_key_heads" if isinstance(part, GatedDeltaConfig) else "num_groups": 3})
 
 
-@pytest.mark.parametrize("part", [ModelConfig, MoEConfig, MLAConfig, IndexerConfig])
-def test_every_whole_number_of_a_models_shape_has_an_end(part: type[Any]) -> None:
-    latents = {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
-    indexer = {"index_n_heads": 2, "index_head_dim": 8, "index_topk": 4}
-    experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
-    model = model_config({**DENSE, "model_type": "deepseek_v32", **latents, **indexer, **experts})
-    assert model.moe is not None and model.mla is not None and model.mla.indexer is not None
-
-    def with_part(**changes: Any) -> ModelConfig:
-        whole: dict[Any, Any] = {
-            ModelConfig: lambda: replace(model, **changes),
-            MoEConfig: lambda: replace(model, moe=replace(model.moe, **changes)),
-            MLAConfig: lambda: replace(model, mla=replace(model.mla, **changes)),
-            IndexerConfig: lambda: replace(
-                model, mla=replace(model.mla, indexer=replace(model.mla.indexer, **changes))
-            ),
-        }
-        return whole[part]()
-
-    numbers = [field.name for field in fields(part) if field.type in ("int", "int | None")]
-    assert numbers
-    for name in numbers:
-        with pytest.raises(ConfigError, match=rf"model\.{name} is 1000000000000: it must be between"):
-            with_part(**{name: 10**12})
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_whole_number_of_a_config_has_an_end(name: str) -> None:
+    family = family_named(name)
+    hints = get_type_hints(family.config)
+    kinds = {one.name: (hints[one.name], *get_args(hints[one.name])) for one in fields(family.config)}
+    numbers = [name for name, kind in kinds.items() if int in kind]
+    assert len(numbers) > 5
+    for member in numbers:
+        with pytest.raises(ConfigError, match=f"{member} is 1000000000000: it must be between"):
+            read(family.config, {**DENSE, member: 10**12})
 
 
 @pytest.mark.parametrize("record", [ParallelConfig, SpeculativeConfig])
@@ -184,10 +160,9 @@ def test_every_whole_number_of_a_layout_has_an_end(record: type[Any]) -> None:
 
 def test_a_start_follows_its_server() -> None:
     target = {"model_path": "Qwen3-30B-A3B", "gpu": "B200"}
-    for more in ({}, {"disable_flashinfer_autotune": True}, {"disaggregation_mode": "decode"}):
+    for more in ({}, {"disable_flashinfer_autotune": True}):
         found = resolve_deployment(ServerFlags.of(**target, **more)).server
         assert found.runtime.disable_autotune == (not found.tunes) == ("disable_flashinfer_autotune" in more)
-        assert found.runtime.is_pd_decode == ("disaggregation_mode" in more)
 
 
 @pytest.mark.parametrize("name", ["tp", "pp", "dp", "ep", "nnodes", "node_rank"])

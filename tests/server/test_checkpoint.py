@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runtime.server.checkpoint import Checkpoint
+from runtime.server.checkpoint import Checkpoint, architecture_of
 from runtime.server.errors import ConfigError
 
 _FILE = {"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
@@ -74,7 +74,7 @@ def test_a_factor_is_a_number_above_0(factor: Any) -> None:
 
 @pytest.mark.parametrize(("listed", "name"), [(["A", "B"], "A"), ([], ""), (None, "")])
 def test_the_architecture_is_the_first_of_a_list(listed: Any, name: str) -> None:
-    assert Checkpoint({"architectures": listed}).architecture == name
+    assert architecture_of({"architectures": listed}) == name
 
 
 def test_a_name_and_a_section_are_of_their_kind() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.choices.graphs import decode_graph_sizes, prefill_graph_sizes
 from runtime.server.errors import ConfigError
-from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
 from tests.server.asking import FP8, MODELOPT_FP8, MXFP4, NVFP4, model, server
 
 TRTLLM, CUTLASS = "flashinfer_trtllm", "flashinfer_cutlass"
@@ -161,7 +161,8 @@ def test_the_largest_decode_graph(asked: dict[str, Any], largest: int) -> None:
 def test_a_layer_that_drafts_has_a_key_of_its_own_and_48_requests() -> None:
     found = server(model("deepseek", FP8), speculative_algorithm="EAGLE")
     assert found.speculative is not None and found.draft is not None
-    assert (found.speculative.steps, found.speculative.topk, found.speculative.draft_tokens) == (3, 1, 4)
+    one = found.speculative
+    assert (one.num_steps, one.eagle_topk, one.num_draft_tokens) == (3, 1, 4)
     assert found.max_running_requests == 48
     assert found.draft.key_parts == (*found.key_parts, "draft_quant=fp8")
 

@@ -31,4 +31,4 @@ def _server(gpu: str, **flags: Any) -> Server:
     ],
 )
 def test_default_mem_fraction(gpu: str, flags: dict[str, Any], fraction: float) -> None:
-    assert _server(gpu, **flags).mem_fraction_static == fraction
+    assert _server(gpu, **flags).runtime.mem_fraction_static == fraction

@@ -24,10 +24,11 @@ def remove() -> None:
 
 
 def as_checkpoint(flags: dict[str, Any]) -> dict[str, Any]:
-    """SGLang asks the checkpoint for what `quantization: modelopt_fp8` says."""
-    if flags.get("quantization") != "modelopt_fp8":
-        return flags
-    return {**flags, "model_path": in_modelopt(flags["model_path"], "FP8")}
+    """With a checkpoint that is quantized as --quantization says."""
+    algorithm = {"modelopt_fp8": "FP8", "modelopt_fp4": "NVFP4"}.get(flags.get("quantization", ""))
+    return (
+        flags if algorithm is None else {**flags, "model_path": in_modelopt(flags["model_path"], algorithm)}
+    )
 
 
 @cache

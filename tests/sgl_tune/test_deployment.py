@@ -12,11 +12,13 @@ from sgl_tune.deployment.deployment import Deployment, deployment_from_json, dep
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import Place, resolve_deployment
 from sgl_tune.errors import CheckFailed, UsageError
+from tests.sgl_tune.modelopt import as_checkpoint
 from tests.sgl_tune.planning import deployment
 
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 DENSE = {
     "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
     "hidden_size": 64,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
@@ -54,8 +56,8 @@ def _model_folder(folder: Path, **config: Any) -> str:
     ],
 )
 def test_what_flags_nobody_set_resolve_to(model: str, arch: str, resolved: tuple[str | None, str]) -> None:
-    runtime = _deployment(model_path=model, arch=arch).runtime
-    assert (runtime.quantization, runtime.moe_runner_backend) == resolved
+    server = _deployment(model_path=model, arch=arch).server
+    assert (server.quantization, server.moe_runner_backend) == resolved
 
 
 @pytest.mark.parametrize(
@@ -68,14 +70,57 @@ def test_what_flags_nobody_set_resolve_to(model: str, arch: str, resolved: tuple
     ],
 )
 def test_backends_that_follow_a_quantization_flag(quantization: str, arch: str, backend: str) -> None:
-    found = _deployment(quantization=quantization, arch=arch).runtime
+    flags = {"model_path": "Qwen3-30B-A3B", "quantization": quantization, "arch": arch}
+    found = _deployment(**as_checkpoint(flags)).server
     assert (found.quantization, found.moe_runner_backend) == (quantization, backend)
+
+
+@pytest.mark.parametrize("method", ["fp8", "modelopt_fp8", "modelopt_fp4", "mxfp4"])
+def test_a_plain_checkpoint_is_not_quantized_by_a_flag(method: str) -> None:
+    with pytest.raises(CheckFailed, match=f"not known: --quantization {method} over a plain checkpoint"):
+        _deployment(quantization=method)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"moe_dense_tp_size": 1}, "--moe-dense-tp-size 1"),
+        ({"disaggregation_mode": "prefill"}, "--disaggregation-mode prefill"),
+        ({"prefill_attention_backend": "fa3"}, "--prefill-attention-backend fa3"),
+        ({"chunked_prefill_size": 100, "page_size": 64}, "a chunk of 100 tokens is not of whole pages of 64"),
+        (
+            {"model_path": "GLM-5.1-FP8", "speculative_algorithm": "EAGLE", "pp": 2},
+            "drafts on pipeline stages",
+        ),
+    ],
+)
+def test_what_only_a_server_checks_is_not_known(flags: dict[str, Any], said: str) -> None:
+    with pytest.raises(CheckFailed, match=f"not known: {said}"):
+        _deployment(**flags)
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"architectures": None}, "config.json names no architecture"),
+        ({"auto_map": {"AutoConfig": "a.OtherConfig"}}, "auto_map names a class of its own, OtherConfig"),
+        ({"auto_map": {"AutoModelForCausalLM": "a.Other"}}, "auto_map names a class of its own, Other"),
+    ],
+)
+def test_another_class_is_not_taken_for_the_familys(tmp_path: Path, members: Any, said: str) -> None:
+    with pytest.raises(CheckFailed, match=f"not known: .*{said}"):
+        _deployment(model_path=_model_folder(tmp_path, **members))
+
+
+def test_a_class_that_is_called_as_the_familys_is_it(tmp_path: Path) -> None:
+    own = {"AutoConfig": "modeling.LlamaConfig", "AutoModelForCausalLM": "modeling.LlamaForCausalLM"}
+    assert _deployment(model_path=_model_folder(tmp_path, auto_map=own)).server.config_class == "LlamaConfig"
 
 
 def test_an_all_to_all_spreads_experts() -> None:
     flags = {"tp": 8, "dp": 8, "enable_dp_attention": True, "moe_a2a_backend": "flashinfer"}
     found = _deployment(arch="sm90", moe_runner_backend="flashinfer_cutlass", **flags)
-    assert (found.runtime.moe_runner_backend, found.parallel.moe_ep) == ("flashinfer_cutlass", 8)
+    assert (found.server.moe_runner_backend, found.parallel.moe_ep) == ("flashinfer_cutlass", 8)
 
 
 def test_modelopts_own_file_tells_the_loader_and_not_the_arguments(tmp_path: Path) -> None:
@@ -84,10 +129,10 @@ def test_modelopts_own_file_tells_the_loader_and_not_the_arguments(tmp_path: Pat
     model = _model_folder(tmp_path, **experts)
     (tmp_path / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "NVFP4"}}')
     found = _deployment(model_path=model, arch="sm100")
-    assert (found.quantization, found.runtime.quantization) == ("modelopt_fp4", None)
+    assert (found.quantization, found.server.quantization) == ("modelopt_fp4", None)
     _model_folder(tmp_path, **experts, quantization_config={"quant_method": "modelopt", "quant_algo": "FP8"})
     found = _deployment(model_path=model, arch="sm100")
-    assert (found.quantization, found.runtime.quantization) == ("modelopt_fp8", "modelopt_fp8")
+    assert (found.quantization, found.server.quantization) == ("modelopt_fp8", "modelopt_fp8")
     (tmp_path / "hf_quant_config.json").write_text("[]")
     _model_folder(tmp_path)
     with pytest.raises(UsageError, match=r"hf_quant_config\.json holds a list"):
@@ -96,7 +141,7 @@ def test_modelopts_own_file_tells_the_loader_and_not_the_arguments(tmp_path: Pat
 
 def test_the_weights_quantization_is_the_checkpoints_where_the_key_says_none() -> None:
     found = _deployment(model_path="DeepSeek-V3")
-    assert found.runtime.quantization is None and found.quantization == "fp8"
+    assert found.server.quantization is None and found.quantization == "fp8"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +197,7 @@ def test_the_demo_alone_has_dp_attention_of_its_own_and_says_so() -> None:
 def test_no_model_is_the_demo_and_says_so() -> None:
     found = _demo(tp=8, dp=8)
     assert found.model_path == "demo-moe" and "no model given" in found.notes[0]
-    assert found.runtime.moe_runner_backend == "flashinfer_cutlass"
+    assert found.server.moe_runner_backend == "flashinfer_cutlass"
     assert found.runtime.max_running_requests == 256
     own = _demo(max_running_requests=64)
     assert own.runtime.max_running_requests == 64
@@ -168,8 +213,9 @@ def test_cache_dir_is_expanded_only_by_default() -> None:
 def test_speculation() -> None:
     found = _deployment(model_path="DeepSeek-V3", speculative_algorithm="nextn", arch="sm100")
     assert found.runtime.speculative is not None
-    assert found.server.draft is not None and found.server.draft.quantization == "fp8"
-    assert found.draft_deployment is not None and found.draft_deployment.server.draft is None
+    assert found.server.draft is not None and found.draft_deployment is not None
+    draft = found.draft_deployment.server
+    assert (draft.draft, draft.quantization) == (None, "fp8")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +250,7 @@ def test_an_unknown_model_lists_the_presets() -> None:
         (b"{", "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
         (b"[]", "holds a list"),
-        (b'{"model_type": "llama"}', "num_attention_heads is None"),
+        (b'{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}', "vocab_size is missing"),
         (json.dumps({**DENSE, "num_key_value_heads": "x"}).encode(), "num_key_value_heads is 'x'"),
         (json.dumps({**DENSE, "hidden_size": True}).encode(), "hidden_size is True"),
         (json.dumps({**DENSE, "rope_scaling": "x"}).encode(), "rope_scaling is 'x'"),
@@ -229,7 +275,7 @@ def test_the_hugging_face_cache_is_read_and_nothing_is_downloaded(tmp_path: Path
     snapshot.mkdir(parents=True)
     _model_folder(snapshot, quantization_config=FP8)
     found = _deployment({"HF_HOME": str(tmp_path)}, model_path="some/model")
-    assert found.model_path == "some/model" and found.model.checkpoint_quantization == "fp8"
+    assert found.model_path == "some/model" and found.model.quantized.method == "fp8"
 
 
 def test_json_and_back() -> None:

@@ -187,7 +187,6 @@ def test_excluded_layers_call_no_fp8_gemm(tmp_path: Path) -> None:
         ({"chunked_prefill_size": 16384}, (4096, 8192)),
         ({"chunked_prefill_size": -1}, (4096, 8192)),
         ({"chunked_prefill_size": 8192, "tp": 8, "dp": 8}, (4096, 8192)),
-        ({"disaggregation_mode": "decode", "max_running_requests": 300}, (256, 512)),
     ],
 )
 def test_buckets_of_cutlass(flags: dict[str, Any], last: tuple[int, int]) -> None:

@@ -120,6 +120,10 @@ def test_a_config_without_its_model_is_wrong_usage(tmp_path: Path) -> None:
     assert ran.code == 2 and "the key holds its path" in ran.err and "add --model-path" in ran.err
 
 
+LAYERS = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 8, "hidden_size": 8}
+LAYERS |= {"num_hidden_layers": float("inf")}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -127,7 +131,7 @@ def test_a_config_without_its_model_is_wrong_usage(tmp_path: Path) -> None:
         (b'{"a":' * 80 + b"1" + b"}" * 80, "nested more than 60 deep"),
         (b" " * ((8 << 20) + 1), "more than such a file can hold"),
         (b"\xff", "is not UTF-8"),
-        (b'{"model_type": "llama", "num_hidden_layers": 1e999}', "config.json: num_"),
+        (json.dumps(LAYERS).encode(), "config.json: num_"),
         (None, "there is no such file, and no such preset"),
     ],
 )

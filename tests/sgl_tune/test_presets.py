@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from runtime.models.known import model_config
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU, GPUS, Chosen, find_gpu, gpu_for
@@ -29,7 +30,7 @@ SHAPES = {
 
 
 def _model(name: str) -> ModelConfig:
-    return find_model(name, {}).checkpoint.model_config()
+    return model_config(find_model(name, {}).checkpoint.quantized)
 
 
 def test_every_preset_is_known_here() -> None:
@@ -40,13 +41,13 @@ def test_every_preset_is_known_here() -> None:
 def test_shapes(name: str) -> None:
     model = _model(name)
     moe = (model.moe.num_experts, model.moe.top_k, model.moe.intermediate_size) if model.moe else (0, 0, 0)
-    shape = (model.num_layers, model.hidden_size, model.vocab_size, *moe)
+    shape = (model.num_layers, model.hidden_size, model.vocabulary.size, *moe)
     assert shape == SHAPES[name]
 
 
 def test_glm_is_what_the_out_of_memory_case_needs() -> None:
     glm = _model("zai-org/GLM-5.1-FP8")
-    assert (glm.max_position, glm.checkpoint_quantization, glm.quantization_block) == (
+    assert (glm.max_position, glm.quantized.method, glm.quantized.block) == (
         202752,
         "fp8",
         (128, 128),
@@ -54,7 +55,7 @@ def test_glm_is_what_the_out_of_memory_case_needs() -> None:
     assert glm.mla is not None and glm.mla.indexer is not None
     assert (glm.mla.cache_dim, glm.mla.indexer.top_k) == (576, 2048)
     assert glm.layer_kinds.count("dense") == 3
-    assert _model("GLM-5.1").checkpoint_quantization is None
+    assert _model("GLM-5.1").quantized.method is None
 
 
 @pytest.mark.parametrize("spelling", ["openai/gpt-oss-120b", "OPENAI/GPT-OSS-120B", "gpt-oss-120b"])

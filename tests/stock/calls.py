@@ -10,7 +10,7 @@ from flashinfer import fused_moe
 from flashinfer.tllm_enums import Fp8QuantizationType
 
 from runtime.server.buckets import next_power_of_2, tuning_range
-from runtime.server.rows import batch_rows
+from runtime.server.sizes.rows import batch_rows
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
@@ -34,7 +34,7 @@ def deployment_of(**flags: Any) -> Deployment:
 def largest_of(deployment: Deployment, rows: int) -> int:
     server = deployment.server
     prefill = batch_rows(server).prefill
-    return tuning_range(server.backend, rows, prefill, server.is_pd_decode)
+    return tuning_range(server.backend, rows, prefill)
 
 
 def sizes_of(deployment: Deployment) -> tuple[int, int, int, int, int]:

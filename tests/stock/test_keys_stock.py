@@ -10,7 +10,7 @@ from flashinfer.gemm import gemm_base
 from flashinfer.gemm.gemm_base import fp8_gemm_sm100
 
 from runtime.autotune.cpu import GEMM1, GEMM2, grouped_gemm
-from runtime.server.linears import Spread, quantized_sizes
+from runtime.server.sizes.linears import Spread, quantized_sizes
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment

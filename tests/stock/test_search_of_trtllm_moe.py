@@ -25,6 +25,7 @@ from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.warm.job import make_job
 from tests.runtime.tuned_layer import installed
+from tests.sgl_tune.modelopt import as_checkpoint
 from tests.stock import kernel_stubs
 
 TACTICS = [(8, 0), (8, 1), (16, 2), (32, 3)]
@@ -107,7 +108,7 @@ def test_a_layers_ops_are_searched_in_every_bucket(flags: dict[str, Any], kernel
     target = {"sglang_version": "0.5.23", "flashinfer_version": VERSION, "arch": "sm100"}
     sizes = {"chunked_prefill_size": 64, "max_running_requests": 16}
     asked = {"moe_runner_backend": "flashinfer_trtllm", **target, **sizes, **flags}
-    deployment = resolve_deployment(ServerFlags.of(**asked))
+    deployment = resolve_deployment(ServerFlags.of(**as_checkpoint(asked)))
     (cache, *_) = make_job(make_plan(deployment), Path(), "cuda", (0,), 1.0, False).caches
     rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, _Meta())
     found = {}

@@ -60,7 +60,7 @@ class CoreStarter:
         return Started(
             tuple(self._noted(report, deployment, starts[0]) for report in reports),
             layout_for(deployment.parallel),
-            max(starts[0].runtime.decode_graphs, default=None),
+            max(starts[0].runtime.graphs.decode, default=None),
             time.process_time() - began,
         )
 

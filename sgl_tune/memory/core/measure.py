@@ -88,7 +88,7 @@ class _Rank:
 
     def job(self) -> dict[str, Any]:
         snapshot = None if self.snapshot is None else str(self.snapshot)
-        start = to_plain(self.start.with_own_kernels())
+        start = to_plain(self.start)
         return {"start": start, "file": str(self.file), "snapshot": snapshot, "gpu": self.gpu}
 
 
@@ -122,7 +122,7 @@ def _report(
 
 
 def _check_runs(start: Start) -> None:
-    if backend_row(start.backend).is_predicted:
+    if not backend_row(start.backend).kernels:
         raise UsageError(
             f"--moe-runner-backend {start.backend} cannot be measured: its kernels are not here",
             "leave out --measure to predict it",

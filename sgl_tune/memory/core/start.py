@@ -10,8 +10,8 @@ from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.gpus import GpuModel
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.requests import MOST_REQUESTS
 from runtime.server.shape import Server
+from runtime.server.sizes.requests import MOST_REQUESTS
 from runtime.start.options import StartOptions
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.memory.change import ASCENDING, DISPATCHER, LM_HEAD
@@ -55,14 +55,7 @@ class Start:
 
     def as_measured(self) -> Start:
         """By this runtime's own kernels, and no tactic is profiled."""
-        own = self.with_own_kernels()
-        return replace(own, runtime=replace(own.runtime, autotune_cached=True))
-
-    def with_own_kernels(self) -> Start:
-        """With this runtime's own kernels, where it has some for which a prediction takes others."""
-        if self.runtime.sm_major not in backend_row(self.backend).own_majors:
-            return self
-        return replace(self, runtime=replace(self.runtime, moe_runner_backend=self.backend))
+        return replace(self, runtime=replace(self.runtime, autotune_cached=True))
 
     def about(self) -> dict[str, Any]:
         """The first line of the run's file."""
@@ -95,12 +88,13 @@ def starts_of(deployment: Deployment, ranks: str, behaviours: tuple[str, ...] = 
 
 def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, tuple[str, ...]]:
     """With the nearest kernels that this runtime has for those it lacks: the weights take the same memory."""
-    runtime = replace(deployment.runtime, a2a_max_tokens=_dispatch_tokens(deployment.server, by_requests))
-    backend = backend_row(runtime.moe_runner_backend)
-    if not backend.stood_in or backend.is_predicted:
-        return runtime, ()
-    note = f"triton's workspaces stand for those of {backend.name}, which are not known"
-    return replace(runtime, moe_runner_backend="triton"), (note,)
+    tokens = _dispatch_tokens(deployment.server, by_requests)
+    kernels, notes = replace(deployment.runtime.kernels, a2a_max_tokens=tokens), tuple[str, ...]()
+    backend = backend_row(kernels.moe)
+    if not backend.kernels:
+        kernels = replace(kernels, moe="triton")
+        notes = (f"triton's workspaces stand for those of {backend.name}, which are not known",)
+    return replace(deployment.runtime, kernels=kernels), notes
 
 
 def _dispatch_tokens(server: Server, by_requests: bool) -> int:

@@ -1,0 +1,59 @@
+"""What every part of a decoder is built from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from runtime.forward.comm import Communicator
+from runtime.layers.linear import Linear, Part
+from runtime.layers.norm import RMSNorm
+from runtime.layers.quantization import Scheme, scheme_of
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.errors import ConfigError
+from runtime.server.formats.kinds import Kind
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Build:
+    model: ModelConfig
+    runtime: RuntimeConfig
+    comm: Communicator
+    device: torch.device
+    dtype: torch.dtype
+
+    def linear(self, parts: list[Part], cols: slice, *, scheme: Scheme | None = None, **how: Any) -> Linear:
+        """Stored as the checkpoint has these parts, where no `scheme` is given."""
+        chosen = self._scheme(self.kind_of([part.name for part in parts])) if scheme is None else scheme
+        return Linear(parts, cols, self.dtype, self.device, scheme=chosen, **how)
+
+    def kind_of(self, names: list[str]) -> Kind | None:
+        return self.model.quantized.of_linear(names)
+
+    def expert_scheme(self, name: str) -> Scheme:
+        return self._scheme(self.model.quantized.of_experts(name))
+
+    def _scheme(self, kind: Kind | None) -> Scheme:
+        return scheme_of(kind, self.model, self.runtime)
+
+    def norm(self, name: str, size: int, eps: float | None = None, rows: slice | None = None) -> RMSNorm:
+        style = self.model.style
+        eps = style.rms_eps if eps is None else eps
+        return RMSNorm(name, size, eps, self.dtype, self.device, rows, style.centred)
+
+    def norm_of_rows(self, name: str) -> RMSNorm:
+        return self.norm(name, self.model.hidden_size)
+
+    def vector(self, count: int, dtype: torch.dtype | None = None) -> torch.nn.Parameter:
+        empty = torch.empty(count, dtype=dtype or self.dtype, device=self.device)
+        return torch.nn.Parameter(empty, requires_grad=False)
+
+
+def make_build(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator, device: torch.device) -> Build:
+    if runtime.dtype not in DTYPES:
+        raise ConfigError(f"--dtype {runtime.dtype}: one of {', '.join(DTYPES)}")
+    return Build(model, runtime, comm, device, DTYPES[runtime.dtype])

@@ -1,0 +1,128 @@
+"""One layer of a decoder: what mixes a request's tokens, what works on each alone, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from runtime.decoder.build import Build
+from runtime.decoder.gated_delta import GatedDeltaNet
+from runtime.decoder.gqa import GroupedQueryAttention
+from runtime.decoder.mamba2 import Mamba2Mixer
+from runtime.decoder.mla import LatentAttention
+from runtime.decoder.mlp import DenseLayer, MoELayer
+from runtime.forward.batch import ForwardBatch
+from runtime.forward.kv_pool import KVPool
+from runtime.layers.loading import Piece
+from runtime.layers.norm import RMSNorm
+from runtime.layers.rope import RopeTables
+from runtime.moe.backends import MoEBackend
+from runtime.moe.dispatcher import Dispatcher
+from runtime.server.recurrent import GatedDeltaConfig
+
+Mixer = GatedDeltaNet | GroupedQueryAttention | LatentAttention | Mamba2Mixer
+
+# By the model's `norms`: the norm before the mixer and the one after it, and those of the MLP.
+_NORMS: dict[str, tuple[tuple[str, str | None], tuple[str, str | None]]] = {
+    "before": (("input_layernorm", None), ("post_attention_layernorm", None)),
+    "sandwich": (
+        ("input_layernorm", "post_attention_layernorm"),
+        ("pre_feedforward_layernorm", "post_feedforward_layernorm"),
+    ),
+    "alone": (("norm", None), ("norm", None)),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageState:
+    """Between layers and between pipeline stages: the last answer, not yet added to its residual."""
+
+    hidden: torch.Tensor
+    residual: torch.Tensor | None = None  # None before the first layer
+
+
+class Norms(nn.Module):
+    """How a part of a layer is entered from the residual and left again."""
+
+    def __init__(self, build: Build, layer: str, names: tuple[str, str | None]) -> None:
+        super().__init__()
+        before, after = names
+        self.before = build.norm_of_rows(f"{layer}.{before}")
+        self.after: RMSNorm | None = None if after is None else build.norm_of_rows(f"{layer}.{after}")
+
+    def enter(self, state: StageState) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rows that go in, and the residual with the last answer added."""
+        if state.residual is None:
+            return self.before(state.hidden), state.hidden
+        return self.before.add(state.hidden, state.residual), state.residual
+
+    def leave(self, answer: torch.Tensor) -> torch.Tensor:
+        return answer if self.after is None else self.after.in_place(answer)
+
+    def pieces(self) -> Iterator[Piece]:
+        for norm in (self.before, self.after):
+            if norm is not None:
+                yield from norm.pieces()
+
+
+class DecoderLayer(nn.Module):
+    def __init__(
+        self,
+        build: Build,
+        layer_id: int,
+        dispatcher: Dispatcher,
+        backend: MoEBackend | None,
+        ropes: RopeTables,
+    ) -> None:
+        super().__init__()
+        model, name = build.model, build.model.layer_name(layer_id)
+        self.number, self.comm, self.kind = layer_id, build.comm, model.kind_of(layer_id)
+        of_mixer, of_mlp = _NORMS[model.style.norms]
+        self.mixer = _mixer(build, layer_id, name)
+        keeps_tokens = model.keeps_tokens(layer_id)
+        self.table_name = ropes.lay(model.layer_attention(layer_id).rope) if keeps_tokens else None
+        self.mixer_norms = None if self.mixer is None else Norms(build, name, of_mixer)
+        self.mlp = _mlp(build, layer_id, f"{name}.{model.names.mlp}", dispatcher, backend)
+        self.mlp_norms = None if self.mlp is None else Norms(build, name, of_mlp)
+
+    def forward(
+        self, state: StageState, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
+    ) -> StageState:
+        if self.mixer is not None and self.mixer_norms is not None:
+            rows, residual = self.mixer_norms.enter(state)
+            if rows.shape[0]:
+                rows = self.comm.all_reduce(self.mixer(rows, batch, pool, table), "attn_tp")
+            state = StageState(self.mixer_norms.leave(rows), residual)
+        if self.mlp is not None and self.mlp_norms is not None:
+            rows, residual = self.mlp_norms.enter(state)
+            state = StageState(self.mlp_norms.leave(self.mlp(rows)), residual)
+        return state
+
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp):
+            if part is not None:
+                yield from part.pieces()
+
+
+def _mixer(build: Build, layer_id: int, layer: str) -> Mixer | None:
+    model = build.model
+    if model.is_recurrent(layer_id):
+        recurrence = GatedDeltaNet if isinstance(model.recurrent, GatedDeltaConfig) else Mamba2Mixer
+        return recurrence(build, layer_id, f"{layer}.{model.names.recurrent}")
+    if not model.keeps_tokens(layer_id):
+        return None
+    attention = LatentAttention if model.mla is not None else GroupedQueryAttention
+    return attention(build, layer_id, f"{layer}.{model.names.attention}")
+
+
+def _mlp(
+    build: Build, layer_id: int, name: str, dispatcher: Dispatcher, backend: MoEBackend | None
+) -> DenseLayer | MoELayer | None:
+    kind = build.model.layer_kinds[layer_id]
+    if kind == "moe":
+        assert backend is not None
+        return MoELayer(build, name, dispatcher, backend)
+    return DenseLayer(build, name) if kind == "dense" else None

@@ -1,0 +1,99 @@
+"""Multi-head latent attention, absorbed: queries meet the cached latents, values are unfolded after.
+
+`kv_b_proj` stays beside the two matrices made from it, as on a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from runtime.decoder.build import Build
+from runtime.decoder.indexer import Indexer
+from runtime.forward.batch import ForwardBatch
+from runtime.forward.kv_pool import KVPool
+from runtime.layers.attention import AttentionLayer, attend_latent
+from runtime.layers.linear import Part
+from runtime.layers.loading import Piece, length, rows_of_heads, shard
+from runtime.layers.rope import rope_
+from runtime.layers.scaled_linear import fp8_head_products
+
+_EPS = 1e-6  # whatever the norms of rows have
+
+
+class LatentAttention(nn.Module):
+    """Its result is a partial sum over the attention-TP group."""
+
+    keys_in: torch.Tensor
+    values_out: torch.Tensor
+    absorbed_scale: torch.Tensor | None = None
+
+    def __init__(self, build: Build, layer_id: int, name: str) -> None:
+        super().__init__()
+        model, ranks, rank = build.model, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
+        assert model.mla is not None
+        config, mla = model.layer_attention(layer_id), model.mla
+        self.rope, self.mla, self.build, self.name = config.rope, mla, build, name
+        heads = shard(config.num_heads, ranks, rank, "the number of heads")
+        self.heads, hidden = length(heads), slice(0, model.hidden_size)
+        query = rows_of_heads(heads, mla.qk_head_dim)
+        downs = [Part(f"{name}.q_a_proj", slice(0, mla.q_lora_rank))]
+        downs.append(Part(f"{name}.kv_a_proj_with_mqa", slice(0, mla.cache_dim)))
+        self.sizes = [length(part.rows) for part in downs]
+        self.down = build.linear(downs, hidden, kept_as=(sum(self.sizes),))
+        self.q_norm = build.norm(f"{name}.q_a_layernorm", mla.q_lora_rank, _EPS)
+        lora = slice(0, mla.q_lora_rank)
+        self.q_up = build.linear([Part(f"{name}.q_b_proj", query)], lora, rows_over=ranks)
+        self.kv_norm = build.norm(f"{name}.kv_a_layernorm", mla.kv_lora_rank, _EPS)
+        kv = rows_of_heads(heads, mla.qk_nope_head_dim + mla.v_head_dim)
+        latent = slice(0, mla.kv_lora_rank)
+        self.kv_up = build.linear([Part(f"{name}.kv_b_proj", kv)], latent, rows_over=ranks)
+        answers = rows_of_heads(heads, mla.v_head_dim)
+        self.out = build.linear([Part(f"{name}.o_proj", hidden)], answers, columns_over=ranks)
+        self.indexer = Indexer(build, layer_id, f"{name}.indexer") if mla.indexer else None
+        self.layer = AttentionLayer(layer_id, config.scale)
+
+    def finalize(self) -> None:
+        """After loading: `keys_in` folds a query into the latent space, `values_out` unfolds an answer."""
+        weight = self.kv_up.dequantized().to(self.build.dtype)
+        kind = self.build.kind_of([f"{self.name}.kv_b_proj"])
+        if kind is not None and kind.name == "fp8" and (kind.per != "block" or kind.block != (128, 128)):
+            scale = weight.abs().amax().float().reshape(1) / torch.finfo(torch.float8_e4m3fn).max
+            self.absorbed_scale = scale
+            weight = (weight / scale.to(weight.dtype)).to(torch.float8_e4m3fn)
+        per_head = weight.unflatten(0, (self.heads, -1))
+        keys, values = per_head.split([self.mla.qk_nope_head_dim, self.mla.v_head_dim], dim=1)
+        self.register_buffer("keys_in", keys.transpose(1, 2).contiguous().transpose(1, 2))  # columns apart
+        self.register_buffer("values_out", values.clone(memory_format=torch.contiguous_format))
+
+    def _product(self, rows: torch.Tensor, absorbed: torch.Tensor) -> torch.Tensor:
+        """[T, heads, k] and [heads, k, n] -> [T, heads, n]."""
+        rows = rows.transpose(0, 1)
+        if self.absorbed_scale is None:
+            return torch.bmm(rows, absorbed).transpose(0, 1)
+        return fp8_head_products(rows, absorbed, self.absorbed_scale).transpose(0, 1)
+
+    def forward(
+        self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
+    ) -> torch.Tensor:
+        assert self.rope is not None and table is not None
+        nope, rank = self.mla.qk_nope_head_dim, self.mla.kv_lora_rank
+        down, latent = self.down(x).split(self.sizes, dim=-1)
+        compressed = self.q_norm(down)
+        q = self.q_up(compressed).unflatten(-1, (self.heads, -1))
+        self.kv_norm.in_place(latent[:, :rank])
+        rope_(q[..., nope:], latent[:, None, rank:], table, batch.positions, self.rope.interleaved)
+        selected = None
+        if self.indexer is not None:
+            selected = self.indexer(x, compressed, batch, pool, table)
+        query = torch.cat((self._product(q[..., :nope], self.keys_in), q[..., nope:]), dim=-1)
+        answer = attend_latent(query, latent, rank, self.layer, batch, pool, selected)
+        return self.out(self._product(answer, self.values_out.transpose(1, 2)).flatten(1))
+
+    def pieces(self) -> Iterator[Piece]:
+        parts = (self.down, self.q_norm, self.q_up, self.kv_norm, self.kv_up, self.out)
+        for part in (*parts, self.indexer):
+            if part is not None:
+                yield from part.pieces()

@@ -1,0 +1,1 @@
+"""What SGLang's start chooses where a flag is not set: one file per choice."""

@@ -1,0 +1,1 @@
+"""What follows from a server: sizes of pools, batches and matrices."""

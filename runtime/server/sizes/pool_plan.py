@@ -1,0 +1,169 @@
+"""How large the KV pool is: SGLang's arithmetic from free memory to tokens and requests. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from runtime.server.config import ModelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.errors import ConfigError, NoRoomForTokens
+from runtime.server.parallel import stage_layers
+from runtime.server.parallel_config import ParallelConfig
+from runtime.server.sizes.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
+from runtime.server.sizes.sizing import (
+    DTYPE_BYTES,
+    has_window_pool,
+    kv_bytes_per_token,
+    kv_tokens,
+    sliding_layers,
+    static_rest,
+)
+from runtime.server.sizes.state_sizes import (
+    StatePlan,
+    drafted_states,
+    plan_states,
+    requests_for,
+    states_for,
+)
+
+DSA_PAGE_SIZE = 64
+TABLE_HEADROOM = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FreeMemory:
+    """Bytes free on the fullest rank, torch's cache emptied: all groups joined, and all weights loaded."""
+
+    baseline: int
+    after_load: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    tokens: int
+    page_size: int
+    kv_dtype: str
+    max_running_requests: int
+    row_length: int
+    packed: bool = True  # fp8 latents of sparse attention, with their scales
+    sliding_tokens: int = 0  # of sliding layers, where they have a pool of their own
+    states: StatePlan | None = None  # of recurrent layers
+
+
+def kv_dtype_of(runtime: RuntimeConfig) -> str:
+    asked = runtime.cache.dtype
+    if asked == "auto":
+        return runtime.dtype
+    if asked not in DTYPE_BYTES:
+        raise ConfigError(f"--kv-cache-dtype {asked}: this runtime has auto, {', '.join(DTYPE_BYTES)}")
+    return asked
+
+
+def plan_pool(
+    free: FreeMemory,
+    mem_fraction: float,
+    model: ModelConfig,
+    parallel: ParallelConfig,
+    runtime: RuntimeConfig,
+    layers: Sequence[int],
+    draft_layers: int = 0,
+    agree: Callable[[int], int] = int,
+) -> PoolPlan:
+    """`layers` of this stage; a draft's layers hold as many tokens. `agree` takes the minimum over stages."""
+    rest, states = static_rest(free.after_load, free.baseline, mem_fraction), None
+    kv_dtype, page, share = kv_dtype_of(runtime), page_size(model, runtime), runtime.cache.sliding_share
+    per_token = kv_bytes_per_token(
+        model, parallel, kv_dtype, layers, draft_layers, runtime.cache.packs_latents, share
+    )
+    if model.recurrent is not None:
+        states, rest = plan_states(rest, model, parallel, runtime)
+    tokens = agree(kv_tokens(rest, per_token, page))
+    if tokens == MORE_TOKENS_THAN_ANY_POOL:  # nobody said how many the other stages have
+        tokens = kv_tokens(rest, _most_of_stages(model, parallel, kv_dtype, share), page)
+    if tokens <= 0:
+        raise NoRoomForTokens(_no_room(free, mem_fraction))
+    most = runtime.cache.max_tokens
+    tokens = tokens if most is None else min(tokens, most)
+    plan = plan_tokens(tokens, model, parallel, runtime, states)
+    _check_windows(plan, model, runtime, layers)
+    return plan
+
+
+def _check_windows(plan: PoolPlan, model: ModelConfig, runtime: RuntimeConfig, layers: Sequence[int]) -> None:
+    """validate_swa_pool_size of srt/model_executor/pool_configurator.py."""
+    if not sliding_layers(model, layers):
+        return
+    window = model.attention["sliding"].window or 0
+    if plan.sliding_tokens <= window + plan.page_size:
+        raise NoRoomForTokens(
+            f"a pool of {plan.sliding_tokens:,} tokens behind windows of {window:,} holds no request: "
+            "more tokens, or a larger --swa-full-tokens-ratio"
+        )
+
+
+def _most_of_stages(model: ModelConfig, parallel: ParallelConfig, kv_dtype: str, share: float) -> float:
+    stages = (stage_layers(model.num_layers, parallel, stage) for stage in range(parallel.pp))
+    return max(kv_bytes_per_token(model, parallel, kv_dtype, layers, share=share) for layers in stages)
+
+
+def plan_tokens(
+    tokens: int,
+    model: ModelConfig,
+    parallel: ParallelConfig,
+    runtime: RuntimeConfig,
+    states: StatePlan | None = None,
+) -> PoolPlan:
+    """The pool of a known number of tokens, and the requests that these and their states allow."""
+    page = page_size(model, runtime)
+    if tokens < page:
+        raise NoRoomForTokens(f"a KV pool of {tokens} tokens holds no page of {page}")
+    tokens = tokens // page * page
+    context = runtime.context_length or model.max_position
+    requests = max_running_requests(tokens, context, runtime.max_running_requests, parallel.attn_dp)
+    if states is not None:
+        requests = requests_for(states, requests, runtime)
+    elif model.recurrent is not None:
+        states = states_for(requests, runtime)
+    if states is not None:
+        states = drafted_states(states, requests, runtime)
+    return PoolPlan(
+        tokens=tokens,
+        page_size=page,
+        kv_dtype=kv_dtype_of(runtime),
+        max_running_requests=requests,
+        row_length=context + table_headroom(runtime.speculative, page),
+        packed=runtime.cache.packs_latents,
+        sliding_tokens=int(tokens * runtime.cache.sliding_share) // page * page
+        if has_window_pool(model)
+        else 0,
+        states=states,
+    )
+
+
+def page_size(model: ModelConfig, runtime: RuntimeConfig) -> int:
+    indexer = None if model.mla is None else model.mla.indexer
+    return runtime.cache.page_size if indexer is None else DSA_PAGE_SIZE
+
+
+def table_headroom(speculative: SpeculativeConfig | None, page: int) -> int:
+    """Columns of the request table behind the context: speculation writes ahead of what it keeps."""
+    if speculative is None:
+        return TABLE_HEADROOM
+    headroom = TABLE_HEADROOM + speculative.num_draft_tokens
+    return headroom if page == 1 else max(headroom, 2 * _tokens_ahead(speculative, page) + page - 1)
+
+
+def _tokens_ahead(speculative: SpeculativeConfig, page: int) -> int:
+    steps = speculative.num_steps
+    if speculative.eagle_topk > 1:  # each branch has pages of its own
+        steps = (2 * (page - 1) + steps) // page * page
+    return max(steps * speculative.eagle_topk, speculative.num_draft_tokens)
+
+
+def _no_room(free: FreeMemory, mem_fraction: float) -> str:
+    needed = math.ceil((1 - free.after_load / free.baseline) * 1000) / 1000
+    return (
+        f"--mem-fraction-static {mem_fraction} leaves no memory for the KV pool: the weights alone take "
+        f"{needed:.3f} of what was free; raise it above that, or spread the weights over more GPUs"
+    )

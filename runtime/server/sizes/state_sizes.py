@@ -1,0 +1,85 @@
+"""How many states there is room for beside the KV cache: srt/mem_cache/kv_cache_configurator.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.errors import ConfigError, NoRoomForTokens
+from runtime.server.parallel import stage_layers
+from runtime.server.parallel_config import ParallelConfig
+from runtime.server.sizes.requests import share_of
+
+_DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_SHARE = 0.9  # --mamba-full-memory-ratio, of the states' memory in that of the tokens
+_PADDING = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlan:
+    """`slots` behind one of padding, and `drafts` requests, whose drafted tokens each have a state."""
+
+    slots: int
+    conv_dtype: str
+    recurrent_dtype: str
+    drafts: int = 0
+    draft_tokens: int = 0
+    shares_windows: bool = False  # of drafted tokens, the inputs of one are those of the next but one column
+
+
+def state_bytes(model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig) -> int:
+    """Of one request on the stage that has most of them."""
+    assert model.recurrent is not None
+    stages = (stage_layers(model.num_layers, parallel, stage) for stage in range(parallel.pp))
+    most = max(sum(map(model.is_recurrent, layers)) for layers in stages)
+    dtypes = runtime.states.conv_dtype, runtime.states.recurrent_dtype
+    return most * model.recurrent.state_shape(parallel.attn_tp).nbytes(*(_DTYPE_BYTES[one] for one in dtypes))
+
+
+def plan_states(
+    rest: float, model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig
+) -> tuple[StatePlan, float]:
+    """And what of the `rest` of memory the states leave for tokens, in bytes. Drafts have as many beside."""
+    rules, each = runtime.states, state_bytes(model, parallel, runtime)
+    drafted = runtime.speculative.num_draft_tokens if runtime.speculative else 0
+    requests = runtime.max_running_requests
+    asked = None if requests is None else share_of(requests, parallel.attn_dp)
+    if not rules.keeps_prefixes and asked is not None:
+        slots = asked
+    else:
+        budget = rest * _SHARE / (1 + _SHARE) - each * _PADDING * (1 + drafted)
+        slots = int(budget // (each * (1 + drafted / rules.slots_each)))
+    if slots <= 0:
+        raise NoRoomForTokens(
+            f"no memory is left for the state of one request, {each / 2**20:.1f} MiB: raise "
+            "--mem-fraction-static, or spread the weights over more GPUs"
+        )
+    if drafted:
+        if asked is None:
+            raise ConfigError("a draft beside states needs --max-running-requests")
+        rest -= each * (min(asked, slots // rules.slots_each) + _PADDING) * drafted
+    return states_for(slots, runtime), rest - (slots + _PADDING) * each
+
+
+def states_for(slots: int, runtime: RuntimeConfig) -> StatePlan:
+    return StatePlan(slots, runtime.states.conv_dtype, runtime.states.recurrent_dtype)
+
+
+def drafted_states(plan: StatePlan, requests: int, runtime: RuntimeConfig) -> StatePlan:
+    """With those that a verify leaves of each drafted token."""
+    one = runtime.speculative
+    if one is None:
+        return plan
+    shares = one.eagle_topk <= 1
+    return replace(plan, drafts=requests, draft_tokens=one.num_draft_tokens, shares_windows=shares)
+
+
+def requests_for(plan: StatePlan, requests: int, runtime: RuntimeConfig) -> int:
+    """No more than have states: some of them are kept for prefixes."""
+    allowed = min(requests, plan.slots // runtime.states.slots_each)
+    if allowed <= 0:
+        raise NoRoomForTokens(
+            f"{plan.slots} states are less than the {runtime.states.slots_each} that one request takes: "
+            "raise --mem-fraction-static"
+        )
+    return allowed
