@@ -72,7 +72,14 @@ class ServerStarter:
         question = changed(self._question, change)
         is_same = question.server is self._question.server
         live = self._live if is_same else Live(self._out, question.server)
-        say: Listener = live if least is None else _Until(live, least)
+
+        def say(event: Event) -> object:
+            """Ends a start once a phase has left less than `least`: what comes after decides nothing."""
+            live(event)
+            if least is None or event["event"] != "phase":
+                return None
+            return STOP if event["free"] + event["reserved"] - event["reserved_peak"] < least else None
+
         first = self._one(replace(question, rank=first_rank(self._ranks)), say, snapshot)
         layout = layout_of(first)
         ranks = layout.started(self._ranks) if layout.ranks > 1 else (first.asked.rank,)
@@ -104,21 +111,6 @@ class ServerStarter:
         outside = self._answers.asking.outside
         found = report_of(record, question.gpu, title, outside, flags, question.taken_bytes)
         return found.with_notes(*_left_notes(self._answers.check(question).left))
-
-
-class _Until:
-    """Ends a start once a phase has left less than `least` bytes: what comes after decides nothing."""
-
-    def __init__(self, live: Live, least: int) -> None:
-        self._live, self._least = live, least
-
-    def __call__(self, event: Event) -> object:
-        self._live(event)
-        return STOP if event["event"] == "phase" and _left(event) < self._least else None
-
-
-def _left(phase: Event) -> int:
-    return int(phase["free"] + phase["reserved"] - phase["reserved_peak"])
 
 
 def _graphs(record: Record) -> int | None:

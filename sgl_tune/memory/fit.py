@@ -158,7 +158,7 @@ def _words(trial: Trial) -> str:
 
 
 def _tightest(trial: Trial) -> str:
-    return trial.tightest.name if trial.tightest else ""
+    return trial.report.tightest.name if trial.report.tightest else ""
 
 
 def _missing(trial: Trial, spare: int) -> str:

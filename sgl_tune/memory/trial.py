@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.sglang.releases import Release
-from runtime.start.run_record import Phase
 from sgl_tune.memory.change import Change, change_of
 from sgl_tune.memory.options import Goals
-from sgl_tune.memory.phases import peaking
 from sgl_tune.memory.report import MemoryReport
 
 NO_GRAPHS = 0
@@ -49,18 +47,7 @@ class Trial:
         """Bytes left where the start is tightest; negative where it died."""
         if self.report.oom is not None:
             return min(-1, self.report.oom.free_bytes - self.report.oom.tried_bytes)
-        return _left_at_peak(self.report, self.tightest) if self.tightest else 0
-
-    @property
-    def tightest(self) -> Phase | None:
-        """Where memory is least, or ran out; of nested phases the inner one."""
-        if self.report.oom is not None:
-            return self.report.failed
-        return min(
-            peaking(self.report.phases),
-            key=lambda of: (_left_at_peak(self.report, of), -of.depth),
-            default=None,
-        )
+        return self.report.free_at_peak_bytes
 
     @property
     def notch_bytes(self) -> int:
@@ -103,8 +90,3 @@ def difference(before: Knobs, after: Knobs) -> str:
     if before.chunk != after.chunk:
         return f"chunks of {after.chunk:,}, not {before.chunk:,}"
     return f"{after.requests:,} requests at once, not {before.requests:,}"
-
-
-def _left_at_peak(report: MemoryReport, phase: Phase) -> int:
-    """With all that torch reserved."""
-    return report.total_bytes - phase.non_torch_bytes - phase.reserved_peak_bytes

@@ -62,10 +62,8 @@ def _beside_prediction(
     measured = next((report for report in ranks if report.oom is not None), worst(ranks))
     starter = CoreStarter(asked, measured.total_bytes)
     found = study(asked, starter, out)
-    start = next(
-        (one for one in starter.starts(AS_IS) if one.rank == measured.whose.rank), starter.starts(AS_IS)[0]
-    )
-    twin = replace(start.as_measured(), rank=measured.whose.rank) if together else start.alone()
+    start = replace(starter.starts(AS_IS)[0], rank=measured.whose.rank)
+    twin = start.as_measured() if together else start.alone()
     notes = _notes(measured, found.report, len(together))
     report = replace(
         measured,

@@ -51,37 +51,34 @@ def show_fit(out: Output, found: Fit, command: str, verbose: bool) -> None:
     out.line(command, indent=2, style="cyan")
     out.line(heading(found.best.report), style="dim")
     out.line()
-    trust = found.best.report.trust
-    for line in (*details, *trust.warnings, *(trust.notes if verbose else ())):
+    for line in (*details, *(found.best.report.trust.notes if verbose else ())):
         out.line(line)
 
 
 def fit_markdown(found: Fit, command: str) -> Iterator[str]:
     headline, *details = fit_lines(found)
-    trust = found.best.report.trust
     yield from (f"### {heading(found.best.report)}", "", f"**{headline}**", "", f"    {command}", "")
-    yield from (f"- {line}" for line in (*details, *trust.warnings, *trust.notes))
+    yield from (f"- {line}" for line in (*details, *found.best.report.trust.notes))
 
 
 def fit_lines(found: Fit) -> Iterator[str]:
     """The answer in a line, then what it rests on."""
-    best = found.best
-    report, context = best.report, best.report.sizes.context_length
+    best, report = found.best, found.best.report
     doubt = f"; {report.trust.not_modelled}" if report.trust.not_modelled else ""
     yield f"{_raised(found)}: {best.tokens:,} KV tokens per rank{_more(found)}{doubt}"
-    started = "start of your server" if report.whose.source == "ghost" else "simulated start"
-    yield (
-        f"A {started} with these flags leaves {memory_bytes(best.slack)} at the peak "
-        f"(±{memory_bytes(report.margin_bytes)}{_wanted(found)})."
-    )
+    free, wanted = memory_bytes(best.slack), found.goals.free_bytes
+    left = f", and {memory_bytes(wanted)} were to stay free" if wanted else ""
+    is_ghost = report.whose.source == "ghost"
+    started = "start of your server" if is_ghost else "simulated start"
+    bar = memory_bytes(report.margin_bytes)
+    yield f"A {started} with these flags leaves {free} at the peak (±{bar}{left})."
     yield f"Limited by {', '.join(filter(None, (_phase(best), _what(best))))}."
-    if doubts := exactness(report):
-        yield f"This start is {doubts}." if report.whose.source == "ghost" else f"Simulated {doubts}."
+    yield f"{'This start is' if is_ghost else 'Simulated'} {exactness(report)}."
     yield _beyond(found)
-    if context and best.tokens:
+    if (context := report.sizes.context_length) and best.tokens:
         yield f"KV cache: {best.tokens / context:.1f} requests of {context:,} tokens per rank."
-    for given in found.given_up:
-        yield f"Given up so that anything fits: {given}."
+    yield from (f"Given up so that anything fits: {given}." for given in found.given_up)
+    yield from report.trust.warnings
 
 
 def _raised(found: Fit) -> str:
@@ -102,11 +99,6 @@ def _more(found: Fit) -> str:
         return ""
     change = round(100 * (found.best.tokens / before - 1))
     return f", {abs(change)} % {'more' if change > 0 else 'less'} than {before:,}" if change else ""
-
-
-def _wanted(found: Fit) -> str:
-    free = found.goals.free_bytes
-    return f", and {memory_bytes(free)} were to stay free" if free else ""
 
 
 def _beyond(found: Fit) -> str:
@@ -135,11 +127,11 @@ def _fits(asked: MemoryReport) -> bool:
 
 
 def _phase(trial: Trial) -> str:
-    return trial.tightest.name if trial.tightest else ""
+    return trial.report.tightest.name if trial.report.tightest else ""
 
 
 def _what(trial: Trial) -> str:
-    held = trial.tightest.largest if trial.tightest else ()
+    held = trial.report.tightest.largest if trial.report.tightest else ()
     if not held:
         return "" if trial.report.whose.source == "ghost" else "nothing of its own"
     return f"{memory_bytes(held[0].bytes)} {held[0].what} at {held[0].where}"
