@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup warm test ghost frozen suite lint test-base flashinfer-versions vllm-reader large-registry clean
+.PHONY: setup warm test ghost frozen suite lint test-base flashinfer-versions vllm-reader clean
 
 setup: $(VENV)/.installed
 
@@ -53,10 +53,6 @@ flashinfer-versions: setup
 # vLLM's own code, from its wheel, reads what `sgl-tune export --to vllm` writes; two minutes and 340 MB.
 vllm-reader: setup
 	$(BIN)/python -m tests.stock.vllm_reader --work .vllm-reader
-
-# A bundle of a gigabyte to Debian's docker-registry and back, killed on both ways; three minutes and 5 GB in /tmp.
-large-registry: setup
-	$(BIN)/python -m tests.sgl_tune.ship.large_registry --megabytes 1000
 
 clean:
 	rm -rf $(VENV) .flashinfer-versions .vllm-reader .venv-base build *.egg-info

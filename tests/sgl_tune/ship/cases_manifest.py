@@ -30,7 +30,6 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "no JSON": (lambda: of_raw(b"import os"), "is not JSON"),
     "JSON that is no object": (lambda: of_raw(b"[]"), "not a JSON object"),
     "another schema": (lambda: of_members(schema_version=2), "schema_version is 2"),
-    "a schema that is text": (lambda: of_members(schema_version="1"), "schema_version is '1'"),
     "a key twice": (lambda: _text(b'"at":', b'"at":"/evil","at":'), "'at' stands in it twice"),
     "a file twice": (
         lambda: _text(f'"{CU}":'.encode(), f'"{CU}":["{"0" * 64}",1],"{CU}":'.encode()),
@@ -53,36 +52,23 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: of_files(lambda files: files[CU].__setitem__(0, "md5")),
         "is no SHA-256",
     ),
-    "a digest in capitals": (
-        lambda: of_files(lambda files: files[CU].__setitem__(0, "A" * 64)),
-        "is no SHA-256",
-    ),
     "a negative size in it": (lambda: of_files(lambda files: files[CU].__setitem__(1, -1)), "has -1 bytes"),
     "a size that is no number": (
         lambda: of_files(lambda files: files[CU].__setitem__(1, True)),
         "not a digest and a size",
     ),
-    "a row that is no row": (
-        lambda: of_files(lambda files: files.update({CU: "x"})),
-        "not a digest and a size",
-    ),
     "files that are a list": (lambda: of_members(files=[CU]), "not a JSON object"),
     "an absolute name": (lambda: _named("/etc/ld.so.preload"), "is absolute, or leads out"),
     "a name above": (lambda: _named("triton/../../x"), "leads out"),
-    "an empty part": (lambda: _named("triton//x"), "leads out"),
     "a dot": (lambda: _named("triton/./x"), "leads out"),
     "a backslash": (lambda: _named("triton\\..\\x"), "is no plain ASCII"),
     "a line break in a name": (lambda: _named("triton/a\nb"), "is no plain ASCII"),
-    "a NUL in a name": (lambda: _named("triton/a\0b"), "is no plain ASCII"),
     "a name that reads backwards": (lambda: _named("triton/\u202egnp.so"), "is no plain ASCII"),
-    "half a character in a name": (lambda: _named("triton/\ud800"), "is no plain ASCII"),
     "a name 30 folders deep": (lambda: _named("triton" + "/x" * 30), "or 16 parts"),
-    "a name that is not composed": (lambda: _named("triton/e\u0301"), "is no plain ASCII"),
     "a name of no store": (lambda: _named("bin/sh"), "lies in no store"),
     "a folder that is hidden": (lambda: _named("tilelang/.sgl-tune-0/kernel.cu"), "of sgl-tune's own"),
     "a module for PYTHONPATH": (lambda: _named("flashinfer-aot/torch/__init__.py"), "lies in no store"),
     "a lock of a cache": (lambda: _named(f"{CACHE}/.sgl-tune.lock"), "lies in no store"),
-    "a journal of a cache": (lambda: _named(f"{CACHE}/.sgl-tune.journal"), "lies in no store"),
     "a store that never ships": (lambda: _named("nv/index"), "lies in no store"),
     "two names that differ by case": (
         lambda: of_files(lambda files: files.update({CU.replace("kernel.cu", "Kernel.cu"): files[CU]})),
@@ -97,10 +83,8 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         "more bytes than a cache file",
     ),
     "a summary that lists another store": (lambda: _rows(store="triton"), "`stores` are not those"),
-    "a summary that counts fewer files": (lambda: _rows(files=1), "`stores` are not those"),
     "a summary that says no code": (lambda: _rows(executable=False), "said to hold no code"),
     "a summary without its stores": (lambda: of_members(stores=[]), "`stores` are not those"),
-    "a summary without its caches": (lambda: of_members(caches=[]), "`caches` are not those"),
     "a store twice": (
         lambda: of_members(stores=json.loads(MANIFEST.to_bytes())["stores"] * 2),
         "`stores` are not those",
@@ -110,7 +94,6 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         "said to be another",
     ),
     "an empty folder outside": (lambda: of_members(folders=["../x"]), "leads out"),
-    "an empty folder of no store": (lambda: of_members(folders=["etc"]), "lies in no store"),
     "300,000 folders": (
         lambda: of_files(
             lambda files: files.update({f"triton/{n}{'/x' * 9}/y": files[CU] for n in range(30_000)})

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sgl_tune.ship.manifest import NAME
-from sgl_tune.ship.members import END, header, manifest_member, padded
+from sgl_tune.ship.members import END, padded
 from tests.sgl_tune.ship.forge import (
     CU,
-    CUBIN,
     FILES,
     KERNEL,
     MANIFEST,
     PLAIN,
-    RANK0,
     RANK1,
     Change,
     added,
     before,
     changed,
-    edited,
     edited_at,
     extended,
     instead,
@@ -48,13 +45,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         PLACE,
     ),
     "an absolute first member": (lambda: _first("/etc/cron.d/x"), PLACE),
-    "a first member above": (lambda: _first("../../x"), PLACE),
     "a first member that is a link": (lambda: _first(NAME, kind=b"2", link=b"/etc/passwd"), HEADER),
-    "a manifest that anybody may write": (
-        lambda: squeezed(edited(header(manifest_member(9)), mode=b"0000666\0") + padded(b"{}")),
-        HEADER,
-    ),
-    "nothing but the end": (lambda: squeezed(END), "ends before sgl-tune-bundle.json"),
     # kinds of members
     "a symbolic link": (
         lambda: changed(instead(CU, member(CU, kind=b"2", link=b"/etc/passwd"))),
@@ -68,10 +59,6 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: changed(instead(CU, member(CU, kind=b"3", devmajor=b"0000001\0"))),
         HEADER,
     ),
-    "a block device": (lambda: changed(instead(CU, member(CU, kind=b"4"))), HEADER),
-    "a FIFO": (lambda: changed(instead(CU, member(CU, kind=b"6"))), HEADER),
-    "a contiguous file": (lambda: changed(edited_at(CU, kind=b"7")), HEADER),
-    "a sparse file of GNU's": (lambda: changed(edited_at(CU, kind=b"S")), HEADER),
     "a sparse file by extended header": (
         lambda: changed(
             before(CU, extended(("GNU.sparse.major", "1"), ("GNU.sparse.realsize", "9999999999")))
@@ -82,18 +69,10 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: changed(before(CU, member("././@LongLink", b"x" * 200, kind=b"L").head)),
         PLACE,
     ),
-    "a long link of GNU's": (
-        lambda: changed(before(CU, member("././@LongLink", b"x" * 200, kind=b"K").head)),
-        PLACE,
-    ),
     "a global extended header": (
         lambda: changed(before(CU, extended(("path", "x"), kind=b"g"))),
         PLACE,
     ),
-    "an old member": (lambda: changed(edited_at(CU, kind=b"\0")), HEADER),
-    "an unknown kind": (lambda: changed(edited_at(CU, kind=b"Z")), HEADER),
-    "a volume's label": (lambda: changed(edited_at(CU, kind=b"V")), HEADER),
-    "a folder for a file": (lambda: changed(edited_at(CU, kind=b"5")), HEADER),
     "a file for a folder": (
         lambda: changed(edited_at(KERNEL, name=KERNEL.encode(), kind=b"0")),
         HEADER,
@@ -103,20 +82,9 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: changed(_linked("/etc/shadow")),
         HEADER,
     ),
-    "a hard link above": (lambda: changed(_linked("../../../etc/shadow")), HEADER),
-    "a hard link forward": (
-        lambda: changed(edited_at(RANK0, kind=b"1", link=RANK1.encode(), size=b"00000000000\0")),
-        HEADER,
-    ),
-    "a hard link to itself": (lambda: changed(_linked(RANK1)), HEADER),
     "a hard link to another content": (lambda: changed(_linked(CU)), HEADER),
-    "a hard link to nothing": (lambda: changed(_linked("triton/x")), HEADER),
     "an equal file stored twice": (
         lambda: changed(instead(RANK1, member(RANK1, b"{}"))),
-        HEADER,
-    ),
-    "a link that is no equal": (
-        lambda: changed(instead(CU, member(CU, kind=b"1", link=CUBIN.encode()))),
         HEADER,
     ),
     # extended headers
@@ -125,23 +93,8 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: changed(before(CU, extended(("size", "99999999999")))),
         PLACE,
     ),
-    "an owner by extended header": (lambda: changed(before(CU, extended(("uid", "0")))), PLACE),
-    "a word twice": (lambda: changed(before(CU, extended(("path", CU), ("path", "x")))), PLACE),
-    "an extended header of no records": (
-        lambda: changed(before(CU, extended(raw=b"no records at all"))),
-        PLACE,
-    ),
-    "a record that lies about its length": (
-        lambda: changed(before(CU, extended(raw=b"9999 path=x\n"))),
-        "cannot be read|not as|stands|not in",
-    ),
     "an extended header of a megabyte": (
         lambda: changed(before(CU, extended(raw=b"x" * (1 << 20)))),
-        PLACE,
-    ),
-    "two extended headers": (lambda: changed(before(CU, extended(("path", CU)) * 2)), PLACE),
-    "a superfluous extended header": (
-        lambda: changed(before(CU, extended(("path", CU)))),
         PLACE,
     ),
     # names and order
@@ -162,35 +115,10 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: changed(lambda there: [*there[:-2], there[-1], there[-2]]),
         PLACE,
     ),
-    "a name in capitals": (
-        lambda: changed(edited_at(CU, name=CU.upper().encode())),
-        PLACE,
-    ),
-    "a name with a control character": (
-        lambda: changed(edited_at(CU, name=b"deep_gemm/\x1b[2J")),
-        PLACE,
-    ),
-    "a name that is no UTF-8": (
-        lambda: changed(edited_at(CU, name=b"deep_gemm/\xff\xfe")),
-        PLACE,
-    ),
-    "a prefix that leads out": (lambda: changed(edited_at(CU, prefix=b"../..")), HEADER),
     "a prefix": (lambda: changed(edited_at(CU, name=CU.encode()[10:], prefix=b"deep_gemm")), PLACE),
     # fields
     "a set-uid bit": (lambda: changed(edited_at(CU, mode=b"0004755\0")), HEADER),
-    "another owner": (lambda: changed(edited_at(CU, uid=b"0001750\0")), HEADER),
-    "an owner by name": (lambda: changed(edited_at(CU, uname=b"root")), HEADER),
-    "a time": (lambda: changed(edited_at(CU, mtime=b"14000000000\0")), HEADER),
-    "a binary size": (lambda: changed(edited_at(CU, size=b"\x80" + b"\xff" * 11)), HEADER),
-    "a negative size": (lambda: changed(edited_at(CU, size=b"-0000000001\0")), HEADER),
     "a larger size": (lambda: changed(edited_at(CU, size=b"00000777777\0")), HEADER),
-    "another magic": (lambda: changed(edited_at(CU, magic=b"ustar  \0")), HEADER),
-    "a wrong header checksum": (
-        lambda: changed(
-            lambda there: [p._replace(head=p.head[:-1] + b"x") if p.path == CU else p for p in there]
-        ),
-        HEADER,
-    ),
     # contents
     "another content": (
         lambda: changed(
@@ -204,10 +132,6 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "bytes behind the tar's end": (
         lambda: changed(lambda there: there, end=END + b"x"),
-        "follow the end of its tar",
-    ),
-    "more zeros behind the tar's end": (
-        lambda: changed(lambda there: there, end=END * 9),
         "follow the end of its tar",
     ),
     "one block of zeros": (lambda: changed(lambda there: there, end=END[:512]), "cut off before the end"),
