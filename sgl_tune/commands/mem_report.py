@@ -113,15 +113,15 @@ def mem_report(
     Example: sgl-tune mem-report --fit --free 2GiB --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200
     """
     out = Output(sink(format, quiet))
-    started = started_by(file, command)
+    words, deployment = started_by(file, command)
     flags, server, core = who_is_asked(flags, server)
     if target is not None:
-        flags = read_target(target).flags(flags, release_of_image(started.command))
+        flags = read_target(target).flags(flags, release_of_image(words))
     is_measured = log is not None and is_of_a_run(log)
     asked = MemoryOptions(
         flags=flags,
-        command=started.command,
-        deployment=started.deployment,
+        command=words,
+        deployment=deployment,
         gpu_memory=gpu_memory,
         taken=taken,
         ranks=ranks,

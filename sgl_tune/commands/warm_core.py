@@ -9,6 +9,7 @@ from sgl_tune.cache.disk import check_place
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_wishes import SCHEMA_VERSION, Wishes
+from sgl_tune.deployment.model_files import DEMO
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import Ended
@@ -31,6 +32,10 @@ def judged_by_core(
     if wishes.target:
         flags = flags.changed(flashinfer_version=flags.target.flashinfer_version or wishes.target.flashinfer)
     chosen = select_deployments(flags, command, deployment, changes=ONE_NODE)
+    if chosen[0].model_path == DEMO:
+        out.note(
+            f"No model is given: this is the embedded demo, {DEMO}, with its caches in {chosen[0].cache_dir}"
+        )
     plans = [make_plan(one, wishes.here) for one in chosen]
     for plan in plans:
         check_place(plan.deployment.cache_dir)

@@ -24,3 +24,8 @@ def default_cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """SGLang's own rule: it expands `~` in its default and not in what a user sets."""
     set_by_user = environ.get("SGLANG_CACHE_DIR")
     return Path(set_by_user) if set_by_user else Path("~/.cache/sglang").expanduser()
+
+
+def demo_cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the embedded demo keeps its caches."""
+    return Path(environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "sgl-tune" / "demo"

@@ -6,21 +6,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from runtime.server.gpus import GPUS
-from runtime.sglang.releases import NEWEST
 
 Offer = Callable[[], list[str]]
 
 
 def gpus() -> list[str]:
     return [gpu.name.lower().replace(" ", "-") for gpu in GPUS]
-
-
-def architectures() -> list[str]:
-    return sorted({gpu.arch for gpu in GPUS})
-
-
-def releases() -> list[str]:
-    return [NEWEST.version]
 
 
 def models() -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from runtime.server.errors import ConfigError
 from sgl_tune.cli.parameters import Option
@@ -35,20 +35,14 @@ FileOption = Annotated[
 ]
 
 
-class Started(NamedTuple):
-    """How a server is started: by a command, or as a project file says (`deployment`, as -f names it)."""
-
-    command: tuple[str, ...]
-    deployment: str | None
-
-
-def started_by(file: str | None, command: Sequence[str] | None) -> Started:
+def started_by(file: str | None, command: Sequence[str] | None) -> tuple[tuple[str, ...], str | None]:
+    """The server's command, and the deployment of a project file, as -f names it."""
     words = tuple(command or ())
     if file is None:
-        return Started(words, None)
+        return words, None
     if words:
         raise UsageError(f"-f {file} and a command after -- are two servers", "give one")
     if file_and_name(file)[0].suffix == ".toml":
-        return Started((), file)
+        return (), file
     text = read_text(Path(file))
-    return Started((text if "\n" in text else f"{text}\n",), None)
+    return (text if "\n" in text else f"{text}\n",), None

@@ -145,7 +145,6 @@ OWN_FIELDS = dict.fromkeys(
 
 
 def by_sglangs_names(flags: ServerFlags) -> dict[str, Any]:
-    """The server's flags that were set, by SGLang's names of its arguments."""
     return {LONG.get(name, name): value for name, value in flags.given().items()}
 
 

@@ -15,7 +15,7 @@ from runtime.server.errors import AnotherRelease, ConfigError, UnknownModel, Uns
 from runtime.server.gpus import CPU, GpuModel, gpu_for
 from runtime.server.nearest import meant
 from runtime.sglang.releases import NEWEST, Release, release_named
-from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.cache_dir import default_cache_dir, demo_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
 from sgl_tune.deployment.model_files import DEMO, Sought
 from sgl_tune.deployment.models import find_model
@@ -76,7 +76,7 @@ def _inputs(flags: ServerFlags, place: Place) -> Inputs:
     if asked.moe_runner_backend not in (*BACKENDS, *_OWN_BACKENDS):
         near = meant(asked.moe_runner_backend, BACKENDS) or f"they are {', '.join(BACKENDS)}"
         raise Unsupported(f"--moe-runner-backend {asked.moe_runner_backend} is none of the core's: {near}")
-    _check_replicas(asked)
+    replicas = _replicas(asked)
     config = Path(target.model_config).expanduser() if target.model_config is not None else None
     found = find_model(Sought(asked.model_path, place.model_files, config, place.revision), environ)
     version = target.sglang_version or installed_version("sglang")
@@ -84,7 +84,7 @@ def _inputs(flags: ServerFlags, place: Place) -> Inputs:
     notes = [*place.notes, f"model shape: {found.source}"]
     if version is None:
         notes.append(f"SGLang {release.version}: the one that the core plans as")
-    notes += _replicas(asked)
+    notes += replicas
     flashinfer = _flashinfer(target, release, notes)
     gpu = place.gpu or _gpu(flags, notes)
     return Inputs(
@@ -94,12 +94,17 @@ def _inputs(flags: ServerFlags, place: Place) -> Inputs:
         gpu=gpu,
         sglang_version=release.version,
         flashinfer_version=flashinfer,
-        cache_dir=Path(target.cache_dir) if target.cache_dir else default_cache_dir(environ),
+        cache_dir=Path(target.cache_dir) if target.cache_dir else _cache_dir(asked, environ),
         dist_init_addr=address,
         not_followed=place.not_followed,
         notes=tuple(notes),
         warnings=place.warnings,
     )
+
+
+def _cache_dir(asked: Asked, environ: Mapping[str, str]) -> Path:
+    """The demo is no server's, and stays out of a server's folder."""
+    return demo_cache_dir(environ) if asked.model_path == DEMO else default_cache_dir(environ)
 
 
 def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
@@ -147,19 +152,16 @@ def _gpu(flags: ServerFlags, notes: list[str]) -> GpuModel:
 
 
 def _replicas(asked: Asked) -> list[str]:
+    """The note that each replica is a server; refused over several nodes, as SGLang does."""
     if asked.dp_size == 1 or asked.enable_dp_attention or asked.attn_dp_size:
         return []
-    each = asked.tp_size * asked.pp_size
-    return [
-        f"dp {asked.dp_size} without --enable-dp-attention: {asked.dp_size} replicas, each on {each} GPUs"
-    ]
-
-
-def _check_replicas(asked: Asked) -> None:
-    replicas = asked.dp_size > 1 and not (asked.enable_dp_attention or asked.attn_dp_size)
-    if replicas and asked.nnodes > 1:
+    if asked.nnodes > 1:
         raise ConfigError(
             f"--dp {asked.dp_size} starts replicas, and SGLang starts no replicas over --nnodes"
             f" {asked.nnodes}",
             "add --enable-dp-attention, or start one server a node",
         )
+    each = asked.tp_size * asked.pp_size
+    return [
+        f"dp {asked.dp_size} without --enable-dp-attention: {asked.dp_size} replicas, each on {each} GPUs"
+    ]

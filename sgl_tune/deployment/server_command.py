@@ -31,6 +31,7 @@ _PLAIN = """
     --disaggregation-ib-device --disaggregation-transfer-backend
 """
 _USUAL = ("--device cuda", "--load-format auto", "--load-format safetensors", "--load-format dummy")
+_ANYTHING = {*_PLAIN.split(), "--dist-init-addr", "--nccl-init-addr"}
 DECISIVE = ("SGLANG_", "SGL_", "FLASHINFER_")  # may change what is tuned, and how much memory there is
 _VARIABLES = (*DECISIVE, "PYTORCH_", "TORCH_", "NCCL_", "NVSHMEM_")
 
@@ -50,13 +51,14 @@ class ServerCommandLine:
 def read_launch(launch: Launch) -> ServerCommandLine:
     given: dict[str, Any] = {}
     unfollowed, revision = [], None
+    check_expanded(launch)
     for name, values in _flags(arguments_of(launch)):
         field = flag_names().get(name)
         if field is not None and field not in TARGET_FIELDS:
             given[field] = _value(field, name, values)
         elif name == "--revision" and values:
             revision = str(values[0])
-        elif name not in _PLAIN.split() and " ".join([name, *values]) not in _USUAL:
+        elif name not in _ANYTHING and " ".join([name, *values]) not in _USUAL:
             unfollowed.append(_named(name))
     flags, notes = ServerFlags.of(**given), list[str]()
     if launch.behind_router:
@@ -70,6 +72,21 @@ def read_launch(launch: Launch) -> ServerCommandLine:
     return ServerCommandLine(
         flags, environment, tuple(dict.fromkeys(unfollowed)), tuple(variables), revision, tuple(notes)
     )
+
+
+def check_expanded(launch: Launch) -> None:
+    """Refuse a value that a shell or Kubernetes would have put in, where it makes a difference."""
+    for name, values in _flags(arguments_of(launch)):
+        word = next((word for word in values if word.expands), None)
+        if word and name not in _ANYTHING:
+            raise _not_expanded(f"{name} {word[:200]}", word.expands[:200])
+
+
+def _not_expanded(where: str, what: str) -> UsageError:
+    way = f"write its value in its place: {where.replace(what, 'VALUE')}"
+    if what.startswith("$("):
+        way += f"; or give {what[2:-1]} a value in the container's env"
+    return UsageError(f"{where}: {what} is not expanded", way)
 
 
 def arguments_of(launch: Launch) -> list[Word]:
@@ -104,9 +121,6 @@ def _named(name: str) -> str:
 
 def _value(field: str, name: str, values: Sequence[Word]) -> Any:
     kind = flag_types()[field]
-    for word in values:
-        if word.expands and field != "dist_init_addr":
-            raise UsageError(f"{name} {word[:200]}: {word.expands[:200]} is not expanded", "put its value")
     if kind is bool:
         if values:
             raise UsageError(f"{name} takes no value, and {values[0][:80]} follows it")
@@ -127,7 +141,7 @@ def _value(field: str, name: str, values: Sequence[Word]) -> Any:
 
 def _variable(name: str, word: Word) -> str:
     if word.expands and name in READ_ENVIRONMENT:
-        raise UsageError(f"{name}={word[:200]}: {word.expands[:200]} is not expanded", "put its value")
+        raise _not_expanded(f"{name}={word[:200]}", word.expands[:200])
     return str(word)
 
 

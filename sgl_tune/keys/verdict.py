@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.tunes == "unplanned" else 0
+        return int(self.tunes == "unplanned" or self.obstacle is not None)
 
     def to_json(self) -> dict[str, Any]:
         unknown = [{"what": gap.what, "why": gap.why} for gap in self.gaps]
