@@ -95,7 +95,7 @@ class ObjectStore:
         if size > LARGEST_BUNDLE:
             most = f"a bundle has {human_bytes(LARGEST_BUNDLE)} at most"
             raise CheckFailed(f"{what} has {human_bytes(size)}; {most}")
-        with arriving(folder, hashlib.sha256(what.encode()).hexdigest(), size) as partial:
+        with arriving(folder, hashlib.sha256(what.encode()).hexdigest(), size, False) as partial:
             partial.begin_anew()
             while partial.bytes < size:
                 partial.take(self._read(name, partial.bytes, min(size, partial.bytes + _PIECE)))

@@ -68,20 +68,25 @@ class Partial:
 
 
 @contextmanager
-def arriving(folder: Path, name: str, needed: int) -> Iterator[Partial]:
-    """The file is gone afterwards, unless there was an error: then the next attempt with this name finds it.
-    While another pull writes that file, this one has a file of its own."""
+def arriving(folder: Path, name: str, needed: int, goes_on: bool = True) -> Iterator[Partial]:
+    """The file is gone afterwards. Only after an error, and if the transfer `goes_on`, the next attempt with
+    this name finds it. While another pull writes that file, this one has a file of its own."""
     while True:
         with _folder(folder) as opened, _ours(opened, f"{name}{_SUFFIX}") as (part, file):
             if file is None:  # the folder was taken away just now
                 continue
             _forget_old(opened, part)
             _check_room(folder, needed - os.fstat(file.fileno()).st_size, opened)
-            yield Partial(opened, part, file)
-            if _is_in_place(opened, part, file):  # or it was kept, and the name is another pull's
-                opened.unlink(part)
-            with suppress(OSError):
-                folder.rmdir()
+            is_over = not goes_on
+            try:
+                yield Partial(opened, part, file)
+                is_over = True
+            finally:
+                if is_over and _is_in_place(opened, part, file):  # or the name is another pull's
+                    opened.unlink(part)
+                if is_over:
+                    with suppress(OSError):
+                        folder.rmdir()
             return
 
 
