@@ -155,3 +155,9 @@ def doubt_of(version: str) -> str | None:
         return None
     assumed = flashinfer_of(version).since
     return f"FlashInfer {version} is not known here: its files are taken to be as those of {assumed}"
+
+
+# How a choice was measured, as FlashInfer writes it beside a tactic: what a lookup asks for.
+Policy = tuple[str, int | None, str, str]
+HOT: Policy = ("cuda_graph_profile_replays", None, "l2_cache_policy", "hot")
+COLD: Policy = ("cuda_graph_profile_replays", 1, "l2_cache_policy", "cold")

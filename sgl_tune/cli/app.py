@@ -11,7 +11,6 @@ from typing import NoReturn
 from sgl_tune.cli.failures import guarded, interrupted, unexpected, with_loss, wrong_usage
 from sgl_tune.cli.streams import lost_output, steady
 from sgl_tune.errors import UsageError
-from sgl_tune.processes.threads import is_alone
 
 _COMPLETIONS = ("--install-completion", "--show-completion")
 
@@ -19,7 +18,8 @@ _COMPLETIONS = ("--install-completion", "--show-completion")
 def program() -> NoReturn:
     """Ends without taking the interpreter apart, which takes longer than to list a hundred caches."""
     code = main()
-    if not is_alone() or "torch" in sys.modules:
+    threading = sys.modules.get("threading")  # to import it takes longer than to look
+    if (threading and threading.active_count() > 1) or "torch" in sys.modules:
         sys.exit(code)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

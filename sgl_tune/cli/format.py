@@ -1,12 +1,15 @@
-"""How a result is printed: the flag that every command has."""
+"""How a result is printed, and for how long is waited: the flags that many commands have."""
 
 from __future__ import annotations
 
+import math
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 from sgl_tune.cli.parameters import Option
 from sgl_tune.errors import UsageError
+
+_WEEK_SECONDS = 604800
 
 
 class Format(str, Enum):
@@ -63,3 +66,13 @@ DocumentFormatOption = Annotated[DocumentFormat, Option("--format", help=_HELP, 
 FindingsFormatOption = Annotated[FindingsFormat, Option("--format", help=_HELP, show_default=True)]
 EnvironmentFormatOption = Annotated[EnvironmentFormat, Option("--format", help=_HELP, show_default=True)]
 QuietOption = Annotated[bool, Option("-q", "--quiet", hidden=True)]
+
+
+def timeout_option(help: str, least: float = 1, most: float = _WEEK_SECONDS) -> Any:
+    return Option("--timeout", metavar="SECONDS", min=least, max=most, help=help, callback=_number)
+
+
+def _number(seconds: float) -> float:
+    if math.isnan(seconds):  # no range that it would be out of
+        raise UsageError("--timeout nan is no number of seconds", "such as 600")
+    return seconds

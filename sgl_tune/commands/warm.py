@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from sgl_tune.asking.options import RemoteCodeOption, ServerOption
 from sgl_tune.asking.whom import ByServer
-from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink
+from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink, timeout_option
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
-from sgl_tune.cli.patience import timeout_option
 from sgl_tune.commands.warm_wishes import DeviceKind, ProofKind, Wishes
 from sgl_tune.deployment.file_option import FileOption, started_by
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption, who_is_asked

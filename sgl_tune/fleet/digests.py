@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from runtime.flashinfer.versions import FlashInfer
+from runtime.flashinfer.versions import HOT, FlashInfer
 from sgl_tune.cache.loader import Loaded
-from sgl_tune.cache.policies import HOT
 from sgl_tune.units import shown
 from sgl_tune.verify.expected import Wanted
 

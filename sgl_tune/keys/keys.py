@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from runtime.flashinfer.versions import KeyForm, flashinfer_of
+from runtime.flashinfer.versions import KeyForm, Policy, flashinfer_of
 from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets
 from runtime.server.sizes.rows import batch_rows
-from sgl_tune.cache.policies import Policy
 from sgl_tune.keys.calls import calls_of, op_shapes, unknown_experts
 from sgl_tune.keys.op_shapes import DENSE_OPS, OpShape
 

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.flashinfer.versions import KeyForm
+from runtime.flashinfer.versions import COLD, HOT, KeyForm, Policy
 from runtime.server.sizes.call_rules import Routing
 from runtime.server.sizes.rows import Seen
-from sgl_tune.cache.policies import COLD, HOT, Policy
 
 Shape = tuple[int, ...]
 Profile = tuple[Shape, ...]

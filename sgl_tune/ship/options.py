@@ -12,9 +12,9 @@ from typing import Annotated
 
 from sgl_tune.cache.disk import check_place
 from sgl_tune.cache.folder import Owner
+from sgl_tune.cli.format import timeout_option
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
-from sgl_tune.cli.patience import timeout_option
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.completion import gpus
 from sgl_tune.errors import UsageError

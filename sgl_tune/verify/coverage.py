@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from runtime.flashinfer.versions import FlashInfer
+from runtime.flashinfer.versions import HOT, FlashInfer
 from sgl_tune.cache.loader import Loaded
-from sgl_tune.cache.policies import HOT
 from sgl_tune.cache.record import KeyParts, Profile, parse_key
 from sgl_tune.units import count
 from sgl_tune.verify.entries import entry_name, miss_seconds, some

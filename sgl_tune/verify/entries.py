@@ -6,9 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from runtime.flashinfer.versions import FlashInfer
+from runtime.flashinfer.versions import COLD, HOT, FlashInfer, Policy
 from sgl_tune.cache.loader import Loaded, could_be_tactic, is_written
-from sgl_tune.cache.policies import COLD, HOT, Policy
 from sgl_tune.cache.record import parse_key
 from sgl_tune.units import count
 from sgl_tune.verify.findings import Finding, finding

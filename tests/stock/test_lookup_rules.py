@@ -11,8 +11,7 @@ from flashinfer.autotuner import AutoTuner, TuningConfig
 from flashinfer.fused_moe import core
 from flashinfer.gemm import gemm_base
 
-from runtime.flashinfer.versions import flashinfer_of
-from sgl_tune.cache.policies import COLD, HOT
+from runtime.flashinfer.versions import COLD, HOT, flashinfer_of
 from sgl_tune.verify.entries import OPS
 
 TRTLLM_OPS = [op for op in OPS if op.startswith("flashinfer::trtllm_")]

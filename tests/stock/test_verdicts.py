@@ -10,7 +10,7 @@ from typing import Any
 
 from flashinfer.autotuner import AutoTuner, TunableRunner, TuningConfig
 
-from sgl_tune.cache.policies import COLD, HOT, Policy
+from runtime.flashinfer.versions import COLD, HOT, Policy
 from sgl_tune.export.store_writer import fields_of
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Expected, Lookup, Wanted

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from runtime.flashinfer.versions import HOT
 from runtime.record.record import Record
-from sgl_tune.cache.policies import HOT
 from sgl_tune.explain.account import Account
 from sgl_tune.explain.compare import ABSENT, Comparison
 from sgl_tune.explain.survival import survivals
