@@ -125,9 +125,10 @@ def _sizes(record: Record) -> Sizes:
 
 def _without_graphs(record: Record) -> Iterator[str]:
     """Graphs that a server gives up by itself, which no flag shows."""
+    is_off = record.arguments.get("disable_cuda_graph") is True
     for one in record.phases:
-        if one.name == "prefill graphs" and one.allocated_before == one.allocated == one.peak:
-            yield "no prefill graphs were captured: a flag disables them, or SGLang found too little memory"
+        if one.name == "prefill graphs" and one.allocated_before == one.allocated == one.peak and not is_off:
+            yield "no prefill graphs were captured: SGLang gave them up, or a flag disables them"
 
 
 def _why(one: parts.Inexact) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runtime.server.errors import ConfigError
+from sgl_tune.asking.question import argv_of, value_of
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
@@ -31,9 +32,10 @@ def fitted(asked: MemoryOptions, goals: FitOptions, shown: ShowOptions, out: Out
     asked = of_project(asked)
     with starter_of(asked, shown, out) as starter:
         try:
-            return Search(
-                starter.start, starter.release, goals.goals(asked.flags.context_length)
-            ).fit(), starter
+            argv, _ = argv_of(asked.flags, asked.command, starter.release)
+            context = value_of(argv, ("--context-length",)) or ""
+            wanted = goals.goals(int(context) if context.isdecimal() else None)
+            return Search(starter.start, starter.release, wanted).fit(), starter
         except ConfigError as error:
             raise UsageError(error.message, error.remedy) from error
 
