@@ -18,9 +18,7 @@ from sgl_tune.units import count, human_bytes
 _LONGEST = 60  # of a name that anybody may have written
 
 
-def cache_json(
-    cache: ScannedCache, with_entries: bool, filters: Sequence[Filter] = (), limit: int | None = None
-) -> dict[str, Any]:
+def cache_json(cache: ScannedCache, with_entries: bool, filters: Sequence[Filter] = ()) -> dict[str, Any]:
     place = cache.cache
     data: dict[str, Any] = {
         "store": "tactics",
@@ -50,7 +48,7 @@ def cache_json(
     }
     if with_entries:
         data["contents"] = {
-            file.digest: [entry_json(entry) for entry in wanted(file.content, filters)[:limit]]
+            file.digest: [entry_json(entry) for entry in wanted(file.content, filters)]
             for file in {id(file.content): file for file in cache.files}.values()
         }
     return data

@@ -167,6 +167,12 @@ def group_of(name: str) -> Any:
 class Pages(Level):
     """The commands of the program; some have commands of their own."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)
+        for one in found:
+            one.hidden = one.hidden or one.name == "show_completion"
+        return found
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return group_of(cmd_name) if cmd_name in GROUPS else super().get_command(ctx, cmd_name)
 

@@ -10,6 +10,7 @@ PANELS = {
     "Start here": {
         "warm": "Tune a deployment's caches once, and prove that its server will use them.",
         "verify": "Predict what the next server start does with each file, and why.",
+        "doctor": "Say in one line whether a server's cache is used now.",
         "mem-report": "Show which phase of a start takes the memory, or predict it.",
         "start-report": "Show where the seconds of a start went, and what would spare them.",
         "explain": "Show what SGLang makes of a server command, and what an upgrade changes.",

@@ -85,9 +85,6 @@ def inspect(
         Option("--filter", metavar="'FIELD OP VALUE'", help=f"Repeatable. Fields: {', '.join(FIELDS)}."),
     ] = None,
     sort: Annotated[Sort, Option("--sort", help="Largest or newest first.")] = Sort.path,
-    limit: Annotated[
-        int | None, Option("--limit", min=1, help="Only the first N caches; of each, N entries.")
-    ] = None,
     store: Annotated[
         str | None,
         Option(
@@ -109,7 +106,7 @@ def inspect(
     """
     out = Output(sink(format, quiet))
     only = store_asked_for(store)
-    asked = _Asked(entries, parse_filters(where or []), sort, limit)
+    asked = _Asked(entries, parse_filters(where or []), sort)
     root = cache_dir or default_cache_dir()
     without_stores = bool(asked.filters) or store == TACTICS
     if target and is_bundle(target):
@@ -122,7 +119,7 @@ def inspect(
     elif only:
         from sgl_tune.stores.describe import show_stores
 
-        show_stores(out, target, only, cache_dir, limit)
+        show_stores(out, target, only, cache_dir)
     else:
         _list(out, asked, target, root, [] if without_stores else stores_beside(out, Path(target or root)))
 
@@ -131,7 +128,6 @@ class _Asked(NamedTuple):
     entries: bool
     filters: Sequence[Filter]
     sort: Sort
-    limit: int | None
 
 
 def _list(
@@ -142,7 +138,7 @@ def _list(
     stores: Sequence[Summary],
     bundle: Mapping[str, Any] | None = None,
 ) -> None:
-    entries, filters, sort, limit = asked
+    entries, filters, sort = asked
 
     unread: list[str] = []
 
@@ -159,12 +155,11 @@ def _list(
     caches = [cache for cache in scanned if all(f.keeps(cache) for f in filters)]
     if sort in _ORDER:
         caches.sort(key=_ORDER[sort])
-    caches = caches[:limit]
     as_printed = caches if out.format is Format.json else []
-    listed = [cache_json(cache, entries, filters, limit) for cache in as_printed]
+    listed = [cache_json(cache, entries, filters) for cache in as_printed]
     out.result(
         {"caches": listed, "stores": stores_json(stores), **({"bundle": bundle} if bundle else {})},
-        human=lambda: _show(out, caches, stores, entries, filters, limit, target or str(root)),
+        human=lambda: _show(out, caches, stores, entries, filters, target or str(root)),
         quiet=(
             *(line for cache in caches for line in _paths(cache)),
             *(str(summary.stored.path) for summary in stores),
@@ -184,7 +179,6 @@ def _show(
     stores: Sequence[Summary],
     with_entries: bool,
     filters: Sequence[Filter],
-    limit: int | None,
     where: str,
 ) -> None:
     if stores:
@@ -209,7 +203,7 @@ def _show(
         _show_environment(out, caches[0])
     if with_entries:
         for cache in caches:
-            _show_entries(out, cache, filters, limit)
+            _show_entries(out, cache, filters)
     files = sum(len(cache.files) for cache in caches)
     size = human_bytes(sum(cache.bytes for cache in caches))
     out.line(f"{count(len(caches), 'cache')}, {count(files, 'file')}, {size} in {where}")
@@ -266,7 +260,7 @@ def _measured_cells(entry: Entry, told: Mapping[str, float | None]) -> tuple[str
     )
 
 
-def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter], limit: int | None) -> None:
+def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter]) -> None:
     measured = cache.manifest.measured if cache.manifest else {}
     for content in cache.contents:
         files = [file for file in cache.files if file.content is content]
@@ -274,7 +268,7 @@ def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter], l
         out.line(f"{_name(cache)}  {names_text(names) or names[0]}", style="bold")
         rows = []
         entries = wanted(content, filters)
-        for entry in entries[:limit]:
+        for entry in entries:
             parts = entry.parts
             op, bucket = (parts.op, parts.bucket) if parts else (entry.key, "-")
             row = (op, entry.runner or "-", bucket, tactic_text(entry.tactic))
@@ -282,6 +276,4 @@ def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter], l
         is_measured = any(cell != "-" for row in rows for cell in row[len(_CHOICE) :])
         columns = (*_CHOICE, *_MEASURED) if is_measured else _CHOICE
         out.table(columns, [row[: len(columns)] for row in rows])
-        if len(rows) < len(entries):
-            out.line(f"{len(entries) - len(rows)} more")
         out.line()

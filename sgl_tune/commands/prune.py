@@ -43,7 +43,6 @@ def prune(
     older_than: Annotated[
         str | None, Option("--older-than", metavar="AGE", help="Not written since: 30d, 12h.")
     ] = None,
-    arch: Annotated[str | None, Option("--arch", metavar="sm90|...", help="For this GPU.")] = None,
     max_size: Annotated[
         str | None,
         Option("--max-size", metavar="SIZE", help="The least recently used, until the rest fits: 1GB."),
@@ -57,7 +56,7 @@ def prune(
         Option(
             "--library",
             metavar="NAME=X.Y.Z",
-            help="Of this flashinfer; with --store of this triton, tilelang, ...",
+            help="Of this flashinfer, or arch=sm90; with --store of this triton, tilelang, ...",
         ),
     ] = None,
     unused_for: Annotated[
@@ -92,6 +91,7 @@ def prune(
         _prune_answers(out, parse_limit(max_size, "--max-size") if max_size else 0, dry_run)
         return
     only, versions = store_asked_for(store), _libraries(library or [])
+    arch = versions.pop("arch", None)
     if only and unusable:
         raise UsageError("--unusable is about rank files, --store about kernels", "give one of them")
     if only:

@@ -123,7 +123,7 @@ def verify(
     machine = read_target(target) if target else target_here()
     only_core = "--replay" if replay else flags.target.arch and f"--gpu {flags.target.arch}"
     with _folder(out, asked.path, at) as (path, place):
-        told = _Told(
+        told = Told(
             asked._replace(path=path),
             machine,
             find_user(as_user) if as_user else None,
@@ -131,8 +131,9 @@ def verify(
             place,
             (server, core, trust_remote_code, only_core),
         )
-        ok = _judge(out, told, replay, strict, format)
-    raise Ended(0 if ok else 1)
+        found = judged(out, told, replay, strict)
+        _show(out, machine, found, format)
+    raise Ended(0 if found.ok else 1)
 
 
 def _folder(out: Output, path: str | None, at: str | None) -> _Folder:
@@ -144,7 +145,7 @@ def _folder(out: Output, path: str | None, at: str | None) -> _Folder:
     return as_folder(out, path, at)
 
 
-class _Told(NamedTuple):
+class Told(NamedTuple):
     """What is judged, for which server. `at`: where that finds the folder."""
 
     asked: VerifyOptions
@@ -155,7 +156,18 @@ class _Told(NamedTuple):
     who: tuple[str | None, bool, bool, str | None]
 
 
-def _judge(out: Output, told: _Told, replay: bool, strict: bool, format: FindingsFormat) -> bool:
+class Judged(NamedTuple):
+    """`verdict`: the last line of the page."""
+
+    report: VerifyReport
+    stores: Sequence[StoreReport]
+    replayed: Sequence[ReplayedCache] | None
+    answer: Served | None
+    verdict: str
+    ok: bool
+
+
+def judged(out: Output, told: Told, replay: bool = False, strict: bool = False) -> Judged:
     asked, machine, user, store, at, _ = told
     stores = verify_stores(_stores(out, asked, store), machine_of(asked.flags, machine, user, at))
     if store_asked_for(store):
@@ -177,6 +189,11 @@ def _judge(out: Output, told: _Told, replay: bool, strict: bool, format: Finding
     of_stores = stores_line(stores) if stores else None
     held = replay_line(replayed) if replayed else None
     verdict = verdict_line(report, scope.plans, ok, of_stores, doubts, says, held)
+    return Judged(report, stores, replayed if replay else None, answer, verdict, ok)
+
+
+def _show(out: Output, machine: Target, found: Judged, format: FindingsFormat) -> None:
+    report, stores, replayed, answer, verdict, ok = found
     out.result(
         {
             "ok": ok,
@@ -184,15 +201,14 @@ def _judge(out: Output, told: _Told, replay: bool, strict: bool, format: Finding
             "target": {"from": machine.origin, "metadata": machine.metadata},
             "server": answer.to_json() if answer else None,
             **report.to_json(),
-            "replay": [one.to_json() for one in replayed] if replay else None,
+            "replay": None if replayed is None else [one.to_json() for one in replayed],
         },
-        human=lambda: show_report(out, report, stores, replayed, verdict, ok),
+        human=lambda: show_report(out, report, stores, replayed or (), verdict, ok),
         quiet=github_lines(report) if format is FindingsFormat.github else _unused(report),
     )
-    return ok
 
 
-def _scope(out: Output, told: _Told, stores: Sequence[StoreReport]) -> tuple[Scope, Served | None]:
+def _scope(out: Output, told: Told, stores: Sequence[StoreReport]) -> tuple[Scope, Served | None]:
     """As a server answers where one is there to ask, else as the runtime core plans."""
     asked = told.asked._replace(stores=frozenset(one.stored.path for one in stores))
     if asked.names_a_deployment or told.who[0] is not None:

@@ -32,15 +32,15 @@ def judged_by_core(
     if wishes.target:
         flags = flags.changed(flashinfer_version=flags.target.flashinfer_version or wishes.target.flashinfer)
     chosen = select_deployments(flags, command, deployment, changes=ONE_NODE)
-    if chosen[0].model_path == DEMO:
-        out.note(
-            f"No model is given: this is the embedded demo, {DEMO}, with its caches in {chosen[0].cache_dir}"
-        )
     plans = [make_plan(one, wishes.here) for one in chosen]
     for plan in plans:
         check_place(plan.deployment.cache_dir)
         for doubt in plan.deployment.warnings:
             out.warn(f"{plan.deployment.name}: {doubt}")
+    if chosen[0].model_path == DEMO:
+        out.note(
+            f"No model is given: this is the embedded demo, {DEMO}, with its caches in {chosen[0].cache_dir}"
+        )
     return [(plan, verdict_of(plan)) for plan in plans]
 
 

@@ -72,15 +72,15 @@ class Summary:
             self.kept.append(item)
 
 
-def summarise(stored: Iterable[Stored], keep: bool, limit: int | None = None) -> list[Summary]:
-    return [_summary(one, keep, limit) for one in stored]
+def summarise(stored: Iterable[Stored], keep: bool) -> list[Summary]:
+    return [_summary(one, keep) for one in stored]
 
 
-def _summary(stored: Stored, keep: bool, limit: int | None) -> Summary:
+def _summary(stored: Stored, keep: bool) -> Summary:
     found = Summary(stored)
     try:
         for item in stored.items():
-            found.add(item, keep and (limit is None or found.items < limit))
+            found.add(item, keep)
     except OSError as error:
         found.problem = f"it cannot be looked into ({error.strerror})"
     return found
@@ -200,12 +200,10 @@ def stores_meant(
     return stores_below(out, folder, wanted), str(folder)
 
 
-def show_stores(
-    out: Output, target: str | None, only: str, cache_dir: Path | None, limit: int | None
-) -> None:
+def show_stores(out: Output, target: str | None, only: str, cache_dir: Path | None) -> None:
     """The items of one store, or all stores in a line each."""
     found, where = stores_meant(out, target, only, cache_dir)
-    summaries = summarise(found, keep=only != "all", limit=limit)
+    summaries = summarise(found, keep=only != "all")
     out.result(
         as_json([], summaries, with_items=only != "all"),
         human=lambda: _show(out, summaries, where, only),

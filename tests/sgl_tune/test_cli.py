@@ -67,7 +67,7 @@ def test_version_and_wrong_usage() -> None:
         ("no-such-command",),
         ("inspect", "--no-such-flag"),
         ("diff", "one"),
-        ("inspect", "--limit", "0"),
+        ("warm", "--timeout", "0"),
     ):
         ran = run(*arguments)
         assert (

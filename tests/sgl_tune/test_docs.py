@@ -31,7 +31,16 @@ OWN = {
     "/srv/root": "root", "ROOT": "root", "PLACE": "/mnt/root",
     "DIR": "out", "MODEL": "Qwen3-30B-A3B", "M": "Qwen3-30B-A3B",
 }  # fmt: skip
-NEEDS_MORE = {"env", "explain", "mem-report", "warm", "push", "pull", "server"}  # torch, a server: are read
+NEEDS_MORE = {
+    "doctor",
+    "env",
+    "explain",
+    "mem-report",
+    "warm",
+    "push",
+    "pull",
+    "server",
+}  # torch, a server: are read
 WITHOUT_A_MACHINE = (
     *(() if find_spec("zstandard") else (".zst",)),
     "unpack oci://",  # a registry

@@ -31,7 +31,7 @@ def _printed(*arguments: object, cwd: Path | None = None) -> Any:
     "line",
     [
         ("inspect", CACHE),
-        ("inspect", CACHE, "--entries", "--limit", 2),
+        ("inspect", CACHE, "--entries"),
         ("inspect", ROOT / "cache-examples" / "broken"),
         ("verify", CACHE, *TARGET),
         ("verify", ROOT / "cache-examples" / "broken", *TARGET),

@@ -55,7 +55,7 @@ from tests.sgl_tune.running import PROGRAM, environment, run, run_here
         ("inspect --filter", "--filter needs a value", "--filter 'FIELD OP VALUE'"),
         ("warm --tp x", "--tp: 'x' is not a valid int", "`sgl-tune warm --help`"),
         ("inspect --format jsn", "--format: 'jsn' is not one of", "did you mean json?"),
-        ("inspect --limit 0", "--limit: 0 is not in the range", "`sgl-tune inspect --help`"),
+        ("warm --timeout 0", "--timeout: 0.0 is not in the range", "`sgl-tune warm --help`"),
         ("inspect a b", "unexpected extra argument", "`sgl-tune inspect --help`"),
         ("diff", "A is missing", "`sgl-tune diff --help`"),
         ("start-report", "no log is given", "give one file, - for standard input, or a command after --"),

@@ -1,0 +1,48 @@
+"""`sgl-tune doctor`: is this server's cache used now, in one line."""
+
+from __future__ import annotations
+
+from sgl_tune.asking.options import ServerOption
+from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.out import Output
+from sgl_tune.commands.verify import Told, judged
+from sgl_tune.deployment.file_option import FileOption, started_by
+from sgl_tune.deployment.options import ServerCommand, ServerFlags, who_is_asked
+from sgl_tune.errors import Ended
+from sgl_tune.verify.environment import target_here
+from sgl_tune.verify.findings import Severity, Verdict
+from sgl_tune.verify.scope import VerifyOptions
+
+_USED = (Verdict.HIT, Verdict.PARTIAL)
+
+
+def doctor(
+    command: ServerCommand = None,
+    file: FileOption = None,
+    server: ServerOption = None,
+    format: FormatOption = Format.human,
+    quiet: QuietOption = False,
+) -> None:
+    """Say in one line whether the caches on this machine are used by the server's next start.
+
+    Run it where the server runs, with the server's command or its manifest; without either, the caches in the
+    server's folder are judged by themselves. `sgl-tune verify` shows all that is behind the line.
+
+    Example: sgl-tune doctor -- python -m sglang.launch_server --model-path M --tp 8
+
+    Example: sgl-tune doctor -f deployment.yaml
+    """
+    out = Output(sink(format, quiet))
+    flags, path, core = who_is_asked(ServerFlags(), server)
+    asked = VerifyOptions(flags, None, *started_by(file, command))
+    out.note("Looking at what the next start here would load.")
+    silent = Output(Format.quiet)
+    found = judged(silent, Told(asked, target_here(), None, None, None, (path, core, False, None)))
+    is_used = found.ok and any(one.verdict in _USED for one in found.report.files)
+    why = found.verdict.partition(": ")[2]
+    says = f"{'used' if is_used else 'nothing to use' if found.ok else 'not used'}: {why}"
+    out.result({"used": is_used, "ok": found.ok, "verdict": says}, lambda: out.line(says), [says])
+    worst = next((one for one in found.report.all_findings() if one.severity is Severity.ERROR), None)
+    if worst is not None and worst.remedy:
+        out.hint(worst.remedy)
+    raise Ended(0 if found.ok else 1)
