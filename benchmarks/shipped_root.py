@@ -66,7 +66,7 @@ def _shipped(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def _of_note(report: dict[str, Any]) -> dict[str, Any]:
-    names = ("ready", "ready_by", "wall_seconds", "compiled", "profiled", "measurements", "caches", "written")
+    names = ("ready", "ready_by", "wall_seconds", "compiled", "profiled", "caches", "written")
     return {name: report[name] for name in names}
 
 

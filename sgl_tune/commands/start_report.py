@@ -21,6 +21,8 @@ from sgl_tune.start_report.table import against_lines, report_lines, show_agains
 from sgl_tune.units import parse_age
 from sgl_tune.writing import check_place, write_text
 
+SCHEMA_VERSION = 2
+
 
 def _option(*names: str, help: str, metavar: str) -> Any:
     return Option(*names, help=help, metavar=metavar, show_default=False)
@@ -115,7 +117,11 @@ class _Shown:
         lines: Iterable[str] = [f"{report.wall_seconds:.3f}"]
         if self.format is DocumentFormat.markdown:
             lines = [*report_lines(report), *(against_lines(found) if found else ())]
-        data = {**report.to_json(), "against": found.to_json() if found else None}
+        data = {
+            "schema_version": SCHEMA_VERSION,
+            **report.to_json(),
+            "against": found.to_json() if found else None,
+        }
         out.result(data, human=lambda: _human(out, report, found), quiet=lines)
 
     def code(self, out: Output, report: StartReport) -> int:

@@ -65,9 +65,6 @@ MARKS = (
     Mark(r"Start of pd disaggregation warmup", Edge.opens, "warm-up request"),
     Mark(r"End of disaggregation warmup", Edge.closes, "warm-up request"),
     Mark(r"The server is fired up and ready to roll!", Edge.passes, "ready", fact="ready"),
-    # A model that is loaded without a server prints this.
-    Mark(r"LOADED (?P<seconds>\d{1,7}(?:\.\d+)?) PROFILED (?P<count>\d{1,9})", Edge.passes, "scheduler",
-         fact="loaded"),
     # ---- the communicator
     Mark(r"Init (?:torch distributed|parallel) begin", Edge.opens, "communicator"),
     Mark(r"Init (?:torch distributed|parallel) ends", Edge.closes, "communicator", ("model setup",)),

@@ -157,7 +157,7 @@ class Reader:
             rank.take(mark, phase, text)
         if start.deaths and line.is_entry and mark.edge in (Edge.closes, Edge.passes):
             self._survived(start, speaker)
-        if mark.fact in ("ready", "loaded") and self._ready is None and start.ready is None:
+        if mark.fact == "ready" and self._ready is None and start.ready is None:
             start.ready = Word(now or 0.0, text[:200])
         if now is None:
             return start

@@ -80,14 +80,10 @@ class Outcome:
 
     @property
     def _short_by(self) -> str:
-        numbers = self.log.oom.numbers if self.log.oom else None
+        log, numbers = self.log, self.log.oom.numbers if self.log.oom else None
         if self.verdict == "refused":
-            least, base, fraction = (
-                least_fraction(self.log),
-                self.log.lead.baseline_bytes,
-                fraction_of(self.log),
-            )
-            short = (least - fraction) * (base or 0) if least and fraction else 0
+            least, fraction = least_fraction(log), fraction_of(log)
+            short = (least - fraction) * (log.lead.baseline_bytes or 0) if least and fraction else 0
             return f": {memory_bytes(short)} short before any KV cache" if short > 0 else ""
         if numbers is None:
             return ": the log does not show how much was short"

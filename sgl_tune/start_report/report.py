@@ -12,7 +12,7 @@ from sgl_tune.server_log.start import Start
 from sgl_tune.server_log.verdict import Outcome, outcome_of
 from sgl_tune.start_report.compilers import Turn
 from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
-from sgl_tune.start_report.tactics import Tactics, measured, tactics_of
+from sgl_tune.start_report.tactics import Tactics, tactics_of
 from sgl_tune.start_report.timeline import Span, timeline
 from sgl_tune.start_report.written import Written
 from sgl_tune.units import count
@@ -144,7 +144,6 @@ class StartReport:
             "phases": [phase.to_json() for phase in self.phases],
             "compiled": list(self.compiled),
             "profiled": start.bars.profiled,
-            "measurements": measured(start),
             "caches": [file.to_json() for file in self.tactics.files] if self.tactics else [],
             "written": [one.to_json() for one in self.written] if self.watched else None,
             "spans": [

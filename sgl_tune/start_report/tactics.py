@@ -50,11 +50,6 @@ def tactics_of(start: Start) -> Tactics | None:
     return Tactics(tuple(files.values()), hit, "; ".join(_cause(start, hit)))
 
 
-def measured(start: Start) -> int | None:
-    """Single measurements, where the log counts them."""
-    return next((int(event.said["count"]) for event in start.facts("loaded")), None)
-
-
 def _files(start: Start) -> dict[str, CacheFile]:
     found: dict[str, CacheFile] = {}
     differ: str | None = None
@@ -78,10 +73,9 @@ def _files(start: Start) -> dict[str, CacheFile]:
 
 def _hit(start: Start, files: dict[str, CacheFile]) -> bool | None:
     new = [file.new_entries for file in files.values() if file.new_entries is not None]
-    counted = measured(start)
-    if sum(start.bars.profiled.values()) or any(new) or counted:
+    if sum(start.bars.profiled.values()) or any(new):
         return False
-    if counted == 0 or start.bars.count:  # bars of other work are there, so the tuner's would be
+    if start.bars.count:  # bars of other work are there, so the tuner's would be
         return True
     ended = any(event.phase == "tactics" and event.mark.edge is Edge.closes for event in start.events)
     return True if any(file.loaded for file in files.values()) and ended and not new else None
@@ -90,11 +84,9 @@ def _hit(start: Start, files: dict[str, CacheFile]) -> bool | None:
 def _cause(start: Start, hit: bool | None) -> Iterator[str]:
     if any(start.facts("no reuse")):
         yield "SGLANG_FLASHINFER_AUTOTUNE_CACHE=0: no file is read"
-    if (counted := measured(start)) is not None:
-        yield count(counted, "measurement")
     if start.bars.profiled:
         yield f"profiles measured: {', '.join(f'{op} {n}' for op, n in start.bars.profiled.items())}"
-    elif hit and counted is None:
+    elif hit:
         yield "nothing was measured"
     elif hit is None:
         yield "the log shows neither FlashInfer's lines, which SGLang silences, nor a progress bar"

@@ -194,14 +194,12 @@ def test_a_start_without_a_server_is_ready_when_it_is_loaded(tmp_path: Path) -> 
         + flashinfer(4, "Building JIT module norm; this can take several minutes on first use.")
         + flashinfer(46, "Building JIT module trtllm_utils; this can take several minutes on first use.")
         + flashinfer(50, "[Autotuner]: Autotuning process ends")
-        + "2026-08-02 10:00:51,000 sglang.srt.x FlashInfer autotune completed.\nLOADED 51.2 PROFILED 2520\n"
+        + "2026-08-02 10:00:51,000 sglang.srt.x FlashInfer autotune completed.\nLOADED\n"
     )
-    report = _json(_log(tmp_path, text))
-    assert (
-        report["ready"] and report["measurements"] == 2520 and report["compiled"] == ["norm", "trtllm_utils"]
-    )
+    report = _json(_log(tmp_path, text), "--ready", "^LOADED")
+    assert report["ready"] and report["compiled"] == ["norm", "trtllm_utils"]
     assert {p["name"]: p["seconds"] for p in report["phases"]}["FlashInfer JIT"] == pytest.approx(46)
-    assert report["saves_seconds"] == pytest.approx(48) and report["unexplained_seconds"] == 0
+    assert report["saves_seconds"] == pytest.approx(46) and report["unexplained_seconds"] == 0
     assert report["phases"][0]["name"] == "setup" and report["phases"][0]["seconds"] == 1
 
 
