@@ -16,7 +16,10 @@ _CHART = ("The start, second by second", "Point at a span, or walk through them 
 
 def render_page(report: StartReport, other: Against | None, title: str) -> str:
     data: dict[str, Any] = {**report.to_json(), "title": f"The start in {title}"}
+    death = report.outcome.log.death
     data["headline"] = headline(report)
+    data["death"] = death.text if death else None
+    data["to_do"] = [remedy.line() for remedy in report.outcome.remedies] if death else []
     data["all_notes"] = [*notes(report)]
     data["against"] = {**other.to_json(), "headline": other.headline} if other else None
     return rendered(_PAGE, ("script.js",), f"The start in {title}: {data['headline']}", _CHART, data)

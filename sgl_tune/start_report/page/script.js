@@ -1,5 +1,5 @@
 const took = n => n == null ? "–" : n >= 99.95 ? Math.round(n) + " s" : n.toFixed(1) + " s";
-const hit = phase => phase.hit == null ? "not told" : phase.hit ? "yes" : "no";
+const hit = phase => phase.hit == null ? "unknown" : phase.hit ? "yes" : "no";
 const none = () => element("span", { className: "none" }, "–");
 const phaseOf = name => report.phases.find(phase => phase.name === name);
 
@@ -50,7 +50,7 @@ function spanFacts(span) {
 
 function drawLegend() {
   const key = (colour, text) => element("span", {}, element("i", { style: `background: ${colour}` }), text);
-  at("legend").append(key(BUILT, "builds what a store could hold"), key(PLAIN[0], "the rest, a colour a phase"), key(UNKNOWN, "unexplained"));
+  at("legend").append(key(BUILT, "builds what a store could hold"), key(PLAIN[0], "the rest, one colour per phase"), key(UNKNOWN, "unexplained"));
 }
 
 // ---- the words
@@ -58,8 +58,9 @@ function drawLegend() {
 function showVerdict() {
   const box = at("verdict");
   box.className = !report.ready ? "bad" : report.saves_seconds >= .05 ? "warn" : "";
+  if (report.verdict) box.append(element("strong", {}, report.verdict), element("p", {}, element("code", {}, report.death)));
+  for (const remedy of report.to_do) box.append(element("p", { className: "remedy" }, `To do: ${remedy}`));
   box.append(element("strong", {}, report.headline));
-  if (report.failure) box.append(element("p", {}, `${report.failure.rank || "server"} failed first: `, element("code", {}, report.failure.text)));
   if (report.against) box.append(element("p", {}, report.against.headline));
   for (const phase of report.phases) {
     if (phase.remedy && phase.hit !== true) box.append(element("p", { className: "remedy" }, `${phase.name}, ${took(phase.saves_seconds)}: ${phase.remedy}`));
@@ -81,14 +82,16 @@ function showAgainst() {
 }
 
 function showStores() {
-  const files = report.caches.map(file => ({ cells: [file.path, file.loaded == null ? "not told" : file.loaded ? "yes" : "no", file.entries ?? "–", file.why_not || ""] }));
+  const files = report.caches.map(file => ({ cells: [file.path, file.loaded == null ? "unknown" : file.loaded ? "yes" : "no", file.entries ?? "–", file.why_not || ""] }));
   if (files.length) section("Files of tactics", table([["File", "mono"], ["Loaded"], ["Entries", "number"], ["Why not"]], files));
+  const findings = report.findings.map(one => ({ cells: [one.text, one.count] }));
+  if (findings.length) section("Also in this log", table([["Finding"], ["Lines", "number"]], findings));
   const written = (report.written || []).map(one => ({ cells: [one.store, one.folder, one.files.toLocaleString("en-US"), one.bytes.toLocaleString("en-US")] }));
   if (written.length) section("Written into the stores", table([["Store"], ["Folder", "mono"], ["Files", "number"], ["Bytes", "number"]], written));
 }
 
 function showLastWords() {
-  const rows = report.last_words.map(word => ({ cells: [word.rank || "server", took(report.wall_seconds - word.at), word.text] }));
+  const rows = report.last_words.map(word => ({ cells: [word.rank, took(report.wall_seconds - word.at), word.text] }));
   if (rows.length) section("Last words, longest silent first", table([["Rank"], ["Silent for", "number"], ["Said", "mono"]], rows));
 }
 
