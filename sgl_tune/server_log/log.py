@@ -22,13 +22,14 @@ Key = tuple[str, str]  # source and rank
 @dataclass(frozen=True, slots=True)
 class ServerLog:
     """`lead` is the rank that died, else the one with the least memory left; `peers` are the ranks of its
-    server. `starts`: how many the log holds, of which this is the last."""
+    server. `starts`: how many the log holds; `is_last`: whether this one is the last."""
 
     lead: RankLog
     ranks: Sequence[RankLog] = ()
     death: Death | None = None
     is_ready: bool = False
     starts: int = 1
+    is_last: bool = True
     server_args: str | None = None
     peers: Sequence[RankLog] = ()
     findings: Mapping[Finding, int] = field(default_factory=dict)
@@ -57,7 +58,8 @@ def read_server_log(path: Path) -> ServerLog:
             "give the server's own output, from 'server_args=' on",
         )
     seen = sum(start.shows_a_start for start in reader.starts)
-    return log_of(reader.latest, 1 + seen - len(reader.latest), path)
+    log = log_of(reader.latest, 1 + seen - len(reader.latest), path)
+    return replace(log, is_last=reader.starts[-1] in reader.latest)
 
 
 def log_of(starts: Iterable[Start], count: int = 1, path: Path = Path("-")) -> ServerLog:

@@ -59,6 +59,7 @@ class Reader:
         self.lines = 0
         self._ready = ready
         self._now: dict[str, Start] = {}  # by pod, or by the nodes of one server
+        self._died: dict[str, Start] = {}  # the start before, where it died
         self._nodes: set[str] = set()
         self._clock = Clock()
         self._building: dict[Speaker, int] = {}
@@ -66,8 +67,12 @@ class Reader:
 
     @property
     def latest(self) -> list[Start]:
-        """The last start of each pod, or of the nodes that serve together."""
-        return [start for start in self._now.values() if start.shows_a_start]
+        """The last start of each pod, or of the nodes that serve together. One that goes on is passed over
+        for the one before, if that died: a container that restarts is asked why."""
+        pairs = ((start, self._died.get(group)) for group, start in self._now.items() if start.shows_a_start)
+        return [
+            before if before and not start.deaths and not start.ready else start for start, before in pairs
+        ]
 
     @property
     def is_ready(self) -> bool:
@@ -122,6 +127,8 @@ class Reader:
                 start.last_words[speaker] = Word(now, text[:400])
 
     def _begin(self, group: str) -> Start:
+        if group in self._now and self._now[group].deaths:
+            self._died[group] = self._now[group]
         start = self._now[group] = Start()
         self.starts.append(start)
         return start

@@ -46,7 +46,8 @@ class Outcome:
     def failed_in(self) -> str:
         """The phase of the death, "" where the log shows none."""
         oom, lead = self.log.oom, self.log.lead
-        phase = oom.phase if oom else "serving" if self.log.is_ready else lead.last_phase
+        phase = oom.phase if oom else lead.last_phase
+        phase = "serving" if phase == "setup" and self.log.is_ready else phase
         return {"setup": "", "ready": "serving"}.get(phase, phase)
 
     @property
@@ -143,7 +144,8 @@ class Outcome:
 def outcome_of(log: ServerLog) -> Outcome:
     notes = [f"the log has {what}" for what in missing_of(log)] if log.ended_by_memory else []
     if log.starts > 1:
-        notes.append(f"{log.path} holds {log.starts} starts of a server: this is the last")
+        which = "this is the last" if log.is_last else "this is the last one that ended"
+        notes.append(f"the log holds {log.starts} starts of a server: {which}")
     death, cause = log.death, cause_of(log)
     if death is not None and not log.ended_by_memory:
         cause = Cause(death.kind.what, death.text[:400])

@@ -37,7 +37,7 @@ class Span(NamedTuple):
 
 @dataclass
 class _Track:
-    """What one process did: one span after the other, and on top of them spans whose length a later line gives."""
+    """What one process did: one span after the other, and over them spans whose length a later line gives."""
 
     spans: list[Span] = field(default_factory=list)
     told: list[Span] = field(default_factory=list)

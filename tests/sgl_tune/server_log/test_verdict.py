@@ -152,6 +152,9 @@ def test_the_last_start_of_a_log_is_judged(tmp_path: Path) -> None:
     died = arguments() + loaded() + traceback(oom()) + SIGQUIT
     found = _json(tmp_path, died + arguments() + loaded() + pooled() + READY)
     assert (found["verdict"], found["starts"]) == ("ready", 2) and "holds 2 starts" in found["notes"][-1]
+    assert _json(tmp_path, died + died + arguments() + loaded())["notes"][-1].endswith(
+        "the last one that ended"
+    )
     assert _json(tmp_path, arguments(node_rank=0) + arguments(node_rank=1) + loaded())["starts"] == 1
 
 
