@@ -40,6 +40,9 @@ SLOW = {
 }
 # What one decision of a command chooses; the rest of it is there without.
 CHOSEN = {
+    "runtime.ghost.build",
+    "runtime.sglang.asking",
+    "runtime.sglang.server_process",
     "sgl_tune.asking.question",
     "sgl_tune.cli.completion",
     "sgl_tune.cli.usage",
@@ -128,6 +131,7 @@ WITHOUT = {
     "runtime.moe.grouped": "triton",
     "runtime.moe.flashinfer_cutlass": "flashinfer",
     "runtime.moe.tuned": "flashinfer",
+    "sgl_tune.asking.asking": "runtime.ghost.build runtime.sglang.asking runtime.sglang.server_process",
     "sgl_tune.asking.whom": "sgl_tune.servers.server",
     "sgl_tune.cache.scan": "dataclasses",
     "sgl_tune.cli.app": "typer sgl_tune.cli.completion",

@@ -58,9 +58,24 @@ def test_a_servers_log_is_judged_without_what_predicts_a_start(cache_dir: Path) 
 @pytest.mark.parametrize("words", ["--tp 8 --dp 8", f"{DEEPSEEK} --cache-dir CACHES"])
 def test_a_dry_run_of_a_warm_enters_few_files(words: str, cache_dir: Path) -> None:
     """The bar is 60; the number may only shrink."""
-    names = _imported_by(f"warm --dry-run {words}", cache_dir).split()
-    files = [ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in names]
-    assert 20 < sum(file.exists() for file in files) <= 81
+    assert 20 < _files(_imported_by(f"warm --dry-run {words}", cache_dir)) <= 81
+
+
+def test_a_dry_run_that_asks_a_server_enters_few_files() -> None:
+    """What it imports before it asks; the number may only shrink."""
+    rooms = "cli.grammar commands.warm commands.warm_recorded servers.server"
+    names = ", ".join(f"sgl_tune.{name}" for name in rooms.split())
+    script = f"import sys, {names}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+    assert 20 < _files(done.stdout) <= 79
+
+
+def _files(names: str) -> int:
+    """How many of these modules are files of ours."""
+    paths = (ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in names.split())
+    return sum(path.exists() for path in paths)
 
 
 def test_help_is_told_without_what_is_slow(cache_dir: Path) -> None:

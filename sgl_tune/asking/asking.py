@@ -7,16 +7,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from runtime.ghost.build import NotBuilt
 from runtime.ghost.halves import halves_for
 from runtime.ghost.outside import Outside, table
 from runtime.record.events import Event
 from runtime.record.parts import Inexact
 from runtime.record.record import Record
-from runtime.sglang.asking import Asked, Asker
 from runtime.sglang.command import Checked, Refused, checked
-from runtime.sglang.server_process import STOPPED, ServerBroken
 from sgl_tune.asking.kept import cache_folder, data_files, digest_of, digest_of_files, kept_here, own_source
 from sgl_tune.asking.question import Question
 from sgl_tune.errors import UsageError, WorkFailed
@@ -46,7 +44,7 @@ class Answers(ExitStack):
         super().__init__()
         self.asking = asking
         self._kept = kept_here()
-        self._askers: dict[object, Asker] = {}
+        self._askers: dict[object, Any] = {}
 
     def kept(self, question: Question) -> Record | None:
         """The record of an earlier time, if nothing changed that it depends on."""
@@ -62,12 +60,15 @@ class Answers(ExitStack):
         kept = None if self.asking.fresh or snapshot is not None else self._kept.find(digest)
         if kept is not None:
             return kept
+        from runtime.ghost.build import NotBuilt
+        from runtime.sglang.server_process import STOPPED, ServerBroken
+
         try:
             if say is not None:
                 say({"event": "starting"})
             asker = self._asker(question, command)
             outside = {"numbers": _outside(question, self.asking)}
-            record = asker.ask(
+            record: Record = asker.ask(
                 command.argv,
                 question.rank,
                 outside,
@@ -104,7 +105,9 @@ class Answers(ExitStack):
         parts = ingredients(question, command, self.asking)
         return digest_of({**parts, "ghost": _own_digest(), "server": _fingerprint(question.server)})
 
-    def _asker(self, question: Question, command: Checked) -> Asker:
+    def _asker(self, question: Question, command: Checked) -> Any:
+        from runtime.sglang.asking import Asked, Asker
+
         server, gpu = question.server, question.gpu
         variables = tuple(sorted(command.environment.items()))
         key = (server.python, gpu.key, question.total_bytes, command.remote_code, variables)
