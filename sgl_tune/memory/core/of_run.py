@@ -49,7 +49,7 @@ def report_of(run: Run, where: str) -> MemoryReport:
     except WrongMember as error:
         raise UsageError(str(error), "give the file that mem-report --out wrote") from error
     is_predicted = about.device == "meta"
-    nccl = sum(of.bytes for of in about.constants if of.name.startswith("nccl"))
+    nccl = sum(of.bytes for of in about.constants if of.name.partition(":")[0] == "nccl")
     return MemoryReport(
         whose=Whose(
             gpu=about.gpu[:_LONGEST_NAME],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sgl_tune.cli.table import Column
 from sgl_tune.memory.parts import ORDER
-from sgl_tune.memory.phases import cached_bytes
+from sgl_tune.memory.phases import cached_bytes, peaking
 from sgl_tune.memory.report import Answer, Comparison, Constant, MemoryReport, Row
 from sgl_tune.units import memory_bytes
 
@@ -75,11 +75,13 @@ def held(report: MemoryReport) -> Table:
 
 
 def parts_by_phase(report: MemoryReport) -> Table:
-    """What holds the GPU at the peak of each phase: a row for each part."""
-    shares = [{one.what: one.bytes for one in parts} for parts in report.parts]
+    """What holds the GPU at the peak of each phase that has one of its own: a row for each part."""
+    both = dict(zip(report.phases, report.parts, strict=True))
+    shown = peaking(report.phases)
+    shares = [{one.what: one.bytes for one in both[phase]} for phase in shown]
     names = [name for name in ORDER if any(name in of for of in shares)]
     rows = [(name, *(memory_bytes(of[name]) if name in of else "-" for of in shares)) for name in names]
-    columns = (Column("PART"), *_sized(*(phase.name for phase in report.phases)))
+    columns = (Column("PART"), *_sized(*(phase.name for phase in shown)))
     return Table("What holds the GPU at the peak of each phase", columns, tuple(rows))
 
 

@@ -32,6 +32,13 @@ def test_facts_become_sizes_as_they_are_told(tmp_path: Path) -> None:
     assert report.margin_bytes > (1 << 30) // 10
 
 
+def test_messages_in_graphs_are_no_share_of_the_communicators(tmp_path: Path) -> None:
+    sizes = {"context": 1, "nccl": 2, "nccl:8": 4, "nccl graph": 8, "nccl message": 16}
+    constants = [{"name": name, "bytes": size, "source": "s"} for name, size in sizes.items()]
+    report = read_report(_make_file(tmp_path, ABOUT, {"event": "facts", "constants": constants}))
+    assert [(share.what, share.bytes) for share in report.owned.outside] == [("NCCL", 6)]
+
+
 def test_a_measured_run_has_no_margin(tmp_path: Path) -> None:
     report = read_report(_make_file(tmp_path, {**ABOUT, "device": "cuda"}))
     assert report.whose.source == "measured" and report.margin_bytes == 0

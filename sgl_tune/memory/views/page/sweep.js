@@ -23,7 +23,7 @@ function sweepDrawn(starts, width) {
   if (line) svg.append(shape("path", { d: `M${line}`, fill: "none", stroke: "var(--allocated)", "stroke-width": 2 }));
   starts.forEach((start, i) => drawStart(svg, start, x(i), start.fits ? y(start.of.free_at_peak_bytes) : bottom));
   drawTokens(svg, tokens, x, bottom, right - left);
-  svg.append(shape("text", { x: (left + right) / 2, y: height - 4, "text-anchor": "middle" }, isApart ? "KV tokens a rank" : "in the order asked"));
+  svg.append(shape("text", { x: (left + right) / 2, y: height - 4, "text-anchor": "middle" }, isApart ? "KV tokens per rank" : "in the order asked"));
   return svg;
 }
 
