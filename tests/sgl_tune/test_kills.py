@@ -149,7 +149,6 @@ def _push(made: Path, folder: Path) -> Work:
         assert (folder / "b.tar.gz").read_bytes() == (made / "whole.tar.gz").read_bytes()
         assert not _ours(folder)
         (folder / "b.tar.gz").write_bytes(b"old")
-        (folder / "b.tar.gz.json").unlink()
 
     return work._replace(again=again)
 
