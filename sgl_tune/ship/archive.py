@@ -54,7 +54,7 @@ class Archive:
         block = stream.take(BLOCK, short=True)
         told = size_told(block)
         if told > LARGEST_MANIFEST:
-            raise BadBundle(f"its manifest has {human_bytes(told)}, which none can have")
+            raise BadBundle(f"its manifest has {human_bytes(told)}, more than any bundle's")
         if block != header(manifest_member(told)):
             raise BadBundle(_objection(block, manifest_member(told)))
         raw = stream.take(told)
@@ -243,12 +243,12 @@ def check_bounds(manifest: BundleManifest, compressed: int) -> None:
     tactics = sum(file.size for path, file in manifest.files.items() if store_of(path) == TACTICS)
     if tactics > LARGEST_TACTICS_IN_ALL:
         most = human_bytes(LARGEST_TACTICS_IN_ALL)
-        raise BadBundle(f"its cache files have {human_bytes(tactics)}, and {most} are read at most")
+        raise BadBundle(f"its cache files have {human_bytes(tactics)}; at most {most} are read")
     written = on_disk(manifest.files.values()) + _BLOCK * len(manifest.all_folders())
     if written > max(_SMALL, _STEEPEST * compressed):
         raise BadBundle(
-            f"it takes {human_bytes(written)} on a disk, and comes in {human_bytes(compressed)}:"
-            " no bundle shrinks to that"
+            f"it would take {human_bytes(written)} on a disk, and has {human_bytes(compressed)}:"
+            " no bundle shrinks that much"
         )
 
 

@@ -33,7 +33,7 @@ MEDIA_TYPES: dict[Codec, str] = {
 def codec_of_name(path: Path) -> Codec:
     found = next((codec for suffix, codec in SUFFIXES.items() if path.name.endswith(suffix)), None)
     if found is None:
-        raise UsageError(f"{path}: which compressor is not said", "name it .tar.gz or .tar.zst")
+        raise UsageError(f"{path}: the name does not say which compression", "name it .tar.gz or .tar.zst")
     if found == "zstd":
         _zstandard()
     return found

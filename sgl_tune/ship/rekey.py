@@ -43,7 +43,7 @@ def rekeyed(manifest: BundleManifest, asked: Sequence[str]) -> list[Rekeyed]:
     for cache in manifest.caches:
         if not _is_proven(cache):
             raise UsageError(
-                f"--rekey: of what the key {cache.key} was made is not known, so it cannot be made anew",
+                f"--rekey: the bundle does not say from what the key {cache.key} was made",
                 "pack it with the sgl-tune.json that `warm` writes",
             )
         if cache.key_parts[_AT] in changes:
@@ -55,14 +55,14 @@ def rekeyed(manifest: BundleManifest, asked: Sequence[str]) -> list[Rekeyed]:
 def _change(asked: str, known: set[str]) -> tuple[str, str]:
     before, equals, after = asked.partition("=")
     if not equals or not after or not before:
-        raise UsageError(f"--rekey {asked}: is no change", f"write --rekey {PART}=/models/glm")
+        raise UsageError(f"--rekey {asked}: is not a change", f"write --rekey {PART}=/models/glm")
     if before in known:
         return before, after
     if before != PART:
         has = f"the bundle's model paths are {', '.join(sorted(known)) or 'not known'}"
-        raise UsageError(f"--rekey {asked}: only {PART} can be another; {has}", f"--rekey {PART}=/models/glm")
+        raise UsageError(f"--rekey {asked}: only {PART} can be changed; {has}", f"--rekey {PART}=/models/glm")
     if len(known) != 1:
-        remedy = f"name the one that is meant: --rekey {min(known)}={after}" if known else None
+        remedy = f"name one of them: --rekey {min(known)}={after}" if known else None
         raise UsageError(f"--rekey {asked}: the bundle has {len(known)} model paths", remedy)
     return next(iter(known)), after
 
@@ -83,7 +83,7 @@ def _check_apart(manifest: BundleManifest, found: Sequence[Rekeyed]) -> None:
     places = [moved.get(cache.path, cache.path) for cache in manifest.caches]
     twice = next((place for place in places if places.count(place) > 1), None)
     if twice:
-        raise UsageError(f"--rekey: two caches of the bundle would be {twice}", "unpack them one by one")
+        raise UsageError(f"--rekey: two caches of the bundle would become {twice}", "unpack them one by one")
 
 
 def with_new_key(raw: bytes, change: Rekeyed) -> bytes:

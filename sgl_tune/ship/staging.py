@@ -157,8 +157,8 @@ def check_room(root: Path, manifest: BundleManifest) -> None:
     free, needed = found.f_bavail * found.f_frsize, on_disk(manifest.files.values())
     if needed > free:
         raise WorkFailed(
-            f"{root}: {human_bytes(needed)} are needed, and {human_bytes(free)} are free",
-            "free space, or choose another --cache-dir",
+            f"{root}: the bundle needs {human_bytes(needed)}, and {human_bytes(free)} are free",
+            "free space, or choose a folder on another disk",
         )
 
 

@@ -153,5 +153,5 @@ def _check_room(path: Path, needed: int, folder: Folder) -> None:
     if needed > free:
         raise WorkFailed(
             f"{path}: the bundle needs {human_bytes(needed)} there, and {human_bytes(free)} are free",
-            "make room, or name another --cache-dir",
+            "free space, or choose a folder on another disk",
         )

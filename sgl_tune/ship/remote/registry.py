@@ -139,7 +139,7 @@ class RegistryRemote:
         entries = self._entries(document)
         if not all(map(image.is_ours, entries)):
             raise UsageError(
-                f"{self.name} holds images that are no bundles of sgl-tune's",
+                f"{self.name} holds images that sgl-tune did not push",
                 "push to another tag, or --replace what is there",
             )
         return entries

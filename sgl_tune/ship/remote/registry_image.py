@@ -103,7 +103,7 @@ def layer_of(manifest: Mapping[str, Any], what: str) -> dict[str, Any]:
     """The bundle in an image of ours: one layer, and what `push` says of it."""
     layers = manifest.get("layers")
     if not is_ours(manifest) or not isinstance(layers, list) or len(layers) != 1:
-        raise CheckFailed(f"{what} is an image, and no bundle of sgl-tune's", "`sgl-tune push` makes such")
+        raise CheckFailed(f"{what} is an image that sgl-tune did not push", "`sgl-tune push` makes bundles")
     layer = checked(layers[0], what)
     if layer.get("mediaType") not in MEDIA_TYPES.values():
         raise CheckFailed(f"{what}: its layer is {shown(layer.get('mediaType'))}, which no bundle is")

@@ -101,8 +101,8 @@ def only_fit(offers: Sequence[Offer], machine: Machine, where: str, remedy: str)
     if len(good) == 1:
         return good[0]
     if not good:
-        said = _in_words(offers) or "no bundles"
-        raise UsageError(f"{where}: nothing there for {machine}, but {said}", "--gpu names another GPU")
+        others = f", but {_in_words(offers)}" if offers else ""
+        raise UsageError(f"{where}: no bundle for {machine}{others}", "--gpu names another GPU")
     by_gpu = "--gpu NAME, or " if len({one.machine.gpu for one in good}) > 1 else ""
     told = f"{where}: {len(good)} fit {machine}: {_in_words(good)}"
     raise UsageError(told, f"{by_gpu}name one: {good[0].reference}{remedy}")
@@ -166,7 +166,7 @@ def remote(url: str, how: How) -> Remote:
     if place is None:
         known = ", ".join(f"{name}://" for name in PLACES)
         near = meant(scheme, PLACES) if colon else None
-        told = f"{without_secrets(url)} is no place that bundles are pushed to"
+        told = f"{without_secrets(url)} is not an address of bundles"
         raise UsageError(told, near or f"write {known}...")
     if find_spec(place.library) is None:
         raise UsageError(f"{scheme}:// needs {place.library}", place.install)

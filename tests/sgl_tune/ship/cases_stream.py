@@ -101,7 +101,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     # bombs
     "nothing but zeros": (lambda: _zeros(64 << 20), "ends before sgl-tune-bundle.json"),
-    "a declared bomb": (_declared_bomb, "takes 3.2 GB on a disk"),
+    "a declared bomb": (_declared_bomb, "take 3.2 GB on a disk"),
     "an undeclared bomb": (_undeclared_bomb, "bytes follow the end of its tar"),
     "a manifest of 4 GB": (
         lambda: squeezed(edited(header(manifest_member(0)), size=b"37777777777")),

@@ -107,10 +107,10 @@ PULLED: dict[str, tuple[dict[str, Any], str]] = {
     "no object": (says(b"[]"), "not a JSON object"),
     "a login page": (says(b"<html>", "text/html"), "gives text/html for a manifest"),
     "two kinds": (says(Good().raw, INDEX), "says otherwise itself"),
-    "no layers": (manifest(layers=[]), "no bundle of sgl-tune's"),
-    "two layers": (manifest(layers=[{}, {}]), "no bundle of sgl-tune's"),
+    "no layers": (manifest(layers=[]), "that sgl-tune did not push"),
+    "two layers": (manifest(layers=[{}, {}]), "that sgl-tune did not push"),
     "layers of nothing": (manifest(layers=[None]), "where an object should be"),
-    "no annotations": (manifest(annotations=[]), "but no bundles"),
+    "no annotations": (manifest(annotations=[]), "no bundle for"),
     "a size below nothing": (manifest(layer_says={"size": -1}), "has -1 bytes"),
     "a size that is none": (manifest(layer_says={"size": True}), "has True bytes"),
     "a size beyond any disk": (manifest(layer_says={"size": 1 << 49}), "are free"),
@@ -441,7 +441,7 @@ def session(home: str, plain_http: bool = False) -> Session:
         ("oci://host/a:x/y", "is no tag"),
         ("oci://host/a@sha256:12", "is no digest"),
         ("ocy://host/a:1", "did you mean oci?"),
-        ("host/a:1", "is no place"),
+        ("host/a:1", "is not an address of bundles"),
     ],
 )
 def test_urls_that_are_none(url: str, words: str, tmp_path: Path) -> None:

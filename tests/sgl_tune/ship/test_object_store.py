@@ -117,7 +117,7 @@ def test_of_a_folder_the_only_bundle_is_taken_and_never_one_of_two(server: Serve
         (("pull", "s3://bundles/none.tar.gz", "-o", "OUT"), "none.tar.gz: there is no such thing"),
         (("pull", "s3://bundles/none/", "-o", "OUT"), "s3://bundles/none/: there is no such thing"),
         (("pull", "s3://me:hush@bundles/x", "-o", "OUT"), "'s3://***@bundles/x': a URL holds no name"),
-        (("pull", "ftp://me:hush@bundles/x", "-o", "OUT"), "ftp://***@bundles/x is no place"),
+        (("pull", "ftp://me:hush@bundles/x", "-o", "OUT"), "ftp://***@bundles/x is not an address"),
     ],
 )
 def test_what_is_not_there_is_said(words: tuple[str, ...], told: str, server: Server, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_files_that_are_named_by_one_gpu_need_force(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("-o", "a.zip"), "which compressor is not said"),
+        (("-o", "a.zip"), "the name does not say which compression"),
         (("-o", "a.tar.gz", "--at", "here"), "no absolute path"),
         (("-o", "a.tar.gz", "ffff"), "no key in"),
         (("-o", "/proc/a.tar.gz", "4aae"), "cannot be written"),

@@ -114,7 +114,7 @@ def test_a_tag_holds_one_bundle_for_each_gpu(registry: Registry, tmp_path: Path)
         assert pull(url, "--gpu", gpu, "-o", tmp_path / "got").code == 0
         assert (tmp_path / "got").read_bytes() == path.read_bytes()
     other = pull(url, "--gpu", "h200", "-o", tmp_path / "none")
-    assert other.code == 2 and "nothing there for H200, sm90" in other.err and "B200" in other.err
+    assert other.code == 2 and "no bundle for H200, sm90" in other.err and "B200" in other.err
     newer = make_bundle(tmp_path / "newer.tar.gz", seed=9, gpu=names["h100"])
     replaced = told(push(newer, url, "--format", "json"))
     assert replaced["replaced"] == [pushed["h100"]["bundle"]] and len(replaced["beside"]) == 1
@@ -305,7 +305,7 @@ def test_a_tag_of_somebody_elses_is_left_alone(registry: Registry, tmp_path: Pat
         requests.put(place, json.dumps(index), headers={"Content-Type": kind}, timeout=5).status_code == 201
     )
     refused = push(bundle, f"{registry.url}:theirs")
-    assert refused.code == 2 and "no bundles of sgl-tune's" in refused.err and "--replace" in refused.err
+    assert refused.code == 2 and "that sgl-tune did not push" in refused.err and "--replace" in refused.err
     assert push(bundle, f"{registry.url}:theirs", "--replace").code == 0
 
 
