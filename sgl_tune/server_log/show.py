@@ -53,9 +53,9 @@ def _parts(found: Outcome) -> Iterator[tuple[str, list[str]]]:
 
 
 def _evidence(found: Outcome) -> Iterator[str]:
-    death, oom = found.log.death, found.log.oom
-    if oom is not None and oom.numbers is not None and oom.numbers.total_bytes:
-        numbers = oom.numbers
+    death = found.log.death
+    numbers = death.numbers if death else None
+    if numbers is not None and numbers.total_bytes:
         allocated = numbers.allocated_bytes
         by_torch = f", {memory_bytes(allocated)} allocated by torch" if allocated else ""
         tried, free, total = map(memory_bytes, (numbers.tried_bytes, numbers.free_bytes, numbers.total_bytes))
@@ -63,7 +63,8 @@ def _evidence(found: Outcome) -> Iterator[str]:
     if death is not None and death.where:
         yield f"at {death.where}"
     if death is not None:
-        yield f"line {death.line:,}: {death.text.splitlines()[0][:300]}"
+        text = "" if numbers and numbers.total_bytes else f": {death.text.splitlines()[0][:300]}"
+        yield f"line {death.line:,} of the log{text}"
     if found.model:
         yield f"model: {found.model}"
 
