@@ -94,7 +94,7 @@ SGL_TUNE = {
     "servers": "sglang errors locks processes units reading writing cli",
     "deployment": "server models flashinfer sglang errors units records reading cli servers",
     "cache": "server flashinfer sgl_tune errors locks units records reading deployment",
-    "stores": "server flashinfer sglang errors locks units reading cli deployment cache",
+    "stores": "flashinfer sglang errors locks units reading cli deployment cache",
     "keys": "server flashinfer errors units deployment cache",
     "asking": "record ghost sglang errors processes units reading writing cli servers deployment",
     "recorded": "record ghost sglang errors units reading servers deployment cache asking",
@@ -105,7 +105,7 @@ SGL_TUNE = {
     "server_log": "server devices errors units log_lines cli",
     "memory": "server record ghost sglang simulate devices forward moe graphs start errors processes units"
     " records reading writing web_page cli servers deployment asking server_log",
-    "start_report": "server sglang errors processes units log_lines web_page cli server_log",
+    "start_report": "sglang errors processes units log_lines web_page cli stores server_log",
     "compile": "record ghost sglang errors processes units cli servers deployment stores asking recorded"
     " start_report",
     "warm": "server record ghost flashinfer devices autotune moe start sgl_tune errors processes units"

@@ -21,16 +21,16 @@ MOST_LINES_OF_ALL_TESTS = 43_300
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
 )
-MOST_LINES_OF_THE_CORE = 14_450
+MOST_LINES_OF_THE_CORE = 14_100
 MOST_LINES = {
     "__init__": 50, "autotune": 2350, "devices": 700, "flashinfer": 1150, "forward": 1150, "ghost":
-    6550, "graphs": 500, "layers": 2350, "models": 1350, "decoder": 1350, "moe": 1600, "record": 750,
-    "server": 3500, "sglang": 2900, "simulate": 1450, "start": 750, "__main__": 50, "asking": 700,
+    6550, "graphs": 500, "layers": 2350, "models": 1350, "decoder": 1350, "moe": 1550, "record": 750,
+    "server": 3200, "sglang": 2900, "simulate": 1450, "start": 750, "__main__": 50, "asking": 700,
     "cache": 3150, "cli": 1250, "commands": 3450, "compile": 1150,
     "deployment": 2450, "errors": 50, "explain": 600, "export":
     500, "fleet": 1750, "keys": 1150, "locks": 50, "log_lines": 200, "memory": 3500, "processes": 700,
     "reading": 150, "recorded": 650, "records": 150, "server_log": 1750, "servers": 1250, "ship": 5400,
-    "start_report": 1350, "stores": 2550, "units": 100, "verify": 3000, "warm": 2400, "web_page": 50,
+    "start_report": 1350, "stores": 2800, "units": 100, "verify": 3000, "warm": 2400, "web_page": 50,
     "writing": 150,
 }  # fmt: skip
 
@@ -54,7 +54,6 @@ LARGER_FOLDERS: set[str] = {
 }
 LARGER_CLASSES: set[str] = {
     "runtime/autotune/search.py:SearchPolicy",
-    "runtime/forward/batch.py:ForwardBatch",
     "runtime/record/record.py:Record",
 }
 # Who names an architecture of SGLang's models, beside the core's families.

@@ -45,13 +45,11 @@ class ForwardBatch:
     query_starts: torch.Tensor  # [bs + 1]
     max_query_len: int  # an upper bound is enough: kernels size their grids by it
     max_seq_len: int  # likewise
-    extend_lens: list[int] | None = None
     extend_prefix_lens: list[int] | None = None
     logits_mode: LogitsMode = LogitsMode.LAST
     logits_indices: torch.Tensor | None = None
     dp: DpTokens | None = None
     dummy: bool = False  # stands for requests that nobody made: autotuning may drop its logits
-    captured: bool = False  # in a graph, that whatever requests are there will run
 
     @property
     def num_tokens(self) -> int:
@@ -128,7 +126,6 @@ def _packed(
         query_starts=_ints([0, *accumulate(lens)], device),
         max_query_len=max(lens, default=0),
         max_seq_len=max(totals, default=0),
-        extend_lens=None if is_decode else lens,
         extend_prefix_lens=None if is_decode else prefixes,
     )
 

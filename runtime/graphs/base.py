@@ -134,7 +134,7 @@ class GraphRunner(ABC):
 
     def _fill(self, batch: ForwardBatch, size: int) -> ForwardBatch:
         padded = self.inputs.fill(batch, self.requests(size), self.tokens(size), self.tokens_each)
-        return replace(padded, dp=self._dp_tokens(size), captured=True)
+        return replace(padded, dp=self._dp_tokens(size))
 
     def _dp_tokens(self, size: int) -> DpTokens:
         return plan_dp_tokens(

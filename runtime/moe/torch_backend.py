@@ -13,22 +13,8 @@ from runtime.moe.weights import ExpertWeights, TopK
 
 class TorchBackend(MoEBackend):
     def forward(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
-        return torch_moe(
-            x,
-            topk.ids,
-            topk.weights,
-            weights.w13,
-            weights.w2,
-            weights.w13_scale,
-            weights.w2_scale,
-            weights.w13_global_scale,
-            weights.w2_global_scale,
-            weights.w13_bias,
-            weights.w2_bias,
-            weights.first,
-            list(weights.block),
-            list(weights.swiglu),
-        )
+        chosen, block = (topk.ids, topk.weights), list(weights.block)
+        return torch_moe(x, *chosen, weights.stored, weights.first, block, list(weights.swiglu))
 
 
 @opaque_op("sgl_tune::torch_moe", mutates_args=())
@@ -36,26 +22,21 @@ def torch_moe(
     x: torch.Tensor,
     ids: torch.Tensor,
     scores: torch.Tensor,
-    w13: torch.Tensor,
-    w2: torch.Tensor,
-    w13_scale: torch.Tensor | None,
-    w2_scale: torch.Tensor | None,
-    w13_global_scale: torch.Tensor | None,
-    w2_global_scale: torch.Tensor | None,
-    w13_bias: torch.Tensor | None,
-    w2_bias: torch.Tensor | None,
+    stored: list[torch.Tensor | None],
     first: int,
     block: list[int],
     swiglu: list[float],
 ) -> torch.Tensor:
     """One opaque op, because rows per expert depend on the data, which meta tensors do not have."""
+    w13, w2, w13_scale, w2_scale, w13_factor, w2_factor, w13_bias, w2_bias = stored
+    assert w13 is not None and w2 is not None
     out = torch.zeros_like(x, dtype=torch.float32)
     for local in range(w13.shape[0]):
         token, slot = torch.where(ids == first + local)
         if token.numel() == 0:
             continue
-        up = expert_matrix(w13, w13_scale, w13_global_scale, local, block).to(x.dtype)
-        down = expert_matrix(w2, w2_scale, w2_global_scale, local, block).to(x.dtype)
+        up = expert_matrix(w13, w13_scale, w13_factor, local, block).to(x.dtype)
+        down = expert_matrix(w2, w2_scale, w2_factor, local, block).to(x.dtype)
         hidden = F.linear(x[token], up, None if w13_bias is None else w13_bias[local])
         inner = activate(hidden, swiglu, down.shape[1])
         result = F.linear(inner, down, None if w2_bias is None else w2_bias[local])

@@ -27,19 +27,8 @@ class TunedBackend(MoEBackend):
     def forward(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
         if not x.is_cpu:
             return self.forward_on_gpu(x, topk, weights)
-        return cpu_moe(
-            x,
-            topk.ids,
-            topk.weights,
-            weights.w13,
-            weights.w2,
-            weights.w13_bias,
-            weights.w2_bias,
-            weights.first,
-            weights.num_experts,
-            list(weights.swiglu),
-            self.tune_max(x.shape[0]),
-        )
+        held, most = (weights.first, weights.num_experts, list(weights.swiglu)), self.tune_max(x.shape[0])
+        return cpu_moe(x, topk.ids, topk.weights, weights.stored, *held, most)
 
     def tune_max(self, rows: int) -> int:
         """The largest bucket that SGLang names in a call with these rows."""
@@ -59,10 +48,7 @@ def cpu_moe(
     x: torch.Tensor,
     ids: torch.Tensor,
     scores: torch.Tensor,
-    w13: torch.Tensor,
-    w2: torch.Tensor,
-    w13_bias: torch.Tensor | None,
-    w2_bias: torch.Tensor | None,
+    stored: list[torch.Tensor | None],
     first: int,
     num_experts: int,
     swiglu: list[float],
@@ -71,6 +57,8 @@ def cpu_moe(
     """Opaque: which temporaries it makes depends on the tactics that were found."""
     from runtime.autotune.cpu import GEMM1, GEMM2, grouped_gemm
 
+    w13, w2, *_, w13_bias, w2_bias = stored
+    assert w13 is not None and w2 is not None
     local = ids.long() - first
     local = torch.where((local >= 0) & (local < w13.shape[0]), local, -1)
     mine = local.clamp(min=0)

@@ -43,5 +43,11 @@ class ExpertWeights:
     is_gated: bool = True  # else relu(up) squared
 
     @property
+    def stored(self) -> list[torch.Tensor | None]:
+        """As the ops here take experts: matrices, scales and biases, each of gates and ups, then of downs."""
+        scales = self.w13_scale, self.w2_scale, self.w13_global_scale, self.w2_global_scale
+        return [self.w13, self.w2, *scales, self.w13_bias, self.w2_bias]
+
+    @property
     def local(self) -> int:
         return self.w13.shape[0]

@@ -61,15 +61,18 @@ class OfDrafts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(OfRanks, OfKernels, OfMemory, OfDrafts):
-    """None, False and empty mean: not set. Values are those of the command line, not resolved ones."""
-
+class OfModel:
     model_path: str = ""
     dtype: str = "auto"
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
     context_length: int | None = None
     page_size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(OfDrafts, OfMemory, OfKernels, OfRanks, OfModel):
+    """None, False and empty mean: not set. Values are those of the command line, not resolved ones."""
 
     def __post_init__(self) -> None:
         check_flags(self, ASKED)

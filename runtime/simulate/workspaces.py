@@ -64,7 +64,7 @@ def _fp4_linear(args: Mapping[str, Any]) -> Sequence[int]:
 def _triton_moe(args: Mapping[str, Any]) -> Sequence[int]:
     """SGLang's Triton experts, for which the reference stands: one buffer for both products, one between."""
     tokens, top_k = args["ids"].shape
-    _, double, hidden = args["w13"].shape
+    _, double, hidden = args["stored"][0].shape
     itemsize = args["x"].element_size()
     slots = tokens * top_k
     return [slots * max(double, hidden) * itemsize, slots * double // 2 * itemsize]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.server.stores import BY_ID
 from sgl_tune.cache.folder import Folder, open_folder
 from sgl_tune.cache.layouts import MANIFEST, Cache
 from sgl_tune.ship.places import OFFER_PACKAGE, OFFERS, name_fault, place_of
@@ -24,6 +23,7 @@ from sgl_tune.stores.offer import offer_of, package_files
 from sgl_tune.stores.readers.cute_dsl import OBJECT
 from sgl_tune.stores.readers.triton import GROUP
 from sgl_tune.stores.relocate import group_at
+from sgl_tune.stores.rows import BY_ID
 from sgl_tune.stores.walk import DEEPEST_FOLDER, entered, listing, read_json
 
 _NEVER = re.compile(

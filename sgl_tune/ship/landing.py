@@ -17,7 +17,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.server.stores import AOT_PACKAGE
 from sgl_tune.cache.folder import Folder, LeadsOut, Owner, Signature, Way, open_folder, signature_of
 from sgl_tune.cache.layouts import MANIFEST
 from sgl_tune.cache.transaction import explained
@@ -25,6 +24,7 @@ from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.ship.places import OFFERS, store_of
 from sgl_tune.stores.find import TACTICS
 from sgl_tune.stores.readers.triton import GROUP
+from sgl_tune.stores.rows import AOT_PACKAGE
 
 TACTICS_ROOT = "flashinfer"
 _PIECE = 1 << 20

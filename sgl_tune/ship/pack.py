@@ -10,7 +10,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import sgl_tune
-from runtime.server.stores import BY_ID
 from sgl_tune.cache.folder import Folder, open_folder
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import UsageError, WorkFailed
@@ -27,6 +26,7 @@ from sgl_tune.ship.manifest import (
     parse_bundle_manifest,
 )
 from sgl_tune.ship.members import END, Member, header, manifest_member, members, padded, padding
+from sgl_tune.stores.rows import BY_ID
 from sgl_tune.writing import written
 
 Progress = Callable[[int], None]

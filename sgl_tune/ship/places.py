@@ -9,10 +9,10 @@ import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from runtime.server.stores import AOT_PACKAGE, BY_ID
 from sgl_tune.cache.layouts import KEY, MANIFEST, is_private
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.stores.find import TACTICS
+from sgl_tune.stores.rows import AOT_PACKAGE, BY_ID
 
 LONGEST_PATH = 1000
 _LONGEST_NAME = 255

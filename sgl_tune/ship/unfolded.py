@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.server.stores import BY_ID
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import SglTuneError
 from sgl_tune.processes.scratch import scratch
@@ -18,6 +17,7 @@ from sgl_tune.ship.staging import Staging, check_room
 from sgl_tune.stores.describe import Summary
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Size
+from sgl_tune.stores.rows import BY_ID
 
 
 class Listing(NamedTuple):

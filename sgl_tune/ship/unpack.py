@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runtime.server.stores import BY_ID
 from sgl_tune.cache.folder import Owner, open_folder
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.transaction import explained, locked
@@ -25,6 +24,7 @@ from sgl_tune.ship.staging import Staged, Staging, check_room
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.leftovers import sweep
 from sgl_tune.stores.relocate import Mended, relocate
+from sgl_tune.stores.rows import BY_ID
 
 _FLASHINFER = "flashinfer-jit"
 Progress = Callable[[int], None]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from runtime.server.stores import BY_ID
 from sgl_tune.server_log.log import log_of
 from sgl_tune.server_log.start import Start
 from sgl_tune.server_log.verdict import Outcome, outcome_of
@@ -15,6 +14,7 @@ from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
 from sgl_tune.start_report.tactics import Tactics, tactics_of
 from sgl_tune.start_report.timeline import Span, timeline
 from sgl_tune.start_report.written import Written
+from sgl_tune.stores.rows import BY_ID
 from sgl_tune.units import count
 
 _COMMAND = "THE SERVER'S COMMAND"

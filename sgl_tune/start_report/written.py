@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
-from runtime.server.stores import STORES, places
 from runtime.sglang.kept_files import ROWS
+from sgl_tune.stores.rows import STORES, places
 
 MOST_FILES = 500_000
 

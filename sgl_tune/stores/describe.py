@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runtime.server.stores import store_named
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.errors import UsageError
 from sgl_tune.stores.find import Stored, stores_below
 from sgl_tune.stores.item import Item, Size
 from sgl_tune.stores.places import stores_of_this_user
+from sgl_tune.stores.rows import store_named
 from sgl_tune.units import count, human_age, human_bytes
 
 COLUMNS = (

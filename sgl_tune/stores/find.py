@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.server.stores import AOT_PACKAGE, BY_ID
 from sgl_tune.cache.folder import Folder, open_folder
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
 from sgl_tune.stores.item import Item, Setting, setting_here
 from sgl_tune.stores.readers.cubins import NAME as CUBINS
 from sgl_tune.stores.readers.known import BY_STORE, READERS
+from sgl_tune.stores.rows import AOT_PACKAGE, BY_ID
 from sgl_tune.stores.walk import Listing, entered, listing
 
 OnError = Callable[[OSError], None]

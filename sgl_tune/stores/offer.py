@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from runtime.server.stores import AOT_PACKAGE
 from sgl_tune.cache.folder import Folder, open_folder
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Item
+from sgl_tune.stores.rows import AOT_PACKAGE
 from sgl_tune.stores.walk import read_json
 
 PACKAGE = "flashinfer_jit_cache"

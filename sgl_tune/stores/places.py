@@ -11,11 +11,11 @@ from pathlib import Path
 from shlex import quote
 
 from runtime.flashinfer.versions import number
-from runtime.server.stores import gathering, places
 from runtime.sglang.kept_files import files_doubt, kept_files
 from runtime.sglang.releases import NEWEST
 from sgl_tune.deployment.versions import installed_version
 from sgl_tune.stores.find import STORE_IDS, Stored
+from sgl_tune.stores.rows import gathering, places
 
 
 def stores_of_this_user(only: str | None, environment: Mapping[str, str] = os.environ) -> list[Stored]:

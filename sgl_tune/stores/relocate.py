@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.server.stores import AOT_PACKAGE
 from sgl_tune.cache.folder import Folder, Owner, open_folder
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import WorkFailed
@@ -24,6 +23,7 @@ from sgl_tune.stores.item import Setting
 from sgl_tune.stores.offer import PACKAGE, offer_of, package_files
 from sgl_tune.stores.readers.cute_dsl import OBJECT
 from sgl_tune.stores.readers.triton import GROUP
+from sgl_tune.stores.rows import AOT_PACKAGE
 from sgl_tune.stores.walk import DEEPEST_FOLDER, Listing, entered, listing, read_json
 
 _NEW = ".sgl-tune-relocated-"

@@ -47,7 +47,7 @@ def test_an_extend_batch_packs_its_requests_and_enters_their_slots() -> None:
     assert batch.input_ids.tolist() == [1, 2, 3, 9]
     assert batch.positions.tolist() == [0, 1, 2, 2]
     assert batch.query_starts.tolist() == [0, 3, 4] and batch.seq_lens.tolist() == [3, 3]
-    assert (batch.extend_lens, batch.extend_prefix_lens) == ([3, 1], [0, 2])
+    assert batch.extend_prefix_lens == [0, 2]
     assert (batch.max_query_len, batch.max_seq_len) == (3, 3)
     entered = [*pool.requests.table[first, :3].tolist(), pool.requests.table[second, 2].item()]
     assert entered == batch.out_cache_loc.tolist()
@@ -61,7 +61,7 @@ def test_decoding_token_by_token_is_prefilling_at_once() -> None:
     _attend(make_extend_batch([text[:2]], request, stepwise), stepwise)
     for position in range(2, 5):
         batch = make_decode_batch([text[position]], request, stepwise, [position])
-        assert batch.mode is ForwardMode.DECODE and batch.extend_lens is None
+        assert batch.mode is ForwardMode.DECODE and batch.extend_prefix_lens is None
         torch.testing.assert_close(_attend(batch, stepwise)[0], whole[position])
 
 
@@ -85,7 +85,7 @@ def test_a_dummy_decode_batch_touches_the_padding_slot_alone(width, mode, logits
 
 def test_a_dummy_prefill_longer_than_the_context_is_several_requests() -> None:
     batch = dummy_extend_batch(10, 4, CPU)
-    assert batch.extend_lens == [4, 4, 2] and batch.query_starts.tolist() == [0, 4, 8, 10]
+    assert batch.query_starts.tolist() == [0, 4, 8, 10]
     assert batch.positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
     assert (batch.max_query_len, batch.max_seq_len) == (4, 4)
     assert batch.extend_prefix_lens == [0, 0, 0]
@@ -133,4 +133,3 @@ def test_batches_are_made_alike_on_meta() -> None:
         for one, other in ((here, there), filled):
             shapes = [[getattr(batch, name).shape for name in TENSORS] for batch in (one, other)]
             assert shapes[0] == shapes[1]
-            assert one.extend_lens == other.extend_lens

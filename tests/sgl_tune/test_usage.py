@@ -35,7 +35,7 @@ from tests.sgl_tune.running import PROGRAM, environment, run, run_here
             "'deployment.yaml' starts no SGLang server",
             "a file is given with -f: -f deployment.yaml",
         ),
-        ("warm --tpp 8", "--tpp: `sgl-tune warm` has no such option", "did you mean --tp or"),
+        ("warm --tpp 8", "--tpp: `sgl-tune warm` has no such option", "did you mean --tp?"),
         (
             "warm --dry-run --model-path M --tp 4 --kv-cache-dtype fp8_e4m3 --gpu h200",
             "--kv-cache-dtype: `sgl-tune warm` has no such option",

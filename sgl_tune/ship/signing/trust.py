@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from runtime.server.stores import BY_ID
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.ship.manifest import BadBundle, BundleManifest
 from sgl_tune.ship.signing.signature import Signature
+from sgl_tune.stores.rows import BY_ID
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.server.stores import BY_ID
 from sgl_tune.server_log.marks import MARKS, Edge
 from sgl_tune.start_report.phases import PHASES
+from sgl_tune.stores.rows import BY_ID
 
 
 def test_every_row_speaks_of_phases_that_there_are() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.server.stores import STORES, gathering, places
 from runtime.sglang.kept_files import ROWS, KeptFiles, files_doubt, kept_files
+from sgl_tune.stores.rows import STORES, gathering, places
 
 HOME, USER = "/home/u", "u"
 NEWEST = ROWS[-1]
