@@ -12,9 +12,8 @@ from torch import nn
 from runtime.decoder.build import Build
 from runtime.layers.linear import register
 from runtime.layers.loading import Piece, Source, length, moved, shard
-from runtime.layers.quantization import BlockFp8, Plain, Scheme
+from runtime.layers.quantization import BlockFp8, Matrix, Plain, Scheme
 from runtime.moe.weights import ExpertWeights
-from runtime.server.formats.tensors import Matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,9 @@ class Experts(nn.Module):
         self.adds_bias = place == 0
         self.scheme: Scheme = build.expert_scheme(build.model.experts_name(name))
         inner, hidden, held = length(self.inner), length(self.hidden), length(self.numbers)
-        self.up_matrix = Matrix((inner,) * (1 + self.is_gated), hidden, hidden, over > 1, held)
-        self.down_matrix = Matrix((hidden,), inner, inner * over, False, held, is_down=True)
-        self.padded = self.up_matrix.padded(self.scheme.format.padding).rows[0]
+        self.up_matrix = Matrix((inner,) * (1 + self.is_gated), hidden, over > 1, experts=held)
+        self.down_matrix = Matrix((hidden,), inner, False, over > 1, held, is_down=True)
+        self.padded = self.up_matrix.padded(self.scheme.padding).rows[0]
         sides = {"up": self._tensors(self.up_matrix, build), "down": self._tensors(self.down_matrix, build)}
         known = register(
             self, {f"{one}_{name}": x for one, side in sides.items() for name, x in side.items()}
@@ -59,7 +58,7 @@ class Experts(nn.Module):
 
     def _tensors(self, matrix: Matrix, build: Build) -> dict[str, torch.Tensor]:
         tensors = self.scheme.create(matrix, build.dtype, build.device)
-        padded = matrix.padded(self.scheme.format.padding)
+        padded = matrix.padded(self.scheme.padding)
         if padded != matrix:
             for tensor in tensors.values():
                 tensor.zero_()
@@ -72,7 +71,7 @@ class Experts(nn.Module):
         scale = "weight_scale_inv" if isinstance(self.scheme, BlockFp8) else "weight_scale"
         up: dict[str, torch.Tensor] = dict(self.up)
         down: dict[str, torch.Tensor] = dict(self.down)
-        if self.scheme.format.name == "mxfp4" and up["weight"].is_meta:
+        if self.scheme.name == "mxfp4" and up["weight"].is_meta:
             up, down = self._as_if_plain()
         return ExpertWeights(
             w13=up["weight"],

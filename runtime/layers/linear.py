@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from runtime.layers.loading import Piece, Source, length
-from runtime.layers.quantization import PLAIN, Plain, Scheme, Tensors
-from runtime.server.formats.tensors import Matrix
+from runtime.layers.quantization import PLAIN, Matrix, Plain, Scheme, Tensors
 
 
 def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
@@ -56,7 +55,7 @@ class Linear(nn.Module):
         super().__init__()
         self.parts, self.cols, self.scheme, self.adds_bias = list(parts), cols, scheme, adds_bias
         rows, columns = tuple(length(part.rows) for part in parts), length(cols)
-        matrix = Matrix(kept_as or rows, columns, columns * columns_over, rows_over > 1)
+        matrix = Matrix(kept_as or rows, columns, rows_over > 1, columns_over > 1)
         tensors = scheme.create(matrix, dtype, device)
         if bias:
             tensors["bias"] = torch.zeros(sum(rows), dtype=dtype, device=device)

@@ -1,13 +1,14 @@
 """How a matrix is stored and multiplied: plain, in fp8 by blocks or per tensor, in packed fp4.
 
-Its tensors, under a checkpoint's names, are those of its format.
+Its tensors have a checkpoint's names, and shapes that follow from the matrix.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,24 +23,93 @@ from runtime.layers.scaled_linear import (
 )
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
-from runtime.server.formats import kinds
-from runtime.server.formats.kinds import Kind, Served, format_of
-from runtime.server.formats.tensors import MODEL, Format, Matrix
+from runtime.server.formats.assigned import Kind
 
 Tensors = Mapping[str, torch.Tensor]
+_FP8, _BYTE, _SCALE = torch.float8_e4m3fn, torch.uint8, torch.float32
+_TRTLLM = ("flashinfer_trtllm", "flashinfer_trtllm_routed")
+
+
+class Padding(NamedTuple):
+    """To multiples of these, of experts' sizes on a rank."""
+
+    inner: int = 1
+    hidden: int = 1
+
+
+_AS_IT_IS = Padding()
+
+
+class Stored(NamedTuple):
+    """A tensor; None: of the dtype that the model runs in."""
+
+    dtype: torch.dtype | None
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """What one rank has of a layer's [rows, columns]; `rows` of each of the checkpoint's matrices in it."""
+
+    rows: tuple[int, ...]
+    columns: int
+    cuts_rows: bool = False  # ranks share them
+    cuts_columns: bool = False
+    experts: int = 0  # of this rank; 0: of none
+    is_down: bool = False  # of experts: back from the inner size
+
+    def padded(self, by: Padding) -> Matrix:
+        """Each half of gate and up by itself."""
+        rows, columns = (by.hidden, by.inner) if self.is_down else (by.inner, by.hidden)
+        own = tuple(_up(row, rows) for row in self.rows)
+        return replace(self, rows=own, columns=_up(self.columns, columns))
+
+    def shape(self, rows: int = 1, columns: int = 1) -> tuple[int, ...]:
+        """With an entry for so many rows and columns; of experts, for those of each half by itself."""
+        counts = self.rows if self.experts else (sum(self.rows),)
+        sizes = sum(-(-count // rows) for count in counts), -(-self.columns // columns)
+        return (self.experts, *sizes) if self.experts else sizes
+
+    @property
+    def one_each(self) -> tuple[int, ...]:
+        """A scale for each of the matrices in it; of an expert's down, which is whole, one without a size."""
+        if not self.experts:
+            return (len(self.rows),)
+        return (self.experts,) if self.is_down else (self.experts, len(self.rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme(ABC):
-    format: Format
+    """`cuts`: what a rank's part is a multiple of, in rows and columns, else SGLang ends."""
+
+    name: str
+    cuts: tuple[int, int] = (1, 1)
+    padding: Padding = _AS_IT_IS
 
     def create(self, matrix: Matrix, dtype: torch.dtype, device: torch.device) -> dict[str, torch.Tensor]:
-        self.format.check(matrix)
-        made = {}
-        for one in self.format.tensors(matrix):
-            kind = dtype if one.dtype == MODEL else getattr(torch, one.dtype)
-            made[one.name] = torch.empty(one.shape, dtype=kind, device=device)
-        return made
+        self._check(matrix)
+        stored = self.stored(matrix.padded(self.padding) if matrix.experts else matrix)
+        return {
+            name: torch.empty(one.shape, dtype=one.dtype or dtype, device=device)
+            for name, one in stored.items()
+        }
+
+    def _check(self, matrix: Matrix) -> None:
+        rows, columns = self.cuts
+        uneven = [one for one in matrix.rows if one % rows] if matrix.cuts_rows else []
+        if uneven or (matrix.cuts_columns and matrix.columns % columns):
+            size, what, multiple = (
+                (uneven[0], "rows", rows) if uneven else (matrix.columns, "columns", columns)
+            )
+            raise ConfigError(
+                f"a rank has {size} {what} of a matrix, no multiple of the {multiple} of {self.name}: "
+                "SGLang ends at it",
+                "choose a smaller --tp, or --ep",
+            )
+
+    @abstractmethod
+    def stored(self, m: Matrix) -> dict[str, Stored]:
+        """Its tensors, in the order in which they are made."""
 
     @abstractmethod
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor: ...
@@ -54,17 +124,18 @@ class Scheme(ABC):
 
     def part(self, name: str, rows: slice, cols: slice) -> Index:
         """Where the block [rows, cols] of the matrix lies in the tensor called `name`."""
-        raise ConfigError(
-            f"checkpoints in {self.format.name} are not loaded by this runtime: use dummy weights"
-        )
+        raise ConfigError(f"checkpoints in {self.name} are not loaded by this runtime: use dummy weights")
 
 
 @dataclass(frozen=True, slots=True)
 class Plain(Scheme):
     """`stored_block`: the checkpoint may hold it in fp8 blocks all the same."""
 
-    format: Format = kinds.PLAIN
+    name: str = "plain"
     stored_block: tuple[int, int] | None = None
+
+    def stored(self, m: Matrix) -> dict[str, Stored]:
+        return {"weight": Stored(None, m.shape())}
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
         return F.linear(x, tensors["weight"], bias)
@@ -82,6 +153,12 @@ class BlockFp8(Scheme):
 
     block: tuple[int, int] = (128, 128)
 
+    def stored(self, m: Matrix) -> dict[str, Stored]:
+        return {
+            "weight": Stored(_FP8, m.shape()),
+            "weight_scale_inv": Stored(_SCALE, m.shape(*self.block)),
+        }
+
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
         return fp8_block_linear(x, tensors["weight"], tensors["weight_scale_inv"], bias, list(self.block))
 
@@ -96,7 +173,15 @@ class BlockFp8(Scheme):
 
 @dataclass(frozen=True, slots=True)
 class TensorFp8(Scheme):
-    """One scale for the weight; one for the activation too, calibrated, or by its largest value."""
+    """One scale for the weight; one for the activation too, where it `is_static`, or by its largest value."""
+
+    is_static: bool = False
+
+    def stored(self, m: Matrix) -> dict[str, Stored]:
+        found = {"weight": Stored(_FP8, m.shape()), "weight_scale": Stored(_SCALE, m.one_each)}
+        if self.is_static:
+            found["input_scale"] = Stored(_SCALE, m.one_each[:1])
+        return found
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
         scales = tensors["weight_scale"], tensors.get("input_scale")
@@ -118,7 +203,22 @@ class Fp4(Scheme):
     `backend`: the GEMM of a dense layer, by SGLang's name; without one of FlashInfer's it is plain again.
     """
 
+    group: int = 16
     backend: str = ""
+
+    def stored(self, m: Matrix) -> dict[str, Stored]:
+        if self.name == "mxfp4":  # of gpt-oss's experts alone, which have biases
+            return {
+                "weight": Stored(_BYTE, m.shape(columns=2)),
+                "weight_scale": Stored(_BYTE, m.shape(columns=self.group)),
+                "bias": Stored(None, m.shape()[:-1]),
+            }
+        return {
+            "weight": Stored(_BYTE, m.shape(columns=2)),
+            "weight_scale": Stored(_FP8, m.shape(columns=self.group)),
+            "weight_scale_2": Stored(_SCALE, m.one_each),
+            "input_scale": Stored(_SCALE, m.one_each),
+        }
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
         factors = tensors.get("weight_scale_2"), tensors.get("input_scale")
@@ -136,12 +236,22 @@ PLAIN = Plain()
 
 
 def scheme_of(kind: Kind | None, model: ModelConfig, runtime: RuntimeConfig) -> Scheme:
+    """Experts are padded as their backend wants them."""
+    kernels = runtime.kernels
     if kind is None:
         return PLAIN
-    made = format_of(kind, Served(runtime.kernels.sm_major, runtime.kernels.moe, model.style.gated))
     if kind.name == "fp8":
-        return BlockFp8(made, kind.block) if kind.per == "block" else TensorFp8(made)
-    return Fp4(made, runtime.kernels.fp4_gemm)
+        if kind.per == "block":
+            return BlockFp8("blocks", kind.block, block=kind.block)
+        return TensorFp8("tensors", is_static=kind.is_static)
+    if kind.name == "nvfp4":
+        gated = 64 if model.style.gated else 128
+        padding = Padding(gated) if kernels.moe in _TRTLLM else _AS_IT_IS
+        return Fp4("nvfp4", (1, kind.group), padding, kind.group, kernels.fp4_gemm)
+    padding = Padding(64)
+    if kernels.moe == "flashinfer_mxfp4":
+        padding = Padding(128 if kernels.sm_major == 10 else 1, 256)
+    return Fp4("mxfp4", (1, 1), padding, kind.group, kernels.fp4_gemm)
 
 
 def _blocks(part: slice, size: int, what: str) -> slice:
@@ -151,3 +261,7 @@ def _blocks(part: slice, size: int, what: str) -> slice:
             "choose a smaller --tp, or --ep"
         )
     return slice(part.start // size, -(-part.stop // size))
+
+
+def _up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple

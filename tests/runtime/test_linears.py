@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from runtime.server.config import ModelConfig
-from runtime.server.formats.assigned import Quantized
-from runtime.server.formats.kinds import Kind
+from runtime.server.formats.assigned import Kind, Quantized
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.sizes.linears import LinearSize, Spread, linears, quantized_sizes
 from tests.runtime.configs import model_of

@@ -14,13 +14,12 @@ from runtime.decoder.draft import DraftModel
 from runtime.forward.batch import make_extend_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.layers.loading import fill_dummy
-from runtime.layers.quantization import BlockFp8, Fp4
+from runtime.layers.quantization import BlockFp8, Fp4, Matrix, scheme_of
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
-from runtime.server.formats.kinds import Kind, Served, format_of
-from runtime.server.formats.tensors import Matrix
+from runtime.server.formats.assigned import Kind
 from runtime.server.parallel import stage_layers
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.units import GIB
@@ -215,8 +214,10 @@ def test_gpt_oss_is_padded_as_each_backend_pads_it() -> None:
     """One rank of eight has 360 of the inner size 2880."""
 
     def shape(backend: str, sm_major: int) -> tuple[int, ...]:
-        matrix = Matrix((360, 360), 2880, 2880, True, experts=128)
-        return format_of(Kind("mxfp4"), Served(sm_major, backend)).tensors(matrix)[0].shape
+        runtime = runtime_config(moe_runner_backend=backend, sm_major=sm_major)
+        made = scheme_of(Kind("mxfp4", group=32), _make_model("gpt-oss-120b"), runtime)
+        matrix = Matrix((360, 360), 2880, True, experts=128)
+        return tuple(made.create(matrix, torch.bfloat16, META)["weight"].shape)
 
     assert shape("triton", 9) == (128, 768, 1440)
     assert shape("flashinfer_mxfp4", 9) == (128, 720, 1536)
@@ -225,8 +226,9 @@ def test_gpt_oss_is_padded_as_each_backend_pads_it() -> None:
 
 def test_nvfp4_experts_are_padded_for_trtllm() -> None:
     """One rank of eight has 96 of the inner size 768."""
-    matrix = Matrix((96, 96), 2048, 2048, True, experts=128)
-    weight = format_of(Kind("nvfp4"), Served(10, "flashinfer_trtllm")).tensors(matrix)[0]
+    runtime = runtime_config(moe_runner_backend="flashinfer_trtllm", sm_major=10)
+    made = scheme_of(Kind("nvfp4"), _make_model("Qwen3-30B-A3B"), runtime)
+    weight = made.create(Matrix((96, 96), 2048, True, experts=128), torch.bfloat16, META)["weight"]
     assert weight.shape == (128, 2 * 128, 1024)
 
 
@@ -390,4 +392,4 @@ def test_fp4_values() -> None:
 
 def test_packed_fp4_checkpoints_are_refused() -> None:
     with pytest.raises(ConfigError, match="use dummy weights"):
-        Fp4(format_of(Kind("nvfp4"), Served())).part("weight", slice(0, 8), slice(0, 16))
+        Fp4("nvfp4").part("weight", slice(0, 8), slice(0, 16))

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from runtime.server.formats.excluded import NOTHING, Excluded
-from runtime.server.formats.kinds import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`per`: what has a scale of its own. A static one has a scale for what is multiplied, too."""
+
+    name: Literal["fp8", "nvfp4", "mxfp4"]
+    per: Literal["tensor", "block", "group"] = "group"
+    block: tuple[int, int] = (128, 128)
+    group: int = 16
+    is_static: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from runtime.server.errors import ConfigError, Unsupported
-from runtime.server.formats.assigned import UNQUANTIZED, Quantized
+from runtime.server.formats.assigned import UNQUANTIZED, Kind, Quantized
 from runtime.server.formats.excluded import excluded_of
-from runtime.server.formats.kinds import Kind
 
 HF = Mapping[str, Any]
 MODELOPT = {"FP8": "modelopt_fp8", "NVFP4": "modelopt_fp4", "NVFP4_AWQ": "modelopt_fp4"}
