@@ -90,7 +90,7 @@ SGL_TUNE = {
     "log_lines": "errors reading",
     "writing": "errors locks",
     "web_page": "",
-    "cli": "server sgl_tune errors processes",
+    "cli": "server sgl_tune errors",
     "servers": "sglang errors locks processes units reading writing cli",
     "deployment": "server models flashinfer sglang errors units records reading cli servers",
     "cache": "server flashinfer sgl_tune errors locks units records reading deployment",
