@@ -224,6 +224,8 @@ def test_whatever_a_file_holds_is_a_report_or_a_sentence(tmp_path: Path, name: s
     began = time.monotonic()
     ran = run_here("start-report", _log(tmp_path, HOSTILE[name]), "--format", "json")
     assert time.monotonic() - began < 20
+    judged = run_here("mem-report", "--log", tmp_path / "server.log")
+    assert judged.code in (0, 1) or (judged.code == 2 and judged.err.startswith("error: "))
     if ran.out:
         report = json.loads(ran.out)
         assert report["attributed_seconds"] <= report["wall_seconds"] + 1e-6
