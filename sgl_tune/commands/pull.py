@@ -149,7 +149,7 @@ def _show(out: Output, url: str, listing: Listing) -> None:
                 one.machine.gpu or "-",
                 one.machine.arch or "-",
                 one.machine.platform or "-",
-                human_bytes(one.bytes) if one.digest else "no bundle",
+                human_bytes(one.bytes) if one.bytes else "no bundle",
                 one.told.get("sgl-tune.models", "-"),
                 one.reference,
             )

@@ -105,6 +105,7 @@ def test_of_a_folder_the_only_bundle_is_taken_and_never_one_of_two(server: Serve
     assert _sgl_tune(server, "push", _bundle(tmp_path, "b.tar.gz"), "s3://bundles/").code == 0
     two = _sgl_tune(server, "pull", "s3://bundles/", "-o", out)
     assert two.code == 2 and "holds 2 bundles: s3://bundles/a.tar.gz, s3://bundles/b.tar.gz" in two.err
+    assert "kB" in _sgl_tune(server, "pull", "--list", "s3://bundles/").out
     listed = _sgl_tune(server, "pull", "--list", "s3://bundles/", "--format", "quiet")
     assert listed.out.split() == [f"s3://bundles/{name}.tar.gz" for name in "ab"]
 
