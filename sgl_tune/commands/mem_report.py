@@ -82,7 +82,9 @@ def mem_report(
             help="Measure here too: all ranks where there is a GPU for each, else one that stands for any.",
         ),
     ] = False,
-    out_file: Annotated[Path | None, _file("--out", help="Of --measure: its phases as they happen.")] = None,
+    out_file: Annotated[
+        Path | None, _file("--out", help="With --measure: write each phase as it ends.")
+    ] = None,
     log: Annotated[
         Path | None,
         _file(
@@ -92,7 +94,7 @@ def mem_report(
     target: TargetOption = None,
     server: ServerOption = None,
     trust_remote_code: RemoteCodeOption = False,
-    html: Annotated[Path | None, _file("--html", help="One page with a timeline.")] = None,
+    html: Annotated[Path | None, _file("--html", help="One page: what holds the GPU in each phase.")] = None,
     snapshot: Annotated[Path | None, _file("--snapshot", help="For pytorch.org/memory_viz.")] = None,
     record: Annotated[Path | None, _file("--record", help="All that a started server did, as JSON.")] = None,
     verbose: Annotated[

@@ -41,18 +41,16 @@ def _logged_rows(predicted: MemoryReport, log: RankLog) -> Iterator[Row]:
         yield Row("free before weights", predicted.free_after(before), log.baseline_bytes)
     for step in log.steps:
         twin = predicted.phase(step.phase)
-        if twin is None or step.free_bytes is None:
-            continue
-        yield Row(f"free after {step.phase}", predicted.free_after(twin), step.free_bytes)
-    yield from _used_rows(predicted, log)
-    sizes = predicted.sizes
+        if twin is not None and step.free_bytes is not None:
+            yield Row(f"free after {step.phase}", predicted.free_after(twin), step.free_bytes)
+        if twin is not None and step.used_bytes is not None:
+            used = twin.non_torch_bytes if step.phase == "communicator" else twin.persistent_bytes
+            yield Row(f"taken by {step.phase}", used, step.used_bytes)
+    sizes, requests = predicted.sizes, log.sizes.get("max_running_requests")
     if sizes.kv_tokens and sizes.kv_bytes_per_token and log.kv_bytes:
         yield Row("KV cache", sizes.kv_tokens * sizes.kv_bytes_per_token, log.kv_bytes)
-    for what, logged in (
-        ("kv_tokens", log.kv_tokens),
-        ("max_running_requests", log.sizes.get("max_running_requests")),
-    ):
-        value = getattr(predicted.sizes, what)
+    for what, logged in (("kv_tokens", log.kv_tokens), ("max_running_requests", requests)):
+        value = getattr(sizes, what)
         if value is not None and logged is not None:
             yield Row(what.replace("_", " "), value, logged, in_bytes=False)
 
@@ -63,11 +61,3 @@ def _failure_rows(predicted: MemoryReport, log: ServerLog) -> Iterator[Row]:
         yield Row("tried to allocate", predicted.oom.tried_bytes, numbers.tried_bytes)
         yield Row("free at the failure", predicted.oom.free_bytes, numbers.free_bytes)
         yield Row("allocated at the failure", predicted.oom.allocated_bytes, numbers.allocated_bytes)
-
-
-def _used_rows(predicted: MemoryReport, log: RankLog) -> Iterator[Row]:
-    for step in log.steps:
-        twin = predicted.phase(step.phase)
-        if twin is not None and step.used_bytes is not None:
-            used = twin.non_torch_bytes if step.phase == "communicator" else twin.persistent_bytes
-            yield Row(f"taken by {step.phase}", used, step.used_bytes)

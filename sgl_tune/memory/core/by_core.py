@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runtime.server.gpus import Chosen
+from runtime.server.gpus import CPU, USUAL, Chosen, GpuModel, gpu_for
+from runtime.server.units import GIB, MIB
 from runtime.sglang.releases import NEWEST, Release
 from sgl_tune.asking.question import argv_of
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.flag_names import flag_names, flag_types
 from sgl_tune.deployment.project_file import several
 from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.deployment.versions import local_gpus
+from sgl_tune.deployment.versions import Gpu, local_gpus, local_model
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.change import AS_IS, BEHAVIOURS, Change, changed_command
 from sgl_tune.memory.core.predict import predict_all
 from sgl_tune.memory.core.start import Start, starts_of
-from sgl_tune.memory.core.target import target_gpu
 from sgl_tune.memory.layout import layout_for
 from sgl_tune.memory.options import MemoryOptions
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.starting import Started
+from sgl_tune.units import parse_size
+
+_MOST_BYTES = 16 << 40
 
 
 class CoreStarter:
@@ -114,3 +117,26 @@ def _value(field: str, flag: str, text: str) -> Any:
         return kind(text)
     except (KeyError, ValueError):
         raise UsageError(f"--what-if {flag}={text}: {text!r} is no value of --{flag}") from None
+
+
+def target_gpu(name: str | None, memory: str | None, arch: str | None, here: Sequence[Gpu] = ()) -> Chosen:
+    """The one that all commands choose, unless its memory is given."""
+    if arch == CPU.arch:
+        raise UsageError("--gpu cpu has no GPU memory to report", "name the GPU: --gpu h200")
+    if memory is not None:
+        return Chosen(_of_size(name, memory, arch))
+    return gpu_for(name, arch, [local_model(gpu) for gpu in here])
+
+
+def _of_size(name: str | None, memory: str, arch: str | None) -> GpuModel:
+    total = parse_size(memory, "--gpu-memory")
+    if total < GIB:
+        raise UsageError(f"--gpu-memory {memory} is less than a server needs", "write it as 178.35GiB")
+    if total > _MOST_BYTES:
+        raise UsageError(
+            f"--gpu-memory {memory} is more than {_MOST_BYTES >> 40} TiB, the most that is followed here",
+            "write it as 178.35GiB",
+        )
+    if name is not None:
+        return replace(gpu_for(name, arch).gpu, cuda_bytes=total, source="--gpu-memory")
+    return GpuModel(f"GPU of {total / GIB:.2f} GiB", arch or USUAL.arch, total // MIB, total, "--gpu-memory")
