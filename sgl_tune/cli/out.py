@@ -29,9 +29,14 @@ class Output:
     """A command computes one result and hands it over here; how it looks is decided in this class alone."""
 
     def __init__(
-        self, format: Format = Format.human, stdout: TextIO | None = None, stderr: TextIO | None = None
+        self,
+        format: Format = Format.human,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+        version: int = SCHEMA_VERSION,
     ) -> None:
-        self.format = format
+        """`version`: of the JSON, where the command's is another."""
+        self.format, self._version = format, version
         self._stdout = stdout or sys.stdout
         self._stderr = stderr or sys.stderr
         self._path = self._called = ""
@@ -47,7 +52,7 @@ class Output:
         """Print the data in the asked format; `human` calls `line` and `table` of this object."""
         if self.format is Format.json:
             indent = 2 if self._stdout.isatty() else None  # indenting a megabyte takes longer than reading it
-            text = to_json({"schema_version": SCHEMA_VERSION, **data}, indent)
+            text = to_json({"schema_version": self._version, **data}, indent)
             self._stdout.write(self._as_called(text, json.dumps(self._called)[1:-1]) + "\n")
         elif self.format is Format.quiet:
             self._stdout.writelines(printable(self._as_called(line)) + "\n" for line in quiet)

@@ -32,6 +32,8 @@ PANELS = {
     },
 }
 COMMANDS = {name: text for panel in PANELS.values() for name, text in panel.items()}
+# What a command prints as JSON has version 1, but for these.
+SCHEMA_VERSIONS = {"warm": 2, "explain": 2, "mem-report": 2}
 # Commands of commands.
 GROUPS = {
     "server": {

@@ -13,6 +13,7 @@ from sgl_tune.asking.question import gpu_of, release_of_image
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.file_option import FileOption, started_by
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption, who_is_asked
@@ -27,7 +28,6 @@ from sgl_tune.servers.home import RELEASE
 from sgl_tune.servers.server import Server, find_server, server_at
 from sgl_tune.verify.environment import UNTOLD, read_target
 
-SCHEMA_VERSION = 2
 _WHAT = "explain shows what a server's own start settles"
 
 
@@ -59,7 +59,7 @@ def explain(
 
     Example: sgl-tune explain --against 0.5.23 -- python -m sglang.launch_server --model-path M --tp 8
     """
-    out = Output(sink(format, quiet))
+    out = Output(sink(format, quiet), version=SCHEMA_VERSIONS["explain"])
     words, deployment = started_by(file, command)
     flags, server, _ = who_is_asked(flags, server)
     chosen = None if words else chosen_of_project(flags, deployment)
@@ -93,7 +93,7 @@ def _account(asked: Asked) -> Account:
 
 def _json(account: Account, comparison: Comparison | None) -> dict[str, Any]:
     against = {} if comparison is None else {"against": comparison.to_json()}
-    return {"schema_version": SCHEMA_VERSION, **account.to_json(), **against}
+    return {**account.to_json(), **against}
 
 
 def _others(against: Sequence[str], first: Server) -> tuple[Server, str | None]:

@@ -10,12 +10,13 @@ from sgl_tune.asking.options import RemoteCodeOption, ServerOption
 from sgl_tune.asking.question import release_of_image
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.file_option import FileOption, started_by
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption, who_is_asked
 from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import Ended
-from sgl_tune.memory.options import SCHEMA_VERSION, FitOptions, MemoryOptions, ShowOptions, is_of_a_run
+from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions, is_of_a_run
 from sgl_tune.server_log.log import read_server_log
 from sgl_tune.server_log.show import outcome_markdown, show_outcome
 from sgl_tune.server_log.verdict import Outcome, outcome_of
@@ -114,7 +115,7 @@ def mem_report(
 
     Example: sgl-tune mem-report --fit --free 2GiB --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200
     """
-    out = Output(sink(format, quiet))
+    out = Output(sink(format, quiet), version=SCHEMA_VERSIONS["mem-report"])
     words, deployment = started_by(file, command)
     flags, server, core = who_is_asked(flags, server)
     if target is not None:
@@ -150,6 +151,5 @@ def mem_report(
 
 def _show_log(out: Output, found: Outcome, format: DocumentFormat) -> NoReturn:
     lines = [*outcome_markdown(found)] if format is DocumentFormat.markdown else [found.headline]
-    data = {"schema_version": SCHEMA_VERSION, **found.to_json()}
-    out.result(data, human=lambda: show_outcome(out, found), quiet=lines)
+    out.result(found.to_json(), human=lambda: show_outcome(out, found), quiet=lines)
     raise Ended(0 if found.verdict == "ready" else 1)

@@ -8,6 +8,7 @@ from sgl_tune.asking.options import RemoteCodeOption, ServerOption
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink, timeout_option
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
 from sgl_tune.commands.warm_wishes import DeviceKind, ProofKind, Wishes
 from sgl_tune.deployment.file_option import FileOption, started_by
@@ -63,7 +64,7 @@ def warm(
 
     Example: sgl-tune warm --everything --compile-only --model-path Qwen/Qwen3-30B-A3B --gpu h200
     """
-    out = Output(sink(format, quiet))
+    out = Output(sink(format, quiet), version=SCHEMA_VERSIONS["warm"])
     wanted = _wanted(compile_only, timeout) if everything else None
     _check_wanted(wanted, compile_only, format)
     check_one_process()

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from sgl_tune.cache.disk import check_place
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.warm_wishes import SCHEMA_VERSION, Wishes
+from sgl_tune.commands.warm_wishes import Wishes
 from sgl_tune.deployment.model_files import DEMO
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
@@ -66,5 +66,4 @@ def planned_json(plan: Plan, verdict: Verdict) -> dict[str, Any]:
 
 
 def one_or_all(results: list[dict[str, Any]]) -> dict[str, Any]:
-    data = results[0] if len(results) == 1 else {"plans": results}
-    return {"schema_version": SCHEMA_VERSION, **data}
+    return results[0] if len(results) == 1 else {"plans": results}

@@ -8,7 +8,7 @@ from sgl_tune.asking.live import Live
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.warm_wishes import SCHEMA_VERSION, ProofKind, Wishes
+from sgl_tune.commands.warm_wishes import ProofKind, Wishes
 from sgl_tune.errors import Ended
 from sgl_tune.recorded.asked import asking
 from sgl_tune.recorded.plan import RecordedPlan
@@ -61,7 +61,7 @@ def _show_warmed(out: Output, warmed: Warmed, read: Served | None) -> None:
 
 def _show_plan(plan: RecordedPlan, out: Output) -> None:
     out.result(
-        {"schema_version": SCHEMA_VERSION, **plan.to_json()},
+        plan.to_json(),
         human=lambda: show_recorded(out, plan),
         quiet=[str(plan.deployment.cache_dir / path) for cache in plan.caches for path in cache.paths],
     )
@@ -71,5 +71,4 @@ def _show_plan(plan: RecordedPlan, out: Output) -> None:
 
 def warmed_json(plan: RecordedPlan, warmed: Warmed, read: Served | None) -> dict[str, Any]:
     proof = {"server_proof": read.to_json()} if read else {}
-    data = {**warmed.to_json(), "verdict": plan.verdict_json(), **proof}
-    return {"schema_version": SCHEMA_VERSION, **data}
+    return {**warmed.to_json(), "verdict": plan.verdict_json(), **proof}

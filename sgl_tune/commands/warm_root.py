@@ -11,7 +11,7 @@ from sgl_tune.asking.live import Live
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_tuned import tuned
-from sgl_tune.commands.warm_wishes import SCHEMA_VERSION, Wishes
+from sgl_tune.commands.warm_wishes import Wishes
 from sgl_tune.compile.everything import (
     Filled,
     Wanted,
@@ -75,7 +75,7 @@ def show_root(
         show_recorded(out, plan)
         show_modules(out, modules)
 
-    data = {"schema_version": SCHEMA_VERSION, **plan.to_json(), "everything": modules.to_json()}
+    data = {**plan.to_json(), "everything": modules.to_json()}
     out.result(data, human, [module.name for module in modules.known])
     raise Ended(max(plan.exit_code, int(bool(modules.unknown))))
 
@@ -96,9 +96,4 @@ def _show(out: Output, warmed: Warmed | None, filled: Filled) -> None:
 
 def _json(plan: RecordedPlan, warmed: Warmed | None, filled: Filled) -> dict[str, Any]:
     data = warmed.to_json() if warmed is not None else plan.to_json()
-    return {
-        "schema_version": SCHEMA_VERSION,
-        **data,
-        "verdict": plan.verdict_json(),
-        "everything": filled.to_json(),
-    }
+    return {**data, "verdict": plan.verdict_json(), "everything": filled.to_json()}

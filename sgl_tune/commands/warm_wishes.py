@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from sgl_tune.verify.environment import Target
 
 
-SCHEMA_VERSION = 2  # of what `warm` prints as JSON
-
-
 class DeviceKind(str, Enum):
     auto = "auto"
     cuda = "cuda"

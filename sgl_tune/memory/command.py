@@ -9,7 +9,7 @@ from sgl_tune.cli.format import DocumentFormat
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import Ended, SglTuneError, UsageError
 from sgl_tune.memory.answer import answer
-from sgl_tune.memory.options import SCHEMA_VERSION, FitOptions, MemoryOptions, ShowOptions
+from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions
 from sgl_tune.memory.report import Answer, MemoryReport
 from sgl_tune.memory.study import fitted
 from sgl_tune.memory.views.fit_page import fit_json, fit_markdown, show_fit
@@ -38,8 +38,7 @@ def report_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: Sh
         if asked.from_log is not None and (cause := asked.from_log.cause):  # though it cannot be predicted
             out.warn(f"{asked.from_log.log.path}: {cause.what}: {cause.shown_by}")
         raise
-    data = {"schema_version": SCHEMA_VERSION, **found.to_json()}
-    out.result(data, human=lambda: _show(out, found, shown), quiet=_lines(found, shown))
+    out.result(found.to_json(), human=lambda: _show(out, found, shown), quiet=_lines(found, shown))
     raise Ended(_CODES.get(found.report.verdict, 1))
 
 
@@ -74,7 +73,6 @@ def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowO
     if found is not None and is_markdown:
         lines += ["", *_lines(found, shown)]
     data: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
         **dead.to_json(),
         "predicted": found.to_json() if found else None,
         "not_predicted": why or None,
@@ -92,7 +90,7 @@ def _fit_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: Show
     lines = [found.best.change(release).line]
     if shown.format is DocumentFormat.markdown:
         lines = [*fit_markdown(found, command)]
-    data = {"schema_version": SCHEMA_VERSION, **fit_json(found, release, command)}
+    data = fit_json(found, release, command)
     out.result(data, human=lambda: show_fit(out, found, command, shown.verbose), quiet=lines)
 
 

@@ -12,8 +12,6 @@ from sgl_tune.errors import UsageError
 from sgl_tune.server_log.verdict import Outcome
 from sgl_tune.units import parse_size
 
-SCHEMA_VERSION = 2  # of what `mem-report` prints as JSON
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:

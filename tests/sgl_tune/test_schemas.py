@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sgl_tune.cli.pages import COMMANDS
+from sgl_tune.cli.pages import COMMANDS, SCHEMA_VERSIONS
 from tests.sgl_tune.running import ROOT, run
 from tests.sgl_tune.schemas import SCHEMAS, schema_faults
 from tests.sgl_tune.start_report.logs import entry, flashinfer, head, loaded, served
@@ -65,6 +66,13 @@ def test_a_start_that_is_ready_and_one_that_is_not(tmp_path: Path) -> None:
     for text in (head() + loaded() + tuned + served(31), head() + loaded()):
         (tmp_path / "server.log").write_text(text)
         assert schema_faults("start-report", _printed("start-report", tmp_path / "server.log")) == []
+
+
+def test_a_schema_has_the_version_that_its_command_prints() -> None:
+    for path in SCHEMAS.glob("*.json"):
+        command = next(name for name in sorted(COMMANDS, key=len, reverse=True) if path.stem.startswith(name))
+        written = set(re.findall(r'"schema_version": \{\s*"const": (\d+)', path.read_text()))
+        assert written == {str(SCHEMA_VERSIONS.get(command, 1))}, path.name
 
 
 def test_every_command_has_a_schema() -> None:
