@@ -28,9 +28,9 @@ MOST_LINES = {
     "server": 3000, "sglang": 2900, "simulate": 1450, "start": 750, "__main__": 50, "asking": 700,
     "cache": 3150, "cli": 1250, "commands": 3450, "compile": 1150,
     "deployment": 2450, "errors": 50, "explain": 600, "export":
-    500, "fleet": 1750, "keys": 1150, "locks": 50, "log_lines": 200, "memory": 3450, "processes": 700,
+    450, "fleet": 1700, "keys": 1050, "locks": 50, "log_lines": 200, "memory": 3450, "processes": 700,
     "reading": 150, "recorded": 650, "records": 150, "server_log": 1750, "servers": 1250, "ship": 5400,
-    "start_report": 1350, "stores": 2800, "units": 100, "verify": 3000, "warm": 2400, "web_page": 50,
+    "start_report": 1350, "stores": 2800, "units": 100, "verify": 2950, "warm": 2400, "web_page": 50,
     "writing": 150,
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.flashinfer.versions import METADATA, RECORDS, FlashInfer
-from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
+from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
 from sgl_tune.reading import is_deeper
 
 INDETERMINATE = (None, "unknown", "None")
@@ -67,18 +67,6 @@ class _Died(Exception):
     def __init__(self, cause: Exception, key: str | None = None) -> None:
         super().__init__(str(cause))
         self.raised = Raised(type(cause).__name__, str(cause), key)
-
-
-def load(raw: bytes, target: Mapping[str, str], reader: FlashInfer) -> Outcome:
-    try:
-        file = parse_cache_file(Path(), raw)
-    except BrokenCacheFile as error:
-        return Raised(error.exception, error.what)
-    return load_file(file, target, reader)
-
-
-def load_file(file: CacheFile, target: Mapping[str, str], reader: FlashInfer) -> Outcome:
-    return load_document(file.document, target, reader)
 
 
 def load_document(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashInfer) -> Outcome:

@@ -9,9 +9,9 @@ from sgl_tune.cache.layouts import find_caches
 from sgl_tune.recorded.caches import RecordedCache
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.units import count
+from sgl_tune.verify.by_server import expected_of_record
 from sgl_tune.verify.check import check
 from sgl_tune.verify.environment import UNTOLD
-from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.findings import Severity, Verdict, VerifyReport
 from sgl_tune.verify.verify import Server, verify
 
@@ -82,7 +82,7 @@ def _there(plan: RecordedPlan, cache: RecordedCache | None) -> int:
 
 def _judged(plan: RecordedPlan, cache: RecordedCache, gpu: str) -> VerifyReport:
     """As each file's own environment would read it, but on the GPU and by the FlashInfer that are meant."""
-    expected, root = Expected.from_recorded(cache), plan.deployment.cache_dir
+    expected, root = expected_of_record(cache), plan.deployment.cache_dir
     folder = root / cache.folder
     found = find_caches(folder, _no_matter, root) if folder.is_dir() else []
     checked = check(found[0] if found else expected.empty_cache(root), plan.sglang, True, [expected])

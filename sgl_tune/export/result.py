@@ -52,28 +52,16 @@ class Exported:
 
 
 def of_store(source: Source, stored: Stored) -> Exported:
-    notes = []
+    notes, lazy = [], stored.hits - stored.in_memory
     if stored.without_policy:
         notes.append(
             f"{stored.without_policy} entries do not say how they were measured: they serve, and a server in"
             " tuning mode tunes them again"
         )
-    lazy = stored.hits - stored.in_memory
     if lazy > 0:
-        notes.append(
-            f"{lazy} entries are read at their first lookup and not when a server attaches the store"
-        )
-    return Exported(
-        Reader.flashinfer_store,
-        source,
-        stored.folder,
-        (),
-        stored.entries,
-        stored.added,
-        stored.changed,
-        stored.hits,
-        tuple(notes),
-    )
+        notes.append(f"{lazy} entries are read at their first lookup, not when a server attaches the store")
+    counts = (stored.entries, stored.added, stored.changed, stored.hits)
+    return Exported(Reader.flashinfer_store, source, stored.folder, (), *counts, tuple(notes))
 
 
 def of_vllm(source: Source, folder: Path, written: Sequence[Written]) -> Exported:
@@ -82,13 +70,8 @@ def of_vllm(source: Source, folder: Path, written: Sequence[Written]) -> Exporte
         "where all ranks have such a file, vLLM tunes nothing more: what it asks for beyond these entries"
         " runs untuned, and which shapes it asks for is not known here"
     )
-    return Exported(
-        Reader.vllm,
-        source,
-        folder,
-        tuple(path for one in written for path in one.paths),
-        max(one.entries for one in written),
-        sum(one.added for one in written),
-        sum(one.changed for one in written),
-        notes=tuple(dict.fromkeys(notes)),
-    )
+    paths = tuple(path for one in written for path in one.paths)
+    added, changed = sum(one.added for one in written), sum(one.changed for one in written)
+    entries = max(one.entries for one in written)
+    unique = tuple(dict.fromkeys(notes))
+    return Exported(Reader.vllm, source, folder, paths, entries, added, changed, notes=unique)

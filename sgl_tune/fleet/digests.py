@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runtime.flashinfer.versions import HOT, FlashInfer
 from sgl_tune.cache.loader import Loaded
 from sgl_tune.units import shown
-from sgl_tune.verify.expected import Wanted
+
+if TYPE_CHECKING:
+    from sgl_tune.keys.keys import TunedOp
 
 _BYTES = 6
 _LONGEST = 400
@@ -45,7 +47,7 @@ def lookups_of(loaded: Loaded, reader: FlashInfer) -> list[str]:
     ]
 
 
-def asked_lookups(op: Wanted, reader: FlashInfer, asked_by: str) -> Mapping[str, int]:
+def asked_lookups(op: TunedOp, reader: FlashInfer, asked_by: str) -> Mapping[str, int]:
     """What an op's lookups find their entry by, and the bucket of each."""
     return {
         _lookup(entry.key, op.runner, op.policy, reader): entry.bucket

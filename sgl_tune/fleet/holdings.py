@@ -83,7 +83,7 @@ class Holdings:
     """`unseen`: what could not be looked into, or was too much to tell."""
 
     cache_dir: str
-    user: str
+    user: str = ""
     caches: tuple[HeldCache, ...] = ()
     stores: tuple[HeldStore, ...] = ()
     unseen: tuple[str, ...] = ()

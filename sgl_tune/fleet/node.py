@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sgl_tune.cli.out import SCHEMA_VERSION
 from sgl_tune.deployment.versions import Gpu
-from sgl_tune.fleet.holdings import HeldCache, HeldStore, Holdings
+from sgl_tune.fleet.holdings import Holdings
 from sgl_tune.reading import NoJson, NoObject, object_of
 from sgl_tune.records import WrongMember, from_plain, to_plain
 from sgl_tune.units import shown
@@ -25,7 +25,7 @@ class UnreadLine(ValueError):
 class Node:
     """`holdings` is None in what an older sgl-tune wrote; `metadata` where FlashInfer could not be asked."""
 
-    name: str
+    name: str = ""
     metadata: dict[str, str] | None = None
     arch: str | None = None
     driver: str | None = None
@@ -37,24 +37,6 @@ class Node:
     @property
     def target(self) -> Target:
         return Target.of(self.metadata or {}, "its env", self.arch, sglang=self.sglang, gpus=self.gpus[:1])
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """As it is written; what is left out is nothing."""
-
-    name: str = ""
-    metadata: dict[str, str] | None = None
-    arch: str | None = None
-    driver: str | None = None
-    sglang: str | None = None
-    tool: str | None = None
-    gpus: tuple[Gpu, ...] = ()
-    cache_dir: str | None = None
-    user: str = ""
-    caches: tuple[HeldCache, ...] = ()
-    stores: tuple[HeldStore, ...] = ()
-    unseen: tuple[str, ...] = ()
 
 
 def holdings_json(holdings: Holdings) -> dict[str, Any]:
@@ -90,13 +72,12 @@ def node_of(content: Mapping[str, Any]) -> Node:
         )
     if "metadata" not in content:
         raise UnreadLine("it is not what `sgl-tune env --format json` prints: it has no `metadata`")
+    plain = {name: value for name, value in content.items() if name != "holdings"}
     try:
-        line = from_plain(_Line, content, "it")
+        node = from_plain(Node, plain, "it")
+        if "caches" in content and not 0 < len(node.name) <= _LONGEST_NAME:
+            raise WrongMember(f"its name is {shown(node.name)}")
+        is_told = "caches" in content and plain.get("cache_dir")
+        return replace(node, holdings=from_plain(Holdings, plain, "it")) if is_told else node
     except WrongMember as error:
         raise UnreadLine(str(error)) from None
-    if not (line.name and len(line.name) <= _LONGEST_NAME) and "caches" in content:
-        raise UnreadLine(f"its name is {shown(line.name)}")
-    holdings = None
-    if "caches" in content and line.cache_dir:
-        holdings = Holdings(line.cache_dir, line.user, line.caches, line.stores, line.unseen)
-    return Node(line.name, line.metadata, line.arch, line.driver, line.sglang, line.gpus, line.tool, holdings)

@@ -12,39 +12,37 @@ Sample = tuple[dict[str, str], float]
 
 
 def prometheus_lines(survey: Survey) -> Iterator[str]:
-    cells = [(node.name, alike) for node in survey.nodes for alike in node.alike]
+    cells = [
+        ({"node": node.name, "deployment": alike.deployment}, alike)
+        for node in survey.nodes
+        for alike in node.alike
+    ]
+    built = [(labels, alike.cost) for labels, alike in cells if alike.cost]
     yield from _family(
-        "sgl_tune_fleet_nodes",
+        "nodes",
         "Nodes by what their next start comes to.",
         (({"state": state}, survey.counted[state]) for state in STATES),
     )
-    yield from _family("sgl_tune_fleet_lines_unread", "Lines that are no node.", [({}, survey.unread)])
+    yield from _family("lines_unread", "Lines that are no node.", [({}, survey.unread)])
     yield from _family(
-        "sgl_tune_fleet_next_start",
+        "next_start",
         "1 for what the next start of a deployment on a node comes to.",
-        (({"node": name, "deployment": alike.deployment, "state": alike.state}, 1) for name, alike in cells),
+        (({**labels, "state": alike.state}, 1) for labels, alike in cells),
     )
     yield from _family(
-        "sgl_tune_fleet_build_seconds_least",
+        "build_seconds_least",
         "Seconds of that start that are spent on building, at least.",
-        (
-            ({"node": name, "deployment": alike.deployment}, alike.cost.least)
-            for name, alike in cells
-            if alike.cost
-        ),
+        ((labels, cost.least) for labels, cost in built),
     )
     yield from _family(
-        "sgl_tune_fleet_build_seconds_most",
+        "build_seconds_most",
         "The same at most; not there where it was never measured.",
-        (
-            ({"node": name, "deployment": alike.deployment}, alike.cost.most)
-            for name, alike in cells
-            if alike.cost and alike.cost.most is not None
-        ),
+        ((labels, cost.most) for labels, cost in built if cost.most is not None),
     )
 
 
-def _family(name: str, says: str, samples: Iterable[Sample]) -> Iterator[str]:
+def _family(short: str, says: str, samples: Iterable[Sample]) -> Iterator[str]:
+    name = f"sgl_tune_fleet_{short}"
     yield f"# HELP {name} {says}"
     yield f"# TYPE {name} gauge"
     for labels, value in samples:

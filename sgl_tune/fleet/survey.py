@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -121,7 +121,7 @@ def survey(
     found = Survey(has_reference=bool(reference and reference.holdings))
     seen: dict[tuple[str, object], Judged] = {}
     alike: dict[Alike, Alike] = {}  # a hundred thousand nodes are few kinds
-    said = _Said()
+    again, tools, as_root = list[str](), set[str](), 0
     for line in read_lines(path):
         advance(line.size)
         node = line.node
@@ -130,7 +130,12 @@ def survey(
             found.problems += [line] if len(found.problems) < _MOST_KEPT else []
             continue
         identity = (node.name, _identity(node))
-        said.hear(line.number, node, seen.get(identity))
+        if before := seen.get(identity):
+            again.append(
+                f"line {line.number}: {before.name} again, after line {before.line}: this one counts"
+            )
+        tools |= {node.tool[:20]} if node.tool and len(tools) < _MOST_NOTES else set()
+        as_root += node.holdings is not None and node.holdings.user == "root"
         judged = _judged(line.number, node, planner, reference, cold)
         seen[identity] = judged._replace(alike=tuple(alike.setdefault(one, one) for one in judged.alike))
     if not seen:
@@ -144,38 +149,19 @@ def survey(
     found.nodes = _apart(list(seen.values()))
     asides = (plan.deployment.not_modelled for plan in planner.plans)
     found.asides = tuple(dict.fromkeys(filter(None, asides)))
-    found.notes = tuple(said.notes())
+    found.notes = tuple(_notes(again, tools, as_root))
     return found
 
 
-class _Said:
-    """What is worth knowing of the lines themselves."""
-
-    def __init__(self) -> None:
-        self._again: list[str] = []
-        self._tools: set[str] = set()
-        self._twice = self._as_root = 0
-
-    def hear(self, number: int, node: Node, before: Judged | None) -> None:
-        if before:
-            self._twice += 1
-            if len(self._again) < _MOST_NOTES:
-                self._again.append(
-                    f"line {number}: {before.name} again, after line {before.line}: this one counts"
-                )
-        if node.tool and len(self._tools) < _MOST_NOTES:
-            self._tools.add(node.tool[:20])
-        self._as_root += node.holdings is not None and node.holdings.user == "root"
-
-    def notes(self) -> Iterator[str]:
-        yield from self._again
-        if self._twice > len(self._again):
-            yield f"{self._twice - len(self._again):,} more lines of machines that are there twice"
-        if len(self._tools) > 1:
-            yield f"written by sgl-tune {', '.join(sorted(self._tools))}"
-        if self._as_root:
-            says = "written as root: whether the server's user can read and save there is not told"
-            yield f"{count(self._as_root, 'line')} {says}"
+def _notes(again: Sequence[str], tools: set[str], as_root: int) -> Iterator[str]:
+    yield from again[:_MOST_NOTES]
+    if len(again) > _MOST_NOTES:
+        yield f"{len(again) - _MOST_NOTES:,} more lines of machines that are there twice"
+    if len(tools) > 1:
+        yield f"written by sgl-tune {', '.join(sorted(tools))}"
+    if as_root:
+        says = "written as root: whether the server's user can read and save there is not known"
+        yield f"{count(as_root, 'line')} {says}"
 
 
 def _identity(node: Node) -> object:

@@ -11,8 +11,9 @@ from runtime.record.parts import Inexact
 from runtime.record.record import Record
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.errors import CheckFailed
+from sgl_tune.keys.keys import ExpectedEntry, TunedOp
 from sgl_tune.recorded.asked import Asked
-from sgl_tune.recorded.caches import files_of
+from sgl_tune.recorded.caches import RecordedCache, files_of
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.recorded.reading import Reading, readings_of
 from sgl_tune.units import count
@@ -109,7 +110,7 @@ def served(asked: Asked, target: Target) -> Served:
         return Served(name, versions, None, (), caches, error)
     checked = []
     for cache in plan.all_caches:
-        expected = Expected.from_recorded(cache)
+        expected = expected_of_record(cache)
         there = _caches_in(root / cache.folder, root)
         checked.append(check(there or expected.empty_cache(root), plan.sglang, True, [expected]))
     return Served(name, versions, plan, readings_of(plan.records, reading.handed), tuple(checked))
@@ -130,3 +131,15 @@ def _caches_in(folder: Path, root: Path) -> Cache | None:
 
 def _no_matter(error: OSError) -> None:
     """What cannot be looked into holds no file that a server reads."""
+
+
+def expected_of_record(cache: RecordedCache) -> Expected:
+    """All that a recorded start asks for, with the calls that a warm cannot make again."""
+    ops = []
+    for op in cache.all_ops:
+        entries = (
+            ExpectedEntry(key, bucket, "serving" if bucket in op.serving_only else "tuning")
+            for bucket, key in op.entries
+        )
+        ops.append(TunedOp(op.op, op.runner, op.policy, tuple(entries)))
+    return Expected.of(cache.folder, cache.key, cache.groups, ops, WARM if not cache.left else BY_ITSELF)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from runtime.flashinfer.versions import HOT, FlashInfer
 from sgl_tune.cache.loader import Loaded
 from sgl_tune.cache.record import KeyParts, Profile, parse_key
 from sgl_tune.units import count
 from sgl_tune.verify.entries import entry_name, miss_seconds, some
-from sgl_tune.verify.expected import Expected, Wanted
+from sgl_tune.verify.expected import WARM, Expected
 from sgl_tune.verify.findings import Finding, Severity, finding
+
+if TYPE_CHECKING:
+    from sgl_tune.keys.keys import TunedOp
 
 _UNTUNED = "nothing to do: neither the server nor sgl-tune tunes them"
 _FATES = {
@@ -48,7 +52,9 @@ class Coverage:
             if names:
                 severity = Severity.ERROR if none else None
                 message = f"it lacks {'; '.join(names)}: {fate}"
-                way_out = self._wants.way_out if self._wants.warmable or asked_by == "tuning" else _UNTUNED
+                way_out = (
+                    self._wants.way_out if self._wants.way_out == WARM or asked_by == "tuning" else _UNTUNED
+                )
                 found.append(finding("keys-missing", message, way_out, severity))
         return found
 
@@ -63,12 +69,12 @@ def _shapes(parts: KeyParts) -> tuple[str, str, Profile]:
     return parts.op, parts.runner, parts.profile
 
 
-def _missing_buckets(op: Wanted, asked_by: str, loaded: Loaded, reader: FlashInfer) -> list[int]:
+def _missing_buckets(op: TunedOp, asked_by: str, loaded: Loaded, reader: FlashInfer) -> list[int]:
     asked = (entry for entry in op.entries if entry.asked_by == asked_by)
     return sorted({entry.bucket for entry in asked if not _hits(entry.key, op, loaded, reader)})
 
 
-def _hits(key: str, op: Wanted, loaded: Loaded, reader: FlashInfer) -> bool:
+def _hits(key: str, op: TunedOp, loaded: Loaded, reader: FlashInfer) -> bool:
     choice = loaded.entries.get(key)
     if choice is None or (reader.matches_runners and choice[0] != op.runner):
         return False

@@ -1,10 +1,10 @@
-"""What is asked about a cache: the SGLang that will read it and what its deployment looks for in it."""
+"""What is known of a cache before it is judged: the SGLang that reads it, and what its start looks up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from runtime.flashinfer.versions import number
 from runtime.sglang.kept_files import KeptFiles, kept_files
@@ -13,67 +13,29 @@ from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import BrokenManifest, Manifest
 
 if TYPE_CHECKING:
-    from sgl_tune.keys.plan import CachePlan
-    from sgl_tune.recorded.caches import RecordedCache
+    from sgl_tune.keys.keys import TunedOp
 
 WARM = "sgl-tune warm with the server's own flags"
 BY_ITSELF = "start the server once: it tunes and saves them itself, which sgl-tune cannot do for it"
 _UNKNOWN = "_gpu<UUID>"
 
 
-class Lookup(NamedTuple):
-    """`asked_by`: tuning, where the server's own autotune makes it; serving, where only its requests do."""
-
-    key: str
-    bucket: int
-    asked_by: str
-
-
-class Wanted(NamedTuple):
-    """What a server looks up of one op."""
-
-    op: str
-    runner: str
-    policy: tuple[Any, ...]
-    entries: tuple[Lookup, ...]
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(entry.key for entry in self.entries)
-
-
 class Expected(NamedTuple):
-    """`groups` are the names of the files that a start compares with each other; `way_out`: how they are
-    filled."""
+    """`groups` are the names of the files that a start compares with each other; `way_out` fills them."""
 
     folder: str
     key: str
     groups: tuple[tuple[str, ...], ...]
-    ops: tuple[Wanted, ...] = ()
+    ops: tuple[TunedOp, ...] = ()
     way_out: str = WARM
 
-    @property
-    def warmable(self) -> bool:
-        return self.way_out == WARM
-
     @classmethod
-    def from_plan(cls, plan: CachePlan, way_out: str = WARM) -> Expected:
-        ops = tuple(
-            Wanted(
-                op.op, op.runner, op.policy, tuple(Lookup(e.key, e.bucket, e.asked_by) for e in op.entries)
-            )
-            for op in plan.ops
-        )
-        return cls(plan.folder, plan.key, _names(plan.groups), ops, way_out)
-
-    @classmethod
-    def from_recorded(cls, cache: RecordedCache) -> Expected:
-        """What a recorded start asks for: a call that a warm cannot make again, too."""
-        ops = tuple(
-            Wanted(op.op, op.runner, op.policy, tuple(_lookups(op.entries, op.serving_only)))
-            for op in cache.all_ops
-        )
-        return cls(cache.folder, cache.key, _names(cache.groups), ops, WARM if not cache.left else BY_ITSELF)
+    def of(
+        cls, folder: str, key: str, groups: Sequence[Sequence[str]], ops: Sequence[TunedOp], way_out: str
+    ) -> Expected:
+        """`groups` are of whole paths."""
+        names = tuple(tuple(path.rsplit("/", 1)[-1] for path in group) for group in groups)
+        return cls(folder, key, names, tuple(ops), way_out)
 
     def named_as_in(self, cache: Cache) -> Expected:
         """Where a plan cannot know the GPU in a file's name, the name that is there."""
@@ -90,17 +52,8 @@ class Expected(NamedTuple):
         return Cache(cache_dir / self.folder, "sglang", flashinfer=flashinfer, arch=arch, key=key)
 
 
-def _names(groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(path.rsplit("/", 1)[-1] for path in group) for group in groups)
-
-
-def _lookups(entries: Sequence[tuple[int, str]], serving_only: Sequence[int]) -> Iterator[Lookup]:
-    for bucket, key in entries:
-        yield Lookup(key, bucket, "serving" if bucket in serving_only else "tuning")
-
-
 class Checked(NamedTuple):
-    """`sglang` is None for the newest there is; `whole`: not one of the cache's files alone."""
+    """`sglang` is None for the newest release; `whole`: not one of the cache's files alone."""
 
     cache: Cache
     sglang: str | None = None

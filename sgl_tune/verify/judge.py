@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.flashinfer.versions import GENERATION, FlashInfer, doubt_of
-from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, load_file, next_save
+from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, next_save
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
 from sgl_tune.verify.coverage import Coverage
 from sgl_tune.verify.entries import check_entries, cut
@@ -65,7 +65,7 @@ class Judge:
     def _judge_parsed(self, file: CacheFile) -> Judged:
         saved = file.metadata
         reader = self.target.reader(saved)
-        outcome = load_file(file, self.target.for_file(saved), reader)
+        outcome = load_document(file.document, self.target.for_file(saved), reader)
         if isinstance(outcome, Raised):
             return Judged(Verdict.CRASH, (_killing(outcome), *_checksum(file, reader)), file)
         if isinstance(outcome, Ignored):

@@ -6,6 +6,7 @@ Apart from `scope`, because most of SGLang's rules are imported for it, and file
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.manifest import Manifest
@@ -20,7 +21,6 @@ from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import BY_ITSELF, WARM, Checked, Expected
 from sgl_tune.verify.findings import Finding, finding
-from sgl_tune.verify.near_keys import near_keys
 
 
 def expected_of(plan: Plan) -> list[Expected]:
@@ -28,10 +28,11 @@ def expected_of(plan: Plan) -> list[Expected]:
     caches = [cache for cache in (plan.target, plan.draft) if cache and cache.files]
     if not caches:
         return []
-    verdict = verdict_of(plan)
-    otherwise = BY_ITSELF
-    fills = plan.caches if verdict.obstacle is None else ()
-    return [Expected.from_plan(cache, WARM if cache in fills else otherwise) for cache in caches]
+    fills = plan.caches if verdict_of(plan).obstacle is None else ()
+    return [
+        Expected.of(one.folder, one.key, one.groups, one.ops, WARM if one in fills else BY_ITSELF)
+        for one in caches
+    ]
 
 
 def expected_by_manifest(cache: Cache, manifest: Manifest) -> Expected | None:
@@ -73,7 +74,7 @@ def plans_of(
 
 def findings_of(plans: Sequence[Plan], caches: Sequence[Cache] | None) -> list[Finding]:
     """`caches`: where a key is looked for, None for all of each deployment's cache directory."""
-    return [*_of_plans(plans), *near_keys(plans, caches)]
+    return [*_of_plans(plans), *_near_keys(plans, caches)]
 
 
 def looked_for(
@@ -91,7 +92,7 @@ def _of_plans(plans: Sequence[Plan]) -> Iterator[Finding]:
         verdict, name = verdict_of(plan), plan.deployment.name
         if verdict.tunes == "nothing":
             message = f"this server {verdict.says}; it loads no cache, whatever files there are"
-            yield finding("tunes-nothing", message, "nothing to do", where=name)
+            yield finding("tunes-nothing", message, where=name)
         elif verdict.tunes == "unplanned":
             message = f"this server {verdict.says}; whether files hold that is not known"
             by_itself = "let the server tune it at its start: it saves what it tunes"
@@ -108,13 +109,29 @@ def _of_deployments(
             folder = cache_dir / expected.folder
             found = find_caches(folder, on_error, cache_dir) if folder.is_dir() else []
             yield found[0] if found else expected.empty_cache(cache_dir), expected
-            for cache in find_caches(cache_dir, _no_matter) if cache_dir.is_dir() else []:
+            for cache in _caches_in(cache_dir):
                 if cache.layout == "sglang" and cache.key == expected.key and cache.path != folder:
                     yield cache, expected
 
 
-def _no_matter(error: OSError) -> None:
-    """A folder that this deployment's server does not look into."""
+def _caches_in(cache_dir: Path) -> list[Cache]:
+    """What cannot be looked into is a folder that this deployment's server does not look into."""
+    return find_caches(cache_dir, lambda error: None) if cache_dir.is_dir() else []
+
+
+def _near_keys(plans: Sequence[Plan], caches: Sequence[Cache] | None) -> Iterator[Finding]:
+    """Of each key that no cache has: which cache comes nearest, and what it was made for."""
+    for plan in plans:
+        there = _caches_in(plan.deployment.cache_dir) if caches is None else caches
+        draft = plan.deployment.draft_deployment
+        pairs = (("", plan.deployment, plan.target), ("the draft's ", draft, plan.draft))
+        for whose, deployment, cache in pairs:
+            if not deployment or not cache or not cache.files:
+                continue
+            is_there = any(one.key == cache.key and one.files for one in there)
+            if near := None if is_there else nearest(deployment, there):
+                message = f"no cache is under {whose}key {cache.key}; nearest is {near.says}"
+                yield finding("nearest-key", message, where=deployment.name)
 
 
 def _matching(

@@ -12,8 +12,9 @@ from flashinfer.autotuner import AutoTuner, TunableRunner, TuningConfig
 
 from runtime.flashinfer.versions import COLD, HOT, Policy
 from sgl_tune.export.store_writer import fields_of
+from sgl_tune.keys.keys import ExpectedEntry, TunedOp
 from sgl_tune.verify.environment import Target
-from sgl_tune.verify.expected import Expected, Lookup, Wanted
+from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.judge import Judge
 from tests.sgl_tune.cache.corpus import moe_entries
 from tests.stock.loader_differential import TARGET, pinned_environment, stock_load, stock_save
@@ -58,7 +59,8 @@ def _stock_verdict(path: Path) -> str:
 
 
 def _differences(folder: Path, files: int, seed: int, policy: Policy = HOT) -> tuple[Counter[str], list[str]]:
-    ops = tuple(Wanted(of[0], "MoERunner", policy, (Lookup(key, 1, "tuning"),)) for key, of in FIELDS.items())
+    asked = {key: (ExpectedEntry(key, 1, "tuning"),) for key in FIELDS}
+    ops = tuple(TunedOp(of[0], "MoERunner", policy, asked[key]) for key, of in FIELDS.items())
     judge = Judge(Target.of(TARGET, "the test", None), Expected("f", "key", (), ops))
     path, tally, found = folder / "rank_tp0_pp0_dp0.json", Counter[str](), []
     with pinned_environment(TARGET):

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from runtime.flashinfer.versions import RECORDS, FlashInfer, flashinfer_of
-from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load, next_save
-from sgl_tune.cache.record import parse_cache_file, serialise
+from sgl_tune.cache.loader import Ignored, Loaded, Outcome, Raised, Save, load_document, next_save
+from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file, serialise
 
 PROBE = "__probe__"
 PROBE_VALUE = ["ProbeRunner", [1, 2], ["l2_cache_policy", "hot"]]
@@ -18,6 +18,14 @@ PROBE_VALUE = ["ProbeRunner", [1, 2], ["l2_cache_policy", "hot"]]
 
 def reader_of(target: Mapping[str, str]) -> FlashInfer:
     return flashinfer_of(target["flashinfer_version"])
+
+
+def load(raw: bytes, target: Mapping[str, str], reader: FlashInfer) -> Outcome:
+    try:
+        file = parse_cache_file(Path(), raw)
+    except BrokenCacheFile as error:
+        return Raised(error.exception, error.what)
+    return load_document(file.document, target, reader)
 
 
 def our_load(raw: bytes, target: Mapping[str, str]) -> dict[str, Any]:

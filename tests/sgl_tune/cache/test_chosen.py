@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runtime.flashinfer.versions import flashinfer_of
-from sgl_tune.cache.loader import Ignored, Loaded, load, next_save
+from sgl_tune.cache.loader import Ignored, Loaded, next_save
 from sgl_tune.cache.record import serialise
 from sgl_tune.verify.environment import Target
 from sgl_tune.warm.reuse import usable_entries
@@ -24,6 +24,7 @@ from tests.sgl_tune.cache.caches import (
     write_ranks,
 )
 from tests.sgl_tune.cache.corpus import CHOSEN, HOT, build_chosen, moe_entries, moe_key, target_of
+from tests.sgl_tune.cache.predictions import load
 from tests.sgl_tune.running import run
 
 THERE = target_of("0.7.4")

@@ -10,7 +10,7 @@ import pytest
 
 from runtime.flashinfer.versions import GENERATION, READ, doubt_of, flashinfer_of, number
 from runtime.sglang.releases import NEWEST
-from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load, next_save
+from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, next_save
 from sgl_tune.cache.record import serialise
 from sgl_tune.cache.store import write_group
 from sgl_tune.verify.environment import Target
@@ -24,7 +24,7 @@ from tests.sgl_tune.cache.caches import (
     write_ranks,
 )
 from tests.sgl_tune.cache.corpus import moe_key, target_of
-from tests.sgl_tune.cache.predictions import is_shallow, our_load, our_save, recorded
+from tests.sgl_tune.cache.predictions import is_shallow, load, our_load, our_save, recorded
 from tests.stock.mutations import mutated_files
 
 RECORDED = json.loads((Path(__file__).parent / "flashinfer_verdicts.json").read_text())

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from runtime.flashinfer.versions import NEWEST
-from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load, metadata_mismatches, next_save
+from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, metadata_mismatches, next_save
 from sgl_tune.cache.record import serialise
 from tests.sgl_tune.cache.corpus import HOT, TARGET, Case, build_corpus, moe_entries, moe_key
+from tests.sgl_tune.cache.predictions import load
 
 CORPUS = build_corpus(TARGET, moe_entries())
 
