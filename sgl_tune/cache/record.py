@@ -231,11 +231,10 @@ def serialise(
     metadata: Mapping[str, Any],
     entries: Mapping[str, Any],
     records: Mapping[str, Any] | None = None,
-    extra_metadata: Mapping[str, Any] | None = None,
     writer: FlashInfer = NEWEST,
 ) -> bytes:
-    """The file `save_configs` writes for this content; FlashInfer's merges keep `extra_metadata`."""
-    ordered: dict[str, Any] = {METADATA: {**metadata, **(extra_metadata or {})}}
+    """The file `save_configs` writes for this content; FlashInfer's merges keep what else `metadata` has."""
+    ordered: dict[str, Any] = {METADATA: dict(metadata)}
     if records:
         ordered[RECORDS] = records
     for key in sorted(entries):

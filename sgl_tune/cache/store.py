@@ -50,13 +50,6 @@ class _Merged:
     set_aside: dict[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def add(
-        self, entries: Mapping[str, Any], records: Mapping[str, Any], metadata: Mapping[str, Any]
-    ) -> None:
-        self.entries.update(entries)
-        self.records.update(records)
-        self.metadata.update(metadata)
-
     def serialise(self) -> bytes:
         return serialise(self.metadata, self.entries, self.records or None, writer=self.writer)
 
@@ -71,7 +64,6 @@ def write_group(
     metadata: Mapping[str, str],
     *,
     records: Mapping[str, Any] | None = None,
-    extra_metadata: Mapping[str, Any] | None = None,
     manifest: Manifest | None = None,
     replace_conflicting: bool = False,
     timeout: float = LOCK_SECONDS,
@@ -88,7 +80,8 @@ def write_group(
             with explained(place):
                 merged = _merge(folder, names, metadata, replace_conflicting)
             kept = dict(merged.entries)
-            merged.add(entries, records or {}, extra_metadata or {})
+            merged.entries.update(entries)
+            merged.records.update(records or {})
             content = merged.serialise()
             files = merged.set_aside | dict.fromkeys(names, content)
             if manifest:

@@ -98,12 +98,12 @@ def test_serialise_writes_what_save_configs_writes(
 
 def test_what_we_write_survives_a_merge_with_our_provenance(folder: Path) -> None:
     path = folder / "rank.json"
-    path.write_bytes(serialise(TARGET, {"a": ["R", 1, HOT]}, extra_metadata={"tool": "sgl-tune"}))
+    path.write_bytes(serialise({**TARGET, "tool": "sgl-tune"}, {"a": ["R", 1, HOT]}))
     tuner = StockTuner()
     assert tuner.load_configs(str(path))
     tuner._file_configs["b"] = ("R", (2, 3))
     tuner.save_configs(str(path))
     merged = {"a": ["R", 1, HOT], "b": ["R", [2, 3]]}
-    assert path.read_bytes() == serialise(TARGET, merged, extra_metadata={"tool": "sgl-tune"})
+    assert path.read_bytes() == serialise({**TARGET, "tool": "sgl-tune"}, merged)
     file = read_cache_file(path)
     assert file.generation == file.computed_generation

@@ -33,14 +33,14 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 def test_every_rank_loads_every_entry(tmp_path: Path, here: dict[str, str]) -> None:
     paths = _paths(tmp_path)
-    write_group(paths, moe_entries(), here, manifest=Manifest(here), extra_metadata={"tuned_by": "sgl-tune"})
+    write_group(paths, moe_entries(), {**here, "tuned_by": "sgl-tune"}, manifest=Manifest(here))
     for path in paths:
         assert _loaded(path) == {key: (runner, tactic) for key, (runner, tactic, _) in moe_entries().items()}
 
 
 def test_saving_what_was_loaded_changes_no_byte(tmp_path: Path, here: dict[str, str]) -> None:
     (path,) = _paths(tmp_path)[:1]
-    write_group([path], moe_entries(), here, extra_metadata={"tuned_by": "sgl-tune"})
+    write_group([path], moe_entries(), {**here, "tuned_by": "sgl-tune"})
     before = path.read_bytes()
     tuner = AutoTuner()
     tuner.load_configs(str(path))

@@ -101,7 +101,7 @@ def test_members_keep_their_order_and_reserved_ones_are_not_entries() -> None:
 
 
 def test_a_written_file_reads_back_with_its_checksum_and_digest(tmp_path: Path) -> None:
-    raw = serialise({"gpu": "H200"}, {"k2": ["R", 1], "k1": ["R", [1, 2]]}, extra_metadata={"by": "sgl-tune"})
+    raw = serialise({"gpu": "H200", "by": "sgl-tune"}, {"k2": ["R", 1], "k1": ["R", [1, 2]]})
     path = tmp_path / "rank.json"
     path.write_bytes(raw)
     file = read_cache_file(path)
