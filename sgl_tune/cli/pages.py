@@ -33,7 +33,7 @@ PANELS = {
 }
 COMMANDS = {name: text for panel in PANELS.values() for name, text in panel.items()}
 # What a command prints as JSON has version 1, but for these.
-SCHEMA_VERSIONS = {"warm": 2, "explain": 2, "mem-report": 2}
+SCHEMA_VERSIONS = {"warm": 2, "explain": 2, "mem-report": 2, "start-report": 2}
 # Commands of commands.
 GROUPS = {
     "server": {

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.start_report.against import Against
@@ -20,8 +21,6 @@ from sgl_tune.start_report.running import run_server
 from sgl_tune.start_report.table import against_lines, report_lines, show_against, show_report
 from sgl_tune.units import parse_age
 from sgl_tune.writing import check_place, write_text
-
-SCHEMA_VERSION = 2
 
 
 def _option(*names: str, help: str, metavar: str) -> Any:
@@ -87,7 +86,7 @@ def start_report(
     if not words or len(words) > 1:
         given = f"{len(words)} logs are given" if words else "no log is given"
         raise UsageError(given, "give one file, - for standard input, or a command after --")
-    out = Output(sink(format, quiet))
+    out = Output(sink(format, quiet), version=SCHEMA_VERSIONS["start-report"])
     with out.progress("bytes read") as progress:
         report = read_start(Path(words[0]), parse_ready(ready), start, progress.advance)
     shown.show(out, report)
@@ -118,7 +117,6 @@ class _Shown:
         if self.format is DocumentFormat.markdown:
             lines = [*report_lines(report), *(against_lines(found) if found else ())]
         data = {
-            "schema_version": SCHEMA_VERSION,
             **report.to_json(),
             "against": found.to_json() if found else None,
         }
@@ -145,14 +143,14 @@ def _run(
     if start is not None:
         raise UsageError("--start chooses from a log, and a command after -- is one start", "leave it away")
     own = sink(shown.format, shown.quiet)
-    talk = Output(own, sys.stderr)
+    talk = Output(own, sys.stderr, version=SCHEMA_VERSIONS["start-report"])
 
     def tell(report: StartReport) -> None:
         if out_file is None:
             shown.show(talk, report)
             return
         page = StringIO()
-        shown.show(Output(own, page), report)
+        shown.show(Output(own, page, version=SCHEMA_VERSIONS["start-report"]), report)
         write_text(out_file, page.getvalue())
 
     ended, report = run_server(words, parse_ready(ready), stop, tell)
