@@ -31,6 +31,7 @@ from runtime.ghost.outside import PEERS, Outside, table
 from runtime.record.events import Event
 from runtime.record.record import Record
 from runtime.sglang.server_process import Request, ServerProcess, ghost_for
+from runtime.sglang.tactics import Tactics
 from sgl_tune.asking.kept import cache_folder
 from tests.ghost.fit_outside import (
     FULLEST,
@@ -116,19 +117,20 @@ def _work(
                     )
                     gpus_held = start.gpus
                 _forget_tactics(work)
-                for _ in range(2 if start.warm else 1):
-                    ran = _run(server, start, tables[start.name])
+                ran = _run(server, start, tables[start.name])
+                if start.warm:
+                    ran = _run(server, start, tables[start.name], _left(work))
                 ended.put(ran)
     except BaseException as error:
         ended.put(error)
     ended.put(None)
 
 
-def _run(server: ServerProcess, start: RealStart, numbers: Outside) -> Ran:
+def _run(server: ServerProcess, start: RealStart, numbers: Outside, tactics: Tactics | None = None) -> Ran:
     events: list[Event] = []
     name = start.name.replace("/", "-")
     outside = {"numbers": numbers.text()}
-    request = Request(start.argv, outside=outside, name=name, compiled=start.compiled)
+    request = Request(start.argv, outside=outside, name=name, compiled=start.compiled, tactics=tactics)
     record = server.run(request, say=events.append)
     counts = {event["phase"]: event for event in events if event["event"] == "outside"}
     observed = {}
@@ -140,6 +142,14 @@ def _run(server: ServerProcess, start: RealStart, numbers: Outside) -> Ran:
     if (beyond := fullest(start, record, charged.bytes if charged else 0)) is not None:
         observed["kv pool"][FULLEST] = beyond
     return Ran(start, record, observed)
+
+
+def _left(work: Path) -> Tactics:
+    """The tactics that the last start found, for the next one."""
+    root = work / "home" / ".cache" / "sglang"
+    files = {str(file.relative_to(root)): file.read_bytes() for file in root.glob("flashinfer/**/*.json")}
+    assert files, f"no tactics are below {root}"
+    return Tactics(files)
 
 
 def _forget_tactics(work: Path) -> None:
