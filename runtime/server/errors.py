@@ -35,9 +35,5 @@ class AnotherRelease(ConfigError):
         self.version = version
 
 
-class NeverStarts(ConfigError):
-    """SGLang ends here, whatever the memory: how a start ends, and what it took until then is known."""
-
-
 class NoRoomForTokens(ConfigError):
     """The weights take more than the static fraction: how a start ends, and no mistake in its flags."""

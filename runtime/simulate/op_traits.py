@@ -10,16 +10,12 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class OpTraits:
-    """`fresh`: some result has a storage of its own; `launches`: something runs on the device.
-
-    `pure`: every result has, and nothing is written.
-    """
+    """`fresh`: some result has a storage of its own; `launches`: something runs on the device."""
 
     name: str
     fresh: bool
     launches: bool
     composite: bool
-    pure: bool
 
 
 def describe(func: Any) -> OpTraits:
@@ -36,5 +32,4 @@ def describe(func: Any) -> OpTraits:
         fresh=fresh or shown,
         launches=(fresh or writes) and "empty" not in name,
         composite=func.has_kernel_for_dispatch_key(key),
-        pure=fresh and not aliases,
     )

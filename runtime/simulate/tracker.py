@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runtime.simulate.allocation import Allocation, Recording
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.frames import innermost_runtime_frame, stack
-from runtime.simulate.known_results import KnownResults
 from runtime.simulate.op_traits import OpTraits, describe
 from runtime.simulate.tensors import tensors_of
 from runtime.simulate.workspaces import Workspaces
@@ -57,7 +56,6 @@ class AllocationTracker(TorchDispatchMode):
         self._peak = self._peak_sequence = self._reset_sequence = 0
         self._freed_since_peak: list[Allocation] = []
         self._ops: dict[Any, OpTraits] = {}
-        self._results = KnownResults() if device_type == "meta" else None
 
     # -- torch's side ---------------------------------------------------------------------------------------
 
@@ -76,10 +74,7 @@ class AllocationTracker(TorchDispatchMode):
             # Elsewhere autograd has taken it apart already: a reshape that copies would look like a view.
             with self:
                 return func.decompose(*args, **(kwargs or {}))
-        if op.pure and self._results is not None:
-            out = self._results.run(func, args, kwargs or {})
-        else:
-            out = func(*args, **kwargs) if kwargs else func(*args)
+        out = func(*args, **kwargs) if kwargs else func(*args)
         self.kernels += op.launches
         if op.fresh:
             for tensor in tensors_of(out):
