@@ -15,6 +15,7 @@ from sgl_tune.memory.views.tables import highest_that_fits
 from sgl_tune.memory.views.terminal import phase_lines, show_answer
 from sgl_tune.memory.views.words import verdict
 from tests.sgl_tune.memory.reports import make_phase, make_report
+from tests.sgl_tune.schemas import SCHEMAS
 
 CONTRACT = {"name", "persistent_bytes", "peak_bytes", "transient_bytes", "reserved_peak_bytes",
             "free_at_peak_bytes", "seconds", "largest", "held"}  # fmt: skip
@@ -140,3 +141,9 @@ def test_a_sweep_is_a_frontier_and_names_the_highest_that_fits() -> None:
 
 def test_a_sweep_in_which_nothing_fits() -> None:
     assert highest_that_fits({"dp=1": make_report(failed=True)}) is None
+
+
+def test_all_schemas_have_one_form_of_a_report() -> None:
+    names = ("mem-report", "mem-report-fit", "mem-report-log")
+    forms = [json.loads((SCHEMAS / f"{name}.json").read_text())["$defs"] for name in names]
+    assert all(form[name] == forms[0][name] for form in forms for name in form.keys() & forms[0].keys())
