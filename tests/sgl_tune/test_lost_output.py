@@ -66,7 +66,7 @@ ROWS: dict[str, tuple[tuple[str, ...], int]] = {
     "diff good": (("diff", str(FILES / "good.json"), str(FILES / "good.json")), 0),
     "diff bad": (("diff", str(FILES / "good.json"), str(FILES / "policy-cold.json")), 1),
     "diff wrong": (("diff", str(FILES / "good.json")), 2),
-    "verify good": (("verify", str(FILES / "good.json"), ), 0),
+    "verify good": (("verify", str(FILES / "good.json")), 0),
     "verify bad": (("verify", str(GROUPS)), 1),
     "verify wrong": (("verify", "--target", "no-such-file"), 2),
     "prune good": (("prune", "CACHE", "--max-size", "0", "-y"), 0),

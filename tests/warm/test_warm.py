@@ -259,13 +259,7 @@ def test_another_environments_files_are_refused_until_told_otherwise(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (
-            (
-                "--gpu",
-                "sm90",
-            ),
-            "the target is sm90, the devices here are cpu",
-        ),
+        (("--gpu", "sm90"), "the target is sm90, the devices here are cpu"),
         (("--device", "cuda"), "no GPU driver answers here"),
     ],
 )
