@@ -61,12 +61,12 @@ def explain(
     """
     out = Output(sink(format, quiet), version=SCHEMA_VERSIONS["explain"])
     words, deployment = started_by(file, command)
-    flags, server, _ = who_is_asked(flags, server)
+    flags, server, core = who_is_asked(flags, server)
     chosen = None if words else chosen_of_project(flags, deployment)
     flags, words = chosen or (flags, words)
     machine = read_target(target) if target else UNTOLD
     flags = machine.flags(flags, release_of_image(words))
-    by = ByServer(flags, words, server, trust_remote_code=trust_remote_code)
+    by = ByServer(flags, words, server, core, trust_remote_code)
     found = by.needed(_WHAT)
     machine.check_server(found.python, found.flashinfer)
     other, gpu_name = _others(against or (), found)

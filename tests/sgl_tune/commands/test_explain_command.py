@@ -54,6 +54,7 @@ def test_a_servers_own_start_is_shown_beside_what_was_asked(tmp_path: Path) -> N
         (("--model-path", "Qwen3-30B-A3B", "--gpu", "h200"), 1, "sgl-tune server add"),
         (("--model-path", "Qwen3-30B-A3B", "--server", "0.5.22"), 1, "sgl-tune server add 0.5.22"),
         (("--server", "/nowhere", "--model-path", "m"), 2, "/nowhere"),
+        (("--server", "core", "--model-path", "m"), 2, "--server core asks no server"),
         ((), 2, "no model is named"),
     ],
 )
