@@ -26,17 +26,16 @@ def _start(what_if: str | None = None, **flags: Any) -> Start:
 
 
 def test_a_workspace_holds_a_chunk_or_the_most_requests_that_there_can_be() -> None:
-    assert _start(**A2A).runtime.a2a_max_tokens == 8192 == 32768 / 4
-    assert _start(**{**A2A, "chunked_prefill_size": 2048}).runtime.a2a_max_tokens == 4096
+    assert _start(**A2A).runtime.kernels.a2a_max_tokens == 8192 == 32768 / 4
+    assert _start(**{**A2A, "chunked_prefill_size": 2048}).runtime.kernels.a2a_max_tokens == 4096
     by_requests = _start("dispatcher-by-max-running-requests", **A2A, max_running_requests=64)
-    assert by_requests.runtime.a2a_max_tokens == 64 / 4
+    assert by_requests.runtime.kernels.a2a_max_tokens == 64 / 4
 
 
 def test_kernels_without_known_workspaces_have_a_stand_in_that_is_told() -> None:
     start = _start(model_path="gpt-oss-20b", moe_runner_backend="flashinfer_mxfp4")
-    assert start.runtime.moe_runner_backend == "triton"
+    assert start.runtime.kernels.moe == "triton"
     assert start.notes == ("triton's workspaces stand for those of flashinfer_mxfp4, which are not known",)
-    assert start.as_measured().runtime.moe_runner_backend == "flashinfer_mxfp4"
 
 
 def test_what_is_only_predicted_is_not_measured(tmp_path: Path) -> None:
