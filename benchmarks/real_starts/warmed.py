@@ -1,0 +1,160 @@
+"""Fifteen models warmed on the ghost: is every key that the server asks in the files, and nothing else?
+
+    PYTHONPATH=. python benchmarks/real_starts/warmed.py SERVER [MODEL ...]
+
+SERVER is a Python or a venv with SGLang. `warmed.toml` has the models: their shapes with a few layers, random
+weights, and a server's flags. The ranks that may differ are started on GPUs that are not there. Their calls
+are made again under our search, with clocks that are stubs, and the files are compared with what each start
+asked. Each row goes to results/ghost_warmed.json, all of them to results/ghost_warmed.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+from benchmarks.real_starts.breadth import PRESETS, commit
+from runtime.record.record import Record
+from sgl_tune.asking.asking import Answers, Asking
+from sgl_tune.asking.question import Question, gpu_of
+from sgl_tune.cache.record import read_cache_file
+from sgl_tune.cli.format import Format
+from sgl_tune.cli.out import Output
+from sgl_tune.errors import SglTuneError
+from sgl_tune.recorded.plan import RecordedPlan, Whose, plan_of
+from sgl_tune.recorded.ranks import records_of
+from sgl_tune.servers.server import Server, server_at
+from sgl_tune.warm.devices import Devices
+from sgl_tune.warm.recorded.story import Settings, warm_records
+from sgl_tune.warm.workforce import workforce
+from tests.warm.recorded.on_ghost import how_on_ghost
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE.parent / "results"
+MODELS: dict[str, Any] = tomllib.loads((HERE / "warmed.toml").read_text())
+GPU, SECONDS = "h200", 900.0
+FLAGS = "--disable-cuda-graph --max-running-requests 256"
+BACKEND = "flashinfer_cutlass"
+ONE = Devices("cuda", (0,), 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="warmed.py", description=__doc__)
+    parser.add_argument("server", type=Path)
+    parser.add_argument("models", nargs="*")
+    asked = parser.parse_args()
+    server = server_at(asked.server)
+    assert isinstance(server, Server), server
+    with tempfile.TemporaryDirectory(prefix="warmed-") as folder, Answers(Asking(Path(folder))) as answers:
+        for name in asked.models or MODELS:
+            keep(row(name, server, answers, Path(folder) / name))
+
+
+def row(name: str, server: Server, answers: Answers, work: Path) -> dict[str, Any]:
+    model, started = MODELS[name], time.monotonic()
+    shape = config(model)
+    (work / "model").mkdir(parents=True)
+    (work / "model" / "config.json").write_text(json.dumps(shape))
+    gpu, backend = model.get("gpu", GPU), model.get("backend", BACKEND)
+    own = f"{model['flags']} --moe-runner-backend {backend}"
+    flags = ("--model-path", str(work / "model"), *own.split(), *FLAGS.split())
+    question = Question(server, flags, {}, gpu_of(gpu), title=name)
+    found = {"model": name, "gpu": gpu, "flags": own, "sglang": server.sglang, "commit": commit()}
+    found |= {"architecture": shape["architectures"][0], "core": model.get("core", False)}
+    try:
+        records = records_of(question, answers, lambda event: None)
+        plan = plan_of(records, Whose(name, name, work / "cache"), 1)
+        found |= {"ranks": [record.asked.rank for record in records], **compared(plan, server, gpu, work)}
+        found["inexact"] = sorted({f"{one.kind}: {one.name}" for one in plan.inexact})
+    except SglTuneError as error:
+        found["failed"] = str(error)[:600]
+    found["seconds"] = round(time.monotonic() - started)
+    print(json.dumps(found), flush=True)
+    return found
+
+
+def config(model: dict[str, Any]) -> dict[str, Any]:
+    """The model's config.json; a member that is changed to false is left out."""
+    if model["shape"].startswith("models/"):
+        found = json.loads((HERE / model["shape"] / "config.json").read_text())
+    else:
+        found = json.loads((PRESETS / f"{model['shape']}.json").read_text())["config"]
+    change = model.get("change", {})
+    kept = {name: value for name, value in found.items() if change.get(name) is not False}
+    return {**kept, **{name: value for name, value in change.items() if value is not False}}
+
+
+def compared(plan: RecordedPlan, server: Server, gpu: str, work: Path) -> dict[str, Any]:
+    """What the starts asked beside what a warm of their records wrote."""
+    left = sorted({f"{function}: {why}" for function, why in plan.left})
+    if not plan.caches:
+        return {"says": plan.says, "asked": len(asked_by(plan.records)), "left": left}
+    with workforce(how_on_ghost(server.python, gpu, work / "ghost")) as force:
+        warmed = warm_records(plan, Settings(ONE, SECONDS), Output(Format.quiet), force)
+    written: set[str] = set()
+    contents = set()
+    for cache in warmed.caches:
+        for path in cache.written.paths:
+            written |= read_cache_file(path).entries.keys()
+            contents.add(path.read_bytes())
+    asked = asked_by(plan.records)
+    proofs = [cache.proof for cache in warmed.caches if cache.proof]
+    return {
+        "says": plan.says,
+        "asked": len(asked),
+        "written": len(written),
+        "missing": sorted(asked - written)[:4],
+        "extra": sorted(written - asked)[:4],
+        "files": sum(len(cache.written.paths) for cache in warmed.caches),
+        "contents": len(contents),
+        "proof": {"asked": sum(p.asked for p in proofs), "misses": sum(len(p.misses) for p in proofs)},
+        "left": left,
+    }
+
+
+def asked_by(records: tuple[Record, ...]) -> set[str]:
+    """Every key that a start asks the tuner for: while it tunes, for every bucket; while it serves."""
+    tuned = {key for record in records for call in record.calls for key in call.keys}
+    return tuned | {one.key for record in records for one in record.keys if one.mode == "serve"}
+
+
+def keep(one: dict[str, Any]) -> None:
+    file = RESULTS / "ghost_warmed.json"
+    rows = json.loads(file.read_text())["models"] if file.exists() else []
+    rows = [*(other for other in rows if other["model"] != one["model"]), one]
+    rows.sort(key=lambda row: list(MODELS).index(row["model"]))
+    told = {"command": "benchmarks/real_starts/warmed.py", "gpu": GPU, "models": rows}
+    file.write_text(json.dumps(told, indent=1) + "\n")
+    (RESULTS / "ghost_warmed.md").write_text(page(rows))
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    head = ["model", "class", "in the core", "flags", "keys asked", "missing", "extra", "files", "contents"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for one in rows:
+        if "missing" not in one:
+            what = one.get("failed") or one["says"]
+            told = [what, "-", "-", "-", "-"]
+        else:
+            told = [str(one["asked"]), str(len(one["missing"])), str(len(one["extra"]))]
+            told += [str(one["files"]), str(one["contents"])]
+        core = "yes" if one["core"] else "no"
+        lines.append(f"| {' | '.join([one['model'], one['architecture'], core, one['flags'], *told])} |")
+    return (
+        f"# Models warmed on the ghost, SGLang {rows[0]['sglang']}, {GPU}\n\n"
+        "`benchmarks/real_starts/warmed.py`: a few layers of each model, clocks that are stubs. Asked: every"
+        " key that a start of the ranks that may differ asks FlashInfer's tuner for. Missing: asked, and not"
+        " in the files. Extra: in the files, and never asked. Contents: how many different rank files were"
+        " written.\n\n" + "\n".join(lines) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
