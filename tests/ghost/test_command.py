@@ -11,7 +11,7 @@ import pytest
 from runtime.sglang.command import Checked, Refused, checked
 from runtime.sglang.flag_classes import DROPPED, REFUSED
 from runtime.sglang.variables import left_out, passed
-from sgl_tune.deployment.options import flag_names
+from sgl_tune.deployment.flag_names import flag_names
 
 
 @pytest.fixture

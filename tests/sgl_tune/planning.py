@@ -29,8 +29,9 @@ def warm(*arguments: object) -> Ran:
 def plan(*arguments: object) -> dict[str, Any]:
     """`arguments` may end with a server command after `--`."""
     ran = warm("--format", "json", *arguments)
-    assert ran.code == 0, ran.err
     data: dict[str, Any] = json.loads(ran.out)
+    verdict = data["verdict"]
+    assert ran.code == bool(verdict["obstacle"] or verdict["unplanned"]), ran.err
     return data
 
 

@@ -31,9 +31,9 @@ def _plan(**flags: Any) -> Plan:
         (QWEN, "nothing", 0, []),
         (CUTLASS, "planned", 0, []),
         (IN_FP8, "planned", 0, []),
-        (GPT_OSS, "planned", 0, []),
+        (GPT_OSS, "planned", 1, []),
         (IN_NVFP4, "planned", 0, []),
-        (NO_KERNELS, "planned", 0, []),
+        (NO_KERNELS, "planned", 1, []),
         (DRAFTED, "planned", 0, []),
     ],
 )

@@ -13,6 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runtime.server.nearest import meant
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.ship.compression import media_type
 from sgl_tune.ship.remote import registry_image as image
@@ -157,7 +158,8 @@ class RegistryRemote:
         tags = self._tags()
         if not tags:
             return UsageError(f"{self.name}: the registry has no {self.name.repository}", "is it spelled so?")
-        return UsageError(f"{self.name}: there is no such thing", f"there are {_some(tags)}")
+        near = meant(self.name.reference or "", tags)
+        return UsageError(f"{self.name}: there is no such thing", near or f"there are {_some(tags)}")
 
     def _tags(self) -> list[str]:
         """Without those that hold signatures."""
