@@ -11,7 +11,7 @@ ServerOption = Annotated[
     Option(
         "--server",
         metavar="PATH|X.Y.Z|core",
-        help="Who answers: a Python or a venv that has SGLang, an added release, or the runtime core.",
+        help="The server to ask: a Python or a venv with SGLang, an added release, or the runtime core.",
         show_default=False,
     ),
 ]

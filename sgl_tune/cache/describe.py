@@ -113,7 +113,7 @@ def remarks(cache: ScannedCache) -> list[str]:
     name = cache.cache.key or cache.cache.path.name
     said = []
     if not cache.agree:
-        said.append(f"{name}: ranks differ; `sgl-tune diff` shows where, `sgl-tune verify` what it means")
+        said.append(f"{name}: ranks differ; `sgl-tune diff` shows where, `sgl-tune verify` shows the effect")
     said += [f"{file.path.name}: {file.content.problem}" for file in cache.files if file.content.problem]
     if cache.manifest_problem:
         said.append(cache.manifest_problem)

@@ -18,7 +18,7 @@ from sgl_tune.errors import WorkFailed
 from sgl_tune.locks import take_lock
 
 LOCK_SECONDS = 60.0
-NO_LOCKS = "no locks on this file system: of two that write here at once, one may lose what it wrote"
+NO_LOCKS = "no locks on this file system: if two processes write here at once, one may lose its results"
 _QUIET_SECONDS = 2.0
 _POLL_SECONDS = 0.05
 _LONGEST_NAME = 200

@@ -60,7 +60,7 @@ def sink(format: Enum, quiet: bool) -> Format:
     return Format(format.value) if own and not quiet else Format.quiet
 
 
-_HELP = "How to print the result; -q is quiet, what a script reads on; agent is plain tables with tabs."
+_HELP = "How to print the result. quiet (-q) prints what a script needs; agent prints plain tables with tabs."
 FormatOption = Annotated[Format, Option("--format", help=_HELP, show_default=True)]
 DocumentFormatOption = Annotated[DocumentFormat, Option("--format", help=_HELP, show_default=True)]
 FindingsFormatOption = Annotated[FindingsFormat, Option("--format", help=_HELP, show_default=True)]

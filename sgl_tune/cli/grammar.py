@@ -80,7 +80,7 @@ def _help_server(options: list[Parameter]) -> inspect.Parameter:
             raise typer.Exit()
 
     option = typer.Option(
-        "--help-server", callback=listed, is_eager=True, help="SGLang's own flags, as --tp: list them."
+        "--help-server", callback=listed, is_eager=True, help="List SGLang's own flags, such as --tp."
     )
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(_HELP_SERVER, kind, default=False, annotation=Annotated[bool, option])

@@ -20,7 +20,7 @@ _REPLACED = {
     "warm --module": "leave it out: all modules that the start loads are compiled",
     "warm --jobs": "set MAX_JOBS, as for FlashInfer itself",
     "verify --timeout": "leave it out",
-    "inspect --limit": "--filter narrows what is listed; `| head` cuts it off",
+    "inspect --limit": "--filter narrows the list; `| head` cuts it off",
     "export --timeout": "leave it out",
     "explain --all": "--format json has every argument",
     "explain --against-gpu": "write --against GPU",

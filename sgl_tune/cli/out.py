@@ -107,7 +107,7 @@ class Output:
     def confirm(self, question: str) -> bool:
         """Ask on the terminal. Where nobody can answer, that is a usage error and not a yes."""
         if not sys.stdin.isatty():
-            raise UsageError(f"nobody can answer '{question}' here", "add -y, or --dry-run to only look")
+            raise UsageError(f"no terminal to answer '{question}'", "add -y, or --dry-run to only look")
         self._stderr.write(f"{question} [y/N] ")
         self._stderr.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -12,7 +12,7 @@ PANELS = {
         "verify": "Predict what the next server start does with each file, and why.",
         "doctor": "Say in one line whether a server's cache is used now.",
         "mem-report": "Show which phase of a start takes the memory, or predict it.",
-        "start-report": "Show where the seconds of a start went, and what would spare them.",
+        "start-report": "Show where the seconds of a start went, and what would save them.",
         "explain": "Show what SGLang makes of a server command, and what an upgrade changes.",
     },
     "Ship": {
@@ -26,7 +26,7 @@ PANELS = {
     "Maintain": {
         "inspect": "List the caches on this disk.",
         "diff": "Compare two caches, or two files.",
-        "prune": "Remove the caches nobody needs.",
+        "prune": "Remove caches that are no longer needed.",
         "env": "Show what FlashInfer would write into a cache file here.",
         "server": "Keep releases of SGLang here, for questions that only a server can answer.",
     },

@@ -31,21 +31,21 @@ def diff(
         str,
         Argument(metavar="A", help="A file, a folder, or the beginning of a key.", autocompletion=keys),
     ],
-    b: Annotated[str, Argument(metavar="B", help="What to compare it with.", autocompletion=keys)],
+    b: Annotated[str, Argument(metavar="B", help="The one to compare with A.", autocompletion=keys)],
     ignore_noise: Annotated[
         bool,
         Option(
-            "--ignore-noise", help="Exit with 0 too where all that differs are choices measured equally fast."
+            "--ignore-noise", help="Also exit with 0 if all differing choices were measured equally fast."
         ),
     ] = False,
     cache_dir: CacheDirOption = None,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare two caches, or two files: changed choices by op and bucket, what only one has, environments.
+    """Compare two caches or two files: changed choices by op and bucket, missing entries, environments.
 
-    Exits with 0 when they are equal and 1 when they differ. Order and white space do not count. Where the
-    search of one had both choices in one race, it says how far apart they were, and what of that is noise.
+    Exits with 0 when they are equal and 1 when they differ. Order and white space do not count. If a search
+    had both choices in one race, the table shows how far apart they were, and which differences are noise.
 
     Example: sgl-tune diff rank_tp0_pp0_dp0.json rank_tp1_pp0_dp0.json
     """

@@ -26,7 +26,7 @@ def doctor(
     """Say in one line whether the caches on this machine are used by the server's next start.
 
     Run it where the server runs, with the server's command or its manifest; without either, the caches in the
-    server's folder are judged by themselves. `sgl-tune verify` shows all that is behind the line.
+    server's folder are judged by themselves. `sgl-tune verify` shows the details.
 
     Example: sgl-tune doctor -- python -m sglang.launch_server --model-path M --tp 8
 

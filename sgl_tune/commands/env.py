@@ -34,12 +34,12 @@ def env(
     ] = None,
     name: Annotated[
         str | None,
-        Option("--name", metavar="NODE", help="What a fleet's table calls this machine. Default: its own."),
+        Option("--name", metavar="NODE", help="This machine's name in a fleet's table. Default: its own."),
     ] = None,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Show what FlashInfer would write into a cache file here, what else tells machines apart, and which
+    """Show what FlashInfer would write into a cache file here, what else distinguishes machines, and which
     caches and stores a server started here would find.
 
     Takes a few seconds: it imports torch and FlashInfer to ask them. Run it as the server's user, in the

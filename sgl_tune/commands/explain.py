@@ -41,7 +41,7 @@ def explain(
         Option(
             "--against",
             metavar="PATH|X.Y.Z|GPU",
-            help="What another server, or the same on another GPU, makes of it, and which caches survive.",
+            help="Compare with another server or another GPU, and show which caches survive.",
             show_default=False,
         ),
     ] = None,
@@ -52,8 +52,8 @@ def explain(
 ) -> None:
     """Show what SGLang's own start makes of a command: each argument, its gate, its key, in SGLang's words.
 
-    The server's start stops before its model is built, which takes seconds. --against asks a
-    second server, or for another GPU, and starts both whole to compare what they tune. It may be given twice.
+    The server's start stops before its model is built, so it takes seconds. --against asks a second server,
+    or about another GPU, and starts both completely to compare what they tune. It may be given twice.
 
     Example: sgl-tune explain --gpu h200 -- python -m sglang.launch_server --model-path M --tp 8
 

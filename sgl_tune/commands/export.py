@@ -34,7 +34,7 @@ def export(
             autocompletion=keys,
         ),
     ],
-    to: Annotated[Reader, Option("--to", help="Whose layout to write.")],
+    to: Annotated[Reader, Option("--to", help="The layout to write.")],
     output: Annotated[
         Path,
         Option(
@@ -49,7 +49,7 @@ def export(
     pp: Annotated[int | None, _vllms("--pipeline-parallel-size")] = None,
     dp: Annotated[int | None, _vllms("--data-parallel-size")] = None,
     replace: Annotated[
-        bool, Option("--replace", help="Write vLLM's files anew that another environment tuned.")
+        bool, Option("--replace", help="Replace vLLM's files that another environment tuned.")
     ] = False,
     cache_dir: CacheDirOption = None,
     format: FormatOption = Format.human,
@@ -57,9 +57,9 @@ def export(
 ) -> None:
     """Write a tuned cache where vLLM, or a server on FlashInfer's managed store, looks for its own.
 
-    Needs no GPU. A store is written by the FlashInfer that tuned the cache, so run it where that is
-    installed; it is read back by FlashInfer's reader, and a miss is exit code 1. What is there already
-    stays, but for entries of the same key.
+    It needs no GPU. A store is written by the FlashInfer version that tuned the cache, so run it where that
+    version is installed. FlashInfer's reader checks the result, and a miss is exit code 1. Existing entries
+    stay, except those of the same key.
 
     Example: sgl-tune export 8e60 --to vllm -o ~/.cache/vllm/flashinfer_autotune_cache/0.7.2/90a/HASH
     """

@@ -87,9 +87,7 @@ def inspect(
     sort: Annotated[Sort, Option("--sort", help="Largest or newest first.")] = Sort.path,
     store: Annotated[
         str | None,
-        Option(
-            "--store", metavar="ID|all", help="What else a start compiles and keeps: triton, tvm-ffi, ..."
-        ),
+        Option("--store", metavar="ID|all", help="List a store of compiled kernels: triton, tvm-ffi, ..."),
     ] = None,
     cache_dir: CacheDirOption = None,
     format: FormatOption = Format.human,
@@ -99,8 +97,8 @@ def inspect(
 
     PATH may be SGLang's or vLLM's cache directory, FlashInfer's managed store, any folder below, or one file;
     a bundle of `sgl-tune pack` is checked to its last byte.
-    Stores of compiled kernels in it are listed too; with --store one of them by itself, item by item. Without
-    a PATH, --store looks where a server started here would.
+    Stores of compiled kernels in it are listed too; --store lists one of them item by item. Without a PATH,
+    --store looks where a server started here would look.
 
     Example: sgl-tune inspect --filter 'age>30d' --sort size
     """

@@ -43,17 +43,17 @@ def mem_report(
         str | None, _question("--gpu-memory", help="A GPU of another size.", metavar="178.35GiB")
     ] = None,
     taken: Annotated[
-        str | None, _question("--taken", help="What other processes hold of the GPU.", metavar="2GiB")
+        str | None, _question("--taken", help="GPU memory that other processes hold.", metavar="2GiB")
     ] = None,
     ranks: Annotated[
-        str, _question("--ranks", help="distinct (those that differ), all, or one number.", metavar="WHICH")
+        str, _question("--ranks", help="distinct (one of each kind), all, or one number.", metavar="WHICH")
     ] = "distinct",
     what_if: Annotated[
         list[str] | None,
         _question(
             "--what-if",
-            help="Start it another way too; repeatable, parts joined by +: lm-head-in-autotune, "
-            "graphs-ascending, dispatcher-by-max-running-requests, no-graphs, or any flag as dp=4.",
+            help="Compare with another start; repeatable, changes joined by +: lm-head-in-autotune, "
+            "graphs-ascending, dispatcher-by-max-running-requests, no-graphs, or any flag, such as dp=4.",
             metavar="CHANGE",
         ),
     ] = None,
@@ -66,13 +66,13 @@ def mem_report(
         _fit("--fit", help="Solve for the fraction, chunk, graphs and requests; print the flags to paste."),
     ] = False,
     free: Annotated[
-        str | None, _fit("--free", help="With --fit: what must stay free at the peak.", metavar="2GiB")
+        str | None, _fit("--free", help="With --fit: memory to leave free at the peak.", metavar="2GiB")
     ] = None,
     requests: Annotated[
         int | None,
         _fit(
             "--requests",
-            help="With --fit: requests at once; with --context-length, the KV cache holds all of them.",
+            help="With --fit: concurrent requests; with --context-length, the KV cache holds all of them.",
             metavar="N",
         ),
     ] = None,
@@ -80,7 +80,7 @@ def mem_report(
         bool,
         _question(
             "--measure",
-            help="Measure here too: all ranks where there is a GPU for each, else one that stands for any.",
+            help="Also measure on this machine: every rank if each has a GPU, else one rank.",
         ),
     ] = False,
     out_file: Annotated[
@@ -89,15 +89,17 @@ def mem_report(
     log: Annotated[
         Path | None,
         _file(
-            "--log", help="A server's output (- or .gz too): what killed it. Or what --measure --out wrote."
+            "--log", help="A server's log (.gz or - too): say what killed it. Or a file of --measure --out."
         ),
     ] = None,
     target: TargetOption = None,
     server: ServerOption = None,
     trust_remote_code: RemoteCodeOption = False,
-    html: Annotated[Path | None, _file("--html", help="One page: what holds the GPU in each phase.")] = None,
-    snapshot: Annotated[Path | None, _file("--snapshot", help="For pytorch.org/memory_viz.")] = None,
-    record: Annotated[Path | None, _file("--record", help="All that a started server did, as JSON.")] = None,
+    html: Annotated[Path | None, _file("--html", help="Write a page with each phase's memory.")] = None,
+    snapshot: Annotated[
+        Path | None, _file("--snapshot", help="A snapshot for pytorch.org/memory_viz.")
+    ] = None,
+    record: Annotated[Path | None, _file("--record", help="The record of the start, as JSON.")] = None,
     verbose: Annotated[
         bool, Option("-v", "--verbose", help="Also show where the numbers come from.", show_default=False)
     ] = False,
@@ -106,7 +108,7 @@ def mem_report(
 ) -> None:
     """Predict or measure the memory of every phase of a server's start: does it fit, and what would help.
 
-    The start is given by SGLang's own flags, by a server command after --, or by sgl-tune.toml. A prediction
+    Give the start as SGLang's own flags, as a server command after --, or in sgl-tune.toml. A prediction
     needs no GPU. --log alone says why a server died. docs/memory.md explains the report.
 
     Example: sgl-tune mem-report --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200 --what-if tp=4

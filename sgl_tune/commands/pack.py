@@ -48,7 +48,7 @@ def pack(
         Option(
             "--store",
             metavar="ID|all",
-            help="Stores of compiled kernels to add. Repeatable. `tactics`: no store.",
+            help="Add these stores of compiled kernels. Repeatable. `tactics`: no store.",
             autocompletion=lambda: [*STORE_IDS, TACTICS, "all"],
         ),
     ] = None,
@@ -58,20 +58,20 @@ def pack(
         Option(
             "--at",
             metavar="PATH",
-            help="Where servers will see the files: paths inside stores name it.",
+            help="The path where servers will see the files; paths inside stores are written for it.",
         ),
     ] = DEFAULT_PLACE,
     sign: SignOption = None,
-    force: Annotated[bool, Option("--force", help="Pack even what a server would not use.")] = False,
+    force: Annotated[bool, Option("--force", help="Also pack files that a server would not use.")] = False,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
     """Put caches, and stores of compiled kernels, into one file that is also a layer of an image.
 
     The same contents give the same bytes, whoever packs them, when and where. Choose tactics by key, by
-    folder or by a deployment's flags; a folder brings its stores. What `verify` calls bad is refused, judged
-    for --target or for the machine that the files name. Locks, half-written items and what only this machine
-    can use are left out. quiet prints the digest.
+    folder or by a deployment's flags; a folder brings its stores. Files that `verify` calls bad are refused,
+    judged for --target or for the machine that the files name. Locks, half-written items and files that only
+    this machine can use are left out. quiet prints the digest.
 
     Example: sgl-tune pack 8e60 -o cache.tar.gz
     """

@@ -38,7 +38,7 @@ def prune(
         ),
     ] = False,
     unusable: Annotated[
-        bool, Option("--unusable", help="Only files that end or fail whichever server reads them.")
+        bool, Option("--unusable", help="Files that end or fail every server that reads them.")
     ] = False,
     older_than: Annotated[
         str | None, Option("--older-than", metavar="AGE", help="Not written since: 30d, 12h.")
@@ -49,14 +49,14 @@ def prune(
     ] = None,
     store: Annotated[
         str | None,
-        Option("--store", metavar="ID|all", help="Items of stores of compiled kernels, and no caches."),
+        Option("--store", metavar="ID|all", help="Prune stores of compiled kernels, not caches."),
     ] = None,
     library: Annotated[
         list[str] | None,
         Option(
             "--library",
             metavar="NAME=X.Y.Z",
-            help="Of this flashinfer, or arch=sm90; with --store of this triton, tilelang, ...",
+            help="Only caches of this flashinfer, or arch=sm90; with --store of this triton, tilelang, ...",
         ),
     ] = None,
     unused_for: Annotated[
@@ -65,13 +65,13 @@ def prune(
     ] = None,
     answers: Annotated[
         bool,
-        Option("--answers", help="What sgl-tune keeps of starts that it asked; all, or beyond --max-size."),
+        Option("--answers", help="Answers that sgl-tune keeps of servers: all, or beyond --max-size."),
     ] = False,
     keep: Annotated[
         list[str] | None,
-        Option("--keep", metavar="KEY", help="Never this one. A key or its beginning; repeatable."),
+        Option("--keep", metavar="KEY", help="Keep this one. A key or its beginning; repeatable."),
     ] = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print what would be removed.")] = False,
     yes: Annotated[bool, Option("-y", "--yes", help="Do not ask.")] = False,
     cache_dir: CacheDirOption = None,
     format: FormatOption = Format.human,
@@ -79,8 +79,8 @@ def prune(
 ) -> None:
     """Remove caches from the disk. Several rules together narrow the choice.
 
-    What is being written is left alone, and so is every file that no server or sgl-tune wrote. With --store
-    it is about what else a start compiles and keeps, item by item.
+    Caches that are being written are left alone, and so are files that neither a server nor sgl-tune wrote.
+    With --store it removes items of stores of compiled kernels instead.
 
     Example: sgl-tune prune --stale --dry-run
 
@@ -124,7 +124,7 @@ def prune(
     )
     if rules.choose_nothing:
         raise UsageError(
-            "prune needs to be told what may go",
+            "prune needs a rule",
             "a KEY, --stale, --unusable, --older-than 30d or --max-size 1GB",
         )
     root = (None if rules.key else folder) or cache_dir or default_cache_dir()

@@ -75,13 +75,13 @@ def pull(
         Option(
             "--target",
             metavar="ENV.JSON",
-            help="Choose the bundle for this machine, and refuse what its server would not use.",
+            help="Choose the bundle for this machine, and refuse files that its server would not use.",
         ),
     ] = None,
     at: PlaceOption = None,
     owner: OwnerOption = None,
     force: ForceOption = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Fetch and check it, and unpack nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only fetch and check the bundle.")] = False,
     gpu: GpuOption = None,
     platform: PlatformOption = None,
     plain_http: PlainHttpOption = False,
@@ -92,8 +92,8 @@ def pull(
     """Fetch the bundle for this machine, and put its caches and stores where a server looks.
 
     If a tag holds several bundles, the one for this machine's GPU and processor is taken. Its digest is
-    checked. An interrupted pull from a registry goes on when the command is run again. The rest is as with
-    `unpack`, but kernels that nobody has signed are refused.
+    checked. An interrupted pull from a registry goes on when the command is run again. Otherwise it works as
+    `unpack`, but unsigned kernels are refused.
 
     Example: sgl-tune pull oci://registry.local/caches/glm:0.5.23 --trust cosign.pub
     """

@@ -38,8 +38,8 @@ def push(
         str,
         Argument(
             metavar="FILE|KEY|FOLDER",
-            help="A file of `sgl-tune pack`. Or what to pack now: tactics by the beginning of their key, or a"
-            " folder with its stores.",
+            help="A file of `sgl-tune pack`; or something to pack now: tactics by the beginning of their key,"
+            " or a folder with its stores.",
             show_default=False,
             autocompletion=keys,
         ),

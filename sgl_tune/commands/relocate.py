@@ -29,29 +29,29 @@ _COLUMNS = (
 def relocate(
     root: Annotated[
         Path | None,
-        Argument(metavar="ROOT", help="The folder that holds the stores; SGLang's own.", show_default=False),
+        Argument(metavar="ROOT", help="The folder of the stores. Default: SGLang's.", show_default=False),
     ] = None,
     at: Annotated[
         str | None,
-        Option("--at", metavar="PATH", help="Where the server will find it, if not where it lies now."),
+        Option("--at", metavar="PATH", help="Where the server will see it, if not where it is now."),
     ] = None,
     sglang_version: Annotated[
-        str | None, Option("--sglang-version", metavar="X.Y.Z", help="Whose variables to print.")
+        str | None, Option("--sglang-version", metavar="X.Y.Z", help="The server's release.")
     ] = None,
     scratch: Annotated[
         str | None,
-        Option("--scratch", metavar="PATH", help="Of a read-only mount: where the server alone may write."),
+        Option("--scratch", metavar="PATH", help="With a read-only root: the server's private folder."),
     ] = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would change.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print what would change.")] = False,
     format: EnvironmentFormatOption = EnvironmentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
     """Make stores that were copied, unpacked or mounted elsewhere work there: nothing is compiled again.
 
-    Triton's groups name files by absolute paths: they are rewritten. FlashInfer's modules are offered by a
-    small package, which needs no ninja and no times. What a library would have to make in a read-only place
-    is made. Run it once where the root can be written; then it may be mounted read-only. quiet prints the
-    variables that the server needs, as `export` lines, and kubernetes as a container's `env:`.
+    It rewrites the absolute paths in Triton's groups, adds a small package that offers FlashInfer's modules
+    without ninja or file times, and makes the files that libraries would otherwise create. Run it once where
+    the root is writable; then the root may be mounted read-only. quiet prints the variables that the server
+    needs as `export` lines, kubernetes prints them as a container's `env:`.
 
     Example: sgl-tune relocate /srv/root --at /mnt/root
     """

@@ -31,14 +31,14 @@ from sgl_tune.servers.remove import remove_server, sweep
 from sgl_tune.servers.server import Server, server_at
 from sgl_tune.units import count, human_bytes
 
-Release = Annotated[str, Argument(metavar="RELEASE", help="Of SGLang: 0.5.23.", show_default=False)]
+Release = Annotated[str, Argument(metavar="RELEASE", help="A release of SGLang: 0.5.23.", show_default=False)]
 Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
 
 
 def server_list(format: FormatOption = Format.human, quiet: QuietOption = False) -> None:
     """List the SGLang of this environment and those that were added, and which of them can be used.
 
-    They are read from their files: none is started.
+    It reads their files and starts none.
 
     Example: sgl-tune server list
     """
@@ -110,17 +110,17 @@ def _told(
 
 def server_add(
     release: Release,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only say how large it is.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print how large it is.")] = False,
     yes: Yes = False,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
     """Download a release of SGLang, with the packages that it asks for, into a Python of its own.
 
-    pip chooses and downloads them, by your own pip configuration. NVIDIA's libraries are left out, since no
-    GPU is used; their headers and the CUDA compiler come along. The server is kept in $SGL_TUNE_SERVERS, else
-    $XDG_DATA_HOME/sgl-tune/servers, else ~/.local/share/sgl-tune/servers. What was interrupted goes on when
-    the command is run again.
+    pip chooses and downloads them, with your own pip configuration. NVIDIA's libraries are left out, since no
+    GPU is used; their headers and the CUDA compiler are included. The server is kept in $SGL_TUNE_SERVERS,
+    else $XDG_DATA_HOME/sgl-tune/servers, else ~/.local/share/sgl-tune/servers. An interrupted download
+    continues when the command is run again.
 
     Example: sgl-tune server add 0.5.23
     """

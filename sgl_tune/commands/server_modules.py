@@ -27,7 +27,7 @@ _COLUMNS = (Column("MODULE"), Column("STATE"), Column("WHERE", path=True), Colum
 
 def server_modules(
     names: Annotated[
-        list[str] | None, Argument(metavar="[MODULE]...", help="Only these.", show_default=False)
+        list[str] | None, Argument(metavar="[MODULE]...", help="Only these modules.", show_default=False)
     ] = None,
     server: Annotated[
         str | None,
@@ -35,13 +35,13 @@ def server_modules(
             "--server", metavar="PATH", help="A Python or a venv with SGLang. Default: as for mem-report."
         ),
     ] = None,
-    gpu: Annotated[str, Option("--gpu", metavar="h100|h200|b200|...", help="For which GPU.")] = "h200",
+    gpu: Annotated[str, Option("--gpu", metavar="h100|h200|b200|...", help="The modules' GPU.")] = "h200",
     source: Annotated[
         Path | None,
         Option(
             "--from",
             metavar="PATH",
-            help="Take modules from here: FlashInfer's cache, an image's files, what `unpack` wrote, NAME.so,"
+            help="Take modules from here: FlashInfer's cache, an image's files, an unpacked bundle, NAME.so,"
             " NAME.so.xz.",
             show_default=False,
         ),
@@ -59,9 +59,9 @@ def server_modules(
     """List the compiled FlashInfer modules that a start on a GPU that is not there can use.
 
     Such a start runs a module's host code and needs none of its GPU code. `real` is a module that the server
-    has, `half` one that is kept without its GPU code. What is `none` makes an answer that needs it not exact.
-    --from takes what a machine or an image has that serves; --build compiles, for minutes, and refuses what
-    would take hours. Modules are code: only those that nobody else may write are used.
+    has, `half` is one kept without its GPU code, and `none` is missing: answers that need it are not exact.
+    --from takes the modules of a serving machine or image; --build compiles for minutes, and refuses builds
+    that would take hours. Modules are code: only those that no other user may write are used.
 
     Example: sgl-tune server modules --gpu h200 --from ~/.cache/flashinfer
     """

@@ -32,39 +32,39 @@ def start_report(
         list[str] | None,
         Argument(
             metavar="LOG | -- COMMAND",
-            help="A server's own output: a file, .gz too, or - for standard input. After --: the command that"
-            " starts it.",
+            help="A server's log: a file, a .gz, or - for standard input. After --: the command that starts"
+            " the server.",
             show_default=False,
         ),
     ] = None,
     ready: Annotated[
-        str | None, _option("--ready", metavar="REGEX", help="The line that says ready, where it is another.")
+        str | None, _option("--ready", metavar="REGEX", help="Another line that says the server is ready.")
     ] = None,
     start: Annotated[
-        int | None, _option("--start", metavar="N", help="Which start of a log with several; the last.")
+        int | None, _option("--start", metavar="N", help="Which start of the log. Default: the last.")
     ] = None,
     most: Annotated[
-        str | None, _option("--max", metavar="60s", help="Exit 1 where the start took longer.")
+        str | None, _option("--max", metavar="60s", help="Exit with 1 if the start took longer.")
     ] = None,
     against: Annotated[
         Path | None,
-        _option("--against", metavar="LOG", help="An earlier start: what is gone since."),
+        _option("--against", metavar="LOG", help="Compare with an earlier start."),
     ] = None,
-    html: Annotated[Path | None, _option("--html", metavar="FILE", help="One page with a timeline.")] = None,
+    html: Annotated[Path | None, _option("--html", metavar="FILE", help="A page with a timeline.")] = None,
     stop_when_ready: Annotated[
-        bool, Option("--stop-when-ready", help="Of a COMMAND: end the server when it is ready.")
+        bool, Option("--stop-when-ready", help="With a COMMAND: end it when it is ready.")
     ] = False,
     out_file: Annotated[
-        Path | None, _option("-o", "--out", metavar="FILE", help="Of a COMMAND: the report, not on stderr.")
+        Path | None, _option("-o", "--out", metavar="FILE", help="With a COMMAND: write the report here.")
     ] = None,
     format: DocumentFormatOption = DocumentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Say where the seconds of a server's start went, what of it was built anew, and what would spare it.
+    """Show where the seconds of a server's start went, what was built anew, and what would save it.
 
-    Any log of SGLang since 0.5.12, of one rank or many. What a log does not tell is said to be not told.
-    After --, the server is started here: its output and signals pass through, and compilers and files are
-    watched too.
+    It reads any log of SGLang since 0.5.12, of one rank or many. Anything the log does not show is marked
+    unknown. With a command after --, the server is started here: its output and signals pass through, and
+    compilers and files are watched too.
 
     Example: sgl-tune start-report server.log
 

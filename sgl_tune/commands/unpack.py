@@ -41,7 +41,7 @@ def unpack(
     rekey: RekeyOption = None,
     target: Annotated[
         Path | None,
-        Option("--target", metavar="ENV.JSON", help="Refuse what the server of this machine would not use."),
+        Option("--target", metavar="ENV.JSON", help="Refuse files that this machine's server would not use."),
     ] = None,
     at: PlaceOption = None,
     digest: DigestOption = None,

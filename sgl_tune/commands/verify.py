@@ -54,30 +54,30 @@ def verify(
     target: TargetOption = None,
     as_user: Annotated[
         str | None,
-        Option("--as-user", metavar="NAME|UID", help="Can this user read the files, and save?"),
+        Option("--as-user", metavar="NAME|UID", help="Check that this user can read the files, and save."),
     ] = None,
     file: FileOption = None,
     server: ServerOption = None,
     trust_remote_code: RemoteCodeOption = False,
     replay: Annotated[
         bool,
-        Option("--replay", help="On the machine that serves: time each choice against the default again."),
+        Option("--replay", help="On the serving machine: time each choice against the default again."),
     ] = False,
     store: Annotated[
         str | None,
-        Option("--store", metavar="ID|all", help="Only what else a start compiles and keeps."),
+        Option("--store", metavar="ID|all", help="Judge only stores of compiled kernels."),
     ] = None,
     at: Annotated[
         str | None,
-        Option("--at", metavar="PATH", help="Where the server will find the folder of stores."),
+        Option("--at", metavar="PATH", help="The path where the server will see the folder of stores."),
     ] = None,
     fleet: Annotated[
         Path | None,
-        Option("--fleet", metavar="FILE.JSONL", help="Many nodes, a line of their `sgl-tune env` each."),
+        Option("--fleet", metavar="FILE.JSONL", help="One line of `sgl-tune env --format json` per node."),
     ] = None,
     cold_start: Annotated[
         Path | None,
-        Option("--cold-start", metavar="REPORT.JSON", help="With --fleet: what such a start took."),
+        Option("--cold-start", metavar="REPORT.JSON", help="With --fleet: a cold start's start-report."),
     ] = None,
     strict: Annotated[bool, Option("--strict", help="Warnings fail too.")] = False,
     format: FindingsFormatOption = FindingsFormat.human,
@@ -85,17 +85,17 @@ def verify(
 ) -> None:
     """Predict what the next server start does with every cache file, without a GPU.
 
-    Where SGLang is there to ask and a deployment is named, its own start on a GPU that is not there reads the
-    files, and 0 means that it would measure nothing. Without it files are judged by themselves, or against
-    the runtime core's plan, and the last line says that no server was asked.
+    If SGLang can be asked and a deployment is given, its own start on a GPU that is not there reads the
+    files, and exit code 0 means that it would measure nothing. Without a server, files are judged by
+    themselves or against the runtime core's plan, and the last line says that no server was asked.
 
-    --replay needs one (but for a cache tuned on a CPU): it names the choices that a new driver or other
-    clocks made stale.
+    --replay needs the GPU (except for a cache tuned on a CPU): it names the choices that a new driver or
+    other clocks made stale.
 
-    With a deployment (SGLang's flags, a server command after --, or sgl-tune.toml) it also says what is
-    missing. Stores of compiled kernels in a PATH are judged too, as their libraries look them up; with
-    --store, those alone. quiet prints the files that the start will not use, github a workflow's annotations.
-    docs/findings.md explains every finding. With --fleet, a deployment is judged on many nodes at once.
+    With a deployment (SGLang's flags, a server command after --, or sgl-tune.toml) it also lists missing
+    files and entries. It judges stores of compiled kernels in PATH too, by their libraries' own rules; with
+    --store, only those. quiet prints the files that the start will not use, github prints annotations for a
+    workflow. docs/findings.md explains every finding. --fleet judges a deployment on many nodes at once.
 
     Example: sgl-tune verify --target env.json -- python -m sglang.launch_server --model-path M --tp 8
 

@@ -25,26 +25,24 @@ def warm(
     flags: ServerFlags,
     command: ServerCommand = None,
     file: FileOption = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be tuned.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print what would be tuned.")] = False,
     device: Annotated[DeviceKind, Option("--device", help="Where to tune.")] = DeviceKind.auto,
     timeout: Annotated[float, timeout_option("Seconds without any progress before giving up.")] = 600,
-    renew: Annotated[
-        bool, Option("--replace", help="Write files anew that another environment tuned.")
-    ] = False,
+    renew: Annotated[bool, Option("--replace", help="Replace files that another environment tuned.")] = False,
     prove: Annotated[
         ProofKind,
         Option(
             "--prove",
             help="files: a fresh process loads them and replays every lookup. server: the server's own start"
-            " on a GPU that is not there reads them, too. none saves some seconds.",
+            " on a GPU that is not there reads them too. none saves some seconds.",
         ),
     ] = ProofKind.files,
     everything: Annotated[
         bool,
-        Option("--everything", help="Also compile what a start compiles, and tell the server's variables."),
+        Option("--everything", help="Also compile all kernels of a start, and print the server's variables."),
     ] = False,
     compile_only: Annotated[
-        bool, Option("--compile-only", help="With --everything: only what needs no GPU here.")
+        bool, Option("--compile-only", help="With --everything: do only the steps that need no GPU.")
     ] = False,
     server: ServerOption = None,
     target: TargetOption = None,
@@ -54,11 +52,11 @@ def warm(
 ) -> None:
     """Tune a deployment's FlashInfer caches once, for every rank, and prove that its server will use them.
 
-    Where SGLang is there to ask, its own start on a GPU that is not there says what it tunes, of any model;
-    without it the runtime core plans for the families it knows.
-    The deployment is given by SGLang's own flags, by a server command after --, or by sgl-tune.toml.
-    A second warm reuses what is there. A server of several nodes is warmed on one of them, for all ranks.
-    With --everything the cache directory becomes the root of all that a start compiles.
+    If SGLang can be asked, its own start on a GPU that is not there shows what it tunes, for any model.
+    Without it the runtime core plans for the model families it knows.
+    Give the deployment as SGLang's own flags, as a server command after --, or in sgl-tune.toml.
+    A second warm reuses existing entries. Warm a server of several nodes on one of them, for all ranks.
+    With --everything the cache directory also gets every kernel that a start compiles.
 
     Example: sgl-tune warm --model-path Qwen/Qwen3-30B-A3B --moe-runner-backend flashinfer_cutlass --tp 4
 
@@ -125,4 +123,4 @@ def _check_wanted(wanted: Wanted | None, compile_only: bool, format: Environment
     if wanted is None and compile_only:
         raise UsageError("--compile-only is of --everything", "add --everything")
     if wanted is None and format is EnvironmentFormat.kubernetes:
-        raise UsageError("--format kubernetes tells the variables of a root", "add --everything")
+        raise UsageError("--format kubernetes prints the variables of a root", "add --everything")

@@ -85,7 +85,7 @@ def _kept() -> Iterator[None]:
     try:
         yield
     except Interruption as interruption:
-        raise interruption.saying("what is compiled is kept: the same command goes on from there") from None
+        raise interruption.saying("compiled kernels are kept: the same command continues") from None
 
 
 def _show(out: Output, warmed: Warmed | None, filled: Filled) -> None:

@@ -77,7 +77,7 @@ class Goal:
             return f"it only does the {mode} of a pair of servers"
         odd = next((name for name in _OTHER_SERVERS if self.arguments.get(name)), None)
         if odd is not None:
-            return f"nobody can tell when a server with --{odd.replace('_', '-')} is ready"
+            return f"whether a server with --{odd.replace('_', '-')} is ready cannot be seen"
         return "its command starts a container: run it in the image" if self.is_contained else None
 
 

@@ -56,4 +56,4 @@ def show_modules(out: Output, modules: Modules) -> None:
 
 def _show_gaps(out: Output, unknown: tuple[str, ...]) -> None:
     for what in unknown:
-        out.line(f"{what} is loaded, and nobody saw how FlashInfer makes it", "yellow", indent=2)
+        out.line(f"{what} is loaded, but how FlashInfer makes it is not known", "yellow", indent=2)

@@ -173,7 +173,7 @@ def _inside(container: Container) -> Launch:
     elif bare:
         raise UsageError(
             f"after the image stands {container.command[0]}, a flag of the image's own program",
-            "paste what it starts: python3 -m sglang.launch_server ...",
+            "paste the command that it runs: python3 -m sglang.launch_server ...",
         )
     return _launch(container.command).within(dict(container.environment), container)
 

@@ -159,7 +159,7 @@ def _replicas(asked: Asked) -> list[str]:
         raise ConfigError(
             f"--dp {asked.dp_size} starts replicas, and SGLang starts no replicas over --nnodes"
             f" {asked.nnodes}",
-            "add --enable-dp-attention, or start one server a node",
+            "add --enable-dp-attention, or start one server per node",
         )
     each = asked.tp_size * asked.pp_size
     return [

@@ -142,6 +142,6 @@ def _environment(file: CacheFile) -> dict[str, str]:
             said = "says nothing" if value is None else f"says {value!r}"
             raise CheckFailed(
                 f"{file.path}: of {name} it {said}, so for which machine it is is not known",
-                "warm it again where that can be told",
+                "warm it again on a machine where that is known",
             )
     return {name: str(value) for name, value in told.items()}

@@ -79,7 +79,7 @@ def read_cold_start(path: Path) -> ColdStart:
         if isinstance(store, str) and type(seconds) in (int, float) and 0 < seconds < 1e6:
             saves[store] += seconds  # type: ignore[assignment]
     if not saves:
-        raise UsageError(f"{path} tells of a start that built nothing", _HOW)
+        raise UsageError(f"{path} describes a start that built nothing", _HOW)
     return ColdStart(str(path), dict(saves))
 
 

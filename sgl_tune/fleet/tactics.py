@@ -86,7 +86,7 @@ class Asked:
             yield elsewhere
         elif content.is_unread:
             told = next(iter(content.findings), None)
-            yield Fault("unknown", "is-a-link", told.message if told else "nobody read it", _THERE)
+            yield Fault("unknown", "is-a-link", told.message if told else "it was not read", _THERE)
         elif content.alone not in _LOADS:
             why = next(
                 (told.message for told in content.findings), f"its own machine calls it {content.alone}"
@@ -118,7 +118,7 @@ class Asked:
 
     def _lacking(self, content: Content) -> Iterator[Fault]:
         if content.lookups is None:
-            why = f"its {count(content.entries, 'entry')} were too many to tell"
+            why = f"its {count(content.entries, 'entry')} were too many to list"
             yield Fault("unknown", "keys-unknown", why, _THERE)
             return
         held = frozenset(split(content.lookups))

@@ -80,7 +80,7 @@ class Search:
         """The highest fraction that leaves what is wanted, begun at `notch`, whose trial may be there."""
         fitting: Trial | None = None
         lowest_bad = _HIGHEST + 1
-        blocked = _Blocked("no fraction leaves what is wanted", "")
+        blocked = _Blocked("no fraction leaves the wanted memory free", "")
         for _ in range(_STEPS):
             trial, known = known or self._trial(knobs, notch), None
             if _ended_otherwise(trial):

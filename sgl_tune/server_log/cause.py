@@ -124,7 +124,7 @@ def _ran_out(log: ServerLog) -> Iterator[Cause]:
     numbers = oom.numbers
     if numbers and numbers.reserved_unallocated_bytes >= numbers.tried_bytes:
         held, tried = map(memory_bytes, (numbers.reserved_unallocated_bytes, numbers.tried_bytes))
-        shown = f"torch held {held} in pieces, none of which had room for the {tried} it tried"
+        shown = f"torch held {held} in pieces, each too small for the {tried} it tried"
         yield Cause("fragmented memory", shown, ("segments", "fraction"))
     calls = (f"{'/'.join(frame.file.split('/')[-2:])} {frame.function}" for frame in reversed(oom.frames))
     for words in (oom.text, *calls):

@@ -134,7 +134,7 @@ KINDS = (
           "look at what the ranks did last (a compilation, a collective that hangs), or give it more time",
           "--watchdog-timeout 1200"),
     _kind("stopped", FOLLOWS, r"SIGTERM received",
-          "the server was told to stop (SIGTERM)",
+          "the server was stopped (SIGTERM)",
           "find who stopped it: a liveness probe, an eviction or a new deployment; a probe must wait until "
           "the start ends"),
     _kind("crash", FOLLOWS,

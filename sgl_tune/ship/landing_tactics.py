@@ -17,7 +17,7 @@ from sgl_tune.cache.store import write_group
 from sgl_tune.cache.transaction import explained, locked, publish
 from sgl_tune.errors import UsageError
 
-_REPLACE = "--replace puts the bundle's in its place, or prune what is there"
+_REPLACE = "replace the cache with --replace, or prune it first"
 Say = Callable[[str], None]
 
 

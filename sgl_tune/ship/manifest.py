@@ -245,7 +245,7 @@ def _check_rows(manifest: BundleManifest) -> None:
         raise _bad("`caches` are not those whose files it lists")
     for cache in manifest.caches:
         if cache.path != f"flashinfer/autotune/{cache.flashinfer}/{cache.arch}/{cache.key}":
-            raise _bad(f"the cache {shown(cache.path, 200)} is said to be another")
+            raise _bad(f"the manifest describes another cache than {shown(cache.path, 200)}")
     rows = {row.store: (row.files, row.bytes) for row in manifest.stores}
     if rows != stores or len(rows) != len(manifest.stores):
         raise _bad("`stores` are not those whose files it lists")

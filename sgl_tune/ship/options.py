@@ -39,17 +39,17 @@ ReplaceOption = Annotated[
     bool,
     Option(
         "--replace/--merge",
-        help="Replace the caches and stores that are there, or add to them.",
+        help="Replace existing caches and stores, or add to them.",
         show_default="--merge",
     ),
 ]
-ForceOption = Annotated[bool, Option("--force", help="With --target: unpack what it would not use, too.")]
+ForceOption = Annotated[bool, Option("--force", help="With --target: also unpack unusable files.")]
 RekeyOption = Annotated[
     list[str] | None,
     Option(
         "--rekey",
         metavar="model_path=PATH",
-        help="The model path as the deployment types it: the cache gets the key of that path.",
+        help="The model path as the deployment's command spells it; the cache gets the key of that path.",
     ),
 ]
 PlaceOption = Annotated[
@@ -62,13 +62,11 @@ PlaceOption = Annotated[
 ]
 OwnerOption = Annotated[
     str | None,
-    Option(
-        "--owner", metavar="NAME|UID", help="As root: who owns the files. Default: the owner of the folder."
-    ),
+    Option("--owner", metavar="NAME|UID", help="As root: the files' owner. Default: the folder's owner."),
 ]
 PlainHttpOption = Annotated[
     bool,
-    Option("--plain-http", help="For oci: http, of a registry on this machine only."),
+    Option("--plain-http", help="For oci: use http, for a registry on this machine only."),
 ]
 TimeoutOption = Annotated[
     float,
@@ -100,12 +98,12 @@ TrustOption = Annotated[
     Option(
         "--trust",
         metavar="KEY",
-        help="Take only what this public key signed. Repeatable: any one.",
+        help="Accept only bundles that this public key signed. Repeatable: any one of them.",
     ),
 ]
 AllowUnsignedCodeOption = Annotated[
     bool,
-    Option(ALLOW, help="Unpack kernels that nobody has signed. Whoever made them runs code in the server."),
+    Option(ALLOW, help="Also unpack unsigned kernels. Whoever made them can run code in the server."),
 ]
 
 

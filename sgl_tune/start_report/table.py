@@ -26,7 +26,7 @@ def headline(report: StartReport) -> str:
         where = "a phase that no line names" if report.stands_in == UNEXPLAINED else report.stands_in
         return f"not ready after {wall}: {'failed' if report.failure else ended} in {where}"
     spared = report.saves_seconds
-    built = f", of which {spared:.1f} s build what a store could hold" if spared >= 0.05 else ""
+    built = f"; {spared:.1f} s of this build what a store could hold" if spared >= 0.05 else ""
     return f"ready after {wall}{built}"
 
 

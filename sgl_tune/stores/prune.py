@@ -159,7 +159,7 @@ def prune_stores(
     out: Output, folder: Path | None, only: str, rules: StoreRules, dry_run: bool, yes: bool
 ) -> None:
     if rules.choose_nothing:
-        raise UsageError("prune needs to be told what may go", "--stale, --older-than 30d or --max-size 1GB")
+        raise UsageError("prune needs a rule", "--stale, --older-than 30d or --max-size 1GB")
     found, _ = stores_meant(out, str(folder) if folder else None, only, None)
     wanted = [stored for stored in found if stored.store != "driver" or only == "driver"]
     chosen = plan(wanted, rules, time.time())

@@ -126,7 +126,7 @@ _SENTENCES = {
     " position, or in part",
     "cudnn-index": "a cuDNN plan index, which the loader skips; the server tunes there again",
 }
-_NEWER = "nothing to do if a server wrote it: a newer sgl-tune may know what it means"
+_NEWER = "nothing to do if a server wrote it: a newer sgl-tune may understand it"
 _OF_AN_UNKNOWN_READER = {
     "key-unreadable": ("no lookup of the FlashInfers that are known here asks for this key", _NEWER),
     "value-malformed": ("not of a form that the FlashInfers that are known here write", _NEWER),

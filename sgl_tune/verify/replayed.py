@@ -161,7 +161,7 @@ def _findings(
 _SAYINGS: tuple[tuple[State, str, str], ...] = (
     ("fails", "replay-fails", "its kernel fails on this machine"),
     ("beaten", "stale-choice", f"the default is faster now, by more than {SLACK:.0%}"),
-    ("faded", "faded-choice", "less than half of what it gained over the default is left"),
+    ("faded", "faded-choice", "less than half of its gain over the default is left"),
 )
 
 

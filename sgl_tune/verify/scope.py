@@ -99,7 +99,7 @@ def _warnings(plans: Sequence[Plan], sglang: str | None) -> tuple[str, ...]:
 
 
 def _unreadable(error: OSError) -> Finding:
-    message = f"it cannot be looked into ({error.strerror}), so what it holds is unknown"
+    message = f"it cannot be read ({error.strerror}), so its contents are unknown"
     return finding("not-readable", message, where=str(error.filename))
 
 

@@ -105,7 +105,7 @@ def _verify(stored: Stored, machine: Machine) -> StoreReport:
     try:
         files = tuple(_judged(item, machine, access) for item in stored.items(setting))
     except OSError as error:
-        message = f"it cannot be looked into ({error.strerror}), so what it holds is unknown"
+        message = f"it cannot be read ({error.strerror}), so its contents are unknown"
         return StoreReport(stored, (), (finding("not-readable", message, where=stored.path),))
     return StoreReport(stored, files, tuple(_of_the_store(stored, files, setting, machine)))
 
@@ -131,7 +131,7 @@ def _judged(item: Item, machine: Machine, access: Access | None) -> FileReport:
         verdicts.append(verdict)
         findings.append(told)
     if item.size.odd:
-        message = f"{', '.join(item.size.odd)}: no regular file, so nobody looked into it"
+        message = f"{', '.join(item.size.odd)}: no regular file, so it was not read"
         findings.append(finding("store-odd-file", message))
     worst = Verdict.CRASH if Verdict.CRASH in verdicts else verdicts[-1]
     return FileReport(item.path, worst, tuple(findings), item.store)
@@ -195,7 +195,7 @@ def _of_the_store(
     if lost:
         message = f"nothing can be written there, and {count(lost, 'item')} would be compiled again:"
         message += " a start that needs one of them dies of it, or compiles it each time"
-        yield finding("store-not-writable", message, "mend what is named above first", where=stored.path)
+        yield finding("store-not-writable", message, "repair the above first", where=stored.path)
     if stored.store == "deep-gemm" and machine.release.locks_deep_gemm and files:
         message = "nothing can be written there, and SGLang locks files there to pre-compile: a start dies"
         remedy = "SGLANG_JIT_DEEPGEMM_PRECOMPILE=0, or a writable folder whose `cache` is a link to it"

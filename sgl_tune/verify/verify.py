@@ -160,7 +160,7 @@ def leftovers(cache: Cache) -> Iterator[Finding]:
         message = f"{count(temporaries, 'temporary file')} of writers that are likely dead"
         yield finding("leftover-temporary", message, where=cache.path)
     if cache.runs:
-        message = f"{len(cache.runs)} results in runs/, of starts that were told to reuse nothing"
+        message = f"{len(cache.runs)} results in runs/, from starts that reuse nothing"
         yield finding("old-runs", message, where=cache.path)
 
 

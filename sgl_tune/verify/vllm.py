@@ -58,7 +58,7 @@ def settle_vllm(
             for mark, names in alike.items()
         ]
         message = (
-            f"vLLM loads them only where all ranks tell the same environment and size: {some(kinds)};"
+            f"vLLM loads them only if all ranks report the same environment and size: {some(kinds)};"
             " ranks of several pipeline stages are compared a stage each, otherwise all of them tune"
         )
         yield finding("vllm-ranks-differ", message, where=folder)

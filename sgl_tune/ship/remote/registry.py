@@ -141,7 +141,7 @@ class RegistryRemote:
         if not all(map(image.is_ours, entries)):
             raise UsageError(
                 f"{self.name} holds images that sgl-tune did not push",
-                "push to another tag, or --replace what is there",
+                "push to another tag, or replace its contents with --replace",
             )
         return entries
 

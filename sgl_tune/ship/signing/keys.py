@@ -87,7 +87,7 @@ def _password(path: Path, environ: Mapping[str, str]) -> bytes:
     if PASSWORD in environ:
         return environ[PASSWORD].encode(errors="surrogateescape")
     if not sys.stdin.isatty():
-        raise UsageError(f"--sign {path} needs a password, and nobody can type it here", f"set {PASSWORD}")
+        raise UsageError(f"--sign {path} needs a password, and no terminal is here", f"set {PASSWORD}")
     try:
         return getpass.getpass(f"Password of {path}: ").encode()
     except EOFError:

@@ -76,9 +76,9 @@ class Guard:
         if not code:
             return Verdict((), f"it holds tactics alone and no code{unread}")
         if self.pulled and not self.allowed:
-            why = "no key was given to check its signature" if self.signatures else "nobody has signed it"
+            why = "no key was given to check its signature" if self.signatures else "it is not signed"
             way = "add --trust KEY" if self.signatures else "have it signed"
             way = f"{way}, or `pull` it with {ALLOW}"
             raise UsageError(f"the bundle holds code ({code}), and {why}", way)
-        unknown = f"it holds code ({code}) that nobody has vouched for, and a server runs it{unread}"
+        unknown = f"it holds code ({code}) without a checked signature, and a server would run it{unread}"
         return Verdict((), unknown, doubt=True)

@@ -55,7 +55,7 @@ def asked_once(served_index: Index, tmp_path_factory: pytest.TempPathFactory) ->
     home = tmp_path_factory.mktemp("asked") / "servers"
     ran = command(home, served_index, "add", "0.5.17")
     assert ran.code == 2, ran.err
-    assert "nobody can answer 'Add it?' here" in ran.err
+    assert "no terminal to answer 'Add it?'" in ran.err
     assert "SGLang 0.5.17 for Python" in ran.err and " on disk in " in ran.err  # said before it is asked
     return home
 

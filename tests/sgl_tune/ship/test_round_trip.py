@@ -120,7 +120,7 @@ def test_push_packs_what_is_no_bundle_yet_and_unpack_takes_an_address(root: Path
     assert set(files_of(tmp_path / "new").values()) <= set(files_of(CACHES).values())
     assert _json("push", root, store.as_uri())["bundle"]["reference"].endswith("/root.tar.gz")
     ran = run_here("unpack", f"{store.as_uri()}/root.tar.gz", "--cache-dir", tmp_path / "code")
-    assert ran.code == 2 and "nobody has signed it" in ran.err, "it comes from where others write"
+    assert ran.code == 2 and "it is not signed" in ran.err, "it comes from where others write"
     for words, told in ((("none",), "none"), (("none.tar.gz",), "none.tar.gz: no such file")):
         ran = run_here("push", *words, store.as_uri(), "--cache-dir", CACHES)
         assert ran.code == 2 and told in ran.err and len(list(store.iterdir())) == 2

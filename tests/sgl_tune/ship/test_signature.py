@@ -87,7 +87,7 @@ def test_a_key_that_cannot_sign_is_refused_by_name(tmp_path: Path) -> None:
     public.chmod(0o600)
     for path, environ, told in [
         (locked, {"COSIGN_PASSWORD": "hullo"}, "cannot be opened with this password"),
-        (locked, {}, "needs a password, and nobody can type it here"),
+        (locked, {}, "needs a password, and no terminal is here"),
         (foreign, PASSWORD, "is locked in a way that cosign does not use"),
         (public, {}, "is a public key"),
         (tmp_path / "none.key", {}, "No such file"),

@@ -44,7 +44,7 @@ def test_one_of_the_trusted_keys_is_enough(tmp_path: Path) -> None:
 
 def test_code_that_is_pulled_wants_a_signature_or_a_word(tmp_path: Path) -> None:
     mine, _ = _signed(tmp_path)
-    with pytest.raises(UsageError, match="nobody has signed it"):
+    with pytest.raises(UsageError, match="it is not signed"):
         Guard(pulled=True).judge(DIGEST, CODE)
     with pytest.raises(UsageError, match="no key was given to check its signature"):
         Guard(signatures=(mine,), pulled=True).judge(DIGEST, CODE)
