@@ -12,13 +12,12 @@ from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.env import Fingerprint, take_fingerprint
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.fleet.holdings import Holdings
 from sgl_tune.fleet.node import holdings_json
 from sgl_tune.fleet.take import take_holdings
 from sgl_tune.units import count
-from sgl_tune.verify.environment import target_of
+from sgl_tune.verify.environment import Fingerprint, take_fingerprint, target_of
 from sgl_tune.verify.stores import machine_of
 
 

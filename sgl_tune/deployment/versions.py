@@ -6,6 +6,7 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 
 from runtime.server.bounds import is_number
@@ -101,6 +102,28 @@ def held_bytes(gpu: int = 0) -> int | None:
     name = listed[gpu].strip() if gpu < len(listed) else ""
     told = asked_driver("memory.used", "-i", name).strip()
     return int(told) * MIB if is_number(told) else None
+
+
+def torch_version() -> str | None:
+    try:
+        return str(import_module("torch").__version__)
+    except ImportError:
+        return None
+
+
+def torch_gpus() -> tuple[Gpu, ...]:
+    """For containers that were given the GPU but not nvidia-smi."""
+    try:
+        cuda = import_module("torch").cuda
+    except ImportError:
+        return ()
+    found = [cuda.get_device_properties(index) for index in range(cuda.device_count())]
+    return tuple(Gpu(p.name, f"sm{p.major}{p.minor}", p.total_memory >> 20, str(p.uuid)) for p in found)
+
+
+def driver_version() -> str | None:
+    lines = asked_driver("driver_version").split()
+    return lines[0] if lines else None
 
 
 def asked_driver(fields: str, *which: str) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -12,9 +16,18 @@ from runtime.flashinfer.versions import NEWEST, FlashInfer, flashinfer_of, numbe
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import GpuModel, find_gpu
 from sgl_tune.cache.loader import INDETERMINATE
-from sgl_tune.deployment.env import Fingerprint, take_fingerprint
 from sgl_tune.deployment.options import ServerFlags, TargetFlags
-from sgl_tune.deployment.versions import Gpu, local_model, may_be
+from sgl_tune.deployment.versions import (
+    Gpu,
+    driver_version,
+    installed_libraries,
+    installed_version,
+    local_gpus,
+    local_model,
+    may_be,
+    torch_gpus,
+    torch_version,
+)
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_object
 from sgl_tune.units import shown
@@ -24,6 +37,43 @@ _LONGEST = 4096  # characters of a version or of a GPU's name
 _HOW = "write one with `sgl-tune env --format json` on the machine that serves"
 ASK_THERE = "run `sgl-tune env` in the server's environment, on its GPU"
 _OF_EVERY_SERVER = ("flashinfer_version", "gpu", "cuda_version")
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """`metadata` is None where FlashInfer cannot be asked; `unknown` says in words what could not be told."""
+
+    metadata: dict[str, str] | None
+    arch: str | None
+    driver: str | None
+    torch: str | None
+    sglang: str | None
+    gpus: tuple[Gpu, ...]
+    unknown: tuple[str, ...]
+    libraries: dict[str, str] = field(default_factory=dict)
+
+
+def take_fingerprint() -> Fingerprint:
+    """Imports torch and FlashInfer, which takes seconds: only they know what they would write."""
+    unknown = []
+    metadata = None
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for data, whatever an import likes to print
+            metadata = import_module("flashinfer.autotuner")._collect_metadata()
+    except Exception as error:  # whatever a broken installation raises is the answer, not a failure of ours
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        unknown.append(f"what FlashInfer would write: it cannot be imported here ({reason})")
+    gpus = local_gpus() or torch_gpus()
+    if not gpus:
+        unknown.append("the GPU: no driver answers here, so a server elsewhere will see other values")
+    if metadata and "unknown" in metadata.values():
+        names = ", ".join(name for name, value in metadata.items() if value == "unknown")
+        unknown.append(f"FlashInfer itself writes 'unknown' for {names}")
+    arch = gpus[0].arch if gpus else None
+    sglang, libraries = installed_version("sglang"), installed_libraries()
+    return Fingerprint(
+        metadata, arch, driver_version(), torch_version(), sglang, gpus, tuple(unknown), libraries
+    )
 
 
 class Target(NamedTuple):
@@ -173,12 +223,7 @@ def target_of(here: Fingerprint) -> Target:
     if here.metadata is None:
         return UNTOLD
     return Target.of(
-        here.metadata,
-        "this machine",
-        here.arch,
-        driver=here.driver,
-        libraries=here.libraries,
-        gpus=here.gpus,
+        here.metadata, "this machine", here.arch, driver=here.driver, libraries=here.libraries, gpus=here.gpus
     )
 
 

@@ -15,7 +15,7 @@ from sgl_tune.cache.remove import forget
 from sgl_tune.cache.store import Written, write_group
 from sgl_tune.cache.transaction import locked
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.env import driver_version
+from sgl_tune.deployment.versions import driver_version
 from sgl_tune.errors import WorkFailed
 from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.processes.interruption import Interruption
