@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sgl_tune.deployment.shell_words import Word
@@ -30,6 +30,11 @@ class Mount:
     source: str | None
     target: str
 
+    def counted_from(self, folder: str) -> Mount:
+        if self.source is None or not self.source.startswith("."):
+            return self
+        return Mount(posixpath.normpath(posixpath.join(folder, self.source)), self.target)
+
 
 @dataclass(frozen=True, slots=True)
 class Container:
@@ -42,6 +47,7 @@ class Container:
     unread: tuple[str, ...] = ()
     assumed: str = ""
     gpu: str | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def release(self) -> str | None:
@@ -66,6 +72,10 @@ class Container:
         """The innermost one that `path` lies under."""
         over = [m for m in self.mounts if f"{path}/".startswith(f"{m.target.rstrip('/')}/")]
         return max(over, key=lambda mount: len(mount.target), default=None)
+
+    def counted_from(self, folder: str) -> Container:
+        """The same, its relative mounts counted from the folder of its file."""
+        return replace(self, mounts=tuple(mount.counted_from(folder) for mount in self.mounts))
 
     def outside(self, path: str) -> str | None:
         """Where on this machine the container's `path` lies."""
@@ -172,4 +182,5 @@ def _mounts(flags: Sequence[tuple[str, Word]]) -> Iterator[Mount]:
 
 def host_folder(source: str) -> str | None:
     """A name without a slash is a volume; what a shell would replace is no path yet."""
-    return source if source.startswith(("/", "./", "../", "~/")) and "$" not in source else None
+    is_path = source.startswith(("/", "./", "../", "~/")) or source in (".", "..")
+    return source if is_path and "$" not in source else None

@@ -9,8 +9,11 @@ from typing import Annotated
 from runtime.server.errors import ConfigError
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.options import PROJECT_FILE, file_and_name
+from sgl_tune.deployment.shell_words import Pasted
 from sgl_tune.errors import SglTuneError, UsageError
 from sgl_tune.reading import read_text
+
+_FILES = f"name a manifest, a Compose file, a script, {PROJECT_FILE}, or - for standard input"
 
 
 def _offered() -> list[str]:
@@ -44,5 +47,7 @@ def started_by(file: str | None, command: Sequence[str] | None) -> tuple[tuple[s
         raise UsageError(f"-f {file} and a command after -- are two servers", "give one")
     if file_and_name(file)[0].suffix == ".toml":
         return (), file
-    text = read_text(Path(file))
-    return (text if "\n" in text else f"{text}\n",), None
+    text = read_text(Path("/dev/fd/0" if file == "-" else file), _FILES)
+    pasted = Pasted(text if "\n" in text else f"{text}\n")
+    pasted.where, pasted.folder = f"in {file}", str(Path(file).parent)
+    return (pasted,), None

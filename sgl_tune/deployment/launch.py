@@ -19,7 +19,7 @@ from sgl_tune.deployment.positionals import (
     base_name,
     is_program,
 )
-from sgl_tune.deployment.shell_words import Word, shell_commands
+from sgl_tune.deployment.shell_words import Pasted, Word, shell_commands
 from sgl_tune.errors import UsageError
 from sgl_tune.units import shown
 
@@ -62,12 +62,11 @@ def launch_of(words: Sequence[str]) -> Launch:
 def _launch_of(words: Sequence[str]) -> Launch:
     if len(words) != 1 or not any(letter.isspace() for letter in words[0].strip()):
         return _launch([Word(word) for word in words])
-    if _MANIFEST.match(words[0]):
-        return _of_manifest(words[0])
-    return launch_of_text(words[0])
+    text = words[0] if isinstance(words[0], Pasted) else Pasted(words[0])
+    return _of_manifest(text) if _MANIFEST.match(text) else launch_of_text(text, text.where)
 
 
-def _of_manifest(text: str) -> Launch:
+def _of_manifest(text: Pasted) -> Launch:
     found, refusal = [], None
     for container in containers_of(text):
         try:
@@ -79,12 +78,12 @@ def _of_manifest(text: str) -> Launch:
     if not found and refusal is not None:
         raise refusal
     raise UsageError(
-        f"the manifest after -- starts {len(found)} servers" if found else "the manifest holds no command",
+        f"the manifest {text.where} {f'starts {len(found)} servers' if found else 'holds no command'}",
         "paste the command of one",
     )
 
 
-def launch_of_text(text: str) -> Launch:
+def launch_of_text(text: str, where: str = "after --") -> Launch:
     """Of several commands one may start a server; exports before it are its environment."""
     exported: dict[str, Word] = {}
     found: list[Launch] = []
@@ -105,7 +104,7 @@ def launch_of_text(text: str) -> Launch:
         except UsageError as error:
             refusal = error if refusal is None or _names_python(words) else refusal
     if len(found) > 1:
-        raise UsageError(f"the text after -- starts {len(found)} servers", "paste the command of one")
+        raise UsageError(f"the text {where} starts {len(found)} servers", "paste the command of one")
     if not found:
         raise refusal or UsageError("the server command is empty")
     return found[0]

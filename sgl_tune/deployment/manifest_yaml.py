@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sgl_tune.deployment.container import PRODUCT, Container, Mount, host_folder
-from sgl_tune.deployment.shell_words import Word, shell_commands
+from sgl_tune.deployment.shell_words import Pasted, Word, shell_commands
 from sgl_tune.deployment.yaml_text import read_yaml
 from sgl_tune.errors import UsageError
 
@@ -16,17 +16,18 @@ _REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)")  # Kubernetes'
 _COMPOSE_REFERENCE = re.compile(r"(?<!\$)\$(?:\{[^}]*\}|[A-Za-z_]\w*)")
 
 
-def containers_of(text: str) -> list[Container]:
-    documents = read_yaml(text, "the manifest after --")
-    return [found for document in documents for found in _containers(document, _DEEPEST)]
+def containers_of(text: Pasted) -> list[Container]:
+    where = f"the manifest {text.where}"
+    found = [one for document in read_yaml(text, where) for one in _containers(document, where, _DEEPEST)]
+    return [container.counted_from(text.folder) for container in found]
 
 
-def _containers(value: Any, depth: int) -> Iterator[Container]:
+def _containers(value: Any, where: str, depth: int) -> Iterator[Container]:
     if depth == 0:
-        raise UsageError(f"the manifest after -- is nested more than {_DEEPEST} deep")
+        raise UsageError(f"{where} is nested more than {_DEEPEST} deep")
     if isinstance(value, list):
         for item in value:
-            yield from _containers(item, depth - 1)
+            yield from _containers(item, where, depth - 1)
     if not isinstance(value, Mapping):
         return
     services = value.get("services")
@@ -40,7 +41,7 @@ def _containers(value: Any, depth: int) -> Iterator[Container]:
         yield _of_pod(value, {}, None) if "args" in value or "env" in value else _of_service(value)
     else:
         for item in value.values():
-            yield from _containers(item, depth - 1)
+            yield from _containers(item, where, depth - 1)
 
 
 def _named(items: Any) -> dict[str, Mapping[str, Any]]:

@@ -44,6 +44,15 @@ class Word(str):
         return piece
 
 
+class Pasted(str):
+    """A text that starts a server: `where` it stands, the folder that relative paths of a Compose file count
+    from, and the `name` of what is meant in it."""
+
+    where: str = "after --"
+    folder: str = ""
+    name: str | None = None
+
+
 @dataclass
 class _Writing:
     text: str = ""

@@ -98,7 +98,7 @@ def test_what_is_pasted_is_read_down_to_the_servers_arguments(text: str) -> None
         (f"docker run {IMAGE} --model-path m", "a flag of the image's own program"),
         (f"docker run {IMAGE}", "no command follows the image"),
         ("docker ps", "docker ps starts no container"),
-        ("kind: Service\nspec: {}\n", "the manifest holds no command"),
+        ("kind: Service\nspec: {}\n", "the manifest after -- holds no command"),
         ("command: [python3, -m, sglang.launch_server\n", "is not YAML"),
         (POD.replace("MODEL, value", "OTHER, value"), r"\$\(MODEL\) is not expanded"),
         (
