@@ -194,7 +194,8 @@ def missing_of(log: ServerLog) -> Iterator[str]:
         yield "no 'Load weight begin' line: what others held is unknown"
     before_pool = ("communicator", "weights", "draft weights")
     if oom is not None and oom.phase not in before_pool and lead.free_after("kv pool") is None:
-        yield "no 'Memory pool end' line: what the pool left is unknown"
+        whose = f" of {lead.name}" if lead.rank else ""
+        yield f"no 'Memory pool end' line{whose}: what the pool left is unknown"
     if oom is not None and not oom.frames:
         yield "no traceback: which allocation it was is unknown"
     if log.server_args is None:

@@ -54,6 +54,7 @@ class RankLog:
     phase: str = "setup"
     baseline_bytes: int | None = None  # free before the weights
     entered_bytes: int | None = None  # free when `phase` began
+    least_free_bytes: int | None = None  # of all its lines
     steps: list[Step] = field(default_factory=list)
     capture: Capture | None = None
     kv_tokens: int | None = None
@@ -68,10 +69,6 @@ class RankLog:
     @property
     def last_phase(self) -> str:
         return "after the scheduler was ready" if self.phase == "ready" else self.phase
-
-    @property
-    def least_free_bytes(self) -> int | None:
-        return min((step.free_bytes for step in self.steps if step.free_bytes is not None), default=None)
 
     def step(self, phase: str) -> Step | None:
         return next((step for step in self.steps if step.phase == phase), None)
@@ -91,6 +88,7 @@ class RankLog:
     def take(self, mark: Mark, phase: str, text: str) -> None:
         """Read the memory that a line of this rank shows."""
         phase = _NAMES.get(phase, phase)
+        self.see_free(_gib(_FREE, text))
         if mark.phase == "weights":
             self._load(phase, text, mark.edge)
         elif mark.edge is Edge.opens:
@@ -112,6 +110,11 @@ class RankLog:
         """A progress bar's line."""
         if found := _CAPTURING.search(text):
             self.capture = Capture(found[1].strip(), round(float(found[2]) * GIB))
+            self.see_free(self.capture.free_bytes)
+
+    def see_free(self, free: int | None) -> None:
+        if free is not None and (self.least_free_bytes is None or free < self.least_free_bytes):
+            self.least_free_bytes = free
 
     def _enter(self, phase: str, text: str = "") -> None:
         self.phase, self.entered_bytes, self.capture = phase, _gib(_FREE, text), None

@@ -217,6 +217,8 @@ class Reader:
         rank = start.ranks.get(Speaker(line.source, line.rank))
         phase = "ready" if start.ready else rank.phase if rank else "setup"
         if death := death_of(line, self.lines, phase, frames or (), at):
+            if rank and death.numbers and death.numbers.total_bytes:
+                rank.see_free(death.numbers.free_bytes)
             if len(start.deaths) < _MOST_DEATHS:
                 start.deaths.append(death)
         elif line.is_entry or line.text.startswith("INFO: "):

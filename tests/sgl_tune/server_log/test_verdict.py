@@ -168,3 +168,13 @@ def test_the_verdict_comes_first_beside_a_prediction(tmp_path: Path) -> None:
     found = json.loads(ran.out)
     assert (ran.code, found["verdict"], found["predicted"]) == (1, "oom", None)
     assert "no model at" in found["not_predicted"] and schema_faults("mem-report-log", found) == []
+
+
+def test_the_least_is_the_least_of_all_lines_and_of_the_death(tmp_path: Path) -> None:
+    begin = "Capture cuda graph begin. avail mem=4.61 GB"
+    bar = "Capturing batches (bs=512 avail_mem=4.55 GB):   0%|          | 0/10 [00:00<?, ?it/s]\n"
+    log = loaded("TP0") + pooled("TP0") + loaded("TP1") + entry(6, begin, "TP1")
+    log += entry(6, begin, "TP0") + bar + traceback(oom(free="1.21 GiB"), "TP1") + SIGQUIT
+    found = _json(tmp_path, log)
+    assert [rank["least_free_bytes"] for rank in found["ranks"]] == [round(4.55 * GIB), round(1.21 * GIB)]
+    assert "the log has no 'Memory pool end' line of TP1: what the pool left is unknown" in found["notes"]
