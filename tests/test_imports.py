@@ -149,7 +149,6 @@ WITHOUT = {
     "sgl_tune.deployment.file_option": "sgl_tune.deployment.project_file",
     "sgl_tune.deployment.resolve": "sgl_tune.servers.server",
     "sgl_tune.deployment.selection": "sgl_tune.deployment.pasted_command sgl_tune.deployment.project_file",
-    "sgl_tune.deployment.versions": "subprocess",
     "sgl_tune.memory.core.measure": "torch",
     "sgl_tune.memory.core.predict": "torch",
     "sgl_tune.warm.job": "torch",

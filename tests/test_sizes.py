@@ -49,7 +49,6 @@ LARGER_FILES: set[str] = {
 LARGER_FOLDERS: set[str] = {
     "runtime/ghost/inside",
     "sgl_tune/commands",
-    "sgl_tune/deployment",
     "sgl_tune/verify",
 }
 LARGER_CLASSES: set[str] = {

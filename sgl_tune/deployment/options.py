@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,15 +17,21 @@ from runtime.server.backends import BACKENDS
 from runtime.server.bounds import ASKED, check_size
 from runtime.server.errors import ConfigError
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.deployment.completion import Offer, gpus, models, one_of
+from sgl_tune.deployment.versions import gpu_names
 from sgl_tune.errors import UsageError
 
 PROJECT_FILE = "sgl-tune.toml"
+Offer = Callable[[], list[str]]  # what a shell offers for a flag, read from nowhere slow
 _Text = str | None
 _Number = int | None
 _ARCHITECTURE = re.compile(r"sm\d+|cpu")
 # Ours -> SGLang's own names of arguments.
 LONG = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size"}
+
+
+def _models() -> list[str]:
+    folder = Path(__file__).parents[1] / "presets" / "models"
+    return sorted(file.stem for file in folder.glob("*.json"))
 
 
 def _server(names: str, help: str, offers: Offer | None = None, metavar: str | None = None) -> Any:
@@ -55,9 +62,9 @@ ServerCommand = Annotated[
 class TargetFlags:
     """Which GPU, versions and files are meant. A GPU may be named by its architecture alone."""
 
-    gpu: Annotated[_Text, _target("--gpu", "Default: this machine's.", "h200|b200|sm90|..", gpus)] = None
+    gpu: Annotated[_Text, _target("--gpu", "Default: this machine's.", "h200|b200|sm90|..", gpu_names)] = None
     model_config: Annotated[
-        _Text, _target("--model-config", "The model's config.json, or a preset.", "FILE|PRESET", models)
+        _Text, _target("--model-config", "The model's config.json, or a preset.", "FILE|PRESET", _models)
     ] = None
     cache_dir: Annotated[
         _Text, _target("--cache-dir", "Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.", "DIR")
@@ -80,7 +87,7 @@ class ServerFlags:
     """What was set, word for word. `more`: flags of a server command alone, by SGLang's names."""
 
     model_path: Annotated[
-        _Text, _server("--model-path --model", "Model, as typed at the server.", models, "PATH|ID")
+        _Text, _server("--model-path --model", "Model, as typed at the server.", _models, "PATH|ID")
     ] = None
     tp: Annotated[_Number, _server("--tp-size --tp --tensor-parallel-size", "Tensor-parallel ranks.")] = None
     dp: Annotated[_Number, _server("--dp-size --dp --data-parallel-size", "Data-parallel ranks.")] = None
@@ -91,10 +98,14 @@ class ServerFlags:
     ] = None
     quantization: Annotated[
         _Text,
-        _server("--quantization", "Used verbatim when set.", one_of("fp8 modelopt_fp8 modelopt_fp4 mxfp4")),
+        _server(
+            "--quantization",
+            "Used verbatim when set.",
+            lambda: ["fp8", "modelopt_fp8", "modelopt_fp4", "mxfp4"],
+        ),
     ] = None
     moe_runner_backend: Annotated[
-        _Text, _server("--moe-runner-backend", "Used verbatim when set.", one_of(BACKENDS))
+        _Text, _server("--moe-runner-backend", "Used verbatim when set.", lambda: [*BACKENDS])
     ] = None
     mem_fraction_static: Annotated[
         float | None, _server("--mem-fraction-static", "Weights and KV share.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from runtime.server.units import MIB
 from sgl_tune.errors import UsageError
 
 DISTRIBUTIONS = {"sglang": "sglang", "flashinfer": "flashinfer-python"}
+_SECONDS = 20
 COMPILERS = {"triton": "triton", "tilelang": "tilelang", "cutlass-dsl": "nvidia-cutlass-dsl"}
 
 
@@ -127,9 +129,23 @@ def driver_version() -> str | None:
 
 
 def asked_driver(fields: str, *which: str) -> str:
-    from sgl_tune.deployment.nvidia_smi import told_by_driver
+    """A line a GPU; empty where no driver answers."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    import subprocess  # which machines without a driver need not load
 
-    return told_by_driver(fields, *which)
+    query = [program, f"--query-gpu={fields}", "--format=csv,noheader,nounits", *which]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout if answer.returncode == 0 else ""
+
+
+def gpu_names() -> list[str]:
+    """What a shell offers for --gpu."""
+    return [gpu.name.lower().replace(" ", "-") for gpu in GPUS]
 
 
 def local_model(gpu: Gpu) -> GpuModel:

@@ -16,7 +16,7 @@ from sgl_tune.cli.format import timeout_option
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.completion import gpus
+from sgl_tune.deployment.versions import gpu_names
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.remote.remotes import How as WayThere
 from sgl_tune.ship.signing.keys import read_public_key
@@ -78,7 +78,8 @@ TimeoutOption = Annotated[
     ),
 ]
 GpuOption = Annotated[
-    str | None, Option("--gpu", metavar="NAME", help="The GPU that the bundle is for.", autocompletion=gpus)
+    str | None,
+    Option("--gpu", metavar="NAME", help="The GPU that the bundle is for.", autocompletion=gpu_names),
 ]
 PlatformOption = Annotated[
     str | None,
