@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -47,7 +48,9 @@ def started_by(file: str | None, command: Sequence[str] | None) -> tuple[tuple[s
         raise UsageError(f"-f {file} and a command after -- are two servers", "give one")
     if file_and_name(file)[0].suffix == ".toml":
         return (), file
-    text = read_text(Path("/dev/fd/0" if file == "-" else file), _FILES)
+    before, _, after = file.rpartition(":")
+    path, name = (file, None) if os.path.lexists(file) or not before else (before, after)
+    text = read_text(Path("/dev/fd/0" if path == "-" else path), _FILES)
     pasted = Pasted(text if "\n" in text else f"{text}\n")
-    pasted.where, pasted.folder = f"in {file}", str(Path(file).parent)
+    pasted.where, pasted.folder, pasted.name = f"in {path}", str(Path(path).parent), name
     return (pasted,), None

@@ -63,12 +63,20 @@ def _launch_of(words: Sequence[str]) -> Launch:
     if len(words) != 1 or not any(letter.isspace() for letter in words[0].strip()):
         return _launch([Word(word) for word in words])
     text = words[0] if isinstance(words[0], Pasted) else Pasted(words[0])
-    return _of_manifest(text) if _MANIFEST.match(text) else launch_of_text(text, text.where)
+    if _MANIFEST.match(text):
+        return _of_manifest(text)
+    if text.name is not None:
+        said = f"-f FILE:{text.name}: the text {text.where} is a script, which has no names"
+        raise UsageError(said, "a manifest's containers and sgl-tune.toml's deployments have")
+    return launch_of_text(text, text.where)
 
 
 def _of_manifest(text: Pasted) -> Launch:
     found, refusal = [], None
-    for container in containers_of(text):
+    containers = containers_of(text)
+    for container in containers:
+        if text.name not in (None, *container.names):
+            continue
         try:
             found.append(_inside(container))
         except UsageError as error:
@@ -77,10 +85,16 @@ def _of_manifest(text: Pasted) -> Launch:
         return found[0]
     if not found and refusal is not None:
         raise refusal
-    raise UsageError(
-        f"the manifest {text.where} {f'starts {len(found)} servers' if found else 'holds no command'}",
-        "paste the command of one",
-    )
+    said, names = f"the manifest {text.where}", ", ".join(dict.fromkeys(_names(containers)))
+    if text.name is not None:
+        raise UsageError(f"{said} starts {len(found) or 'no'} servers in {text.name!r}", f"it has {names}")
+    if not found:
+        raise UsageError(f"{said} holds no command", "paste the command of the server")
+    raise UsageError(f"{said} starts {len(found)} servers", f"paste one, or pick it: -f FILE:NAME of {names}")
+
+
+def _names(containers: Sequence[Container]) -> list[str]:
+    return [name for container in containers for name in container.names]
 
 
 def launch_of_text(text: str, where: str = "after --") -> Launch:

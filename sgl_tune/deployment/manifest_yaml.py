@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from sgl_tune.deployment.container import PRODUCT, Container, Mount, host_folder
 from sgl_tune.deployment.shell_words import Pasted, Word, shell_commands
@@ -16,32 +17,60 @@ _REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)")  # Kubernetes'
 _COMPOSE_REFERENCE = re.compile(r"(?<!\$)\$(?:\{[^}]*\}|[A-Za-z_]\w*)")
 
 
+class _Inside(NamedTuple):
+    """Which objects a container lies in, and the variables that they give to it."""
+
+    where: str
+    names: tuple[str, ...] = ()
+    given: Mapping[str, Word] = MappingProxyType({})
+
+    def named(self, name: Any) -> _Inside:
+        return self._replace(names=(*self.names, name)) if isinstance(name, str) else self
+
+
 def containers_of(text: Pasted) -> list[Container]:
     where = f"the manifest {text.where}"
-    found = [one for document in read_yaml(text, where) for one in _containers(document, where, _DEEPEST)]
+    inside = _Inside(where)
+    found = [one for document in read_yaml(text, where) for one in _containers(document, inside, _DEEPEST)]
     return [container.counted_from(text.folder) for container in found]
 
 
-def _containers(value: Any, where: str, depth: int) -> Iterator[Container]:
+def _containers(value: Any, inside: _Inside, depth: int) -> Iterator[Container]:
     if depth == 0:
-        raise UsageError(f"{where} is nested more than {_DEEPEST} deep")
+        raise UsageError(f"{inside.where} is nested more than {_DEEPEST} deep")
     if isinstance(value, list):
         for item in value:
-            yield from _containers(item, where, depth - 1)
+            yield from _containers(item, inside, depth - 1)
     if not isinstance(value, Mapping):
         return
-    services = value.get("services")
+    metadata, services = value.get("metadata"), value.get("services")
+    inside = inside.named(metadata.get("name")) if isinstance(metadata, Mapping) else inside
+    group = value.get("leaderWorkerTemplate")
+    if isinstance(group, Mapping):  # of one server: its workers are started as its leader is
+        inside = inside._replace(given=_given_to_leader(inside, group.get("size", 1)))
+        value = {"leader": group.get("leaderTemplate") or group.get("workerTemplate")}
     if isinstance(services, Mapping):
-        yield from (_of_service(item) for item in services.values() if isinstance(item, Mapping))
+        for name, item in services.items():
+            if isinstance(item, Mapping):
+                yield _of_service(item, inside.named(name))
     elif isinstance(value.get("containers"), list):
         volumes = _named(value.get("volumes"))
         gpu = _product(value)
-        yield from (_of_pod(item, volumes, gpu) for item in value["containers"] if isinstance(item, Mapping))
+        yield from (_of_pod(item, volumes, gpu, inside) for item in _mappings(value["containers"]))
     elif isinstance(value.get("command"), (list, str)) or isinstance(value.get("args"), list):
-        yield _of_pod(value, {}, None) if "args" in value or "env" in value else _of_service(value)
+        is_pods = "args" in value or "env" in value
+        yield _of_pod(value, {}, None, inside) if is_pods else _of_service(value, inside)
     else:
         for item in value.values():
-            yield from _containers(item, where, depth - 1)
+            yield from _containers(item, inside, depth - 1)
+
+
+def _given_to_leader(inside: _Inside, size: Any) -> dict[str, Word]:
+    """What a LeaderWorkerSet sets in the first pod of its first group, as far as the manifest tells."""
+    name = inside.names[-1] if inside.names else ""
+    given = {"LWS_WORKER_INDEX": "0", "LWS_GROUP_SIZE": str(size) if type(size) is int else ""}
+    given["LWS_LEADER_ADDRESS"] = f"{name}-0.{name}" if name else ""
+    return {variable: Word(value) for variable, value in given.items() if value}
 
 
 def _named(items: Any) -> dict[str, Mapping[str, Any]]:
@@ -67,8 +96,10 @@ def _product(pod: Mapping[str, Any]) -> str | None:
     return named.pop() if len(named) == 1 else None
 
 
-def _of_pod(item: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any]], gpu: str | None) -> Container:
-    environment: dict[str, Word] = {}
+def _of_pod(
+    item: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any]], gpu: str | None, inside: _Inside
+) -> Container:
+    environment = dict(inside.given)
     for name, entry in _named(item.get("env")).items():
         environment[name] = _value_of(entry, environment)
     words = [*_list(item.get("command")), *_list(item.get("args"))]
@@ -77,7 +108,8 @@ def _of_pod(item: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any]], g
         for mount in _mappings(item.get("volumeMounts"))
     ]
     command = tuple(_referring(word, environment) for word in words)
-    return Container(_text(item.get("image")), command, environment, tuple(mounts), gpu=gpu)
+    image, names = _text(item.get("image")), inside.named(item.get("name")).names
+    return Container(image, command, environment, tuple(mounts), gpu=gpu, names=names)
 
 
 def _value_of(entry: Mapping[str, Any], before: Mapping[str, Word]) -> Word:
@@ -106,12 +138,12 @@ def _referring(text: str, environment: Mapping[str, Word]) -> Word:
     return word
 
 
-def _of_service(item: Mapping[str, Any]) -> Container:
+def _of_service(item: Mapping[str, Any], inside: _Inside) -> Container:
     words = [*_compose_words(item.get("entrypoint")), *_compose_words(item.get("command"))]
     return Container(
         _text(item.get("image")), tuple(words), _compose_environment(item.get("environment")),
         tuple(_compose_mounts(item.get("volumes"))),
-        tuple(f"env_file {name}" for name in _list(item.get("env_file"))),
+        tuple(f"env_file {name}" for name in _list(item.get("env_file"))), names=inside.names,
     )  # fmt: skip
 
 

@@ -42,3 +42,46 @@ def test_a_message_names_the_file_and_what_may_stand_there(tmp_path: Path) -> No
     file.write_text("kind: Service\nspec: {}\n")
     with pytest.raises(UsageError, match=f"the manifest in {file} holds no command"):
         _of(file)
+
+
+GROUP = """kind: LeaderWorkerSet
+metadata: {name: glm}
+spec:
+  leaderWorkerTemplate:
+    size: 2
+    leaderTemplate: {spec: {containers: [POD]}}
+    workerTemplate: {spec: {containers: [POD]}}
+"""
+IN_POD = """{name: sglang, env: [{name: NODES, value: $(LWS_GROUP_SIZE)}], command: [sh, -c, "python3 -m
+  sglang.launch_server --model-path m --nnodes $(NODES) --node-rank $(LWS_WORKER_INDEX)
+  --dist-init-addr $(LWS_LEADER_ADDRESS):20000"]}"""
+
+
+@pytest.mark.parametrize("leader", ["    leaderTemplate: {spec: {containers: [POD]}}\n", ""])
+def test_a_group_of_pods_is_one_server_of_so_many_nodes(leader: str) -> None:
+    text = GROUP.replace("    leaderTemplate: {spec: {containers: [POD]}}\n", leader).replace("POD", IN_POD)
+    words = list(launch_of([text]).arguments)
+    assert words == [
+        *("--model-path", "m", "--nnodes", "2", "--node-rank", "0"),
+        *("--dist-init-addr", "glm-0.glm:20000"),
+    ]
+
+
+def test_a_name_picks_among_a_manifests_servers(tmp_path: Path) -> None:
+    pod = "kind: Pod\nmetadata: {name: %s}\nspec: {containers: [%s]}\n"
+    one = "{name: a, command: [python3, -m, sglang.launch_server], args: [--model-path, %s]}"
+    file = tmp_path / "pods.yaml"
+    file.write_text("---\n".join([pod % ("x", one % "m"), pod % ("y", one % "n")]))
+    for name, model in (("x", "m"), ("y", "n")):
+        assert list(_of(f"{file}:{name}").arguments) == ["--model-path", model]
+    for name, said in (
+        (":z", "starts no servers in 'z'"),
+        (":a", "starts 2 servers in 'a'"),
+        ("", "2 servers"),
+    ):
+        with pytest.raises(UsageError, match=said) as refused:
+            _of(f"{file}{name}")
+        assert "x, a, y" in (refused.value.remedy or "")
+    file.write_text("python3 -m sglang.launch_server --model-path m")
+    with pytest.raises(UsageError, match="a script, which has no names"):
+        _of(f"{file}:x")
