@@ -29,6 +29,7 @@ class Cause:
     changes: tuple[str, ...] = ()
 
 
+_WHILE_SERVING = ("chunk", "logprobs")  # these change what requests ask for, and no capture
 # What an innermost frame shows about the last allocation: the first row that fits, from the innermost on.
 _ASKING = (
     (r"logits_processor\.py|logprob|\b_get_logits\b", "a matrix of logits, rows by vocabulary",
@@ -126,16 +127,23 @@ def _ran_out(log: ServerLog) -> Iterator[Cause]:
         held, tried = map(memory_bytes, (numbers.reserved_unallocated_bytes, numbers.tried_bytes))
         shown = f"torch held {held} in pieces, each too small for the {tried} it tried"
         yield Cause("fragmented memory", shown, ("segments", "fraction"))
+    short = numbers.tried_bytes - numbers.free_bytes if numbers else 0
+    segments: tuple[str, ...] = ()
+    pieces = ""
+    if numbers and 0 < short < numbers.reserved_unallocated_bytes:
+        held = memory_bytes(numbers.reserved_unallocated_bytes)
+        segments, pieces = ("segments",), f"; {held} are fragmented: reserved by torch, not allocated"
     calls = (f"{'/'.join(frame.file.split('/')[-2:])} {frame.function}" for frame in reversed(oom.frames))
     for words in (oom.text, *calls):
         for pattern, what, changes in _ASKING:
             if re.search(pattern, words):
                 where = {"ready": "serving", "setup": "a phase that the log does not show"}
-                shown = f"{_tried(oom)}, in {where.get(oom.phase, oom.phase)}"
-                yield Cause(what, shown, (*changes.split(), *_graphs_too(oom)))
+                shown = f"{_tried(oom)}, in {where.get(oom.phase, oom.phase)}{pieces}"
+                helps = (c for c in changes.split() if oom.phase in where or c not in _WHILE_SERVING)
+                yield Cause(what, shown, (*segments, *helps, *_graphs_too(oom)))
     what, changes = _BY_PHASE.get(graphs_or(oom.phase), (f"{_LEAVES}what comes after it", "fraction"))
     before = _after_pool(log, oom) if _LEAVES in what else _ready(log, oom)
-    yield Cause(what, ", ".join((*before, _tried(oom))), tuple(changes.split()))
+    yield Cause(what, ", ".join((*before, _tried(oom))) + pieces, (*segments, *changes.split()))
 
 
 def _graphs_too(oom: Death) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def remedies_of(log: ServerLog, cause: Cause | None) -> tuple[LogRemedy, ...]:
     found: list[LogRemedy] = []
     for name in cause.changes if cause else ():
         numbered, otherwise = _CHANGES[name]
-        found += [*numbered(log)] or [LogRemedy(otherwise)]
+        found += [*numbered(log)] or ([LogRemedy(otherwise)] if otherwise else [])
     order = found if cause and "occupied" in cause.changes else sorted(found, key=_price)
     return tuple(order)
 
@@ -144,8 +144,7 @@ _CHANGES: dict[str, tuple[Callable[[ServerLog], Iterator[LogRemedy]], str]] = {
     "graphs": (_graphs, "capture fewer or no graphs (--cuda-graph-max-bs, --disable-cuda-graph)"),
     "chunk": (_halved("chunked_prefill_size", 1024, "long prompts take more steps", 6),
               "lower --chunked-prefill-size"),
-    "requests": (_halved("max_running_requests", 2, "fewer requests at once", 50),
-                 "lower --max-running-requests"),
+    "requests": (_halved("max_running_requests", 2, "fewer requests at once", 50), ""),
     "context": (_never, "lower --context-length: the fraction does not count it"),
     "logprobs": (_never, "ask for fewer logprobs"),
     "ranks": (_more_ranks, "spread the weights over more ranks (--tp, --pp)"),

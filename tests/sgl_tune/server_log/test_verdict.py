@@ -178,3 +178,16 @@ def test_the_least_is_the_least_of_all_lines_and_of_the_death(tmp_path: Path) ->
     found = _json(tmp_path, log)
     assert [rank["least_free_bytes"] for rank in found["ranks"]] == [round(4.55 * GIB), round(1.21 * GIB)]
     assert "the log has no 'Memory pool end' line of TP1: what the pool left is unknown" in found["notes"]
+
+
+def test_advice_fits_the_phase_and_fragmented_memory_is_named(tmp_path: Path) -> None:
+    died = oom("1.96 GiB", "1.21 GiB").replace("22.75 MiB is reserved", "1.02 GiB is reserved")
+    hit = traceback(died, "", ("layers/logits_processor.py", "_get_logits"))
+    log = arguments(cuda_graph_max_bs=512, chunked_prefill_size=8192, max_running_requests=None) + loaded()
+    found = _json(tmp_path, log + pooled() + CAPTURING + hit)
+    assert [remedy["flags"].split()[0] for remedy in found["remedies"]] == [
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "--mem-fraction-static", "--cuda-graph-max-bs",
+    ]  # fmt: skip
+    assert "1.02 GiB are fragmented" in found["cause"]["shown_by"]
+    served = _json(tmp_path, log + pooled() + READY + hit + SIGQUIT)
+    assert "--chunked-prefill-size 4096" in [remedy["flags"] for remedy in served["remedies"]]
