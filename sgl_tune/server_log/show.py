@@ -27,6 +27,8 @@ def show_outcome(out: Output, found: Outcome) -> None:
         _show_phases(out, found.log.lead)
     if len(found.log.ranks) > 1:
         _show_ranks(out, found)
+    if not found.is_dead and found.log.lead.steps:
+        out.line("sgl-tune start-report shows where the seconds went", style="dim")
     for note in found.notes:
         out.line(f"- {note}", style="dim", indent=2)
 
@@ -72,18 +74,13 @@ def _evidence(found: Outcome) -> Iterator[str]:
 def _show_phases(out: Output, rank: RankLog) -> None:
     """What each phase took, by SGLang's own lines."""
     columns = [Column("PHASE"), *(Column(name, right=True) for name in ("TOOK", "USED", "FREE AFTER"))]
-    steps = [
-        (
-            step.phase,
-            "-" if step.seconds is None else f"{step.seconds:.1f} s",
-            _amount(step.used_bytes),
-            _amount(step.free_bytes),
-        )
-        for step in rank.steps
-    ]
+    steps = []
+    for step in rank.steps:
+        took = "-" if step.seconds is None else f"{step.seconds:.1f} s"
+        used = rank.kv_bytes if step.phase == "kv pool" else step.used_bytes
+        steps.append((step.phase, took, _amount(used), _amount(step.free_bytes)))
     if steps:
         out.table(columns, steps)
-        out.line("sgl-tune start-report shows where the seconds went", style="dim")
 
 
 def _show_ranks(out: Output, found: Outcome) -> None:

@@ -191,3 +191,10 @@ def test_advice_fits_the_phase_and_fragmented_memory_is_named(tmp_path: Path) ->
     assert "1.02 GiB are fragmented" in found["cause"]["shown_by"]
     served = _json(tmp_path, log + pooled() + READY + hit + SIGQUIT)
     assert "--chunked-prefill-size 4096" in [remedy["flags"] for remedy in served["remedies"]]
+
+
+def test_the_pool_of_a_healthy_log_has_its_size_and_the_hint_comes_last(tmp_path: Path) -> None:
+    out = _told(tmp_path, loaded("TP0") + pooled("TP0") + loaded("TP1") + pooled("TP1") + READY).out
+    (pool,) = (line for line in out.splitlines() if line.startswith("kv pool"))
+    assert pool.split() == ["kv", "pool", "-", "59.40", "GiB", "12.14", "GiB"]
+    assert out.splitlines()[-1] == "sgl-tune start-report shows where the seconds went"
