@@ -66,7 +66,6 @@ NAME_RELEASES: set[str] = {
     "sgl_tune/commands/server.py",
     "sgl_tune/commands/start_report.py",
     "sgl_tune/deployment/flag_names.py",
-    "sgl_tune/deployment/project_file.py",
     "sgl_tune/keys/calls.py",
     "sgl_tune/memory/change.py",
     "sgl_tune/memory/server_args.py",

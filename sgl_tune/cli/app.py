@@ -59,7 +59,9 @@ def check_words(typed: list[str]) -> None:
     """Refuse a `--` that no server's command follows, and empty words before it."""
     if typed[-1:] == ["--"]:
         raise UsageError("after -- stands nothing", "a server's command: python -m sglang.launch_server ...")
-    _refuse_empty(typed[: typed.index("--")] if "--" in typed else typed)
+    ours = typed[: typed.index("--")] if "--" in typed else typed
+    _refuse_empty(ours)
+    _refuse_two_models(ours)
 
 
 def _refuse_empty(words: list[str]) -> None:
@@ -70,6 +72,16 @@ def _refuse_empty(words: list[str]) -> None:
         name = option if inside else before if before.startswith("-") else "an argument"
         if inside or not word:
             raise UsageError(f"{name} is empty", "is a variable in it not set? leave it out, or give a value")
+
+
+def _refuse_two_models(words: list[str]) -> None:
+    models = {}
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, is_given, value = word.partition("=")
+        if name in ("--model-path", "--model"):
+            models[value if is_given else following] = name
+    if len(models) > 1:
+        raise UsageError(f"{len(models)} models are named: {', '.join(models)}", "leave one")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Container:
     environment: Mapping[str, Word] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     unread: tuple[str, ...] = ()
-    assumed: str = ""
+    assumed: tuple[str, ...] = ()
     gpu: str | None = None
     names: tuple[str, ...] = ()
 

@@ -85,16 +85,13 @@ def _of_manifest(text: Pasted) -> Launch:
         return found[0]
     if not found and refusal is not None:
         raise refusal
-    said, names = f"the manifest {text.where}", ", ".join(dict.fromkeys(_names(containers)))
+    said = f"the manifest {text.where}"
+    names = ", ".join(dict.fromkeys(name for one in containers for name in one.names))
     if text.name is not None:
-        raise UsageError(f"{said} starts {len(found) or 'no'} servers in {text.name!r}", f"it has {names}")
+        raise UsageError(f"{said} starts {len(found)} servers in {text.name!r}", f"it has {names}")
     if not found:
         raise UsageError(f"{said} holds no command", "paste the command of the server")
     raise UsageError(f"{said} starts {len(found)} servers", f"paste one, or pick it: -f FILE:NAME of {names}")
-
-
-def _names(containers: Sequence[Container]) -> list[str]:
-    return [name for container in containers for name in container.names]
 
 
 def launch_of_text(text: str, where: str = "after --") -> Launch:
@@ -182,7 +179,8 @@ def _inside(container: Container) -> Launch:
         raise UsageError(f"{container.image or 'the container'}: no command follows the image")
     bare = container.command[0].startswith("-")
     if bare and "sglang" in (container.image or "") and not _OFFICIAL.search(container.image or ""):
-        container = replace(container, assumed=f"{container.image} is taken to start sglang.launch_server")
+        said = f"{container.image} is taken to start sglang.launch_server"
+        container = replace(container, assumed=(*container.assumed, said))
     elif bare:
         raise UsageError(
             f"after the image stands {container.command[0]}, a flag of the image's own program",

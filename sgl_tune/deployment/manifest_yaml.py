@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from sgl_tune.errors import UsageError
 
 _DEEPEST = 30
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)")  # Kubernetes'
+_COMPOSE_DEFAULT = re.compile(r"\$\$|\$\{[A-Za-z_]\w*:?-([^{}$]*)\}")
 _COMPOSE_REFERENCE = re.compile(r"(?<!\$)\$(?:\{[^}]*\}|[A-Za-z_]\w*)")
 
 
@@ -52,7 +54,10 @@ def _containers(value: Any, inside: _Inside, depth: int) -> Iterator[Container]:
     if isinstance(services, Mapping):
         for name, item in services.items():
             if isinstance(item, Mapping):
-                yield _of_service(item, inside.named(name))
+                used: dict[str, str] = {}
+                service = _of_service(_with_defaults(item, used), inside.named(name))
+                told = (f"{one} is {value}, the default in the manifest" for one, value in used.items())
+                yield replace(service, assumed=tuple(told))
     elif isinstance(value.get("containers"), list):
         volumes = _named(value.get("volumes"))
         gpu = _product(value)
@@ -145,6 +150,19 @@ def _of_service(item: Mapping[str, Any], inside: _Inside) -> Container:
         tuple(_compose_mounts(item.get("volumes"))),
         tuple(f"env_file {name}" for name in _list(item.get("env_file"))), names=inside.names,
     )  # fmt: skip
+
+
+def _with_defaults(value: Any, used: dict[str, str]) -> Any:
+    """`${TP:-2}` in a Compose file is 2 where the environment that starts it sets no TP."""
+
+    def default(found: re.Match[str]) -> str:
+        return found[0] if found[1] is None else used.setdefault(found[0], found[1])
+
+    if isinstance(value, str):
+        return _COMPOSE_DEFAULT.sub(default, value)
+    if isinstance(value, Mapping):
+        return {name: _with_defaults(item, used) for name, item in value.items()}
+    return [_with_defaults(item, used) for item in value] if isinstance(value, list) else value
 
 
 def _compose_words(value: Any) -> list[Word]:

@@ -16,6 +16,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_object, read_text
 
 DEMO = "demo-moe"
+NO_MODEL = f"no model given: the embedded demo model, {DEMO}"
 HUB_ENVIRONMENT = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _LARGEST_REF = 1 << 12

@@ -74,8 +74,7 @@ def _of_image(flags: ServerFlags, container: Container | None) -> list[str]:
 def _placed_in(container: Container, flags: ServerFlags, place: Place) -> tuple[ServerFlags, Place]:
     """The key keeps the model's path as the container has it; its config.json is read outside."""
     environ, model_path = dict(place.environ or {}), flags.model_path or ""
-    notes = [container.assumed] if container.assumed else []
-    notes += [f"not read: {unread}" for unread in container.unread]
+    notes = [*container.assumed, *(f"not read: {unread}" for unread in container.unread)]
     warnings: list[str] = []
     model = container.outside(model_path) if model_path.startswith("/") else None
     if model is not None:

@@ -1,17 +1,4 @@
-"""`sgl-tune.toml`: a project's named deployments, each by flags or by the command that starts its server.
-
-[defaults]
-sglang-version = "0.5.23"
-
-[deployments.chat]
-model-path = "Qwen/Qwen3-30B-A3B"
-tp = 4
-moe-runner-backend = "flashinfer_cutlass"
-
-[deployments.reason]
-command = "python -m sglang.launch_server --model-path zai-org/GLM-5.1-FP8 --tp 8 --ep 8"
-arch = "sm100"
-"""
+"""`sgl-tune.toml`: a project's named deployments, each by flags or by the command that starts its server."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from runtime.server.nearest import meant
 from runtime.sglang.releases import NEWEST, Release, release_named
 from sgl_tune.deployment.cache_dir import default_cache_dir, demo_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
-from sgl_tune.deployment.model_files import DEMO, Sought
+from sgl_tune.deployment.model_files import DEMO, NO_MODEL, Sought
 from sgl_tune.deployment.models import find_model
 from sgl_tune.deployment.options import ServerFlags, TargetFlags, by_sglangs_names
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
@@ -114,7 +114,7 @@ def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
             "add --model-path, as the server's command has it",
         )
     if flags.model_path is None:
-        notes.append(f"no model given: the embedded demo model, {DEMO}")
+        notes.append(NO_MODEL)
         flags = replace(flags, model_path=DEMO)
     if flags.model_path != DEMO:
         return flags

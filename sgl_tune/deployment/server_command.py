@@ -76,10 +76,14 @@ def read_launch(launch: Launch) -> ServerCommandLine:
 
 def check_expanded(launch: Launch) -> None:
     """Refuse a value that a shell or Kubernetes would have put in, where it makes a difference."""
+    models: dict[str, None] = {}
     for name, values in _flags(arguments_of(launch)):
         word = next((word for word in values if word.expands), None)
         if word and name not in _ANYTHING:
             raise _not_expanded(f"{name} {word[:200]}", word.expands[:200])
+        models |= dict.fromkeys(values[:1] if name in ("--model-path", "--model") else ())
+    if len(models) > 1:
+        raise UsageError(f"the server command names {len(models)} models: {', '.join(models)}", "leave one")
 
 
 def _not_expanded(where: str, what: str) -> UsageError:

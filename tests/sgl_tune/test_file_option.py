@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from sgl_tune.cli.app import check_words
 from sgl_tune.deployment.file_option import started_by
 from sgl_tune.deployment.launch import Launch, launch_of
+from sgl_tune.deployment.server_command import read_launch
 from sgl_tune.errors import UsageError
 
 COMPOSE = """services:
@@ -75,7 +77,7 @@ def test_a_name_picks_among_a_manifests_servers(tmp_path: Path) -> None:
     for name, model in (("x", "m"), ("y", "n")):
         assert list(_of(f"{file}:{name}").arguments) == ["--model-path", model]
     for name, said in (
-        (":z", "starts no servers in 'z'"),
+        (":z", "starts 0 servers in 'z'"),
         (":a", "starts 2 servers in 'a'"),
         ("", "2 servers"),
     ):
@@ -85,3 +87,21 @@ def test_a_name_picks_among_a_manifests_servers(tmp_path: Path) -> None:
     file.write_text("python3 -m sglang.launch_server --model-path m")
     with pytest.raises(UsageError, match="a script, which has no names"):
         _of(f"{file}:x")
+
+
+def test_a_compose_files_own_default_is_used_and_told() -> None:
+    text = COMPOSE.replace("--tp 2", "--tp ${TP:-4} --ep ${EP-2} --host $${IP:-x}")
+    launch = launch_of([text])
+    assert list(launch.arguments)[2:6] == ["--tp", "4", "--ep", "2"] and launch.container is not None
+    assert launch.container.assumed[0] == "${TP:-4} is 4, the default in the manifest"
+    assert len(launch.container.assumed) == 2
+    with pytest.raises(UsageError, match=r"\$\{TP:-4\} is not expanded"):
+        read_launch(launch_of(["python -m sglang.launch_server --model-path m --tp ${TP:-4}"]))
+
+
+def test_two_models_are_refused_wherever_they_stand() -> None:
+    with pytest.raises(UsageError, match="names 2 models: m, n"):
+        read_launch(launch_of(["python -m sglang.launch_server --model-path m --model n"]))
+    with pytest.raises(UsageError, match="2 models are named: m, n"):
+        check_words(["warm", "--model-path=m", "--model", "n", "--", "python"])
+    check_words(["warm", "--model-path=m", "--model", "m", "--", "python", "--model", "n"])

@@ -205,4 +205,4 @@ def test_an_image_with_a_program_of_its_own_is_taken_to_start_the_server() -> No
         ["docker run -e HF_TOKEN=<token> example.org/sglang:server-cuda --model-path m --tp 8"]
     )
     assert list(launch.arguments) == ["--model-path", "m", "--tp", "8"]
-    assert launch.container is not None and "is taken to start" in launch.container.assumed
+    assert launch.container is not None and "is taken to start" in launch.container.assumed[0]
