@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runtime.record.calls import Call
 from runtime.record.parts import CacheFile
 from runtime.record.record import Record
-from sgl_tune.cli.format import DocumentFormat, sink
+from sgl_tune.cli.format import DocumentFormat, Format, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.commands.warm_recorded import warmed_json
-from sgl_tune.commands.warm_wishes import DeviceKind, Wishes
+from sgl_tune.commands.warm_wishes import DeviceKind, ProofKind, Wishes
 from sgl_tune.errors import WorkFailed
 from sgl_tune.recorded.plan import RecordedPlan, Whose, plan_of
 from sgl_tune.recorded.reading import readings_of
@@ -27,11 +30,11 @@ from tests.sgl_tune.schemas import schema_faults
 from tests.warm.recorded.test_planned import FOLDER, NAMED, asked, record
 
 OUT = Output(sink(DocumentFormat.json, False))
-SETTINGS = Settings(Devices("cpu", (), 1), 120)
+SETTINGS = Settings(Devices("cpu", (), 2), 120)
 
 
 def wishes(target: Target | None) -> Wishes:
-    return Wishes(False, DeviceKind.cpu, "all", None, 120, False, None, target, ())
+    return Wishes(False, DeviceKind.cpu, 120, False, ProofKind.none, target, ())
 
 
 def plan(calls: tuple[Call, ...], root: Path) -> RecordedPlan:
@@ -43,7 +46,15 @@ def plan(calls: tuple[Call, ...], root: Path) -> RecordedPlan:
     return plan_of([made], Whose("demo", "org/demo", root, ("--model-path", "org/demo")), 1)
 
 
-def test_every_rank_has_the_same_proven_file(
+def printed(data: dict[str, Any]) -> Any:
+    """The JSON document that `warm` prints of this."""
+    stdout = StringIO()
+    out = Output(Format.json, stdout, version=SCHEMA_VERSIONS["warm"])
+    out.result(data, human=lambda: None)
+    return json.loads(stdout.getvalue())
+
+
+def test_workers_share_the_search_and_every_rank_has_the_same_proven_file(
     force: Workforce, calls: tuple[Call, ...], tmp_path: Path
 ) -> None:
     made = plan(calls, tmp_path)
@@ -52,10 +63,11 @@ def test_every_rank_has_the_same_proven_file(
     assert warmed.is_good and len({path.read_bytes() for path in paths}) == 1 and len(paths) == 2
     entries = {key for key in json.loads(paths[0].read_text()) if key.startswith("(")}
     assert entries == {key for op in made.caches[0].ops for key in op.keys}
-    told = warmed_json(made, warmed, None)
+    told = printed(warmed_json(made, warmed, None))
+    assert told["workers"] == 2
     assert schema_faults("warm", told) == []
     read = Served("m", made.records[0].asked.versions, made, readings_of(made.records, ()), ())
-    assert schema_faults("warm", warmed_json(made, warmed, read)) == []
+    assert schema_faults("warm", printed(warmed_json(made, warmed, read))) == []
     here = json.loads(paths[0].read_text())["_metadata"]
     foreign = Target({**here, "gpu": "another"}, "env.json")
     own: tuple[Target | None, ...] = (None, UNTOLD, Target(here, "env.json"))
@@ -67,7 +79,7 @@ def test_every_rank_has_the_same_proven_file(
 
 
 def test_a_plan_is_told_as_its_schema_says(calls: tuple[Call, ...], tmp_path: Path) -> None:
-    told = {"schema_version": 2, **plan(calls, tmp_path).to_json()}
+    told = printed(plan(calls, tmp_path).to_json())
     assert schema_faults("warm", told) == []
     assert [one["function"] for one in told["not_replayable"]] == ["demo:experts", "demo:unmarked"]
 
