@@ -66,23 +66,23 @@ def test_both_ranks_of_a_server_are_measured_with_their_collectives(tmp_path: Pa
     communicator = data["phases"][0]
     assert communicator["non_torch_bytes"] > 800 * MIB, "NCCL's buffers"
     files = [tmp_path / "run.jsonl", tmp_path / "run.1.jsonl"]
-    assert all(run("mem-report", "--from", file).code == 0 for file in files)
+    assert all(run("mem-report", "--log", file).code == 0 for file in files)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_where_ranks_run_out_of_memory_none_is_waited_for(tmp_path: Path) -> None:
-    data = _measured("--tp", 2, "--mem-fraction-static", "0.99", "--out", tmp_path / "run.jsonl")
+    data = _measured("--tp", 2, "--mem-fraction-static", "0.99", ours=("--out", tmp_path / "run.jsonl"))
     assert data["verdict"] == "oom" and data["oom"]["tried_bytes"] > 0
 
 
 def test_an_out_of_memory_is_reported_with_its_snapshot(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
-    data = _measured("--mem-fraction-static", "0.99", "--out", file)
+    data = _measured("--mem-fraction-static", "0.99", ours=("--out", file))
     assert data["verdict"] == "oom" and data["oom"]["tried_bytes"] > 0 and data["oom"]["where"]
     assert data["what_if"]["predicted, cold"]["verdict"] == "oom"
     snapshot = pickle.loads((tmp_path / "run.snapshot.pickle").read_bytes())
     assert snapshot["segments"]
-    later = run("mem-report", "--from", file)
+    later = run("mem-report", "--log", file)
     assert later.code == 1 and f"OUT OF MEMORY in {data['oom']['phase']}" in later.out
 
 
@@ -96,7 +96,7 @@ def test_a_kill_loses_only_the_phase_in_progress(tmp_path: Path) -> None:
         time.sleep(0.02)
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-    ran = run("mem-report", "--from", file, "--format", "json")
+    ran = run("mem-report", "--log", file, "--format", "json")
     data = json.loads(ran.out)
     assert (data["verdict"], data["failed_in"]) == ("unfinished", "prefill graphs")
     assert [phase["name"] for phase in data["phases"]][-1] == "eager buffers"

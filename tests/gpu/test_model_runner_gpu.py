@@ -78,7 +78,7 @@ def test_every_phase_is_predicted(tmp_path: Path) -> None:
     """In a process of its own: what earlier tests left in this one's memory would count as the start's."""
     record = tmp_path / "start.json"
     sizes = ["--layers", "3", "--chunked-prefill-size", "512", "--max-running-requests", "32"]
-    command = [sys.executable, "benchmarks/startup_memory.py", *sizes, "--cuda-graph-max-bs", "32"]
+    command = [sys.executable, "-m", "benchmarks.startup_memory", *sizes, "--cuda-graph-max-bs", "32"]
     subprocess.run([*command, "--out", str(record)], check=True, timeout=300)
     phases = json.loads(record.read_text())["phases"]
     assert len(phases) > 5
