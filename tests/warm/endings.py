@@ -19,13 +19,9 @@ from pathlib import Path
 
 from tests.sgl_tune.running import PROGRAM, ROOT, environment
 from tests.warm.processes import runs
+from tests.warm.test_warm import MODEL
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
-MODEL = {
-    "model_type": "qwen3_moe", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 64,
-    "moe_intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4,
-    "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 128,
-}  # fmt: skip
 FLAGS = (
     "--gpu", "cpu", "--moe-runner-backend", "flashinfer_cutlass", "--chunked-prefill-size", "16",
     "--max-running-requests", "16", "--tp", "2", "--format", "quiet",
@@ -74,7 +70,8 @@ def endings(count: int, seed: int, folder: Path) -> Iterator[Ending]:
     chosen = random.Random(seed)
     (folder / "model").mkdir()
     (folder / "model" / "config.json").write_text(json.dumps(MODEL))
-    life = _ended(folder / "whole", folder / "model", 0, LONGEST_SECONDS)[1]
+    whole, life = _ended(folder / "whole", folder / "model", 0, LONGEST_SECONDS)
+    assert whole.code == 0 and len(whole.files) == 2, whole.err
     for turn in range(count):
         for number in SIGNALS:
             moment = chosen.uniform(0.0, life)
