@@ -18,7 +18,8 @@ def read_start(
 ) -> StartReport:
     """The last start in it, or the asked one."""
     reader = read_starts(path, ready, advance)
-    starts = [start for start in reader.starts if start.events]
+    timed = [start for start in reader.starts if start.events]
+    starts = timed or [start for start in reader.starts if start.deaths]
     if not starts and any(start.shows_a_start for start in reader.starts):
         raise UsageError(
             f"{path} has lines of a start, and none with a time",

@@ -163,6 +163,7 @@ def report_of(start: Start, number: int = 1, starts: int = 1, watched: Watched |
     command = watched.command if watched else ""
     phases = tuple(_phases(start, spans, tactics, command or _COMMAND))
     outcome = outcome_of(log_of([start]))
+    after = outcome.failed_in if outcome.is_dead and outcome.failed_in in PHASES else after
     return StartReport(start, outcome, phases, spans, after, tactics, watched, number, starts)
 
 

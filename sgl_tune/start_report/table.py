@@ -24,7 +24,11 @@ def headline(report: StartReport) -> str:
     if not report.ready:
         ended = f"its command ended {_how(report.exit_code)}" if report.exit_code is not None else "stands"
         where = "a phase that no line names" if report.stands_in == UNEXPLAINED else report.stands_in
-        return f"not ready after {wall}: {'failed' if report.failure else ended} in {where}"
+        if report.failure and report.outcome.failed_in not in ("", report.stands_in):
+            return f"not ready after {wall}"  # the line above names the phase
+        if report.start.is_timed:
+            return f"not ready after {wall}: {'failed' if report.failure else ended} in {where}"
+        return "no line has a time: docker logs -t and kubectl logs --timestamps add them"
     spared = report.saves_seconds
     built = f"; {spared:.1f} s of this build what a store could hold" if spared >= 0.05 else ""
     return f"ready after {wall}{built}"
@@ -85,7 +89,8 @@ def _parts(report: StartReport) -> Iterator[tuple[str, list[str]]]:
     """What stands below the table: a line, and lines that belong to it."""
     wall, unexplained = report.wall_seconds, report.unexplained_seconds
     share = 100 * unexplained / wall if wall else 0.0
-    yield f"unexplained: {unexplained:.1f} s of {wall:.1f} s, {share:.0f} %", []
+    if report.start.is_timed:
+        yield f"unexplained: {unexplained:.1f} s of {wall:.1f} s, {share:.0f} %", []
     for phase in report.phases:
         if phase.cause != PHASES[phase.name].spent_on:
             spared = [f"spared by: {phase.remedy}"] if phase.remedy and phase.hit is not True else []

@@ -29,6 +29,7 @@ class Span(NamedTuple):
     begin: float
     end: float
     what: str = ""
+    is_sure: bool = True  # False: the line that closes its phase is missing
 
     @property
     def seconds(self) -> float:
@@ -179,6 +180,8 @@ class _Walk:
         if is_met:
             self._then, self._is_told = (), True
         if mark.edge is Edge.opens:
+            if PHASES[phase].depth == 1:
+                self._doubt()
             self._open.append(phase)
         elif mark.edge is Edge.closes and phase in self._open:
             del self._open[len(self._open) - 1 - self._open[::-1].index(phase) :]
@@ -199,6 +202,14 @@ class _Walk:
     def finish(self, end: float) -> None:
         """The process goes on as it was."""
         self._pass(end, "", False)
+
+    def _doubt(self) -> None:
+        """A phase begins and the one before has no end: its line is missing, and when it ended is unknown."""
+        while self._open:
+            name, number = self._open.pop(), len(self.spans) - 1
+            while number >= 0 and self.spans[number].phase == name:
+                self.spans[number] = self.spans[number]._replace(is_sure=False)
+                number -= 1
 
     def _tell(self, phase: str, at: float, seconds: str) -> None:
         if len(self.told) < _MOST_TOLD:
@@ -227,4 +238,4 @@ class _Walk:
 def _weight(span: Span) -> tuple[int, bool]:
     """Of spans at the same moment the deepest counts, and one with lines of its own."""
     phase = PHASES.get(span.phase)
-    return (phase.depth, not phase.until) if phase else (0, False)
+    return (phase.depth, not phase.until) if phase and span.is_sure else (0, bool(phase))

@@ -69,7 +69,7 @@ def test_nothing_of_it_outlives_us(stopped: Any) -> None:
 def test_a_start_that_dies_is_reported_and_its_code_is_ours(tmp_path: Path) -> None:
     words, settings = _command(tmp_path, how="dies")
     done = subprocess.run(words, capture_output=True, text=True, env=settings, timeout=60)
-    assert done.returncode == 3 and "failed in scheduler" in done.stderr
+    assert done.returncode == 3 and "DIED after decode graphs" in done.stderr
     assert "ValueError: no such thing" in done.stderr and _is_gone(tmp_path)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sgl_tune.start_report.table import headline
 from tests.sgl_tune.start_report.logs import entry, flashinfer, head, loaded, report, seconds, served
 
 
@@ -111,3 +112,23 @@ def test_what_no_line_names_is_unexplained_and_the_sum_is_the_wall(tmp_path: Pat
     found = report(tmp_path, text)
     assert found.unexplained_seconds == 100
     assert sum(seconds(found).values()) + 100 == found.wall_seconds
+
+
+def test_a_line_that_one_rank_lacks_delays_nobody_and_a_death_has_one_phase(tmp_path: Path) -> None:
+    ends = entry(12, "Init torch distributed ends. elapsed=2.00 s, mem usage=0.69 GB", "TP1")
+    whole = head() + loaded("TP0", begin=10) + loaded("TP1", begin=10)
+    assert whole.count(ends) == 1
+    lacks = whole.replace(ends, "")
+    assert seconds(report(tmp_path, lacks + served(30))) == seconds(report(tmp_path, whole + served(30)))
+    pools = [line for line in lacks.splitlines(True) if "KV Cache" not in line and "pool end" not in line]
+    killed = entry(26, "Child process unexpectedly failed with exitcode=-9. pid=311")
+    found = report(tmp_path, "".join(pools) + killed)
+    assert found.outcome.headline.startswith("DIED in kv pool:") and found.stands_in == "kv pool"
+    assert seconds(found)["kv pool"] == 4 and seconds(found)["communicator"] == 2
+
+
+def test_a_death_without_a_time_is_reported(tmp_path: Path) -> None:
+    text = "usage: launch_server.py [-h]\nlaunch_server.py: error: unrecognized arguments: --foo\n"
+    found = report(tmp_path, text)
+    assert "does not accept" in found.outcome.headline and not found.ready and not found.phases
+    assert headline(found).startswith("no line has a time")
