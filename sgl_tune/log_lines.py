@@ -147,6 +147,8 @@ def _uncollected(text: str) -> tuple[str, str, datetime | None]:
         source, text = pod[1], text[pod.end() :]
     if stamp := _STAMP.match(text):
         collected, text = _time(stamp[1], stamp[2], stamp[3]), text[stamp.end() :]
+        if not source and (pod := _POD.match(text)):
+            source, text = pod[1], text[pod.end() :]
         if stream := _STREAM.match(text):
             text = text[stream.end() :]
     if (journal := _JOURNAL.match(text)) and (journal[1] or stamp):

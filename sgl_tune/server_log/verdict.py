@@ -58,12 +58,12 @@ class Outcome:
     @property
     def headline(self) -> str:
         who = f" on {self.rank}" if self.rank else ""
-        if self.verdict == "oom":
-            return f"OUT OF MEMORY {self._place}{who}{self._short_by}"
-        if self.verdict == "refused":
-            return f"REFUSED by SGLang {self._place}{who}{self._short_by}"
-        if self.verdict == "failed":
-            return f"DIED {self._place}{who}: {self.cause.what if self.cause else ''}"
+        if self.verdict in ("oom", "refused"):
+            how = "OUT OF MEMORY" if self.verdict == "oom" else "REFUSED by SGLang"
+            return f"{how} {self._place}{who}{self._short_by}"
+        if self.log.death:
+            how = "REFUSED by SGLang" if self.log.death.kind.name == "arguments" else "DIED"
+            return f"{how} {self._place}{who}: {self.cause.what if self.cause else ''}"
         if self.verdict == "ready":
             return "READY: the log shows a server that started, and no death"
         place = _placed(self.log.lead.last_phase)
@@ -85,7 +85,7 @@ class Outcome:
         if self.verdict == "refused":
             least, fraction = least_fraction(log), fraction_of(log)
             short = (least - fraction) * (log.lead.baseline_bytes or 0) if least and fraction else 0
-            return f": {memory_bytes(short)} short before any KV cache" if short > 0 else ""
+            return f": even an empty KV cache would need {memory_bytes(short)} more" if short > 0 else ""
         if numbers is None:
             return ": the log does not show how much was short"
         tried, free = memory_bytes(numbers.tried_bytes), memory_bytes(numbers.free_bytes)

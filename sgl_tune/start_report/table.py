@@ -13,7 +13,7 @@ from sgl_tune.start_report.report import StartReport
 from sgl_tune.units import count, human_bytes
 
 _BAR = 24
-_MOST_WORDS = 16
+_MOST_WORDS, _MOST_LETTERS = 16, 100
 _RIGHT = ("from", "took", "saves", "was", "is", "difference")
 _PHASES = ("phase", "from", "took", "", "store", "hit", "saves")
 _AGAINST = ("phase", "was", "is", "difference")
@@ -103,13 +103,18 @@ def _parts(report: StartReport) -> Iterator[tuple[str, list[str]]]:
     for finding, times in report.start.findings.items():
         yield finding.line(times), []
     if report.last_words:
-        yield (
-            "last words, longest silent first",
-            [
-                f"{word.rank}: {wall - word.at:.1f} s before the log's end: {word.text}"
-                for word in report.last_words[:_MOST_WORDS]
-            ],
-        )
+        yield "last words, longest silent first", [*_last_words(report)][:_MOST_WORDS]
+
+
+def _last_words(report: StartReport) -> Iterator[str]:
+    """Ranks that fell silent together with the same words share a line."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for word in report.last_words:
+        silent = f"{report.wall_seconds - word.at:.1f} s before the log's end"
+        said.setdefault((silent, word.text[:_MOST_LETTERS]), []).append(word.rank)
+    for (silent, text), ranks in said.items():
+        more = f" and {len(ranks) - 1} more" if len(ranks) > 1 else ""
+        yield f"{ranks[0]}{more}: {silent}: {text}"
 
 
 def _failure(report: StartReport) -> Iterator[str]:

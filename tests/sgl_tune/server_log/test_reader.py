@@ -125,6 +125,9 @@ def test_the_pods_of_a_router_are_told_apart(tmp_path: Path) -> None:
     log = _read(tmp_path, "\n".join(line for lines in zip(*pods, strict=True) for line in lines))
     assert [rank.name for rank in log.ranks] == [f"TP0 of chat-{pod}/sglang" for pod in range(3)]
     assert [rank.baseline_bytes for rank in log.ranks] == [free * GIB for _, _, free in told]
+    turned = [" ".join((*line.split(" ", 2)[1::-1], *line.split(" ", 2)[2:])) for pod in pods for line in pod]
+    assert turned[0].startswith("2026-11-20T10:00:00.1Z [pod/chat-0/sglang] [2026")
+    assert [rank.name for rank in _read(tmp_path, "\n".join(turned)).ranks] == [r.name for r in log.ranks]
     assert log.lead.source == "chat-0/sglang" and [rank.source for rank in log.peers] == ["chat-0/sglang"]
 
 

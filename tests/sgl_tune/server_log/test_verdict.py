@@ -99,7 +99,7 @@ def test_another_death_is_named(tmp_path: Path, log: str, kind: str, words: str)
     found = _json(tmp_path, log)
     assert (found["verdict"], found["cause"]["kind"], found["oom"]) == ("failed", kind, None)
     text = _told(tmp_path, log).out
-    assert words in text and text.startswith("DIED")
+    assert words in text and text.startswith("REFUSED by SGLang" if kind == "arguments" else "DIED")
 
 
 def test_the_rank_that_died_first_is_named_though_others_fail_after_it(tmp_path: Path) -> None:

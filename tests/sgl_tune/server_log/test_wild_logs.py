@@ -67,7 +67,7 @@ LOGS = {
     "the fraction": (
         arguments(tp_size=2) + loaded("TP0", left="12.05") + loaded("TP1", left="12.05")
         + traceback("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "TP1"),
-        "REFUSED by SGLang in kv pool on TP1: 1.08 GiB short before any KV cache",
+        "REFUSED by SGLang in kv pool on TP1: even an empty KV cache would need 1.08 GiB more",
         "--mem-fraction-static 0.86:",
     ),
     "a kernel": (
@@ -104,7 +104,7 @@ LOGS = {
     "flags": (
         'Traceback (most recent call last):\n  File "/sglang/srt/server_args.py", line 9, in check\n'
         "    assert self.tp_size % self.nnodes == 0\n           ^^^\nAssertionError\n",
-        "DIED before the communicator: SGLang refuses these flags for this model",
+        "REFUSED by SGLang before the communicator: SGLang refuses these flags for this model",
         "change the flag that the message names",
     ),
 }  # fmt: skip

@@ -145,6 +145,13 @@ def test_a_start_that_is_not_ready(tmp_path: Path) -> None:
     assert "server" in words[1] and "TP1: 80.0 s before the log's end: Init torch" in words[2]
 
 
+def test_ranks_with_the_same_last_words_share_a_line(tmp_path: Path) -> None:
+    text = head() + loaded("TP0") + loaded("TP1") + loaded("TP2") + entry(90, "x" * 300, "TP3")
+    words = run_here("start-report", _log(tmp_path, text)).out.partition("last words")[2].splitlines()
+    (shared,) = (line for line in words if "Memory pool end" in line)
+    assert shared.startswith("  TP0 and 2 more: 67.0 s") and max(map(len, words)) < 160
+
+
 def test_a_bar_counts_once_whether_its_line_is_whole_or_broken(tmp_path: Path) -> None:
     """Some collectors break lines at a carriage return; tqdm writes a bar's end twice."""
     steps = [
