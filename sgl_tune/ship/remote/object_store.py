@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import fsspec
@@ -83,9 +84,8 @@ class ObjectStore:
                 file.write(signature.text.encode())
                 file.flush()
                 self._write(name + SUFFIX, Path(file.name))
-        return Pushed(
-            Offer(self.name.of(name), about.digest, about.bytes, machine, dict(about.told)), about.bytes
-        )
+        offer = Offer(self.name.of(name), about.digest, about.bytes, machine, dict(about.told))
+        return Pushed(offer, about.bytes)
 
     @contextmanager
     def pull(self, folder: Path, machine: Machine) -> Iterator[Pulled]:
@@ -172,7 +172,8 @@ class ObjectStore:
         what, path = self.name.of(name), self._path(name)
 
         def copy() -> None:
-            Path(self._folder).stat()  # it must be there
+            if not Path(self._folder).is_dir():
+                raise UsageError(f"there is no folder {self._folder}", f"mkdir -p {quote(self._folder)}")
             with file.open("rb") as source, written(Path(path)) as target:
                 shutil.copyfileobj(source, target, _PIECE)
 

@@ -165,9 +165,9 @@ def remote(url: str, how: How) -> Remote:
     place = PLACES.get(scheme) if colon else None
     if place is None:
         known = ", ".join(f"{name}://" for name in PLACES)
-        near = meant(scheme, PLACES) if colon else None
-        told = f"{without_secrets(url)} is not an address of bundles"
-        raise UsageError(told, near or f"write {known}...")
+        folder = f"write file://{Path(url).resolve()}" if url.startswith(("/", ".")) else None
+        near = meant(scheme, PLACES) if colon else folder
+        raise UsageError(f"{without_secrets(url)} is not an address of bundles", near or f"write {known}...")
     if find_spec(place.library) is None:
         raise UsageError(f"{scheme}:// needs {place.library}", place.install)
     made: Remote = import_module(f"sgl_tune.ship.remote.{place.module}").remote(url, how)

@@ -250,7 +250,10 @@ def test_a_folder_is_a_place_too(tmp_path: Path) -> None:
     assert run_here("pull", store.as_uri(), "-o", out, *H200).code == 0
     assert out.read_bytes() == bundle.read_bytes()
     missing = run_here("push", bundle, (tmp_path / "none").as_uri(), *H200)
-    assert missing.code == 2 and "there is no such" in missing.err
+    assert missing.code == 2 and f"there is no folder {tmp_path}/none" in missing.err
+    assert f"fix: mkdir -p {tmp_path}/none" in missing.err and not (tmp_path / "none").exists()
+    plain = run_here("push", bundle, tmp_path / "none", *H200)
+    assert plain.code == 2 and f"fix: write file://{tmp_path}/none" in plain.err
     os.mkfifo(store / "pipe.tar.gz")
     waits_for_nobody = run_here("pull", f"{store.as_uri()}/pipe.tar.gz", "-o", out)
     assert waits_for_nobody.code == 2 and "is no file" in waits_for_nobody.err
