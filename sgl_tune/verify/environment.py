@@ -117,9 +117,9 @@ class Target(NamedTuple):
         model = target.model
         return target._replace(arch=model.arch if model else None if arch in INDETERMINATE else arch)
 
-    def flags(self, flags: ServerFlags, image: str | None = None) -> ServerFlags:
+    def flags(self, flags: ServerFlags, image: str | None = None, gpu_in_file: bool = False) -> ServerFlags:
         """The same flags with the target's SGLang and GPU where they name none. `image`: the release that
-        the command's container image names."""
+        the command's container image names; `in_file`: sgl-tune.toml names the GPU."""
         named = flags.target
         if self.sglang and image and not named.sglang_version and image != self.sglang:
             raise UsageError(
@@ -127,7 +127,7 @@ class Target(NamedTuple):
                 "run `sgl-tune env` in the server's image",
             )
         gpu = named.gpu or (None if named.arch else self.gpu_name)
-        if self.metadata is not None and not (gpu or named.arch):
+        if self.metadata is not None and not (gpu or named.arch or in_file):
             raise UsageError(f"{self.origin} does not say its GPU", f"add --gpu, or {ASK_THERE}")
         return flags.changed(sglang_version=named.sglang_version or self.sglang, gpu=gpu)
 

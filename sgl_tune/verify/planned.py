@@ -5,6 +5,7 @@ Apart from `scope`, because most of SGLang's rules are imported for it, and file
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.deployment.deployment import deployment_from_json
 from sgl_tune.deployment.launch import launch_of
-from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.options import ServerFlags, file_and_name
+from sgl_tune.deployment.project_file import chosen_in
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.nearest import nearest
@@ -67,9 +69,16 @@ def plans_of(
     container = launch_of(list(command)).container if command else None
     if container and not (gpu or named.gpu or arch):
         beside = beside.changed(gpu=container.gpu)
-    asked = target.flags(beside, container.release if container else None)
+    in_file = not command and flags.model_path is None and _names_gpus(deployment)
+    asked = target.flags(beside, container.release if container else None, in_file)
     asked = asked.changed(gpu=None) if gpu else asked
     return [make_plan(chosen) for chosen in select_deployments(asked, command, deployment, gpu=gpu)]
+
+
+def _names_gpus(name: str | None) -> bool:
+    project, one = file_and_name(name)
+    chosen = chosen_in(project, one) if os.path.lexists(project) else ()
+    return all(each.flags.target.gpu or each.flags.target.arch for each in chosen)
 
 
 def findings_of(plans: Sequence[Plan], caches: Sequence[Cache] | None) -> list[Finding]:
