@@ -31,7 +31,7 @@ def ask_server(out: Output, asked: VerifyOptions, who: Who, target: Target) -> t
     is_named = asked.deployment is not None and not asked.command
     chosen = chosen_of_project(asked.flags, asked.deployment) if is_named else None
     flags, words = chosen or (asked.flags, asked.command)
-    unnamed = not words and flags.model_path is None  # sgl-tune.toml is read later, or files are judged alone
+    unnamed = not words and flags.model_path is None  # sgl-tune.toml is read later
     flags, path = target.flags(flags, release_of_image(words), unnamed), asked.path
     if path is not None and Path(path, "flashinfer", "autotune").is_dir():
         flags, path = flags.changed(cache_dir=path), None

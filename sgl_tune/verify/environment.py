@@ -117,15 +117,13 @@ class Target(NamedTuple):
         model = target.model
         return target._replace(arch=model.arch if model else None if arch in INDETERMINATE else arch)
 
-    def flags(self, flags: ServerFlags, image: str | None = None, gpu_in_file: bool = False) -> ServerFlags:
-        """The same flags with the target's SGLang and GPU where they name none. `image`: the release that
-        the command's container image names; `in_file`: sgl-tune.toml names the GPU."""
+    def flags(self, flags: ServerFlags, image: str | None = None, in_file: bool = False) -> ServerFlags:
+        """The same flags with the target's SGLang and GPU where they name none. `image`: the release of
+        the command's container image; `in_file`: sgl-tune.toml names the GPU."""
         named = flags.target
         if self.sglang and image and not named.sglang_version and image != self.sglang:
-            raise UsageError(
-                f"{self.origin} is of SGLang {self.sglang}, and the server's image of {image}",
-                "run `sgl-tune env` in the server's image",
-            )
+            message = f"{self.origin} is of SGLang {self.sglang}, and the server's image of {image}"
+            raise UsageError(message, "run `sgl-tune env` in the server's image")
         gpu = named.gpu or (None if named.arch else self.gpu_name)
         if self.metadata is not None and not (gpu or named.arch or in_file):
             raise UsageError(f"{self.origin} does not say its GPU", f"add --gpu, or {ASK_THERE}")

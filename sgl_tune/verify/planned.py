@@ -1,7 +1,4 @@
-"""What deployments say of the caches that their servers look for: those that are named, or a manifest's.
-
-Apart from `scope`, because most of SGLang's rules are imported for it, and files by themselves need none.
-"""
+"""What deployments say of the caches that their servers look for: those that are named, or a manifest's."""
 
 from __future__ import annotations
 
