@@ -27,7 +27,7 @@ PANELS = {
         "inspect": "List the caches on this disk.",
         "diff": "Compare two caches, or two files.",
         "prune": "Remove caches that are no longer needed.",
-        "env": "Show what FlashInfer would write into a cache file here.",
+        "env": "Describe this machine, for --target: GPU, driver, FlashInfer, caches.",
         "server": "Keep releases of SGLang here, for questions that only a server can answer.",
     },
 }

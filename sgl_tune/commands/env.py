@@ -38,8 +38,8 @@ def env(
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Show what FlashInfer would write into a cache file here, what else distinguishes machines, and which
-    caches and stores a server started here would find.
+    """Describe this machine, for --target: what FlashInfer would write into a cache file here, what else
+    distinguishes machines, and which caches and stores a server started here would find.
 
     Takes a few seconds: it imports torch and FlashInfer to ask them. Run it as the server's user, in the
     server's environment.

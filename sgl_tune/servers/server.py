@@ -70,7 +70,10 @@ def find_server(option: str | None, release: str | None) -> Server | NoServer:
 
 
 def adding(release: str | None) -> str:
-    """The way to a server."""
+    """The way to a server: one that was added is asked unless the core was chosen."""
+    there = (one.release for one in added_servers() if one.unusable is None)
+    if added := next((one for one in there if release in (None, one)), None):
+        return f"SGLang {added} is added here and answers that: name it with --server {added}"
     command = f"sgl-tune server add {release or NEWEST.version}"
     return f"`{command}` ({USUAL_GB} GB on disk) or run this where SGLang is installed"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.servers.home import MARK
-from sgl_tune.servers.server import USUAL_GB, NoServer, Server, find_server, server_at
+from sgl_tune.servers.server import USUAL_GB, NoServer, Server, adding, find_server, server_at
 from tests.sgl_tune.running import ROOT
 from tests.sgl_tune.servers.made import NO_CUDA, VERSION, package, server, venv
 
@@ -73,6 +73,13 @@ def test_without_any_the_way_to_one_is_shown() -> None:
     assert isinstance(found, NoServer)
     assert found.remedy.startswith("`sgl-tune server add 0.5.23` (")
     assert f"{USUAL_GB} GB on disk) or run this where SGLang is installed" in found.remedy
+
+
+def test_a_server_that_is_there_is_not_added_again(home: Path) -> None:
+    added(home, "0.5.17")
+    assert adding("0.5.17") == adding(None)
+    assert adding(None) == "SGLang 0.5.17 is added here and answers that: name it with --server 0.5.17"
+    assert "server add 0.5.23" in adding("0.5.23")
 
 
 def test_another_release_than_asked_for_is_refused(tmp_path: Path) -> None:
