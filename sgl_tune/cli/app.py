@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import sys
+from itertools import pairwise
 from typing import NoReturn
 
 from sgl_tune.cli.failures import guarded, interrupted, unexpected, with_loss, wrong_usage
@@ -76,7 +77,7 @@ def _refuse_empty(words: list[str]) -> None:
 
 def _refuse_two_models(words: list[str]) -> None:
     models = {}
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*words, ""]):
         name, is_given, value = word.partition("=")
         if name in ("--model-path", "--model"):
             models[value if is_given else following] = name

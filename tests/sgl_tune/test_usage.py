@@ -165,6 +165,11 @@ def test_a_folder_that_is_gone_is_told(command: str, tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
+def test_without_a_word_it_shows_its_commands() -> None:
+    done = run()
+    assert "Start here:" in done.out + done.err and "error" not in done.err
+
+
 def test_it_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "sgl_tune", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)

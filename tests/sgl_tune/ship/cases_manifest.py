@@ -91,7 +91,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "a cache of another key": (
         lambda: _text(f'"key":"{KEY}"'.encode(), b'"key":"0123456789abcdef"'),
-        "said to be another",
+        "describes another cache",
     ),
     "an empty folder outside": (lambda: of_members(folders=["../x"]), "leads out"),
     "300,000 folders": (
