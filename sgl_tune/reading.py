@@ -7,13 +7,12 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from sgl_tune.errors import UsageError
 from sgl_tune.units import human_bytes
 
 LARGEST_TEXT = 8 << 20
-_Kind = TypeVar("_Kind", dict[str, Any], list[Any])
 DEEPEST = 60
 _OPENED = (Path("/dev/fd"), Path("/proc/self/fd"))  # a shell's <(...): who started us writes to it
 
@@ -64,17 +63,8 @@ def read_object(path: Path, remedy: str | None = None, most: int = LARGEST_TEXT)
         raise UsageError(f"{path} {why}", remedy) from None
 
 
-def read_list(path: Path) -> list[Any]:
-    """A file that holds one JSON list."""
-    text = read_text(path, what="is not JSON")
-    try:
-        return _json_of(text, list, "list")
-    except NoObject as why:
-        raise UsageError(f"{path} {why}") from None
-
-
 class NoObject(ValueError):
-    """What text is, if it is no JSON object, or list, that one may look into."""
+    """What text is, if it is no JSON object that one may look into."""
 
 
 class NoJson(NoObject):
@@ -82,16 +72,12 @@ class NoJson(NoObject):
 
 
 def object_of(text: str | bytes) -> dict[str, Any]:
-    return _json_of(text, dict, "object")
-
-
-def _json_of(text: str | bytes, kind: type[_Kind], name: str) -> _Kind:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NoJson(f"is not JSON: {str(error)[:200]}") from None
-    if not isinstance(content, kind):
-        raise NoObject(f"holds a {type(content).__name__}, not a JSON {name}")
+    if not isinstance(content, dict):
+        raise NoObject(f"holds a {type(content).__name__}, not a JSON object")
     if is_deeper(content, DEEPEST):
         raise NoObject(f"is nested more than {DEEPEST} deep")
     return content

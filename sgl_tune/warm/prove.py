@@ -7,6 +7,7 @@ largest forward takes with the files and without them.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -81,7 +82,7 @@ class Answers(NamedTuple):
     missing: set[str]
 
 
-class CacheProof:
+class CacheProof(ABC):
     """Of one cache. Who asks for its entries, and how, a subclass says."""
 
     patience_seconds = 3.0
@@ -91,18 +92,18 @@ class CacheProof:
         self._on_gpu = device.torch_device.type == "cuda"
         self._steps: dict[str, float] = {}
 
+    @abstractmethod
     def ask(self, as_a_start: bool) -> Answers:
         """Every entry, as a server that serves asks for it; `as_a_start`: where none is missing, then once
         more as a start asks that tunes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def largest(self) -> AbstractContextManager[tuple[int, Callable[[], object]]]:
         """The forward of the most rows, and how many they are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def capture(self) -> None:
         """A forward as a decode graph."""
-        raise NotImplementedError
 
     def made(self) -> dict[str, Any]:
         tuner, steps = self._tuner, self._steps
