@@ -92,3 +92,10 @@ def is_deeper(value: Any, limit: int) -> bool:
         if not level:
             return False
     return True
+
+
+def is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name of any length, with any byte in it
+        return False

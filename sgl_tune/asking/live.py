@@ -32,5 +32,7 @@ class Live:
         elif event["event"] == "phase" and event["name"] != ROOT:
             name = NAMES.get(event["name"], event["name"])
             self._out.note(f"  {name}: {memory_bytes(event['peak'])} at the peak, {event['seconds']:.1f} s")
+        elif event["event"] == "doubt":
+            self._out.warn(event["text"])
         elif event["event"] == "died":
             self._out.note(f"  {event['phase']}: {event['type']}")

@@ -95,12 +95,6 @@ def _here() -> str | None:
     return next((names[gpu.name] for gpu in local_gpus() if gpu.name in names), None)
 
 
-def release_of_image(command: Sequence[str]) -> str | None:
-    """The release that the tag of a container's image names."""
-    container = launch_of(command).container if command else None
-    return container.release if container else None
-
-
 def server_flags(flags: ServerFlags, release: Release) -> list[str]:
     """The flags that are the server's, as that release spells them."""
     words: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sgl_tune.deployment.launch import container_of
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import CheckFailed, UsageError
 
@@ -42,10 +43,11 @@ class ByServer:
         return None
 
     def _sought(self, option: str | None) -> Server | NoServer:
-        from sgl_tune.asking.question import release_of_image
         from sgl_tune.servers.server import find_server
 
-        return find_server(option, self.flags.target.sglang_version or release_of_image(self.command))
+        container = container_of(self.command)
+        image = container.release if container else None
+        return find_server(option, self.flags.target.sglang_version or image)
 
     def needed(self, what: str) -> Server:
         """The server that must be there, for `what` that nobody else answers."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from sgl_tune.asking.options import ServerOption
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.verify import Told, judged
+from sgl_tune.commands.verify import Told, judged, warming
 from sgl_tune.deployment.file_option import FileOption, started_by
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, who_is_asked
 from sgl_tune.errors import Ended
 from sgl_tune.verify.environment import target_here
+from sgl_tune.verify.expected import WARM
 from sgl_tune.verify.findings import Severity, Verdict
 from sgl_tune.verify.scope import VerifyOptions
 
@@ -37,12 +38,22 @@ def doctor(
     asked = VerifyOptions(flags, None, *started_by(file, command))
     out.note("Looking at what the next start here would load.")
     silent = Output(Format.quiet)
-    found = judged(silent, Told(asked, target_here(), None, None, None, (path, core, False, None)))
+    told = Told(asked, target_here(), None, None, None, (path, core, False, None))
+    found = judged(silent, told)
     is_used = found.ok and any(one.verdict in _USED for one in found.report.files)
-    why = found.verdict.partition(": ")[2]
+    _, _, why = found.verdict.partition(": " if found.ok else "; ")
+    report = found.report
+    located = [
+        *report.findings,
+        *(one._replace(where=str(f.path)) for f in report.files for one in f.findings),
+    ]
+    worst = next((one for one in located if one.severity is Severity.ERROR), None)
+    fix = worst.remedy if worst else ""
+    if worst is not None:
+        why = f"{worst}; {why}"
+        fix = warming(told) if asked.names_a_deployment and fix == WARM else fix
     says = f"{'used' if is_used else 'nothing to use' if found.ok else 'not used'}: {why}"
-    out.result({"used": is_used, "ok": found.ok, "verdict": says}, lambda: out.line(says), [says])
-    worst = next((one for one in found.report.all_findings() if one.severity is Severity.ERROR), None)
-    if worst is not None and worst.remedy:
-        out.hint(worst.remedy)
+    line = f"{says}; fix: {fix}" if fix else says
+    data = {"used": is_used, "ok": found.ok, "verdict": says, "fix": fix or None}
+    out.result(data, lambda: out.line(line), [line])
     raise Ended(0 if found.ok else 1)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from runtime.ghost.gpus import gpus
 from sgl_tune.asking.live import Live
 from sgl_tune.asking.options import RemoteCodeOption, ServerOption
-from sgl_tune.asking.question import gpu_of, release_of_image
+from sgl_tune.asking.question import gpu_of
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
@@ -17,7 +17,7 @@ from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.file_option import FileOption, started_by
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption, who_is_asked
-from sgl_tune.deployment.project_file import chosen_of_project
+from sgl_tune.deployment.selection import the_one
 from sgl_tune.errors import CheckFailed, Ended, SglTuneError, UsageError
 from sgl_tune.explain.account import Account
 from sgl_tune.explain.compare import Comparison
@@ -62,11 +62,9 @@ def explain(
     out = Output(sink(format, quiet), version=SCHEMA_VERSIONS["explain"])
     words, deployment = started_by(file, command)
     flags, server, core = who_is_asked(flags, server)
-    chosen = None if words else chosen_of_project(flags, deployment)
-    flags, words = chosen or (flags, words)
+    _, flags, words = the_one(flags, words, deployment)
     machine = read_target(target) if target else UNTOLD
-    flags = machine.flags(flags, release_of_image(words))
-    by = ByServer(flags, words, server, core, trust_remote_code)
+    by = ByServer(machine.flags(flags, words), words, server, core, trust_remote_code)
     found = by.needed(_WHAT)
     machine.check_server(found.python, found.flashinfer)
     other, gpu_name = _others(against or (), found)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from sgl_tune.asking.options import RemoteCodeOption, ServerOption
-from sgl_tune.asking.question import release_of_image
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.file_option import FileOption, started_by
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption, who_is_asked
+from sgl_tune.deployment.selection import the_one
 from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import Ended
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions, is_of_a_run
@@ -121,7 +121,9 @@ def mem_report(
     words, deployment = started_by(file, command)
     flags, server, core = who_is_asked(flags, server)
     if target is not None:
-        flags = read_target(target).flags(flags, release_of_image(words))
+        if deployment is not None:
+            (_, flags, words), deployment = the_one(flags, words, deployment), None
+        flags = read_target(target).flags(flags, words)
     is_measured = log is not None and is_of_a_run(log)
     asked = MemoryOptions(
         flags=flags,

@@ -17,11 +17,13 @@ from sgl_tune.deployment.file_option import FileOption, started_by
 from sgl_tune.deployment.options import ServerFlags, TargetOption, who_is_asked
 from sgl_tune.deployment.positionals import split_positionals
 from sgl_tune.errors import Ended, UsageError
+from sgl_tune.recorded.to_paste import to_paste
 from sgl_tune.ship.recognised import is_bundle
 from sgl_tune.stores.find import TACTICS, Stored, store_asked_for, stores_below
 from sgl_tune.verify.access import User, find_user
 from sgl_tune.verify.annotations import github_lines
 from sgl_tune.verify.environment import Target, read_target, target_here
+from sgl_tune.verify.expected import WARM
 from sgl_tune.verify.findings import Verdict, VerifyReport
 from sgl_tune.verify.replayed import ReplayedCache, judge_replay, replay_line
 from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
@@ -133,6 +135,8 @@ def verify(
         )
         found = judged(out, told, replay, strict)
         _show(out, machine, found, format)
+        if asked.names_a_deployment and any(one.remedy == WARM for one in found.report.all_findings()):
+            out.hint(warming(told))
     raise Ended(0 if found.ok else 1)
 
 
@@ -165,6 +169,12 @@ class Judged(NamedTuple):
     answer: Served | None
     verdict: str
     ok: bool
+
+
+def warming(told: Told) -> str:
+    """The command that fills the caches which are judged, ready to paste."""
+    flags, _, command, deployment, _ = told.asked
+    return to_paste("warm", flags, command, deployment, "core" if told.who[1] else told.who[0])
 
 
 def judged(out: Output, told: Told, replay: bool = False, strict: bool = False) -> Judged:

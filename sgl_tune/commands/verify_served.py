@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sgl_tune.asking.live import Live
-from sgl_tune.asking.question import release_of_image
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.project_file import chosen_of_project
+from sgl_tune.deployment.selection import the_one
 from sgl_tune.recorded.asked import asking
 from sgl_tune.verify.by_server import Served, served
 from sgl_tune.verify.environment import Target
@@ -28,11 +27,11 @@ class Who:
 
 def ask_server(out: Output, asked: VerifyOptions, who: Who, target: Target) -> tuple[Served, Scope] | None:
     """None where no server is there to ask, or the question is not for one."""
-    is_named = asked.deployment is not None and not asked.command
-    chosen = chosen_of_project(asked.flags, asked.deployment) if is_named else None
-    flags, words = chosen or (asked.flags, asked.command)
-    unnamed = not words and flags.model_path is None  # sgl-tune.toml is read later
-    flags, path = target.flags(flags, release_of_image(words), unnamed), asked.path
+    flags, words, path = asked.flags, asked.command, asked.path
+    if asked.deployment is not None:
+        _, flags, words = the_one(flags, words, asked.deployment)
+    if words or flags.model_path:  # else the core plans all of sgl-tune.toml
+        flags = target.flags(flags, words)
     if path is not None and Path(path, "flashinfer", "autotune").is_dir():
         flags, path = flags.changed(cache_dir=path), None
     only_core = who.only_core or ("a path" if path is not None else None)

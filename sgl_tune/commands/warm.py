@@ -13,6 +13,7 @@ from sgl_tune.cli.parameters import Option
 from sgl_tune.commands.warm_wishes import DeviceKind, ProofKind, Wishes
 from sgl_tune.deployment.file_option import FileOption, started_by
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption, who_is_asked
+from sgl_tune.deployment.selection import the_one
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
 from sgl_tune.warm.alone import check_one_process
@@ -70,17 +71,14 @@ def warm(
     flags, server, core = who_is_asked(flags, server)
     machine = None
     if target:
-        from sgl_tune.asking.question import release_of_image
         from sgl_tune.verify.environment import read_target
 
         machine = read_target(target)
-        flags = machine.flags(flags, release_of_image(words))
+        flags = machine.flags(flags, words)
     wishes = Wishes(dry_run, device, timeout, renew, prove, machine, local_gpus())
     one = flags, words
-    if (deployment is not None or wanted is not None) and not words:
-        from sgl_tune.deployment.project_file import chosen_of_project
-
-        one = chosen_of_project(flags, deployment) or one
+    if deployment is not None or wanted is not None:
+        one = the_one(flags, words, deployment)[1:]
     arch = flags.target.arch
     only_core = "--device cpu" if device is DeviceKind.cpu else arch and f"--gpu {arch}"
     by_server = ByServer(*one, server, core, trust_remote_code, only_core)

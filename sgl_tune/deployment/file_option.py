@@ -52,5 +52,5 @@ def started_by(file: str | None, command: Sequence[str] | None) -> tuple[tuple[s
     path, name = (file, None) if os.path.lexists(file) or not before else (before, after)
     text = read_text(Path("/dev/fd/0" if path == "-" else path), _FILES)
     pasted = Pasted(text if "\n" in text else f"{text}\n")
-    pasted.where, pasted.folder, pasted.name = f"in {path}", str(Path(path).parent), name
+    pasted.where, pasted.folder, pasted.name, pasted.file = f"in {path}", str(Path(path).parent), name, file
     return (pasted,), None

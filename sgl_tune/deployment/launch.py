@@ -59,6 +59,10 @@ def launch_of(words: Sequence[str]) -> Launch:
         raise UsageError("the server command stands in too many others", "paste the innermost") from None
 
 
+def container_of(words: Sequence[str]) -> Container | None:
+    return launch_of(words).container if words else None
+
+
 def _launch_of(words: Sequence[str]) -> Launch:
     if len(words) != 1 or not any(letter.isspace() for letter in words[0].strip()):
         return _launch([Word(word) for word in words])

@@ -13,7 +13,7 @@ from typing import Any
 
 from runtime.server.nearest import meant
 from sgl_tune.errors import UsageError
-from sgl_tune.reading import read_object, read_text
+from sgl_tune.reading import is_file, read_object, read_text
 
 DEMO = "demo-moe"
 NO_MODEL = f"no model given: the embedded demo model, {DEMO}"
@@ -155,7 +155,7 @@ def hub_config(model_path: str, environ: Mapping[str, str], revision: str | None
     if not commit:
         return None
     config = repository / "snapshots" / Path(commit).name / "config.json"
-    return config if _is_file(config) else None
+    return config if is_file(config) else None
 
 
 def _hub(environ: Mapping[str, str]) -> Path:
@@ -172,10 +172,3 @@ def _commit_named(refs: Path, revision: str) -> str | None:
     if ".." in Path(revision).parts or not os.path.lexists(ref):
         return None
     return read_text(ref, "download the model again, or name its folder", _LARGEST_REF).strip()
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name of any length, with any byte in it
-        return False

@@ -3,9 +3,9 @@ this machine, and others do not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.container import PRODUCT, Container
@@ -13,7 +13,7 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.flag_names import flag_names
 from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.model_files import HUB_ENVIRONMENT
-from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags
+from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags, TargetFlags
 from sgl_tune.deployment.resolve import Place, resolve_deployment
 from sgl_tune.deployment.server_command import DECISIVE, read_launch
 from sgl_tune.errors import UsageError
@@ -29,21 +29,19 @@ def from_command(
         of = f"{place.name}'s in {PROJECT_FILE}" if place.name else "after --"
         raise UsageError(f"{flag} is given beside a server command, {of}", "write it into the command")
     launch = launch_of(list(command))
-    line = read_launch(launch)
-    notes = [*_of_image(beside, launch.container), *line.notes]
+    line, container = read_launch(launch), launch.container
+    notes = list(line.notes)
     if line.variables:
         notes.append(f"not looked at, whatever they change: {' '.join(line.variables)}")
     flags, target = line.flags.over(beside).changed(**changes), beside.target
-    if launch.container is not None and launch.container.gpu:
-        gpu = launch.container.agreed_gpu(target.gpu or (place.gpu.name if place.gpu else None))
-        if not (target.gpu or target.arch or place.gpu):
-            flags = flags.changed(gpu=gpu)
-            notes.append(f"GPU {gpu}: the manifest's {PRODUCT} says so")
     if flags.model_path is None:
         raise UsageError("the server command names no model", "add --model-path, as the server's has it")
     outside = place.environ or {}
-    if launch.container is not None:  # its cache of models is most often this machine's, mounted
+    if container is not None:  # its cache of models is most often this machine's, mounted
         outside = {name: outside[name] for name in HUB_ENVIRONMENT if name in outside}
+        gpu = container.agreed_gpu(target.gpu or (place.gpu.name if place.gpu else None))
+        if not (target.gpu or target.arch or place.gpu):
+            flags = flags.changed(gpu=gpu)
     place = replace(
         place,
         environ={**outside, **line.environment},
@@ -51,16 +49,60 @@ def from_command(
         not_followed=(*line.unfollowed, *(told for told in line.variables if told.startswith(DECISIVE))),
         notes=tuple(notes),
     )
-    if launch.container is not None:
-        flags, place = _placed_in(launch.container, flags, place)
+    if container is not None:
+        flags, place = _placed_in(container, flags, place)
     return replace(resolve_deployment(flags, place), launch=launch)
 
 
-def _of_image(flags: ServerFlags, container: Container | None) -> list[str]:
+def _placed_in(container: Container, flags: ServerFlags, place: Place) -> tuple[ServerFlags, Place]:
+    """The key keeps the model's path as the container has it; its config.json is read outside."""
+    environ, model_path = dict(place.environ or {}), flags.model_path or ""
+    around = around_server(container, flags.target, environ)
+    notes = [*place.notes, *around.notes]
+    model = container.outside(model_path) if model_path.startswith("/") else None
+    if model is not None:
+        notes.append(f"{model_path} in the container is {model} here")
+    environ |= {
+        name: container.outside(environ[name]) or environ[name] for name in HUB_ENVIRONMENT if name in environ
+    }
+    version = container.release or flags.target.sglang_version
+    flags = flags.changed(cache_dir=around.cache_dir, sglang_version=version)
+    warnings = (*place.warnings, *around.warnings)
+    return flags, replace(place, environ=environ, model_files=model, notes=tuple(notes), warnings=warnings)
+
+
+class Around(NamedTuple):
+    """What a container says of its server: where its caches lie on this machine, and what is read where."""
+
+    cache_dir: str
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def around_server(container: Container, named: TargetFlags, environ: Mapping[str, str]) -> Around:
+    """`environ`: the server's own."""
+    notes = [*_of_image(container, named.sglang_version), *container.assumed]
+    notes += [f"not read: {unread}" for unread in container.unread]
+    if container.gpu and not named.arch:
+        notes.append(f"GPU {container.gpu}: the manifest's {PRODUCT} says so")
+    folder = environ.get("SGLANG_CACHE_DIR") or container.cache_folder
+    cache = container.outside(folder)
+    if cache is not None:
+        notes.append(f"{folder} in the container is {cache} here")
+    if cache is not None or named.cache_dir is not None:
+        return Around(named.cache_dir or str(cache), tuple(notes))
+    here = str(default_cache_dir())
+    if container.mount_of(folder) is not None:
+        lost = f"the server's cache folder {folder} is a volume, which this machine does not see"
+    else:
+        lost = f"nothing is mounted over the server's cache folder {folder}, which ends with its container"
+    return Around(here, tuple(notes), (f"{lost}. Mount a folder there, and name it with --cache-dir",))
+
+
+def _of_image(container: Container, version: str | None) -> list[str]:
     """What its tag says of the release; `resolve` says what becomes of another than the core's."""
-    if container is None or not container.image:
+    if not container.image:
         return []
-    version = flags.target.sglang_version
     if container.release is None:
         return [] if version else [f"the image {container.image} names no release of SGLang"]
     if version not in (None, container.release):
@@ -69,43 +111,3 @@ def _of_image(flags: ServerFlags, container: Container | None) -> list[str]:
             "leave --server out, or change the image's tag",
         )
     return [f"SGLang {container.release}: the image {container.image} says so"]
-
-
-def _placed_in(container: Container, flags: ServerFlags, place: Place) -> tuple[ServerFlags, Place]:
-    """The key keeps the model's path as the container has it; its config.json is read outside."""
-    environ, model_path = dict(place.environ or {}), flags.model_path or ""
-    notes = [*container.assumed, *(f"not read: {unread}" for unread in container.unread)]
-    warnings: list[str] = []
-    model = container.outside(model_path) if model_path.startswith("/") else None
-    if model is not None:
-        notes.append(f"{model_path} in the container is {model} here")
-    folder = environ.get("SGLANG_CACHE_DIR") or container.cache_folder
-    cache = container.outside(folder)
-    if cache is not None:
-        notes.append(f"{folder} in the container is {cache} here")
-    elif flags.target.cache_dir is None:
-        warnings += _unmounted(container, folder)
-    environ |= {
-        name: container.outside(environ[name]) or environ[name] for name in HUB_ENVIRONMENT if name in environ
-    }
-    flags = flags.changed(
-        cache_dir=flags.target.cache_dir or cache or str(default_cache_dir()),
-        sglang_version=container.release or flags.target.sglang_version,
-    )
-    return flags, replace(
-        place,
-        environ=environ,
-        model_files=model,
-        notes=(*place.notes, *notes),
-        warnings=(*place.warnings, *warnings),
-    )
-
-
-def _unmounted(container: Container, folder: str) -> Iterator[str]:
-    if container.mount_of(folder) is not None:
-        yield f"{folder} in the container is a volume: name its folder here with --cache-dir"
-    else:
-        yield (
-            f"the container mounts nothing at {folder}, where its server looks for caches: "
-            f"mount {default_cache_dir()} there"
-        )

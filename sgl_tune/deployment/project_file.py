@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runtime.server.nearest import meant
 from sgl_tune.deployment.flag_names import flag_names, flag_types, whole_number
-from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags, file_and_name
+from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_text
 from sgl_tune.units import shown
@@ -52,24 +51,6 @@ def read_project_file(path: Path) -> tuple[ProjectDeployment, ...]:
     if not tables:
         raise UsageError(f"{path} names no deployment", "add a table [deployments.NAME]")
     return tuple(_deployment(path, name, table, defaults) for name, table in tables.items())
-
-
-def chosen_of_project(
-    flags: ServerFlags, name: str | None, folder: Path | None = None
-) -> tuple[ServerFlags, tuple[str, ...]] | None:
-    """The flags and the command of the one deployment that is meant; None where no project file is."""
-    project, name = file_and_name(name, folder)
-    if flags.model_path is not None or not os.path.lexists(project):
-        return None
-    one, *others = chosen_in(project, name)
-    if others:
-        raise several([one.name, *(other.name for other in others)])
-    return flags.over(one.flags), () if one.command is None else (one.command,)
-
-
-def several(names: Sequence[str]) -> UsageError:
-    said = f"{PROJECT_FILE} has several deployments: {', '.join(names)}"
-    return UsageError(said, f"pick one: -f {PROJECT_FILE}:{names[0]}")
 
 
 def chosen_in(project: Path, name: str | None) -> tuple[ProjectDeployment, ...]:

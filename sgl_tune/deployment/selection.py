@@ -4,19 +4,71 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from runtime.server.gpus import GpuModel
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.options import ServerFlags, file_and_name
+from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags, file_and_name
 from sgl_tune.deployment.resolve import Place, resolve_deployment
 from sgl_tune.errors import UsageError
 
-if TYPE_CHECKING:
-    from sgl_tune.deployment.project_file import ProjectDeployment
+
+class Meant(NamedTuple):
+    """One server, before it is resolved: its flags, merged with those of sgl-tune.toml, and its command."""
+
+    name: str
+    flags: ServerFlags
+    command: tuple[str, ...]
+
+
+def meant_by(
+    flags: ServerFlags, command: Sequence[str] = (), name: str | None = None, folder: Path | None = None
+) -> tuple[Meant, ...]:
+    """One server, or all of the project file's when no model is named. `name` picks one of them."""
+    if command and name is not None:
+        raise UsageError(f"-f {name} and a server command after -- name two deployments", "give one")
+    project, one = file_and_name(name, folder)
+    if not command and flags.model_path is None and os.path.lexists(project):
+        from sgl_tune.deployment.project_file import chosen_in
+
+        chosen = chosen_in(project, one)
+        return tuple(
+            Meant(each.name, flags.over(each.flags), (each.command,) if each.command is not None else ())
+            for each in chosen
+        )
+    if name is not None:
+        where = "a model is given too" if flags.model_path else "there is no such file"
+        raise UsageError(f"-f {name}: {where}", "give the file, or the model")
+    return (Meant("", flags, tuple(command)),)
+
+
+def the_one(flags: ServerFlags, command: Sequence[str], name: str | None) -> Meant:
+    one, *others = meant_by(flags, command, name)
+    if others:
+        raise several([one.name, *(other.name for other in others)])
+    return one
+
+
+def several(names: Sequence[str]) -> UsageError:
+    said = f"{PROJECT_FILE} has several deployments: {', '.join(names)}"
+    return UsageError(said, f"pick one: -f {PROJECT_FILE}:{names[0]}")
+
+
+def deployment_of(
+    one: Meant,
+    environ: Mapping[str, str] | None = None,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    gpu: GpuModel | None = None,
+) -> Deployment:
+    """`changes` are flags set last: the same server started another way. `gpu`: already chosen."""
+    place = Place(name=one.name, environ=os.environ if environ is None else environ, gpu=gpu)
+    if one.command:
+        from sgl_tune.deployment.pasted_command import from_command
+
+        return from_command(one.command, one.flags, place, changes)
+    return resolve_deployment(one.flags.changed(**changes), place)
 
 
 def select_deployments(
@@ -28,36 +80,4 @@ def select_deployments(
     changes: Mapping[str, Any] = MappingProxyType({}),
     gpu: GpuModel | None = None,
 ) -> tuple[Deployment, ...]:
-    """One, or all of the project file's when no model is named. `name` picks one of them.
-
-    `changes` are flags set last, whoever gave the others: the same deployment started another way. `gpu` is
-    given where the caller has chosen one already.
-    """
-    place = Place(environ=os.environ if environ is None else environ, gpu=gpu)
-    if command:
-        if name is not None:
-            raise UsageError(f"-f {name} and a server command after -- name two deployments", "give one")
-        from sgl_tune.deployment.pasted_command import from_command
-
-        return (from_command(command, flags, place, changes),)
-    project, one = file_and_name(name, folder)
-    if flags.model_path is None and os.path.lexists(project):
-        from sgl_tune.deployment.project_file import chosen_in
-
-        chosen = chosen_in(project, one)
-        return tuple(_from_project(each, flags, place, changes) for each in chosen)
-    if name is not None:
-        where = "a model is given too" if flags.model_path else "there is no such file"
-        raise UsageError(f"-f {name}: {where}", "give the file, or the model")
-    return (resolve_deployment(flags.changed(**changes), place),)
-
-
-def _from_project(
-    project: ProjectDeployment, flags: ServerFlags, place: Place, changes: Mapping[str, Any]
-) -> Deployment:
-    merged, place = flags.over(project.flags), replace(place, name=project.name)
-    if project.command is not None:
-        from sgl_tune.deployment.pasted_command import from_command
-
-        return from_command([project.command], merged, place, changes)
-    return resolve_deployment(merged.changed(**changes), place)
+    return tuple(deployment_of(one, environ, changes, gpu) for one in meant_by(flags, command, name, folder))

@@ -46,11 +46,12 @@ class Word(str):
 
 class Pasted(str):
     """A text that starts a server: `where` it stands, the folder that relative paths of a Compose file count
-    from, and the `name` of what is meant in it."""
+    from, and the `name` of what is meant in it. `file`: as -f names it."""
 
     where: str = "after --"
     folder: str = ""
     name: str | None = None
+    file: str = ""
 
 
 @dataclass

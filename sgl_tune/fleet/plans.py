@@ -16,7 +16,7 @@ from sgl_tune.fleet.tactics import Asked
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import Verdict, verdict_of
 from sgl_tune.verify.environment import UNTOLD, Target
-from sgl_tune.verify.planned import expected_of, plans_of
+from sgl_tune.verify.planned import expected_of, meant_on, plans_of
 from sgl_tune.verify.scope import VerifyOptions
 
 _MOST_KINDS = 256
@@ -88,7 +88,7 @@ class Planner:
 
     def _plans_on(self, target: Target) -> list[Plan]:
         asked = self._asked
-        return plans_of(asked.flags, asked.command, asked.deployment, target)
+        return plans_of(meant_on(target, asked.flags, asked.command, asked.deployment), target)
 
     @cached_property
     def _is_sound(self) -> bool:

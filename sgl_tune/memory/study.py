@@ -12,7 +12,7 @@ from sgl_tune.asking.question import argv_of, value_of
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.project_file import chosen_of_project
+from sgl_tune.deployment.selection import the_one
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.by_server import server_starter
 from sgl_tune.memory.change import AS_IS, parse_change, parse_sweep
@@ -92,8 +92,5 @@ def _ranks_note(first: Started, asked: str) -> Sequence[str]:
 
 def of_project(asked: MemoryOptions) -> MemoryOptions:
     """With the flags and the command of the project file's deployment, where that is meant."""
-    chosen = None if asked.command else chosen_of_project(asked.flags, asked.deployment)
-    if chosen is None:
-        return asked
-    flags, command = chosen
+    _, flags, command = the_one(asked.flags, asked.command, asked.deployment)
     return replace(asked, flags=flags, command=command, deployment=None)

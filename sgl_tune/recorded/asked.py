@@ -17,6 +17,8 @@ from sgl_tune.asking.asking import Answers, Listener
 from sgl_tune.asking.question import Question
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.launch import container_of
+from sgl_tune.deployment.pasted_command import Around, around_server
 from sgl_tune.reading import bounded_bytes
 from sgl_tune.recorded.caches import files_of
 from sgl_tune.recorded.plan import RecordedPlan, Whose, plan_of
@@ -70,8 +72,13 @@ class Asked:
 @contextmanager
 def asking(by: ByServer, server: Server, say: Listener) -> Iterator[Asked]:
     with opened(server, by.flags, by.command, by.trust_remote_code) as (typed, question, answers):
-        name = typed.title.rstrip("/").rpartition("/")[2]
-        yield Asked(question, Whose(name, typed.title, _cache_dir(by, typed), typed.argv), answers, say)
+        name, around = typed.title.rstrip("/").rpartition("/")[2], _around(by, typed)
+        for text in around.warnings:
+            say({"event": "doubt", "text": text})
+        whose = Whose(
+            name, typed.title, Path(around.cache_dir), typed.argv, (*around.warnings, *around.notes)
+        )
+        yield Asked(question, whose, answers, say)
 
 
 def _bytes(path: Path) -> bytes | None:
@@ -93,6 +100,9 @@ def _own_environment(files: Iterable[bytes]) -> dict[str, str]:
     return {}
 
 
-def _cache_dir(by: ByServer, question: Question) -> Path:
-    named = by.flags.target.cache_dir
-    return Path(named) if named else default_cache_dir({**os.environ, **question.environment})
+def _around(by: ByServer, question: Question) -> Around:
+    container, named = container_of(by.command), by.flags.target
+    if container is not None:
+        return around_server(container, named, question.environment)
+    here = default_cache_dir({**os.environ, **question.environment})
+    return Around(named.cache_dir or str(here))

@@ -26,6 +26,7 @@ class Whose:
     model_path: str
     cache_dir: Path
     argv: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ class RecordedPlan:
             f"rank {started[0]} was" if len(started) == 1 else f"ranks {', '.join(map(str, started))} were"
         )
         alike = "; those between are taken to ask for the same" if _has_gaps(started) else ""
-        return (f"asked of {named} on {first.asked.gpu}: {ranks} started{alike}",)
+        asked = f"asked of {named} on {first.asked.gpu}: {ranks} started{alike}"
+        return (asked, *self.deployment.notes)
 
     def verdict_json(self) -> dict[str, Any]:
         tunes = "unplanned" if self.unplanned else "planned" if self.all_caches else "nothing"

@@ -51,7 +51,7 @@ def _one(question: Question, answers: Answers, say: Listener, rank: int) -> Reco
     if ending.how == "refused":
         _usage, _, said = (ending.text or "").strip().rpartition(": error: ")  # argparse prints all flags
         raise UsageError(f"SGLang refuses this command: {said[-600:]}")
-    if ending.how != "ready" and not _has_tuned(record):
+    if ending.how != "ready" and not any(call.mode == "tune" for call in record.calls):
         where = f"in {ending.phase}: " if ending.phase else ""
         text = (ending.text or "").strip().splitlines() or ["it did not say why"]
         raise CheckFailed(
@@ -59,7 +59,3 @@ def _one(question: Question, answers: Answers, say: Listener, rank: int) -> Reco
             "`sgl-tune mem-report` with the same words shows the start, and what would help",
         )
     return record
-
-
-def _has_tuned(record: Record) -> bool:
-    return any(call.mode == "tune" for call in record.calls)

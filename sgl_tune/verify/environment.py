@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from runtime.flashinfer.versions import NEWEST, FlashInfer, flashinfer_of, numbe
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import GpuModel, find_gpu
 from sgl_tune.cache.loader import INDETERMINATE
+from sgl_tune.deployment.launch import container_of
 from sgl_tune.deployment.options import ServerFlags, TargetFlags
 from sgl_tune.deployment.versions import (
     Gpu,
@@ -117,15 +118,18 @@ class Target(NamedTuple):
         model = target.model
         return target._replace(arch=model.arch if model else None if arch in INDETERMINATE else arch)
 
-    def flags(self, flags: ServerFlags, image: str | None = None, in_file: bool = False) -> ServerFlags:
-        """The same flags with the target's SGLang and GPU where they name none. `image`: the release of
-        the command's container image; `in_file`: sgl-tune.toml names the GPU."""
-        named = flags.target
+    def flags(self, flags: ServerFlags, command: Sequence[str] = ()) -> ServerFlags:
+        """The same flags with the SGLang and the GPU of the command's manifest, else of the target, where
+        they name none."""
+        named, container = flags.target, container_of(command)
+        image = container.release if container else None
         if self.sglang and image and not named.sglang_version and image != self.sglang:
             message = f"{self.origin} is of SGLang {self.sglang}, and the server's image of {image}"
             raise UsageError(message, "run `sgl-tune env` in the server's image")
         gpu = named.gpu or (None if named.arch else self.gpu_name)
-        if self.metadata is not None and not (gpu or named.arch or in_file):
+        if container and not named.arch:
+            gpu = container.agreed_gpu(gpu)
+        if self.metadata is not None and not (gpu or named.arch):
             raise UsageError(f"{self.origin} does not say its GPU", f"add --gpu, or {ASK_THERE}")
         return flags.changed(sglang_version=named.sglang_version or self.sglang, gpu=gpu)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from sgl_tune.cache.folder import Slurped, Way, read_below, reader
 from sgl_tune.cache.layouts import Cache
+from sgl_tune.reading import is_file
 from sgl_tune.verify.access import Access
 from sgl_tune.verify.environment import UNTOLD
 from sgl_tune.verify.expected import WARM, Expected
@@ -106,7 +107,7 @@ def _linked(path: Path, root: Path, judge: Judge) -> Judged:
         message = f"{link}: the server loads that, and its next save ends the link"
         followed = finding("is-a-link", message, "nothing to do, or put the file itself in its place")
         return judged._replace(findings=(followed, *judged.findings))
-    if _is_file(path):
+    if is_file(path):
         message = (
             f"{link}: the server loads that, whatever it holds; it is outside of the cache, not read here"
         )
@@ -122,13 +123,6 @@ def _read_through(path: Path, root: Path) -> bytes | None:
         return read_below(real, inside) if real.is_relative_to(inside) else None
     except OSError:
         return None
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 def _target(path: Path) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.deployment.deployment import deployment_from_json
-from sgl_tune.deployment.launch import launch_of
-from sgl_tune.deployment.options import ServerFlags, file_and_name
-from sgl_tune.deployment.project_file import chosen_in
-from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import Meant, deployment_of, meant_by
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.nearest import nearest
 from sgl_tune.keys.plan import Plan, make_plan
@@ -56,26 +53,26 @@ def plan_of(checked: Checked, plans: Sequence[Plan]) -> Plan | None:
     return next((plan for plan in known if keys & {cache.key for cache in plan.caches}), None)
 
 
-def plans_of(
-    flags: ServerFlags, command: Sequence[str], deployment: str | None, target: Target
-) -> list[Plan]:
-    named = flags.target
-    gpu = None if named.gpu or named.arch else target.model
-    arch = named.arch or (None if named.gpu or gpu else target.arch)
-    beside = flags.changed(flashinfer_version=named.flashinfer_version or target.flashinfer, arch=arch)
-    container = launch_of(list(command)).container if command else None
-    if container and not (gpu or named.gpu or arch):
-        beside = beside.changed(gpu=container.gpu)
-    in_file = not command and flags.model_path is None and _names_gpus(deployment)
-    asked = target.flags(beside, container.release if container else None, in_file)
-    asked = asked.changed(gpu=None) if gpu else asked
-    return [make_plan(chosen) for chosen in select_deployments(asked, command, deployment, gpu=gpu)]
+def meant_on(
+    target: Target, flags: ServerFlags, command: Sequence[str], deployment: str | None
+) -> list[Meant]:
+    """The servers that are meant, as they start on the target. The target's own GPU counts more than that of
+    sgl-tune.toml and less than --gpu; it is left to `plans_of`."""
+    row = None if flags.target.gpu or flags.target.arch else target.model
+    found = []
+    for one in meant_by(flags, command, deployment):
+        own = one.flags.changed(gpu=None, arch=None) if row else one.flags
+        arch = own.target.arch or (None if own.target.gpu or row else target.arch)
+        version = own.target.flashinfer_version or target.flashinfer
+        asked = target.flags(own.changed(flashinfer_version=version, arch=arch), one.command)
+        found.append(one._replace(flags=asked.changed(gpu=None) if row else asked))
+    return found
 
 
-def _names_gpus(name: str | None) -> bool:
-    project, one = file_and_name(name)
-    chosen = chosen_in(project, one) if os.path.lexists(project) else ()
-    return all(each.flags.target.gpu or each.flags.target.arch for each in chosen)
+def plans_of(meant: Sequence[Meant], target: Target) -> list[Plan]:
+    named = [one.flags.target for one in meant]
+    gpus = [None if one.gpu or one.arch else target.model for one in named]
+    return [make_plan(deployment_of(one, gpu=gpu)) for one, gpu in zip(meant, gpus, strict=True)]
 
 
 def findings_of(plans: Sequence[Plan], caches: Sequence[Cache] | None) -> list[Finding]:

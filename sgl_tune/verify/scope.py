@@ -60,9 +60,12 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
     plans: list[Plan] = []
     said: list[Finding] = []
     if asked.names_a_deployment:
-        from sgl_tune.verify.planned import findings_of, looked_for, plans_of
+        from sgl_tune.verify.planned import findings_of, looked_for, meant_on, plans_of
 
-        plans = plans_of(asked.flags, asked.command, asked.deployment, target)
+        meant = meant_on(target, asked.flags, asked.command, asked.deployment)
+        plans = plans_of(meant, target)
+        gpus = {one.flags.target.gpu for one in meant}
+        flags = flags if len(gpus) > 1 else asked.flags.changed(gpu=gpus.pop()).target
         there = resolve(path, cache_dir, unread.append, asked.stores) if path is not None else None
         looked = looked_for(plans, there, path, unread.append)
         said = findings_of(plans, None if there is None else [cache for cache, _ in looked])

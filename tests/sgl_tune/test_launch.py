@@ -188,7 +188,12 @@ def test_an_image_that_names_no_release_is_said() -> None:
 
 def test_a_container_without_a_mount_for_its_caches_is_warned_of() -> None:
     ran = warm(*TARGET, "--", f"docker run a/b {SERVER} --model-path Qwen/Qwen3-30B-A3B")
-    assert ran.code == 0 and "mounts nothing at /root/.cache/sglang" in ran.err
+    told = "nothing is mounted over the server's cache folder /root/.cache/sglang"
+    assert ran.code == 0 and told in ran.err and "with --cache-dir" in ran.err
+    ran = warm(
+        *TARGET, "--cache-dir", "/data", "--", f"docker run a/b {SERVER} --model-path Qwen/Qwen3-30B-A3B"
+    )
+    assert ran.code == 0 and told not in ran.err
 
 
 @pytest.mark.parametrize("value", ["$PORT", "${PORT}", "<port>", "`free-port`"])

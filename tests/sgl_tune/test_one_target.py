@@ -116,3 +116,24 @@ def test_what_is_typed_beside_a_target_counts(cache: Path, tmp_path: Path) -> No
     assert run_here("verify", cache, "--target", env, "--gpu", "h200").code == 0
     env.write_text(json.dumps(told(cache, {})))
     assert run_here("verify", cache, "--target", env, "--gpu", "b200").code == 1
+
+
+POD = """spec:
+  nodeSelector: {{nvidia.com/gpu.product: {}}}
+  containers:
+  - image: lmsysorg/sglang:v0.5.23
+    args: [python3, -m, sglang.launch_server, {}]
+"""
+PROJECT = '[deployments.one]\nmodel_path = "{}"\nmoe_runner_backend = "{}"\ntp = 2\ngpu = "{}"\n'
+
+
+@pytest.mark.parametrize(("gpu", "code"), [("NVIDIA-H200", 0), ("NVIDIA-H100-80GB-HBM3", 1)])
+def test_the_gpu_of_a_manifest_or_of_a_project_file_is_the_target(
+    gpu: str, code: int, cache: Path, tmp_path: Path
+) -> None:
+    pod, project = tmp_path / "pod.yaml", tmp_path / "sgl-tune.toml"
+    pod.write_text(POD.format(gpu, ", ".join(map(repr, map(str, WORDS)))))
+    project.write_text(PROJECT.format(WORDS[1], WORDS[3], gpu))
+    for file in (pod, project):
+        ran = run_here("verify", "--cache-dir", cache, "-f", file)
+        assert ran.code == code and ("gpu" in ran.out) == (code == 1), ran.out + ran.err

@@ -33,9 +33,10 @@ def test_what_is_typed_beside_it_counts() -> None:
 
 def test_the_image_of_a_command_and_the_target_must_agree() -> None:
     target = read_target(ENV)
-    assert target.flags(ServerFlags(), "0.5.17").target.sglang_version == "0.5.17"
+    run = "docker run lmsysorg/sglang:v{} python -m sglang.launch_server --model-path m"
+    assert target.flags(ServerFlags(), [run.format("0.5.17")]).target.sglang_version == "0.5.17"
     with pytest.raises(UsageError, match=r"is of SGLang 0\.5\.17, and the server's image of 0\.5\.20"):
-        target.flags(ServerFlags(), "0.5.20")
+        target.flags(ServerFlags(), [run.format("0.5.20")])
 
 
 def test_a_server_of_another_flashinfer_is_no_answer() -> None:

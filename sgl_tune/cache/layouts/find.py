@@ -90,7 +90,8 @@ def place_meant(target: str | None, cache_dir: Path) -> Path | None:
         raise UsageError(f"--cache-dir {cache_dir}: {kind_of(cache_dir)}, not a folder", "name a folder")
     if not cache_dir.is_dir():
         raise UsageError(
-            f"{cache_dir}: no cache directory yet", "`sgl-tune warm` makes one, or pass --cache-dir"
+            f"{cache_dir}: no cache directory yet",
+            "name another folder with --cache-dir, or fill it: sgl-tune warm -f deployment.yaml",
         )
     return cache_dir
 

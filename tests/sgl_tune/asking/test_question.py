@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from runtime.record.events import Event
 from sgl_tune.asking.local_model import with_local_models
-from sgl_tune.asking.question import Question, question_of, release_of_image
+from sgl_tune.asking.question import Question, question_of
+from sgl_tune.asking.whom import ByServer
+from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.launch import container_of
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
+from sgl_tune.recorded.asked import asking
 from tests.sgl_tune.asking.test_kept import SERVER
 
 H200 = ServerFlags.of(gpu="H200")
@@ -49,7 +54,30 @@ def test_the_folder_that_a_container_mounts_is_the_one_here() -> None:
 
 def test_the_tag_of_an_image_names_the_release() -> None:
     command = "docker run lmsysorg/sglang:v0.5.17 python3 -m sglang.launch_server --model m"
-    assert release_of_image((command,)) == "0.5.17" and release_of_image(()) is None
+    container = container_of((command,))
+    assert container is not None and container.release == "0.5.17" and container_of(()) is None
+
+
+@pytest.mark.parametrize(
+    ("mount", "cache_dir", "said"),
+    [
+        (
+            "-v /data/cache:/cache -e SGLANG_CACHE_DIR=/cache",
+            "/data/cache",
+            "/cache in the container is /data",
+        ),
+        ("", None, "nothing is mounted over the server's cache folder /root/.cache/sglang"),
+        ("-v named:/root/.cache", None, "the server's cache folder /root/.cache/sglang is a volume"),
+    ],
+)
+def test_a_plan_says_where_a_containers_caches_lie(mount: str, cache_dir: str | None, said: str) -> None:
+    run = f"docker run {mount} lmsysorg/sglang:v0.5.17 python3 -m sglang.launch_server --model-path /"
+    events: list[Event] = []
+    with asking(ByServer(H200, (run,), None), SERVER, events.append) as one:
+        assert str(one.whose.cache_dir) == (cache_dir or str(default_cache_dir()))
+        assert any(said in note for note in one.whose.notes)
+        assert "SGLang 0.5.17: the image lmsysorg/sglang:v0.5.17 says so" in one.whose.notes
+    assert [said in event["text"] for event in events] == ([] if cache_dir else [True])
 
 
 def test_others_cannot_hold_the_whole_gpu() -> None:

@@ -38,4 +38,18 @@ def test_a_missing_cache_is_said_with_what_makes_it(root: Path) -> None:
     ran = run_here("doctor", "--format", "json", *SERVER, *TUNED)
     told = json.loads(ran.out)
     assert schema_faults("doctor", told) == [] and (ran.code, told["used"], told["ok"]) == (1, False, False)
-    assert told["verdict"].startswith("not used: rank-missing") and "sgl-tune warm" in ran.err
+    assert told["verdict"].startswith("not used: ")
+    words = told["fix"].split()
+    assert words[:4] == ["sgl-tune", "warm", "--server", "core"]
+    assert run_here(*words[1:2], "--dry-run", *words[2:]).code == 0
+    line = run_here("doctor", *SERVER, *TUNED)
+    assert line.out == f"{told['verdict']}; fix: {told['fix']}\n"
+
+
+def test_the_fix_names_the_file_that_was_named(root: Path) -> None:
+    (root / "start.sh").write_text(" ".join([*START.split(), "--model-path", "Qwen3-30B-A3B", *TUNED]))
+    ran = run_here("doctor", "--server", "core", "-f", "start.sh")
+    assert ran.code == 1 and ran.out.endswith("; fix: sgl-tune warm --server core -f start.sh\n")
+    ran = run_here("verify", "--server", "core", "--gpu", "h200", "--cache-dir", root, "-f", "start.sh")
+    fix = f"sgl-tune warm --server core --gpu h200 --cache-dir {root} -f start.sh"
+    assert ran.code == 1 and " ".join(ran.err.split()).endswith(f"hint: {fix}")

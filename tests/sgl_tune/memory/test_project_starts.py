@@ -50,4 +50,4 @@ def test_of_several_one_must_be_named() -> None:
 
 def test_a_model_or_a_command_that_is_given_needs_no_project_file() -> None:
     for asked in (MemoryOptions(ServerFlags.of(model_path="m")), MemoryOptions(ServerFlags(), ("sglang",))):
-        assert of_project(asked) is asked
+        assert of_project(asked) == asked
