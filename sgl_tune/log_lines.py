@@ -103,6 +103,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 class _Parser:
     def __init__(self) -> None:
         self._speakers: dict[str, str] = {}  # the last rank that logged, by source
+        self._telling: dict[str, str] = {}  # the rank whose traceback goes on, though others log meanwhile
         self._tasks: dict[str, str] = {}  # what their lines begin with
         self._is_desktop = False
 
@@ -124,10 +125,15 @@ class _Parser:
             return self._entry(entry, source, collected)
         if other := _OTHER_LOGGER.match(text):
             return LogLine(text, source, "", _time(other[1], other[2]), collected)
-        return LogLine(text, source, self._speakers.get(source, ""), None, collected)
+        rank = self._telling.get(source, self._speakers.get(source, ""))
+        if text and not text[0].isspace():
+            self._telling.pop(source, None)
+        return LogLine(text, source, rank, None, collected)
 
     def _entry(self, entry: re.Match[str], source: str, collected: datetime | None) -> LogLine:
         rank = self._speakers[source] = entry[3].strip()
+        if entry[4].endswith("Traceback (most recent call last):"):
+            self._telling[source] = rank
         return LogLine(entry[4], source, rank, _time(entry[1], entry[2]), collected, is_entry=True)
 
     def _without_task(self, text: str, entry: re.Match[str] | None) -> tuple[str, str]:

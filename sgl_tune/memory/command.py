@@ -30,7 +30,7 @@ def report_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: Sh
     if goals.are_given:
         _fit_start(out, asked, goals, shown)
         return
-    if asked.from_log is not None and asked.from_log.is_dead:
+    if asked.from_log is not None and asked.from_log.log.death:
         _beside_death(out, asked, asked.from_log, shown)
         return
     try:

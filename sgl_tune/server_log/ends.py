@@ -6,11 +6,12 @@ The lines are those of SGLang, torch, NCCL, Python and the kernel.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from runtime.devices.readings import OutOfMemory, parse_out_of_memory, parse_size
+from runtime.server.nearest import meant
 from sgl_tune.log_lines import LogLine
 
 # Of several deaths in a log the lowest level is the cause: the others follow from it.
@@ -66,6 +67,7 @@ def _kind(name: str, level: int, words: str, what: str, way_out: str, paste: str
     return Kind(name, re.compile(words), what, way_out, level, words.startswith("(?#start)"), paste)
 
 
+_HOST = "give the container more host memory, or lower --hicache-size, --hicache-ratio, --cpu-offload-gb"
 KINDS = (
     _kind("out of memory", MEMORY,
           r"out of memory\. Tried to allocate \d{1,9}(?:\.\d{1,9})? (?:bytes|[KMG]iB)|error: out of memory"
@@ -89,10 +91,13 @@ KINDS = (
           "SGLang does not accept the command line",
           "correct the flag: `python -m sglang.launch_server --help` lists the flags of this release"),
     _kind("no GPU", CAUSE,
-          r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device|CUDA driver version is "
-          r"insufficient|NVIDIA driver on your system is too old|device\(s\) is/are busy or unavailable",
+          r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device"
+          r"|device\(s\) is/are busy or unavailable",
           "torch finds no usable GPU",
           "check `nvidia-smi` in the container: the driver, the GPU request and CUDA_VISIBLE_DEVICES"),
+    _kind("driver", CAUSE, r"CUDA driver version is insufficient|NVIDIA driver on your system is too old",
+          "the node's NVIDIA driver is older than the CUDA of this image",
+          "update the node's driver, or use an image of an older CUDA (`nvidia-smi` shows which still runs)"),
     _kind("no kernel", CAUSE, r"no kernel image is available|not compiled with GPU architecture",
           "a package holds no kernel for this GPU",
           "install torch, sgl-kernel and FlashInfer builds that support this GPU's architecture"),
@@ -102,8 +107,7 @@ KINDS = (
     _kind("host memory", CAUSE,
           r"Not enough host memory|DefaultCPUAllocator: |Cannot allocate memory|^MemoryError",
           "the host's memory is too small",
-          "give the container more host memory, or lower what the server keeps there (--hicache-size, "
-          "--hicache-ratio, --cpu-offload-gb)"),
+          _HOST),
     _kind("model files", CAUSE,
           r"is not a local folder and is not a valid model identifier|does not appear to have a file named"
           r"|GatedRepoError|RepositoryNotFoundError|LocalEntryNotFoundError|Cannot access gated repo"
@@ -127,16 +131,14 @@ KINDS = (
           r"[Ee]xit ?code:?=? ?-9\b|terminated with -9\b|OOMKilled|^Killed$|[Ee]xit ?code:?=? ?137\b"
           r"|ut of memory: Killed process \d{1,9} \((?:sglang|python|pt_main)",
           "a process was killed (SIGKILL); most often the host ran out of memory",
-          "give the container more host memory, or lower what the server keeps there (--hicache-size, "
-          "--cpu-offload-gb); `dmesg -T | grep -i oom` shows whether it was memory"),
+          f"{_HOST}; `dmesg -T | grep -i oom` shows whether it was memory"),
     _kind("watchdog", FOLLOWS, r"[Ww]atchdog timeout \((?!.*soft=True)",
           "a forward batch took longer than the watchdog allows, so SGLang ended the server",
           "look at what the ranks did last (a compilation, a collective that hangs), or give it more time",
           "--watchdog-timeout 1200"),
     _kind("stopped", FOLLOWS, r"SIGTERM received",
           "the server was stopped (SIGTERM)",
-          "find who stopped it: a liveness probe, an eviction or a new deployment; a probe must wait until "
-          "the start ends"),
+          "find who stopped it: a probe that does not wait for the start, an eviction, a new deployment"),
     _kind("crash", FOLLOWS,
           r"[Ee]xit ?code:?=? ?-\d{1,2}\b|terminated with -\d{1,2}\b|Fatal Python error: |^Segmentation",
           "a process of the server crashed", "look for the first error of that process above this line"),
@@ -165,20 +167,15 @@ _BY_FRAME = (
     ),
 )  # fmt: skip
 # Printed by the server's own process or by a shell: the rank that logged last is not the one that died.
-_OF_NO_RANK = frozenset(("killed", "crash", "port in use", "arguments", "ended"))
+_OF_NO_RANK = frozenset(("killed", "crash", "port in use", "arguments", "ended", "NCCL"))
 # Cheap to look for: a line without any of these shows no death.
 _HINTS = (
     "rror", "xception", "xit code", "xitcode", "terminated with", "Killed", "atchdog", "in use.", "sigquit",
     "SIGTERM", "No space", "Initialization failed", "NVIDIA", "CUDA", "ninja", "nvcc", "is not a local",
     "does not appear", "gated repo", "model weights", "emory", "is dead", "Segmentation", "gloo/",
 )  # fmt: skip
-_FRAME = re.compile(r'^ {1,8}File "([^"]{1,400})", line (\d{1,7}), in (\S{1,100})')
+FRAME = re.compile(r'^ {1,8}File "([^"]{1,400})", line (\d{1,7}), in (\S{1,100})')
 _PROCESS = re.compile(r"[Tt]his process has (\d{1,9}(?:\.\d+)? (?:bytes|KiB|MiB|GiB)) memory in use")
-
-
-def frame_of(text: str) -> Frame | None:
-    found = _FRAME.match(text)
-    return Frame(found[1], found[2], found[3]) if found else None
 
 
 def kind_of(text: str, is_entry: bool) -> Kind | None:
@@ -192,8 +189,10 @@ def kind_of(text: str, is_entry: bool) -> Kind | None:
     return None
 
 
-def death_of(line: LogLine, number: int, phase: str, frames: Sequence[Frame], at: float) -> Death | None:
-    """What a line shows that ends the server, with the traceback before it."""
+def death_of(
+    line: LogLine, number: int, phase: str, frames: Sequence[Frame], at: float, flags: Iterable[str] = ()
+) -> Death | None:
+    """What a line shows that ends the server, with the traceback before it. `flags`: of the usage above."""
     text, rank = line.text, line.rank
     kind = kind_of(text, line.is_entry)
     if kind is None:
@@ -214,4 +213,7 @@ def death_of(line: LogLine, number: int, phase: str, frames: Sequence[Frame], at
     if not line.is_entry and kind.name in _OF_NO_RANK:
         rank = ""
     text = text.strip()[:1000]
+    if kind.name == "arguments":
+        near = (meant(word.partition("=")[0], flags) for word in text.split() if word.startswith("--"))
+        text += "".join(f" ({one})" for one in near if one)
     return Death(kind, text, line.source, rank, number, phase, at, tuple(frames), numbers, others)

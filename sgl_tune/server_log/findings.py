@@ -27,18 +27,21 @@ class Finding(NamedTuple):
     def line(self, times: int) -> str:
         if self.kind == "kv transfer":
             return f"{count(times, 'transfer')} of KV cache failed between prefill and decode: {self.text}"
-        return f"no tuned file {self.file.rpartition('/')[2]}: {self.text}"
+        file = f"no tuned file {self.file.rpartition('/')[2]}: " if self.file else ""
+        return f"{file}{self.text}"
 
     def to_json(self, times: int) -> dict[str, object]:
         return {"kind": self.kind, "text": self.line(times), "file": self.file or None, "count": times}
 
 
-def finding_of(text: str) -> Finding | None:
+def finding_of(text: str, before: str) -> Finding | None:
     if "Config file not found at" in text and (found := _CONFIG.search(text)):
         kind = "Triton FP8 config" if "W8A8" in text else "Triton MoE config"
         return Finding(kind, _instead(text, found["older"]), found["path"])
     if "failed for request" in text and (found := _TRANSFER.search(text)):
         return Finding("kv transfer", re.sub(r"\(bootstrap_room=\d+\)", "", found["why"]))
+    if " NCCL WARN " in text or before == "Last error:":
+        return Finding("NCCL", f"NCCL: {text.rpartition(' NCCL WARN ')[2].strip()[:300]}")
     return None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from sgl_tune.log_lines import LogLine, line_parser, log_pieces
 from sgl_tune.server_log.bars import HEADS
 from sgl_tune.server_log.clock import MOST_PROCESSES, Clock
-from sgl_tune.server_log.ends import Frame, death_of, frame_of
+from sgl_tune.server_log.ends import FRAME, Frame, death_of
 from sgl_tune.server_log.findings import finding_of
 from sgl_tune.server_log.marks import ARGUMENTS, FIRST_LINE, HEAD, MARKS, NOTHING_BUILT, Edge, Mark
 from sgl_tune.server_log.rank_log import RankLog
@@ -19,6 +19,7 @@ from sgl_tune.server_log.start import Event, Speaker, Start, Word
 _MOST_EVENTS = 50_000  # of a start; a thousand ranks need as many
 _MOST_DEATHS = 1_024
 _MOST_FINDINGS = 64
+_FLAG = re.compile(r"[\[ ](--[a-z][a-z0-9-]{1,80})")
 _BATCHES = ("Decode batch", "Prefill batch")
 _SERVING = (*_BATCHES, "INFO: ")
 _OF_MEMORY = frozenset(("communicator", "weights", "kv pool", "tactics", "graphs", "scheduler", ""))
@@ -63,6 +64,8 @@ class Reader:
         self._nodes: set[str] = set()
         self._clock = Clock()
         self._building: dict[Speaker, int] = {}
+        self._flags: dict[str, None] = {}  # of a usage that argparse printed
+        self._before = ""
         self._frames: dict[str, deque[Frame]] = {}  # of the traceback at hand, by source
 
     @property
@@ -209,22 +212,25 @@ class Reader:
                 frames.clear()
             if start.deaths and text.startswith(_BATCHES):
                 self._survived(start, Speaker(line.source, line.rank))
-        elif frame := frame_of(line.text):
-            self._frames.setdefault(line.source, deque(maxlen=64)).append(frame)
+        elif frame := FRAME.match(line.text):
+            self._frames.setdefault(line.source, deque(maxlen=64)).append(Frame(*frame.groups()))
             return
         elif frames and line.text.startswith("    ") and not frames[-1].code:
             frames[-1] = frames[-1]._replace(code=line.text.strip()[:200])
         rank = start.ranks.get(Speaker(line.source, line.rank))
         phase = "ready" if start.ready else rank.phase if rank else "setup"
-        if death := death_of(line, self.lines, phase, frames or (), at):
+        if death := death_of(line, self.lines, phase, frames or (), at, self._flags):
             if rank and death.numbers and death.numbers.total_bytes:
                 rank.see_free(death.numbers.free_bytes)
             if len(start.deaths) < _MOST_DEATHS:
                 start.deaths.append(death)
         elif line.is_entry or line.text.startswith("INFO: "):
             start.spoke[line.source] = self.lines
-        if (finding := finding_of(text)) and len(start.findings) < _MOST_FINDINGS:
+        elif line.text.startswith("usage: " if not self._flags else " ") and len(self._flags) < _MOST_EVENTS:
+            self._flags |= dict.fromkeys(_FLAG.findall(line.text))
+        if (finding := finding_of(text, self._before)) and len(start.findings) < _MOST_FINDINGS:
             start.findings[finding] = start.findings.get(finding, 0) + 1
+        self._before = text
 
     def _survived(self, start: Start, speaker: Speaker) -> None:
         """A rank that goes on with the start, or serves, did not die of what was logged before."""

@@ -19,15 +19,8 @@ _SPARE = 256 << 20  # beyond what was short
 # By phase: the fields of server_args for fewer graphs, and those for none.
 _FEWER = {"prefill graphs": ("cuda_graph_max_bs_prefill", "piecewise_cuda_graph_max_tokens")}
 _NONE = {"prefill graphs": ("disable_prefill_cuda_graph", "disable_piecewise_cuda_graph")}
-_AFTER_POOL = (
-    "kv pool",
-    "after kv pool",
-    "attention backend",
-    "autotune",
-    "after autotune",
-    "ready",
-    *GRAPHS,
-)
+_AFTER_POOL = ("kv pool", "after kv pool", "attention backend", "autotune", "after autotune", "ready",
+               *GRAPHS)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +44,18 @@ def remedies_of(log: ServerLog, cause: Cause | None) -> tuple[LogRemedy, ...]:
     if log.death is not None and not log.ended_by_memory:
         kind = log.death.kind
         return (LogRemedy(kind.way_out, kind.paste, kind.way_out if kind.paste else ""),)
+    if log.death is None and not log.is_ready:
+        return (LogRemedy("`kubectl logs --previous` or `dmesg -T` may show how it ended, if it did"),)
     found: list[LogRemedy] = []
     for name in cause.changes if cause else ():
         numbered, otherwise = _CHANGES[name]
-        found += [*numbered(log)] or ([LogRemedy(otherwise)] if otherwise else [])
-    order = found if cause and "occupied" in cause.changes else sorted(found, key=_price)
+        found += [*(numbered(log) if numbered else ())] or ([LogRemedy(otherwise)] if otherwise else [])
+    order = (
+        found
+        if cause and "occupied" in cause.changes
+        else sorted(found, key=lambda one: (not one.flags, one.price))
+    )
     return tuple(order)
-
-
-def _price(remedy: LogRemedy) -> tuple[bool, float]:
-    return not remedy.flags, remedy.price
 
 
 def _segments(log: ServerLog) -> Iterator[LogRemedy]:
@@ -130,27 +125,23 @@ def _more_ranks(log: ServerLog) -> Iterator[LogRemedy]:
         yield LogRemedy("spread the weights", f"--tp {2 * tp}", cost, 100)
 
 
-def _never(log: ServerLog) -> Iterator[LogRemedy]:
-    return iter(())
-
-
 # By the name that a cause gives: how numbers are found for a change, and its words where the log has none.
-_CHANGES: dict[str, tuple[Callable[[ServerLog], Iterator[LogRemedy]], str]] = {
+_CHANGES: dict[str, tuple[Callable[[ServerLog], Iterator[LogRemedy]] | None, str]] = {
     "segments": (_segments, ""),
-    "occupied": (_never, "end the other process"),
+    "occupied": (None, "end the other process"),
     "fraction": (_lower_fraction, "lower --mem-fraction-static"),
     "raise": (_raise_fraction, "raise --mem-fraction-static"),
-    "larger pool": (_never, "raise --mem-fraction-static by that share, or set --max-total-tokens"),
+    "larger pool": (None, "raise --mem-fraction-static by that share, or set --max-total-tokens"),
     "graphs": (_graphs, "capture fewer or no graphs (--cuda-graph-max-bs, --disable-cuda-graph)"),
     "chunk": (_halved("chunked_prefill_size", 1024, "long prompts take more steps", 6),
               "lower --chunked-prefill-size"),
     "requests": (_halved("max_running_requests", 2, "fewer requests at once", 50), ""),
-    "context": (_never, "lower --context-length: the fraction does not count it"),
-    "logprobs": (_never, "ask for fewer logprobs"),
+    "context": (None, "lower --context-length: the fraction does not count it"),
+    "logprobs": (None, "ask for fewer logprobs"),
     "ranks": (_more_ranks, "spread the weights over more ranks (--tp, --pp)"),
-    "checkpoint": (_never, "take a smaller or a quantized checkpoint"),
-    "symmetric": (_never, "lower SGLANG_SYMM_MEM_PREALLOC_GB_SIZE"),
-    "deepep": (_never, "lower SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK"),
+    "checkpoint": (None, "take a smaller or a quantized checkpoint"),
+    "symmetric": (None, "lower SGLANG_SYMM_MEM_PREALLOC_GB_SIZE"),
+    "deepep": (None, "lower SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK"),
 }  # fmt: skip
 
 

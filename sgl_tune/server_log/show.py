@@ -23,11 +23,11 @@ def show_outcome(out: Output, found: Outcome) -> None:
         for line in lines:
             out.line(line, indent=2)
     out.line()
-    if not found.is_dead:
+    if not found.log.death:
         _show_phases(out, found.log.lead)
     if len(found.log.ranks) > 1:
         _show_ranks(out, found)
-    if not found.is_dead and found.log.lead.steps:
+    if not found.log.death and found.log.lead.steps:
         out.line("sgl-tune start-report shows where the seconds went", style="dim")
     for note in found.notes:
         out.line(f"- {note}", style="dim", indent=2)
@@ -50,8 +50,8 @@ def _parts(found: Outcome) -> Iterator[tuple[str, list[str]]]:
     if found.remedies:
         title = "What would have helped, cheapest first" if found.log.ended_by_memory else "What to do"
         yield title, [f"{number}. {remedy.line()}" for number, remedy in enumerate(found.remedies, 1)]
-    if found.log.findings:
-        yield "Also in this log", [finding.line(times) for finding, times in found.log.findings.items()]
+    if others := [one.line(times) for one, times in found.log.findings.items() if one.kind != "NCCL"]:
+        yield "Also in this log", others
 
 
 def _evidence(found: Outcome) -> Iterator[str]:
@@ -67,6 +67,7 @@ def _evidence(found: Outcome) -> Iterator[str]:
     if death is not None:
         text = "" if numbers and numbers.total_bytes else f": {death.text.splitlines()[0][:300]}"
         yield f"line {death.line:,} of the log{text}"
+    yield from (one.text for one in found.log.findings if one.kind == "NCCL")
     if found.model:
         yield f"model: {found.model}"
 
@@ -84,19 +85,13 @@ def _show_phases(out: Output, rank: RankLog) -> None:
 
 
 def _show_ranks(out: Output, found: Outcome) -> None:
-    ranks = found.log.ranks
-    columns = [
-        *(Column(name, path=True) for name in ("RANK", "LAST PHASE")),
-        *(Column(name, right=True) for name in ("FREE BEFORE", "AFTER POOL", "LEAST")),
-    ]
-    out.table(
-        columns,
-        [
-            (rank.name, rank.last_phase, _amount(rank.baseline_bytes), _amount(rank.free_after("kv pool")),
-             _amount(rank.least_free_bytes))
-            for rank in ranks[:_MOST_RANKS]
-        ],
-    )  # fmt: skip
+    ranks, names = found.log.ranks, ("FREE BEFORE", "AFTER POOL", "LEAST")
+    columns = [Column("RANK", path=True), Column("LAST PHASE"), *(Column(name, right=True) for name in names)]
+    rows = []
+    for rank in ranks[:_MOST_RANKS]:
+        free = (rank.baseline_bytes, rank.free_after("kv pool"), rank.least_free_bytes)
+        rows.append((rank.name, rank.last_phase, *map(_amount, free)))
+    out.table(columns, rows)
     if len(ranks) > _MOST_RANKS:
         out.line(f"and {len(ranks) - _MOST_RANKS:,} more ranks (--format json)", style="dim")
     out.line()

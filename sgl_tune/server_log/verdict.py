@@ -32,10 +32,6 @@ class Outcome:
         return "oom" if level == MEMORY else "refused" if level == REFUSED else "failed"
 
     @property
-    def is_dead(self) -> bool:
-        return self.log.death is not None
-
-    @property
     def rank(self) -> str:
         """The rank that died, where the log shows it: a line of the server's own process may not."""
         death, lead = self.log.death, self.log.lead
@@ -63,7 +59,7 @@ class Outcome:
             return f"{how} {self._place}{who}{self._short_by}"
         if self.log.death:
             how = "REFUSED by SGLang" if self.log.death.kind.name == "arguments" else "DIED"
-            return f"{how} {self._place}{who}: {self.cause.what if self.cause else ''}"
+            return f"{how} {self._place}{who}: {self.cause.what if self.cause else ''}{self._behind}"
         if self.verdict == "ready":
             return "READY: the log shows a server that started, and no death"
         place = _placed(self.log.lead.last_phase)
@@ -78,6 +74,13 @@ class Outcome:
         is_known = self.log.server_args is not None or (death and death.kind.name == "arguments")
         is_early = is_known and self.verdict == "failed"
         return _placed("setup") if is_early else "in a phase that the log does not show"
+
+    @property
+    def _behind(self) -> str:
+        """Of a lost communication: the one rank that all others waited for."""
+        ranks, death = sorted(self.log.ranks, key=lambda rank: len(rank.steps)), self.log.death
+        is_one = len(ranks) > 1 and len(ranks[0].steps) < len(ranks[1].steps)
+        return f"; {ranks[0].name} came least far" if is_one and death and death.kind.name == "NCCL" else ""
 
     @property
     def _short_by(self) -> str:

@@ -137,7 +137,7 @@ class StartReport:
             "exit_code": self.exit_code,
             "stands_in": None if self.ready else self.stands_in,
             "failure": failure.to_json() if failure else None,
-            "verdict": self.outcome.headline if self.outcome.is_dead else None,
+            "verdict": self.outcome.headline if self.outcome.log.death else None,
             "ranks": self.ranks,
             "start": self.number,
             "starts": self.starts,
@@ -163,7 +163,7 @@ def report_of(start: Start, number: int = 1, starts: int = 1, watched: Watched |
     command = watched.command if watched else ""
     phases = tuple(_phases(start, spans, tactics, command or _COMMAND))
     outcome = outcome_of(log_of([start]))
-    after = outcome.failed_in if outcome.is_dead and outcome.failed_in in PHASES else after
+    after = outcome.failed_in if outcome.log.death and outcome.failed_in in PHASES else after
     return StartReport(start, outcome, phases, spans, after, tactics, watched, number, starts)
 
 

@@ -35,7 +35,7 @@ def headline(report: StartReport) -> str:
 
 
 def show_report(out: Output, report: StartReport) -> None:
-    if report.outcome.is_dead:
+    if report.outcome.log.death:
         out.line(report.outcome.headline, style="red")
         for line in _failure(report):
             out.line(line, indent=2)
@@ -52,9 +52,9 @@ def show_report(out: Output, report: StartReport) -> None:
 
 
 def report_lines(report: StartReport) -> Iterator[str]:
-    yield f"### {report.outcome.headline if report.outcome.is_dead else headline(report)}"
+    yield f"### {report.outcome.headline if report.outcome.log.death else headline(report)}"
     yield ""
-    if report.outcome.is_dead:
+    if report.outcome.log.death:
         yield from (f"- {line}" for line in (headline(report), *_failure(report)))
         yield ""
     rows = ((*row[:3], *row[4:]) for row in _rows(report))  # without the bars

@@ -198,3 +198,46 @@ def test_the_pool_of_a_healthy_log_has_its_size_and_the_hint_comes_last(tmp_path
     (pool,) = (line for line in out.splitlines() if line.startswith("kv pool"))
     assert pool.split() == ["kv", "pool", "-", "59.40", "GiB", "12.14", "GiB"]
     assert out.splitlines()[-1] == "sgl-tune start-report shows where the seconds went"
+
+
+def test_a_traceback_is_of_the_rank_that_began_it(tmp_path: Path) -> None:
+    """Another rank logs while the lines of a traceback, which have no rank, go on."""
+    ranks = [loaded(f"TP{rank}") + pooled(f"TP{rank}") for rank in (0, 1)]
+    head, _, rest = traceback(oom(), "TP1", ("model_runner.py", "_dummy_run")).partition("\n")
+    found = _json(tmp_path, "".join((arguments(), *ranks, head, "\n", entry(20, "Tuning", "TP0"), rest)))
+    assert (found["verdict"], found["rank_name"]) == ("oom", "TP1")
+
+
+NCCL = """[rank1]:[E1120 ProcessGroupNCCL.cpp:685] [Rank 1] Watchdog caught collective operation timeout
+ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.
+Last error:
+NET/IB: Got completion from peer 10.0.3.12<41231> with status=12
+"""
+
+
+def test_a_lost_communication_names_the_late_rank_and_nccls_last_error(tmp_path: Path) -> None:
+    begun = entry(3, "Load weight begin. avail mem=77.24 GB", "TP2")
+    text = _told(tmp_path, arguments() + loaded("TP0") + loaded("TP1") + begun + NCCL).out
+    assert text.startswith("DIED in weights: communication between the ranks failed; TP2 came least far\n")
+    assert "  NCCL: NET/IB: Got completion from peer 10.0.3.12<41231> with status=12\n" in text
+
+
+USAGE = """usage: launch_server.py [-h] --model-path MODEL_PATH
+                        [--chunked-prefill-size CHUNKED_PREFILL_SIZE]
+launch_server.py: error: unrecognized arguments: --chunk-prefill-size 4096 --bogus
+"""
+
+
+def test_a_flag_that_sglang_refuses_gets_the_nearest_of_its_usage(tmp_path: Path) -> None:
+    found = _json(tmp_path, USAGE)
+    assert found["failure"].endswith("--bogus (did you mean --chunked-prefill-size?)")
+
+
+def test_a_driver_that_is_too_old_is_told_from_no_gpu(tmp_path: Path) -> None:
+    old = "RuntimeError: The NVIDIA driver on your system is too old (found version 12040)."
+    assert _json(tmp_path, arguments() + traceback(old) + SIGQUIT)["cause"]["kind"] == "driver"
+
+
+def test_a_log_without_an_end_says_where_the_end_may_be(tmp_path: Path) -> None:
+    found = _json(tmp_path, arguments() + loaded())
+    assert found["verdict"] == "unfinished" and "kubectl logs --previous" in found["remedies"][0]["change"]
