@@ -14,6 +14,7 @@ from sgl_tune.cli.streams import lost_output, steady
 from sgl_tune.errors import UsageError
 
 _COMPLETIONS = ("--install-completion", "--show-completion")
+_MODEL = ("--model-path", "--model")
 
 
 def program() -> NoReturn:
@@ -57,30 +58,19 @@ def _run() -> int:
 
 
 def check_words(typed: list[str]) -> None:
-    """Refuse a `--` that no server's command follows, and empty words before it."""
+    """Refuse a `--` that no server's command follows, and before it empty words and two models."""
     if typed[-1:] == ["--"]:
         raise UsageError("after -- stands nothing", "a server's command: python -m sglang.launch_server ...")
-    ours = typed[: typed.index("--")] if "--" in typed else typed
-    _refuse_empty(ours)
-    _refuse_two_models(ours)
-
-
-def _refuse_empty(words: list[str]) -> None:
-    """It is a variable that was not set, and as a path it would be the folder one stands in."""
-    for before, word in zip(["", *words], words, strict=False):
-        option, is_given, value = word.partition("=")
-        inside = word.startswith("--") and is_given and not value
-        name = option if inside else before if before.startswith("-") else "an argument"
-        if inside or not word:
+    models: dict[str, None] = {}
+    for before, word in pairwise(["", *(typed[: typed.index("--")] if "--" in typed else typed)]):
+        option, equals, value = word.partition("=")
+        is_inside = word.startswith("--") and equals == "="
+        if not (value if is_inside else word):
+            # It is a variable that was not set, and as a path it would be the folder one stands in.
+            name = option if is_inside else before if before.startswith("-") else "an argument"
             raise UsageError(f"{name} is empty", "is a variable in it not set? leave it out, or give a value")
-
-
-def _refuse_two_models(words: list[str]) -> None:
-    models = {}
-    for word, following in pairwise([*words, ""]):
-        name, is_given, value = word.partition("=")
-        if name in ("--model-path", "--model"):
-            models[value if is_given else following] = name
+        if before in _MODEL or (is_inside and option in _MODEL):
+            models[word if before in _MODEL else value] = None
     if len(models) > 1:
         raise UsageError(f"{len(models)} models are named: {', '.join(models)}", "leave one")
 

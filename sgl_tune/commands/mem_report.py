@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -12,16 +13,17 @@ from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.file_option import FileOption, started_by
-from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption, who_is_asked
+from sgl_tune.deployment.options import PROJECT_FILE, ServerCommand, ServerFlags, TargetOption, who_is_asked
 from sgl_tune.deployment.selection import the_one
 from sgl_tune.deployment.versions import require_torch
-from sgl_tune.errors import Ended
+from sgl_tune.errors import Ended, UsageError
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions, is_of_a_run
 from sgl_tune.server_log.log import read_server_log
 from sgl_tune.server_log.show import outcome_markdown, show_outcome
 from sgl_tune.server_log.verdict import Outcome, outcome_of
 from sgl_tune.verify.environment import read_target
 
+_NAME_ONE = "sgl-tune mem-report --gpu h200 -- python -m sglang.launch_server --model-path M --tp 8"
 _QUESTION = "The question"
 _FIT = "The largest start that fits"
 _FILES = "Files"
@@ -145,6 +147,8 @@ def mem_report(
     is_plain = goals == FitOptions() and shown == ShowOptions(format, verbose=verbose)
     if asked.from_log is not None and asked.is_log_alone and is_plain:
         _show_log(out, asked.from_log, format)
+    if log is None and not asked.names_a_start and not os.path.lexists(PROJECT_FILE):
+        raise UsageError("no server is named, so there is no start to predict", _NAME_ONE)
     if asked.from_run is None:
         out.note("simulating the start, which takes some seconds")
     require_torch("mem-report")

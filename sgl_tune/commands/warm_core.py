@@ -9,7 +9,7 @@ from sgl_tune.cache.disk import check_place
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_wishes import Wishes
-from sgl_tune.deployment.model_files import DEMO
+from sgl_tune.deployment.model_files import DEMO, NO_MODEL
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import Ended
@@ -37,7 +37,7 @@ def judged_by_core(
         check_place(plan.deployment.cache_dir)
         for doubt in plan.deployment.warnings:
             out.warn(f"{plan.deployment.name}: {doubt}")
-    if chosen[0].model_path == DEMO:
+    if NO_MODEL in chosen[0].notes:
         out.note(
             f"No model is given: this is the embedded demo, {DEMO}, with its caches in {chosen[0].cache_dir}"
         )

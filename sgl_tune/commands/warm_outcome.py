@@ -11,6 +11,7 @@ from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_core import BY_CORE, Judged, one_or_all, planned_json, warn_of_the_rest
 from sgl_tune.commands.warm_wishes import Wishes
+from sgl_tune.deployment.model_files import NO_MODEL
 from sgl_tune.errors import CheckFailed, Ended, SglTuneError
 from sgl_tune.keys.verdict import Verdict, verdict_of
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
@@ -62,7 +63,8 @@ class Outcome:
             with self._failure_of(number):
                 plan, verdict = self.judged[number]
                 for note in plan.notes[len(plan.deployment.warnings) :]:
-                    self.out.note(f"{plan.deployment.name}: {note}")
+                    if note != NO_MODEL:  # it was the first line
+                        self.out.note(f"{plan.deployment.name}: {note}")
                 _check_tunable(verdict)
                 warmed = warm_deployment(plan, settings, self.out, force, is_last=number == planned[-1])
                 self.warmed[number] = warmed

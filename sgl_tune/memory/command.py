@@ -16,7 +16,6 @@ from sgl_tune.memory.views.fit_page import fit_json, fit_markdown, show_fit
 from sgl_tune.memory.views.html import render_page
 from sgl_tune.memory.views.markdown import report_markdown
 from sgl_tune.memory.views.terminal import show_answer
-from sgl_tune.memory.views.words import about_demo
 from sgl_tune.server_log.show import outcome_markdown, show_outcome
 from sgl_tune.server_log.verdict import Outcome
 from sgl_tune.writing import check_place, write_text
@@ -55,8 +54,7 @@ def _answered(out: Output, asked: MemoryOptions, shown: ShowOptions) -> Answer:
 def _lines(found: Answer, shown: ShowOptions) -> list[str]:
     if shown.format is DocumentFormat.markdown:
         return [*report_markdown(found)]
-    verdict = f"{found.report.verdict}{' inside the error bar' if found.report.is_inside_bar else ''}"
-    return ["; ".join(filter(None, [about_demo(found.report), verdict]))]
+    return [f"{found.report.verdict}{' inside the error bar' if found.report.is_inside_bar else ''}"]
 
 
 def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowOptions) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from runtime.server.cache_key import named_parts
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
+from sgl_tune.deployment.model_files import NO_MODEL
 from sgl_tune.units import count, human_bytes
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def _show_plan(out: Output, plan: Plan) -> None:
         f"SGLang {chosen.sglang_version}, FlashInfer {chosen.flashinfer_version}, {chosen.arch}", indent=2
     )
     for note in plan.notes:
-        out.line(f"- {note}", indent=2, style="dim")
+        if note != NO_MODEL:  # it was the first line
+            out.line(f"- {note}", indent=2, style="dim")
     if not plan.is_idle:
         _show_cache(out, plan.target, chosen.cache_dir, named_parts(plan.target.key_parts))
         if plan.draft is not None:

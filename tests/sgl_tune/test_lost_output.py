@@ -83,7 +83,7 @@ ROWS: dict[str, tuple[tuple[str, ...], int]] = {
         f"{command} failed": ((command, *more, BROKEN), 3)
         for command, *more in (
             ("inspect", str(FILES.parent)), ("diff", "a", "b"), ("verify",), ("prune", "--stale"), PLANNED,
-            ("mem-report",), ("env",),
+            ("mem-report", "--model", "demo-moe"), ("env",),
         )
     },
 }  # fmt: skip

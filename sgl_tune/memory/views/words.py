@@ -5,7 +5,6 @@ from __future__ import annotations
 from runtime.devices.readings import OutOfMemory
 from runtime.server.units import GIB
 from runtime.start.run_record import Phase
-from sgl_tune.deployment.model_files import NO_MODEL
 from sgl_tune.memory.phases import cached_bytes
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.units import memory_bytes
@@ -24,13 +23,8 @@ def heading(report: MemoryReport) -> str:
 
 def verdict_line(report: MemoryReport) -> str:
     """The verdict, and what makes it uncertain."""
-    parts = [about_demo(report).upper(), verdict(report)[0], report.trust.not_modelled, exactness(report)]
+    parts = [verdict(report)[0], report.trust.not_modelled, exactness(report)]
     return "; ".join(filter(None, parts))
-
-
-def about_demo(report: MemoryReport) -> str:
-    """Of the demo, which nobody named: an empty variable in a script must not read as a good answer."""
-    return "no model given, this is the demo" if NO_MODEL in report.trust.notes else ""
 
 
 def verdict(report: MemoryReport) -> tuple[str, str]:

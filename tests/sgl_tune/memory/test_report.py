@@ -9,12 +9,11 @@ from dataclasses import replace
 from runtime.server.units import GIB
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output, to_json
-from sgl_tune.deployment.model_files import NO_MODEL
 from sgl_tune.memory.phases import in_begin_order, rooted
 from sgl_tune.memory.report import Answer, worst
 from sgl_tune.memory.views.tables import highest_that_fits
 from sgl_tune.memory.views.terminal import phase_lines, show_answer
-from sgl_tune.memory.views.words import verdict, verdict_line
+from sgl_tune.memory.views.words import verdict
 from tests.sgl_tune.memory.reports import make_phase, make_report
 from tests.sgl_tune.schemas import SCHEMAS
 
@@ -36,11 +35,6 @@ def test_json_holds_the_contract() -> None:
     assert data["oom"]["tried_bytes"] == round(6.38 * GIB) and data["oom"]["phase"] == "autotune"
     assert data["oom"]["where"] and data["oom"]["remedies"] == []
     assert data["what_if"]["dp=4"]["verdict"] == "fits"
-
-
-def test_a_verdict_that_nobody_named_a_model_for_says_so() -> None:
-    told = verdict_line(make_report().with_notes(NO_MODEL))
-    assert told.startswith("NO MODEL GIVEN, THIS IS THE DEMO; ") and "DEMO" not in verdict_line(make_report())
 
 
 def test_phases_stand_in_the_order_they_began() -> None:
