@@ -71,8 +71,8 @@ def most_memory() -> int:
 
 
 class Keeper:
-    """Kills a start's processes after some seconds of CPU, after so long without a second of it, or when they
-    take more memory than they may. `why` says which it was; it is empty where the start ended by itself."""
+    """Kills a start's processes when they used too much CPU, used none for too long, or take too much memory.
+    `why` says which it was; it is empty where the start ended by itself."""
 
     def __init__(self, leader: int, seconds: float, most: int, idle: float = _IDLE_SECONDS) -> None:
         self._leader, self._seconds, self._most, self._idle = leader, seconds, most, idle

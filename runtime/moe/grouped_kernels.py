@@ -59,7 +59,7 @@ def matmul(
     SCALES: tl.constexpr, BIASED: tl.constexpr, SCORED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """out[slot] = a[slot // SHARED_BY] @ b[expert].T. SCALES: 0 none, 1 a row, 2 a BLOCK_K of k."""
+    """out[slot] = a[slot // SHARED_BY] @ b[expert].T. SCALES: 0 none, 1 per row, 2 per row and BLOCK_K."""
     block = tl.program_id(1)
     if block * BLOCK_M >= tl.load(total):
         return

@@ -44,8 +44,8 @@ class BrokenCacheFile(CheckFailed):
 
 
 class KeyParts(NamedTuple):
-    """What an entry's key says. `shapes` is the source of the profile, which few ask for; `extras` are source
-    tokens: dtypes and the like have no literal form."""
+    """What an entry's key says. `shapes` is the text of the profile, parsed when it is asked for; `extras` are
+    texts, because a dtype cannot be parsed as a literal."""
 
     op: str
     runner: str

@@ -81,7 +81,7 @@ def decompressed(file: BinaryIO, tap: Callable[[bytes], object]) -> Iterator[byt
 
 
 def _gunzipped(head: bytes, read: Read) -> Generator[bytes, None, bytes]:
-    """Returns what was read beyond its end."""
+    """Returns the bytes that were read beyond the stream's end."""
     if head[2:3] != b"\x08" or head[3:4] != b"\0":
         raise BadBundle("its gzip header has a name, a comment or a field that `pack` does not write")
     inflate = zlib.decompressobj(_GZIP)

@@ -1,8 +1,7 @@
 """From the staging folder to where servers look: items of stores by a rename, or file by file where one is
 there already.
 
-A process that is killed here leaves some items landed, each of them whole, and none of the others; to unpack
-again lands those.
+If the process is killed, some items have landed, each of them whole. Unpacking again lands the rest.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _told(file: CacheFile | None, reports: dict[str, FileReport]) -> tuple[str, 
 
 
 def _holes(ranks: Sequence[VllmRank]) -> Iterator[str]:
-    """Below the largest rank there is, where the others tell how many a replica has."""
+    """Missing files below the largest rank, if the names of the others show how many ranks a replica has."""
     known = {rank.rank: rank.dp for rank in ranks}
     largest = max(known)
     if largest >= _LARGEST_GROUP:

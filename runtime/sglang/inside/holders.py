@@ -39,7 +39,7 @@ def kind_of(owner: type, name: str) -> str | None:
 
 
 def _tensors(module: Any) -> Iterator[Any]:
-    """Its parameters, its buffers, and what it keeps in plain attributes, as MLA keeps its two halves."""
+    """Its parameters, its buffers, and tensors in plain attributes, such as MLA's two weight halves."""
     import torch
 
     own = {**vars(module), **vars(module)["_parameters"], **vars(module)["_buffers"]}

@@ -116,8 +116,8 @@ class RegistryRemote:
         return image.make_entry(digest, len(manifest), about.platform, about.told), sent
 
     def _write_tag(self, entry: dict[str, Any], alone: bool) -> list[dict[str, Any]]:
-        """What else is there in the end. A registry has no lock: who wrote at the same time and did not see
-        this line has taken it away by now."""
+        """Returns the other entries of the tag. A registry has no lock: a push at the same time may have
+        removed our entry, so we look again after a moment."""
         for _ in range(_WRITES):
             old = [] if alone else self._pushed_before()
             beside = [one for one in old if not image.is_same_place(one, entry)]

@@ -1,4 +1,4 @@
-"""Who asks a registry: the login that docker kept, and oras's token dance with a realm that was checked."""
+"""Authentication at a registry: docker's stored login, and oras's token exchange with a realm that is checked."""
 
 from __future__ import annotations
 

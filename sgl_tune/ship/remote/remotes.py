@@ -118,7 +118,7 @@ def _in_words(offers: Sequence[Offer]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """`replaced` and `beside` are what was at this URL before, and what of it is there still."""
+    """`replaced`: what the push removed from this URL; `beside`: what else is still there."""
 
     offer: Offer
     sent: int
@@ -156,7 +156,7 @@ class Remote(Protocol):
 
 
 def without_secrets(text: str) -> str:
-    """Somebody's word, with what may be a password in a URL left out."""
+    """The text, without what may be a password in a URL."""
     return _SECRET.sub("//***@", text)
 
 

@@ -1,8 +1,8 @@
-"""Triton: a folder a kernel, named by the hash of all that it was compiled from.
+"""Triton: one folder per kernel, named by the hash of all that it was compiled from.
 
-`FileCacheManager.get_group` reads `__grp__<kernel>.json`, whose `child_paths` are absolute: one of them that
-is not there, and the kernel is compiled again. What comes without a group (launchers, `cuda_utils`, autotuned
-choices) is looked up by its name alone.
+`FileCacheManager.get_group` reads `__grp__<kernel>.json`, whose `child_paths` are absolute: if one of them is
+missing, the kernel is compiled again. Files without a group (launchers, `cuda_utils`, autotuned choices) are
+looked up by name.
 """
 
 from __future__ import annotations
