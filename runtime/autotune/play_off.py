@@ -19,8 +19,8 @@ LayerClock = Callable[[Sequence[Together[Candidate]], int], list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Settled(Generic[Candidate]):
-    """The winner of each op, none where one has no tactic, and the time of each combination that ran,
-    relative to one that ran in all rounds."""
+    """The winner of each op, none where an op has no tactic; and the time of each combination that ran,
+    relative to a combination that ran in all rounds."""
 
     winners: tuple[Candidate, ...]
     times: dict[tuple[Candidate, ...], float]

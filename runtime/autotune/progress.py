@@ -26,9 +26,9 @@ class Progress:
 class BucketResult:
     """The same on every worker. `tactic` is None where every tactic failed.
 
-    Times are the kernel's own. `runner_up`: by what share the second candidate was slower in the final (in the
-    layer, if there is one); None where the final had one candidate. `race` has that share for each candidate
-    of the final, by runner and tactic as an entry holds them.
+    Times are the kernel's own. `runner_up`: the share by which the second candidate was slower in the final,
+    in the layer if there is one; None where the final had one candidate. `race` has that share for each
+    candidate of the final, by runner and tactic as an entry holds them.
     """
 
     op: str

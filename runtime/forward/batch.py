@@ -131,7 +131,7 @@ def _packed(
 
 
 class StaticBuffers:
-    """A graph's inputs: one tensor a field at the largest size, of which every batch is a slice."""
+    """A graph's inputs: one tensor per field at the largest size, of which every batch is a slice."""
 
     def __init__(self, max_requests: int, max_tokens: int, context_length: int, device: torch.device) -> None:
         def ints(size: int) -> torch.Tensor:

@@ -128,7 +128,7 @@ class VirtualCommunicator(Communicator):
 
 
 class DistributedCommunicator(Communicator):
-    """One process a rank, over an initialised `torch.distributed` (see `connect`)."""
+    """One process per rank, over an initialised `torch.distributed` (see `connect`)."""
 
     def __init__(self, parallel: ParallelConfig) -> None:
         if dist.get_world_size() != parallel.world_size:

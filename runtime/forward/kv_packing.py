@@ -18,7 +18,7 @@ FP8_MAX = 448.0
 
 @dataclass(frozen=True, slots=True)
 class PackedRow:
-    """`quantized` values in fp8 with a scale a block, then `plain` values in bfloat16."""
+    """`quantized` values in fp8 with one scale per block, then `plain` values in bfloat16."""
 
     quantized: int
     plain: int = 0

@@ -16,7 +16,7 @@ def _rms_norm(
     x, out, residual, weight, eps, x_row, x_head, out_row, out_head, residual_row,
     SIZE: tl.constexpr, ADD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program a row (and head). With ADD, residual += x comes first and is what is normalized."""
+    """One program per row (and head). With ADD, residual += x comes first and is what is normalized."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     column = tl.arange(0, BLOCK)
@@ -38,7 +38,7 @@ def _rms_norm(
 def _rope(
     x, table, positions, x_token, x_head, HALF: tl.constexpr, INTERLEAVED: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """One program a (token, head): pairs are neighbours, or a value and the one HALF a head further."""
+    """One program per (token, head): pairs are neighbours, or a value and the one HALF a head further."""
     token = tl.program_id(0).to(tl.int64)
     index = tl.arange(0, BLOCK)
     inside = index < HALF
@@ -60,7 +60,7 @@ def _rope(
 def _quantize(
     x, out, scales, x_row, SIZE, GROUPS, LIMIT: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """One program a (row, group): fp8 values and the fp32 scale that brings the largest to LIMIT."""
+    """One program per (row, group): fp8 values and the fp32 scale that brings the largest to LIMIT."""
     row = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)
     within = tl.arange(0, BLOCK)

@@ -198,7 +198,7 @@ class TensorFp8(Scheme):
 
 @dataclass(frozen=True, slots=True)
 class Fp4(Scheme):
-    """Two values a byte and one scale a group along k: nvfp4 (16, e4m3), mxfp4 (32, powers of two).
+    """Two values per byte and one scale per group along k: nvfp4 (16, e4m3), mxfp4 (32, powers of two).
 
     `backend`: the GEMM of a dense layer, by SGLang's name; without one of FlashInfer's it is plain again.
     """

@@ -91,7 +91,7 @@ def _own_scale(x: torch.Tensor) -> torch.Tensor:
 
 
 def dequantize_blocks(weight: torch.Tensor, scale_inv: torch.Tensor, block: list[int]) -> torch.Tensor:
-    """[n, k] e4m3 and one scale a block -> fp32."""
+    """[n, k] e4m3 and one scale per block -> fp32."""
     scale = scale_inv.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
     return weight.float() * scale[: weight.shape[0], : weight.shape[1]]
 
@@ -99,7 +99,7 @@ def dequantize_blocks(weight: torch.Tensor, scale_inv: torch.Tensor, block: list
 def dequantize_fp4(
     packed: torch.Tensor, scale: torch.Tensor, global_scale: torch.Tensor | None
 ) -> torch.Tensor:
-    """[n, k / 2] bytes, low nibble first, and one scale a group -> fp32 [n, k]."""
+    """[n, k / 2] bytes, low nibble first, and one scale per group -> fp32 [n, k]."""
     magnitudes = torch.tensor(_E2M1, device=packed.device)
     codes = torch.stack((packed & 0xF, packed >> 4), dim=-1).flatten(-2).long()
     values = magnitudes[codes & 7] * (1.0 - 2.0 * (codes >> 3))

@@ -21,7 +21,7 @@ from runtime.server.parallel import RankLayout
 
 
 class FlashInferCutlassBackend(TunedBackend):
-    """bf16, and fp8 with one scale a tensor. The kernel takes [up, gate] rows, or ups alone."""
+    """bf16, and fp8 with one scale per tensor. The kernel takes [up, gate] rows, or ups alone."""
 
     name: ClassVar[str] = "flashinfer_cutlass"
     _held: torch.Tensor | None = None

@@ -34,7 +34,7 @@ def count(
 
 @triton.jit
 def name_blocks(ends, experts, rows, SLOTS, LOCAL, BINS: tl.constexpr, BLOCK: tl.constexpr):
-    """One program a block: its expert, -1 for nobody's, and rows that are nothing until they are placed."""
+    """One program per block: its expert, -1 for nobody's, and rows that are nothing until they are placed."""
     block = tl.program_id(0)
     last = tl.load(ends + tl.arange(0, BINS))
     expert = tl.sum((last <= block * BLOCK).to(tl.int32), 0)

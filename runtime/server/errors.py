@@ -28,7 +28,7 @@ class Unsupported(ConfigError):
 
 
 class AnotherRelease(ConfigError):
-    """A release of SGLang that the runtime core does not plan as; a server of it knows."""
+    """A release of SGLang that the runtime core does not know; a server of that release does."""
 
     def __init__(self, message: str, version: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""A row a GPU, and the one chooser of the GPU that is meant.
+"""One row per GPU, and the one chooser of the GPU that is meant.
 
 The first row of an architecture is its usual one.
 """

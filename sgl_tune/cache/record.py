@@ -44,7 +44,7 @@ class BrokenCacheFile(CheckFailed):
 
 
 class KeyParts(NamedTuple):
-    """What an entry's key says. `shapes` is the text of the profile, parsed when it is asked for; `extras` are
+    """What an entry's key says. `shapes` is the text of the profile, parsed when it is used; `extras` are
     texts, because a dtype cannot be parsed as a literal."""
 
     op: str

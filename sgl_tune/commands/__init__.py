@@ -1,1 +1,1 @@
-"""One command a file: parse, one call, hand the result to the sink."""
+"""One command per file: parse, one call, hand the result to the sink."""

@@ -130,7 +130,7 @@ def _row(change: Change) -> tuple[object, ...]:
 
 
 def _grouped(keys: Sequence[str]) -> list[str]:
-    """One line an op and its shapes, with the buckets: 42 keys that differ in one number are no reading."""
+    """One line per op and shapes, with the buckets: nobody reads 42 keys that differ in one number."""
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     odd = []
     for key in keys:

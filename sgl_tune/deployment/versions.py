@@ -59,7 +59,7 @@ def require_torch(what: str) -> None:
 
 
 def require_flashinfer(version: str) -> None:
-    """What is tuned or compiled is so by the FlashInfer that will read it, or not at all."""
+    """Refuses to tune or compile without the FlashInfer that will read the result."""
     installed = installed_version("flashinfer")
     if find_spec("torch") is None or installed is None:
         wanted = f"flashinfer-python=={version}"

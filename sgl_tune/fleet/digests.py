@@ -40,7 +40,7 @@ def missing(wanted: str, held: str, most: int) -> int:
 
 
 def lookups_of(loaded: Loaded, reader: FlashInfer) -> list[str]:
-    """A digest an entry of what a lookup compares: the key, and as its version does it runner and policy."""
+    """One digest per entry of what a lookup compares: the key, and in some versions runner and policy."""
     return [
         _lookup(key, choice[0], loaded.policies.get(key, HOT), reader)
         for key, choice in loaded.entries.items()

@@ -31,7 +31,7 @@ def filled(node: Node, reference: Node | None) -> Node:
 
 
 def judge(node: Node, planner: Planner, reference: Node | None) -> Iterator[tuple[Planned | None, Outcome]]:
-    """One outcome a deployment; one alone where no deployment can be planned there."""
+    """One outcome per deployment; one alone where no deployment can be planned there."""
     holdings = node.holdings
     if holdings is None:
         yield None, _unknown("older-env", "it says nothing of caches: an older sgl-tune wrote it", _NEWER)

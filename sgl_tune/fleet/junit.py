@@ -1,4 +1,4 @@
-"""A survey as JUnit's XML: a suite a deployment, a case a node."""
+"""A survey as JUnit's XML: one suite per deployment, one case per node."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _lines(found: Answer, shown: ShowOptions) -> list[str]:
 
 
 def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowOptions) -> None:
-    """The log's verdict comes first, and holds where its server cannot be predicted."""
+    """The log's verdict comes first, and stays where the prediction beside it fails."""
     is_markdown = shown.format is DocumentFormat.markdown
     show_outcome(out, dead)
     found, why = None, ""

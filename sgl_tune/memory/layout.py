@@ -53,7 +53,7 @@ class Layout:
 
 
 def layout_of(record: Record) -> Layout:
-    """As SGLang resolved it; one rank where the start did not come to resolved arguments."""
+    """As SGLang resolved it; one rank if the start ended before that."""
     given = record.arguments
     has_dp_attention = given.get("enable_dp_attention") is True
     return Layout(_size(given, "tp_size"), _size(given, "pp_size"), _size(given, "dp_size", has_dp_attention))

@@ -69,7 +69,7 @@ def _tried(starter: Starter, change: Change) -> Started | None:
 
 
 def attempts_for(report: MemoryReport, layout: Layout) -> list[list[Attempt]]:
-    """The kinds of changes, and of each kind the mildest first."""
+    """Changes to try, one list per kind, the mildest change of each kind first."""
     failed = (report.run.failed_in or "").removeprefix("draft ")
     if failed in _POOLS and report.oom is None:
         return [[*_higher(report)], [*_more_gpus(layout)]]

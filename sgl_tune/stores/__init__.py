@@ -1,1 +1,1 @@
-"""The other caches of a start, as data: a reader a store, and where they lie."""
+"""The other caches of a start, as data: one reader per store, and where they lie."""

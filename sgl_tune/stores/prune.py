@@ -224,7 +224,7 @@ def _total(chosen: Sequence[Chosen]) -> str:
 
 
 def _show(out: Output, chosen: Sequence[Chosen]) -> None:
-    """A line a store and a reason: items come by the thousand."""
+    """One line per store and reason: items come by the thousand."""
     items: Counter[tuple[str, str, Path]] = Counter()
     sizes: Counter[tuple[str, str, Path]] = Counter()
     for one in chosen:

@@ -1,4 +1,4 @@
-"""What a start builds and keeps: a row a store, where each release's server looks for it, and the variables
+"""What a start builds and keeps: one row per store, where each release's server looks for it, and variables
 that gather all of them under one root."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""FlashInfer's managed store: one entry a file, where nearly all that is wrong is a miss and no crash."""
+"""FlashInfer's managed store: one entry per file, where nearly all that is wrong is a miss and no crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One worker a device: hand jobs out, carry what they tell each other, and name the one that failed."""
+"""One worker per device: hand jobs out, carry what they tell each other, and name the one that failed."""
 
 from __future__ import annotations
 

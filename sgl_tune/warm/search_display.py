@@ -1,4 +1,4 @@
-"""What a search looks like while it runs: a table that lives on a terminal, plain lines in a log."""
+"""Shows a search while it runs: a table that is redrawn on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 

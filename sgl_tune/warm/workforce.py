@@ -1,4 +1,4 @@
-"""The processes of a whole warm: a worker a device and a prover, started once for all its deployments."""
+"""The processes of a whole warm: one worker per device and a prover, started once for all its deployments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was imported stays out of every search for garbage: a server unfreezes what it finds frozen.
+"""Keeps imported objects out of every garbage collection, although a server unfreezes what is frozen.
 
 CPython holds frozen objects in a list of their own, which `gc.unfreeze` empties into the oldest generation.
 Each search after that would go through all that was imported, and copy the pages that forked processes share.

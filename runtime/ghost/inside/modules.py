@@ -56,7 +56,7 @@ class Stub:
 
 
 class Missing:
-    """A function of a module that is not there."""
+    """Stands for a function of a compiled module that is missing here."""
 
     def __init__(self, module: str, name: str, path: Path | None) -> None:
         self._module, self.__name__, self._path = module, name, path

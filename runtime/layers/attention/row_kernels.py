@@ -19,7 +19,7 @@ def _store_plain(
     rows, buffer, slots, slot_map, rows_token, rows_head, buffer_slot, MAPPED: tl.constexpr,
     LIMIT: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program a token: WIDTH values, DIM to a head."""
+    """One program per token: WIDTH values, DIM to a head."""
     token = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < WIDTH
@@ -39,7 +39,7 @@ def _store_packed(
     LIMIT: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, PLAIN: tl.constexpr,
     ALL_BLOCKS: tl.constexpr, ALL_BLOCK: tl.constexpr, ALL_PLAIN: tl.constexpr,
 ):  # fmt: skip
-    """One program a token: BLOCKS x BLOCK values in fp8 with a scale a block, then PLAIN values."""
+    """One program per token: BLOCKS x BLOCK values in fp8 with one scale per block, then PLAIN values."""
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + token)
     block = tl.arange(0, ALL_BLOCKS)

@@ -16,7 +16,7 @@ def convolve(
     x, weight, bias, state, out, slots, seq_lens, starts, x_row, state_slot, DIM,
     WIDTH: tl.constexpr, HAS_BIAS: tl.constexpr, TOKENS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program a (request, tokens, channels). What lies before its rows is in the state."""
+    """One program per (request, tokens, channels). What lies before its rows is in the state."""
     request = tl.program_id(0)
     first = tl.load(starts + request).to(tl.int64)
     count = tl.load(starts + request + 1).to(tl.int64) - first
@@ -45,7 +45,7 @@ def convolve(
 def keep_inputs(
     x, state, slots, seq_lens, starts, x_row, state_slot, DIM, KEPT: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """One program a (request, channels): the last KEPT inputs, which may reach back into the old ones."""
+    """One program per (request, channels): the last KEPT inputs, which may reach back into the old ones."""
     request = tl.program_id(0)
     first = tl.load(starts + request).to(tl.int64)
     count = tl.load(starts + request + 1).to(tl.int64) - first
@@ -66,7 +66,7 @@ def recur(
     step_row, strength_row, shared_by, least_step, scale, HEADS, K, V, DELTA: tl.constexpr,
     SKIP: tl.constexpr, KEEPS: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
 ):  # fmt: skip
-    """One program a (request, head, values), token after token."""
+    """One program per (request, head, values), token after token."""
     request, head = tl.program_id(0), tl.program_id(1)
     first = tl.load(starts + request).to(tl.int64)
     count = tl.load(starts + request + 1).to(tl.int64) - first
@@ -110,7 +110,7 @@ def gated_norm(
     x, gate, weight, out, x_row, gate_row, GROUP, weight_step, eps,
     GATE_FIRST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program a (row, group)."""
+    """One program per (row, group)."""
     row, group = tl.program_id(0).to(tl.int64), tl.program_id(1)
     within = tl.arange(0, BLOCK)
     inside = within < GROUP

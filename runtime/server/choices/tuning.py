@@ -49,5 +49,5 @@ def fp4_gemm_backend(asked: Asked, gpu: GpuModel) -> str:
 
 
 def runs_fp8_gemm(stored: str | None, gpu: GpuModel) -> bool:
-    """By FlashInfer: modelopt's, in one scale a tensor."""
+    """By FlashInfer: modelopt's, in one scale per tensor."""
     return stored in MODELOPT_FP8 and gpu.major in (9, 10, 12)

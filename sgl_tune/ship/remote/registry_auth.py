@@ -1,4 +1,4 @@
-"""Authentication at a registry: docker's stored login, and oras's token exchange with a realm that is checked."""
+"""Logs in to a registry: docker's stored login, and oras's token exchange with a realm that is checked."""
 
 from __future__ import annotations
 

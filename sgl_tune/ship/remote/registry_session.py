@@ -155,7 +155,7 @@ class Session(requests.Session):
 
 
 class _Told:
-    """What a way there can end with, as one line."""
+    """Turns an exception of a transfer into one line."""
 
     def __init__(self, peer: str, patience: float) -> None:
         self._peer, self._patience = peer, patience

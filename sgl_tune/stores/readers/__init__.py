@@ -1,1 +1,1 @@
-"""A reader a store. Each knows its library's layout, and what that library asks of an entry."""
+"""One reader per store. Each knows how its library lays out entries, and when the library takes one."""
