@@ -24,8 +24,8 @@ from sgl_tune.warm.job import tuned_path
 from sgl_tune.warm.launch import Fleet
 from sgl_tune.warm.proof import How
 from sgl_tune.warm.recorded.job import CallCache, CallJob
-from sgl_tune.warm.recorded.story import PROVER, WORKER
 from sgl_tune.warm.result import read_report
+from sgl_tune.warm.story import PROVER, WORKER
 from sgl_tune.warm.workforce import Workforce, workforce
 
 HOW = How(WORKER, PROVER)

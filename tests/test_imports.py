@@ -34,7 +34,7 @@ SLOW = {
     "subprocess",
     "runtime.server.resolve",
     "sgl_tune.compile.everything",
-    "sgl_tune.compile.page",
+    "sgl_tune.commands.warm_root",
     "sgl_tune.ship.archive",
     "sgl_tune.stores.describe",
 }
@@ -137,12 +137,12 @@ WITHOUT = {
     "sgl_tune.cli.app": "typer sgl_tune.cli.completion",
     "sgl_tune.cli.failures": "sgl_tune.cli.usage",
     "sgl_tune.commands.inspect": "sgl_tune.ship.archive sgl_tune.stores.describe",
-    "sgl_tune.commands.mem_report": "subprocess",
+    "sgl_tune.commands.mem_report": "subprocess runtime.server.resolve",
     "sgl_tune.commands.verify": "subprocess sgl_tune.warm.replaying runtime.server.resolve"
     " sgl_tune.ship.archive sgl_tune.stores.describe",
     "sgl_tune.commands.warm": "sgl_tune.asking.question sgl_tune.commands.warm_core"
     " sgl_tune.commands.warm_outcome sgl_tune.commands.warm_recorded sgl_tune.commands.warm_root"
-    " sgl_tune.compile.everything sgl_tune.deployment.project_file sgl_tune.verify.environment",
+    " sgl_tune.compile.everything runtime.server.resolve sgl_tune.verify.environment",
     "sgl_tune.commands.warm_recorded": "sgl_tune.commands.warm_tuned sgl_tune.verify.by_server"
     " sgl_tune.warm.result_page",
     "sgl_tune.commands.warm_wishes": "sgl_tune.verify.environment",
@@ -156,6 +156,7 @@ WITHOUT = {
     "sgl_tune.warm.recorded.prove": "torch",
     "sgl_tune.warm.recorded.worker": "torch",
     "sgl_tune.warm.replay_worker": "torch",
+    "sgl_tune.recorded.asked": "sgl_tune.deployment.pasted_command",
     "sgl_tune.stores.beside": "sgl_tune.stores.describe",
     "sgl_tune.verify.check": "runtime.server.resolve",
     "sgl_tune.verify.scope": "runtime.server.resolve",

@@ -28,11 +28,11 @@ from sgl_tune.cache.record import read_cache_file
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import SglTuneError
+from sgl_tune.recorded.asked import records_of
 from sgl_tune.recorded.plan import RecordedPlan, Whose, plan_of
-from sgl_tune.recorded.ranks import records_of
 from sgl_tune.servers.server import Server, server_at
 from sgl_tune.warm.devices import Devices
-from sgl_tune.warm.recorded.story import Settings, warm_records
+from sgl_tune.warm.story import Settings, warm_records
 from sgl_tune.warm.workforce import workforce
 from tests.warm.recorded.on_ghost import how_on_ghost
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -16,7 +17,6 @@ from runtime.record.events import Event
 from runtime.record.record import Record
 from runtime.sglang.server_process import Request, ServerProcess, ghost_for
 from runtime.sglang.tactics import Tactics
-from runtime.sglang.world import world_of
 
 
 @dataclass(frozen=True)
@@ -106,3 +106,40 @@ def _devices(record: Record) -> int:
     sizes = [record.arguments.get(name) for name in ("tp_size", "pp_size", "nnodes")]
     tp, pp, nodes = (size if isinstance(size, int) else 0 for size in sizes)
     return max(1, tp * pp // nodes) if tp and pp and nodes else 0
+
+
+@dataclass(frozen=True)
+class World:
+    """A server's processes: tp x pp ranks over `nodes`."""
+
+    tp: int
+    pp: int
+    nodes: int
+
+    @property
+    def ranks(self) -> int:
+        return self.tp * self.pp
+
+    @property
+    def devices(self) -> int:
+        """GPUs of one node."""
+        return max(1, self.ranks // self.nodes)
+
+
+class _Quiet(ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """SGLang's own parser refuses the same words, and says so."""
+        raise ValueError(message)
+
+
+def world_of(argv: Sequence[str]) -> World:
+    """The world that flags ask for; one process where they cannot be read, which SGLang refuses itself."""
+    parser = _Quiet(add_help=False, allow_abbrev=False)
+    parser.add_argument("--tensor-parallel-size", "--tp-size", "--tp", dest="tp", type=int, default=1)
+    parser.add_argument("--pipeline-parallel-size", "--pp-size", "--pp", dest="pp", type=int, default=1)
+    parser.add_argument("--nnodes", type=int, default=1)
+    try:
+        known, _ = parser.parse_known_args(list(argv))
+    except ValueError:
+        return World(1, 1, 1)
+    return World(*(max(1, size) for size in (known.tp, known.pp, known.nnodes)))

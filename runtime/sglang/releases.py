@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from runtime.flashinfer.versions import number
 from runtime.server.errors import AnotherRelease, ConfigError
@@ -31,3 +32,10 @@ def release_named(version: str) -> Release:
     if number(checked_version(version)) != NEWEST.number:
         raise AnotherRelease(f"SGLang {version}: the core plans as {NEWEST.version} alone", version)
     return NEWEST._replace(version=version)
+
+
+def request_modules(arguments: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The name of each, and FlashInfer's function that makes it. `arguments`: as the server resolved them."""
+    if arguments.get("sampling_backend") == "flashinfer":  # the first request that draws a token
+        return (("sampling", "sampling:gen_sampling_module"),)
+    return ()

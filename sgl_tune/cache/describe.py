@@ -12,7 +12,7 @@ from sgl_tune.cache.layouts import is_unfinished
 from sgl_tune.cache.layouts.readers import LAYOUTS
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import Entry
-from sgl_tune.cache.scanned import Content, ScannedCache
+from sgl_tune.cache.scan import Content, ScannedCache
 from sgl_tune.units import count, human_bytes
 
 _LONGEST = 60  # of a name that anybody may have written

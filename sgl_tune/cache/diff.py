@@ -10,7 +10,7 @@ from typing import Any
 
 from runtime.flashinfer.versions import GENERATION, RECORDS
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.cache.scanned import Content, ScannedCache
+from sgl_tune.cache.scan import Content, ScannedCache
 from sgl_tune.errors import CheckFailed, UsageError
 
 # Two searches of one shape put what is equally fast in another order: by so much do their times differ.

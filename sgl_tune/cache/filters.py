@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from runtime.server.bounds import is_number
 from sgl_tune.cache.record import Entry
-from sgl_tune.cache.scanned import ScannedCache
+from sgl_tune.cache.scan import ScannedCache
 from sgl_tune.errors import UsageError
 from sgl_tune.units import parse_age, parse_size
 

@@ -195,7 +195,9 @@ def open_folder(
 class Way:
     """The folders on the way to the one that was asked for last stay open: the next is mostly beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, create: bool = False, owner: Owner | None = None) -> None:
+        """`create`: folders that are missing below the root are made, for this owner."""
+        self._create, self._owner = create, owner
         self._root: Path | None = None
         self._folders: list[Folder] = []
         self._names: list[str] = []
@@ -211,7 +213,7 @@ class Way:
         root = root or _before_layout(path)
         if not self._folders or (root is not self._root and root != self._root):
             self._leave(0)
-            self._root, self._folders = root, [Folder(os.open(root, _OPEN), root)]
+            self._root, self._folders = root, [Folder(os.open(root, _OPEN), root, owner=self._owner)]
         depth = len(root.parts)
         if path.parts[:depth] != root.parts:
             raise ValueError(f"{path} is not below {root}")
@@ -223,7 +225,7 @@ class Way:
             known += 1
         self._leave(known + 1)
         for name in names[known:]:
-            self._folders.append(self._folders[-1].enter(name))
+            self._folders.append(self._folders[-1].enter(name, self._create))
             self._names.append(name)
         return self._folders[-1]
 

@@ -11,8 +11,7 @@ from sgl_tune.cache.completion import keys
 from sgl_tune.cache.diff import NOISE, Change, Comparison, Difference, check_not_empty, compare
 from sgl_tune.cache.layouts import resolve
 from sgl_tune.cache.record import Entry, parse_key
-from sgl_tune.cache.scan import Scanner
-from sgl_tune.cache.scanned import ScannedCache
+from sgl_tune.cache.scan import ScannedCache, Scanner
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option

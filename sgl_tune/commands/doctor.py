@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from sgl_tune.asking.options import ServerOption
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.verify import Told, judged, warming
 from sgl_tune.deployment.file_option import FileOption, started_by
-from sgl_tune.deployment.options import ServerCommand, ServerFlags, who_is_asked
+from sgl_tune.deployment.options import ServerCommand, ServerFlags, ServerOption, who_is_asked
 from sgl_tune.errors import Ended
 from sgl_tune.verify.environment import target_here
 from sgl_tune.verify.expected import WARM

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import platform
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import sgl_tune
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
-from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.fleet.holdings import Holdings
 from sgl_tune.fleet.node import holdings_json
@@ -22,15 +21,7 @@ from sgl_tune.verify.stores import machine_of
 
 
 def env(
-    cache_dir: Annotated[
-        Path | None,
-        Option(
-            "--cache-dir",
-            metavar="DIR",
-            help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.",
-            show_default=False,
-        ),
-    ] = None,
+    cache_dir: CacheDirOption = None,
     name: Annotated[
         str | None,
         Option("--name", metavar="NODE", help="This machine's name in a fleet's table. Default: its own."),

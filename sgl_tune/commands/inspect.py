@@ -20,8 +20,7 @@ from sgl_tune.cache.describe import (
 from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
 from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cache.record import Entry
-from sgl_tune.cache.scan import Scanner
-from sgl_tune.cache.scanned import ScannedCache
+from sgl_tune.cache.scan import ScannedCache, Scanner
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option

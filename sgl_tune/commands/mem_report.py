@@ -7,14 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-from sgl_tune.asking.options import RemoteCodeOption, ServerOption
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.file_option import FileOption, started_by
-from sgl_tune.deployment.options import PROJECT_FILE, ServerCommand, ServerFlags, TargetOption, who_is_asked
-from sgl_tune.deployment.selection import the_one
+from sgl_tune.deployment.options import (
+    PROJECT_FILE,
+    RemoteCodeOption,
+    ServerCommand,
+    ServerFlags,
+    ServerOption,
+    TargetOption,
+    who_is_asked,
+)
 from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions, is_of_a_run
@@ -124,6 +130,8 @@ def mem_report(
     flags, server, core = who_is_asked(flags, server)
     if target is not None:
         if deployment is not None:
+            from sgl_tune.deployment.selection import the_one
+
             (_, flags, words), deployment = the_one(flags, words, deployment), None
         flags = read_target(target).flags(flags, words)
     is_measured = log is not None and is_of_a_run(log)

@@ -9,17 +9,15 @@ from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.deployment.file_option import FileOption, started_by
+from sgl_tune.deployment.cache_dir import place_named
+from sgl_tune.deployment.file_option import FileOption, split_positionals, started_by
 from sgl_tune.deployment.options import ServerFlags, TargetOption
-from sgl_tune.deployment.positionals import split_positionals
-from sgl_tune.errors import UsageError
 from sgl_tune.ship.arrival import manifest_json, show_manifest
 from sgl_tune.ship.choice import Asked, Choice
 from sgl_tune.ship.contents import Contents
 from sgl_tune.ship.manifest import DEFAULT_PLACE
 from sgl_tune.ship.options import SignOption
-from sgl_tune.ship.pack import Packed
-from sgl_tune.ship.packing import pack_bundle
+from sgl_tune.ship.pack import Packed, pack_bundle
 from sgl_tune.ship.signing.keys import read_private_key
 from sgl_tune.ship.signing.signature import signature_of, signature_path, write_signature
 from sgl_tune.stores.find import STORE_IDS, TACTICS
@@ -77,13 +75,11 @@ def pack(
     """
     out = Output(sink(format, quiet))
     check_place(output)
-    if not at.startswith("/"):
-        raise UsageError(f"--at {at} is no absolute path", "give the path as a server will see it")
     key = read_private_key(sign) if sign else None
     paths, command = split_positionals(arguments or ())
     asked = Asked(flags, tuple(paths), *started_by(file, command), tuple(store or ()))
     machine = read_target(target) if target else UNTOLD
-    packed, contents, choice = pack_bundle(out, asked, machine, output, at, force)
+    packed, contents, choice = pack_bundle(out, asked, machine, output, place_named("--at", at), force)
     signature = write_signature(output, signature_of(key, packed.digest)) if key else None
     if signature is None and signature_path(output).exists():
         out.warn(f"{signature_path(output)} was there before: it is good if this was packed before, too")

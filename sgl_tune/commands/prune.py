@@ -87,8 +87,10 @@ def prune(
     Example: sgl-tune prune 4aaede739ed1db5a
     """
     out = Output(sink(format, quiet))
+    age = parse_age(older_than, "--older-than") if older_than else None
+    size = parse_limit(max_size, "--max-size") if max_size else None
     if answers:
-        _prune_answers(out, parse_limit(max_size, "--max-size") if max_size else 0, dry_run)
+        _prune_answers(out, size or 0, dry_run)
         return
     only, versions = store_asked_for(store), _libraries(library or [])
     arch = versions.pop("arch", None)
@@ -97,11 +99,11 @@ def prune(
     if only:
         of_stores = StoreRules(
             stale,
-            parse_age(older_than, "--older-than") if older_than else None,
+            age,
             parse_age(unused_for, "--unused-for") if unused_for else None,
             versions,
             arch,
-            parse_limit(max_size, "--max-size") if max_size else None,
+            size,
         )
         prune_stores(out, folder or cache_dir, only, of_stores, dry_run, yes)
         return
@@ -114,10 +116,10 @@ def prune(
         )
     rules = Rules(
         stale=stale,
-        older_than=parse_age(older_than, "--older-than") if older_than else None,
+        older_than=age,
         flashinfer=versions.get("flashinfer"),
         arch=arch,
-        max_size=parse_limit(max_size, "--max-size") if max_size else None,
+        max_size=size,
         keep=tuple(keep or ()),
         key=_key(folder, cache_dir or default_cache_dir()),
         unusable=unusable_files if unusable else None,

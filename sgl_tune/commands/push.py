@@ -25,7 +25,7 @@ from sgl_tune.ship.options import (
     TimeoutOption,
     way,
 )
-from sgl_tune.ship.packing import pack_bundle
+from sgl_tune.ship.pack import pack_bundle
 from sgl_tune.ship.remote.described import machine_of
 from sgl_tune.ship.remote.remotes import PATIENCE_SECONDS, Pushed, fits, offer_json, remote
 from sgl_tune.ship.signing.keys import read_private_key

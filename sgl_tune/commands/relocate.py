@@ -10,7 +10,7 @@ from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, Quie
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
-from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.cache_dir import default_cache_dir, place_named
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.stores.find import stores_below
 from sgl_tune.stores.places import export_lines, kubernetes_lines, variables
@@ -59,13 +59,8 @@ def relocate(
     root = root or default_cache_dir()
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder", "name the folder that holds the stores")
-    if at is not None and not at.startswith("/"):
-        raise UsageError(f"--at {at} is no absolute path", "give the path as the server will see it")
-    if scratch is not None and not scratch.startswith("/"):
-        raise UsageError(
-            f"--scratch {scratch} is no absolute path", "give the path as the server will see it"
-        )
-    place = at.rstrip("/") or "/" if at else str(root.absolute())
+    place = place_named("--at", at) if at is not None else str(root.absolute())
+    scratch = place_named("--scratch", scratch) if scratch is not None else None
     stored = stores_below(out, root)
     with out.progress("relocating") as progress:
         done = mend(stored, root, place, dry_run, progress.advance, out.warn)

@@ -24,10 +24,17 @@ from sgl_tune.servers.add import (
     planned,
     refuse_planted,
 )
-from sgl_tune.servers.home import Added, added_server, added_servers, check_release, servers_home
-from sgl_tune.servers.lock import locked
+from sgl_tune.servers.home import (
+    Added,
+    added_server,
+    added_servers,
+    check_release,
+    locked,
+    remove_server,
+    servers_home,
+    sweep,
+)
 from sgl_tune.servers.plan import Plan, Wheel
-from sgl_tune.servers.remove import remove_server, sweep
 from sgl_tune.servers.server import Server, server_at
 from sgl_tune.units import count, human_bytes
 
@@ -183,31 +190,18 @@ def _drop(making: Making, begun: bool) -> None:
 
 
 def _show_size(out: Output, plan: Plan, says: str) -> None:
-    data = {
-        "release": plan.release,
-        "path": None,
-        "added": False,
-        "bytes": sum(one.unpacked for one in plan.kept),
-        "download_bytes": sum(one.size for one in plan.kept),
-        "left_out": [f"{one.name}=={one.version}" for one in plan.left_out],
-    }
+    sizes = {"bytes": sum(one.unpacked for one in plan.kept)}
+    sizes["download_bytes"] = sum(one.size for one in plan.kept)
+    left_out = [f"{one.name}=={one.version}" for one in plan.left_out]
+    data = {"release": plan.release, "path": None, "added": False, **sizes, "left_out": left_out}
     out.result(data, lambda: out.line(f"{says}."), quiet=())
 
 
 def _show_added(out: Output, added: Added, size: int, new: bool) -> None:
-    data = {
-        "release": added.release,
-        "path": str(added.folder),
-        "added": new,
-        "bytes": size,
-        "download_bytes": 0,
-        "left_out": list(added.mark.get("left_out", ())),
-    }
-
-    def human() -> None:
-        out.line(f"SGLang {added.release} is in {added.folder}, {human_bytes(size)}.")
-
-    out.result(data, human, quiet=[str(added.folder)])
+    sizes = {"bytes": size, "download_bytes": 0, "left_out": list(added.mark.get("left_out", ()))}
+    data = {"release": added.release, "path": str(added.folder), "added": new, **sizes}
+    says = f"SGLang {added.release} is in {added.folder}, {human_bytes(size)}."
+    out.result(data, lambda: out.line(says), quiet=[str(added.folder)])
     if not added.mark.get("nvcc"):
         out.warn("no package has an nvcc for its CUDA: its modules can be built only with one of the system")
 

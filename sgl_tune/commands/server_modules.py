@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from runtime.ghost.gpus import Gpu, gpus
-from runtime.ghost.halves import Module, keep_half, modules_of, pack, unpack
+from runtime.ghost.gpus import gpus
+from runtime.ghost.halves import keep_half, modules_of, pack, unpack
 from runtime.ghost.library import NotALibrary
 from runtime.ghost.trust import Untrusted
+from sgl_tune.asking.kept import cache_folder
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
@@ -18,7 +19,7 @@ from sgl_tune.cli.table import Column
 from sgl_tune.compile.build import Built
 from sgl_tune.compile.host_halves import Wanted, build_halves
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.servers.server import NoServer, Server, find_server
+from sgl_tune.servers.server import NoServer, find_server
 from sgl_tune.units import count
 
 _MOST_PLACES = 200_000
@@ -100,11 +101,6 @@ def server_modules(
         raise WorkFailed(f"{failed.name} was not built: {failed.why}")
 
 
-def cache_root() -> Path:
-    """Our cache folder, with the ghost's libraries and the halves."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sgl-tune"
-
-
 def _wanted(server: str | None, gpu: str) -> Wanted:
     found = find_server(server, None)
     if isinstance(found, NoServer):
@@ -114,11 +110,13 @@ def _wanted(server: str | None, gpu: str) -> Wanted:
     known = gpus()
     if gpu not in known:
         raise UsageError(f"--gpu {gpu} is not known", f"one of {', '.join(known)}")
-    return Wanted(found, known[gpu], cache_root())
+    return Wanted(found, known[gpu], cache_folder())
 
 
 def _rows(wanted: Wanted, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    found = {one.name: one for one in _modules(wanted.server, wanted.gpu, wanted.root)}
+    server = wanted.server
+    known = modules_of(server.packages, wanted.gpu.arch, cuda=server.cuda, root=wanted.root)
+    found = {one.name: one for one in known}
     always = [] if names else [f"fused_moe_{wanted.gpu.arch}"]
     for name in sorted({*(names or found), *always}):
         one = found.get(name)
@@ -128,10 +126,6 @@ def _rows(wanted: Wanted, names: Sequence[str]) -> Iterator[dict[str, Any]]:
             "path": str(one.path) if one else None,
             "why": (one.why or None) if one else None,
         }
-
-
-def _modules(server: Server, gpu: Gpu, root: Path) -> tuple[Module, ...]:
-    return modules_of(server.packages, gpu.arch, cuda=server.cuda, root=root)
 
 
 def _take(wanted: Wanted, source: Path, names: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
@@ -14,11 +14,10 @@ from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.start_report.against import Against
-from sgl_tune.start_report.html import render_page
 from sgl_tune.start_report.read import parse_ready, read_start
 from sgl_tune.start_report.report import StartReport
 from sgl_tune.start_report.running import run_server
-from sgl_tune.start_report.table import against_lines, report_lines, show_against, show_report
+from sgl_tune.start_report.table import against_lines, render_page, report_lines, show_against, show_report
 from sgl_tune.units import parse_age
 from sgl_tune.writing import check_place, write_text
 
@@ -93,20 +92,15 @@ def start_report(
     raise Ended(shown.code(out, report))
 
 
-class _Shown:
+class _Shown(NamedTuple):
     """How a report is printed, and what it makes of the exit code."""
 
-    def __init__(
-        self,
-        format: DocumentFormat,
-        quiet: bool,
-        limit: float | None,
-        before: StartReport | None,
-        html: Path | None,
-        title: str,
-    ) -> None:
-        self.format, self.quiet, self.limit = format, quiet, limit
-        self.before, self.html, self.title = before, html, title
+    format: DocumentFormat
+    quiet: bool
+    limit: float | None
+    before: StartReport | None
+    html: Path | None
+    title: str
 
     def show(self, out: Output, report: StartReport) -> None:
         found = Against(self.before, report) if self.before else None
@@ -116,10 +110,7 @@ class _Shown:
         lines: Iterable[str] = [f"{report.wall_seconds:.3f}"]
         if self.format is DocumentFormat.markdown:
             lines = [*report_lines(report), *(against_lines(found) if found else ())]
-        data = {
-            **report.to_json(),
-            "against": found.to_json() if found else None,
-        }
+        data = {**report.to_json(), "against": found.to_json() if found else None}
         out.result(data, human=lambda: _human(out, report, found), quiet=lines)
 
     def code(self, out: Output, report: StartReport) -> int:

@@ -7,21 +7,24 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from sgl_tune.asking.options import RemoteCodeOption, ServerOption
 from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.commands.verify_page import show_report
-from sgl_tune.deployment.file_option import FileOption, started_by
-from sgl_tune.deployment.options import ServerFlags, TargetOption, who_is_asked
-from sgl_tune.deployment.positionals import split_positionals
+from sgl_tune.commands.verify_page import github_lines, show_report
+from sgl_tune.deployment.file_option import FileOption, split_positionals, started_by
+from sgl_tune.deployment.options import (
+    RemoteCodeOption,
+    ServerFlags,
+    ServerOption,
+    TargetOption,
+    who_is_asked,
+)
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.recorded.to_paste import to_paste
 from sgl_tune.ship.recognised import is_bundle
 from sgl_tune.stores.find import TACTICS, Stored, store_asked_for, stores_below
 from sgl_tune.verify.access import User, find_user
-from sgl_tune.verify.annotations import github_lines
 from sgl_tune.verify.environment import Target, read_target, target_here
 from sgl_tune.verify.expected import WARM
 from sgl_tune.verify.findings import Verdict, VerifyReport

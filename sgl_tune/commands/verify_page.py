@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
 
 from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
-from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport
+from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport
 from sgl_tune.verify.replayed import ReplayedCache, replay_line
 from sgl_tune.verify.stores import StoreReport
 from sgl_tune.verify.stores_page import STYLES, show_stores
 
 _COLUMNS = (Column("NEXT START"), Column("FILES", right=True), Column("WHICH", path=True))
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
+_MESSAGE = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+_PROPERTY = {**_MESSAGE, ":": "%3A", ",": "%2C"}
 
 
 def show_report(
@@ -72,3 +75,20 @@ def _distinct(files: Sequence[FileReport]) -> dict[Finding, list[FileReport]]:
 def _show_finding(out: Output, found: Finding, message: str) -> None:
     out.line(f"{found.severity.value} {found.code}: {message}", style=STYLES[found.severity])
     out.line(f"-> {found.remedy}", indent=4)
+
+
+def github_lines(report: VerifyReport) -> Iterator[str]:
+    for file in report.files:
+        for found in file.findings:
+            yield _line(found, f"file={_escaped(str(file.path), _PROPERTY)},")
+    for found in report.findings:  # of a folder or a deployment: no annotation can stand beside it
+        yield _line(found, "")
+
+
+def _line(found: Finding, place: str) -> str:
+    message = _escaped(f"{found}; {found.remedy}", _MESSAGE)
+    return f"::{_LEVELS[found.severity]} {place}title={_escaped(found.code, _PROPERTY)}::{message}"
+
+
+def _escaped(text: str, table: dict[str, str]) -> str:
+    return "".join(table.get(letter, letter) for letter in text)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-from sgl_tune.asking.options import RemoteCodeOption, ServerOption
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink, timeout_option
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
-from sgl_tune.commands.warm_wishes import DeviceKind, ProofKind, Wishes
+from sgl_tune.commands.warm_wishes import DeviceKind, ProofKind, Wishes, check_one_process
 from sgl_tune.deployment.file_option import FileOption, started_by
-from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption, who_is_asked
-from sgl_tune.deployment.selection import the_one
+from sgl_tune.deployment.options import (
+    RemoteCodeOption,
+    ServerCommand,
+    ServerFlags,
+    ServerOption,
+    TargetOption,
+    who_is_asked,
+)
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
-from sgl_tune.warm.alone import check_one_process
 
 if TYPE_CHECKING:
     from sgl_tune.compile.everything import Wanted
@@ -78,6 +82,8 @@ def warm(
     wishes = Wishes(dry_run, device, timeout, renew, prove, machine, local_gpus())
     one = flags, words
     if deployment is not None or wanted is not None:
+        from sgl_tune.deployment.selection import the_one
+
         one = the_one(flags, words, deployment)[1:]
     arch = flags.target.arch
     only_core = "--device cpu" if device is DeviceKind.cpu else arch and f"--gpu {arch}"

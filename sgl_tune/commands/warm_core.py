@@ -8,14 +8,13 @@ from typing import Any, NoReturn
 from sgl_tune.cache.disk import check_place
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.warm_wishes import Wishes
+from sgl_tune.commands.warm_wishes import ONE_NODE, Wishes
 from sgl_tune.deployment.model_files import DEMO, NO_MODEL
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import Ended
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import Verdict, verdict_of
-from sgl_tune.warm.alone import ONE_NODE
 from sgl_tune.warm.plan_page import show_plans
 
 Judged = Sequence[tuple[Plan, Verdict]]

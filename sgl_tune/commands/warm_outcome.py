@@ -16,10 +16,10 @@ from sgl_tune.errors import CheckFailed, Ended, SglTuneError
 from sgl_tune.keys.verdict import Verdict, verdict_of
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
 from sgl_tune.warm.devices import check_target, choose_devices, target_doubts
-from sgl_tune.warm.main_job import Settings, warm_deployment
 from sgl_tune.warm.plan_page import show_verdict
 from sgl_tune.warm.result import Warmed
 from sgl_tune.warm.result_page import show_warmed
+from sgl_tune.warm.story import Settings, warm_deployment
 from sgl_tune.warm.workforce import Workforce, workforce
 
 MISSED = 1

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sgl_tune.verify.by_server import Served
     from sgl_tune.warm.result import Warmed
 
-MISSED = 1
-
 
 def warm_by_server(asked: ByServer, server: Server, wishes: Wishes, out: Output) -> NoReturn:
     """Ends as the command does."""
@@ -46,7 +44,7 @@ def warm_by_server(asked: ByServer, server: Server, wishes: Wishes, out: Output)
     )
     is_good = warmed.is_good and (read is None or not read.findings)
     is_good = wishes.are_read([cache.written.paths[0] for cache in warmed.caches], out) and is_good
-    raise Ended(max(plan.exit_code, 0 if is_good else MISSED))
+    raise Ended(max(plan.exit_code, int(not is_good)))
 
 
 def _show_warmed(out: Output, warmed: Warmed, read: Served | None) -> None:

@@ -17,11 +17,12 @@ from sgl_tune.compile.everything import (
     Wanted,
     compile_all,
     finish,
+    show_filled,
+    show_modules,
     toolkit_of,
     variables_while_filling,
 )
 from sgl_tune.compile.goal import Goal, Modules, goal_of
-from sgl_tune.compile.page import show_filled, show_modules
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import Ended
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible

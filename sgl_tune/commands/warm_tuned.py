@@ -12,8 +12,8 @@ from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.servers.server import Server
 from sgl_tune.warm.devices import choose_devices
 from sgl_tune.warm.proof import How
-from sgl_tune.warm.recorded.story import PROVER, WORKER, Settings, warm_records
 from sgl_tune.warm.result import Warmed
+from sgl_tune.warm.story import PROVER, WORKER, Settings, warm_records
 from sgl_tune.warm.workforce import workforce
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sgl_tune.deployment.versions import Gpu
+from sgl_tune.errors import UsageError
 
 if TYPE_CHECKING:
     from sgl_tune.cli.out import Output
     from sgl_tune.verify.environment import Target
+
+
+ONE_NODE = {"nnodes": 1, "node_rank": 0}  # the number of nodes is in no key and in no entry
+_LAUNCHERS = {
+    "torchrun": ("TORCHELASTIC_RUN_ID", "WORLD_SIZE"),
+    "srun": ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"),
+}
 
 
 class DeviceKind(str, Enum):
@@ -56,3 +65,14 @@ class Wishes:
                 out.warn(f"{self.target.origin}: {judged.findings[0].message}")
                 found = False
         return found
+
+
+def check_one_process(environ: Mapping[str, str] | None = None) -> None:
+    """Refuse to be one of several processes that a launcher started: each would warm on all GPUs."""
+    environ = os.environ if environ is None else environ
+    for launcher, (marks, counts) in _LAUNCHERS.items():
+        if marks in environ and environ.get(counts, "1") != "1":
+            raise UsageError(
+                f"{launcher} started several processes of `sgl-tune warm`, and one uses all GPUs of its node",
+                f"run it once, without {launcher} or with one task",
+            )

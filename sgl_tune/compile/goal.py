@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.record.record import Record
-from runtime.sglang.on_request import request_modules
+from runtime.sglang.releases import request_modules
 from runtime.sglang.server_process import ghost_for
 from sgl_tune.asking.kept import cache_folder
 from sgl_tune.deployment.launch import launch_of

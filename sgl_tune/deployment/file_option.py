@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,17 @@ from sgl_tune.errors import SglTuneError, UsageError
 from sgl_tune.reading import read_text
 
 _FILES = f"name a manifest, a Compose file, a script, {PROJECT_FILE}, or - for standard input"
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+PYTHON = re.compile(r"python[\d.]*")
+SHELLS = ("bash", "sh", "zsh", "dash")
+CONTAINERS = ("docker", "podman", "nvidia-docker", "nerdctl")
+# These start the command that follows them, after flags of their own.
+WRAPPERS = (
+    "env", "exec", "sudo", "nohup", "time", "nice", "ionice", "stdbuf", "numactl", "taskset",
+    "timeout", "setsid", "chrt", "command", "unbuffer", "srun", "apptainer", "singularity",
+    "enroot", "uv", "uvx", "poetry", "pipenv", "conda",
+)  # fmt: skip
+_FIRST = {*SHELLS, *CONTAINERS, *WRAPPERS, "kubectl", "sglang"}
 
 
 def _offered() -> list[str]:
@@ -54,3 +66,23 @@ def started_by(file: str | None, command: Sequence[str] | None) -> tuple[tuple[s
     pasted = Pasted(text if "\n" in text else f"{text}\n")
     pasted.where, pasted.folder, pasted.name, pasted.file = f"in {path}", str(Path(path).parent), name, file
     return (pasted,), None
+
+
+def split_positionals(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """A command's own arguments, and the server command after `--`, which click hands over in one list."""
+    for index, word in enumerate(words):
+        first = word.split(None, 1)[0] if word.strip() else word  # of a command that is one quoted string
+        starts = first.startswith("-") or ASSIGNMENT.fullmatch(first) or is_program(first)
+        if starts or "\n" in word:
+            return list(words[:index]), list(words[index:])
+    return list(words), []
+
+
+def is_program(word: str) -> bool:
+    """Whether a server command can begin with it."""
+    base = base_name(word)
+    return base in _FIRST or bool(PYTHON.fullmatch(base))
+
+
+def base_name(word: str) -> str:
+    return word.rsplit("/", 1)[-1]

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from sgl_tune.deployment.container import Container, docker_run, kubectl_run
-from sgl_tune.deployment.manifest_yaml import containers_of
-from sgl_tune.deployment.model_files import is_hub_id
-from sgl_tune.deployment.positionals import (
+from sgl_tune.deployment.file_option import (
     ASSIGNMENT,
     CONTAINERS,
     PYTHON,
@@ -19,6 +17,8 @@ from sgl_tune.deployment.positionals import (
     base_name,
     is_program,
 )
+from sgl_tune.deployment.manifest_yaml import containers_of
+from sgl_tune.deployment.model_files import is_hub_id
 from sgl_tune.deployment.shell_words import Pasted, Word, shell_commands
 from sgl_tune.errors import UsageError
 from sgl_tune.units import shown

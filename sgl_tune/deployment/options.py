@@ -27,6 +27,18 @@ _Number = int | None
 _ARCHITECTURE = re.compile(r"sm\d+|cpu")
 # Ours -> SGLang's own names of arguments.
 LONG = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size"}
+ServerOption = Annotated[
+    str | None,
+    Option(
+        "--server",
+        metavar="PATH|X.Y.Z|core",
+        help="The server to ask: a Python or a venv with SGLang, an added release, or the runtime core.",
+        show_default=False,
+    ),
+]
+RemoteCodeOption = Annotated[
+    bool, Option("--trust-remote-code", help="Let the model's own code run, in the server's cage.")
+]
 
 
 def _models() -> list[str]:

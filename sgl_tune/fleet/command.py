@@ -10,11 +10,9 @@ from sgl_tune.cli.format import FindingsFormat
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
 from sgl_tune.fleet.cost import read_cold_start
-from sgl_tune.fleet.junit import junit_lines
 from sgl_tune.fleet.node import Node, UnreadLine, node_of
-from sgl_tune.fleet.page import markdown_lines, show_survey
+from sgl_tune.fleet.page import junit_lines, markdown_lines, prometheus_lines, show_survey
 from sgl_tune.fleet.plans import Planner
-from sgl_tune.fleet.prometheus import prometheus_lines
 from sgl_tune.fleet.survey import Survey, survey
 from sgl_tune.reading import read_object
 from sgl_tune.verify.environment import read_target

@@ -7,15 +7,18 @@ from dataclasses import replace
 
 from sgl_tune.deployment.versions import may_be
 from sgl_tune.errors import UsageError
-from sgl_tune.fleet.holdings import HeldCache, Holdings
+from sgl_tune.fleet.digests import missing, split
+from sgl_tune.fleet.holdings import HeldCache, HeldStore, Holdings
 from sgl_tune.fleet.node import Node
 from sgl_tune.fleet.outcome import Fault, Outcome, State
 from sgl_tune.fleet.plans import Planned, Planner
-from sgl_tune.fleet.stores import store_faults
+from sgl_tune.fleet.take import MOST_NAMES
+from sgl_tune.units import count
 
 _THERE = "sgl-tune verify on that machine"
 _ITSELF = "let the server tune it at its start: it saves what it tunes"
 _NEWER = "take its env again, with this sgl-tune"
+_AGAIN = "bring it there: sgl-tune pull, or start the server there once"
 
 
 def filled(node: Node, reference: Node | None) -> Node:
@@ -91,3 +94,45 @@ def _unseen(planned: Planned, holdings: Holdings, caches: dict[str, HeldCache]) 
 
 def _unknown(code: str, message: str, remedy: str) -> Outcome:
     return Outcome((Fault("unknown", code, message, remedy),))
+
+
+def store_faults(holdings: Holdings, reference: Holdings | None) -> Iterator[Fault]:
+    for store in holdings.stores:
+        yield from _own(store)
+    for wanted in reference.stores if reference else ():
+        if wanted.names:
+            yield from _lacking(wanted, [one for one in holdings.stores if one.store == wanted.store])
+
+
+def _own(store: HeldStore) -> Iterator[Fault]:
+    total = store.found + store.built_again
+    for told in store.findings:
+        if told.severity == "error" and told.code in (
+            "store-kills-start",
+            "store-not-writable",
+            "not-readable",
+        ):
+            yield Fault("fails", told.code, told.message, "sgl-tune verify on that machine", store.store)
+    if store.built_again:
+        code = next((told.code for told in store.findings if told.severity == "error"), "store-stale")
+        why = f"{store.built_again:,} of {count(total, 'item')} in {store.path} would be compiled again"
+        built = {store.store: store.built_again}
+        yield Fault("compiles", code, why, "sgl-tune relocate on the root", store.store, built, total)
+
+
+def _lacking(wanted: HeldStore, there: list[HeldStore]) -> Iterator[Fault]:
+    names = "".join(sorted({one for store in there for one in split(store.names)}))
+    lacks = missing(wanted.names, names, MOST_NAMES)
+    if not lacks:
+        return
+    least = "at least " if wanted.found > MOST_NAMES else ""
+    why = f"it lacks {least}{lacks:,} of {count(wanted.found, 'item')} that the target has"
+    yield Fault(
+        "compiles",
+        "store-lacks",
+        why,
+        _AGAIN,
+        wanted.store,
+        {wanted.store: lacks},
+        min(wanted.found, MOST_NAMES),
+    )

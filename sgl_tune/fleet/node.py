@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 from sgl_tune.cli.out import SCHEMA_VERSION
 from sgl_tune.deployment.versions import Gpu
+from sgl_tune.errors import UsageError
 from sgl_tune.fleet.holdings import Holdings
-from sgl_tune.reading import NoJson, NoObject, object_of
+from sgl_tune.reading import LARGEST_TEXT, NoJson, NoObject, object_of, open_regular
 from sgl_tune.records import WrongMember, from_plain, to_plain
-from sgl_tune.units import shown
+from sgl_tune.units import human_bytes, shown
 from sgl_tune.verify.environment import Target
 
 _LONGEST_NAME = 253  # as long as a host's may be
+_LARGEST_FILE = 16 << 30
+_MOST_LINES = 100_000
 
 
 class UnreadLine(ValueError):
@@ -81,3 +86,56 @@ def node_of(content: Mapping[str, Any]) -> Node:
         return replace(node, holdings=from_plain(Holdings, plain, "it")) if is_told else node
     except WrongMember as error:
         raise UnreadLine(str(error)) from None
+
+
+class Line(NamedTuple):
+    """`size` with its end; `problem` where it is no node."""
+
+    number: int
+    size: int
+    node: Node | None = None
+    problem: str | None = None
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """`-` is the standard input."""
+    try:
+        if str(path) == "-":
+            yield from _lines(sys.stdin.buffer)
+            return
+        with open_regular(path, _LARGEST_FILE) as file:
+            yield from _lines(file)
+    except OSError as error:
+        how = "one line of `sgl-tune env --format json` for each node"
+        raise UsageError(f"--fleet {path} cannot be read: {error.strerror}", how) from error
+
+
+def _lines(file: BinaryIO) -> Iterator[Line]:
+    number = 0
+    while raw := file.readline(LARGEST_TEXT):
+        number += 1
+        size = len(raw)
+        if number > _MOST_LINES:
+            yield Line(number, size, problem=f"more than {_MOST_LINES:,} lines: the rest was not read")
+            return
+        if size == LARGEST_TEXT and not raw.endswith(b"\n"):
+            size += _skipped(file)
+            yield Line(number, size, problem=f"it is longer than {human_bytes(LARGEST_TEXT)}")
+        elif raw.strip():
+            yield _line(number, raw)
+
+
+def _line(number: int, raw: bytes) -> Line:
+    try:
+        return Line(number, len(raw), parse_node(raw))
+    except UnreadLine as error:
+        return Line(number, len(raw), problem=str(error))
+
+
+def _skipped(file: BinaryIO) -> int:
+    size = 0
+    while more := file.readline(1 << 20):
+        size += len(more)
+        if more.endswith(b"\n"):
+            break
+    return size

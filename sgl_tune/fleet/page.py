@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from xml.etree import ElementTree
 
 from sgl_tune.cli.out import Output, printable
 from sgl_tune.cli.table import Column
-from sgl_tune.fleet.outcome import Fault
+from sgl_tune.fleet.outcome import STATES, Fault, Outcome
 from sgl_tune.fleet.survey import Alike, Survey
 
 _STYLES = {"fails": "red", "tunes": "red", "compiles": "red", "unknown": "yellow", "good": "green"}
 _NAMED, _MOST_ROWS, _MOST_PROBLEMS = 3, 200, 10
+_NAME = "sgl-tune verify --fleet"
+Sample = tuple[dict[str, str], float]
 
 
 def show_survey(out: Output, survey: Survey, verdict: str, ok: bool) -> None:
@@ -105,3 +108,82 @@ def _escaped(text: str) -> str:
     """Names and messages are anybody's: none becomes a cell, a link or markup of its own."""
     text = printable(text)
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>|#!~" else letter for letter in text)
+
+
+def junit_lines(survey: Survey) -> Iterator[str]:
+    suites: dict[str, list[tuple[str, Outcome]]] = {}
+    for node in survey.nodes:
+        for alike in node.alike:
+            suites.setdefault(alike.deployment or "not planned", []).append((node.name, alike.outcome))
+    unread = [(f"line {line.number}", _unread(str(line.problem))) for line in survey.problems]
+    root = ElementTree.Element("testsuites", name=_NAME)
+    for name, cases in [*suites.items(), *([("lines", unread)] if unread else [])]:
+        states = [outcome.state for _, outcome in cases]
+        unknown, failures = states.count("unknown"), sum(state not in ("good", "unknown") for state in states)
+        counts = {"tests": len(states), "failures": failures, "errors": unknown, "skipped": 0}
+        numbers = {what: str(number) for what, number in counts.items()}
+        suite = ElementTree.SubElement(root, "testsuite", {"name": printable(name), **numbers})
+        for case_name, outcome in cases:
+            named = {"classname": printable(name), "name": printable(case_name)}
+            _told(ElementTree.SubElement(suite, "testcase", named), outcome)
+    ElementTree.indent(root)
+    yield '<?xml version="1.0" encoding="UTF-8"?>'
+    yield from ElementTree.tostring(root, encoding="unicode").splitlines()
+
+
+def _unread(problem: str) -> Outcome:
+    return Outcome((Fault("unknown", "unread", problem, "one line of `sgl-tune env --format json` each"),))
+
+
+def _told(case: ElementTree.Element, outcome: Outcome) -> None:
+    state = outcome.state
+    if state != "good":
+        worst = next(fault for fault in outcome.bad if fault.state == state)
+        said = {"message": printable(worst.message), "type": printable(worst.code)}
+        element = ElementTree.SubElement(case, "error" if state == "unknown" else "failure", said)
+        element.text = "\n".join(
+            printable(f"{fault.state} {fault.code}: {fault.message}; {fault.remedy}") for fault in outcome.bad
+        )
+
+
+def prometheus_lines(survey: Survey) -> Iterator[str]:
+    cells = [
+        ({"node": node.name, "deployment": alike.deployment}, alike)
+        for node in survey.nodes
+        for alike in node.alike
+    ]
+    built = [(labels, alike.cost) for labels, alike in cells if alike.cost]
+    yield from _family(
+        "nodes",
+        "Nodes by what their next start comes to.",
+        (({"state": state}, survey.counted[state]) for state in STATES),
+    )
+    yield from _family("lines_unread", "Lines that are no node.", [({}, survey.unread)])
+    yield from _family(
+        "next_start",
+        "1 for what the next start of a deployment on a node comes to.",
+        (({**labels, "state": alike.state}, 1) for labels, alike in cells),
+    )
+    yield from _family(
+        "build_seconds_least",
+        "Seconds of that start that are spent on building, at least.",
+        ((labels, cost.least) for labels, cost in built),
+    )
+    yield from _family(
+        "build_seconds_most",
+        "The same at most; not there where it was never measured.",
+        ((labels, cost.most) for labels, cost in built if cost.most is not None),
+    )
+
+
+def _family(short: str, says: str, samples: Iterable[Sample]) -> Iterator[str]:
+    name = f"sgl_tune_fleet_{short}"
+    yield f"# HELP {name} {says}"
+    yield f"# TYPE {name} gauge"
+    for labels, value in samples:
+        told = ",".join(f'{label}="{_quoted(text)}"' for label, text in labels.items())
+        yield f"{name}{{{told}}} {value:g}" if told else f"{name} {value:g}"
+
+
+def _quoted(text: str) -> str:
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from sgl_tune.errors import UsageError
 from sgl_tune.fleet.cost import ColdStart, Cost, cost_of
 from sgl_tune.fleet.judge import judge, signatures
-from sgl_tune.fleet.lines import Line, read_lines
-from sgl_tune.fleet.node import Node
+from sgl_tune.fleet.node import Line, Node, read_lines
 from sgl_tune.fleet.outcome import STATES, Outcome, State
 from sgl_tune.fleet.plans import NotServing, Planned, Planner
 from sgl_tune.units import count

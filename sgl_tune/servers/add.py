@@ -18,9 +18,8 @@ from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.servers.home import MARK, Added, added_server
 from sgl_tune.servers.installed import Unclear, packages_in
-from sgl_tune.servers.left_out import compiler_for
 from sgl_tune.servers.pip import AGAIN, NoRelease, Pip, make_venv
-from sgl_tune.servers.plan import Plan, Wheel, chosen_by_pip, chunks, read_plan, write_plan
+from sgl_tune.servers.plan import Plan, Wheel, chosen_by_pip, chunks, compiler_for, read_plan, write_plan
 from sgl_tune.servers.server import Server, server_at
 from sgl_tune.units import human_bytes
 from sgl_tune.writing import write_text

@@ -7,19 +7,28 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import socket
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.locks import take_lock
 from sgl_tune.reading import NoObject, bounded_bytes, object_of
 
 VARIABLE = "SGL_TUNE_SERVERS"
 MARK = "server.json"
 RELEASE = re.compile(r"\d+(?:\.\d+){1,3}(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?")
 _NOT_WHOLE = "not finished; `sgl-tune server add {}` goes on with it"
+_NAME = ".lock"
+_LONGEST = 200
+_HIDDEN = ".removed-"
+_REMOVED = re.compile(rf"{re.escape(_HIDDEN)}[0-9a-f]{{16}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +118,61 @@ def why_not_ours(path: Path) -> str | None:
     if status.st_mode & 0o022:
         return f"{path} can be written by other users"
     return None
+
+
+@contextmanager
+def locked(home: Path) -> Iterator[int]:
+    """The lock's descriptor, in a folder that is made and is this user's own."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unsafe = why_not_ours(home)
+        if unsafe:
+            raise UsageError(
+                f"servers are not kept there: {unsafe}", f"set {VARIABLE} to a folder of your own"
+            )
+        held = os.open(home / _NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        why = f"{error.filename or home}: servers cannot be kept there: {error.strerror}"
+        raise UsageError(why, f"set {VARIABLE} to a folder that this user may write in") from error
+    try:
+        if not stat.S_ISREG(os.fstat(held).st_mode) or os.fstat(held).st_nlink != 1:
+            raise UsageError(f"{home / _NAME} is no regular file of one name", "remove it")
+        if take_lock(held) is False:
+            who = os.pread(held, _LONGEST, 0).decode(errors="replace").strip() or "another process"
+            raise WorkFailed(f"{home}: in use by {who}", "wait until it has finished, or end it")
+        with suppress(OSError):  # on a full disk nobody learns who it is
+            os.ftruncate(held, 0)
+            os.pwrite(held, f"process {os.getpid()} on {socket.gethostname()}".encode(errors="replace"), 0)
+        yield held
+    finally:
+        os.close(held)
+
+
+def remove_server(release: str, home: Path) -> None:
+    """Under the lock of `home`."""
+    folder = home / release
+    if folder.is_symlink():
+        raise UsageError(f"{folder} is a link, which `server add` makes none of", "remove the link yourself")
+    if not folder.is_dir():
+        raise UsageError(
+            f"SGLang {release} is not among the added servers", "`sgl-tune server list` shows them"
+        )
+    hidden = home / f"{_HIDDEN}{token_hex(8)}"
+    folder.rename(hidden)
+    sweep(home)
+
+
+def sweep(home: Path) -> None:
+    """What earlier removals, killed midway, have left. Under the lock of `home`."""
+    with os.scandir(home) as entries:
+        left = [Path(entry.path) for entry in entries if _REMOVED.fullmatch(entry.name)]
+    for folder in left:
+        if folder.is_symlink():
+            folder.unlink()
+            continue
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise WorkFailed(
+                f"{error.filename}: cannot be removed: {error.strerror}", f"remove {folder}"
+            ) from error

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from sgl_tune.reading import bounded_bytes, object_of
 from sgl_tune.servers.installed import normal
-from sgl_tune.servers.left_out import is_left_out
 from sgl_tune.writing import write_text
 
 _LARGEST = 32 << 20
 _CHUNK_BYTES, _CHUNK_WHEELS = 400_000_000, 60
+_LEFT_OUT = re.compile(
+    r"nvidia-(?:cublas|cuda-cupti|cuda-nvrtc|cudnn|cufft|cufile|curand|cusolver|cusparse|cusparselt|nccl"
+    r"|nvjitlink|nvshmem)(?:-cu\d+)?"
+)
+_RUNTIME = re.compile(r"nvidia-cuda-runtime(-cu\d+)?")
+_COMPILER = {
+    "": ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl"),
+    # Its package for CUDA 12 has the assembler, the device compiler and headers, and no nvcc.
+    "-cu12": ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-cccl-cu12"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +94,19 @@ def read_plan(path: Path) -> Plan | None:
         return Plan(str(held["release"]), str(held["python"]), wheels)
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def is_left_out(name: str) -> bool:
+    """Whether only the headers of this package are kept."""
+    return _LEFT_OUT.fullmatch(name) is not None
+
+
+def compiler_for(resolved: Mapping[str, str]) -> list[str]:
+    """Requirements of the compiler that fits the CUDA headers among these packages (name: version). pip by
+    itself takes the newest of each part, and parts of two CUDA releases do not compile together."""
+    for name, version in resolved.items():
+        match = _RUNTIME.fullmatch(name)
+        if match:
+            release = ".".join(version.split(".")[:2])
+            return [f"{part}=={release}.*" for part in _COMPILER.get(match[1] or "", ())]
+    return []

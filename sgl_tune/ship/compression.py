@@ -19,10 +19,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 _CHUNK = 1 << 20
 _INPUT = 1 << 18
 _LARGEST_WINDOW = 32 << 20
-_BLOCKS_AT_ONCE = 8
-_RUN_LENGTH = 1
-_DICTIONARY_ID = (0, 1, 2, 4)
-_CONTENT_SIZE = (0, 2, 4, 8)
+_ZSTD_INPUT = 1 << 9
 SUFFIXES: dict[str, Codec] = {".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd", ".tzst": "zstd"}
 MEDIA_TYPES: dict[Codec, str] = {
     "gzip": "application/vnd.oci.image.layer.v1.tar+gzip",
@@ -100,40 +97,20 @@ def _gunzipped(head: bytes, read: Read) -> Generator[bytes, None, bytes]:
 
 
 def _unzstd(head: bytes, read: Read) -> Generator[bytes, None, bytes]:
+    """Returns what was read beyond its end. It is fed little at a time: each four bytes may become 128 KB."""
     library = _zstandard()
     frame = library.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj()
-    for data in _blocks(head, read):
+    data = head
+    while not frame.eof:
         try:
             piece = frame.decompress(data)
         except library.ZstdError as error:
             raise BadBundle(f"its zstd stream is damaged ({error})") from None
         if piece:
             yield piece
-    if not frame.eof or frame.unused_data:
-        raise BadBundle("its zstd stream does not end where its last block does")
-    return b""
-
-
-def _blocks(magic: bytes, read: Read) -> Iterator[bytes]:
-    """A zstd frame, a few blocks at once, as RFC 8878 lays it out: none becomes more than 128 KB, so what is
-    decompressed at once is bounded, whoever made the frame."""
-    first = _exactly(read, 1)
-    flags = first[0]
-    is_single, has_checksum = flags >> 5 & 1, flags >> 2 & 1
-    size = _DICTIONARY_ID[flags & 3] + (_CONTENT_SIZE[flags >> 6] or is_single) + (not is_single)
-    parts = [magic, first, _exactly(read, size)]
-    blocks, is_last = 0, False
-    while not is_last:
-        head = _exactly(read, 3)
-        told = int.from_bytes(head, "little")
-        is_last, kind, size = bool(told & 1), told >> 1 & 3, told >> 3
-        parts += (head, _exactly(read, 1 if kind == _RUN_LENGTH else size))
-        blocks += 1
-        if is_last and has_checksum:
-            parts.append(_exactly(read, 4))
-        if is_last or blocks == _BLOCKS_AT_ONCE:
-            yield b"".join(parts)
-            parts, blocks = [], 0
+        if not frame.eof:
+            data = read(_ZSTD_INPUT) or _exactly(read, 1)
+    return bytes(frame.unused_data)
 
 
 def _exactly(read: Read, size: int) -> bytes:

@@ -15,7 +15,7 @@ from sgl_tune.cache.folder import Owner
 from sgl_tune.cli.format import timeout_option
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
-from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.cache_dir import default_cache_dir, place_named
 from sgl_tune.deployment.versions import gpu_names
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.remote.remotes import How as WayThere
@@ -119,7 +119,7 @@ def how_asked(
 ) -> How:
     root = cache_dir or default_cache_dir()
     check_place(root)
-    place = place_asked(at, root)
+    place = place_named("--at", at) if at is not None else str(root.absolute())
     return How(root, place, replace, tuple(rekey or ()), guard, owner_asked(owner, root), dry_run)
 
 
@@ -127,12 +127,6 @@ def digest_asked(text: str | None) -> str | None:
     if text is not None and not _DIGEST.fullmatch(text):
         raise UsageError(f"--digest {text}: is no digest", "write it as `pack` prints it: sha256:4f0c...")
     return text
-
-
-def place_asked(text: str | None, root: Path) -> str:
-    if text is not None and not text.startswith("/"):
-        raise UsageError(f"--at {text} is no absolute path", "give the path that the server sees")
-    return text.rstrip("/") or "/" if text else str(root.absolute())
 
 
 def owner_asked(name: str | None, root: Path) -> Owner | None:

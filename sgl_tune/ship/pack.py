@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 import sgl_tune
-from sgl_tune.cache.folder import Folder, open_folder
+from sgl_tune.cache.folder import Way
 from sgl_tune.cache.transaction import explained
-from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.cli.out import Output
+from sgl_tune.errors import CheckFailed, UsageError, WorkFailed
 from sgl_tune.ship.archive import check_bounds, tapped
-from sgl_tune.ship.compression import Codec, compressed
-from sgl_tune.ship.contents import Contents, Source
+from sgl_tune.ship.choice import Asked, Choice, choose, not_for, packed_cache
+from sgl_tune.ship.compression import Codec, codec_of_name, compressed
+from sgl_tune.ship.contents import Contents, Source, add_cache, add_store
 from sgl_tune.ship.manifest import (
+    DEFAULT_PLACE,
     BadBundle,
     BundleManifest,
     PackedCache,
@@ -27,9 +29,12 @@ from sgl_tune.ship.manifest import (
 )
 from sgl_tune.ship.members import END, Member, header, manifest_member, members, padded, padding
 from sgl_tune.stores.rows import BY_ID
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.stores import machine_of
 from sgl_tune.writing import written
 
 Progress = Callable[[int], None]
+_MOST_OBJECTIONS = 5
 
 
 @dataclass(frozen=True)
@@ -46,10 +51,10 @@ class Packed:
 def manifest_of(contents: Contents, caches: Sequence[PackedCache], progress: Progress) -> BundleManifest:
     """Reads every file once, for its digest."""
     files = {}
-    with _Reader() as reader:
+    with Way() as way:
         for path in sorted(contents.files):
             digest, size = sha256(), 0
-            for piece in reader.pieces(contents.files[path]):
+            for piece in _pieces(contents.files[path], way):
                 digest.update(piece)
                 size += len(piece)
             files[path] = PackedFile(digest.hexdigest(), size)
@@ -87,8 +92,8 @@ def write_bundle(
     manifest: BundleManifest, contents: Contents, path: Path, codec: Codec, progress: Progress
 ) -> Packed:
     digest, tar, size = sha256(), sha256(), 0
-    with written(path) as file, _Reader() as reader:
-        plain = tapped(_tar(manifest, contents, reader, progress), tar.update)
+    with written(path) as file, Way() as way:
+        plain = tapped(_tar(manifest, contents, way, progress), tar.update)
         for piece in compressed(plain, codec):
             digest.update(piece)
             size += len(piece)
@@ -99,15 +104,13 @@ def write_bundle(
     return Packed(path, manifest, f"sha256:{digest.hexdigest()}", f"sha256:{tar.hexdigest()}", size)
 
 
-def _tar(
-    manifest: BundleManifest, contents: Contents, reader: _Reader, progress: Progress
-) -> Iterator[bytes]:
+def _tar(manifest: BundleManifest, contents: Contents, way: Way, progress: Progress) -> Iterator[bytes]:
     raw = manifest.to_bytes()
     yield header(manifest_member(len(raw))) + padded(raw)
     for member in members(manifest):
         yield header(member)
         if member.kind == "file":
-            yield from _content(member, reader.pieces(contents.files[member.path]))
+            yield from _content(member, _pieces(contents.files[member.path], way))
             yield padding(member.size)
         if member.kind != "folder":
             progress(member.size)
@@ -129,30 +132,45 @@ def _content(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
         )
 
 
-class _Reader:
-    """Files of one folder after the other: each folder is opened once."""
+def _pieces(source: Source, way: Way) -> Iterator[bytes]:
+    if source.content is not None:
+        yield source.content
+        return
+    with explained(source.folder):
+        yield from way.to(source.folder, source.root).pieces(source.name)
 
-    def __init__(self) -> None:
-        self._open = ExitStack()
-        self._at: tuple[Path, Path] | None = None
-        self._folder: Folder | None = None
 
-    def __enter__(self) -> _Reader:
-        return self
+def pack_bundle(
+    out: Output, asked: Asked, machine: Target, output: Path, at: str = DEFAULT_PLACE, force: bool = False
+) -> tuple[Packed, Contents, Choice]:
+    """CheckFailed where a server would not use all of it, unless forced."""
+    codec = codec_of_name(output)
+    choice = choose(asked, machine, lambda error: out.warn(f"{error.filename}: {error.strerror}"))
+    _show_objections(out, choice, force)
+    contents = Contents(at)
+    with out.progress("reading") as progress:
+        for one in choice.checked:
+            add_cache(contents, one.cache)
+        wanted = not_for(machine_of(asked.flags, machine, None, None))
+        for stored in choice.stores:
+            add_store(contents, stored, progress.advance, wanted)
+    caches = [packed_cache(one) for one in choice.checked]
+    with out.progress("hashing") as progress:
+        manifest = manifest_of(contents, caches, lambda size: progress.advance())
+    with out.progress("packing", len(manifest.files)) as progress:
+        packed = write_bundle(manifest, contents, output, codec, lambda size: progress.advance())
+    return packed, contents, choice
 
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
 
-    def pieces(self, source: Source) -> Iterator[bytes]:
-        if source.content is not None:
-            yield source.content
-            return
-        with explained(source.folder):
-            yield from self._entered(source).pieces(source.name)
-
-    def _entered(self, source: Source) -> Folder:
-        if self._folder is None or self._at != (source.folder, source.root):
-            self._open.close()
-            self._folder = self._open.enter_context(open_folder(source.folder, source.root))
-            self._at = (source.folder, source.root)
-        return self._folder
+def _show_objections(out: Output, choice: Choice, force: bool) -> None:
+    for text in choice.warnings:
+        out.warn(text)
+    for note in choice.notes:
+        out.note(note)
+    for text in choice.objections[:_MOST_OBJECTIONS]:
+        out.warn(text)
+    more = len(choice.objections) - _MOST_OBJECTIONS
+    if more > 0:
+        out.warn(f"and {more} more; `sgl-tune verify` prints all of them")
+    if choice.objections and not force:
+        raise CheckFailed("a server would not use all of this", "mend or warm it, or `pack` it with --force")

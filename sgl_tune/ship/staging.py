@@ -6,18 +6,18 @@ pass could read another file than the first.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from sgl_tune.cache.folder import Folder, Owner, open_folder, signature_of
+from sgl_tune.cache.folder import Folder, Owner, Way, open_folder, signature_of
 from sgl_tune.cache.layouts import MANIFEST
 from sgl_tune.cache.transaction import explained
-from sgl_tune.errors import WorkFailed
+from sgl_tune.errors import SglTuneError, WorkFailed
 from sgl_tune.reading import DEEPEST, is_deeper
 from sgl_tune.ship.archive import Archive, on_disk
 from sgl_tune.ship.landing import Checked
@@ -30,7 +30,6 @@ from sgl_tune.stores.relocate import group_at
 from sgl_tune.units import human_bytes
 
 _LARGEST_REWRITTEN = 16 << 20
-_FILE, _FOLDER = 0o644, 0o755
 Progress = Callable[[int], None]
 
 
@@ -54,9 +53,8 @@ class Staging:
         changes: Sequence[Rekeyed] = (),
         owner: Owner | None = None,
     ) -> None:
-        self._root = open_folder(root, root)
-        self._open: list[tuple[str, Folder]] = []
-        self._place, self._owner = place, owner
+        self._root, self._place = root, place
+        self._way = Way(create=True, owner=owner)
         self._changes = {change.path: change for change in changes}
         self._names: dict[str, set[str]] = {}
         self.staged = Staged()
@@ -65,16 +63,15 @@ class Staging:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._leave(0)
-        self._root.close()
+        self._way.__exit__()
 
     def take(self, archive: Archive, progress: Progress) -> Staged:
         """BadBundle where anything in it is not as its manifest says."""
         self._names = _groups(archive.manifest)
-        with explained(self._root.path):
+        with explained(self._root):
             for member, content in archive.each():
                 if member.kind == "folder":
-                    self._enter(self._new_path(member.path).split("/"))
+                    self._folder(self._new_path(member.path))
                 else:
                     self._write(member, content)
                     progress(member.size)
@@ -82,8 +79,7 @@ class Staging:
 
     def _write(self, member: Member, content: Iterable[bytes]) -> None:
         path = self._new_path(member.path)
-        *above, name = path.split("/")
-        folder = self._enter(above)
+        above, _, name = path.rpartition("/")
         if member.kind == "link":
             content = self._copied(self._new_path(member.link))
         digest = member.sha256
@@ -95,16 +91,11 @@ class Staging:
             if wanted != raw:
                 digest = sha256(wanted).hexdigest()
                 self.staged.rewritten[path] = "key" if member.path.endswith(MANIFEST) else "place"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(name, flags, _FILE, dir_fd=folder.descriptor)
-        try:
-            for piece in content:
-                _write_all(file, piece)
-            if self._owner:
-                os.fchown(file, *self._owner)
-            self.staged.files[path] = Checked(digest, signature_of(os.fstat(file)))
-        finally:
-            os.close(file)
+        opened = self._folder(above).open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(opened, "wb") as file:
+            file.writelines(content)
+            file.flush()
+            self.staged.files[path] = Checked(digest, signature_of(os.fstat(file.fileno())))
         self.staged.bytes += member.size
 
     def _rewriting(self, member: Member) -> Callable[[bytes], bytes] | None:
@@ -120,7 +111,7 @@ class Staging:
 
     def _copied(self, path: str) -> Iterator[bytes]:
         """A file of its own: who writes to one of two names would change both."""
-        with open_folder(self._root.path / Path(path).parent, self._root.path) as folder:
+        with open_folder(self._root / Path(path).parent, self._root) as folder:
             yield from folder.pieces(Path(path).name)
 
     def _new_path(self, path: str) -> str:
@@ -129,26 +120,20 @@ class Staging:
                 return change.new_path + path[len(before) :]
         return path
 
-    def _enter(self, parts: Sequence[str]) -> Folder:
-        same = 0
-        while same < min(len(parts), len(self._open)) and self._open[same][0] == parts[same]:
-            same += 1
-        self._leave(same)
-        for name in parts[same:]:
-            above = self._open[-1][1] if self._open else self._root
-            try:
-                os.mkdir(name, _FOLDER, dir_fd=above.descriptor)
-                made = above.enter(name)
-                if self._owner:
-                    os.fchown(made.descriptor, *self._owner)
-            except FileExistsError:
-                made = above.enter(name)
-            self._open.append((name, made))
-        return self._open[-1][1] if self._open else self._root
+    def _folder(self, path: str) -> Folder:
+        return self._way.to(self._root / path, self._root)
 
-    def _leave(self, depth: int) -> None:
-        while len(self._open) > depth:
-            self._open.pop()[1].close()
+
+@contextmanager
+def said_of(name: Path, folder: Path) -> Iterator[None]:
+    """An error about a folder that is there for a moment names what it stands for."""
+    try:
+        yield
+    except SglTuneError as error:
+        said, remedy = (
+            text and text.replace(str(folder), str(name)) for text in (error.message, error.remedy)
+        )
+        raise type(error)(str(said), remedy) from error
 
 
 def check_room(root: Path, manifest: BundleManifest) -> None:
@@ -188,12 +173,3 @@ def _placed(path: str, raw: bytes, place: str, there: set[str]) -> bytes:
     except ValueError as error:
         raise BadBundle(f"{path}: {error}") from None
     return raw if wanted == told else json.dumps(wanted).encode()
-
-
-def _write_all(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        done = os.write(file, view)
-        if not done:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        view = view[done:]

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sgl_tune.cli.out import Output
-from sgl_tune.errors import SglTuneError
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.ship.archive import opened
 from sgl_tune.ship.arrival import manifest_json
 from sgl_tune.ship.manifest import BundleManifest, PackedStore
-from sgl_tune.ship.staging import Staging, check_room
+from sgl_tune.ship.staging import Staging, check_room, said_of
 from sgl_tune.stores.describe import Summary
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Size
@@ -66,15 +65,5 @@ def _unfolded(out: Output, bundle: Path, place: str | None) -> Iterator[Unfolded
                 staging.take(found.archive, lambda size: progress.advance())
         out.calls(str(private.folder), str(bundle))
         out.note(f"{bundle}: {found.digest}, by {manifest.tool}")
-        with _named(private.folder, bundle):
+        with said_of(bundle, private.folder):
             yield Unfolded(private.folder, manifest, found.digest)
-
-
-@contextmanager
-def _named(folder: Path, bundle: Path) -> Iterator[None]:
-    """An error about the folder is one about the bundle."""
-    try:
-        yield
-    except SglTuneError as error:
-        said = error.message.replace(str(folder), str(bundle))
-        raise type(error)(said, error.remedy and error.remedy.replace(str(folder), str(bundle))) from error

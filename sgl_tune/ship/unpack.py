@@ -12,7 +12,6 @@ from pathlib import Path
 from sgl_tune.cache.folder import Owner, open_folder
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.transaction import explained, locked
-from sgl_tune.errors import SglTuneError
 from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.ship.archive import opened
 from sgl_tune.ship.landing import Landed, check_landed, check_way, land_stores, missing_folders, remove_empty
@@ -20,7 +19,7 @@ from sgl_tune.ship.landing_tactics import LandedCache, foreseen, land_cache
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.rekey import Rekeyed, rekeyed
 from sgl_tune.ship.signing.trust import Guard, Verdict
-from sgl_tune.ship.staging import Staged, Staging, check_room
+from sgl_tune.ship.staging import Staged, Staging, check_room, said_of
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.leftovers import sweep
 from sgl_tune.stores.relocate import Mended, relocate
@@ -145,7 +144,5 @@ def _staging_folder(how: How) -> Iterator[Path]:
 def _named(place: Scratch) -> Iterator[Path]:
     """A path that leads to this very folder, whatever its name comes to mean; errors say its name."""
     held = Path(f"/proc/self/fd/{place.descriptor}")
-    try:
+    with said_of(place.folder, held):
         yield held
-    except SglTuneError as error:
-        raise type(error)(error.message.replace(str(held), str(place.folder)), error.remedy) from error

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -20,15 +20,17 @@ from sgl_tune.errors import UsageError
 from sgl_tune.log_lines import line_parser
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.server_log.reader import Reader
-from sgl_tune.start_report.compilers import Compilers
-from sgl_tune.start_report.kernels import kernel_turns
+from sgl_tune.start_report.compilers import Compilers, Turn
 from sgl_tune.start_report.report import StartReport, Watched, report_of
-from sgl_tune.start_report.written import written_since
+from sgl_tune.start_report.written import folders_of, fresh_files, written_since
 
 PATIENCE_SECONDS = 30.0  # of a server that was asked to end
 _LONGEST_LINE = 1 << 16
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SETTING = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_STAGES = (".source", ".ttir", ".ttgir", ".llir", ".ptx", ".cubin")
+_STORES = ("triton", "inductor")  # which keeps Triton's below it
+_MOST_KERNELS = 5_000
 
 
 def run_server(
@@ -229,3 +231,21 @@ def _forwarding(group: int) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def kernel_turns(moment: float, environment: Mapping[str, str]) -> list[Turn]:
+    """From a kernel's first stage to its last. What Triton does before the first is not told."""
+    folders = {folder for store in _STORES for folder in folders_of(store, environment)}
+    kernels: dict[str, tuple[float, float]] = {}
+    for place, at in _stages(folders, moment):
+        if place in kernels or len(kernels) < _MOST_KERNELS:
+            begin, end = kernels.get(place, (at, at))
+            kernels[place] = min(begin, at), max(end, at)
+    return [Turn("Triton", "", begin, end) for begin, end in kernels.values() if begin < end]
+
+
+def _stages(folders: set[str], moment: float) -> Iterator[tuple[str, float]]:
+    for folder in folders:
+        for place, name, status in fresh_files(folder, moment):
+            if name.endswith(_STAGES):
+                yield place, status.st_mtime

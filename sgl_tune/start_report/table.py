@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
@@ -11,12 +13,15 @@ from sgl_tune.start_report.against import Against
 from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
 from sgl_tune.start_report.report import StartReport
 from sgl_tune.units import count, human_bytes
+from sgl_tune.web_page.render import rendered
 
 _BAR = 24
 _MOST_WORDS, _MOST_LETTERS = 16, 100
 _RIGHT = ("from", "took", "saves", "was", "is", "difference")
 _PHASES = ("phase", "from", "took", "", "store", "hit", "saves")
 _AGAINST = ("phase", "was", "is", "difference")
+_PAGE = Path(__file__).parent / "page"
+_CHART = ("The start, second by second", "Point at a span, or walk through them with the Tab key.")
 
 
 def headline(report: StartReport) -> str:
@@ -148,3 +153,14 @@ def _table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> Iterator[str
     for cells in (titles, ["---"] * len(titles), *rows):
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
     yield ""
+
+
+def render_page(report: StartReport, other: Against | None, title: str) -> str:
+    data: dict[str, Any] = {**report.to_json(), "title": f"The start in {title}"}
+    death = report.outcome.log.death
+    data["headline"] = headline(report)
+    data["death"] = death.text if death else None
+    data["to_do"] = [remedy.line() for remedy in report.outcome.remedies] if death else []
+    data["all_notes"] = [*notes(report)]
+    data["against"] = {**other.to_json(), "headline": other.headline} if other else None
+    return rendered(_PAGE, ("script.js",), f"The start in {title}: {data['headline']}", _CHART, data)

@@ -13,9 +13,8 @@ from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.errors import CheckFailed
 from sgl_tune.keys.keys import ExpectedEntry, TunedOp
 from sgl_tune.recorded.asked import Asked
-from sgl_tune.recorded.caches import RecordedCache, files_of
+from sgl_tune.recorded.caches import Reading, RecordedCache, files_of, readings_of
 from sgl_tune.recorded.plan import RecordedPlan
-from sgl_tune.recorded.reading import Reading, readings_of
 from sgl_tune.units import count
 from sgl_tune.verify.check import check
 from sgl_tune.verify.entries import entry_name, some

@@ -12,7 +12,7 @@ from runtime.flashinfer.versions import FlashInfer
 from sgl_tune.cache.loader import Save, next_save
 from sgl_tune.cache.rank_names import VllmRank, names_text
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile
-from sgl_tune.cache.scanned import vllm_fingerprint
+from sgl_tune.cache.scan import vllm_fingerprint
 from sgl_tune.units import count
 from sgl_tune.verify.entries import some
 from sgl_tune.verify.findings import CODES, FileReport, Finding, Verdict, finding

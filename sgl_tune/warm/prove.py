@@ -6,27 +6,33 @@ largest forward takes with the files and without them.
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from importlib import import_module
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sgl_tune.processes.child import Child
 from sgl_tune.warm.compilations import Compilations, counted
 from sgl_tune.warm.events import DONE
 from sgl_tune.warm.job import CacheJob, make_device, only_for, read_job
-from sgl_tune.warm.turns import in_turns
 
 if TYPE_CHECKING:
     from flashinfer.autotuner import AutoTuner
 
     from runtime.devices.base import Device
 
+
 _FIRST_LINE = 300
 _BY_BOTH = ("flashinfer.fused_moe", "triton", "runtime.autotune.record", "runtime.devices.cuda")
+_MOST_TURNS = 64
+# A machine's whims favour either side in turn: this many standard deviations more than half of the turns.
+_CLEAR = 3.0
 
 
 def main(child: Child) -> None:
@@ -209,3 +215,38 @@ def _timed(steps: dict[str, float], name: str) -> Iterator[None]:
     started = time.perf_counter()
     yield
     steps[name] = time.perf_counter() - started
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    one_ms: float
+    other_ms: float
+    gain: float  # how many times longer the other took, in the middle turn
+    turns: int
+    clear: bool
+
+
+def in_turns(
+    one: Callable[[], float],
+    other: Callable[[], float],
+    seconds: float,
+    now: Callable[[], float] = time.perf_counter,
+) -> Comparison:
+    """Each returns its milliseconds. Who goes first changes with each turn."""
+    ones: list[float] = []
+    others: list[float] = []
+    end = now() + seconds
+    while True:
+        order = [(one, ones), (other, others)]
+        for run, times in order if len(ones) % 2 == 0 else order[::-1]:
+            times.append(run())
+        clear = _is_clear(ones, others)
+        if clear or len(ones) == _MOST_TURNS or now() >= end:
+            gain = median(theirs / ours for ours, theirs in zip(ones, others, strict=True))
+            return Comparison(median(ones), median(others), gain, len(ones), clear)
+
+
+def _is_clear(ones: list[float], others: list[float]) -> bool:
+    turns = len(ones)
+    won = sum(ours < theirs for ours, theirs in zip(ones, others, strict=True))
+    return abs(won - turns / 2) >= _CLEAR * math.sqrt(turns) / 2

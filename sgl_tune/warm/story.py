@@ -10,11 +10,12 @@ from typing import Any
 
 import sgl_tune
 from sgl_tune.cache.manifest import Manifest
-from sgl_tune.cache.record import read_cache_file
+from sgl_tune.cache.record import parse_key, read_cache_file
 from sgl_tune.cache.remove import forget
 from sgl_tune.cache.store import Written, write_group
 from sgl_tune.cache.transaction import locked
 from sgl_tune.cli.out import Output
+from sgl_tune.deployment.deployment import deployment_to_json
 from sgl_tune.deployment.versions import driver_version
 from sgl_tune.errors import WorkFailed
 from sgl_tune.keys.plan import CachePlan, Plan
@@ -23,13 +24,15 @@ from sgl_tune.recorded.caches import RecordedCache
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.events import ERROR
-from sgl_tune.warm.job import Job, tuned_path
+from sgl_tune.warm.job import Job, make_job, tuned_path
 from sgl_tune.warm.launch import Fleet
 from sgl_tune.warm.proof import Proof, Prover
-from sgl_tune.warm.recorded.job import CallJob
+from sgl_tune.warm.recorded.job import CallCache, CallJob
 from sgl_tune.warm.result import CacheReport, Report, WarmCache, Warmed, read_report
 from sgl_tune.warm.search_display import shown
 from sgl_tune.warm.workforce import Workforce
+
+WORKER, PROVER = "sgl_tune.warm.recorded.worker", "sgl_tune.warm.recorded.prove"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,3 +218,44 @@ def _what_is_kept(kept: int | None) -> str:
     if kept:
         return f"{kept} decided entries are kept: the same command goes on from there"
     return "the cache is as it was"
+
+
+def warm_deployment(plan: Plan, settings: Settings, out: Output, force: Workforce, is_last: bool) -> Warmed:
+    devices = settings.devices
+    job = make_job(plan, force.folder(), devices.kind, devices.gpus, settings.timeout, settings.replacing)
+
+    def members(cache: CachePlan) -> Mapping[str, Any]:
+        deployment = plan.deployment
+        told = {"deployment": deployment_to_json(deployment), "sglang": deployment.sglang_version}
+        return {"key_parts": cache.key_parts, **told}
+
+    return Story(plan, job, settings, out, force, members, _for_every_rank, is_last).run()
+
+
+def _for_every_rank(entries: dict[str, Any], cache: CachePlan) -> dict[str, Any]:
+    """Some FlashInfer versions write ranks into keys. The ranks of a group read one content, so it holds the
+    keys of all: a planned key takes the value of the one that differs from it only there."""
+    by_shape: dict[Any, Any] = {}
+    for key, value in entries.items():
+        parts = parse_key(key)
+        if parts:
+            by_shape[parts.op, parts.runner, parts.profile] = value
+    for op in cache.ops:
+        for key in op.keys:
+            parts = parse_key(key)
+            if key not in entries and parts and (parts.op, parts.runner, parts.profile) in by_shape:
+                entries[key] = by_shape[parts.op, parts.runner, parts.profile]
+    return entries
+
+
+def warm_records(plan: RecordedPlan, settings: Settings, out: Output, force: Workforce) -> Warmed:
+    root, devices = plan.deployment.cache_dir, settings.devices
+    caches = tuple(
+        CallCache(cache.replayable, tuple(root / path for path in cache.paths)) for cache in plan.caches
+    )
+    job = CallJob(force.folder(), caches, devices.kind, devices.gpus, settings.replacing)
+
+    def members(_: Any) -> Mapping[str, Any]:
+        return {"sglang": plan.sglang}
+
+    return Story(plan, job, settings, out, force, members).run()

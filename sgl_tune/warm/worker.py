@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runtime.flashinfer.versions import flashinfer_of
 from runtime.server.errors import ConfigError
-from sgl_tune.errors import SglTuneError
+from sgl_tune.cache.loader import Ignored, Loaded, could_be_tactic, load_document
+from sgl_tune.cache.record import BrokenCacheFile, read_cache_file
+from sgl_tune.errors import SglTuneError, WorkFailed
 from sgl_tune.processes.child import Child, leave
 from sgl_tune.warm.devices import check_importable
 from sgl_tune.warm.events import DONE, ERROR, GATHER, JOB, PROGRESS, START, TUNED
 from sgl_tune.warm.job import base_path, make_device, only_for, read_job, tuned_path
-from sgl_tune.warm.reuse import agreed, usable_entries, write_base
 
 if TYPE_CHECKING:
     from runtime.autotune.progress import Progress
@@ -27,7 +31,9 @@ if TYPE_CHECKING:
     from sgl_tune.warm.job import Job
     from sgl_tune.warm.recorded.job import CallJob
 
+
 Say = Callable[..., None]
+Entries = dict[str, Any]
 
 
 def main(child: Child) -> None:
@@ -193,3 +199,43 @@ def _peak_bytes(device: Device) -> int | None:
 def _finite(fields: dict[str, Any]) -> dict[str, Any]:
     """JSON has no infinity: a time that nobody knows yet is null."""
     return {name: None if value == float("inf") else value for name, value in fields.items()}
+
+
+def usable_entries(files: Sequence[Path], environment: Mapping[str, str], replacing: bool) -> Entries:
+    """Of all files together, what a server here would load and run. Broken files are the writer's to set
+    aside; an entry whose tactic no kernel can take is tuned again."""
+    found: Entries = {}
+    here = flashinfer_of(environment["flashinfer_version"])
+    for path in files:
+        try:
+            file = read_cache_file(path)
+        except (FileNotFoundError, BrokenCacheFile):
+            continue
+        outcome = load_document(file.document, environment, here)
+        if isinstance(outcome, Ignored) and outcome.hard and not replacing:
+            raise _conflict(path, outcome)
+        if isinstance(outcome, Loaded):
+            runs = [key for key, (_, tactic) in outcome.entries.items() if could_be_tactic(tactic)]
+            found = {**{key: file.entries[key] for key in runs if key in file.entries}, **found}
+    return found
+
+
+def agreed(entries: Entries, gather: Callable[[Entries], list[Entries]]) -> Entries:
+    """Every node may have other files: the first worker's entry counts, on all of them."""
+    union: Entries = {}
+    for others in gather(entries):
+        union = {**others, **union}
+    return union
+
+
+def write_base(path: Path, entries: Entries, environment: Mapping[str, str]) -> None:
+    path.write_text(json.dumps({"_metadata": dict(environment), **entries}))
+
+
+def _conflict(path: Path, outcome: Ignored) -> WorkFailed:
+    name, mismatch = next(iter(outcome.hard.items()))
+    return WorkFailed(
+        f"{path} was tuned in another environment: {name} is {mismatch.saved!r} there, "
+        f"{mismatch.current!r} here; a server here would ignore it and never save over it",
+        "--replace writes it anew for this environment; or give another --cache-dir",
+    )

@@ -23,8 +23,8 @@ from runtime.ghost.build import library
 from runtime.ghost.gpus import gpus
 from runtime.ghost.outside import table
 from runtime.record.record import Record
+from runtime.sglang.asking import world_of
 from runtime.sglang.server_process import Ghost, Request, ServerBroken, ServerProcess
-from runtime.sglang.world import world_of
 from sgl_tune.asking.kept import cache_folder
 from sgl_tune.servers.home import added_servers
 from sgl_tune.servers.installed import normal, packages_in

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.flashinfer.arguments import Maker, Pool, expert_count
-from runtime.flashinfer.contents import fill
+from runtime.flashinfer.arguments import Maker, Pool, expert_count, fill
 from runtime.flashinfer.inside.describe import Description
 from runtime.record.arguments import check_arguments
 

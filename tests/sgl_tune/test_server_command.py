@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from sgl_tune.deployment.file_option import split_positionals
 from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.positionals import split_positionals
 from sgl_tune.deployment.server_command import ServerCommandLine, read_launch
 from sgl_tune.errors import UsageError
 from tests.sgl_tune.planning import START, TARGET, plan, warm

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from sgl_tune.commands.warm_wishes import check_one_process
 from sgl_tune.errors import UsageError
-from sgl_tune.warm.alone import check_one_process
 from tests.sgl_tune.running import run_here
 
 MODEL = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass", "--tp", "4")

@@ -1,17 +1,18 @@
 """Where caches lie on disk: a reader for each layout, and the finding of caches by them."""
 
-from sgl_tune.cache.layouts.cache import Cache, RankFile
-from sgl_tune.cache.layouts.find import find_caches, resolve
-from sgl_tune.cache.layouts.names import (
+from sgl_tune.cache.layouts.cache import (
     BROKEN,
     JOURNAL,
     KEY,
     LOCK,
     MANIFEST,
+    Cache,
+    RankFile,
     is_private,
     is_temporary,
     is_unfinished,
 )
+from sgl_tune.cache.layouts.find import find_caches, resolve
 
 __all__ = [
     "BROKEN",

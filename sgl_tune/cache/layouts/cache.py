@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from sgl_tune.cache.rank_names import RankName
+
+MANIFEST = "sgl-tune.json"
+LOCK = ".sgl-tune.lock"
+JOURNAL = ".sgl-tune.journal"
+BROKEN = ".broken"
+PRIVATE = ".sgl-tune-"
+SHORTEST_KEY = 4
+KEY = re.compile(rf"[0-9a-f]{{{SHORTEST_KEY},64}}")
+_TEMPORARY = re.compile(r"\.sgl-tune-\d+-[0-9a-f]{8}\.tmp")
 
 
 class RankFile(NamedTuple):
@@ -47,3 +57,18 @@ def _is_replicated(ranks: Sequence[RankName], stage: int) -> bool:
     """Under DP attention a TP rank has one DP rank; seen with several, the DP ranks are whole replicas."""
     seen = [(rank.tp, rank.gpu) for rank in ranks if rank.pp == stage]
     return len(set(seen)) < len(seen)
+
+
+def is_temporary(name: str) -> bool:
+    return bool(_TEMPORARY.fullmatch(name))
+
+
+def is_private(folder: str) -> bool:
+    """Whether only our own commands make folders of this name. What they stage, remove or download there is
+    no part of a cache or a store."""
+    return folder.startswith(PRIVATE)
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether it is part of a write of ours that was cut short, and so is settled with the lock alone."""
+    return name == JOURNAL or is_temporary(name)

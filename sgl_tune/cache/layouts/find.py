@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from sgl_tune.cache.disk import kind_of
 from sgl_tune.cache.folder import Way
-from sgl_tune.cache.layouts.cache import Cache, RankFile
+from sgl_tune.cache.layouts.cache import KEY, MANIFEST, SHORTEST_KEY, Cache, RankFile
 from sgl_tune.cache.layouts.listing import OnError, list_folder, list_on
-from sgl_tune.cache.layouts.names import KEY, MANIFEST, SHORTEST_KEY
 from sgl_tune.cache.layouts.readers import LAYOUTS, read_cache
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.errors import UsageError, WorkFailed

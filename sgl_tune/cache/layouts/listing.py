@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sgl_tune.cache.folder import Way
-from sgl_tune.cache.layouts.names import is_private
+from sgl_tune.cache.layouts.cache import is_private
 
 OnError = Callable[[OSError], None]
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sgl_tune.cache.folder import read_below
-from sgl_tune.cache.layouts.cache import Cache, RankFile
+from sgl_tune.cache.layouts.cache import BROKEN, KEY, MANIFEST, Cache, RankFile
 from sgl_tune.cache.layouts.listing import Listing, OnError, list_folder
-from sgl_tune.cache.layouts.names import BROKEN, KEY, MANIFEST
 from sgl_tune.cache.rank_names import RankName, VllmRank
 
 ONE_FILE = "autotune_configs.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runtime.record.events import Event
-from sgl_tune.asking.local_model import with_local_models
+from sgl_tune.asking.ask import with_local_models
 from sgl_tune.asking.question import Question, question_of
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.cache_dir import default_cache_dir

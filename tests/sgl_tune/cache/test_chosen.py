@@ -12,7 +12,7 @@ from runtime.flashinfer.versions import flashinfer_of
 from sgl_tune.cache.loader import Ignored, Loaded, next_save
 from sgl_tune.cache.record import serialise
 from sgl_tune.verify.environment import Target
-from sgl_tune.warm.reuse import usable_entries
+from sgl_tune.warm.worker import usable_entries
 from tests.sgl_tune.cache.caches import (
     add_entry,
     cache_folder,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runtime.record.record import Record
-from sgl_tune.recorded.reading import Reading, readings_of
+from sgl_tune.recorded.caches import Reading, readings_of
 from tests.warm.recorded.test_planned import FOLDER, OWN, asked, call, named, record
 
 TYPED = f"{FOLDER}/rank_tp0_pp0_dp0.json"

@@ -14,7 +14,7 @@ from runtime.record.record import Record
 from sgl_tune.asking.asking import Answers
 from sgl_tune.asking.question import Question
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.recorded.ranks import records_of
+from sgl_tune.recorded.asked import records_of
 from sgl_tune.servers.server import Server
 from tests.record.test_record import ASKED, ENDED, READY
 from tests.warm.recorded.test_planned import asked, call, named

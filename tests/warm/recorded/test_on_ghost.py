@@ -15,10 +15,10 @@ from runtime.sglang.asking import Asked, Asker
 from runtime.sglang.tactics import Tactics
 from sgl_tune.cli.format import DocumentFormat, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.recorded.caches import readings_of
 from sgl_tune.recorded.plan import Whose, plan_of
-from sgl_tune.recorded.reading import readings_of
 from sgl_tune.warm.devices import Devices
-from sgl_tune.warm.recorded.story import Settings, warm_records
+from sgl_tune.warm.story import Settings, warm_records
 from sgl_tune.warm.workforce import workforce
 from tests.ghost.environments import SMALLEST, python_of
 from tests.sgl_tune.running import ROOT

@@ -19,12 +19,12 @@ from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.commands.warm_recorded import warmed_json
 from sgl_tune.commands.warm_wishes import DeviceKind, ProofKind, Wishes
 from sgl_tune.errors import WorkFailed
+from sgl_tune.recorded.caches import readings_of
 from sgl_tune.recorded.plan import RecordedPlan, Whose, plan_of
-from sgl_tune.recorded.reading import readings_of
 from sgl_tune.verify.by_server import Served
 from sgl_tune.verify.environment import UNTOLD, Target
 from sgl_tune.warm.devices import Devices
-from sgl_tune.warm.recorded.story import Settings, warm_records
+from sgl_tune.warm.story import Settings, warm_records
 from sgl_tune.warm.workforce import Workforce
 from tests.sgl_tune.schemas import schema_faults
 from tests.warm.recorded.test_planned import FOLDER, NAMED, asked, record
