@@ -20,10 +20,9 @@ from sgl_tune.cache.record import read_cache_file
 from sgl_tune.cache.store import write_group
 from sgl_tune.errors import SglTuneError
 from sgl_tune.recorded.caches import caches_of
-from sgl_tune.warm.job import tuned_path
+from sgl_tune.warm.job import CallCache, Job, tuned_path
 from sgl_tune.warm.launch import Fleet
 from sgl_tune.warm.proof import How
-from sgl_tune.warm.recorded.job import CallCache, CallJob
 from sgl_tune.warm.result import read_report
 from sgl_tune.warm.story import PROVER, WORKER
 from sgl_tune.warm.workforce import Workforce, workforce
@@ -36,7 +35,7 @@ def replayed(record: Record, out: Path, force: Workforce, gpu: int, timeout: flo
     caches = tuple(
         CallCache(cache.replayable, tuple(out / path for path in cache.paths)) for cache in planned
     )
-    job = CallJob(force.folder(), caches, "cuda", (gpu,))
+    job = Job(force.folder(), caches, "cuda", (gpu,))
     force.call_prover("cuda")
     found = force.search(Fleet(1, "cuda", (gpu,), timeout), {"job": job.to_json()}, lambda *_: None)
     report, searched = read_report(found), time.perf_counter()

@@ -85,33 +85,32 @@ SGL_TUNE = {
     "locks": "",
     "processes": "errors locks",
     "units": "server errors",
-    "records": "units",
     "reading": "errors units",
     "log_lines": "errors reading",
     "writing": "errors locks",
     "web_page": "",
     "cli": "server sgl_tune errors",
     "servers": "sglang errors locks processes units reading writing cli",
-    "deployment": "server models flashinfer sglang errors units records reading cli servers",
-    "cache": "server flashinfer sgl_tune errors locks units records reading deployment",
+    "deployment": "server models flashinfer sglang errors units record reading cli servers",
+    "cache": "server flashinfer sgl_tune errors locks units record reading deployment",
     "stores": "flashinfer sglang errors locks units reading cli deployment cache",
     "keys": "server flashinfer errors units deployment cache",
     "asking": "record ghost sglang errors processes units reading writing cli servers deployment",
     "recorded": "record ghost sglang errors units reading servers deployment cache asking",
     "verify": "server record flashinfer sglang errors units reading cli deployment cache stores keys"
     " recorded",
-    "fleet": "flashinfer sglang errors units records reading cli deployment cache stores keys verify",
+    "fleet": "flashinfer sglang errors units record reading cli deployment cache stores keys verify",
     "explain": "record sglang units cli cache asking recorded verify",
     "server_log": "server devices errors units log_lines cli",
     "memory": "server record ghost sglang simulate devices forward moe graphs start errors processes units"
-    " records reading writing web_page cli servers deployment asking server_log",
+    " reading writing web_page cli servers deployment asking server_log",
     "start_report": "sglang errors processes units log_lines web_page cli stores server_log",
     "compile": "record ghost sglang errors processes units cli servers deployment stores asking recorded"
     " start_report",
     "warm": "server record ghost flashinfer devices autotune moe start sgl_tune errors processes units"
-    " records cli deployment cache keys recorded start_report",
+    " cli deployment cache keys recorded start_report",
     "export": "server flashinfer errors processes units reading deployment cache",
-    "ship": "server flashinfer sgl_tune errors locks processes units records reading writing cli deployment"
+    "ship": "server flashinfer sgl_tune errors locks processes units record reading writing cli deployment"
     " cache stores verify",
     "commands": "ghost sgl_tune errors processes units writing cli servers deployment cache stores keys"
     " asking recorded verify fleet explain server_log memory start_report compile warm export ship",

@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 43_300
+MOST_LINES_OF_ALL_TESTS = 43_200
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -24,13 +24,13 @@ CORE = (
 MOST_LINES_OF_THE_CORE = 13_900
 MOST_LINES = {
     "__init__": 50, "autotune": 2350, "devices": 700, "flashinfer": 1150, "forward": 1150, "ghost":
-    6550, "graphs": 500, "layers": 2450, "models": 1350, "decoder": 1350, "moe": 1550, "record": 750,
+    6550, "graphs": 500, "layers": 2450, "models": 1350, "decoder": 1350, "moe": 1550, "record": 800,
     "server": 2950, "sglang": 2850, "simulate": 1350, "start": 750, "__main__": 50, "asking": 700,
-    "cache": 3100, "cli": 1250, "commands": 3500, "compile": 1150,
+    "cache": 3200, "cli": 1250, "commands": 3450, "compile": 1150,
     "deployment": 2500, "errors": 50, "explain": 600, "export":
-    450, "fleet": 1600, "keys": 1000, "locks": 50, "log_lines": 200, "memory": 3450, "processes": 700,
-    "reading": 150, "recorded": 650, "records": 150, "server_log": 1750, "servers": 1250, "ship": 5300,
-    "start_report": 1350, "stores": 2800, "units": 100, "verify": 2950, "warm": 2400, "web_page": 50,
+    450, "fleet": 1600, "keys": 950, "locks": 50, "log_lines": 200, "memory": 3450, "processes": 700,
+    "reading": 150, "recorded": 600, "server_log": 1750, "servers": 1250, "ship": 5300,
+    "start_report": 1350, "stores": 2800, "units": 100, "verify": 2900, "warm": 2250, "web_page": 50,
     "writing": 150,
 }  # fmt: skip
 

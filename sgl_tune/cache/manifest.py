@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runtime.record.checked import WrongMember, from_plain
 from sgl_tune.cache.folder import read_below
 from sgl_tune.errors import CheckFailed
 from sgl_tune.reading import DEEPEST, is_deeper
-from sgl_tune.records import WrongMember, from_plain
 from sgl_tune.units import shown
 
 SCHEMA_VERSION = 1

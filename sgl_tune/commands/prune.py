@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from sgl_tune.asking.kept import kept_here
 from sgl_tune.cache.disk import kind_of
@@ -19,7 +19,7 @@ from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
 from sgl_tune.errors import Ended, UsageError, WorkFailed
 from sgl_tune.stores.find import store_asked_for
-from sgl_tune.stores.prune import StoreRules, prune_stores, sweep_and_tell
+from sgl_tune.stores.prune import Gone, StoreRules, prune_stores, sweep_and_tell, tell
 from sgl_tune.units import count, human_bytes, parse_age, parse_limit
 from sgl_tune.verify.files import unusable_files
 
@@ -154,25 +154,15 @@ def _prune_answers(out: Output, most_bytes: int, dry_run: bool) -> None:
     found = kept.beyond(most_bytes)
     if not dry_run:
         kept.forget(most_bytes)
-    removed = [
-        {
-            "store": "answers",
-            "path": str(path),
-            "layout": "kernels" if kept.is_kernel(path) else "answers",
-            "key": path.stem,
-            "whole": True,
-            "files": [str(path)],
-            "bytes": size,
-            "reason": "asked for",
-        }
+    layouts = {path: "kernels" if kept.is_kernel(path) else "answers" for path in found}
+    gone = [
+        Gone("answers", str(path), layouts[path], path.stem, True, (str(path),), size, "asked for")
         for path, size in found.items()
     ]
     kernels = sum(kept.is_kernel(path) for path in found)
     compiled = f", {count(kernels, 'file')} of compiled kernels" if kernels else ""
     told = f"{count(len(found) - kernels, 'answer')}{compiled}, {human_bytes(sum(found.values()))}"
-    verb = "Would remove" if dry_run else "Removed"
-    data = {"dry_run": dry_run, "removed": removed, "skipped": []}
-    out.result(data, lambda: out.line(f"{verb} {told}."), quiet=map(str, found))
+    tell(out, gone, (), dry_run, told, lambda: None)
 
 
 def _key(named: Path | None, cache_dir: Path) -> str:
@@ -217,36 +207,26 @@ def _show_plan(out: Output, removals: list[Removal]) -> None:
 
 
 def _report(out: Output, results: list[tuple[Removal, Removed]], dry_run: bool, asked: bool) -> None:
-    gone = [removal for removal, result in results if not result.skipped]
-    left = [(removal, result) for removal, result in results if result.skipped]
-    data: dict[str, Any] = {
-        "dry_run": dry_run,
-        "removed": [
-            {
-                "store": "tactics",
-                "path": str(removal.cache.path),
-                "layout": removal.cache.layout,
-                "key": removal.cache.key,
-                "whole": removal.whole,
-                "files": [str(path) for path in removal.files],
-                "bytes": removal.bytes,
-                "reason": removal.reason,
-            }
-            for removal in gone
-        ],
-        "skipped": [{"path": str(removal.cache.path), "reason": result.skipped} for removal, result in left],
-    }
-
-    def human() -> None:
-        if dry_run or not asked:
-            _show_plan(out, gone) if gone else None
-        verb = "Would remove" if dry_run else "Removed"
-        nothing = "Nothing was removed." if left else "Nothing to remove."
-        out.line(f"{verb} {_total(gone)}." if gone else nothing)
-
-    out.result(data, human, quiet=(str(removal.cache.path) for removal in gone))
-    for removal, result in left:
-        out.warn(f"{removal.cache.path}: left alone, {result.skipped}")
-    failed = [result for _, result in left if result.failed]
+    chosen = [removal for removal, result in results if not result.skipped]
+    gone = [
+        Gone(
+            "tactics",
+            str(cache.path),
+            cache.layout,
+            cache.key,
+            one.whole,
+            tuple(map(str, one.files)),
+            one.bytes,
+            one.reason,
+        )
+        for one in chosen
+        for cache in [one.cache]
+    ]
+    left = [(removal.cache.path, result.skipped) for removal, result in results if result.skipped]
+    shown = dry_run or not asked
+    tell(out, gone, left, dry_run, _total(chosen), lambda: _show_plan(out, chosen) if shown else None)
+    for path, why in left:
+        out.warn(f"{path}: left alone, {why}")
+    failed = [result for _, result in results if result.failed]
     if failed:
         raise WorkFailed(f"{count(len(failed), 'cache')} could not be removed", "see the warnings above")

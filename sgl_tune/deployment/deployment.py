@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.flashinfer.versions import doubt_of
 from runtime.models.known import family_of, model_config
+from runtime.record.checked import WrongMember, from_plain, given_members
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, RuntimeConfig
@@ -21,7 +22,6 @@ from runtime.server.sizes.own_layer import has_plain_layer, own_layer
 from runtime.sglang.releases import Release, release_named
 from sgl_tune.deployment.models import checked
 from sgl_tune.errors import UsageError
-from sgl_tune.records import WrongMember, from_plain, given_members
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.launch import Launch

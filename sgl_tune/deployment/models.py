@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from runtime.models.known import model_config
+from runtime.record.checked import WrongMember, from_plain, to_plain
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError, UnknownModel, Unsupported
 from sgl_tune.deployment.model_files import Sought, find_files
 from sgl_tune.errors import UsageError
-from sgl_tune.records import WrongMember, from_plain, to_plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sgl_tune.cache.asked import TunedOp
 from sgl_tune.explain.account import Account, Argument
 from sgl_tune.explain.survival import Survival
-from sgl_tune.recorded.caches import RecordedOp
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.units import count
 
@@ -108,12 +108,12 @@ def _of_ops(before: RecordedPlan, after: RecordedPlan) -> Iterator[Difference]:
             yield Difference("ops", name, _op(one), _op(other))
 
 
-def _ops(plan: RecordedPlan) -> dict[str, RecordedOp]:
-    found: dict[str, RecordedOp] = {}
+def _ops(plan: RecordedPlan) -> dict[str, TunedOp]:
+    found: dict[str, TunedOp] = {}
     for number, cache in enumerate(plan.all_caches):
         found |= {f"{'draft ' if number else ''}{op.op} {op.runner}": op for op in cache.all_ops}
     return found
 
 
-def _op(op: RecordedOp | None) -> dict[str, Any] | None:
+def _op(op: TunedOp | None) -> dict[str, Any] | None:
     return {"entries": len(op.keys), "buckets": list(op.buckets), "keys": list(op.keys)} if op else None

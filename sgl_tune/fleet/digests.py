@@ -11,7 +11,7 @@ from sgl_tune.cache.loader import Loaded
 from sgl_tune.units import shown
 
 if TYPE_CHECKING:
-    from sgl_tune.keys.keys import TunedOp
+    from sgl_tune.cache.asked import TunedOp
 
 _BYTES = 6
 _LONGEST = 400

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sgl_tune.records import WrongMember
+from runtime.record.checked import WrongMember
 from sgl_tune.units import shown
 from sgl_tune.verify.findings import Finding
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from runtime.record.checked import WrongMember, from_plain, to_plain
 from sgl_tune.cli.out import SCHEMA_VERSION
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import UsageError
 from sgl_tune.fleet.holdings import Holdings
 from sgl_tune.reading import LARGEST_TEXT, NoJson, NoObject, object_of, open_regular
-from sgl_tune.records import WrongMember, from_plain, to_plain
 from sgl_tune.units import human_bytes, shown
 from sgl_tune.verify.environment import Target
 

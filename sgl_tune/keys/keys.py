@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from runtime.flashinfer.versions import KeyForm, Policy, flashinfer_of
+from runtime.flashinfer.versions import KeyForm, flashinfer_of
 from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets
 from runtime.server.sizes.rows import batch_rows
+from sgl_tune.cache.asked import ExpectedEntry, TunedOp
 from sgl_tune.keys.calls import calls_of, op_shapes, unknown_experts
 from sgl_tune.keys.op_shapes import DENSE_OPS, OpShape
 
@@ -15,36 +15,6 @@ if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
 _LARGEST_OF_CHUNKS = 8192
-AskedBy = Literal["tuning", "serving"]
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedEntry:
-    """One lookup. `tuning`: the server's own autotune makes it; `serving`: only its requests do."""
-
-    key: str
-    bucket: int
-    asked_by: AskedBy
-
-
-@dataclass(frozen=True, slots=True)
-class TunedOp:
-    op: str
-    runner: str
-    policy: Policy
-    entries: tuple[ExpectedEntry, ...]
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(entry.key for entry in self.entries)
-
-    @property
-    def buckets(self) -> tuple[int, ...]:
-        return tuple(sorted({entry.bucket for entry in self.entries}))
-
-    @property
-    def serving_only(self) -> tuple[int, ...]:
-        return tuple(sorted({entry.bucket for entry in self.entries if entry.asked_by == "serving"}))
 
 
 def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,12 @@ from runtime.server.cache_key import cache_folder
 from runtime.server.config import ModelConfig
 from runtime.server.parallel import node_ranks, rank_layout
 from runtime.server.parallel_config import ParallelConfig
+from sgl_tune.cache.asked import CachePlan, TunedOp
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.deployment.deployment import Deployment, deployment_to_json
 from sgl_tune.deployment.versions import Gpu, local_gpus
 from sgl_tune.errors import UsageError
-from sgl_tune.keys.keys import TunedOp, asks_nothing, expected_keys
+from sgl_tune.keys.keys import asks_nothing, expected_keys
 
 _FOLDER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,99}")
 # Bytes a weight, with its share of block scales.
@@ -24,57 +24,6 @@ _WEIGHT_BYTES = {"modelopt_fp4": 0.57, "mxfp4": 0.54, "fp8": 1.01, "modelopt_fp8
 _PLAIN_BYTES, _ACTIVATION_BYTES = 2.0, 2
 # Hidden-sized buffers alive at once around a layer: input, residual, normed, attention's, the layer's output.
 _HIDDEN_BUFFERS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedFile:
-    """One rank's file, relative to the cache directory, and the rank whose process reads it."""
-
-    path: str
-    rank: int
-    pp_rank: int
-    replica: int
-
-
-@dataclass(frozen=True, slots=True)
-class CachePlan:
-    """One key's folder. `groups` are the files that a server start expects to be byte-identical."""
-
-    key: str
-    key_parts: tuple[str, ...]
-    folder: str
-    files: tuple[PlannedFile, ...]
-    ops: tuple[TunedOp, ...]
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        return tuple(file.path for file in self.files)
-
-    @property
-    def groups(self) -> tuple[tuple[str, ...], ...]:
-        stages: dict[tuple[int, int], list[str]] = {}
-        for file in self.files:
-            stages.setdefault((file.replica, file.pp_rank), []).append(file.path)
-        return tuple(tuple(paths) for paths in stages.values())
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "key_parts": list(self.key_parts),
-            "files": list(self.paths),
-            "groups": [list(group) for group in self.groups],
-            "ops": [
-                {
-                    "op": op.op,
-                    "runner": op.runner,
-                    "buckets": list(op.buckets),
-                    "keys": list(op.keys),
-                    "policy": list(op.policy),
-                    "serving_only": list(op.serving_only),
-                }
-                for op in self.ops
-            ],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +41,7 @@ class Plan:
     @property
     def is_idle(self) -> bool:
         """A server that tunes nothing: it has a key, but never looks for a file."""
-        return not any(cache.files for cache in (self.target, self.draft) if cache)
+        return not any(cache.groups for cache in (self.target, self.draft) if cache)
 
     @property
     def caches(self) -> tuple[CachePlan, ...]:
@@ -147,11 +96,10 @@ def _cache_plan(deployment: Deployment) -> CachePlan:
     _check_name("--gpu", deployment.arch)
     folder = cache_folder(deployment.flashinfer_version, deployment.arch, server.key)
     return CachePlan(
-        key=server.key,
-        key_parts=server.key_parts,
-        folder=folder,
-        files=() if asks_nothing(deployment) else tuple(_files(deployment, folder)),
-        ops=expected_keys(deployment),
+        folder,
+        () if asks_nothing(deployment) else _groups(deployment, folder),
+        expected_keys(deployment),
+        server.key_parts,
     )
 
 
@@ -161,13 +109,16 @@ def _check_name(flag: str, value: str) -> None:
         raise UsageError(f"{flag} {value}: is no name of a folder in a cache", "write it like 0.7.2 or sm90")
 
 
-def _files(deployment: Deployment, folder: str) -> Iterator[PlannedFile]:
+def _groups(deployment: Deployment, folder: str) -> tuple[tuple[str, ...], ...]:
+    """Each replica's stages, in the order of the ranks of this node."""
+    stages: dict[tuple[int, int], list[str]] = {}
     ranks = node_ranks(deployment.parallel)
     for replica in range(deployment.replicas):
         for rank in ranks:
             layout = rank_layout(deployment.parallel, rank)
-            name = RankName(layout.tp_rank, layout.pp_rank, layout.attn_dp_rank or replica, None)
-            yield PlannedFile(f"{folder}/{name.filename}", rank, layout.pp_rank, replica)
+            name = RankName(layout.tp_rank, layout.pp_rank, layout.attn_dp_rank or replica)
+            stages.setdefault((replica, layout.pp_rank), []).append(f"{folder}/{name.filename}")
+    return tuple(map(tuple, stages.values()))
 
 
 def _assumed(deployment: Deployment) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def _gaps(plan: Plan) -> Iterator[Gap]:
 def planned_text(plan: Plan) -> str:
     ops = [op for cache in plan.caches for op in cache.ops]
     entries = count(sum(len(op.keys) for op in ops), "entry")
-    files = count(sum(len(cache.files) for cache in plan.caches), "file")
+    files = count(sum(len(cache.paths) for cache in plan.caches), "file")
     return f"{count(len(ops), 'op')}, {entries} in {files}"
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from runtime.record.calls import Call
 from runtime.record.record import Record
+from sgl_tune.cache.asked import CachePlan, ExpectedEntry, TunedOp
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.units import count
 
@@ -22,44 +23,11 @@ _TUNING = "autotune"
 _MOST_LINES = 6
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedOp:
-    """One op of a record. `serving_only`: buckets that the start asked for while it served alone."""
+@dataclass(frozen=True)
+class RecordedCache(CachePlan):
+    """`ops` are what a warm can fill: those of the calls that it can make again."""
 
-    op: str
-    runner: str
-    policy: tuple[Any, ...]
-    entries: tuple[tuple[int, str], ...]
-    serving_only: tuple[int, ...]
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(key for _, key in self.entries)
-
-    @property
-    def buckets(self) -> tuple[int, ...]:
-        return tuple(sorted({bucket for bucket, _ in self.entries}))
-
-    def to_json(self) -> dict[str, Any]:
-        names = ("op", "runner", "buckets", "keys", "policy", "serving_only")
-        return {name: getattr(self, name) for name in names}
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedCache:
-    """One key's folder. `groups` are the files that a server's start expects to be byte-identical."""
-
-    folder: str
-    groups: tuple[tuple[str, ...], ...]
-    calls: tuple[Call, ...]
-
-    @property
-    def key(self) -> str:
-        return self.folder.rpartition("/")[2]
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        return tuple(path for group in self.groups for path in group)
+    calls: tuple[Call, ...] = ()
 
     @property
     def replayable(self) -> tuple[Call, ...]:
@@ -71,27 +39,16 @@ class RecordedCache:
         return tuple(call for call in self.calls if call.unreplayable)
 
     @property
-    def ops(self) -> tuple[RecordedOp, ...]:
-        """What a warm can fill."""
-        return tuple(_ops(self.replayable))
-
-    @property
-    def all_ops(self) -> tuple[RecordedOp, ...]:
+    def all_ops(self) -> tuple[TunedOp, ...]:
         """What the server asks for."""
         return tuple(_ops(self.calls))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "key_parts": [],
-            "files": list(self.paths),
-            "groups": [list(group) for group in self.groups],
-            "ops": [op.to_json() for op in self.ops],
-            "not_replayable": [{"function": call.function, "why": call.unreplayable} for call in self.left],
-        }
+        left = [{"function": call.function, "why": call.unreplayable} for call in self.left]
+        return {**super().to_json(), "not_replayable": left}
 
 
-def _ops(calls: Sequence[Call]) -> Iterator[RecordedOp]:
+def _ops(calls: Iterable[Call]) -> Iterator[TunedOp]:
     keys: dict[tuple[str, str, tuple[Any, ...]], dict[str, int]] = {}
     tuned: set[str] = set()
     for call in calls:
@@ -100,10 +57,12 @@ def _ops(calls: Sequence[Call]) -> Iterator[RecordedOp]:
             found |= {key: bucket for bucket, key in lookup.keys}
             tuned |= {key for _, key in lookup.keys} if call.mode == "tune" else set()
     for (op, runner, policy), found in keys.items():
-        serving = sorted({bucket for key, bucket in found.items() if key not in tuned})
-        yield RecordedOp(
-            op, runner, policy, tuple((bucket, key) for key, bucket in found.items()), tuple(serving)
+        serving = {bucket for key, bucket in found.items() if key not in tuned}
+        entries = (
+            ExpectedEntry(key, bucket, "serving" if bucket in serving else "tuning")
+            for key, bucket in found.items()
         )
+        yield TunedOp(op, runner, policy, tuple(entries))
 
 
 def caches_of(records: Sequence[Record]) -> tuple[RecordedCache, ...]:
@@ -172,7 +131,8 @@ def _cache(records: Sequence[Record], is_draft: bool) -> RecordedCache | None:
         stage = (rank.pp, rank.dp if has_replicas else 0) if rank else (0, 0)
         stages.setdefault(stage, []).append(name)
     groups = tuple(tuple(group) for _, group in sorted(stages.items()))
-    return RecordedCache(folders[0], groups, tuple(calls))
+    ops = tuple(_ops(call for call in calls if not call.unreplayable))
+    return RecordedCache(folders[0], groups, ops, calls=tuple(calls))
 
 
 def _is_drafts(call: Call, record: Record) -> bool:

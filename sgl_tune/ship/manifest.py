@@ -11,9 +11,9 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from runtime.record.checked import WrongMember, from_plain
 from sgl_tune.errors import CheckFailed
 from sgl_tune.reading import DEEPEST, is_deeper
-from sgl_tune.records import WrongMember, from_plain
 from sgl_tune.ship.places import OFFERS, clash, folders_above, name_fault, store_of
 from sgl_tune.stores.find import TACTICS
 from sgl_tune.stores.rows import BY_ID

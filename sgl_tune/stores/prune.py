@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -185,38 +185,55 @@ def sweep_and_tell(out: Output, root: Path, dry_run: bool, deep: bool = True) ->
 
 
 def _report(out: Output, results: list[tuple[Chosen, str | None]], dry_run: bool, asked: bool) -> None:
-    gone = [one for one, left in results if left is None]
-    left = [(one, why) for one, why in results if why is not None]
-
-    def human() -> None:
-        if gone and (dry_run or not asked):
-            _show(out, gone)
-        verb = "Would remove" if dry_run else "Removed"
-        out.line(f"{verb} {_total(gone)}." if gone else "Nothing to remove.")
-
-    data = {
-        "dry_run": dry_run,
-        "removed": [
-            {
-                "store": one.item.store,
-                "path": str(one.item.path),
-                "layout": "store",
-                "key": one.item.name,
-                "whole": True,
-                "files": [],
-                "bytes": one.item.size.bytes,
-                "reason": one.reason,
-            }
-            for one in gone
-        ],
-        "skipped": [{"path": str(one.item.path), "reason": why} for one, why in left],
-    }
-    out.result(data, human, quiet=(str(one.item.path) for one in gone))
-    for one, why in left[:3]:
-        out.warn(f"{one.item.path}: left alone, {why}")
+    chosen = [one for one, why in results if why is None]
+    gone = [
+        Gone(item.store, str(item.path), "store", item.name, True, (), item.size.bytes, reason)
+        for _, item, reason, _ in chosen
+    ]
+    left = [(one.item.path, why) for one, why in results if why is not None]
+    tell(
+        out, gone, left, dry_run, _total(chosen), lambda: _show(out, chosen) if dry_run or not asked else None
+    )
+    for path, why in left[:3]:
+        out.warn(f"{path}: left alone, {why}")
     failed = [why for _, why in left if why not in ("written since", "somebody else removed it")]
     if failed:
         raise WorkFailed(f"{count(len(failed), 'item')} could not be removed", "see the warnings above")
+
+
+class Gone(NamedTuple):
+    """What went, or would go, as JSON tells it."""
+
+    store: str
+    path: str
+    layout: str
+    key: str | None
+    whole: bool
+    files: tuple[str, ...]
+    bytes: int
+    reason: str
+
+
+def tell(
+    out: Output,
+    gone: Sequence[Gone],
+    left: Sequence[tuple[Path, str]],
+    dry_run: bool,
+    total: str,
+    show: Callable[[], None],
+) -> None:
+    """`left`: what was left alone, and why."""
+
+    def human() -> None:
+        if gone:
+            show()
+        verb = "Would remove" if dry_run else "Removed"
+        nothing = "Nothing was removed." if left else "Nothing to remove."
+        out.line(f"{verb} {total}." if gone else nothing)
+
+    skipped = [{"path": str(path), "reason": why} for path, why in left]
+    data = {"dry_run": dry_run, "removed": [one._asdict() for one in gone], "skipped": skipped}
+    out.result(data, human, quiet=(one.path for one in gone))
 
 
 def _total(chosen: Sequence[Chosen]) -> str:

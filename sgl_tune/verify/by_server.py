@@ -11,7 +11,6 @@ from runtime.record.parts import Inexact
 from runtime.record.record import Record
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.errors import CheckFailed
-from sgl_tune.keys.keys import ExpectedEntry, TunedOp
 from sgl_tune.recorded.asked import Asked
 from sgl_tune.recorded.caches import Reading, RecordedCache, files_of, readings_of
 from sgl_tune.recorded.plan import RecordedPlan
@@ -134,11 +133,4 @@ def _no_matter(error: OSError) -> None:
 
 def expected_of_record(cache: RecordedCache) -> Expected:
     """All that a recorded start asks for, with the calls that a warm cannot make again."""
-    ops = []
-    for op in cache.all_ops:
-        entries = (
-            ExpectedEntry(key, bucket, "serving" if bucket in op.serving_only else "tuning")
-            for bucket, key in op.entries
-        )
-        ops.append(TunedOp(op.op, op.runner, op.policy, tuple(entries)))
-    return Expected.of(cache.folder, cache.key, cache.groups, ops, WARM if not cache.left else BY_ITSELF)
+    return Expected.of(cache, cache.all_ops, WARM if not cache.left else BY_ITSELF)

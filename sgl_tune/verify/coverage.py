@@ -14,7 +14,7 @@ from sgl_tune.verify.expected import WARM, Expected
 from sgl_tune.verify.findings import Finding, Severity, finding
 
 if TYPE_CHECKING:
-    from sgl_tune.keys.keys import TunedOp
+    from sgl_tune.cache.asked import TunedOp
 
 _UNTUNED = "nothing to do: neither the server nor sgl-tune tunes them"
 _FATES = {

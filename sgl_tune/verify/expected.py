@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +12,7 @@ from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import BrokenManifest, Manifest
 
 if TYPE_CHECKING:
-    from sgl_tune.keys.keys import TunedOp
+    from sgl_tune.cache.asked import CachePlan, TunedOp
 
 WARM = "sgl-tune warm with the server's own flags"
 BY_ITSELF = "start the server once: it tunes and saves them itself, which sgl-tune cannot do for it"
@@ -30,12 +29,9 @@ class Expected(NamedTuple):
     way_out: str = WARM
 
     @classmethod
-    def of(
-        cls, folder: str, key: str, groups: Sequence[Sequence[str]], ops: Sequence[TunedOp], way_out: str
-    ) -> Expected:
-        """`groups` are of whole paths."""
-        names = tuple(tuple(path.rsplit("/", 1)[-1] for path in group) for group in groups)
-        return cls(folder, key, names, tuple(ops), way_out)
+    def of(cls, plan: CachePlan, ops: tuple[TunedOp, ...], way_out: str) -> Expected:
+        names = tuple(tuple(path.rsplit("/", 1)[-1] for path in group) for group in plan.groups)
+        return cls(plan.folder, plan.key, names, ops, way_out)
 
     def named_as_in(self, cache: Cache) -> Expected:
         """Where a plan cannot know the GPU in a file's name, the name that is there."""

@@ -21,14 +21,11 @@ from sgl_tune.verify.findings import Finding, finding
 
 def expected_of(plan: Plan) -> list[Expected]:
     """The target's, and a draft worker's own; none of a server that tunes nothing."""
-    caches = [cache for cache in (plan.target, plan.draft) if cache and cache.files]
+    caches = [cache for cache in (plan.target, plan.draft) if cache and cache.groups]
     if not caches:
         return []
     fills = plan.caches if verdict_of(plan).obstacle is None else ()
-    return [
-        Expected.of(one.folder, one.key, one.groups, one.ops, WARM if one in fills else BY_ITSELF)
-        for one in caches
-    ]
+    return [Expected.of(one, one.ops, WARM if one in fills else BY_ITSELF) for one in caches]
 
 
 def expected_by_manifest(cache: Cache, manifest: Manifest) -> Expected | None:
@@ -129,7 +126,7 @@ def _near_keys(plans: Sequence[Plan], caches: Sequence[Cache] | None) -> Iterato
         draft = plan.deployment.draft_deployment
         pairs = (("", plan.deployment, plan.target), ("the draft's ", draft, plan.draft))
         for whose, deployment, cache in pairs:
-            if not deployment or not cache or not cache.files:
+            if not deployment or not cache or not cache.groups:
                 continue
             is_there = any(one.key == cache.key and one.files for one in there)
             if near := None if is_there else nearest(deployment, there):

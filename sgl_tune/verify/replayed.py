@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
+from sgl_tune.cache.asked import Timed
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.units import count
 from sgl_tune.verify.entries import some
@@ -19,25 +20,6 @@ SLACK = 0.05
 LEAST_GAIN = 1.1
 
 State = Literal["holds", "beaten", "faded", "fails"]
-
-
-class Measured(Protocol):
-    """What was timed now."""
-
-    @property
-    def op(self) -> str: ...
-    @property
-    def bucket(self) -> int: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def tactic(self) -> Any: ...
-    @property
-    def best_ms(self) -> float | None: ...
-    @property
-    def default_ms(self) -> float | None: ...
-    @property
-    def failed(self) -> str | None: ...
 
 
 class ReplayedCache(NamedTuple):
@@ -59,7 +41,7 @@ class Judgement(NamedTuple):
     """`then_*`: as the search measured it, where the manifest says. A gain is the default's time over the
     choice's."""
 
-    now: Measured
+    now: Timed
     state: State
     then_best_ms: float | None
     then_default_ms: float | None
@@ -77,23 +59,12 @@ class Judgement(NamedTuple):
         return f"{self.now.op.rsplit('::', 1)[-1]} bucket {self.now.bucket}"
 
     def to_json(self) -> dict[str, Any]:
-        now = self.now
-        return {
-            "op": now.op,
-            "bucket": now.bucket,
-            "key": now.key,
-            "tactic": now.tactic,
-            "state": self.state,
-            "best_ms": now.best_ms,
-            "default_ms": now.default_ms,
-            "then_best_ms": self.then_best_ms,
-            "then_default_ms": self.then_default_ms,
-            "failed": now.failed,
-        }
+        then = {"then_best_ms": self.then_best_ms, "then_default_ms": self.then_default_ms}
+        return {**self.now._asdict(), "state": self.state, **then}
 
 
 def judge_replay(
-    path: Path, entries: Iterable[Measured], manifest: Manifest | None, target: Target
+    path: Path, entries: Iterable[Timed], manifest: Manifest | None, target: Target
 ) -> ReplayedCache:
     """What the manifest measured counts for the file that it was written with."""
     written = manifest.files.get(path.name) if manifest else None
@@ -102,12 +73,12 @@ def judge_replay(
     return ReplayedCache(path, tuple(judged), tuple(_findings(judged, path.parent, manifest, target)))
 
 
-def _judged(now: Measured, told: Mapping[str, float | None]) -> Judgement:
+def _judged(now: Timed, told: Mapping[str, float | None]) -> Judgement:
     best, default = told.get("best_ms"), told.get("default_ms")
     return Judgement(now, _state(now, _gain(best, default)), best, default)
 
 
-def _state(now: Measured, then: float | None) -> State:
+def _state(now: Timed, then: float | None) -> State:
     if now.best_ms is None:
         return "fails"
     gain = _gain(now.best_ms, now.default_ms)

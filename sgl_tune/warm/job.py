@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runtime.record.calls import Call
+from runtime.record.checked import from_plain, to_plain
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
-from sgl_tune.records import from_plain, to_plain
 
 if TYPE_CHECKING:
     from runtime.devices.base import Device
+    from sgl_tune.cache.asked import CachePlan
     from sgl_tune.deployment.deployment import Deployment
-    from sgl_tune.keys.plan import CachePlan, Plan
+    from sgl_tune.keys.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +34,25 @@ class CacheJob:
 
 
 @dataclass(frozen=True, slots=True)
+class CallCache:
+    """One cache: its files on this node, and the recorded calls that ask for all of its entries."""
+
+    calls: tuple[Call, ...]
+    files: tuple[Path, ...]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(key for call in self.calls for key in call.keys)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """`folder` is private to this warm: what FlashInfer loads and saves on the way is there."""
 
     folder: Path
-    caches: tuple[CacheJob, ...]
+    caches: tuple[CacheJob | CallCache, ...]
     device: str
     gpus: tuple[int, ...]
-    timeout: float
     replacing: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -60,14 +73,12 @@ def tuned_path(folder: Path, cache: int) -> Path:
     return folder / f"tuned.{cache}.json"
 
 
-def make_job(
-    plan: Plan, folder: Path, device: str, gpus: tuple[int, ...], timeout: float, replacing: bool
-) -> Job:
+def make_job(plan: Plan, folder: Path, device: str, gpus: tuple[int, ...], replacing: bool = False) -> Job:
     whose = filter(None, (plan.deployment, plan.deployment.draft_deployment))
     caches = tuple(
         _cache_job(deployment, cache) for deployment, cache in zip(whose, plan.caches, strict=False)
     )
-    return Job(folder, caches, device, gpus, timeout, replacing)
+    return Job(folder, caches, device, gpus, replacing)
 
 
 def _cache_job(deployment: Deployment, cache: CachePlan) -> CacheJob:

@@ -15,9 +15,9 @@ from sgl_tune.units import count, human_bytes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sgl_tune.keys.plan import CachePlan, Plan
+    from sgl_tune.cache.asked import CachePlan
+    from sgl_tune.keys.plan import Plan
     from sgl_tune.keys.verdict import Verdict
-    from sgl_tune.recorded.caches import RecordedCache
     from sgl_tune.recorded.plan import RecordedPlan
 
 _OPS = (Column("OP", path=True), Column("ENTRIES", right=True), Column("BUCKETS"), Column("SERVING ONLY"))
@@ -90,7 +90,7 @@ def _show_workers(out: Output, plan: Plan | RecordedPlan, what: str) -> None:
 
 def _show_cache(
     out: Output,
-    cache: CachePlan | RecordedCache,
+    cache: CachePlan,
     root: Path,
     parts: Mapping[str, str] = MappingProxyType({}),
     whose: str = "",

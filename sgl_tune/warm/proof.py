@@ -18,7 +18,6 @@ from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import Scratch
 from sgl_tune.warm.events import DONE, IMPORT, JOB
 from sgl_tune.warm.job import Job
-from sgl_tune.warm.recorded.job import CallJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class Prover:
         self._crew.close()
 
     def prove(
-        self, job: Job | CallJob, written: Sequence[Written], timeout: float, tick: Callable[[], None]
+        self, job: Job, written: Sequence[Written], timeout: float, tick: Callable[[], None]
     ) -> list[Proof]:
         """Under the writers' lock, so that another warm of this deployment cannot change a file meanwhile."""
         with ExitStack() as stack:
@@ -109,7 +108,7 @@ class Prover:
                 _check_equal(one.paths)
             return [_proof(data) for data in self._ask(job, timeout, tick)]
 
-    def _ask(self, job: Job | CallJob, timeout: float, tick: Callable[[], None]) -> list[dict[str, Any]]:
+    def _ask(self, job: Job, timeout: float, tick: Callable[[], None]) -> list[dict[str, Any]]:
         deadline = time.monotonic() + timeout
         (prover,) = self._crew.members
         prover.send(JOB, job=job.to_json())

@@ -36,12 +36,10 @@ _CLEAR = 3.0
 
 
 def main(child: Child) -> None:
-    serve(child, read_job, CoreProof, ("runtime.start.rehearsal",))
+    serve(child, CoreProof, ("runtime.start.rehearsal",))
 
 
-def serve(
-    child: Child, read: Callable[[Any], Any], proof: type[CacheProof], modules: tuple[str, ...]
-) -> None:
+def serve(child: Child, proof: type[CacheProof], modules: tuple[str, ...]) -> None:
     """One proof after the other. A prover is started while the search still runs, and imports meanwhile all
     that takes long and needs no GPU."""
     told, started = child.command(), time.perf_counter()
@@ -51,7 +49,7 @@ def serve(
             import_module(name)
     imported = time.perf_counter() - started
     for command in child.commands():
-        job, started = read(command["job"]), time.perf_counter()
+        job, started = read_job(command["job"]), time.perf_counter()
         device = make_device(job.device, job.gpus[0] if job.gpus else 0)
         tuner = stock_tuner(job.device)
         opened = time.perf_counter() - started

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sgl_tune.processes.child import Child
 from sgl_tune.warm.devices import check_importable
 from sgl_tune.warm.events import DONE, PROGRESS, START
-from sgl_tune.warm.job import CacheJob, make_device, only_for, read_job
+from sgl_tune.warm.job import make_device, only_for, read_job
 from sgl_tune.warm.worker import failures_told
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def main(child: Child) -> None:
+    only_for(child.command()["device"])
     job = read_job(child.command()["job"])
-    only_for(job.device)
     with failures_told(child):
         check_importable()
         from runtime.autotune.replay import install_replay_tuner
@@ -28,11 +28,11 @@ def main(child: Child) -> None:
         tuner = install_replay_tuner(
             device.torch_device, lambda progress: child.say(PROGRESS, op=progress.op, bucket=progress.bucket)
         )
-        told = [_replay(cache, device, tuner) for cache in job.caches]
-    child.say(DONE, caches=told)
+        (cache,) = job.caches
+        child.say(DONE, report=_replay(cache, device, tuner))
 
 
-def _replay(cache: CacheJob, device: Device, tuner: ReplayTuner) -> dict[str, Any]:
+def _replay(cache: Any, device: Device, tuner: ReplayTuner) -> dict[str, Any]:
     from runtime.autotune.installed import tuning_mode
     from runtime.start.rehearsal import Rehearsal
 

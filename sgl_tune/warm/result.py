@@ -10,8 +10,8 @@ from sgl_tune.cache.store import Written
 from sgl_tune.warm.proof import Proof
 
 if TYPE_CHECKING:
-    from sgl_tune.keys.plan import CachePlan, Plan
-    from sgl_tune.recorded.caches import RecordedCache
+    from sgl_tune.cache.asked import CachePlan
+    from sgl_tune.keys.plan import Plan
     from sgl_tune.recorded.plan import RecordedPlan
 
 _MEASURED = ("best_ms", "default_ms", "runner_up", "launches")
@@ -79,7 +79,7 @@ def _cache_report(data: dict[str, Any]) -> CacheReport:
 class WarmCache:
     """One key's result."""
 
-    plan: CachePlan | RecordedCache
+    plan: CachePlan
     report: CacheReport
     written: Written
     proof: Proof | None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sgl_tune
+from sgl_tune.cache.asked import CachePlan
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.record import parse_key, read_cache_file
 from sgl_tune.cache.remove import forget
@@ -18,16 +19,14 @@ from sgl_tune.cli.out import Output
 from sgl_tune.deployment.deployment import deployment_to_json
 from sgl_tune.deployment.versions import driver_version
 from sgl_tune.errors import WorkFailed
-from sgl_tune.keys.plan import CachePlan, Plan
+from sgl_tune.keys.plan import Plan
 from sgl_tune.processes.interruption import Interruption
-from sgl_tune.recorded.caches import RecordedCache
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.events import ERROR
-from sgl_tune.warm.job import Job, make_job, tuned_path
+from sgl_tune.warm.job import CallCache, Job, make_job, tuned_path
 from sgl_tune.warm.launch import Fleet
 from sgl_tune.warm.proof import Proof, Prover
-from sgl_tune.warm.recorded.job import CallCache, CallJob
 from sgl_tune.warm.result import CacheReport, Report, WarmCache, Warmed, read_report
 from sgl_tune.warm.search_display import shown
 from sgl_tune.warm.workforce import Workforce
@@ -49,7 +48,7 @@ class Story:
     other ranks of the group ask for."""
 
     plan: Plan | RecordedPlan
-    job: Job | CallJob
+    job: Job
     settings: Settings
     out: Output
     force: Workforce
@@ -76,10 +75,6 @@ class Story:
                     proofs, steps["prover"] = self._prove_with_room(written)
         caches = tuple(map(WarmCache, self.plan.caches, report.caches, written, proofs))
         return Warmed(self.plan, caches, self.stages, steps, report.peak_bytes, self.settings.devices.workers)
-
-    @property
-    def _caches(self) -> Sequence[CachePlan | RecordedCache]:
-        return self.plan.caches
 
     @contextmanager
     def _writable(self) -> Iterator[None]:
@@ -124,7 +119,7 @@ class Story:
     def _keep_decided(self) -> int:
         """Ops that all workers decided before the search ended: complete rank sets of fewer entries."""
         kept = 0
-        for number, cache in enumerate(self._caches):
+        for number, cache in enumerate(self.plan.caches):
             path = tuned_path(self.job.folder, number)
             if path.exists():
                 file = read_cache_file(path)
@@ -134,7 +129,7 @@ class Story:
 
     def _write_group(
         self,
-        cache: CachePlan | RecordedCache,
+        cache: CachePlan,
         entries: Mapping[str, Any],
         metadata: Mapping[str, str],
         manifest: Manifest | None = None,
@@ -162,15 +157,13 @@ class Story:
         return self.force.search(fleet, {"job": self.job.to_json()}, hear)
 
     def _write(self, report: Report) -> list[Written]:
-        caches = zip(self._caches, report.caches, strict=False)
+        caches = zip(self.plan.caches, report.caches, strict=False)
         written = [self._written(n, cache, told, report) for n, (cache, told) in enumerate(caches)]
         for note in dict.fromkeys(note for cache in written for note in cache.notes):
             self.out.note(note)
         return written
 
-    def _written(
-        self, number: int, cache: CachePlan | RecordedCache, told: CacheReport, report: Report
-    ) -> Written:
+    def _written(self, number: int, cache: CachePlan, told: CacheReport, report: Report) -> Written:
         found = dict(read_cache_file(tuned_path(self.job.folder, number)).entries)
         entries = self.completed(found, cache)
         missing = [key for op in cache.ops for key in op.keys if key not in entries]
@@ -222,7 +215,7 @@ def _what_is_kept(kept: int | None) -> str:
 
 def warm_deployment(plan: Plan, settings: Settings, out: Output, force: Workforce, is_last: bool) -> Warmed:
     devices = settings.devices
-    job = make_job(plan, force.folder(), devices.kind, devices.gpus, settings.timeout, settings.replacing)
+    job = make_job(plan, force.folder(), devices.kind, devices.gpus, settings.replacing)
 
     def members(cache: CachePlan) -> Mapping[str, Any]:
         deployment = plan.deployment
@@ -253,7 +246,7 @@ def warm_records(plan: RecordedPlan, settings: Settings, out: Output, force: Wor
     caches = tuple(
         CallCache(cache.replayable, tuple(root / path for path in cache.paths)) for cache in plan.caches
     )
-    job = CallJob(force.folder(), caches, devices.kind, devices.gpus, settings.replacing)
+    job = Job(force.folder(), caches, devices.kind, devices.gpus, settings.replacing)
 
     def members(_: Any) -> Mapping[str, Any]:
         return {"sglang": plan.sglang}

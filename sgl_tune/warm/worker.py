@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from runtime.autotune.tuner import SearchTuner
     from runtime.devices.base import Device
     from sgl_tune.warm.job import Job
-    from sgl_tune.warm.recorded.job import CallJob
 
 
 Say = Callable[..., None]
@@ -37,11 +36,10 @@ Entries = dict[str, Any]
 
 
 def main(child: Child) -> None:
-    serve(child, lambda command: Search(read_job(command["job"])))
+    serve(child, Search)
 
 
-def serve(child: Child, searching: Callable[[dict[str, Any]], Search]) -> None:
-    """`searching` reads a job; the search that it makes is run on this worker's device."""
+def serve(child: Child, searching: type[Search]) -> None:
     told, started = child.command(), time.perf_counter()
     only_for(told["device"])
     from runtime.autotune.team import Team
@@ -55,7 +53,7 @@ def serve(child: Child, searching: Callable[[dict[str, Any]], Search]) -> None:
         assert command["kind"] == JOB
         started = time.perf_counter() if number else started
         with failures_told(child):
-            search = searching(command)
+            search = searching(read_job(command["job"]))
             search.prepare(command["local"], team, child.say, started)
             report = search.run()
         child.say(DONE, report=report)
@@ -95,7 +93,7 @@ def _is_known(error: Exception) -> bool:
 class Search:
     """One job on this process's device; another one may follow."""
 
-    def __init__(self, job: Job | CallJob) -> None:
+    def __init__(self, job: Job) -> None:
         self._job = job
 
     def prepare(self, local: int, team: Team, say: Say, started: float) -> None:

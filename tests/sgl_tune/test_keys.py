@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from sgl_tune.cache.asked import TunedOp
 from sgl_tune.cache.record import parse_key
 from sgl_tune.deployment.model_files import presets
-from sgl_tune.keys.keys import TunedOp, expected_keys
+from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.verdict import verdict_of
 from tests.sgl_tune.modelopt import quantized

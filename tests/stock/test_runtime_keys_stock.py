@@ -65,7 +65,7 @@ def _deployment(flags: dict[str, Any]) -> Deployment:
 
 
 def _assert_asks_what_is_planned(deployment: Deployment, tuner: AskingTuner) -> None:
-    (cache, *_) = make_job(make_plan(deployment), Path(), "cuda", (0,), 1.0, False).caches
+    (cache, *_) = make_job(make_plan(deployment), Path(), "cuda", (0,)).caches
     Rehearsal(cache.model, cache.parallel, cache.runtime, _Meta()).forward_all(cache.serving_rows)
     planned = {
         entry.key: op.policy if WAYS.keeps_policies else None

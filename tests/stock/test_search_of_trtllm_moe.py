@@ -109,7 +109,7 @@ def test_a_layers_ops_are_searched_in_every_bucket(flags: dict[str, Any], kernel
     sizes = {"chunked_prefill_size": 64, "max_running_requests": 16}
     asked = {"moe_runner_backend": "flashinfer_trtllm", **target, **sizes, **flags}
     deployment = resolve_deployment(ServerFlags.of(**as_checkpoint(asked)))
-    (cache, *_) = make_job(make_plan(deployment), Path(), "cuda", (0,), 1.0, False).caches
+    (cache, *_) = make_job(make_plan(deployment), Path(), "cuda", (0,)).caches
     rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, _Meta())
     found = {}
     for tuner in (CpuClock(), CpuSearchTuner()):

@@ -11,8 +11,8 @@ from typing import Any
 from flashinfer.autotuner import AutoTuner, TunableRunner, TuningConfig
 
 from runtime.flashinfer.versions import COLD, HOT, Policy
+from sgl_tune.cache.asked import ExpectedEntry, TunedOp
 from sgl_tune.export.store_writer import fields_of
-from sgl_tune.keys.keys import ExpectedEntry, TunedOp
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.judge import Judge

@@ -145,7 +145,7 @@ def _asked(work: Path, rank: int) -> tuple[int, int]:
     from sgl_tune.warm.job import make_job
 
     (deployment,) = select_deployments(ServerFlags.of(tp=2, dp=2), folder=work)
-    (cache,) = make_job(make_plan(deployment), work, "cpu", (), 0.0, False).caches
+    (cache,) = make_job(make_plan(deployment), work, "cpu", ()).caches
     rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, Cpu(), rank)
     with record_asked() as record:
         rehearsal.forward_all(cache.serving_rows)

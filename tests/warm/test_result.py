@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sgl_tune.cache.asked import CachePlan
 from sgl_tune.cache.store import Written
 from sgl_tune.cli.out import Output
-from sgl_tune.recorded.caches import RecordedCache
 from sgl_tune.recorded.plan import RecordedPlan, Whose
 from sgl_tune.warm.proof import Forward, Proof
 from sgl_tune.warm.result import CacheReport, Failure, WarmCache, Warmed
@@ -23,7 +23,7 @@ def warmed(*failed: Failure, misses: tuple[str, ...] | None) -> Warmed:
     """`misses`: of the proof; None where none was asked for."""
     proof = None if misses is None else Proof(2, 2, misses, (), {}, 0.1, FORWARD, NOTHING, 0, None)
     report = CacheReport(frozenset(), frozenset(), failed, 0, 1.0, {}, {})
-    cache = WarmCache(RecordedCache("folder", (), ()), report, Written((), "0", 0, 0, 0, ()), proof)
+    cache = WarmCache(CachePlan("folder", (), ()), report, Written((), "0", 0, 0, 0, ()), proof)
     return Warmed(RecordedPlan(Whose("m", "org/m", Path("/c")), ()), (cache,), {}, {}, None, 1)
 
 

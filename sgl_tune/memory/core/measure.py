@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from runtime.record.checked import from_plain, to_plain
 from runtime.server.backends import backend_row
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.versions import held_bytes
@@ -21,7 +22,6 @@ from sgl_tune.memory.report import MemoryReport
 from sgl_tune.processes.child import Child, leave
 from sgl_tune.processes.crew import Crew, Member
 from sgl_tune.processes.scratch import scratch
-from sgl_tune.records import from_plain, to_plain
 from sgl_tune.units import memory_bytes
 from sgl_tune.writing import written
 

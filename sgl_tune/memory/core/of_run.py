@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runtime.record.checked import WrongMember, from_plain
 from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.core.run_file import read_run
 from sgl_tune.memory.parts import NCCL, Owned, Share
 from sgl_tune.memory.phases import rooted
 from sgl_tune.memory.report import Constant, MemoryReport, Sizes, Whose
-from sgl_tune.records import WrongMember, from_plain
 
 _LONGEST_NAME = 100
 _COUNTED_MARGIN = 128 << 20

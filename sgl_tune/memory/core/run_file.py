@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from runtime.record.checked import from_plain
 from runtime.start.run_record import SCHEMA_VERSION, Failure, Phase, Run
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import bounded_bytes
-from sgl_tune.records import from_plain
 
 _REMEDY = "give the file that mem-report --out wrote"
 _LARGEST = 16 << 20

@@ -13,8 +13,8 @@ from runtime.ghost.inside import hooks
 from runtime.moe.flashinfer_call import forget_ranges
 from runtime.record.calls import Call, Context
 from sgl_tune.processes.child import Child
+from sgl_tune.warm.job import CallCache
 from sgl_tune.warm.prove import Answers, CacheProof, serve
-from sgl_tune.warm.recorded.job import CallCache, read_call_job
 
 if TYPE_CHECKING:
     from flashinfer.autotuner import AutoTuner
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def main(child: Child) -> None:
     hooks.install()
-    serve(child, read_call_job, RecordProof, ("runtime.flashinfer.replay",))
+    serve(child, RecordProof, ("runtime.flashinfer.replay",))
 
 
 class RecordProof(CacheProof):

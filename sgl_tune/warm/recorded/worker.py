@@ -14,7 +14,7 @@ from runtime.moe.flashinfer_call import forget_ranges
 from runtime.record.calls import Call
 from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.child import Child
-from sgl_tune.warm.recorded.job import CallCache, read_call_job
+from sgl_tune.warm.job import CallCache
 from sgl_tune.warm.worker import Search, serve
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def main(child: Child) -> None:
     hooks.install()
-    serve(child, lambda command: CallSearch(read_call_job(command["job"])))
+    serve(child, CallSearch)
 
 
 class CallSearch(Search):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from sgl_tune.cache.asked import Timed
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.findings import VerifyReport
@@ -20,16 +20,6 @@ from tests.sgl_tune.cache.corpus import TARGET, moe_key
 Times = tuple[float | None, float | None]
 
 
-class _Now(NamedTuple):
-    best_ms: float | None
-    default_ms: float | None
-    failed: str | None = None
-    op: str = "trtllm::fused_moe::gemm1"
-    bucket: int = 8
-    key: str = moe_key(8)
-    tactic: int = 23
-
-
 def _judge(
     folder: Path, now: Times, then: Times | None = None, written: bytes | None = None, target: Target = HERE
 ) -> ReplayedCache:
@@ -38,7 +28,9 @@ def _judge(
     digest = sha256(written or path.read_bytes()).hexdigest()
     manifest = Manifest(TARGET, driver="550", files={path.name: digest}, measured=measured)
     failed = "no such kernel" if now[0] is None else None
-    return judge_replay(path, [_Now(*now, failed)], manifest, target)
+    return judge_replay(
+        path, [Timed("trtllm::fused_moe::gemm1", 8, moe_key(8), 23, *now, failed)], manifest, target
+    )
 
 
 @pytest.mark.parametrize(

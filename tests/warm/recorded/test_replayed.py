@@ -12,10 +12,9 @@ from runtime.record.calls import Call
 from sgl_tune.cache.record import read_cache_file
 from sgl_tune.cache.store import write_group
 from sgl_tune.errors import WorkFailed
-from sgl_tune.warm.job import tuned_path
+from sgl_tune.warm.job import CallCache, Job, read_job, tuned_path
 from sgl_tune.warm.launch import Fleet
 from sgl_tune.warm.proof import Proof
-from sgl_tune.warm.recorded.job import CallCache, CallJob, read_call_job
 from sgl_tune.warm.result import Report, read_report
 from sgl_tune.warm.workforce import Workforce, workforce
 from tests.warm.recorded.on_cpu import HOW
@@ -23,14 +22,14 @@ from tests.warm.recorded.on_cpu import HOW
 BUCKETS = (1, 2, 4, 8)
 
 
-def searched(force: Workforce, calls: tuple[Call, ...], root: Path) -> tuple[CallJob, Report]:
+def searched(force: Workforce, calls: tuple[Call, ...], root: Path) -> tuple[Job, Report]:
     cache = CallCache(calls, (root / "rank_tp0_pp0_dp0.json", root / "rank_tp1_pp0_dp0.json"))
-    job = CallJob(force.folder(), (cache,), "cpu", ())
+    job = Job(force.folder(), (cache,), "cpu", ())
     found = force.search(Fleet(1, "cpu", (), 120), {"job": job.to_json()}, lambda *_: None)
     return job, read_report(found)
 
 
-def proven(force: Workforce, job: CallJob, report: Report) -> Proof:
+def proven(force: Workforce, job: Job, report: Report) -> Proof:
     entries = read_cache_file(tuned_path(job.folder, 0)).entries
     written = write_group(list(job.caches[0].files), entries, report.environment)
     with force.prover("cpu") as prover:
@@ -64,8 +63,8 @@ def test_arguments_are_data(calls: tuple[Call, ...]) -> None:
 
 
 def test_a_job_goes_to_a_worker_and_back(calls: tuple[Call, ...], tmp_path: Path) -> None:
-    job = CallJob(tmp_path, (CallCache(calls, (tmp_path / "a.json",)),), "cuda", (0, 1), True)
-    assert read_call_job(json.loads(json.dumps(job.to_json()))) == job
+    job = Job(tmp_path, (CallCache(calls, (tmp_path / "a.json",)),), "cuda", (0, 1), True)
+    assert read_job(json.loads(json.dumps(job.to_json()))) == job
 
 
 def test_what_was_asked_is_tuned_and_proven(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from sgl_tune.records import WrongMember, from_plain, to_plain
+from runtime.record.checked import WrongMember, from_plain, to_plain
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,14 @@ def test_whole_numbers_are_numbers_and_members_of_other_releases_are_passed_over
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"share": "half"}, "outer.share is 'half'"),
+        ({"share": "half"}, "outer.share is not float"),
         ({"share": True}, "outer.share"),
         ({"share": float("nan")}, "outer.share"),
         ({"limit": 1 << 61}, "outer.limit"),
         ({"limit": 1.5}, "outer.limit"),
-        ({"texts": {"x": 1}}, "outer.texts.x is"),
+        ({"texts": {"x": 1}}, "outer.texts.x is not str"),
         ({"texts": None}, "outer.texts"),
-        ({"inner": [{"times": 2}]}, "outer.inner.name is missing"),
+        ({"inner": [{"times": 2}]}, "outer.inner[0] is not with name"),
         ({"inner": "ab"}, "outer.inner"),
     ],
 )

@@ -1,0 +1,80 @@
+"""What a server's start asks of a cache: its files, and the entries of each tuned op."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+AskedBy = Literal["tuning", "serving"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedEntry:
+    """One lookup. `tuning`: the server's own autotune makes it; `serving`: only its requests do."""
+
+    key: str
+    bucket: int
+    asked_by: AskedBy
+
+
+@dataclass(frozen=True, slots=True)
+class TunedOp:
+    op: str
+    runner: str
+    policy: tuple[Any, ...]
+    entries: tuple[ExpectedEntry, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(entry.key for entry in self.entries)
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        return tuple(sorted({entry.bucket for entry in self.entries}))
+
+    @property
+    def serving_only(self) -> tuple[int, ...]:
+        return tuple(sorted({entry.bucket for entry in self.entries if entry.asked_by == "serving"}))
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("op", "runner", "buckets", "keys", "policy", "serving_only")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class CachePlan:
+    """One key's folder. `groups` are the files that a server's start expects to be byte-identical."""
+
+    folder: str
+    groups: tuple[tuple[str, ...], ...]
+    ops: tuple[TunedOp, ...]
+    key_parts: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return self.folder.rpartition("/")[2]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(path for group in self.groups for path in group)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "key_parts": list(self.key_parts),
+            "files": list(self.paths),
+            "groups": [list(group) for group in self.groups],
+            "ops": [op.to_json() for op in self.ops],
+        }
+
+
+class Timed(NamedTuple):
+    """One entry that was timed again. Milliseconds; None where it failed, for the reason in `failed`."""
+
+    op: str
+    bucket: int
+    key: str
+    tactic: Any
+    best_ms: float | None
+    default_ms: float | None
+    failed: str | None = None
