@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sgl_tune.deployment.launch import container_of
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import CheckFailed, UsageError
 
@@ -43,6 +42,7 @@ class ByServer:
         return None
 
     def _sought(self, option: str | None) -> Server | NoServer:
+        from sgl_tune.deployment.launch import container_of
         from sgl_tune.servers.server import find_server
 
         container = container_of(self.command)

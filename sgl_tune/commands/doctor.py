@@ -35,7 +35,7 @@ def doctor(
     out = Output(sink(format, quiet))
     flags, path, core = who_is_asked(ServerFlags(), server)
     asked = VerifyOptions(flags, None, *started_by(file, command))
-    out.note("Looking at what the next start here would load.")
+    out.note("Looking at what the next start here would load; to ask SGLang itself may take minutes.")
     silent = Output(Format.quiet)
     told = Told(asked, target_here(), None, None, None, (path, core, False, None))
     found = judged(silent, told)

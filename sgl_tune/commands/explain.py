@@ -23,12 +23,11 @@ from sgl_tune.deployment.options import (
     TargetOption,
     who_is_asked,
 )
-from sgl_tune.deployment.selection import the_one
+from sgl_tune.deployment.project_file import the_one
 from sgl_tune.errors import CheckFailed, Ended, SglTuneError, UsageError
 from sgl_tune.explain.account import Account
 from sgl_tune.explain.compare import Comparison
 from sgl_tune.explain.page import account_lines, comparison_lines, show_account, show_comparison
-from sgl_tune.explain.survival import survivals
 from sgl_tune.recorded.asked import Asked, asking
 from sgl_tune.servers.home import RELEASE
 from sgl_tune.servers.server import Server, find_server, server_at
@@ -129,5 +128,7 @@ def _compared(account: Account, asked: Asked, other: Asked) -> Comparison:
         before, after = asked.plan(), other.plan()
     except SglTuneError as error:  # a start that dies settles its arguments all the same
         return Comparison(account, second, unasked=error.message)
+    from sgl_tune.explain.survival import survivals
+
     caches = tuple(survivals(before, after, other.question.gpu.name))
     return Comparison(account, second, (before, after), caches=caches)

@@ -130,7 +130,7 @@ def mem_report(
     flags, server, core = who_is_asked(flags, server)
     if target is not None:
         if deployment is not None:
-            from sgl_tune.deployment.selection import the_one
+            from sgl_tune.deployment.project_file import the_one
 
             (_, flags, words), deployment = the_one(flags, words, deployment), None
         flags = read_target(target).flags(flags, words)

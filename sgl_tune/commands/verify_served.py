@@ -8,7 +8,7 @@ from pathlib import Path
 from sgl_tune.asking.live import Live
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.selection import the_one
+from sgl_tune.deployment.project_file import the_one
 from sgl_tune.recorded.asked import asking
 from sgl_tune.verify.by_server import Served, served
 from sgl_tune.verify.environment import Target

@@ -19,6 +19,7 @@ from sgl_tune.deployment.options import (
     TargetOption,
     who_is_asked,
 )
+from sgl_tune.deployment.project_file import the_one
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
 
@@ -82,8 +83,6 @@ def warm(
     wishes = Wishes(dry_run, device, timeout, renew, prove, machine, local_gpus())
     one = flags, words
     if deployment is not None or wanted is not None:
-        from sgl_tune.deployment.selection import the_one
-
         one = the_one(flags, words, deployment)[1:]
     arch = flags.target.arch
     only_core = "--device cpu" if device is DeviceKind.cpu else arch and f"--gpu {arch}"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from runtime.server.nearest import meant
 from sgl_tune.deployment.flag_names import flag_names, flag_types, whole_number
-from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags, file_and_name
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_text
 from sgl_tune.units import shown
@@ -51,6 +52,45 @@ def read_project_file(path: Path) -> tuple[ProjectDeployment, ...]:
     if not tables:
         raise UsageError(f"{path} names no deployment", "add a table [deployments.NAME]")
     return tuple(_deployment(path, name, table, defaults) for name, table in tables.items())
+
+
+class Meant(NamedTuple):
+    """One server, before it is resolved: its flags, merged with those of sgl-tune.toml, and its command."""
+
+    name: str
+    flags: ServerFlags
+    command: tuple[str, ...]
+
+
+def meant_by(
+    flags: ServerFlags, command: Sequence[str] = (), name: str | None = None, folder: Path | None = None
+) -> tuple[Meant, ...]:
+    """One server, or all of the project file's when no model is named. `name` picks one of them."""
+    if command and name is not None:
+        raise UsageError(f"-f {name} and a server command after -- name two deployments", "give one")
+    project, one = file_and_name(name, folder)
+    if not command and flags.model_path is None and os.path.lexists(project):
+        chosen = chosen_in(project, one)
+        return tuple(
+            Meant(each.name, flags.over(each.flags), (each.command,) if each.command is not None else ())
+            for each in chosen
+        )
+    if name is not None:
+        where = "a model is given too" if flags.model_path else "there is no such file"
+        raise UsageError(f"-f {name}: {where}", "give the file, or the model")
+    return (Meant("", flags, tuple(command)),)
+
+
+def the_one(flags: ServerFlags, command: Sequence[str], name: str | None) -> Meant:
+    one, *others = meant_by(flags, command, name)
+    if others:
+        raise several([one.name, *(other.name for other in others)])
+    return one
+
+
+def several(names: Sequence[str]) -> UsageError:
+    said = f"{PROJECT_FILE} has several deployments: {', '.join(names)}"
+    return UsageError(said, f"pick one: -f {PROJECT_FILE}:{names[0]}")
 
 
 def chosen_in(project: Path, name: str | None) -> tuple[ProjectDeployment, ...]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sgl_tune.cache.asked import TunedOp
 from sgl_tune.explain.account import Account, Argument
-from sgl_tune.explain.survival import Survival
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.units import count
+
+if TYPE_CHECKING:
+    from sgl_tune.explain.survival import Survival
 
 ABSENT = "no such argument"
 

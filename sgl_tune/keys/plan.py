@@ -124,7 +124,7 @@ def _groups(deployment: Deployment, folder: str) -> tuple[tuple[str, ...], ...]:
 def _assumed(deployment: Deployment) -> tuple[str, ...]:
     if deployment.server.max_running_requests is not None:
         return ()
-    return ("--max-running-requests is not set: planned for the most that SGLang chooses, 4096 a rank",)
+    return ("--max-running-requests is not set: planned for SGLang's largest choice, 4096 per rank",)
 
 
 def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:

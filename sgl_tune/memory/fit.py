@@ -105,7 +105,7 @@ class Search:
     def _checked(self, trial: Trial) -> Trial | _Blocked:
         wanted = self._goals.tokens(self._ranks)
         if self._goals.context_length is not None and trial.tokens < wanted:
-            why = f"{trial.tokens:,} KV tokens a rank, and {self._goals} need {wanted:,}"
+            why = f"{trial.tokens:,} KV tokens per rank, and {self._goals} need {wanted:,}"
             return _Blocked(why, _tightest(trial))
         return trial
 

@@ -12,7 +12,7 @@ from sgl_tune.asking.question import argv_of, value_of
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.selection import the_one
+from sgl_tune.deployment.project_file import the_one
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.by_server import server_starter
 from sgl_tune.memory.change import AS_IS, parse_change, parse_sweep

@@ -16,7 +16,6 @@ from runtime.flashinfer.versions import NEWEST, FlashInfer, flashinfer_of, numbe
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import GpuModel, find_gpu
 from sgl_tune.cache.loader import INDETERMINATE
-from sgl_tune.deployment.launch import container_of
 from sgl_tune.deployment.options import ServerFlags, TargetFlags
 from sgl_tune.deployment.versions import (
     Gpu,
@@ -121,6 +120,8 @@ class Target(NamedTuple):
     def flags(self, flags: ServerFlags, command: Sequence[str] = ()) -> ServerFlags:
         """The same flags with the SGLang and the GPU of the command's manifest, else of the target, where
         they name none."""
+        from sgl_tune.deployment.launch import container_of
+
         named, container = flags.target, container_of(command)
         image = container.release if container else None
         if self.sglang and image and not named.sglang_version and image != self.sglang:

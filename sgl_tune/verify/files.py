@@ -69,7 +69,7 @@ def unusable_files(cache: Cache) -> Iterator[Path]:
 
 
 def missing(expected: Expected | None) -> Finding:
-    message = "there is no such file: the rank has nothing to load, so the server tunes"
+    message = "there is no such file, so the server tunes"
     return finding("rank-missing", message, expected.way_out if expected else WARM)
 
 

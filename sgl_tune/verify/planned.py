@@ -9,7 +9,8 @@ from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.deployment.deployment import deployment_from_json
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import Meant, deployment_of, meant_by
+from sgl_tune.deployment.project_file import Meant, meant_by
+from sgl_tune.deployment.selection import deployment_of
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.nearest import nearest
 from sgl_tune.keys.plan import Plan, make_plan

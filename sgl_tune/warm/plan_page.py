@@ -42,7 +42,7 @@ def _show_plan(out: Output, plan: Plan) -> None:
     out.line(
         f"SGLang {chosen.sglang_version}, FlashInfer {chosen.flashinfer_version}, {chosen.arch}", indent=2
     )
-    for note in plan.notes:
+    for note in plan.notes[len(chosen.warnings) :]:
         if note != NO_MODEL:  # it was the first line
             out.line(f"- {note}", indent=2, style="dim")
     if not plan.is_idle:
@@ -98,7 +98,7 @@ def _show_cache(
     out.line()
     out.line(f"Key{whose}: {cache.key}", style="bold")
     for name, part in parts.items():
-        out.line(f"{name:<21}{part}".rstrip(), indent=2)
+        out.line(f"{name:<21}{part or '-'}", indent=2)
     if parts:
         out.line()
     out.line(f"{count(len(cache.paths), 'file')} in {root}/{cache.folder}")

@@ -31,7 +31,7 @@ def test_the_page_tells_what_the_json_does(what: str) -> None:
     drafts = [line for line in page if line.startswith("Key of the draft worker: ")]
     assert drafts == ([f"Key of the draft worker: {data['draft']['key']}"] if what == "a draft" else [])
     for name, part in named_parts(tuple(data["key_parts"])).items():
-        assert f"  {name:<21}{part}".rstrip() in page
+        assert f"  {name:<21}{part or '-'}" in page
     target = page[page.index(f"Key: {data['key']}") : page.index(drafts[0]) if drafts else None]
     files = "1 file" if len(data["files"]) == 1 else f"{len(data['files'])} files"
     at = target.index(f"{files} in {data['cache_dir']}/{data['files'][0].rpartition('/')[0]}")

@@ -143,8 +143,8 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(arguments: tuple[str, ...],
 
 def test_unset_requests_are_planned_for_at_most_and_said() -> None:
     flags = ("--model-path", "DeepSeek-V3", *BLACKWELL)
-    assert any("4096 a rank" in note for note in plan(*flags)["notes"])
-    assert not any("4096 a rank" in note for note in plan(*flags, "--max-running-requests", 512)["notes"])
+    assert any("4096 per rank" in note for note in plan(*flags)["notes"])
+    assert not any("4096 per rank" in note for note in plan(*flags, "--max-running-requests", 512)["notes"])
 
 
 def test_another_sglang_is_not_known() -> None:

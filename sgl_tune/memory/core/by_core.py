@@ -15,7 +15,8 @@ from runtime.sglang.releases import NEWEST, Release
 from sgl_tune.asking.question import argv_of
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.flag_names import flag_names, flag_types
-from sgl_tune.deployment.selection import select_deployments, several
+from sgl_tune.deployment.project_file import several
+from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import Gpu, local_gpus, local_model
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.change import AS_IS, BEHAVIOURS, Change, changed_command

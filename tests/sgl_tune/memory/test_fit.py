@@ -119,7 +119,7 @@ def test_weights_that_fill_the_gpu_fit_with_nothing() -> None:
 
 
 def test_a_cache_that_must_hold_more_is_not_found() -> None:
-    with pytest.raises(CheckFailed, match="KV tokens a rank"):
+    with pytest.raises(CheckFailed, match="KV tokens per rank"):
         fit(Server(), Goals(requests=100, context_length=1_000_000))
 
 
