@@ -119,7 +119,8 @@ def _dataclass(kind: Any, data: Any, where: str, strict: bool) -> Any:
     unknown = sorted(data.keys() - hints.keys()) if strict else ()
     expect(not unknown, f"without {', '.join(map(repr, unknown))[:200]}", where)
     missing = sorted(needed - data.keys())
-    expect(not missing, f"with {', '.join(missing)}", where)
+    if missing:
+        raise WrongMember(f"{where}.{missing[0]} is missing")
     given = (one.name for one in fields(kind) if one.name in data)
     return kind(**{name: _read(hints[name], data[name], f"{where}.{name}", strict) for name in given})
 

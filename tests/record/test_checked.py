@@ -80,7 +80,7 @@ def test_whole_numbers_are_numbers_and_members_of_other_releases_are_passed_over
         ({"limit": 1.5}, "outer.limit"),
         ({"texts": {"x": 1}}, "outer.texts.x is not str"),
         ({"texts": None}, "outer.texts"),
-        ({"inner": [{"times": 2}]}, "outer.inner[0] is not with name"),
+        ({"inner": [{"times": 2}]}, "outer.inner[0].name is missing"),
         ({"inner": "ab"}, "outer.inner"),
     ],
 )

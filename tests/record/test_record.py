@@ -70,7 +70,7 @@ def test_a_record_goes_through_json_unchanged() -> None:
         (("phases",), [1], "record.phases[0] is not an object"),
         (("phases",), {}, "record.phases is not a list"),
         (("new",), 1, "record is not without 'new'"),
-        (("ending",), {}, "record.ending is not with how"),
+        (("ending",), {}, "record.ending.how is missing"),
         (("kernels",), [["triton"]], "record.kernels[0] is not an object"),
     ],
 )

@@ -36,7 +36,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         "stands in it twice",
     ),
     "NaN": (lambda: _text(b'"entries":1', b'"entries":NaN'), "holds NaN"),
-    "infinity": (lambda: _text(b'"entries":1', b'"entries":1e999'), "entries is inf"),
+    "infinity": (lambda: _text(b'"entries":1', b'"entries":1e999'), "entries is not a number"),
     "a number of 5,000 digits": (
         lambda: _text(b'"entries":1', b'"entries":' + b"9" * 5000),
         "is not JSON|too long",
