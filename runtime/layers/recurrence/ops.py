@@ -85,7 +85,7 @@ recurrence.register_fake(lambda q, k, v, *_: torch.empty(v.shape, dtype=v.dtype,
 def gated_norm(
     x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, group: int, eps: float, gate_first: bool
 ) -> torch.Tensor:
-    """Each `group` values of a row by their own mean square; the weight is a group's or the row's."""
+    """Normalizes each `group` values of a row by their mean square; one weight per group, or per row."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if not x.is_cuda:
         return out.copy_(reference.gated_norm(x, gate, weight, group, eps, gate_first))
