@@ -19,7 +19,6 @@ from runtime.devices.base import Device
 from runtime.devices.cuda import Cuda
 from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
-from runtime.graphs.policy import CapturePolicy
 from runtime.server.choices.graphs import decode_graph_sizes
 from runtime.server.config import Graphs, Kernels, RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
@@ -49,14 +48,13 @@ def capture(args: argparse.Namespace, order: str, device: Device) -> dict[str, A
         graphs=Graphs(decode_graph_sizes(args.max_bs)),
         disable_autotune=True,
     )
-    policy = CapturePolicy(order=order)  # type: ignore[arg-type]
     runner = ModelRunner(
         preset(args.preset, args.layers),
         parallel,
         runtime,
         device,
         lambda: VirtualCommunicator(parallel),
-        options=StartOptions(kv_tokens=65536, capture=policy),
+        options=StartOptions(kv_tokens=65536, graphs_ascending=order == "ascending"),
     )
     runner.start()
     phases = {phase.name: phase for phase in runner.recorder.phases}

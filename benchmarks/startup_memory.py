@@ -27,7 +27,7 @@ from runtime.server.config import Cache, Graphs, Kernels, ModelConfig, RuntimeCo
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.units import MIB
 from runtime.simulate.constants import Constant, constants_for
-from runtime.start.model_runner import Autotune, ModelRunner
+from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
 from runtime.start.run_record import Phase
@@ -94,7 +94,8 @@ def start(args: argparse.Namespace, device: Device) -> ModelRunner:
         speculative=SpeculativeConfig() if args.speculative else None,
     )
     options = StartOptions(lm_head_in_autotune=args.lm_head_in_autotune)
-    runner = ModelRunner(
+    kind = Tuning if args.tune and isinstance(device, Cuda) else ModelRunner
+    runner = kind(
         preset(args.preset, args.layers),
         parallel,
         runtime,
@@ -102,7 +103,6 @@ def start(args: argparse.Namespace, device: Device) -> ModelRunner:
         lambda: VirtualCommunicator(parallel, args.rank),
         options=options,
         recorder=PhaseRecorder(device),
-        autotune=session(device, runtime) if args.tune and isinstance(device, Cuda) else None,
     )
     try:
         runner.start()
@@ -111,10 +111,13 @@ def start(args: argparse.Namespace, device: Device) -> ModelRunner:
     return runner
 
 
-def session(device: Device, runtime: RuntimeConfig) -> Autotune:
-    from runtime.autotune.session import AutotuneSession
+class Tuning(ModelRunner):
+    """Tunes for real in the dummy run."""
 
-    return AutotuneSession(device.torch_device, runtime)
+    def tune(self) -> None:
+        from runtime.autotune.session import AutotuneSession
+
+        AutotuneSession(self.device.torch_device, self.runtime).run(super().tune, "decode")
 
 
 def like(cuda: Cuda, context_bytes: int) -> Meta:

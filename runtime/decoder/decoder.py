@@ -87,6 +87,16 @@ class Decoder(nn.Module):
         group = "attn_tp" if build.runtime.head_over == "a group" else "tp"
         return VocabTable(name, model, self.comm, group, build.dtype, build.device)
 
+    def run_stage(self, batch: ForwardBatch, pool: KVPool) -> LogitsOutput | StageState:
+        """A forward between those of the neighbouring stages: received before, sent after."""
+        state = None if self.is_first else self.empty_state(batch.num_tokens)
+        for rows in state.parts.values() if state else ():
+            self.comm.receive_previous(rows)
+        result = self(batch, pool, state)
+        for rows in result.parts.values() if isinstance(result, StageState) else ():
+            self.comm.send_next(rows)
+        return result
+
     @torch.no_grad()
     def forward(
         self, batch: ForwardBatch, pool: KVPool, state: StageState | None = None
@@ -136,10 +146,10 @@ class Decoder(nn.Module):
         load(self.pieces(), Checkpoint(folder))
         self._finalize()
 
-    def load_dummy(self, seed: int = 0) -> None:
+    def load_dummy(self) -> None:
         """Random weights of the exact sizes."""
         for name, parameter in self.named_parameters():
-            fill_dummy(name, parameter.data, seed)
+            fill_dummy(name, parameter.data)
         self._finalize()
 
     def pieces(self) -> Iterator[Piece]:

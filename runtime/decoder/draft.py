@@ -33,7 +33,6 @@ class DraftModel(nn.Module):
         runtime: RuntimeConfig,
         comm: Communicator,
         device: torch.device,
-        seed: int = 0,
         ropes: RopeTables | None = None,
     ) -> None:
         """`ropes`: its target's, by which it turns, too."""
@@ -47,11 +46,11 @@ class DraftModel(nn.Module):
         self.hidden_norm = build.norm("hidden_norm", size)
         weight = torch.empty(size, 2 * size, dtype=build.dtype, device=device)
         self.mix = nn.Parameter(weight, requires_grad=False)
-        self.decoder.load_dummy(seed)
+        self.decoder.load_dummy()
         self.decoder.reach(runtime.positions)
         for name, parameter in self.named_parameters():
             if not name.startswith("decoder."):
-                fill_dummy(name, parameter.data, seed)
+                fill_dummy(name, parameter.data)
 
     def share_tables(self, target: Decoder) -> None:
         self.embedding = target.embedding or self.embedding

@@ -43,6 +43,11 @@ class StageState:
     hidden: torch.Tensor
     residual: torch.Tensor | None = None  # None before the first layer
 
+    @property
+    def parts(self) -> dict[str, torch.Tensor]:
+        named = {"hidden": self.hidden, "residual": self.residual}
+        return {name: rows for name, rows in named.items() if rows is not None}
+
 
 class Norms(nn.Module):
     """How a part of a layer is entered from the residual and left again."""

@@ -14,14 +14,12 @@ from itertools import accumulate
 import torch
 
 from runtime.forward.dp_attention import DpTokens
-from runtime.forward.kv_pool import PADDING_REQUEST, KVPool
-from runtime.forward.slots import PADDING_SLOT
+from runtime.forward.kv_pool import PADDING_REQUEST, PADDING_SLOT
 
 
 class ForwardMode(Enum):
     EXTEND = "extend"
     DECODE = "decode"
-    IDLE = "idle"
     TARGET_VERIFY = "target_verify"
     DRAFT_EXTEND = "draft_extend"
 
@@ -45,7 +43,6 @@ class ForwardBatch:
     query_starts: torch.Tensor  # [bs + 1]
     max_query_len: int  # an upper bound is enough: kernels size their grids by it
     max_seq_len: int  # likewise
-    extend_prefix_lens: list[int] | None = None
     logits_mode: LogitsMode = LogitsMode.LAST
     logits_indices: torch.Tensor | None = None
     dp: DpTokens | None = None
@@ -63,42 +60,10 @@ class ForwardBatch:
         return replace(self, dp=dp)
 
 
-def make_extend_batch(
-    tokens: Sequence[Sequence[int]],
-    requests: Sequence[int],
-    pool: KVPool,
-    prefix_lens: Sequence[int] | None = None,
-    mode: ForwardMode = ForwardMode.EXTEND,
-    logits_mode: LogitsMode = LogitsMode.LAST,
-) -> ForwardBatch:
-    """New `tokens` of each request behind the prefix that the pool holds; takes their slots from the pool."""
-    lens = [len(part) for part in tokens]
-    slots = pool.allocate(sum(lens))
-    prefixes = list(prefix_lens) if prefix_lens is not None else [0] * len(lens)
-    for request, prefix, part in zip(requests, prefixes, slots.split(lens), strict=True):
-        pool.requests.write(request, prefix, part)
-    ids = [token for part in tokens for token in part]
-    batch = _packed(mode, lens, prefixes, ids, pool.requests.device)
-    rows = _ints(requests, slots.device)
-    return replace(batch, out_cache_loc=slots, req_pool_indices=rows, logits_mode=logits_mode)
-
-
-def make_decode_batch(
-    tokens: Sequence[int], requests: Sequence[int], pool: KVPool, prefix_lens: Sequence[int]
-) -> ForwardBatch:
-    """One new token for each request, at position `prefix_lens[i]`."""
-    return make_extend_batch([[token] for token in tokens], requests, pool, prefix_lens, ForwardMode.DECODE)
-
-
-def make_idle_batch(device: torch.device) -> ForwardBatch:
-    """The batch of a rank without requests, whose peers still need it in their collectives."""
-    return _packed(ForwardMode.IDLE, [], [], [], device)
-
-
 def dummy_decode_batch(rows: int, width: int, device: torch.device) -> ForwardBatch:
     """`rows` requests of `width` tokens each that read and write only the padding slot."""
     mode = ForwardMode.DECODE if width == 1 else ForwardMode.TARGET_VERIFY
-    batch = _packed(mode, [width] * rows, [0] * rows, [0] * rows * width, device)
+    batch = packed(mode, [width] * rows, [0] * rows, [0] * rows * width, device)
     logits_mode = LogitsMode.LAST if width == 1 else LogitsMode.ALL
     return replace(batch, logits_mode=logits_mode, dummy=True)
 
@@ -107,15 +72,14 @@ def dummy_extend_batch(tokens: int, context_length: int, device: torch.device) -
     """A prefill of `tokens` in as few requests as the context allows, on the padding slot."""
     full, rest = divmod(tokens, context_length)
     lens = [context_length] * full + [rest] * (rest > 0)
-    return replace(_packed(ForwardMode.EXTEND, lens, [0] * len(lens), [0] * tokens, device), dummy=True)
+    return replace(packed(ForwardMode.EXTEND, lens, [0] * len(lens), [0] * tokens, device), dummy=True)
 
 
-def _packed(
+def packed(
     mode: ForwardMode, lens: list[int], prefixes: list[int], ids: Sequence[int], device: torch.device
 ) -> ForwardBatch:
     """Requests of so many new tokens behind so many old ones, on the padding slot."""
     totals = [prefix + length for prefix, length in zip(prefixes, lens, strict=True)]
-    is_decode = mode is ForwardMode.DECODE
     return ForwardBatch(
         mode=mode,
         input_ids=_ints(ids, device),
@@ -126,7 +90,6 @@ def _packed(
         query_starts=_ints([0, *accumulate(lens)], device),
         max_query_len=max(lens, default=0),
         max_seq_len=max(totals, default=0),
-        extend_prefix_lens=None if is_decode else prefixes,
     )
 
 

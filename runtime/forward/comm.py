@@ -1,12 +1,11 @@
-"""Collectives over a rank's groups: among real processes, or for one virtual rank with arithmetic for peers.
+"""Collectives over a rank's groups: for one virtual rank with arithmetic for peers, or among real processes.
 
 The caller allocates every buffer, so a virtual rank and a real one make the same allocations by construction.
-A group of one does nothing.
+A group of one has nothing to exchange.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import TypeVar
 
 import torch
@@ -22,7 +21,9 @@ _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sc
 Number = TypeVar("Number", int, float)
 
 
-class Communicator(ABC):
+class Communicator:
+    """One process stands for any rank: peers hold what this rank holds, and add nothing to a sum."""
+
     def __init__(self, layout: RankLayout) -> None:
         self.layout = layout
 
@@ -34,43 +35,37 @@ class Communicator(ABC):
 
     def all_reduce(self, x: torch.Tensor, group: str) -> torch.Tensor:
         """Sum over the group, in place."""
-        if self.size(group) > 1:
-            self._all_reduce(x, group)
         return x
 
     def all_gather_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
         """`out` [n * rows, ...] becomes every rank's `x` [rows, ...], in rank order."""
         self._check_sizes("all_gather_into", large=out, small=x, group=group)
-        self._all_gather_into(out, x, group) if self.size(group) > 1 else out.copy_(x)
+        out.view(self.size(group), *x.shape).copy_(x)
 
     def reduce_scatter_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
         """`out` [rows, ...] becomes this rank's part of the sum of every rank's `x` [n * rows, ...]."""
         self._check_sizes("reduce_scatter_into", large=x, small=out, group=group)
-        self._reduce_scatter_into(out, x, group) if self.size(group) > 1 else out.copy_(x)
+        out.copy_(x.view(self.size(group), *out.shape)[self.rank(group)])
 
     def all_to_all_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
         """Part i of `x` goes to rank i; part i of `out` comes from rank i. Equal parts along dim 0."""
-        self._all_to_all_into(out, x, group) if self.size(group) > 1 else out.copy_(x)
+        out.copy_(x)
 
     def send_next(self, x: torch.Tensor) -> None:
         """To the next pipeline stage."""
-        if self.layout.pp_rank + 1 < self.size("pp"):
-            self._send_next(x)
 
     def receive_previous(self, x: torch.Tensor) -> torch.Tensor:
-        """From the previous pipeline stage, into `x`."""
-        if self.layout.pp_rank > 0:
-            self._receive_previous(x)
-        return x
+        """From the previous pipeline stage, into `x`. Uneven: equal rows would all have the same experts."""
+        return x.normal_() if self.layout.pp_rank else x
 
     def min_over(self, value: Number, group: str = "world") -> Number:
         """Control data: over CPU tensors, so that no device memory is touched."""
         kind = type(value)
         dtype = torch.int64 if kind is int else torch.float64
-        held = torch.tensor([value], dtype=dtype, device="cpu")
-        if self.size(group) > 1:
-            self._min(held, group)
-        return kind(held.item())
+        return kind(self._min(torch.tensor([value], dtype=dtype, device="cpu"), group).item())
+
+    def _min(self, x: torch.Tensor, group: str) -> torch.Tensor:
+        return x
 
     def barrier(self, group: str = "world") -> None:
         self.min_over(0, group)
@@ -82,49 +77,10 @@ class Communicator(ABC):
                 f"one {tuple(small.shape)} from each rank"
             )
 
-    @abstractmethod
-    def _all_reduce(self, x: torch.Tensor, group: str) -> None: ...
-    @abstractmethod
-    def _all_gather_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None: ...
-    @abstractmethod
-    def _reduce_scatter_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None: ...
-    @abstractmethod
-    def _all_to_all_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None: ...
-    @abstractmethod
-    def _send_next(self, x: torch.Tensor) -> None: ...
-    @abstractmethod
-    def _receive_previous(self, x: torch.Tensor) -> None: ...
-    @abstractmethod
-    def _min(self, x: torch.Tensor, group: str) -> None: ...
-
 
 class VirtualCommunicator(Communicator):
-    """One process stands for any rank: peers hold what this rank holds, and add nothing to a sum."""
-
     def __init__(self, parallel: ParallelConfig, rank: int = 0) -> None:
         super().__init__(rank_layout(parallel, rank))
-
-    def _all_reduce(self, x: torch.Tensor, group: str) -> None:
-        pass
-
-    def _all_gather_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
-        out.view(self.size(group), *x.shape).copy_(x)
-
-    def _reduce_scatter_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
-        out.copy_(x.view(self.size(group), *out.shape)[self.rank(group)])
-
-    def _all_to_all_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
-        out.copy_(x)
-
-    def _send_next(self, x: torch.Tensor) -> None:
-        pass
-
-    def _receive_previous(self, x: torch.Tensor) -> None:
-        # Uneven on purpose: equal rows would all be routed to the same experts.
-        x.normal_()
-
-    def _min(self, x: torch.Tensor, group: str) -> None:
-        pass
 
 
 class DistributedCommunicator(Communicator):
@@ -143,26 +99,41 @@ class DistributedCommunicator(Communicator):
     def close(self) -> None:
         dist.destroy_process_group()
 
-    def _all_reduce(self, x: torch.Tensor, group: str) -> None:
-        dist.all_reduce(x, group=self._groups[group])
+    def all_reduce(self, x: torch.Tensor, group: str) -> torch.Tensor:
+        if self.size(group) > 1:
+            dist.all_reduce(x, group=self._groups[group])
+        return x
 
-    def _all_gather_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
+    def all_gather_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
+        if self.size(group) == 1:
+            return super().all_gather_into(out, x, group)
+        self._check_sizes("all_gather_into", large=out, small=x, group=group)
         _all_gather(out, x, group=self._groups[group])
 
-    def _reduce_scatter_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
+    def reduce_scatter_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
+        if self.size(group) == 1:
+            return super().reduce_scatter_into(out, x, group)
+        self._check_sizes("reduce_scatter_into", large=x, small=out, group=group)
         _reduce_scatter(out, x, group=self._groups[group])
 
-    def _all_to_all_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
+    def all_to_all_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
+        if self.size(group) == 1:
+            return super().all_to_all_into(out, x, group)
         dist.all_to_all_single(out, x, group=self._groups[group])
 
-    def _send_next(self, x: torch.Tensor) -> None:
-        dist.send(x, self.layout.group("pp")[self.layout.pp_rank + 1], group=self._groups["pp"])
+    def send_next(self, x: torch.Tensor) -> None:
+        if (stage := self.layout.pp_rank + 1) < self.size("pp"):
+            dist.send(x, self.layout.group("pp")[stage], group=self._groups["pp"])
 
-    def _receive_previous(self, x: torch.Tensor) -> None:
-        dist.recv(x, self.layout.group("pp")[self.layout.pp_rank - 1], group=self._groups["pp"])
+    def receive_previous(self, x: torch.Tensor) -> torch.Tensor:
+        if (stage := self.layout.pp_rank - 1) >= 0:
+            dist.recv(x, self.layout.group("pp")[stage], group=self._groups["pp"])
+        return x
 
-    def _min(self, x: torch.Tensor, group: str) -> None:
-        dist.all_reduce(x, op=dist.ReduceOp.MIN, group=self._groups[group])
+    def _min(self, x: torch.Tensor, group: str) -> torch.Tensor:
+        if self.size(group) > 1:
+            dist.all_reduce(x, op=dist.ReduceOp.MIN, group=self._groups[group])
+        return x
 
 
 def connect(

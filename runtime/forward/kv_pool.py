@@ -11,15 +11,14 @@ from dataclasses import dataclass
 import torch
 
 from runtime.forward.kv_packing import FP8, PackedRow
-from runtime.forward.slots import PoolExhausted, PoolShape, SlidingSlots, SlotAllocator
 from runtime.forward.state_pool import StatePool
 from runtime.server.config import ModelConfig
-from runtime.server.layer_config import AttentionConfig, MLAConfig
+from runtime.server.layer_config import MLAConfig
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.sizes.pool_plan import PoolPlan
 from runtime.server.sizes.sizing import kept_layers, kv_heads_per_rank, sliding_layers
 
-PADDING_REQUEST = 0
+PADDING_REQUEST, PADDING_SLOT = 0, 0
 DTYPES = {
     "float32": torch.float32,
     "float16": torch.float16,
@@ -29,49 +28,44 @@ DTYPES = {
 }
 
 
-class ReqToTokenPool:
-    """`table` [requests + 1, context + headroom] int32: the slot of each token of each running request."""
-
-    def __init__(self, max_requests: int, row_length: int, device: torch.device) -> None:
-        self.device = device
-        self.table = torch.zeros(max_requests + 1, row_length, dtype=torch.int32, device=device)
-        self._free = list(range(max_requests, PADDING_REQUEST, -1))
-
-    def allocate(self, count: int) -> list[int]:
-        if count > len(self._free):
-            raise PoolExhausted(f"{count} more requests, but the table has {len(self._free)} rows left")
-        return [self._free.pop() for _ in range(count)]
-
-    def free(self, requests: Sequence[int]) -> None:
-        self._free.extend(requests)
-
-    def write(self, request: int, start: int, slots: torch.Tensor) -> None:
-        self.table[request, start : start + slots.shape[0]].copy_(slots)
-
-
 @dataclass(frozen=True, slots=True)
-class KVRow:
-    """One token in one layer: the number of heads and the width of a key and of a value."""
+class PoolShape:
+    """`tokens` usable slots behind one page of padding, for these layers."""
 
-    heads: int
-    key: int
-    value: int
+    tokens: int
+    page_size: int
+    layers: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def rows(self) -> int:
+        return self.tokens + self.page_size
+
+    def buffer(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.zeros(*sizes, dtype=dtype or self.dtype, device=self.device)
+
+
+class SlidingSlots:
+    """Fewer slots for `layers` that look back a window only, and the `map` to them from a token's slot."""
+
+    def __init__(self, tokens: int, layers: Sequence[int], shape: PoolShape) -> None:
+        self.rows, self.layers = tokens + shape.page_size, frozenset(layers)
+        self.map = shape.buffer(shape.rows, dtype=torch.int64)
 
 
 class GqaPool:
     """Keys and values apart: two buffers [slots, kv heads, head size] for each layer."""
 
     def __init__(
-        self, shape: PoolShape, rows: Mapping[int, KVRow], sliding: SlidingSlots | None = None
+        self, shape: PoolShape, heads: Mapping[int, tuple[int, int]], sliding: SlidingSlots | None = None
     ) -> None:
+        """`heads` of each layer: how many, and how wide."""
         self.sliding = sliding
         counts = dict.fromkeys(shape.layers, shape.rows)
         counts |= dict.fromkeys(sliding.layers, sliding.rows) if sliding else {}
-        self._keys, self._values = {}, {}
-        for layer, row in rows.items():
-            self._keys[layer] = shape.buffer(counts[layer], row.heads, row.key)
-        for layer, row in rows.items():
-            self._values[layer] = shape.buffer(counts[layer], row.heads, row.value)
+        self._keys = {layer: shape.buffer(counts[layer], *sizes) for layer, sizes in heads.items()}
+        self._values = {layer: shape.buffer(counts[layer], *sizes) for layer, sizes in heads.items()}
 
     def keys(self, layer_id: int) -> torch.Tensor:
         return self._keys[layer_id]
@@ -91,8 +85,6 @@ class LatentPool:
     indexer's keys beside them: in packed fp8, except in a float32 pool.
     """
 
-    sliding = None
-
     def __init__(self, shape: PoolShape, mla: MLAConfig, packed: bool = True) -> None:
         self.latent_row, self.index_row = packed_rows(shape.dtype, mla, packed)
         self._latents = {layer: _buffer(shape, self.latent_row, 1, mla.cache_dim) for layer in shape.layers}
@@ -105,9 +97,6 @@ class LatentPool:
 
     def index_keys(self, layer_id: int) -> torch.Tensor:
         return self._index_keys[layer_id]
-
-    def slot_map(self, layer_id: int) -> None:
-        """All layers have a token in the same slot."""
 
 
 def _buffer(shape: PoolShape, row: PackedRow | None, *sizes: int) -> torch.Tensor:
@@ -130,43 +119,27 @@ def packed_rows(
 
 @dataclass(frozen=True, slots=True)
 class KVPool:
-    """What a forward reads and writes. A draft model shares all but the `cache`."""
+    """What a forward reads and writes. A draft model shares all but the `cache`.
 
-    requests: ReqToTokenPool
-    slots: SlotAllocator
+    `table` [requests + 1, context + headroom] int32: the slot of each token of each running request; `free`:
+    the slots that a server hands out.
+    """
+
+    table: torch.Tensor
+    free: torch.Tensor
     cache: GqaPool | LatentPool
     states: StatePool | None = None
-
-    def allocate(self, count: int) -> torch.Tensor:
-        """A slot for each of `count` tokens, and one in the sliding layers."""
-        sliding = self.cache.sliding
-        if sliding and count > sliding.available:
-            raise PoolExhausted(
-                f"{count} more tokens, but sliding layers have {sliding.available} slots left"
-            )
-        slots = self.slots.allocate(count)
-        if sliding:
-            sliding.admit(slots)
-        return slots
-
-    def release(self, request: int, length: int) -> None:
-        """A request of `length` tokens has ended."""
-        slots = self.requests.table[request, :length].long()
-        if self.cache.sliding:
-            self.cache.sliding.drop(slots)
-        self.slots.free(slots)
-        self.requests.free([request])
 
 
 def make_kv_pool(
     plan: PoolPlan, model: ModelConfig, parallel: ParallelConfig, layers: Sequence[int], device: torch.device
 ) -> KVPool:
     """The pool of one stage of a target model."""
-    requests = ReqToTokenPool(plan.max_running_requests, plan.row_length, device)
-    slots = SlotAllocator(plan.tokens, device)
+    table = torch.zeros(plan.max_running_requests + 1, plan.row_length, dtype=torch.int32, device=device)
+    free = torch.arange(PADDING_SLOT + 1, plan.tokens + 1, dtype=torch.int64, device=device)
     states = _make_states(plan, model, parallel, layers, device)
     cache = make_cache(plan, model, parallel, layers, device, sliding_layers(model, layers))
-    return KVPool(requests, slots, cache, states)
+    return KVPool(table, free, cache, states)
 
 
 def _make_states(
@@ -193,8 +166,6 @@ def make_cache(
     if model.mla is not None:
         return LatentPool(shape, model.mla, plan.packed)
     sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None
-    return GqaPool(shape, {layer: _row(model.layer_attention(layer), parallel) for layer in kept}, sliding)
-
-
-def _row(attention: AttentionConfig, parallel: ParallelConfig) -> KVRow:
-    return KVRow(kv_heads_per_rank(attention, parallel), attention.head_dim, attention.head_dim)
+    attention = {layer: model.layer_attention(layer) for layer in kept}
+    heads = {layer: (kv_heads_per_rank(one, parallel), one.head_dim) for layer, one in attention.items()}
+    return GqaPool(shape, heads, sliding)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -17,33 +17,28 @@ from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import DpTokens, RunnerKind, plan_dp_tokens
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import logits_wanted
-from runtime.graphs.policy import CapturePolicy
 from runtime.server.config import RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
 
 Tensors = Mapping[str, torch.Tensor]
-CaptureProgress = Callable[[str, int, int], None]  # runner, graphs captured, graphs in all
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CaptureSite:
-    """What the graph runners of one rank share."""
+    """What the graph runners of one rank share. `ascending` captures the smallest size first: the memory of
+    one is then of no use to the next, which is as large."""
 
     device: Device
     parallel: ParallelConfig
     runtime: RuntimeConfig
     comm: Communicator
     context_length: int
-    policy: CapturePolicy
     pool: Any
-    progress: CaptureProgress
+    ascending: bool = False
 
     @property
     def torch_device(self) -> torch.device:
         return self.device.torch_device
-
-    def graph_pool(self) -> Any:
-        return self.pool if self.policy.shared_pool else self.device.graph_pool()
 
 
 class GraphRunner(ABC):
@@ -101,12 +96,9 @@ class GraphRunner(ABC):
 
     @torch.inference_mode()
     def capture(self) -> None:
-        order = self.site.policy.ordered(self.sizes)
         with logits_wanted(f"capturing {self.name} graphs"):
-            for done, size in enumerate(order, 1):
+            for size in sorted(self.sizes, reverse=not self.site.ascending):
                 self.graphs[size] = self._capture(size)
-                if self.site.comm.layout.rank == 0:
-                    self.site.progress(self.name, done, len(order))
 
     def _capture(self, size: int) -> Graph:
         batch = self._fill(self.dummy_batch(size), size)
@@ -115,9 +107,8 @@ class GraphRunner(ABC):
             return {name: self._keep(name, result) for name, result in self.compute(batch).items()}
 
         self._claim()
-        policy, comm = self.site.policy, self.site.comm
-        name = f"{self.name} {size}"
-        return self.site.device.capture(run, self.site.graph_pool(), policy.warm_ups, comm.barrier, name)
+        site = self.site
+        return site.device.capture(run, site.pool, before=site.comm.barrier, name=f"{self.name} {size}")
 
     def _claim(self) -> None:
         """What the driver keeps of a graph beside its kernels: its pieces and the messages of its ranks."""
@@ -146,28 +137,11 @@ class GraphRunner(ABC):
             device=self.site.torch_device,
         )
 
-    def can_run(self, batch: ForwardBatch) -> bool:
-        """As far as this rank can tell."""
-        return bool(self.graphs) and self._needed_size(batch) <= self.sizes[-1]
-
     @torch.inference_mode()
     def replay(self, batch: ForwardBatch) -> Tensors:
-        """The results of the batch's own rows, in buffers that the next replay overwrites."""
-        size = self.graph_size(batch)
+        """By the smallest size that holds the batch: results in buffers that the next replay overwrites."""
+        size = self.sizes[bisect_left(self.sizes, self.size_of(batch))]
         self._fill(batch, size)
         graph = self.graphs[size]
         graph.replay()
-        return {name: result[: self._own_rows(batch)] for name, result in graph.outputs.items()}
-
-    def graph_size(self, batch: ForwardBatch) -> int:
-        """The smallest captured size that holds the batch."""
-        return self.sizes[bisect_left(self.sizes, self._needed_size(batch))]
-
-    def _own_rows(self, batch: ForwardBatch) -> int:
-        return batch.num_tokens
-
-    def _needed_size(self, batch: ForwardBatch) -> int:
-        """Ranks whose rows are gathered must replay the same graph: the one for the longest."""
-        counts = batch.dp.global_num_tokens_cpu if batch.dp else None
-        own = self.size_of(batch)
-        return max(own, -(-max(counts) // self.width)) if counts else own
+        return graph.outputs

@@ -9,9 +9,8 @@ import torch
 from runtime.decoder.decoder import StageState
 from runtime.forward.batch import ForwardBatch, dummy_decode_batch
 from runtime.forward.dp_attention import RunnerKind
-from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import Tensors
-from runtime.graphs.stage import StageGraphs, named
+from runtime.graphs.stage import StageGraphs
 
 
 class DecodeGraphs(StageGraphs):
@@ -30,9 +29,6 @@ class DecodeGraphs(StageGraphs):
     def compute(self, batch: ForwardBatch) -> Tensors:
         result = self.decoder(batch, self.kv, self.state_of(batch.num_tokens))
         if isinstance(result, StageState):
-            return named(result)
+            return result.parts
         results = {"logits": result.next_token_logits, "hidden": result.hidden_states}
         return {name: tensor for name, tensor in results.items() if tensor is not None}
-
-    def finish(self, results: Tensors, batch: ForwardBatch) -> LogitsOutput:
-        return LogitsOutput(results["logits"], results.get("hidden"))

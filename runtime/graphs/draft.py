@@ -85,9 +85,6 @@ class DraftGraphs(_DraftRunner):
             "scores": torch.stack([scores for _, scores in drafted], dim=1),
         }
 
-    def _own_rows(self, batch: ForwardBatch) -> int:
-        return self.size_of(batch)
-
 
 class DraftExtendGraphs(_DraftRunner):
     """Catch up with the tokens that a verify accepted; of each request, the head sees the last."""

@@ -7,11 +7,10 @@ from typing import ClassVar
 
 from runtime.forward.batch import ForwardBatch, dummy_extend_batch
 from runtime.forward.dp_attention import RunnerKind
-from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import Tensors
-from runtime.graphs.stage import StageGraphs, named
+from runtime.graphs.stage import StageGraphs
 
-REQUESTS = 8  # of one captured prefill; more of them run eagerly
+REQUESTS = 8  # of one captured prefill
 
 
 class PrefillGraphs(StageGraphs):
@@ -39,11 +38,6 @@ class PrefillGraphs(StageGraphs):
     def size_of(self, batch: ForwardBatch) -> int:
         return batch.num_tokens
 
-    def can_run(self, batch: ForwardBatch) -> bool:
-        if any(batch.extend_prefix_lens or ()) or not super().can_run(batch):
-            return False
-        return batch.num_requests <= self.requests(self.graph_size(batch))
-
     def dummy_batch(self, size: int) -> ForwardBatch:
         return dummy_extend_batch(size, self.site.context_length, self.site.torch_device)
 
@@ -52,11 +46,7 @@ class PrefillGraphs(StageGraphs):
 
     def compute(self, batch: ForwardBatch) -> Tensors:
         state = self.decoder.run_layers(batch, self.kv, self.state_of(batch.num_tokens))
-        return {"hidden": self.decoder.last_norm(state)} if self.decoder.is_last else named(state)
-
-    def finish(self, results: Tensors, batch: ForwardBatch) -> LogitsOutput:
-        assert self.decoder.logits is not None
-        return self.decoder.logits.forward(results["hidden"], batch)
+        return {"hidden": self.decoder.last_norm(state)} if self.decoder.is_last else state.parts
 
     def _fill(self, batch: ForwardBatch, size: int) -> ForwardBatch:
         return replace(super()._fill(batch, size), max_seq_len=size)

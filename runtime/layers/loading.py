@@ -65,11 +65,11 @@ def _read(source: Source, checkpoint: TensorReader) -> torch.Tensor:
     return source.view(tensor) if source.view else tensor
 
 
-def fill_dummy(name: str, parameter: torch.Tensor, seed: int) -> None:
+def fill_dummy(name: str, parameter: torch.Tensor) -> None:
     """Random values of a sane size, the same on every rank, in place: no temporaries however large."""
     if parameter.is_meta:
         return
-    generator = torch.Generator(parameter.device).manual_seed(seed + zlib.crc32(name.encode()))
+    generator = torch.Generator(parameter.device).manual_seed(zlib.crc32(name.encode()))
     if "scale" in name:
         # Packed in a byte, a scale is a power of two: 120 is 2 ** -7.
         parameter.fill_(120 if parameter.dtype == torch.uint8 else 0.01)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 
 from runtime.decoder.build import make_build
-from runtime.decoder.decoder import Decoder, sample_layers
+from runtime.decoder.decoder import Decoder, StageState
 from runtime.decoder.draft import DraftModel
 from runtime.devices.base import Device
 from runtime.forward.batch import ForwardBatch, dummy_decode_batch
 from runtime.forward.comm import Communicator
+from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import make_cache, make_kv_pool
-from runtime.forward.logits_processor import autotune_dummy_run_mode
-from runtime.graphs.base import CaptureProgress, CaptureSite
+from runtime.forward.logits_processor import LogitsOutput, autotune_dummy_run_mode
+from runtime.graphs.base import CaptureSite
 from runtime.graphs.decode import DecodeGraphs
 from runtime.graphs.draft import DraftRunners, make_draft_runners
 from runtime.graphs.prefill import PrefillGraphs
@@ -33,18 +33,11 @@ from runtime.server.sizes.start_sizes import captured_sizes
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
 from runtime.start.pool import PoolPlanner
-from runtime.start.serving import Serving
 
 COLLECTIVE_GROUPS = ("tp", "pp", "attn_tp", "moe_tp", "moe_ep")
 
 
-class Autotune(Protocol):
-    """Runs a dummy forward so that the kernels it reaches are tuned."""
-
-    def run(self, forward: Callable[[], object], what: str) -> None: ...
-
-
-class ModelRunner(Serving):
+class ModelRunner:
     def __init__(
         self,
         model: ModelConfig,
@@ -54,17 +47,17 @@ class ModelRunner(Serving):
         connect: Callable[[], Communicator],
         recorder: PhaseRecorder | None = None,
         options: StartOptions | None = None,
-        autotune: Autotune | None = None,
-        progress: CaptureProgress = lambda runner, done, total: None,
     ) -> None:
         self.model, self.parallel, self.runtime = model, parallel, runtime
         self.device, self.connect = device, connect
         self.recorder = recorder or PhaseRecorder(device)
         self.options = options or StartOptions()
-        self.autotune, self.progress = autotune, progress
         self.context_length = runtime.context_length or model.max_position
         self.kernels_loaded = False
         self.draft: DraftModel | None = None
+        self.prefill_graphs: PrefillGraphs | None = None
+        self.decode_graphs: DecodeGraphs | None = None
+        self.draft_runners: DraftRunners | None = None
 
     @torch.no_grad()
     def start(self) -> None:
@@ -96,18 +89,14 @@ class ModelRunner(Serving):
         )
 
     def load_weights(self) -> None:
-        stage = stage_layers(self.model.num_layers, self.parallel, self.comm.layout.pp_rank)
-        self.layers = sample_layers(self.model) if self.options.sample_layers else tuple(stage)
+        self.layers = tuple(stage_layers(self.model.num_layers, self.parallel, self.comm.layout.pp_rank))
         dispatcher = self._make_dispatcher()
         with self.recorder.phase("weights"):
             if self.parallel.world_size == 1:
                 self.device.claim("torch kernels")
             target = self.device.torch_device
             self.decoder = Decoder(self.model, self.runtime, self.comm, target, self.layers, dispatcher)
-            if self.options.weights is None:
-                self.decoder.load_dummy(self.options.seed)
-            else:
-                self.decoder.load_hf(self.options.weights)
+            self.decoder.load_dummy()
             self.decoder.reach(self.runtime.positions)
 
     def load_draft_weights(self) -> None:
@@ -115,8 +104,7 @@ class ModelRunner(Serving):
         if self.runtime.speculative is not None and self.decoder.is_last:
             with self.recorder.phase("draft weights"):
                 place = self.comm, self.device.torch_device
-                how = self.options.seed, self.decoder.ropes
-                self.draft = DraftModel(self.model, self.runtime, *place, *how)
+                self.draft = DraftModel(self.model, self.runtime, *place, ropes=self.decoder.ropes)
 
     def init_kv_pool(self) -> None:
         """What the static fraction leaves after the weights becomes tokens, and tokens bound the requests."""
@@ -125,8 +113,7 @@ class ModelRunner(Serving):
             planner = PoolPlanner(*asked, self.layers, drafts=int(self.draft is not None))
             free = FreeMemory(self.baseline, self._free_everywhere())
             self.plan = planner.plan(self.device, free, self.options, self.comm.min_over)
-            self.max_running_requests = self.options.max_running_requests or self.plan.max_running_requests
-            self.recorder.tell(**planner.facts(self.plan, self.max_running_requests))
+            self.recorder.tell(**planner.facts(self.plan))
             place = self.parallel, self.layers, self.device.torch_device
             self.kv = make_kv_pool(self.plan, self.model, *place)
 
@@ -151,9 +138,12 @@ class ModelRunner(Serving):
         if not self.runtime.disable_autotune:
             with self.recorder.phase("autotune"):
                 self._load_kernels()
-                rows = aligned_rows(self.max_running_requests, self.runtime.width, self.parallel)
+                rows = aligned_rows(self.plan.max_running_requests, self.runtime.width, self.parallel)
                 width, target = self.runtime.width, self.device.torch_device
-                self._tune_with(dummy_decode_batch(rows // width, width, target))
+                batch = self.dp_batch(dummy_decode_batch(rows // width, width, target))
+                head = autotune_dummy_run_mode(run_lm_head=self.options.lm_head_in_autotune)
+                with self.device.side_stream(), head:
+                    self.forward(batch)
 
     def capture_prefill(self) -> None:
         self.graph_pool = self.device.graph_pool()
@@ -165,7 +155,7 @@ class ModelRunner(Serving):
                 self.prefill_graphs.capture()
 
     def capture_decode(self) -> None:
-        sizes = self._captured(captured_sizes(self.max_running_requests, self.parallel, self.runtime))
+        sizes = self._captured(captured_sizes(self.plan.max_running_requests, self.parallel, self.runtime))
         if sizes:
             with self.recorder.phase("decode graphs"):
                 self._load_kernels()
@@ -174,8 +164,7 @@ class ModelRunner(Serving):
                 self.decode_graphs.capture()
 
     def capture_drafts(self) -> None:
-        self.draft_runners: DraftRunners | None = None
-        asked = self.max_running_requests, self.parallel, self.runtime
+        asked = self.plan.max_running_requests, self.parallel, self.runtime
         sizes = self._captured(captured_sizes(*asked, drafts=True)) if self.draft else ()
         if self.draft and sizes:
             with self.recorder.phase("draft graphs"):
@@ -185,6 +174,25 @@ class ModelRunner(Serving):
     def become_ready(self) -> None:
         with self.recorder.phase("ready"):
             self.comm.barrier()
+
+    @torch.inference_mode()
+    def forward(self, batch: ForwardBatch) -> LogitsOutput | StageState:
+        """Logits on the last pipeline stage, elsewhere what went to the next."""
+        with self.device.active():
+            return self.decoder.run_stage(batch, self.kv)
+
+    def dp_batch(self, batch: ForwardBatch, peers: PeerRows | None = None) -> ForwardBatch:
+        """The batch beside its peers', which bring as much where nobody says otherwise."""
+        tokens = plan_dp_tokens(
+            batch.num_tokens,
+            "eager",
+            self.parallel,
+            moe_a2a_backend=self.runtime.kernels.a2a,
+            peers=peers,
+            dp_rank=self.comm.layout.attn_dp_rank,
+            device=self.device.torch_device,
+        )
+        return batch.with_dp(tokens)
 
     def _open_groups(self) -> None:
         """NCCL takes its buffers at a group's first collective."""
@@ -211,16 +219,6 @@ class ModelRunner(Serving):
             dtype = make_build(self.model, self.runtime, self.comm, target).dtype
             return make_dispatcher(self.model, self.runtime, self.comm, dtype, target)
 
-    def _tune_with(self, batch: ForwardBatch) -> None:
-        batch = self.dp_batch(batch)
-
-        def forward() -> None:
-            with autotune_dummy_run_mode(run_lm_head=self.options.lm_head_in_autotune):
-                self.forward_eager(batch)
-
-        with self.device.side_stream():
-            self.autotune.run(forward, "decode") if self.autotune else forward()
-
     def _load_kernels(self) -> None:
         """The first forward loads their modules."""
         if not self.kernels_loaded:
@@ -228,10 +226,8 @@ class ModelRunner(Serving):
             self.kernels_loaded = True
 
     def _captured(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """None of a sample of the layers, whose graphs nobody would replay."""
-        if not sizes or self.options.sample_layers:
-            return ()
-        self.device.empty_cache()
+        if sizes:
+            self.device.empty_cache()
         return sizes
 
     def _site(self) -> CaptureSite:
@@ -241,7 +237,6 @@ class ModelRunner(Serving):
             runtime=self.runtime,
             comm=self.comm,
             context_length=self.context_length,
-            policy=self.options.capture,
             pool=self.graph_pool,
-            progress=self.progress,
+            ascending=self.options.graphs_ascending,
         )

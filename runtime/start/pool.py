@@ -34,7 +34,7 @@ class PoolPlanner:
         self, device: Device, free: FreeMemory, options: StartOptions, agree: Callable[[int], int]
     ) -> PoolPlan:
         """What the static fraction leaves after the weights, in tokens that every stage has room for."""
-        tokens = options.given_tokens(limited=bool(device.memory().total))
+        tokens = options.given_tokens(bool(device.memory().total))
         asked = self.model, self.parallel, self.runtime
         if tokens is not None:
             return plan_tokens(tokens, *asked)
@@ -45,9 +45,9 @@ class PoolPlanner:
         fraction = self.runtime.mem_fraction_static
         return plan_pool(free, fraction, *asked, self.layers, draft_layers=self.drafts, agree=agreed)
 
-    def facts(self, plan: PoolPlan, requests: int) -> dict[str, Any]:
+    def facts(self, plan: PoolPlan) -> dict[str, Any]:
         """For the run's file."""
-        runtime, asked = self.runtime, (self.model, self.parallel)
+        runtime, asked, requests = self.runtime, (self.model, self.parallel), plan.max_running_requests
         each = kv_bytes_per_token(
             *asked, plan.kv_dtype, self.layers, self.drafts, plan.packed, runtime.cache.sliding_share
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from runtime.forward.batch import ForwardBatch, ForwardMode, StaticBuffers, make_extend_batch
+from runtime.forward.batch import ForwardBatch, ForwardMode, StaticBuffers
 from runtime.forward.kv_packing import FP8
 from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool
 from runtime.layers.attention import AttentionLayer, attend, attend_latent, ops, select_tokens
@@ -25,6 +25,7 @@ from tests.runtime.attention_cases import (
     run_grouped,
     run_latent,
 )
+from tests.runtime.batches import make_extend_batch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GPU = torch.device("cuda")
@@ -103,7 +104,7 @@ def test_the_indexer_scores_as_on_the_cpu() -> None:
         assert isinstance(pool.cache, LatentPool)
         ops.store_rows(pool.cache.index_keys(LAYER), torch.arange(1025, device=device), keys.to(device))
         _, batch = make_batches(lengths, pool)
-        paging = (pool.requests.table, batch.req_pool_indices, batch.seq_lens, batch.query_starts)
+        paging = (pool.table, batch.req_pool_indices, batch.seq_lens, batch.query_starts)
         limits = (batch.max_query_len, batch.max_seq_len, 30, 70)
         args = (q.to(device), pool.cache.index_keys(LAYER), weights.to(device), *paging, *limits)
         results.append(ops.index_scores(*args).cpu())
@@ -169,7 +170,7 @@ def test_a_captured_graph_serves_other_lengths(name: str, mode: ForwardMode, wid
 def _make_batch(
     forward: Forward, pool: KVPool, mode: ForwardMode, width: int | None, prefixes: tuple[int, ...]
 ) -> ForwardBatch:
-    requests = pool.requests.allocate(len(prefixes))
+    requests = range(1, len(prefixes) + 1)
     new = [[request] * (width or 2 * i + 1) for i, request in enumerate(requests)]
     before = [[request] * prefix for request, prefix in zip(requests, prefixes, strict=True)]
     forward(make_extend_batch(before, requests, pool), pool)

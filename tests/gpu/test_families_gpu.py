@@ -12,14 +12,13 @@ if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 from runtime.devices.cuda import Cuda
-from runtime.forward.batch import make_decode_batch, make_extend_batch
-from runtime.forward.logits_processor import LogitsOutput
 from runtime.models.known import model_config
 from runtime.server.recurrent import StateRules
 from runtime.start.model_runner import ModelRunner
 from sgl_tune.deployment.models import find_model
+from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.families import FAMILIES, make_reference, prompts, reference_logits, save
-from tests.runtime.starts import make_runner, make_runtime
+from tests.runtime.starts import eager_logits, make_runner, make_runtime, replayed_logits
 
 STEPS = 6
 TEXTS = prompts(23, 9, 14)
@@ -37,8 +36,11 @@ def test_a_family_answers_as_transformers_does(name: str, tmp_path: Path) -> Non
         prefill_graphs=(16, 64),
         decode_graphs=(1, 4),
     )
-    runner = make_runner(config, Cuda(), runtime=runtime, weights=tmp_path)
+    runner = make_runner(config, Cuda(), runtime=runtime)
     runner.start()
+    runner.decoder.load_hf(tmp_path)
+    runner.capture_prefill()  # again: loading makes some tensors anew
+    runner.capture_decode()
     for eagerly in (True, False):
         rows = torch.stack(list(_served(runner, eagerly)), dim=1)
         for got, text in zip(rows, TEXTS, strict=True):
@@ -47,16 +49,11 @@ def test_a_family_answers_as_transformers_does(name: str, tmp_path: Path) -> Non
 
 def _served(runner: ModelRunner, eagerly: bool) -> Iterator[torch.Tensor]:
     """[texts, vocab] of a prefill and of each token decoded after it."""
-    requests = runner.kv.requests.allocate(len(TEXTS))
+    requests = range(1, len(TEXTS) + 1)
     batch = make_extend_batch([text[:-STEPS] for text in TEXTS], requests, runner.kv)
     for step in range(STEPS + 1):
         if step:
             before = [len(text) - STEPS + step - 1 for text in TEXTS]
             new = [text[at] for text, at in zip(TEXTS, before, strict=True)]
             batch = make_decode_batch(new, requests, runner.kv, before)
-        whole = runner.dp_batch(batch, "eager")
-        result = runner.forward_eager(whole) if eagerly else runner.forward(batch)
-        assert isinstance(result, LogitsOutput) and result.next_token_logits is not None
-        yield result.next_token_logits.float().cpu().clone()
-    for request, text in zip(requests, TEXTS, strict=True):
-        runner.kv.release(request, len(text))
+        yield (eager_logits if eagerly else replayed_logits)(runner, batch).float().cpu()

@@ -15,13 +15,12 @@ if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 from runtime.devices.cuda import Cuda
-from runtime.forward.batch import make_decode_batch, make_extend_batch
-from runtime.forward.logits_processor import LogitsOutput
 from runtime.server.choices.graphs import decode_graph_sizes
 from runtime.server.config import ModelConfig
 from runtime.server.units import MIB
 from runtime.start.model_runner import ModelRunner
-from tests.runtime.starts import make_preset, make_runner, make_runtime
+from tests.runtime.batches import make_decode_batch, make_extend_batch
+from tests.runtime.starts import eager_logits, make_preset, make_runner, make_runtime, replayed_logits
 
 
 def _small() -> ModelConfig:
@@ -49,28 +48,17 @@ def started() -> ModelRunner:
     return _start(Cuda())
 
 
-def _logits(result: object) -> torch.Tensor:
-    assert isinstance(result, LogitsOutput)
-    assert result.next_token_logits is not None
-    return result.next_token_logits.clone()
-
-
 def test_graphs_answer_as_eager_forwards_do(started: ModelRunner) -> None:
-    requests = started.kv.requests.allocate(3)
     prompts = [[(7 * n + 3 * i) % 1000 for i in range(40 + n)] for n in range(3)]
-    batch = make_extend_batch(prompts, requests, started.kv)
-    assert started.prefill_graphs is not None
-    assert started.prefill_graphs.can_run(batch)
+    batch = make_extend_batch(prompts, (1, 2, 3), started.kv)
     torch.testing.assert_close(
-        _logits(started.forward(batch)), _logits(started.forward_eager(batch)), atol=0.05, rtol=0.05
+        replayed_logits(started, batch), eager_logits(started, batch), atol=0.05, rtol=0.05
     )
     for step in range(3):
         lens = [len(prompt) + step for prompt in prompts]
-        decode = make_decode_batch([1, 2, 3], requests, started.kv, lens)
-        assert started.decode_graphs is not None
-        assert started.decode_graphs.graph_size(decode) == 4
+        decode = make_decode_batch([1, 2, 3], (1, 2, 3), started.kv, lens)
         torch.testing.assert_close(
-            _logits(started.forward(decode)), _logits(started.forward_eager(decode)), atol=0.05, rtol=0.05
+            replayed_logits(started, decode), eager_logits(started, decode), atol=0.05, rtol=0.05
         )
 
 

@@ -6,22 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.forward.batch import ForwardBatch, make_extend_batch
-from runtime.forward.kv_pool import (
-    GqaPool,
-    KVPool,
-    KVRow,
-    LatentPool,
-    PoolShape,
-    ReqToTokenPool,
-    SlidingSlots,
-    SlotAllocator,
-)
+from runtime.forward.batch import ForwardBatch
+from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool, PoolShape, SlidingSlots
 from runtime.layers.attention import AttentionLayer, attend, attend_latent
 from runtime.server.layer_config import IndexerConfig, MLAConfig
+from tests.runtime.batches import make_extend_batch
 
-CONTEXT = 256
-SLOTS = 1024
+CONTEXT, REQUESTS = 256, 8
+SLOTS = CONTEXT * REQUESTS
 LAYER = 3
 
 
@@ -102,16 +94,15 @@ def make_pool(kind: Grouped | Latent, dtype: torch.dtype, device: torch.device) 
     if isinstance(kind, Latent):
         cache = LatentPool(shape, kind.mla)
     else:
-        row = {LAYER: KVRow(kind.kv_heads, kind.head_dim, kind.head_dim)}
-        cache = GqaPool(shape, row, SlidingSlots(SLOTS // 2, [LAYER], shape) if kind.slots_apart else None)
-    pool = KVPool(ReqToTokenPool(8, CONTEXT, device), SlotAllocator(SLOTS, device), cache)
-    pool.slots.free(pool.slots.allocate(SLOTS).flip(0))  # so that no request's slots ascend
-    return pool
+        heads = {LAYER: (kind.kv_heads, kind.head_dim)}
+        cache = GqaPool(shape, heads, SlidingSlots(SLOTS, [LAYER], shape) if kind.slots_apart else None)
+    table = torch.zeros(REQUESTS + 1, CONTEXT, dtype=torch.int32, device=device)
+    return KVPool(table, torch.arange(1, SLOTS + 1, device=device), cache)
 
 
 def make_batches(lengths: Lengths, pool: KVPool) -> tuple[ForwardBatch, ForwardBatch]:
     """One that brings the prefixes, and the one in question."""
-    requests = pool.requests.allocate(len(lengths.new))
+    requests = range(1, len(lengths.new) + 1)
     before = make_extend_batch([[0] * prefix for prefix in lengths.prefixes], requests, pool)
     new = make_extend_batch([[0] * new for new in lengths.new], requests, pool, lengths.prefixes)
     return before, new

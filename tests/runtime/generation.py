@@ -9,33 +9,23 @@ from typing import Any
 import torch
 
 from runtime.decoder.decoder import Decoder
-from runtime.decoder.gqa import kv_shard
-from runtime.decoder.stage import run_stage
-from runtime.forward.batch import ForwardBatch, ForwardMode, make_decode_batch, make_extend_batch
+from runtime.forward.batch import ForwardBatch, ForwardMode
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
-from runtime.forward.kv_pool import (
-    GqaPool,
-    KVPool,
-    KVRow,
-    LatentPool,
-    PoolShape,
-    ReqToTokenPool,
-    SlotAllocator,
-)
+from runtime.forward.kv_pool import KVPool, make_kv_pool
 from runtime.forward.logits_processor import LogitsOutput
-from runtime.forward.state_pool import StatePool
 from runtime.models.known import model_config
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.layer_config import AttentionConfig
 from runtime.server.parallel import stage_layers
 from runtime.server.parallel_config import ParallelConfig
+from runtime.server.sizes.pool_plan import PoolPlan
 from runtime.server.sizes.state_sizes import StatePlan
 from sgl_tune.deployment.models import find_model
+from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.configs import runtime_config
 
 CPU = torch.device("cpu")
-TOKENS, REQUESTS = 256, 8
+REQUESTS, LENGTH = 8, 64
 
 
 def make_runtime(**changes: Any) -> RuntimeConfig:
@@ -45,36 +35,10 @@ def make_runtime(**changes: Any) -> RuntimeConfig:
 def make_pool(
     model: ModelConfig, comm: Communicator, layers: Sequence[int], dtype: torch.dtype, device: torch.device
 ) -> KVPool:
-    kept = tuple(layer for layer in layers if model.keeps_tokens(layer))
-    shape = PoolShape(TOKENS, 1, kept, dtype, device)
-    cache: GqaPool | LatentPool
-    if model.mla is not None:
-        assert model.mla is not None
-        cache = LatentPool(shape, model.mla)
-    else:
-        cache = GqaPool(shape, {layer: _row(model.layer_attention(layer), comm) for layer in kept})
-    return KVPool(
-        ReqToTokenPool(REQUESTS, 64, device),
-        SlotAllocator(TOKENS, device),
-        cache,
-        _states(model, comm, layers, dtype, device),
-    )
-
-
-def _row(attention: AttentionConfig, comm: Communicator) -> KVRow:
-    heads = kv_shard(attention.num_kv_heads, comm.size("attn_tp"), comm.rank("attn_tp"))
-    return KVRow(heads.stop - heads.start, attention.head_dim, attention.head_dim)
-
-
-def _states(
-    model: ModelConfig, comm: Communicator, layers: Sequence[int], dtype: torch.dtype, device: torch.device
-) -> StatePool | None:
-    if model.recurrent is None:
-        return None
-    own = [layer for layer in layers if model.is_recurrent(layer)]
-    shape = model.recurrent.state_shape(comm.size("attn_tp"))
-    plan = StatePlan(REQUESTS, "float32", "float32")
-    return StatePool(plan, own, shape, dtype, torch.float32, device)
+    name = str(dtype).removeprefix("torch.")
+    states = StatePlan(REQUESTS, name, "float32") if model.recurrent else None
+    plan = PoolPlan(REQUESTS * LENGTH, 1, name, REQUESTS, LENGTH, states=states)
+    return make_kv_pool(plan, model, comm.layout.parallel, layers, device)
 
 
 class Generation:
@@ -100,7 +64,7 @@ class Generation:
         width, rank = self.parallel.attn_dp, self.comm.layout.attn_dp_rank
         peers = [list(range(len(prompts)))[start::width] for start in range(width)]
         mine = peers[rank]
-        requests = self.pool.requests.allocate(len(mine))
+        requests = range(1, len(mine) + 1)
         rows: dict[int, list[torch.Tensor]] = {number: [] for number in mine}
         for step in range(steps + 1):
             lens = [len(prompts[number]) - steps + step for number in mine]
@@ -129,5 +93,5 @@ class Generation:
             dp_rank=self.comm.layout.attn_dp_rank,
             device=batch.input_ids.device,
         )
-        output = run_stage(self.decoder, batch.with_dp(dp), self.pool, self.comm)
+        output = self.decoder.run_stage(batch.with_dp(dp), self.pool)
         return output.next_token_logits if isinstance(output, LogitsOutput) else None

@@ -10,13 +10,12 @@ from typing import Any
 import torch
 
 from runtime.devices.base import Device
-from runtime.forward.batch import ForwardBatch, make_decode_batch, make_extend_batch
-from runtime.forward.logits_processor import LogitsOutput
 from runtime.server.config import ModelConfig
 from runtime.server.recurrent import StateRules
 from runtime.start.model_runner import ModelRunner
+from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.configs import model_of
-from tests.runtime.starts import make_runner, make_runtime
+from tests.runtime.starts import eager_logits, make_runner, make_runtime, replayed_logits
 
 _COMMON = {
     "vocab_size": 320,
@@ -64,39 +63,25 @@ def start_hybrid(name: str, device: Device, **changes: Any) -> ModelRunner:
         "decode_graphs": (1, 4),
         "states": StateRules(conv_dtype="float32"),
     }
-    runner = make_runner(make_hybrid(name), device, runtime=make_runtime(**{**settings, **changes}))
+    runtime = make_runtime(**{**settings, **changes})
+    runner = make_runner(make_hybrid(name), device, runtime=runtime, kv_tokens=1024)
     runner.start()
     return runner
 
 
 def generated(runner: ModelRunner, lens: Sequence[int], steps: int, eagerly: bool) -> Iterator[torch.Tensor]:
-    """The logits of a prefill, of a second one behind it, and of each step of a decode."""
+    """The logits of a prefill, of a second one behind it, and of each step of a decode. A graph has no second
+    prefill: what is behind a prefix runs eagerly."""
     texts = [[(7 * place + 3 * length) % 320 for place in range(length + 5 + steps)] for length in lens]
-    requests = runner.kv.requests.allocate(len(lens))
-    yield _answer(runner, _part(runner, texts, requests, [0] * len(lens), list(lens)), eagerly)
-    yield _answer(
-        runner, _part(runner, texts, requests, list(lens), [length + 5 for length in lens]), eagerly
-    )
+    requests, by_graph = range(1, len(lens) + 1), eager_logits if eagerly else replayed_logits
+    first = [text[:length] for text, length in zip(texts, lens, strict=True)]
+    yield by_graph(runner, make_extend_batch(first, requests, runner.kv)).float()
+    second = [text[length : length + 5] for text, length in zip(texts, lens, strict=True)]
+    yield eager_logits(runner, make_extend_batch(second, requests, runner.kv, lens)).float()
     for step in range(steps):
         before = [length + 5 + step for length in lens]
         new = [text[at] for text, at in zip(texts, before, strict=True)]
-        yield _answer(runner, make_decode_batch(new, requests, runner.kv, before), eagerly)
-    for request, length in zip(requests, lens, strict=True):
-        runner.kv.release(request, length + 5 + steps)
-
-
-def _part(
-    runner: ModelRunner, texts: list[list[int]], requests: list[int], first: list[int], end: list[int]
-) -> ForwardBatch:
-    own = [text[a:b] for text, a, b in zip(texts, first, end, strict=True)]
-    return make_extend_batch(own, requests, runner.kv, first)
-
-
-def _answer(runner: ModelRunner, batch: ForwardBatch, eagerly: bool) -> torch.Tensor:
-    dp = runner.dp_batch(batch, "eager")
-    result = runner.forward_eager(dp) if eagerly else runner.forward(batch)
-    assert isinstance(result, LogitsOutput) and result.next_token_logits is not None
-    return result.next_token_logits.float().clone()
+        yield by_graph(runner, make_decode_batch(new, requests, runner.kv, before)).float()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from runtime.decoder.decoder import Decoder
-from runtime.decoder.stage import run_stage
-from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.models.known import model_config
@@ -18,6 +16,7 @@ from runtime.server.parallel_config import ParallelConfig
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
 from sgl_tune.deployment.models import find_model
+from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.families import make_reference, prompts, save
 from tests.runtime.generation import make_pool, make_runtime
 from tests.runtime.ranks import Ranks
@@ -51,14 +50,13 @@ def _record(comm: Communicator, folder: Path, parallel: ParallelConfig, a2a: str
         pool = make_pool(model, comm, layers, torch.float32, CPU)
         width, rank = parallel.attn_dp, comm.layout.attn_dp_rank
         counts = [8 - 2 * number for number in range(width)]
-        [request] = pool.requests.allocate(1)
         for mode in ("extend", "decode"):
             tracker.phase = mode
             rows = counts if mode == "extend" else [1] * width
             if mode == "extend":
-                batch = make_extend_batch(prompts(rows[rank]), [request], pool)
+                batch = make_extend_batch(prompts(rows[rank]), [1], pool)
             else:
-                batch = make_decode_batch([1], [request], pool, [counts[rank]])
+                batch = make_decode_batch([1], [1], pool, [counts[rank]])
             dp = plan_dp_tokens(
                 rows[rank],
                 "eager",
@@ -68,7 +66,7 @@ def _record(comm: Communicator, folder: Path, parallel: ParallelConfig, a2a: str
                 dp_rank=rank,
                 device=CPU,
             )
-            run_stage(decoder, batch.with_dp(dp), pool, comm)
+            decoder.run_stage(batch.with_dp(dp), pool)
     assert tracker.log is not None
     return [(entry.phase, entry.nbytes, entry.op) for entry in tracker.log]
 

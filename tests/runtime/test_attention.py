@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from runtime.forward.batch import make_extend_batch
 from runtime.forward.kv_packing import FP8
 from runtime.layers.attention import AttentionLayer, attend, attend_latent, base, reference, select_tokens
 from runtime.server.layer_config import IndexerConfig
@@ -24,6 +23,7 @@ from tests.runtime.attention_cases import (
     run_grouped,
     run_latent,
 )
+from tests.runtime.batches import make_extend_batch
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 INDEXER = IndexerConfig(num_heads=3, head_dim=16, top_k=8)
@@ -67,7 +67,7 @@ def test_a_narrower_pool_is_read_as_it_was_stored(kv_dtype: torch.dtype, lengths
 
 def test_values_beyond_fp8_saturate() -> None:
     pool = make_pool(GROUPED["one group"], FP8, CPU)
-    batch = make_extend_batch([[0]], pool.requests.allocate(1), pool)
+    batch = make_extend_batch([[0]], [1], pool)
     huge = torch.full((1, 4, 64), 1e4)
     out = attend(torch.zeros(1, 4, 64), huge, -huge, AttentionLayer(LAYER, 1.0), batch, pool)
     assert out.eq(-448).all()
@@ -113,7 +113,7 @@ def test_the_indexer_selects_the_highest_scores(
 
 def test_short_requests_have_no_choice_to_make_but_keep_their_keys() -> None:
     pool = make_pool(Latent(2, 64, 16, INDEXER), torch.float32, CPU)
-    batch = make_extend_batch([[0] * 8], pool.requests.allocate(1), pool)
+    batch = make_extend_batch([[0] * 8], [1], pool)
     keys = torch.randn(8, 16)
     args = torch.randn(8, 3, 16), keys, torch.randn(8, 3)
     assert select_tokens(*args, INDEXER.top_k, LAYER, batch, pool) is None
@@ -122,7 +122,7 @@ def test_short_requests_have_no_choice_to_make_but_keep_their_keys() -> None:
 
 def test_tokens_of_no_request_come_out_as_zeros() -> None:
     pool = make_pool(GROUPED["one group"], torch.float32, CPU)
-    batch = make_extend_batch([[0] * 3], pool.requests.allocate(1), pool)
+    batch = make_extend_batch([[0] * 3], [1], pool)
     padded = replace(batch, out_cache_loc=torch.cat([batch.out_cache_loc, torch.zeros(5, dtype=torch.int64)]))
     x = torch.randn(8, 4, 64)
     out = attend(x, x, x, AttentionLayer(LAYER, 1.0), padded, pool)

@@ -21,11 +21,8 @@ from runtime.autotune.progress import Progress
 from runtime.autotune.record import record_asked
 from runtime.autotune.session import AutotuneSession
 from runtime.devices.cpu import Cpu
-from runtime.forward.batch import dummy_decode_batch
-from runtime.forward.comm import VirtualCommunicator
 from runtime.server.parallel_config import ParallelConfig
-from runtime.start.model_runner import ModelRunner
-from runtime.start.options import StartOptions
+from runtime.start.rehearsal import Rehearsal
 from tests.runtime.configs import model_of, runtime_config
 from tests.runtime.tuned_layer import BUCKETS, Layer, installed
 
@@ -150,7 +147,7 @@ def test_the_first_tuner_stays() -> None:
     assert isinstance(first, CpuSearchTuner) and _session().tuner is first
 
 
-def test_a_whole_start_tunes_what_it_serves(tmp_path: Path) -> None:
+def test_a_rehearsal_tunes_what_it_looks_up(tmp_path: Path) -> None:
     """One layer of each kind of a tp 8, dp 8 deployment, for one virtual rank, through the model."""
     preset = Path(__file__).parents[2] / "sgl_tune/presets/models/demo-moe.json"
     model = model_of(json.loads(preset.read_text())["config"])
@@ -158,23 +155,13 @@ def test_a_whole_start_tunes_what_it_serves(tmp_path: Path) -> None:
     runtime = runtime_config(
         moe_runner_backend="flashinfer_cutlass", prefill_tokens=8, mem_fraction_static=0.5
     )
-    session = AutotuneSession(CPU, runtime)
-    options = StartOptions(sample_layers=True, max_running_requests=2)
-    runner = ModelRunner(
-        model,
-        parallel,
-        runtime,
-        Cpu(),
-        lambda: VirtualCommunicator(parallel),
-        options=options,
-        autotune=session,
-    )
-    runner.start()
+    session, rehearsal = AutotuneSession(CPU, runtime), Rehearsal(model, parallel, runtime, Cpu())
+    session.run(lambda: rehearsal.forward(16), "decode")
     assert [tuned.what for tuned in session.tuned] == ["decode"]
     assert len(session.tuned[0].buckets) == 2 * 7  # 1, 2, 4 .. 64 tokens: a chunk of 8 from each of 8 ranks
     _saved(session, tmp_path / "rank.json")
     AutoTuner._instance = None
     AutoTuner.get().load_configs(str(tmp_path / "rank.json"))
     with record_asked() as record:
-        runner.forward(runner.dp_batch(dummy_decode_batch(2, 1, CPU)))
+        rehearsal.forward(16)
     assert record.hits == len(record.asked) == 2

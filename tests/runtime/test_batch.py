@@ -1,4 +1,4 @@
-"""Batches: what builders enter into the pool, and padding that changes no answer."""
+"""Batches: dummies touch nothing but padding, and padding changes no answer."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from runtime.forward.batch import (
     StaticBuffers,
     dummy_decode_batch,
     dummy_extend_batch,
-    make_decode_batch,
-    make_extend_batch,
 )
-from runtime.forward.kv_pool import KVPool
-from runtime.forward.slots import PADDING_SLOT
+from runtime.forward.kv_pool import PADDING_SLOT, KVPool
 from runtime.layers.attention import AttentionLayer, attend
 from tests.runtime.attention_cases import LAYER, Grouped, make_pool
+from tests.runtime.batches import make_extend_batch
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 KIND = Grouped(4, 2, 16)
@@ -37,32 +35,6 @@ def _attend(batch: ForwardBatch, pool: KVPool) -> torch.Tensor:
         for heads, scale in ((KIND.heads, 1.3), (KIND.kv_heads, 0.7), (KIND.kv_heads, 2.1))
     )
     return attend(q, k, v, AttentionLayer(LAYER, 1.0), batch, pool)
-
-
-def test_an_extend_batch_packs_its_requests_and_enters_their_slots() -> None:
-    pool = _make_pool()
-    first, second = pool.requests.allocate(2)
-    make_extend_batch([[7, 8]], [second], pool)
-    batch = make_extend_batch([[1, 2, 3], [9]], [first, second], pool, prefix_lens=[0, 2])
-    assert batch.input_ids.tolist() == [1, 2, 3, 9]
-    assert batch.positions.tolist() == [0, 1, 2, 2]
-    assert batch.query_starts.tolist() == [0, 3, 4] and batch.seq_lens.tolist() == [3, 3]
-    assert batch.extend_prefix_lens == [0, 2]
-    assert (batch.max_query_len, batch.max_seq_len) == (3, 3)
-    entered = [*pool.requests.table[first, :3].tolist(), pool.requests.table[second, 2].item()]
-    assert entered == batch.out_cache_loc.tolist()
-    assert len({*entered, *pool.requests.table[second, :2].tolist()}) == 6
-
-
-def test_decoding_token_by_token_is_prefilling_at_once() -> None:
-    text, at_once, stepwise = [5, 3, 8, 1, 9], _make_pool(), _make_pool()
-    whole = _attend(make_extend_batch([text], at_once.requests.allocate(1), at_once), at_once)
-    request = stepwise.requests.allocate(1)
-    _attend(make_extend_batch([text[:2]], request, stepwise), stepwise)
-    for position in range(2, 5):
-        batch = make_decode_batch([text[position]], request, stepwise, [position])
-        assert batch.mode is ForwardMode.DECODE and batch.extend_prefix_lens is None
-        torch.testing.assert_close(_attend(batch, stepwise)[0], whole[position])
 
 
 @pytest.mark.parametrize("width, mode, logits", [
@@ -88,7 +60,6 @@ def test_a_dummy_prefill_longer_than_the_context_is_several_requests() -> None:
     assert batch.query_starts.tolist() == [0, 4, 8, 10]
     assert batch.positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
     assert (batch.max_query_len, batch.max_seq_len) == (4, 4)
-    assert batch.extend_prefix_lens == [0, 0, 0]
 
 
 def _cases() -> dict[str, tuple[list[list[int]], ForwardMode, int, int]]:
@@ -108,7 +79,7 @@ def test_padding_changes_no_answer(case: str) -> None:
     buffers.fill(dummy_extend_batch(16, 2, CPU), 8, 16)  # leftovers of a larger batch
     addresses = {name: getattr(buffers, name).data_ptr() for name in TENSORS}
     pool = _make_pool()
-    requests = pool.requests.allocate(len(tokens))
+    requests = range(1, len(tokens) + 1)
     _attend(make_extend_batch([[1, 2, 3]] * len(tokens), requests, pool), pool)
     batch = make_extend_batch(tokens, requests, pool, [3] * len(tokens), mode)
     width = 0 if mode is ForwardMode.EXTEND else len(tokens[0])

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from runtime.decoder.checkpoint import Checkpoint
-from runtime.forward.batch import LogitsMode, make_extend_batch
+from runtime.forward.batch import LogitsMode
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
+from tests.runtime.batches import make_extend_batch
 from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
 
@@ -40,11 +41,10 @@ def test_a_prompt_in_chunks_is_the_prompt(family: str, tmp_path: Path) -> None:
     model = make_reference(family)
     generation = _make_generation(save(model, tmp_path))
     [text] = prompts(20)
-    [request] = generation.pool.requests.allocate(1)
     got = []
     for start, stop in ((0, 9), (9, 13), (13, 20)):
         batch = make_extend_batch(
-            [text[start:stop]], [request], generation.pool, [start], logits_mode=LogitsMode.ALL
+            [text[start:stop]], [1], generation.pool, [start], logits_mode=LogitsMode.ALL
         )
         output = generation.decoder(batch, generation.pool)
         assert output.full_logits is not None

@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.devices.cpu import Cpu
-from runtime.forward.batch import dummy_decode_batch
-from runtime.forward.dp_attention import plan_dp_tokens
-from runtime.forward.logits_processor import LogitsOutput, in_autotune_dummy_run
+from runtime.forward.logits_processor import DummyRunLeak, LogitsOutput, autotune_dummy_run_mode
 from runtime.graphs.draft import best_branches
-from runtime.graphs.policy import CapturePolicy
 from runtime.server.choices.graphs import decode_graph_sizes
 from runtime.server.config import SpeculativeConfig
 from runtime.server.parallel_config import ParallelConfig
@@ -46,48 +42,26 @@ class TestSizes:
         assert captured_sizes(64, ParallelConfig(), make_runtime(decode_graphs=())) == ()
 
 
-class TestPolicy:
-    def test_the_largest_is_captured_first(self) -> None:
-        assert CapturePolicy().ordered([1, 8, 4]) == [8, 4, 1]
-        assert CapturePolicy(order="ascending").ordered([8, 1]) == [1, 8]
-
+class TestOrder:
     def test_ascending_order_needs_more_memory(self) -> None:
         model, peaks = make_preset("Llama-3.1-8B"), {}
-        for order in ("descending", "ascending"):
+        for ascending in (False, True):
             graphs = decode_graph_sizes(256)
             runtime = make_runtime(dtype="bfloat16", decode_graphs=graphs, max_running_requests=256)
-            runner = make_runner(model, make_meta(), runtime=runtime, capture=CapturePolicy(order=order))
+            runner = make_runner(model, make_meta(), runtime=runtime, graphs_ascending=ascending)
             runner.start()
-            peaks[order] = next(p for p in runner.recorder.phases if p.name == "decode graphs").reserved_bytes
-        assert peaks["ascending"] - peaks["descending"] > 1000 * MIB
+            [phase] = (p for p in runner.recorder.phases if p.name == "decode graphs")
+            peaks[ascending] = phase.reserved_bytes
+        assert peaks[True] - peaks[False] > 1000 * MIB
 
-    def test_a_pool_for_each_graph_shares_nothing(self) -> None:
-        shared, apart = (
-            _started(capture=CapturePolicy(shared_pool=flag)).recorder.phases[-1].reserved_bytes
-            for flag in (True, False)
-        )
-        assert apart > shared
+    @pytest.mark.parametrize("ascending", [False, True])
+    def test_the_largest_is_captured_first(self, ascending: bool) -> None:
+        runner = _started(graphs_ascending=ascending)
+        assert runner.decode_graphs is not None
+        assert list(runner.decode_graphs.graphs) == sorted((1, 2, 4, 8), reverse=not ascending)
 
 
 class TestRunners:
-    def test_every_size_is_captured_and_padding_finds_the_next(self) -> None:
-        runner = make_runner(make_qwen(), Cpu())
-        runner.start()
-        graphs = runner.decode_graphs
-        assert graphs is not None
-        assert sorted(graphs.graphs) == [1, 2, 4, 8]
-        for requests, size in ((1, 1), (3, 4), (5, 8), (8, 8)):
-            assert graphs.graph_size(dummy_decode_batch(requests, 1, torch.device("cpu"))) == size
-        assert not graphs.can_run(dummy_decode_batch(9, 1, torch.device("cpu")))
-
-    def test_ranks_that_gather_take_the_graph_of_the_longest(self) -> None:
-        runner = _started(parallel=DP4, runtime=make_runtime(max_running_requests=32))
-        graphs = runner.decode_graphs
-        assert graphs is not None
-        batch = dummy_decode_batch(1, 1, torch.device("meta"))
-        of_all = plan_dp_tokens(6, "decode_graph", DP4, device=torch.device("meta"))
-        assert graphs.graph_size(batch.with_dp(of_all)) == 8
-
     @pytest.mark.parametrize(
         ("settings", "expected"),
         [
@@ -112,12 +86,11 @@ class TestRunners:
         assert runner.draft_runners.extend._dp_tokens(2).logprob_num_tokens_cpu == [2] * 4
 
     def test_capture_never_runs_in_the_dummy_mode(self) -> None:
-        modes = []
-        runner = make_runner(make_qwen(), make_meta())
-        runner.progress = lambda name, done, total: modes.append(in_autotune_dummy_run())
-        runner.start()
-        assert modes
-        assert not any(modes)
+        """Nor does the mode start inside a capture, where it would lose logits that are wanted."""
+        runner = _started()
+        assert runner.decode_graphs is not None
+        with autotune_dummy_run_mode(), pytest.raises(DummyRunLeak, match="capturing decode graphs"):
+            runner.decode_graphs.capture()
 
 
 def test_the_best_branches_of_a_tree() -> None:

@@ -56,7 +56,7 @@ def test_a_draft_beside_states_is_an_attention_layer_and_a_verify_leaves_them() 
     assert (plan.drafts, plan.draft_tokens) == (runner.plan.max_running_requests, 2)
     assert runner.draft is not None and all(map(runner.model.keeps_tokens, runner.draft.layer_ids))
     held = states.layer(0).recurrent.fill_(0.5)
-    runner.forward_eager(runner.dp_batch(dummy_decode_batch(1, 2, torch.device("cpu"))))
+    runner.forward(runner.dp_batch(dummy_decode_batch(1, 2, torch.device("cpu"))))
     assert bool((held == 0.5).all())
 
 

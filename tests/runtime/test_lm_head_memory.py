@@ -15,11 +15,12 @@ from runtime.decoder.decoder import Decoder, sample_layers
 from runtime.forward.batch import dummy_decode_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.dp_attention import plan_dp_tokens
-from runtime.forward.kv_pool import KVPool, LatentPool, PoolShape, ReqToTokenPool, SlotAllocator
+from runtime.forward.kv_pool import KVPool, make_kv_pool
 from runtime.forward.logits_processor import LogitsProcessor, autotune_dummy_run_mode
 from runtime.layers.embedding import VocabTable
 from runtime.server.config import ModelConfig
 from runtime.server.parallel_config import HeadOver, ParallelConfig
+from runtime.server.sizes.pool_plan import PoolPlan
 from runtime.server.units import GIB, MIB
 from runtime.simulate.allocation import Allocation
 from runtime.simulate.allocator import CachingAllocator
@@ -106,9 +107,7 @@ def _make_glm(parallel: ParallelConfig, layers: Sequence[int]) -> tuple[Decoder,
     model, comm = _glm(), VirtualCommunicator(parallel)
     decoder = Decoder(model, runtime_config(moe_runner_backend="torch"), comm, META, layers)
     decoder.load_dummy()
-    shape = PoolShape(64, 1, tuple(layers), torch.float8_e4m3fn, META)
-    assert model.mla is not None
-    return decoder, KVPool(ReqToTokenPool(8, 32, META), SlotAllocator(64, META), LatentPool(shape, model.mla))
+    return decoder, make_kv_pool(PoolPlan(64, 1, "fp8_e4m3", 8, 32), model, parallel, layers, META)
 
 
 @pytest.mark.parametrize("parallel", [ParallelConfig(tp=8), DP8])

@@ -15,12 +15,10 @@ from runtime.forward.batch import (
     LogitsMode,
     dummy_decode_batch,
     dummy_extend_batch,
-    make_decode_batch,
-    make_extend_batch,
 )
 from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
-from runtime.forward.kv_pool import GqaPool, KVPool, KVRow, PoolShape, ReqToTokenPool, SlotAllocator
+from runtime.forward.kv_pool import KVPool, make_kv_pool
 from runtime.forward.logits_processor import (
     DummyRunLeak,
     LogitsOutput,
@@ -32,6 +30,8 @@ from runtime.forward.logits_processor import (
 from runtime.layers.embedding import VocabTable
 from runtime.server.config import ModelConfig, Vocabulary
 from runtime.server.parallel_config import HeadOver, ParallelConfig
+from runtime.server.sizes.pool_plan import PoolPlan
+from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.configs import model_of
 from tests.runtime.ranks import Ranks
 
@@ -51,9 +51,8 @@ def _make_processor(comm: Communicator, group: str = "tp", over: HeadOver = "all
     return LogitsProcessor(Vocabulary(VOCAB), comm, head, over=over)
 
 
-def _make_pool(device: torch.device = CPU) -> KVPool:
-    cache = GqaPool(PoolShape(64, 1, (0,), torch.float32, device), {0: KVRow(1, 4, 4)})
-    return KVPool(ReqToTokenPool(8, 32, device), SlotAllocator(64, device), cache)
+def _make_pool() -> KVPool:
+    return make_kv_pool(PoolPlan(128, 1, "float32", 8, 16), _make_model(), ParallelConfig(), (0,), CPU)
 
 
 def _hidden(rows: int) -> torch.Tensor:

@@ -69,7 +69,7 @@ def test_a_stock_start_has_exactly_these_tokens_and_requests():
 def test_pools_of_a_stock_start_take_exactly_the_measured_memory():
     model, plan = _preset("Qwen3-30B-A3B"), _plan("Qwen3-30B-A3B")
     pool = make_kv_pool(plan, model, ParallelConfig(), range(model.num_layers), META)
-    tensors = [pool.requests.table, pool.slots.allocate(plan.tokens), *_buffers(pool)]
+    tensors = [pool.table, pool.free, *_buffers(pool)]
     made = sum(_rounded(tensor.nbytes, 512) for tensor in tensors)
     assert made == ALLOCATED_AFTER_POOLS - ALLOCATED_BEFORE_POOLS - POINTER_TABLES
 
@@ -78,7 +78,7 @@ def test_the_reserved_memory_shows_what_the_cache_gave_back():
     model, plan = _preset("Qwen3-30B-A3B"), _plan("Qwen3-30B-A3B")
     pool = make_kv_pool(plan, model, ParallelConfig(), range(model.num_layers), META)
     # The free slots (5 MiB) found a hole beside the weights; all else took segments of its own.
-    segments = sum(_rounded(tensor.nbytes, 2 * MIB) for tensor in [pool.requests.table, *_buffers(pool)])
+    segments = sum(_rounded(tensor.nbytes, 2 * MIB) for tensor in [pool.table, *_buffers(pool)])
     assert segments - (RESERVED_AFTER_POOLS - RESERVED_BEFORE_POOLS) == CACHE_GIVEN_BACK
 
 
@@ -102,8 +102,8 @@ def test_the_buffers_take_what_the_plan_counted(name, kv_dtype, parallel):
     pool = make_kv_pool(plan, model, parallel, range(3), META)
     per_token = kv_bytes_per_token_and_layer(model, parallel, plan.kv_dtype)
     assert sum(buffer.nbytes for buffer in _buffers(pool)) == 3 * per_token * (plan.tokens + plan.page_size)
-    assert pool.requests.table.shape == (plan.max_running_requests + 1, plan.row_length)
-    assert pool.slots.available == plan.tokens
+    assert pool.table.shape == (plan.max_running_requests + 1, plan.row_length)
+    assert len(pool.free) == plan.tokens
 
 
 def test_glm_on_blackwell_keeps_fp8_latents_and_its_requests_follow_from_them():

@@ -102,5 +102,4 @@ def select_tokens(
 def _paging(
     batch: ForwardBatch, pool: KVPool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int]:
-    table = pool.requests.table
-    return table, batch.req_pool_indices, batch.seq_lens, batch.query_starts, batch.max_query_len
+    return pool.table, batch.req_pool_indices, batch.seq_lens, batch.query_starts, batch.max_query_len

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runtime.graphs.policy import CapturePolicy
 from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.gpus import GpuModel
@@ -46,7 +45,7 @@ class Start:
         return StartOptions(
             lm_head_in_autotune=LM_HEAD in self.behaviours,
             most_tokens=self.most_tokens,
-            capture=CapturePolicy(order="ascending" if ASCENDING in self.behaviours else "descending"),
+            graphs_ascending=ASCENDING in self.behaviours,
         )
 
     def alone(self) -> Start:
