@@ -73,8 +73,8 @@ RUNTIME = {
     "devices": "server simulate",
     "forward": "server",
     "autotune": "server flashinfer",
-    "layers": "server forward",
-    "moe": "server forward autotune layers",
+    "layers": "server simulate forward",
+    "moe": "server simulate forward autotune layers",
     "decoder": "server devices forward layers moe",
     "graphs": "server devices forward decoder",
     "start": "server devices forward moe decoder graphs",
@@ -122,9 +122,9 @@ HOUSE = RUNTIME | SGL_TUNE
 # Triton on a CPU, no typer before Ctrl-C is caught, no job for a dry run, no planning where none is named.
 WITHOUT = {
     "runtime.ghost.inside.small": "torch",
-    "runtime.layers.attention.ops": "triton",
+    "runtime.layers.attention.base": "triton",
     "runtime.layers.norm": "triton",
-    "runtime.layers.recurrence.ops": "triton",
+    "runtime.layers.recurrence.base": "triton",
     "runtime.layers.rope": "triton",
     "runtime.layers.scaled_linear": "triton",
     "runtime.moe.grouped": "triton",

@@ -9,8 +9,7 @@ from torch import nn
 
 from runtime.decoder.build import Build
 from runtime.layers.loading import Piece, Source, length
-from runtime.layers.recurrence import Rows
-from runtime.layers.recurrence.ops import causal_conv
+from runtime.layers.recurrence import Rows, causal_conv
 
 
 class Convolution(nn.Module):
@@ -27,8 +26,7 @@ class Convolution(nn.Module):
         self.bias = build.vector(channels) if bias else None
 
     def forward(self, x: torch.Tensor, state: torch.Tensor, rows: Rows) -> torch.Tensor:
-        whose = rows.slots, rows.seq_lens, rows.query_starts, rows.longest, rows.keeps
-        return causal_conv(x, self.weight, self.bias, state, *whose)
+        return causal_conv(x, self.weight, self.bias, state, rows)
 
     def pieces(self) -> Iterator[Piece]:
         start = 0

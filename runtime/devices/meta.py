@@ -20,7 +20,6 @@ from runtime.simulate.constants import GpuConstants, constants_for
 from runtime.simulate.folding import fold, record, replay
 from runtime.simulate.tensors import tensors_of
 from runtime.simulate.tracker import AllocationTracker
-from runtime.simulate.workspaces import Workspaces
 
 
 class Meta(Counted):
@@ -40,8 +39,8 @@ class Meta(Counted):
             model.events = []
         self.constants = constants or constants_for(arch)
         self.sm_major = int(arch.removeprefix("sm")[:-1])
-        workspaces = Workspaces(gemm_bytes=self.constants.gemm_workspace.bytes)
-        super().__init__(AllocationTracker(model, "meta", workspaces, frames=frames, log=log))
+        gemm_bytes = self.constants.gemm_workspace.bytes
+        super().__init__(AllocationTracker(model, "meta", gemm_bytes, frames=frames, log=log))
         leave_compiler_out()
         self.torch_device = torch.device("meta")
         self._fold = fold

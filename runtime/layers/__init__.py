@@ -1,1 +1,1 @@
-"""The layers of a decoder, sharded by rank; kernels are opaque ops, so every device allocates alike."""
+"""The layers of a decoder, sharded by rank; kernels allocate alike on every device."""

@@ -136,7 +136,7 @@ def quantize(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, group: in
 
 
 def fp8_block_linear(
-    x: torch.Tensor, weight: torch.Tensor, scale_inv: torch.Tensor, block: list[int]
+    x: torch.Tensor, weight: torch.Tensor, scale_inv: torch.Tensor, block: tuple[int, int]
 ) -> torch.Tensor:
     rows, size = x.shape
     out = x.new_empty(rows, weight.shape[0])

@@ -60,7 +60,7 @@ def _read(source: Source, checkpoint: TensorReader) -> torch.Tensor:
     scale = f"{source.name}_scale_inv"
     if source.block and scale in checkpoint:
         whole, scales = checkpoint.read(source.name, ()), checkpoint.read(scale, ())
-        return dequantize_blocks(whole, scales, list(source.block))[source.index]
+        return dequantize_blocks(whole, scales, source.block)[source.index]
     tensor = checkpoint.read(source.name, source.index)
     return source.view(tensor) if source.view else tensor
 

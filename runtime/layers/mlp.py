@@ -13,7 +13,7 @@ from torch import nn
 
 from runtime.layers.linear import Linear
 from runtime.layers.loading import Piece
-from runtime.layers.opaque import opaque_op
+from runtime.simulate.kernel import kernel
 
 
 class MLP(nn.Module):
@@ -35,29 +35,27 @@ class MLP(nn.Module):
         yield from self.down.pieces()
 
 
-@opaque_op("sgl_tune::squared_relu", mutates_args=())
+def _half(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x.shape[0], x.shape[1] // 2)
+
+
+@kernel(lambda x: x.new_empty(x.shape))
 def squared_relu(x: torch.Tensor) -> torch.Tensor:
     return F.relu(x).square_()
 
 
-squared_relu.register_fake(lambda x: x.new_empty(x.shape))
-
-
-@opaque_op("sgl_tune::silu_and_mul", mutates_args=())
+@kernel(_half)
 def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
     """[T, 2 I], gates before ups -> silu(gate) * up [T, I]."""
     gate, up = x.chunk(2, dim=-1)
     return F.silu(gate).mul_(up)
 
 
-@opaque_op("sgl_tune::gelu_and_mul", mutates_args=())
+@kernel(_half)
 def gelu_and_mul(x: torch.Tensor) -> torch.Tensor:
     """[T, 2 I], gates before ups -> gelu(gate) * up [T, I], by tanh."""
     gate, up = x.chunk(2, dim=-1)
     return F.gelu(gate, approximate="tanh").mul_(up)
 
-
-for _op in (silu_and_mul, gelu_and_mul):
-    _op.register_fake(lambda x: x.new_empty(x.shape[0], x.shape[1] // 2))
 
 _ACTIVATIONS = {"silu": silu_and_mul, "gelu_tanh": gelu_and_mul, "relu2": squared_relu}

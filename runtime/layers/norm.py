@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from runtime.layers.loading import Piece, Source
-from runtime.layers.opaque import opaque_op
+from runtime.simulate.kernel import in_place, kernel
 
 
 class RMSNorm(nn.Module):
@@ -49,7 +49,7 @@ def _one_more(weight: torch.Tensor) -> torch.Tensor:
     return weight + 1
 
 
-@opaque_op("sgl_tune::rms_norm", mutates_args=())
+@kernel(lambda x, *_: torch.empty_like(x))
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     if x.is_cuda:
         from runtime.layers import kernels
@@ -60,10 +60,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return _normalized(x, weight, eps)
 
 
-rms_norm.register_fake(lambda x, weight, eps: torch.empty_like(x))
-
-
-@opaque_op("sgl_tune::rms_norm_", mutates_args=("x",))
+@kernel(in_place)
 def rms_norm_(x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
     if x.is_cuda:
         from runtime.layers import kernels
@@ -73,7 +70,7 @@ def rms_norm_(x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
         x.copy_(_normalized(x, weight, eps))
 
 
-@opaque_op("sgl_tune::add_rms_norm_", mutates_args=("x", "residual"))
+@kernel(in_place)
 def add_rms_norm_(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
     if x.is_cuda:
         from runtime.layers import kernels
@@ -82,10 +79,6 @@ def add_rms_norm_(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor,
     else:
         residual.add_(x)
         x.copy_(_normalized(residual, weight, eps))
-
-
-for _op in (rms_norm_, add_rms_norm_):
-    _op.register_fake(lambda *_: None)
 
 
 def _normalized(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

@@ -160,10 +160,10 @@ class BlockFp8(Scheme):
         }
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
-        return fp8_block_linear(x, tensors["weight"], tensors["weight_scale_inv"], bias, list(self.block))
+        return fp8_block_linear(x, tensors["weight"], tensors["weight_scale_inv"], bias, self.block)
 
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
-        return dequantize_blocks(tensors["weight"], tensors["weight_scale_inv"], list(self.block))
+        return dequantize_blocks(tensors["weight"], tensors["weight_scale_inv"], self.block)
 
     def part(self, name: str, rows: slice, cols: slice) -> Index:
         if name == "weight":

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from runtime.layers.opaque import opaque_op
 from runtime.server.layer_config import RopeConfig, mscale
+from runtime.simulate.kernel import in_place, kernel
 
 
 class RopeTables(nn.Module):
@@ -104,7 +104,7 @@ def _yarn_attention_factor(rope: Mapping[str, Any]) -> float:
     return mscale(factor, 1.0)
 
 
-@opaque_op("sgl_tune::rope_", mutates_args=("q", "k"))
+@kernel(in_place)
 def rope_(
     q: torch.Tensor, k: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool
 ) -> None:
@@ -116,9 +116,6 @@ def rope_(
             kernels.rope(x, table, positions, interleaved)
         else:
             _rotate(x, table, positions, interleaved)
-
-
-rope_.register_fake(lambda *_: None)
 
 
 def _rotate(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool) -> None:

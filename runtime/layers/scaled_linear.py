@@ -1,9 +1,12 @@
-"""Matrix products over quantised weights, each one opaque op: what its kernel needs meanwhile is declared.
+"""Matrix products over quantised weights, each one kernel: what it needs meanwhile is declared.
 
 The reference (CPU) multiplies with the dequantised weight and leaves the activation as it is.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,18 +14,33 @@ import torch.nn.functional as F
 from runtime.forward.kv_packing import FP8_MAX
 from runtime.layers.fp4_gemm import BACKENDS, fp4_gemm
 from runtime.layers.fp8_gemm import fp8_gemm, fp8_products, is_on_blackwell, is_tuned, quantize_fp8
-from runtime.layers.opaque import opaque_op
+from runtime.simulate.kernel import kernel
+
+
+def _rows(x: torch.Tensor, weight: torch.Tensor, *_: Any) -> torch.Tensor:
+    return x.new_empty(x.shape[0], weight.shape[0])
+
+
+def _products(rows: torch.Tensor, matrices: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return rows.new_empty(*rows.shape[:2], matrices.shape[2])
+
+
+def _in_blocks(x: torch.Tensor, *rest: Any) -> Sequence[int]:
+    """The activation in fp8, and its scales."""
+    rows, size = x.shape
+    return [rows * size, rows * -(-size // rest[-1][1]) * 4]
+
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
-@opaque_op("sgl_tune::fp8_block_linear", mutates_args=())
+@kernel(_rows, _in_blocks)
 def fp8_block_linear(
     x: torch.Tensor,
     weight: torch.Tensor,
     scale_inv: torch.Tensor,
     bias: torch.Tensor | None,
-    block: list[int],
+    block: tuple[int, int],
 ) -> torch.Tensor:
     if x.is_cuda:
         from runtime.layers import kernels
@@ -32,7 +50,7 @@ def fp8_block_linear(
     return F.linear(x, dequantize_blocks(weight, scale_inv, block).to(x.dtype), bias)
 
 
-@opaque_op("sgl_tune::fp8_tensor_linear", mutates_args=())
+@kernel(_rows, lambda x, *_: [x.numel() * 4, x.numel()])  # the activation scaled in fp32, then in fp8
 def fp8_tensor_linear(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -51,7 +69,7 @@ def fp8_tensor_linear(
     return F.linear(x, (weight.float() * weight_scale).to(x.dtype), bias)
 
 
-@opaque_op("sgl_tune::fp8_head_products", mutates_args=())
+@kernel(_products, lambda rows, *_: [rows.numel()])  # the activation in fp8
 def fp8_head_products(rows: torch.Tensor, matrices: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """A head's rows by its matrix, all of one scale."""
     if rows.is_cuda and is_tuned(rows):
@@ -60,12 +78,7 @@ def fp8_head_products(rows: torch.Tensor, matrices: torch.Tensor, scale: torch.T
     return torch.bmm(rows, (matrices.float() * scale).to(rows.dtype))
 
 
-@fp8_head_products.register_fake
-def _(rows: torch.Tensor, matrices: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    return rows.new_empty(rows.shape[0], rows.shape[1], matrices.shape[2])
-
-
-@opaque_op("sgl_tune::fp4_linear", mutates_args=())
+@kernel(_rows, lambda x, *_: [x.numel() // 2, x.numel() // 16])  # the activation in fp4, and its scales
 def fp4_linear(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -82,16 +95,12 @@ def fp4_linear(
     return F.linear(x, dequantize_fp4(weight, scale, global_scale).to(x.dtype), bias)
 
 
-for _op in (fp8_block_linear, fp8_tensor_linear, fp4_linear):
-    _op.register_fake(lambda x, weight, *_: x.new_empty(x.shape[0], weight.shape[0]))
-
-
 def _own_scale(x: torch.Tensor) -> torch.Tensor:
     return (x.abs().amax().float() / FP8_MAX).clamp_(min=1e-12).reshape(1)
 
 
-def dequantize_blocks(weight: torch.Tensor, scale_inv: torch.Tensor, block: list[int]) -> torch.Tensor:
-    """[n, k] e4m3 and one scale per block -> fp32."""
+def dequantize_blocks(weight: torch.Tensor, scale_inv: torch.Tensor, block: Sequence[int]) -> torch.Tensor:
+    """[n, k] e4m3 and one scale a block -> fp32."""
     scale = scale_inv.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
     return weight.float() * scale[: weight.shape[0], : weight.shape[1]]
 

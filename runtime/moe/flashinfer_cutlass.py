@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -9,7 +10,6 @@ import torch
 
 from runtime.forward.logits_processor import in_autotune_dummy_run
 from runtime.layers.fp8_gemm import quantize_fp8
-from runtime.layers.opaque import opaque_op
 from runtime.moe.flashinfer_call import call_with, forget_ranges
 from runtime.moe.profile_workspace import ProfiledShape, hold_profile_workspace
 from runtime.moe.trtllm_layout import swap_halves
@@ -18,6 +18,7 @@ from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.parallel import RankLayout
+from runtime.simulate.kernel import kernel
 
 
 class FlashInferCutlassBackend(TunedBackend):
@@ -46,24 +47,8 @@ class FlashInferCutlassBackend(TunedBackend):
     def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
         if x.is_meta and in_autotune_dummy_run() and not self.runtime.autotune_cached:
             self._hold_profile_workspace(x, topk, weights)
-        return cutlass_moe(
-            x,
-            topk.ids,
-            topk.weights,
-            weights.w13,
-            weights.w2,
-            self._quant_scales(weights),
-            list(weights.swiglu),
-            len(self.layout.group("moe_tp")),
-            self.layout.moe_tp_rank,
-            len(self.layout.group("moe_ep")),
-            self.layout.moe_ep_rank,
-            self.tune_max(x.shape[0]),
-            self.runtime.kernels.a2a == "flashinfer",
-            weights.is_gated,
-            weights.w13_bias,
-            weights.w2_bias,
-        )
+        tune_max, alltoall = self.tune_max(x.shape[0]), self.runtime.kernels.a2a == "flashinfer"
+        return cutlass_moe(x, topk, weights, self.layout, tune_max, alltoall)
 
     def _hold_profile_workspace(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> None:
         """A prediction tunes nothing, but takes the memory of it: once, for the first layer of its sizes."""
@@ -75,29 +60,20 @@ class FlashInferCutlassBackend(TunedBackend):
             self._profiled[shape] = tune_max
             self._held = hold_profile_workspace(shape, tune_max)
 
-    def _quant_scales(self, weights: ExpertWeights) -> list[torch.Tensor]:
-        held = (weights.w13_scale, weights.w2_input_scale, weights.w2_scale, weights.w13_input_scale)
-        return [scale for scale in held if scale is not None]
+
+def _buffers(x: torch.Tensor, topk: TopK, weights: ExpertWeights, *_: Any) -> Sequence[int]:
+    """One: the inputs of either product, the outputs of either, and maps from slots to rows."""
+    tokens, top_k = topk.ids.shape
+    experts, double, hidden = weights.w13.shape
+    slots, itemsize, out_size = tokens * top_k, weights.w13.element_size(), x.element_size()
+    inputs = slots * max(hidden * max(itemsize, out_size), double // 2 * itemsize)
+    outputs = slots * max(double, hidden) * out_size
+    return [inputs + outputs + 4 * (4 * slots + experts * tokens)]
 
 
-@opaque_op("sgl_tune::cutlass_moe", mutates_args=())
+@kernel(lambda x, *_: torch.empty_like(x), _buffers)
 def cutlass_moe(
-    x: torch.Tensor,
-    ids: torch.Tensor,
-    scores: torch.Tensor,
-    w13: torch.Tensor,
-    w2: torch.Tensor,
-    quant_scales: list[torch.Tensor],
-    swiglu: list[float],
-    tp_size: int,
-    tp_rank: int,
-    ep_size: int,
-    ep_rank: int,
-    tune_max: int,
-    alltoall: bool,
-    gated: bool,
-    w13_bias: torch.Tensor | None = None,
-    w2_bias: torch.Tensor | None = None,
+    x: torch.Tensor, topk: TopK, weights: ExpertWeights, layout: RankLayout, tune_max: int, alltoall: bool
 ) -> torch.Tensor:
     """Experts in bytes have four bits a weight, and a scale for each 32 of them."""
     from flashinfer.fused_moe import cutlass_fused_moe
@@ -106,39 +82,36 @@ def cutlass_moe(
     from runtime.autotune.layer import tuned_in
     from runtime.moe.layer_trial import cutlass_trial
 
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    in_groups = w13.dtype == torch.uint8
+    scales = weights.w13_scale, weights.w2_input_scale, weights.w2_scale, weights.w13_input_scale
+    quant_scales = [scale for scale in scales if scale is not None]
     arguments: dict[str, Any] = {
-        "output": out,
+        "output": torch.empty(x.shape, dtype=x.dtype, device=x.device),
         "input": quantize_fp8(x, quant_scales[3]) if len(quant_scales) == 4 else x,
-        "token_selected_experts": ids.to(torch.int),
-        "token_final_scales": scores.to(torch.float32),
-        "fc1_expert_weights": w13,
-        "fc1_expert_biases": w13_bias,
-        "fc2_expert_weights": w2,
-        "fc2_expert_biases": w2_bias,
+        "token_selected_experts": topk.ids.to(torch.int),
+        "token_final_scales": topk.weights.to(torch.float32),
+        "fc1_expert_weights": weights.w13,
+        "fc1_expert_biases": weights.w13_bias,
+        "fc2_expert_weights": weights.w2,
+        "fc2_expert_biases": weights.w2_bias,
         "output_dtype": x.dtype,
         "input_sf": None,
         "quant_scales": quant_scales or None,
-        "ep_size": ep_size,
-        "ep_rank": ep_rank,
-        "tp_size": tp_size,
-        "tp_rank": tp_rank,
+        "ep_size": len(layout.group("moe_ep")),
+        "ep_rank": layout.moe_ep_rank,
+        "tp_size": len(layout.group("moe_tp")),
+        "tp_rank": layout.moe_tp_rank,
         "tune_max_num_tokens": tune_max,
-        "activation_type": ActivationType.Swiglu if gated else ActivationType.Relu2,
+        "activation_type": ActivationType.Swiglu if weights.is_gated else ActivationType.Relu2,
         "enable_alltoall": alltoall,
         "use_fused_finalize": False,
-        "use_w4_group_scaling": in_groups,
+        "use_w4_group_scaling": weights.w13.dtype == torch.uint8,
     }
-    given = zip(("swiglu_alpha", "swiglu_limit"), swiglu, strict=False)
-    for name, value in (*given, *([("swiglu_beta", 1.0)] if swiglu else ())):
-        arguments[name] = torch.full((w13.shape[0],), value, dtype=torch.float32, device=x.device)
+    given = zip(("swiglu_alpha", "swiglu_limit"), weights.swiglu, strict=False)
+    for name, value in (*given, *([("swiglu_beta", 1.0)] if weights.swiglu else ())):
+        arguments[name] = torch.full((weights.local,), value, dtype=torch.float32, device=x.device)
     forget_ranges()
     with tuned_in(cutlass_trial(cutlass_fused_moe, arguments)):
         return call_with(cutlass_fused_moe, arguments)
-
-
-cutlass_moe.register_fake(lambda x, *_: torch.empty_like(x))
 
 
 def _with_kernel_scales(weights: ExpertWeights) -> ExpertWeights:

@@ -1,4 +1,4 @@
-"""Products of rows grouped by expert, as ops without a result of their own: on meta tensors nothing runs."""
+"""Products of rows grouped by expert, as kernels without a result of their own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.layers.opaque import opaque_op
+from runtime.simulate.kernel import in_place, kernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,7 +20,7 @@ class Slots:
 
 
 def align(ids: torch.Tensor, first: int, local: int, block: int) -> Slots:
-    """Room as SGLang takes it: each expert's last block may be empty but for one row."""
+    """Each expert's last block may be empty but for one row."""
     count = ids.numel()
     padded = count * block if count < local + 1 else count + (local + 1) * (block - 1)
     bins = 1 << local.bit_length()
@@ -28,8 +28,9 @@ def align(ids: torch.Tensor, first: int, local: int, block: int) -> Slots:
         torch.empty(size, dtype=torch.int32, device=ids.device)
         for size in (-(-padded // block) * block, -(-padded // block), 1, bins, bins)
     )
-    align_(ids, first, local, block, rows, experts, total, ends, cursor)
-    return Slots(block, rows, experts, total)
+    slots = Slots(block, rows, experts, total)
+    _align(ids, first, local, slots, ends, cursor)
+    return slots
 
 
 def grouped_matmul(
@@ -39,7 +40,7 @@ def grouped_matmul(
     slots: Slots,
     shared_by: int,
     scales: torch.Tensor | None,
-    quant_block: list[int],
+    quant_block: tuple[int, ...],
     bias: torch.Tensor | None,
     scores: torch.Tensor | None,
 ) -> None:
@@ -49,53 +50,41 @@ def grouped_matmul(
         groups = -(-a.shape[1] // quant_block[1]) if quant_block else 1
         left = torch.empty(a.shape, dtype=torch.float8_e4m3fn, device=a.device)
         left_scales = torch.empty(a.shape[0], groups, dtype=torch.float32, device=a.device)
-        quantize_(a, left, left_scales)
-    grouped_matmul_(
-        left, left_scales, b, scales, out, slots.rows, slots.experts, slots.total, slots.block, shared_by,
-        quant_block, bias, scores,
-    )  # fmt: skip
+        _quantize(a, left, left_scales)
+    _matmul(left, left_scales, b, scales, out, slots, shared_by, quant_block, bias, scores)
 
 
-@opaque_op("sgl_tune::align_", mutates_args=("rows", "experts", "total", "ends", "cursor"))
-def align_(
-    ids: torch.Tensor,
-    first: int,
-    local: int,
-    block: int,
-    rows: torch.Tensor,
-    experts: torch.Tensor,
-    total: torch.Tensor,
-    ends: torch.Tensor,
-    cursor: torch.Tensor,
+@kernel(in_place)
+def _align(
+    ids: torch.Tensor, first: int, local: int, to: Slots, ends: torch.Tensor, cursor: torch.Tensor
 ) -> None:
     from runtime.moe import grouped_kernels as kernels
 
-    slots, bins, chunk = ids.numel(), ends.numel(), kernels.CHUNK
-    kernels.count[(1,)](ids, ends, cursor, total, slots, first, local, BINS=bins, BLOCK=block, CHUNK=chunk)
-    kernels.name_blocks[(experts.numel(),)](ends, experts, rows, slots, local, BINS=bins, BLOCK=block)
-    kernels.place[(-(-slots // chunk),)](ids, cursor, rows, slots, first, local, CHUNK=chunk)
+    slots, bins, chunk, block = ids.numel(), ends.numel(), kernels.CHUNK, to.block
+    kernels.count[(1,)](ids, ends, cursor, to.total, slots, first, local, BINS=bins, BLOCK=block, CHUNK=chunk)
+    kernels.name_blocks[(to.experts.numel(),)](
+        ends, to.experts, to.rows, slots, local, BINS=bins, BLOCK=block
+    )
+    kernels.place[(-(-slots // chunk),)](ids, cursor, to.rows, slots, first, local, CHUNK=chunk)
 
 
-@opaque_op("sgl_tune::quantize_rows_", mutates_args=("out", "scales"))
-def quantize_(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor) -> None:
+@kernel(in_place)
+def _quantize(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor) -> None:
     from runtime.layers import kernels
 
     kernels.quantize(x, out, scales, -(-x.shape[1] // scales.shape[1]))
 
 
-@opaque_op("sgl_tune::grouped_matmul_", mutates_args=("out",))
-def grouped_matmul_(
+@kernel(in_place)
+def _matmul(
     a: torch.Tensor,
     a_scales: torch.Tensor | None,
     b: torch.Tensor,
     b_scales: torch.Tensor | None,
     out: torch.Tensor,
-    rows: torch.Tensor,
-    experts: torch.Tensor,
-    total: torch.Tensor,
-    block: int,
+    to: Slots,
     shared_by: int,
-    quant_block: list[int],
+    quant_block: tuple[int, ...],
     bias: torch.Tensor | None,
     scores: torch.Tensor | None,
 ) -> None:
@@ -105,22 +94,22 @@ def grouped_matmul_(
     scales = 0 if b_scales is None else 2 if quant_block else 1
     a_groups = 1 if a_scales is None else a_scales.shape[1]
     b_rows = b_scales.shape[1] if b_scales is not None and quant_block else 1
-    kernels.matmul[(-(-n // kernels.COLUMNS), experts.numel())](
-        a, a_scales, b, b_scales, bias, scores, out, rows, experts, total, slots, n, k, shared_by,
+    kernels.matmul[(-(-n // kernels.COLUMNS), to.experts.numel())](
+        a, a_scales, b, b_scales, bias, scores, out, to.rows, to.experts, to.total, slots, n, k, shared_by,
         a_groups, b_rows, quant_block[0] if quant_block else 1,
         SCALES=scales, BIASED=bias is not None, SCORED=scores is not None,
         PRECISION="ieee" if a.dtype == torch.float32 else "tf32",
-        BLOCK_M=block, BLOCK_N=kernels.COLUMNS, BLOCK_K=quant_block[1] if quant_block else 64, num_warps=4,
+        BLOCK_M=to.block, BLOCK_N=kernels.COLUMNS, BLOCK_K=quant_block[1] if quant_block else 64, num_warps=4,
     )  # fmt: skip
 
 
-@opaque_op("sgl_tune::sum_choices", mutates_args=("out",))
+@kernel(in_place)
 def sum_choices(x: torch.Tensor, out: torch.Tensor) -> None:
     """[tokens, top k, size] -> [tokens, size]."""
     torch.sum(x, dim=1, out=out)
 
 
-@opaque_op("sgl_tune::swiglu", mutates_args=("x",))
+@kernel(lambda x, *_: x.new_empty(x.shape[0], x.shape[1] // 2))
 def swiglu(x: torch.Tensor, alpha: float, limit: float) -> torch.Tensor:
     """[T, 2 I], gates before ups -> (up + 1) * gate * sigmoid(alpha * gate), both clamped to the limit, which
     `x` is meanwhile, too."""
@@ -128,10 +117,3 @@ def swiglu(x: torch.Tensor, alpha: float, limit: float) -> torch.Tensor:
     gate.clamp_(max=limit)
     up.clamp_(-limit, limit).add_(1)
     return (gate * alpha).sigmoid_().mul_(gate).mul_(up)
-
-
-swiglu.register_fake(lambda x, alpha, limit: x.new_empty(x.shape[0], x.shape[1] // 2))
-
-
-for _op in (align_, quantize_, grouped_matmul_, sum_choices):
-    _op.register_fake(lambda *_: None)

@@ -32,7 +32,7 @@ class TritonBackend(TorchBackend):
         if x.is_cpu or not x.shape[0]:
             return super().forward(x, topk, weights)
         tokens, top_k = topk.ids.shape
-        count, block = tokens * top_k, list(weights.block)
+        count, block = tokens * top_k, weights.block
         slots = align(topk.ids, weights.first, weights.local, _SMALL if tokens <= weights.local else _LARGE)
         # In place where nobody reads the rows after the experts.
         out = torch.empty_like(x) if self.moe.shared_intermediate_size else x

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
+
 
 @dataclass(frozen=True, slots=True)
 class TopK:
@@ -43,11 +45,27 @@ class ExpertWeights:
     is_gated: bool = True  # else relu(up) squared
 
     @property
-    def stored(self) -> list[torch.Tensor | None]:
-        """As the ops here take experts: matrices, scales and biases, each of gates and ups, then of downs."""
-        scales = self.w13_scale, self.w2_scale, self.w13_global_scale, self.w2_global_scale
-        return [self.w13, self.w2, *scales, self.w13_bias, self.w2_bias]
-
-    @property
     def local(self) -> int:
         return self.w13.shape[0]
+
+    def matrices(self, expert: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """An expert's two as plain matrices."""
+        up = self.w13, self.w13_scale, self.w13_global_scale
+        down = self.w2, self.w2_scale, self.w2_global_scale
+        return self._matrix(expert, *up), self._matrix(expert, *down)
+
+    def _matrix(
+        self,
+        expert: int,
+        weight: torch.Tensor,
+        scale: torch.Tensor | None,
+        global_scale: torch.Tensor | None,
+    ) -> torch.Tensor:
+        if scale is None:
+            return weight[expert]
+        if weight.dtype == torch.uint8:
+            factor = None if global_scale is None else global_scale[expert]
+            return dequantize_fp4(weight[expert], scale[expert], factor)
+        if self.block:
+            return dequantize_blocks(weight[expert], scale[expert], self.block)
+        return weight[expert].float() * scale[expert]

@@ -10,6 +10,7 @@ import heapq
 import sys
 import weakref
 from collections.abc import Sequence
+from contextvars import Token
 from typing import Any
 
 import torch
@@ -18,9 +19,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runtime.simulate.allocation import Allocation, Recording
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.frames import innermost_runtime_frame, stack
+from runtime.simulate.kernel import Kernel, Watcher, watcher
 from runtime.simulate.op_traits import OpTraits, describe
 from runtime.simulate.tensors import tensors_of
-from runtime.simulate.workspaces import Workspaces
+
+# torch takes one workspace for each stream that runs a GEMM, and keeps it.
+GEMMS = frozenset(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "_scaled_mm"))
 
 
 class _StorageRef(weakref.ref[Any]):
@@ -30,13 +34,14 @@ class _StorageRef(weakref.ref[Any]):
 
 
 class AllocationTracker(TorchDispatchMode):
-    """Enter it like a context manager. `frames` keeps whole Python stacks, `log` every allocation made."""
+    """Enter it like a context manager. `gemm_bytes` is torch's cuBLAS workspace on the GPU in question;
+    `frames` keeps whole Python stacks, `log` every allocation made."""
 
     def __init__(
         self,
         allocator: CachingAllocator,
         device_type: str,
-        workspaces: Workspaces | None = None,
+        gemm_bytes: int = 0,
         frames: bool = False,
         log: bool = False,
     ) -> None:
@@ -48,8 +53,10 @@ class AllocationTracker(TorchDispatchMode):
         self.recording: Recording | None = None
         self.kernels = 0  # ops of a graph that launch something, repeated layers included
         self._device_type = device_type
-        self._workspaces = workspaces or Workspaces()
+        self._gemm_bytes, self._gemm_streams = gemm_bytes, set[int]()
         self._frames = frames
+        self._in_kernel = False
+        self._unwatched: list[Token[Watcher | None]] = []
         self._stored: dict[int, tuple[_StorageRef, Allocation]] = {}
         self._live: set[Allocation] = set()
         self._sequence = 0
@@ -59,6 +66,14 @@ class AllocationTracker(TorchDispatchMode):
 
     # -- torch's side ---------------------------------------------------------------------------------------
 
+    def __enter__(self) -> AllocationTracker:
+        self._unwatched.append(watcher.set(self._run_kernel))
+        return super().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        watcher.reset(self._unwatched.pop())
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Else the first op imports torch's compiler, which takes a second, to keep it out of here."""
@@ -67,6 +82,8 @@ class AllocationTracker(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if self._in_kernel:
+            return func(*args, **(kwargs or {}))
         op = self._ops.get(func)
         if op is None:
             op = self._ops[func] = describe(func)
@@ -77,10 +94,31 @@ class AllocationTracker(TorchDispatchMode):
         out = func(*args, **kwargs) if kwargs else func(*args)
         self.kernels += op.launches
         if op.fresh:
-            for tensor in tensors_of(out):
-                self._track(tensor, op.name)
-        self._run_workspaces(func, op.name, args, kwargs or {})
+            self._track_all(out, op.name)
+        if op.name in GEMMS and self._gemm_bytes and self.stream not in self._gemm_streams:
+            self._gemm_streams.add(self.stream)
+            self._new(self._gemm_bytes, f"{op.name} workspace", (self._gemm_bytes,), "uint8")
         return out
+
+    def _run_kernel(self, kernel: Kernel, args: tuple[Any, ...]) -> Any:
+        if self._in_kernel:
+            return kernel.compute(args)
+        self._in_kernel = True
+        try:
+            out = kernel.compute(args)
+        finally:
+            self._in_kernel = False
+        name = kernel.run.__name__
+        self.kernels += 1
+        self._track_all(out, name)
+        sizes = kernel.meanwhile(*args)
+        for held in [self._new(nbytes, f"{name} workspace", (nbytes,), "uint8") for nbytes in sizes]:
+            self.free(held)
+        return out
+
+    def _track_all(self, out: Any, op: str) -> None:
+        for tensor in tensors_of(out):
+            self._track(tensor, op)
 
     def _track(self, tensor: torch.Tensor, op: str) -> None:
         storage = tensor.untyped_storage()
@@ -94,14 +132,6 @@ class AllocationTracker(TorchDispatchMode):
         stored = self._stored.pop(reference.key, None)
         if stored is not None:
             self.free(stored[1])
-
-    def _run_workspaces(self, func: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        what = f"{name} workspace"
-        if kept := self._workspaces.kept(name, self.stream):
-            self._new(kept, what, (kept,), "uint8")
-        sizes = self._workspaces.transient(func, name, args, kwargs)
-        for allocation in [self._new(nbytes, what, (nbytes,), "uint8") for nbytes in sizes]:
-            self.free(allocation)
 
     # -- the allocator's side -------------------------------------------------------------------------------
 

@@ -10,7 +10,9 @@ import torch
 from runtime.forward.batch import ForwardBatch, ForwardMode, StaticBuffers
 from runtime.forward.kv_packing import FP8
 from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool
-from runtime.layers.attention import AttentionLayer, attend, attend_latent, ops, select_tokens
+from runtime.layers.attention import AttentionLayer, attend, attend_latent, select_tokens
+from runtime.layers.attention.base import index_scores, store_rows
+from runtime.layers.attention.reference import Paging
 from runtime.server.layer_config import IndexerConfig
 from tests.runtime.attention_cases import (
     CONTEXT,
@@ -88,7 +90,7 @@ def test_rows_are_stored_bit_for_bit_as_on_the_cpu(buffer_dtype: torch.dtype, pl
     slots = torch.randperm(99)[:50] + 1
     buffers = [torch.zeros(100, 1, width, dtype=buffer_dtype, device=device) for device in ("cpu", "cuda")]
     for buffer in buffers:
-        ops.store_rows(buffer, slots.to(buffer.device), rows.to(buffer.device), plain)
+        store_rows(buffer, slots.to(buffer.device), rows.to(buffer.device), plain)
     here, there = (buffer.cpu().view(torch.uint8) for buffer in buffers)
     assert here.equal(there)
 
@@ -102,12 +104,12 @@ def test_the_indexer_scores_as_on_the_cpu() -> None:
     for device in (torch.device("cpu"), GPU):
         pool = make_pool(Latent(2, 512, 64, INDEXER), torch.bfloat16, device)
         assert isinstance(pool.cache, LatentPool)
-        ops.store_rows(pool.cache.index_keys(LAYER), torch.arange(1025, device=device), keys.to(device))
+        store_rows(pool.cache.index_keys(LAYER), torch.arange(1025, device=device), keys.to(device))
         _, batch = make_batches(lengths, pool)
-        paging = (pool.table, batch.req_pool_indices, batch.seq_lens, batch.query_starts)
-        limits = (batch.max_query_len, batch.max_seq_len, 30, 70)
-        args = (q.to(device), pool.cache.index_keys(LAYER), weights.to(device), *paging, *limits)
-        results.append(ops.index_scores(*args).cpu())
+        rows = batch.req_pool_indices, batch.seq_lens, batch.query_starts
+        paging = Paging(pool.table, *rows, batch.max_query_len)
+        args = (q.to(device), pool.cache.index_keys(LAYER), weights.to(device), paging)
+        results.append(index_scores(*args, batch.max_seq_len, 30, 70).cpu())
     here, there = results
     assert here.isinf().equal(there.isinf())
     assert relative_error(there.nan_to_num(neginf=0), here.nan_to_num(neginf=0).double()) < TOLERANCE

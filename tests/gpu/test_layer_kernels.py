@@ -14,7 +14,6 @@ from runtime.layers.norm import add_rms_norm_, rms_norm, rms_norm_
 from runtime.layers.rope import rope_
 from runtime.layers.scaled_linear import fp8_block_linear, fp8_tensor_linear
 from runtime.server.parallel_config import ParallelConfig
-from runtime.simulate.workspaces import DECLARED
 
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
@@ -77,26 +76,26 @@ def test_silu_and_mul(size: int) -> None:
 def test_fp8_in_blocks(rows: int, outputs: int, inputs: int) -> None:
     x, weight = _random(rows, inputs), _random(outputs, inputs).to(torch.float8_e4m3fn)
     scale = torch.rand(-(-outputs // 128), -(-inputs // 128), device=CUDA) + 0.5
-    want = fp8_block_linear(x.cpu(), weight.cpu(), scale.cpu(), None, [128, 128])
-    _close(fp8_block_linear(x, weight, scale, None, [128, 128]), want, 0.04)
+    want = fp8_block_linear(x.cpu(), weight.cpu(), scale.cpu(), None, (128, 128))
+    _close(fp8_block_linear(x, weight, scale, None, (128, 128)), want, 0.04)
 
 
 def test_fp8_per_tensor() -> None:
     x, weight = _random(64, 512), _random(256, 512).to(torch.float8_e4m3fn)
     scale, input_scale = torch.tensor([0.5], device=CUDA), x.abs().max().float()[None] / FP8_MAX
-    want = fp8_tensor_linear(x.cpu(), weight.cpu(), scale.cpu(), input_scale.cpu(), None, False)
-    _close(fp8_tensor_linear(x, weight, scale, input_scale, None, False), want, 0.04)
+    want = fp8_tensor_linear(x.cpu(), weight.cpu(), scale.cpu(), input_scale.cpu(), None)
+    _close(fp8_tensor_linear(x, weight, scale, input_scale, None), want, 0.04)
 
 
 def test_workspaces_are_as_declared() -> None:
     x, weight = _random(2048, 6144), torch.empty(4096, 6144, device=CUDA, dtype=torch.float8_e4m3fn)
     scale = torch.ones(32, 48, device=CUDA)
-    arguments = {"x": x, "weight": weight, "scale_inv": scale, "bias": None, "block": [128, 128]}
+    arguments = {"x": x, "weight": weight, "scale_inv": scale, "bias": None, "block": (128, 128)}
     fp8_block_linear(*arguments.values())
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     out = fp8_block_linear(*arguments.values())
-    declared = sum(DECLARED["sgl_tune::fp8_block_linear"](arguments, out))
+    declared = sum(fp8_block_linear.meanwhile(*arguments.values()))
     assert torch.cuda.max_memory_allocated() - before == pytest.approx(declared + out.nbytes, abs=2048)
 
 

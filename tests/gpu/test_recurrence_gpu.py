@@ -12,7 +12,7 @@ if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 from runtime.devices.cuda import Cuda
-from runtime.layers.recurrence import ops
+from runtime.layers.recurrence.base import causal_conv, gated_norm, recur
 from runtime.server.units import MIB
 from tests.gpu.test_mem_report_gpu import run
 from tests.runtime.hybrids import NAMES, RaggedRows, generated, start_hybrid
@@ -42,18 +42,11 @@ def test_the_convolution(seed: int, keeps: bool, dtype: torch.dtype) -> None:
     state = _random(16, dim, width - 1, dtype=dtype)
     answers = {}
     for device in (CPU, CUDA):
-        told, own = rows.tensors(device), state.clone().to(device)
+        own = state.clone().to(device)
         x = wide.to(device)[:, 16 : 16 + dim]
         taps = None if bias is None else bias.to(device)
-        longest = max((*rows.lens, 1))
-        answers[device] = (
-            ops.causal_conv(
-                *(x, weight.to(device), taps, own, told["slots"], told["seq_lens"], told["query_starts"]),
-                longest,
-                keeps,
-            )[: rows.total],
-            own,
-        )
+        answer = causal_conv(x, weight.to(device), taps, own, rows.on(device, keeps))
+        answers[device] = answer[: rows.total], own
     relative = 1e-5 if dtype is torch.float32 else 0.01
     for got, want in zip(answers[CUDA], answers[CPU], strict=True):
         _close(got, want, relative)
@@ -70,17 +63,12 @@ def test_the_recurrence(seed: int, is_delta: bool, dtype: torch.dtype) -> None:
     skip, state = (None if is_delta else _random(4)), _random(16, 4, values, keys)
     answers = {}
     for device in (CPU, CUDA):
-        told, own = rows.tensors(device), state.clone().to(device)
+        own = state.clone().to(device)
         taken = [one.to(device, dtype) for one in (q, k, v, step)]
         opening = strength.to(device, dtype) if is_delta else None
         past = None if skip is None else skip.to(device)
-        answers[device] = (
-            ops.recurrence(
-                *(*taken, opening, rate.to(device), bias.to(device), past, own),
-                *(told["slots"], told["seq_lens"], told["query_starts"], True, 0.01),
-            ),
-            own,
-        )
+        given = opening, rate.to(device), bias.to(device), past, 0.01, own
+        answers[device] = recur(*taken, *given, rows.on(device)), own
     relative = 1e-4 if dtype is torch.float32 else 0.02
     _close(answers[CUDA][0][: rows.total], answers[CPU][0][: rows.total], relative)
     _close(answers[CUDA][1], answers[CPU][1], relative)
@@ -91,8 +79,8 @@ def test_the_recurrence(seed: int, is_delta: bool, dtype: torch.dtype) -> None:
 def test_the_gated_norm(size: int, group: int, gate_first: bool) -> None:
     x, gate = _random(33, size, dtype=torch.bfloat16), _random(33, size + 8, dtype=torch.bfloat16)
     weight = _random(size if gate_first else group, dtype=torch.bfloat16)
-    want = ops.gated_norm(x, gate[:, :size], weight, group, 1e-6, gate_first)
-    got = ops.gated_norm(x.cuda(), gate.cuda()[:, :size], weight.cuda(), group, 1e-6, gate_first)
+    want = gated_norm(x, gate[:, :size], weight, group, 1e-6, gate_first)
+    got = gated_norm(x.cuda(), gate.cuda()[:, :size], weight.cuda(), group, 1e-6, gate_first)
     _close(got, want, 0.01)
 
 

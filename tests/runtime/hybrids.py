@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from runtime.devices.base import Device
+from runtime.layers.recurrence import Rows
 from runtime.server.config import ModelConfig
 from runtime.server.recurrent import StateRules
 from runtime.start.model_runner import ModelRunner
@@ -103,11 +104,9 @@ class RaggedRows:
     def total(self) -> int:
         return sum(self.lens)
 
-    def tensors(self, device: torch.device) -> dict[str, torch.Tensor]:
+    def on(self, device: torch.device, keeps: bool = True) -> Rows:
         ends = [sum(self.lens[:i]) for i in range(len(self.lens) + 1)]
-        told = {
-            "slots": [2 + 2 * i for i in range(len(self.lens))],
-            "seq_lens": [a + b for a, b in zip(self.lens, self.earlier, strict=True)],
-            "query_starts": ends,
-        }
-        return {name: torch.tensor(values, device=device) for name, values in told.items()}
+        slots = [2 + 2 * i for i in range(len(self.lens))]
+        seq_lens = [a + b for a, b in zip(self.lens, self.earlier, strict=True)]
+        tensors = (torch.tensor(values, device=device) for values in (slots, seq_lens, ends))
+        return Rows(*tensors, max((*self.lens, 1)), keeps)

@@ -8,7 +8,7 @@ import torch
 from runtime.devices.cpu import Cpu
 from runtime.forward.batch import dummy_decode_batch
 from runtime.forward.kv_pool import PADDING_REQUEST
-from runtime.layers.recurrence import reference
+from runtime.layers.recurrence import Rows, reference
 from runtime.server.config import SpeculativeConfig
 from runtime.server.errors import Unsupported
 from runtime.start.model_runner import ModelRunner
@@ -74,18 +74,18 @@ def test_chunks_are_the_same_as_token_after_token(seed: int, is_delta: bool) -> 
     v, step, strength = (torch.randn(rows.total, 4, *tail, generator=generator) for tail in ((6,), (), ()))
     rate, bias = (torch.randn(4, generator=generator) for _ in range(2))
     gates = reference.Gates.of(step, strength if is_delta else None, rate, bias, 0.0)
-    told = rows.tensors(torch.device("cpu"))
+    told = rows.on(torch.device("cpu"))
     state = torch.randn(16, 4, 6, 8, generator=generator)
     one_by_one, got, want = state.clone(), torch.zeros(v.shape), torch.zeros(v.shape)
-    reference.recur(q, k, v, gates, None, state, got, reference.Requests(**told), True)
-    for slot, own, goes_on in reference.Requests(**told):
+    reference.recur(q, k, v, gates, None, state, got, told)
+    for slot, own, goes_on in told:
         for at in range(own.start, own.stop):
             seen = torch.tensor([2 if goes_on or at > own.start else 1])
-            single = reference.Requests(torch.tensor([slot]), seen, torch.tensor([0, 1]))
+            single = Rows(torch.tensor([slot]), seen, torch.tensor([0, 1]), 1, True)
             of_one = reference.Gates(gates.decay[at : at + 1], gates.written[at : at + 1], is_delta)
             answer = torch.zeros(1, *v.shape[1:])
             part = slice(at, at + 1)
-            reference.recur(q[part], k[part], v[part], of_one, None, one_by_one, answer, single, True)
+            reference.recur(q[part], k[part], v[part], of_one, None, one_by_one, answer, single)
             want[part] = answer
     torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(state, one_by_one, atol=2e-5, rtol=1e-4)

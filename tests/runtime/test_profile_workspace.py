@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from runtime.forward.logits_processor import autotune_dummy_run_mode
-from runtime.moe.flashinfer_cutlass import FlashInferCutlassBackend
+from runtime.moe.flashinfer_cutlass import FlashInferCutlassBackend, cutlass_moe
 from runtime.moe.profile_workspace import ProfiledShape
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, Vocabulary
@@ -13,7 +13,6 @@ from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.units import MIB
-from runtime.simulate.workspaces import DECLARED
 from tests.runtime.configs import runtime_config
 
 GLM = ProfiledShape(experts=32, hidden=6144, intermediate=2048, top_k=8, weight_bytes=2, output_bytes=2)
@@ -44,7 +43,7 @@ def _layer(tokens: int) -> tuple[torch.Tensor, TopK, ExpertWeights]:
 def test_what_is_kept_and_what_a_call_takes_is_what_one_h200_measured() -> None:
     """4116 MiB above weights and inputs at 16384 tokens, tuned up to 8192."""
     x, topk, weights = _layer(16384)
-    call = sum(DECLARED["sgl_tune::cutlass_moe"]({"x": x, "ids": topk.ids, "w13": weights.w13}))
+    call = sum(cutlass_moe.meanwhile(x, topk, weights))
     scores = 32 * 16384 * 4
     assert round((GLM.bytes(2, 8192) + call + scores) / MIB) == 4116
 

@@ -16,8 +16,8 @@ from runtime.layers.norm import RMSNorm
 from runtime.server.units import MIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.folding import fold, record, replay
+from runtime.simulate.kernel import kernel
 from runtime.simulate.tracker import AllocationTracker
-from runtime.simulate.workspaces import Workspaces
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def test_log_names_phase_shape_and_bytes() -> None:
 
 class TestWorkspaces:
     def test_a_gemm_takes_the_cublas_workspace_once_a_stream(self) -> None:
-        with _tracking(workspaces=Workspaces(gemm_bytes=32 * MIB)) as tracker:
+        with _tracking(gemm_bytes=32 * MIB) as tracker:
             a = torch.zeros(16, 16, device="meta")
             a @ a
             a @ a
@@ -132,11 +132,14 @@ class TestWorkspaces:
             a @ a
             assert tracker.allocator.allocated == 64 * MIB + 1024
 
-    def test_a_declared_workspace_lives_while_its_op_runs(self) -> None:
-        declared = {"add": lambda args: [3 * args["self"].nbytes, args["alpha"] * MIB]}
-        with _tracking(workspaces=Workspaces(declared=declared)) as tracker:
+    def test_a_declared_workspace_lives_while_its_kernel_runs(self) -> None:
+        @kernel(torch.empty_like, lambda x: [3 * x.nbytes, 5 * MIB])
+        def copied(x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        with _tracking() as tracker:
             a = torch.zeros(MIB, dtype=torch.uint8, device="meta")
-            torch.add(a, a, alpha=5)
+            copied(a)
             assert tracker.allocator.peak_allocated == (1 + 1 + 3 + 5) * MIB
             assert tracker.allocator.allocated == MIB
 
@@ -155,7 +158,7 @@ class TestFolding:
     def test_folded_and_unfolded_leave_the_allocator_alike(self, widths: list[int]) -> None:
         seen = []
         for folded in (True, False):
-            with _tracking(workspaces=Workspaces(gemm_bytes=32 * MIB)) as tracker:
+            with _tracking(gemm_bytes=32 * MIB) as tracker:
                 kept = torch.zeros(7 * MIB, dtype=torch.uint8, device="meta")
                 with _folding(tracker) if folded else nullcontext():
                     out = self._forward(widths)

@@ -87,15 +87,10 @@ def _without_ranks(key: str) -> tuple[object, ...]:
     return parts.op, parts.profile
 
 
-def _opened(op: Any) -> Any:
-    """What an opaque op does, meta tensors included."""
-    return op._kernel
-
-
 @pytest.mark.parametrize("flags", CUTLASS)
 def test_cutlass(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     install_cutlass_module(monkeypatch)
-    monkeypatch.setattr(flashinfer_cutlass, "cutlass_moe", _opened(flashinfer_cutlass.cutlass_moe))
+    monkeypatch.setattr(flashinfer_cutlass, "cutlass_moe", flashinfer_cutlass.cutlass_moe.run)
     deployment = _deployment({"arch": "sm90", "moe_runner_backend": "flashinfer_cutlass", **flags})
     _assert_asks_what_is_planned(deployment, asking_tuner(monkeypatch))
 
@@ -104,6 +99,6 @@ def test_cutlass(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("flags", TRTLLM)
 def test_trtllm(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     install_trtllm_module(monkeypatch)
-    monkeypatch.setattr(flashinfer_trtllm, "trtllm_moe", _opened(flashinfer_trtllm.trtllm_moe))
+    monkeypatch.setattr(flashinfer_trtllm, "trtllm_moe", flashinfer_trtllm.trtllm_moe.run)
     deployment = _deployment({"moe_runner_backend": "flashinfer_trtllm", **flags})
     _assert_asks_what_is_planned(deployment, asking_tuner(monkeypatch))

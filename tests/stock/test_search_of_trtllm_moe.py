@@ -94,7 +94,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Module:
     module = core._get_trtllm_moe_sm100_module_impl.__wrapped__(False)
     monkeypatch.setattr(core, "get_trtllm_moe_sm100_module", lambda: module)
     monkeypatch.setattr(core, "_device_support_moe_pdl", lambda device: True)
-    monkeypatch.setattr(flashinfer_trtllm, "trtllm_moe", flashinfer_trtllm.trtllm_moe._kernel)
+    monkeypatch.setattr(flashinfer_trtllm, "trtllm_moe", flashinfer_trtllm.trtllm_moe.run)
     # Meta tensors have no contents to draw.
     made = AutoTuner._create_tensor_like
     monkeypatch.setattr(AutoTuner, "_create_tensor_like", lambda self, *like: made(self, *like[:2], _empty))

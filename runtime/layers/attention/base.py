@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool
-from runtime.layers.attention import ops
+from runtime.layers.attention import reference
+from runtime.layers.attention.reference import Paging
+from runtime.simulate.kernel import in_place, kernel
 
 SCORE_BYTES = 512 << 20  # of the indexer's scores at a time: a long prefill's would take gigabytes
 
@@ -35,19 +38,10 @@ def attend(
     nobody's are 0."""
     assert isinstance(pool.cache, GqaPool)
     keys, values = pool.cache.keys(layer.layer_id), pool.cache.values(layer.layer_id)
-    slot_map = pool.cache.slot_map(layer.layer_id)
+    paging = _paging(batch, pool, pool.cache.slot_map(layer.layer_id))
     for buffer, rows in ((keys, k), (values, v)):
-        ops.store_rows(buffer, batch.out_cache_loc, rows, slot_map=slot_map)
-    return ops.paged_attention(
-        q,
-        keys,
-        values,
-        *_paging(batch, pool),
-        layer.scale,
-        layer.window or 0,
-        layer.sinks,
-        slot_map,
-    )
+        store_rows(buffer, batch.out_cache_loc, rows, 0, paging.slot_map)
+    return paged_attention(q, keys, values, paging, layer.scale, layer.window or 0, layer.sinks)
 
 
 def attend_latent(
@@ -65,8 +59,8 @@ def attend_latent(
     """
     assert isinstance(pool.cache, LatentPool)
     latents = pool.cache.latents(layer.layer_id)
-    ops.store_rows(latents, batch.out_cache_loc, latent.unsqueeze(1), latent.shape[-1] - value_dim)
-    return ops.latent_attention(q, latents, *_paging(batch, pool), value_dim, layer.scale, selected)
+    store_rows(latents, batch.out_cache_loc, latent.unsqueeze(1), latent.shape[-1] - value_dim)
+    return latent_attention(q, latents, _paging(batch, pool), value_dim, layer.scale, selected)
 
 
 def select_tokens(
@@ -85,7 +79,7 @@ def select_tokens(
     """
     assert isinstance(pool.cache, LatentPool)
     keys = pool.cache.index_keys(layer_id)
-    ops.store_rows(keys, batch.out_cache_loc, k)
+    store_rows(keys, batch.out_cache_loc, k)
     width = batch.max_seq_len
     if width <= count:
         return None
@@ -93,13 +87,90 @@ def select_tokens(
     rows = max(1, SCORE_BYTES // (4 * width))
     for first in range(0, batch.num_tokens, rows):
         part = selected[first : first + rows]
-        scores = ops.index_scores(q, keys, head_weights, *_paging(batch, pool), width, first, part.shape[0])
+        scores = index_scores(q, keys, head_weights, _paging(batch, pool), width, first, part.shape[0])
         best = scores.topk(count, dim=-1, sorted=False)
         part.copy_(best.indices.masked_fill_(best.values == float("-inf"), -1))
     return selected
 
 
-def _paging(
-    batch: ForwardBatch, pool: KVPool
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int]:
-    return pool.table, batch.req_pool_indices, batch.seq_lens, batch.query_starts, batch.max_query_len
+def _paging(batch: ForwardBatch, pool: KVPool, slot_map: torch.Tensor | None = None) -> Paging:
+    rows = batch.req_pool_indices, batch.seq_lens, batch.query_starts
+    return Paging(pool.table, *rows, batch.max_query_len, slot_map)
+
+
+@kernel(in_place)
+def store_rows(
+    buffer: torch.Tensor,
+    slots: torch.Tensor,
+    rows: torch.Tensor,
+    plain: int = 0,
+    slot_map: torch.Tensor | None = None,
+) -> None:
+    """Row t goes to slot `slots[t]` in the buffer's dtype; packed, the last `plain` values unquantized."""
+    if buffer.is_cuda:
+        from runtime.layers.attention import row_kernels
+
+        row_kernels.store(buffer, slots, rows, plain, slot_map)
+    else:
+        reference.store(buffer, slots, rows, plain, slot_map)
+
+
+@kernel(lambda q, *_: q.new_empty(q.shape))
+def paged_attention(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    paging: Paging,
+    scale: float,
+    window: int,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """q [T, heads, D] over keys and values [slots, kv heads, D] -> [T, heads, D]; 0 is no `window`."""
+    return _kernels(q).grouped(q, keys, values, paging, scale, window, sinks)
+
+
+@kernel(lambda q, latents, paging, value_dim, *_: q.new_empty(*q.shape[:2], value_dim))
+def latent_attention(
+    q: torch.Tensor,
+    latents: torch.Tensor,
+    paging: Paging,
+    value_dim: int,
+    scale: float,
+    selected: torch.Tensor | None,
+) -> torch.Tensor:
+    """q [T, heads, D] over latents [slots, 1, D] (or packed): the first `value_dim` are the values."""
+    return _kernels(q).latent(q, latents, paging, value_dim, scale, selected)
+
+
+def _kernels(q: torch.Tensor) -> Any:
+    if q.is_cuda:
+        from runtime.layers.attention import flash
+
+        return flash
+    return reference
+
+
+def _scores(q: torch.Tensor, *given: Any) -> torch.Tensor:
+    width, _, count = given[-3:]
+    return q.new_empty(count, width, dtype=torch.float32)
+
+
+@kernel(_scores)
+def index_scores(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    head_weights: torch.Tensor,
+    paging: Paging,
+    width: int,
+    first: int,
+    count: int,
+) -> torch.Tensor:
+    """[count, width] fp32: how much token `first` and the next want each position; -inf if later."""
+    out = q.new_full((count, width), float("-inf"), dtype=torch.float32)
+    if q.is_cuda:
+        from runtime.layers.attention import row_kernels
+
+        row_kernels.index_scores(q, keys, head_weights, paging, out, first)
+    else:
+        reference.index_scores(q, keys, head_weights, paging, out, first)
+    return out

@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from runtime.forward.batch import ForwardBatch, ForwardMode
-from runtime.layers.recurrence import ops
+from runtime.layers.recurrence import reference
+from runtime.layers.recurrence.reference import Rows
+from runtime.simulate.kernel import kernel
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """Whose rows they are: a request's slot is its row in the request table, and 0 is nobody's.
-
-    A verify leaves the states as they are: which of its tokens are taken is not known yet.
-    """
-
-    slots: torch.Tensor
-    seq_lens: torch.Tensor
-    query_starts: torch.Tensor
-    longest: int
-    keeps: bool
-
-    @classmethod
-    def of(cls, batch: ForwardBatch) -> Rows:
-        keeps = batch.mode is not ForwardMode.TARGET_VERIFY
-        return cls(batch.req_pool_indices, batch.seq_lens, batch.query_starts, batch.max_query_len, keeps)
+def _like(x: torch.Tensor, *_: Any) -> torch.Tensor:
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
+@kernel(_like)
+def causal_conv(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, state: torch.Tensor, rows: Rows
+) -> torch.Tensor:
+    out = _like(x)
+    if not x.is_cuda:
+        reference.convolve(x, weight, bias, state, out, rows)
+    elif x.numel():
+        from runtime.layers.recurrence import kernels
+
+        (dim, width), count = weight.shape, rows.slots.shape[0]
+        block = min(128, _power_of_2(dim))
+        whose = rows.slots, rows.seq_lens, rows.query_starts, x.stride(0), state.stride(0), dim
+        kernels.convolve[(count, -(-rows.longest // kernels.TOKENS), -(-dim // block))](
+            x, weight, weight if bias is None else bias, state, out, *whose,
+            WIDTH=width, HAS_BIAS=bias is not None, TOKENS=kernels.TOKENS, BLOCK=block, num_warps=1,
+        )  # fmt: skip
+        if rows.keeps:
+            kernels.keep_inputs[(count, -(-dim // block))](
+                x, state, *whose, KEPT=width - 1, BLOCK=block, num_warps=1
+            )
+    return out
+
+
+@kernel(lambda q, k, v, *_: _like(v))
 def recur(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -49,5 +60,43 @@ def recur(
     step says. `rate`, `bias` and `skip` are of each head: the logarithm of a decay, what a step starts from,
     and how much of a value goes past the state.
     """
-    whose = rows.slots, rows.seq_lens, rows.query_starts, rows.keeps
-    return ops.recurrence(q, k, v, step, strength, rate, bias, skip, state, *whose, least_step)
+    out = torch.zeros(v.shape, dtype=v.dtype, device=v.device)  # rows of padding belong to nobody
+    if not v.is_cuda:
+        gates = reference.Gates.of(step, strength, rate, bias, least_step)
+        reference.recur(q, k, v, gates, skip, state, out, rows)
+    elif v.numel():
+        from runtime.layers.recurrence import kernels
+
+        (heads, values, keys), opening = state.shape[1:], step if strength is None else strength
+        assert all(one[0].is_contiguous() for one in (q, k, v, step, opening)), "only rows may lie apart"
+        block = min(kernels.VALUES, _power_of_2(values))
+        kernels.recur[(rows.slots.shape[0], heads, -(-values // block))](
+            q, k, v, step, opening, rate, bias, rate if skip is None else skip, state, out, rows.slots,
+            rows.seq_lens, rows.query_starts, q.stride(0), k.stride(0), v.stride(0), step.stride(0),
+            opening.stride(0), heads // k.shape[1], least_step, keys**-0.5, heads, keys, values,
+            DELTA=strength is not None, SKIP=skip is not None, KEEPS=rows.keeps, BLOCK_K=_power_of_2(keys),
+            BLOCK_V=block, num_warps=1,
+        )  # fmt: skip
+    return out
+
+
+@kernel(_like)
+def gated_norm(
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, group: int, eps: float, gate_first: bool
+) -> torch.Tensor:
+    """Normalizes each `group` values of a row by their mean square; one weight per group, or per row."""
+    out = _like(x)
+    if not x.is_cuda:
+        return out.copy_(reference.gated_norm(x, gate, weight, group, eps, gate_first))
+    if x.numel():
+        from runtime.layers.recurrence import kernels
+
+        kernels.gated_norm[(x.shape[0], x.shape[1] // group)](
+            x, gate, weight, out, x.stride(0), gate.stride(0), group, 0 if weight.numel() == group else group,
+            eps, GATE_FIRST=gate_first, BLOCK=_power_of_2(group), num_warps=1 if group <= 256 else 4,
+        )  # fmt: skip
+    return out
+
+
+def _power_of_2(value: int) -> int:
+    return 1 << (value - 1).bit_length()

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from runtime.layers.loading import Piece, Source
-from runtime.layers.recurrence import ops
+from runtime.layers.recurrence.base import gated_norm
 
 
 class GatedNorm(nn.Module):
@@ -31,7 +31,7 @@ class GatedNorm(nn.Module):
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
 
     def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        return ops.gated_norm(x, gate, self.weight, self.group, self.eps, self.gate_first)
+        return gated_norm(x, gate, self.weight, self.group, self.eps, self.gate_first)
 
     def pieces(self) -> list[Piece]:
         return [Piece(self.weight, (Source(f"{self.name}.weight", self.index),))]

@@ -12,18 +12,32 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from runtime.forward.batch import ForwardBatch, ForwardMode
+
 CHUNK = 64
 _SQUARES_EPS = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class Requests:
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Whose rows they are: a request's slot is its row in the request table, and 0 is nobody's.
+
+    A verify leaves the states as they are: which of its tokens are taken is not known yet.
+    """
+
     slots: torch.Tensor
     seq_lens: torch.Tensor
     query_starts: torch.Tensor
+    longest: int
+    keeps: bool
+
+    @classmethod
+    def of(cls, batch: ForwardBatch) -> Rows:
+        keeps = batch.mode is not ForwardMode.TARGET_VERIFY
+        return cls(batch.req_pool_indices, batch.seq_lens, batch.query_starts, batch.max_query_len, keeps)
 
     def __iter__(self) -> Iterator[tuple[int, slice, bool]]:
-        """Each one's slot, its rows, and whether its state holds earlier tokens."""
+        """Each request's slot, its rows, and whether its state holds earlier tokens."""
         starts = self.query_starts.tolist()
         for i, (slot, length) in enumerate(zip(self.slots.tolist(), self.seq_lens.tolist(), strict=True)):
             rows = slice(starts[i], starts[i + 1])
@@ -37,8 +51,7 @@ def convolve(
     bias: torch.Tensor | None,
     state: torch.Tensor,
     out: torch.Tensor,
-    requests: Requests,
-    keeps: bool,
+    requests: Rows,
 ) -> None:
     earlier = weight.shape[1] - 1
     for slot, rows, goes_on in requests:
@@ -48,7 +61,7 @@ def convolve(
             seen[None], weight.float()[:, None], None if bias is None else bias.float(), groups=len(seen)
         )
         out[rows] = F.silu(answer[0].T).to(out.dtype)
-        if keeps:
+        if requests.keeps:
             state[slot] = seen[:, seen.shape[1] - earlier :].to(state.dtype)
 
 
@@ -82,8 +95,7 @@ def recur(
     skip: torch.Tensor | None,
     state: torch.Tensor,
     out: torch.Tensor,
-    requests: Requests,
-    keeps: bool,
+    requests: Rows,
 ) -> None:
     shared_by = v.shape[1] // k.shape[1]
     for slot, rows, goes_on in requests:
@@ -99,7 +111,7 @@ def recur(
             out[own] = answer.to(out.dtype)
         if skip is not None:
             out[rows] += (skip.float()[:, None] * values).to(out.dtype)
-        if keeps:
+        if requests.keeps:
             state[slot] = held.to(state.dtype)
 
 

@@ -1,0 +1,46 @@
+"""What a device runs as one kernel: it allocates its result and, while it runs, what it declares.
+
+On the CPU a kernel is a reference in plain torch, on meta tensors its result alone. Whoever watches is shown
+one call, whatever the reference does inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from functools import update_wrapper
+from typing import Any
+
+Meanwhile = Callable[..., Sequence[int]]
+Watcher = Callable[["Kernel", tuple[Any, ...]], Any]
+watcher: ContextVar[Watcher | None] = ContextVar("kernel_watcher", default=None)
+
+
+def nothing(*_: Any) -> tuple[int, ...]:
+    return ()
+
+
+class Kernel:
+    """Its first argument is a tensor. `result` allocates what `run` returns; `meanwhile` are the bytes that a
+    GPU holds until `run` returns."""
+
+    def __init__(self, run: Callable[..., Any], result: Callable[..., Any], meanwhile: Meanwhile) -> None:
+        self.run, self.result, self.meanwhile = run, result, meanwhile
+        update_wrapper(self, run)
+
+    def __call__(self, *args: Any) -> Any:
+        watched = watcher.get()
+        return self.compute(args) if watched is None else watched(self, args)
+
+    def compute(self, args: tuple[Any, ...]) -> Any:
+        return self.result(*args) if args[0].is_meta else self.run(*args)
+
+
+def kernel(
+    result: Callable[..., Any], meanwhile: Meanwhile = nothing
+) -> Callable[[Callable[..., Any]], Kernel]:
+    return lambda run: Kernel(run, result, meanwhile)
+
+
+def in_place(*_: Any) -> None:
+    """The result of a kernel that has none of its own."""
