@@ -127,7 +127,6 @@ WITHOUT = {
     "runtime.layers.recurrence.base": "triton",
     "runtime.layers.rope": "triton",
     "runtime.layers.scaled_linear": "triton",
-    "runtime.moe.grouped": "triton",
     "runtime.moe.flashinfer_cutlass": "flashinfer",
     "runtime.moe.tuned": "flashinfer",
     "sgl_tune.asking.asking": "runtime.ghost.build runtime.sglang.asking runtime.sglang.server_process",

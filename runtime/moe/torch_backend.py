@@ -1,4 +1,4 @@
-"""The reference experts: any device, any weight format, one expert after the other."""
+"""Experts that FlashInfer does not tune: any device, any weight format, one expert after the other."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ class TorchBackend(MoEBackend):
 
 
 def _between(x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> Sequence[int]:
-    """Of Triton's experts, for which this stands: one buffer for both products, and one between."""
+    """Of the Triton kernels for which this stands: one buffer for both products, and one between."""
     _, double, hidden = weights.w13.shape
     slots, itemsize = topk.ids.numel(), x.element_size()
     return [slots * max(double, hidden) * itemsize, slots * double // 2 * itemsize]
 
 
-@kernel(lambda x, *_: torch.empty_like(x), _between)
+@kernel(lambda x, *_: torch.empty_like(x), _between, launches=5)
 def torch_moe(x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
-    """One kernel, because rows per expert depend on the data, which meta tensors do not have."""
     w13_bias, w2_bias = weights.w13_bias, weights.w2_bias
     out = torch.zeros_like(x, dtype=torch.float32)
     for local in range(weights.local):
-        token, slot = torch.where(topk.ids == weights.first + local)
-        if token.numel() == 0:
-            continue
+        score = topk.weights.where(topk.ids == weights.first + local, 0.0).sum(dim=-1, keepdim=True)
+        # A GPU computes all rows: its graphs cannot wait to hear which are this expert's.
+        rows = score.nonzero()[:, 0] if x.is_cpu else slice(None)
         up, down = (matrix.to(x.dtype) for matrix in weights.matrices(local))
-        hidden = F.linear(x[token], up, None if w13_bias is None else w13_bias[local])
+        hidden = F.linear(x[rows], up, None if w13_bias is None else w13_bias[local])
         inner = activate(hidden, weights.swiglu, down.shape[1])
         result = F.linear(inner, down, None if w2_bias is None else w2_bias[local])
-        out.index_add_(0, token, result.float() * topk.weights[token, slot, None])
+        out[rows] += result.float() * score[rows]
     return out.to(x.dtype)
 
 

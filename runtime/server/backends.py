@@ -33,14 +33,14 @@ class MoEBackendRow:
         return self.calls is not None
 
 
-_TRITON = "triton_backend:TritonBackend"
+_TORCH = "torch_backend:TorchBackend"  # in place of Triton's kernels, whose workspaces it declares
 _TRTLLM = "flashinfer_trtllm:FlashInferTrtllmBackend"
 BACKENDS = {
     row.name: row
     for row in (
-        MoEBackendRow("auto", _TRITON),
-        MoEBackendRow("triton", _TRITON),
-        MoEBackendRow("torch", "torch_backend:TorchBackend"),
+        MoEBackendRow("auto", _TORCH),
+        MoEBackendRow("triton", _TORCH),
+        MoEBackendRow("torch", _TORCH),
         MoEBackendRow("deep_gemm", under_flashinfer_a2a=True),
         MoEBackendRow(
             "flashinfer_cutlass",

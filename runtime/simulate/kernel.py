@@ -22,10 +22,12 @@ def nothing(*_: Any) -> tuple[int, ...]:
 
 class Kernel:
     """Its first argument is a tensor. `result` allocates what `run` returns; `meanwhile` are the bytes that a
-    GPU holds until `run` returns."""
+    GPU holds until `run` returns, and `launches` says how many kernels a server has for it."""
 
-    def __init__(self, run: Callable[..., Any], result: Callable[..., Any], meanwhile: Meanwhile) -> None:
-        self.run, self.result, self.meanwhile = run, result, meanwhile
+    def __init__(
+        self, run: Callable[..., Any], result: Callable[..., Any], meanwhile: Meanwhile, launches: int
+    ) -> None:
+        self.run, self.result, self.meanwhile, self.launches = run, result, meanwhile, launches
         update_wrapper(self, run)
 
     def __call__(self, *args: Any) -> Any:
@@ -37,9 +39,9 @@ class Kernel:
 
 
 def kernel(
-    result: Callable[..., Any], meanwhile: Meanwhile = nothing
+    result: Callable[..., Any], meanwhile: Meanwhile = nothing, launches: int = 1
 ) -> Callable[[Callable[..., Any]], Kernel]:
-    return lambda run: Kernel(run, result, meanwhile)
+    return lambda run: Kernel(run, result, meanwhile, launches)
 
 
 def in_place(*_: Any) -> None:

@@ -109,7 +109,7 @@ class AllocationTracker(TorchDispatchMode):
         finally:
             self._in_kernel = False
         name = kernel.run.__name__
-        self.kernels += 1
+        self.kernels += kernel.launches
         self._track_all(out, name)
         sizes = kernel.meanwhile(*args)
         for held in [self._new(nbytes, f"{name} workspace", (nbytes,), "uint8") for nbytes in sizes]:

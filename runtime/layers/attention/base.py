@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from runtime.forward.batch import ForwardBatch
+from runtime.forward.kv_packing import FP8, FP8_MAX, PackedRow
 from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool
 from runtime.layers.attention import reference
 from runtime.layers.attention.reference import Paging
@@ -107,12 +108,11 @@ def store_rows(
     slot_map: torch.Tensor | None = None,
 ) -> None:
     """Row t goes to slot `slots[t]` in the buffer's dtype; packed, the last `plain` values unquantized."""
-    if buffer.is_cuda:
-        from runtime.layers.attention import row_kernels
-
-        row_kernels.store(buffer, slots, rows, plain, slot_map)
-    else:
-        reference.store(buffer, slots, rows, plain, slot_map)
+    if buffer.dtype is torch.uint8:
+        rows = PackedRow(rows.shape[-1] - plain, plain).pack(rows)
+    elif buffer.dtype is FP8:
+        rows = rows.float().clamp(-FP8_MAX, FP8_MAX)
+    buffer[slots if slot_map is None else slot_map[slots]] = rows.to(buffer.dtype)
 
 
 @kernel(lambda q, *_: q.new_empty(q.shape))
@@ -168,9 +168,9 @@ def index_scores(
     """[count, width] fp32: how much token `first` and the next want each position; -inf if later."""
     out = q.new_full((count, width), float("-inf"), dtype=torch.float32)
     if q.is_cuda:
-        from runtime.layers.attention import row_kernels
+        from runtime.layers.attention import index_kernel
 
-        row_kernels.index_scores(q, keys, head_weights, paging, out, first)
+        index_kernel.index_scores(q, keys, head_weights, paging, out, first)
     else:
         reference.index_scores(q, keys, head_weights, paging, out, first)
     return out

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.forward.kv_packing import FP8, FP8_MAX, PackedRow
+from runtime.forward.kv_packing import PackedRow
 
 QUERY_BLOCK = 512  # bounds the score matrix of a long prefill
 
@@ -36,16 +36,6 @@ class Span:
     @property
     def positions(self) -> torch.Tensor:
         return torch.arange(self.position, self.position + self.end - self.start)
-
-
-def store(
-    buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, plain: int, slot_map: torch.Tensor | None
-) -> None:
-    if buffer.dtype is torch.uint8:
-        rows = PackedRow(rows.shape[-1] - plain, plain).pack(rows)
-    elif buffer.dtype is FP8:
-        rows = rows.float().clamp(-FP8_MAX, FP8_MAX)
-    buffer[slots if slot_map is None else slot_map[slots]] = rows.to(buffer.dtype)
 
 
 def grouped(
