@@ -21,7 +21,7 @@ from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.choices.graphs import decode_graph_sizes
 from runtime.server.config import Graphs, Kernels, RuntimeConfig
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from runtime.server.units import MIB
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions

@@ -24,7 +24,7 @@ from runtime.forward.comm import VirtualCommunicator
 from runtime.models.known import model_config
 from runtime.server.choices.graphs import decode_graph_sizes, prefill_graph_sizes
 from runtime.server.config import Cache, Graphs, Kernels, ModelConfig, RuntimeConfig, SpeculativeConfig
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from runtime.server.units import MIB
 from runtime.simulate.constants import Constant, constants_for
 from runtime.start.model_runner import ModelRunner

@@ -40,8 +40,7 @@ from runtime.moe.layer_trial import OPS
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import Kernels, ModelConfig, RuntimeConfig, Vocabulary
 from runtime.server.layer_config import MoEConfig
-from runtime.server.parallel import rank_layout
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig, rank_layout
 
 JUDGE_SEED = 77  # not the search's
 KERNEL_ROUNDS = 3

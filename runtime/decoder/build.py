@@ -13,7 +13,7 @@ from runtime.layers.norm import RMSNorm
 from runtime.layers.quantization import Scheme, scheme_of
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
-from runtime.server.formats.assigned import Kind
+from runtime.server.quantized import Kind
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 

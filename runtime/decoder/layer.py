@@ -21,7 +21,7 @@ from runtime.layers.norm import RMSNorm
 from runtime.layers.rope import RopeTables
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatcher import Dispatcher
-from runtime.server.recurrent import GatedDeltaConfig
+from runtime.server.layer_config import GatedDeltaConfig
 
 Mixer = GatedDeltaNet | GroupedQueryAttention | LatentAttention | Mamba2Mixer
 

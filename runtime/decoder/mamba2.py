@@ -15,7 +15,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, Source, length, moved, rows_of_heads, shard
 from runtime.layers.recurrence import GatedNorm, Rows, recur
-from runtime.server.recurrent import Mamba2Config
+from runtime.server.layer_config import Mamba2Config
 
 
 class Mamba2Mixer(nn.Module):

@@ -21,6 +21,9 @@ class Graph:
     replay: Callable[[], None]
 
 
+WARM_UPS = 2  # before a capture
+
+
 def nothing() -> None:
     pass
 
@@ -61,9 +64,6 @@ class Device(ABC):
     def in_phase(self, name: str) -> None:  # noqa: B027
         """The phase that allocations belong to from now on."""
 
-    def label(self, tensor: torch.Tensor, name: str) -> None:  # noqa: B027
-        """What `tensor` is called in reports, where allocations are followed one by one."""
-
     @contextmanager
     def side_stream(self) -> Iterator[None]:
         """A stream of its own, as autotuning uses; torch caches blocks for each stream apart."""
@@ -78,11 +78,10 @@ class Device(ABC):
         self,
         run: Callable[[], Any],
         pool: Any,
-        warm_ups: int = 2,
         before: Callable[[], None] = nothing,
         name: str = "",
     ) -> Graph:
-        """Run `warm_ups` times, each after `before` (a barrier, say), then capture one more run.
+        """Run `WARM_UPS` times, each after `before` (a barrier, say), then capture one more run.
 
         `name` says which forward of the start it is: `decode 8`. Each kind has a stream of its own.
         """

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import torch
-
 from runtime.devices.base import Device, Graph, kind_of, nothing
 from runtime.devices.readings import Held, MemoryReading
 from runtime.simulate.blocks import Block
@@ -61,11 +59,6 @@ class Counted(Device):
     def in_phase(self, name: str) -> None:
         self.tracker.phase = name
 
-    def label(self, tensor: torch.Tensor, name: str) -> None:
-        allocation = self.tracker.allocation_of(tensor)
-        if allocation is not None:
-            allocation.op = name
-
     def empty_cache(self) -> None:
         self.tracker.allocator.empty_cache()
 
@@ -89,21 +82,18 @@ class Counted(Device):
         self,
         run: Callable[[], Any],
         pool: int,
-        warm_ups: int = 2,
         before: Callable[[], None] = nothing,
         name: str = "",
     ) -> Graph:
         with self._stream(self._stream_of(name)):
-            return self._capture(run, pool, warm_ups, before, name)
+            return self._capture(run, pool, before)
 
     def _stream_of(self, graph: str) -> int:
         kind = kind_of(graph)
         return self._capture_streams.setdefault(kind, FIRST_CAPTURE_STREAM + len(self._capture_streams))
 
     @abstractmethod
-    def _capture(
-        self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None], name: str
-    ) -> Graph: ...
+    def _capture(self, run: Callable[[], Any], pool: int, before: Callable[[], None]) -> Graph: ...
 
     @contextmanager
     def _captured(self, pool: int) -> Iterator[None]:

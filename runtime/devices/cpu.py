@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from runtime.devices.base import Graph
+from runtime.devices.base import WARM_UPS, Graph
 from runtime.devices.counted import Counted
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tensors import tensors_of
@@ -21,10 +21,8 @@ class Cpu(Counted):
         super().__init__(AllocationTracker(CachingAllocator(), "cpu", log=log, frames=frames))
         self.torch_device = torch.device("cpu")
 
-    def _capture(
-        self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None], name: str
-    ) -> Graph:
-        for _ in range(warm_ups):
+    def _capture(self, run: Callable[[], Any], pool: int, before: Callable[[], None]) -> Graph:
+        for _ in range(WARM_UPS):
             before()
             run()
         with self._captured(pool):

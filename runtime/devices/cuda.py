@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from runtime.devices.base import Device, Graph, MemoryReading, kind_of, nothing
+from runtime.devices.base import WARM_UPS, Device, Graph, MemoryReading, kind_of, nothing
 from runtime.devices.memory_history import largest_at_peak
 from runtime.devices.readings import Held
 
@@ -99,14 +99,13 @@ class Cuda(Device):
         self,
         run: Callable[[], Any],
         pool: Any,
-        warm_ups: int = 2,
         before: Callable[[], None] = nothing,
         name: str = "",
     ) -> Graph:
         stream = self._capture_streams.get(kind_of(name)) or torch.cuda.Stream(self.torch_device)
         self._capture_streams[kind_of(name)] = stream
         with self._on(stream):
-            for _ in range(warm_ups):
+            for _ in range(WARM_UPS):
                 self.synchronize()
                 before()
                 run()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from runtime.devices.base import Graph, nothing
+from runtime.devices.base import WARM_UPS, Graph, nothing
 from runtime.devices.counted import Counted
 from runtime.devices.layer_loop import loop_with
 from runtime.simulate.allocation import Recording
@@ -58,18 +58,16 @@ class Meta(Counted):
         self.claims[what] += count
         self.tracker.allocator.non_torch += count * self.constants.claimed(what).bytes
 
-    def _capture(
-        self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None], name: str
-    ) -> Graph:
+    def _capture(self, run: Callable[[], Any], pool: int, before: Callable[[], None]) -> Graph:
         counted = self._counting_kernels(run)
-        if not (self._fold and warm_ups):
-            return self._capture_unfolded(counted, pool, warm_ups, before)
+        if not self._fold:
+            return self._capture_unfolded(counted, pool, WARM_UPS, before)
         before()
         outputs, recording = record(counted, self.tracker)
         if recording is None:
             outputs = None
-            return self._capture_unfolded(counted, pool, warm_ups - 1, before)
-        return self._capture_replayed(outputs, recording, pool, warm_ups - 1, before)
+            return self._capture_unfolded(counted, pool, WARM_UPS - 1, before)
+        return self._capture_replayed(outputs, recording, pool, before)
 
     def _counting_kernels(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """The first run tells how many nodes the graph will have, and so what the driver takes for it."""
@@ -96,7 +94,7 @@ class Meta(Counted):
         return Graph(outputs, nothing)
 
     def _capture_replayed(
-        self, outputs: Any, recording: Recording, pool: int, warm_ups: int, before: Callable[[], None]
+        self, outputs: Any, recording: Recording, pool: int, before: Callable[[], None]
     ) -> Graph:
         """The first warm-up's tensors become the graph's outputs, in the memory of the graph."""
         made = {allocation for is_made, allocation in recording.steps if is_made}
@@ -104,7 +102,7 @@ class Meta(Counted):
         owned = {allocation: tensor for allocation, tensor in held.items() if allocation in made}
         for tensor in owned.values():
             self.tracker.forget(tensor)
-        for _ in range(warm_ups):
+        for _ in range(WARM_UPS - 1):
             before()
             for allocation in replay(recording, self.tracker).values():
                 self.tracker.free(allocation)

@@ -12,8 +12,7 @@ import torch
 import torch.distributed as dist
 
 from runtime.server.errors import ConfigError
-from runtime.server.parallel import GROUP_NAMES, RankLayout, rank_layout
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import GROUP_NAMES, ParallelConfig, RankLayout, rank_layout
 
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor

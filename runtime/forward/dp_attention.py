@@ -16,7 +16,7 @@ import torch
 
 from runtime.forward.comm import Communicator
 from runtime.server.errors import ConfigError
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 
 
 class PaddingMode(Enum):

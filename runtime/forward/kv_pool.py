@@ -14,7 +14,7 @@ from runtime.forward.kv_packing import FP8, PackedRow
 from runtime.forward.state_pool import StatePool
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import MLAConfig
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from runtime.server.sizes.pool_plan import PoolPlan
 from runtime.server.sizes.sizing import kept_layers, kv_heads_per_rank, sliding_layers
 

@@ -19,7 +19,7 @@ from runtime.forward.batch import ForwardBatch, ForwardMode, LogitsMode
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import gather_rows, own_rows
 from runtime.server.config import Vocabulary
-from runtime.server.parallel_config import HeadOver
+from runtime.server.parallel import HeadOver
 
 
 class DummyRunLeak(RuntimeError):

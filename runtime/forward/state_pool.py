@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.server.recurrent import StateShape
+from runtime.server.layer_config import StateShape
 from runtime.server.sizes.state_sizes import StatePlan
 
 

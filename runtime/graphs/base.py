@@ -18,7 +18,7 @@ from runtime.forward.dp_attention import DpTokens, RunnerKind, plan_dp_tokens
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import logits_wanted
 from runtime.server.config import RuntimeConfig
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 
 Tensors = Mapping[str, torch.Tensor]
 

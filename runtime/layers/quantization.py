@@ -23,7 +23,7 @@ from runtime.layers.scaled_linear import (
 )
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
-from runtime.server.formats.assigned import Kind
+from runtime.server.quantized import Kind
 
 Tensors = Mapping[str, torch.Tensor]
 _FP8, _BYTE, _SCALE = torch.float8_e4m3fn, torch.uint8, torch.float32

@@ -15,7 +15,6 @@ from runtime.server.layer_config import IndexerConfig
 SERVED: dict[str, Any] = {
     "experts": by_trtllm(None, "fp8", "modelopt_fp8", "modelopt_fp4"),
     "writes_method": True,
-    "counts_draft": True,
 }
 # Whose layers are those of srt/models/deepseek_v2.py.
 TRAITS = Traits(routing="deepseek", of_deepseek=True, draft="experts")

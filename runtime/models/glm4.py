@@ -44,6 +44,5 @@ FAMILIES = (
         glm4_moe,
         experts=by_trtllm(None, "modelopt_fp4"),
         writes_method=True,
-        counts_draft=True,
     ),
 )

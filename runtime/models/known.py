@@ -12,7 +12,7 @@ from runtime.server.checkpoint import architecture_of
 from runtime.server.config import Gaps, ModelConfig
 from runtime.server.errors import Unsupported
 from runtime.server.family import Family
-from runtime.server.formats.declared import weights_of
+from runtime.server.quantized import weights_of
 
 # By its model_type: the file of the family, which alone is imported.
 FAMILIES = {

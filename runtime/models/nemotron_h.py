@@ -14,8 +14,7 @@ from runtime.server.config import ModelConfig, Traits
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.family import Family, Weights
 from runtime.server.gpus import GpuModel
-from runtime.server.layer_config import TensorNames
-from runtime.server.recurrent import Mamba2Config
+from runtime.server.layer_config import Mamba2Config, TensorNames
 
 _LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
 _WORDS = {"linear_attention": "mamba", "full_attention": "attention"}

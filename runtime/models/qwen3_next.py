@@ -11,7 +11,7 @@ from runtime.server.choices.attention import by_heads
 from runtime.server.choices.experts import by_trtllm
 from runtime.server.config import ModelConfig, Traits
 from runtime.server.family import Family
-from runtime.server.recurrent import GatedDeltaConfig
+from runtime.server.layer_config import GatedDeltaConfig
 
 _MIXERS = {"full_attention": "full", "linear_attention": "recurrent"}
 

@@ -7,10 +7,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from runtime.server.bounds import SPECULATIVE, check_flags
-from runtime.server.formats.assigned import UNQUANTIZED, Quantized
-from runtime.server.layer_config import USUAL_NAMES, AttentionConfig, MLAConfig, MoEConfig, TensorNames
-from runtime.server.parallel_config import HeadOver
-from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
+from runtime.server.layer_config import (
+    STATE_RULES,
+    USUAL_NAMES,
+    AttentionConfig,
+    MLAConfig,
+    MoEConfig,
+    RecurrentConfig,
+    StateRules,
+    TensorNames,
+)
+from runtime.server.parallel import HeadOver
+from runtime.server.quantized import UNQUANTIZED, Quantized
 
 SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio, where it does not say
 
@@ -148,7 +156,6 @@ class SpeculativeConfig:
     num_steps: int = 3
     eagle_topk: int = 1
     num_draft_tokens: int = 4
-    is_counted: bool = True  # its layers' keys and values, when the pool is sized
 
     def __post_init__(self) -> None:
         check_flags(self, SPECULATIVE)

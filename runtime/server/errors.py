@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 
 class ConfigError(ValueError):
-    """`tries`: arguments of the server, or changes of them, one of which may be the way out. A rule does not
-    know what the others make of them: who has the whole start tries."""
-
-    def __init__(
-        self, message: str, remedy: str | None = None, tries: tuple[str | Mapping[str, Any], ...] = ()
-    ) -> None:
+    def __init__(self, message: str, remedy: str | None = None) -> None:
         super().__init__(message)
-        self.message = message
-        self.remedy = remedy
-        self.tries = tries
+        self.message, self.remedy = message, remedy
 
 
 class UnknownModel(ConfigError):

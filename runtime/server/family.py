@@ -37,6 +37,5 @@ class Family:
     writes_modelopt: bool = False  # everywhere, where it is ModelOpt's
     reads_headers: bool = False  # of a plain checkpoint on a Blackwell server: they may say fp8
     keeps_states: bool = False  # of recurrent layers
-    counts_draft: bool = False  # its keys and values, when the pool is sized
     dtype_of_float32: str = "float16"
     own_config: str = ""  # the config class that its checkpoints bring: it has the same name to SGLang

@@ -25,7 +25,6 @@ class GpuModel:
     memory_mib: int
     cuda_bytes: int | None
     source: str
-    processors: int = 132  # multiprocessors
 
     @property
     def major(self) -> int:
@@ -44,18 +43,18 @@ GPUS = (
     GpuModel("H200", "sm90", 143771, 150109880320, "nvidia-smi and cudaMemGetInfo, measured on one H200"),
     GpuModel("H100", "sm90", 81559, 84943715041, _OOM.format("79.11 GiB")),
     GpuModel("H100 NVL", "sm90", 95830, None, _LOGS),
-    GpuModel("H20", "sm90", 97871, None, _LOGS, 78),
-    GpuModel("B200", "sm100", 183359, 191501854310, _OOM.format("178.35 GiB"), 148),
-    GpuModel("GB200", "sm100", 189471, None, _LOGS, 152),
-    GpuModel("B300", "sm103", 275040, None, _LOGS, 148),
-    GpuModel("GB300", "sm103", 284208, None, _LOGS, 152),
-    GpuModel("A100 80GB", "sm80", 81920, 85094039552, _OOM.format("79.25 GiB"), 108),
-    GpuModel("A100 40GB", "sm80", 40960, None, _LOGS, 108),
-    GpuModel("L40S", "sm89", 46068, None, _LOGS, 142),
-    GpuModel("L4", "sm89", 23034, None, _LOGS, 58),
-    GpuModel("RTX 4090", "sm89", 24564, None, _LOGS, 128),
-    GpuModel("RTX PRO 6000", "sm120", 97887, None, _LOGS, 188),
-    GpuModel("RTX 5090", "sm120", 32607, None, _LOGS, 170),
+    GpuModel("H20", "sm90", 97871, None, _LOGS),
+    GpuModel("B200", "sm100", 183359, 191501854310, _OOM.format("178.35 GiB")),
+    GpuModel("GB200", "sm100", 189471, None, _LOGS),
+    GpuModel("B300", "sm103", 275040, None, _LOGS),
+    GpuModel("GB300", "sm103", 284208, None, _LOGS),
+    GpuModel("A100 80GB", "sm80", 81920, 85094039552, _OOM.format("79.25 GiB")),
+    GpuModel("A100 40GB", "sm80", 40960, None, _LOGS),
+    GpuModel("L40S", "sm89", 46068, None, _LOGS),
+    GpuModel("L4", "sm89", 23034, None, _LOGS),
+    GpuModel("RTX 4090", "sm89", 24564, None, _LOGS),
+    GpuModel("RTX PRO 6000", "sm120", 97887, None, _LOGS),
+    GpuModel("RTX 5090", "sm120", 32607, None, _LOGS),
 )
 
 

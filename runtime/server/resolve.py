@@ -18,9 +18,8 @@ from runtime.server.config import Graphs, Kernels, ModelConfig, RuntimeConfig, S
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.family import Family
 from runtime.server.gpus import GpuModel
-from runtime.server.parallel import check_stages
-from runtime.server.parallel_config import ParallelConfig
-from runtime.server.recurrent import StateRules
+from runtime.server.layer_config import StateRules
+from runtime.server.parallel import ParallelConfig, check_stages
 from runtime.server.shape import Server, Tuning
 from runtime.server.sizes.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 
@@ -61,7 +60,7 @@ def resolve(asked: Asked, family: Family, model: Checkpoint, gpu: GpuModel) -> S
     weights = settled_quantization(asked.quantization, family, model, gpu)
     dtype = settled_dtype(asked.dtype, family, model, weights)
     runner = moe_runner(asked, family, weights, gpu)
-    drafts = speculation(asked, family, model)
+    drafts = speculation(asked)
     attention = attending(asked, family, model, gpu, dtype, weights)
     chunk //= attn_dp if attn_dp > 1 else 1
     _check_chunk(chunk, attention.cache.page_size)

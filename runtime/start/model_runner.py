@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -25,15 +26,16 @@ from runtime.graphs.draft import DraftRunners, make_draft_runners
 from runtime.graphs.prefill import PrefillGraphs
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.parallel import stage_layers
-from runtime.server.parallel_config import ParallelConfig
-from runtime.server.sizes.pool_plan import FreeMemory
+from runtime.server.parallel import ParallelConfig, stage_layers
+from runtime.server.sizes.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
+from runtime.server.sizes.requests import captured_sizes
 from runtime.server.sizes.rows import aligned_rows
-from runtime.server.sizes.start_sizes import captured_sizes
+from runtime.server.sizes.sizing import kv_bytes_per_token
+from runtime.server.sizes.state_sizes import state_bytes
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
-from runtime.start.pool import PoolPlanner
 
+UNLIMITED_TOKENS = 4096  # of the KV pool of a device whose memory is not limited
 COLLECTIVE_GROUPS = ("tp", "pp", "attn_tp", "moe_tp", "moe_ep")
 
 
@@ -109,11 +111,8 @@ class ModelRunner:
     def init_kv_pool(self) -> None:
         """What the static fraction leaves after the weights becomes tokens, and tokens bound the requests."""
         with self.recorder.phase("kv pool"):
-            asked = self.model, self.parallel, self.runtime
-            planner = PoolPlanner(*asked, self.layers, drafts=int(self.draft is not None))
-            free = FreeMemory(self.baseline, self._free_everywhere())
-            self.plan = planner.plan(self.device, free, self.options, self.comm.min_over)
-            self.recorder.tell(**planner.facts(self.plan))
+            self.plan = self._plan_pool()
+            self.recorder.tell(**self._facts())
             place = self.parallel, self.layers, self.device.torch_device
             self.kv = make_kv_pool(self.plan, self.model, *place)
 
@@ -209,6 +208,38 @@ class ModelRunner:
     def _free_everywhere(self) -> int:
         self.device.empty_cache()
         return self.comm.min_over(self.device.memory().free)
+
+    def _plan_pool(self) -> PoolPlan:
+        """In tokens that every stage has room for."""
+        asked, tokens = (self.model, self.parallel, self.runtime), self.options.kv_tokens
+        free = FreeMemory(self.baseline, self._free_everywhere())
+        if tokens is None and not self.device.memory().total:
+            tokens = UNLIMITED_TOKENS
+        if tokens is not None:
+            return plan_tokens(tokens, *asked)
+        most, drafts = self.options.most_tokens, int(self.draft is not None)
+
+        def agreed(found: int) -> int:
+            return self.comm.min_over(found if most is None else min(found, most))
+
+        return plan_pool(free, self.runtime.mem_fraction_static, *asked, self.layers, drafts, agreed)
+
+    def _facts(self) -> dict[str, Any]:
+        """For the run's file."""
+        plan, runtime, asked = self.plan, self.runtime, (self.model, self.parallel)
+        drafts, requests = int(self.draft is not None), plan.max_running_requests
+        share, layers = runtime.cache.sliding_share, self.layers
+        each = kv_bytes_per_token(*asked, plan.kv_dtype, layers, drafts, plan.packed, share)
+        facts: dict[str, Any] = {
+            "kv_bytes_per_token": round(each),
+            "kv_tokens": plan.tokens,
+            "max_running_requests": requests,
+            "dummy_batch_rows": aligned_rows(requests, runtime.width, self.parallel),
+            "decode_graphs": captured_sizes(requests, self.parallel, runtime),
+        }
+        if plan.states is not None:
+            facts |= {"states": plan.states.slots, "state_bytes": state_bytes(*asked, runtime)}
+        return facts
 
     def _make_dispatcher(self) -> Dispatcher | None:
         """FlashInfer's all-to-all comes with a workspace: a phase of its own, before the weights."""

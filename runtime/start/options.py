@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-UNLIMITED_TOKENS = 4096  # of the KV pool of a device whose memory is not limited
-
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
@@ -16,7 +14,3 @@ class StartOptions:
     most_tokens: int | None = None
     lm_head_in_autotune: bool = False
     graphs_ascending: bool = False
-
-    def given_tokens(self, is_limited: bool) -> int | None:
-        """Of the KV pool, where they do not follow from the memory of a limited device."""
-        return UNLIMITED_TOKENS if self.kv_tokens is None and not is_limited else self.kv_tokens

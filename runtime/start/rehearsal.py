@@ -19,7 +19,7 @@ from runtime.forward.dp_attention import RunnerKind, plan_dp_tokens
 from runtime.forward.kv_pool import make_kv_pool
 from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from runtime.server.sizes.pool_plan import PoolPlan, kv_dtype_of
 from runtime.server.sizes.state_sizes import states_for
 

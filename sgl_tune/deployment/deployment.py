@@ -15,7 +15,7 @@ from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import GpuModel
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from runtime.server.resolve import check_model, resolve
 from runtime.server.shape import Server
 from runtime.server.sizes.own_layer import has_plain_layer, own_layer

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def op_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     """Of the experts, then of dense layers; none where the server tunes nothing."""
-    if not deployment.server.tunes:
+    if not deployment.server.tuning.tunes:
         return ()
     return (*_of_experts(deployment), *_of_linears(deployment))
 
@@ -31,7 +31,7 @@ def unknown_experts(deployment: Deployment) -> str | None:
     """Why the lookups of experts that a server tunes are not planned here."""
     if not _tunes_experts(deployment) or deployment.arch == CPU.arch or _of_experts(deployment):
         return None
-    return f"{deployment.server.moe_runner_backend} with quantization {deployment.quantization}"
+    return f"{deployment.runtime.kernels.moe} with quantization {deployment.quantization}"
 
 
 def calls_of(deployment: Deployment) -> Calls | None:
@@ -41,7 +41,7 @@ def calls_of(deployment: Deployment) -> Calls | None:
 
 
 def dtype_of(deployment: Deployment) -> Dtype:
-    return Dtype(f"torch.{deployment.server.dtype}")
+    return Dtype(f"torch.{deployment.runtime.dtype}")
 
 
 def _form(deployment: Deployment) -> KeyForm:
@@ -52,7 +52,7 @@ def _tunes_experts(deployment: Deployment) -> bool:
     """gpt-oss in plain weights runs by SGLang's own kernels where mxfp4's were asked for."""
     calls = deployment.server.backend.calls
     own = calls is None or (calls == "mxfp4" and deployment.quantization is None)
-    return not own and deployment.server.tunes and deployment.model.num_moe_layers > 0
+    return not own and deployment.server.tuning.tunes and deployment.model.num_moe_layers > 0
 
 
 def _of_experts(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -91,7 +91,7 @@ def _routing(deployment: Deployment, in_fp8_blocks: bool = False) -> Routing:
 
 
 def _called(deployment: Deployment, experts: Experts, stored: Stored) -> tuple[OpShape, ...]:
-    alltoall = deployment.server.moe_a2a_backend == "flashinfer"
+    alltoall = deployment.runtime.kernels.a2a == "flashinfer"
     return ops.cutlass_moe(experts, _form(deployment), stored, FUSED_FINALIZE, alltoall)
 
 
@@ -108,7 +108,7 @@ def _cutlass_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     """Sixteen values in an int64, of rows padded to a tile of scales where there is no gate."""
     experts = _experts(deployment, 1 if deployment.model.style.gated else 128)
     stored = Stored(BF16, Dtype("torch.int64"), BF16, packed=16)
-    if deployment.server.moe_a2a_backend == "flashinfer":
+    if deployment.runtime.kernels.a2a == "flashinfer":
         stored = replace(stored, rows=Dtype("torch.uint8"), rows_packed=2)
     return _called(deployment, experts, stored)
 
@@ -160,13 +160,13 @@ def _of_linears(deployment: Deployment) -> Iterator[OpShape]:
     if deployment.model.mla is not None:
         yield from _absorbed(deployment, form)
     if fp4_is_tuned(deployment):
-        gemm = server.fp4_gemm_backend
+        gemm = server.runtime.kernels.fp4_gemm
         yield from (ops.dense_fp4(k, n, gemm, output, form, seen) for k, n, seen in _linears(deployment))
 
 
 def fp4_is_tuned(deployment: Deployment) -> bool:
     in_fp4 = deployment.quantization == "modelopt_fp4" and deployment.arch != CPU.arch
-    return in_fp4 and deployment.server.fp4_gemm_backend in ops.FP4_RUNNERS
+    return in_fp4 and deployment.runtime.kernels.fp4_gemm in ops.FP4_RUNNERS
 
 
 def _absorbed(deployment: Deployment, form: KeyForm) -> Iterator[OpShape]:
@@ -183,7 +183,7 @@ def _absorbed(deployment: Deployment, form: KeyForm) -> Iterator[OpShape]:
 
 def _linears(deployment: Deployment) -> tuple[tuple[int, int, Seen], ...]:
     """(K, N) of each kind of quantized linear layer on one rank, and which rows it sees."""
-    tp, alone = deployment.parallel.tp, deployment.server.moe_a2a_backend != "none"
+    tp, alone = deployment.parallel.tp, deployment.runtime.kernels.a2a != "none"
     seen: dict[str, Seen] = {
         "dense": "gathered",
         "beside experts": "scattered" if alone else "gathered",
@@ -197,4 +197,4 @@ def _fuses_swiglu(deployment: Deployment) -> bool:
     """DeepSeek's shared experts in nvfp4, activated by the kernel that multiplies."""
     server = deployment.server
     fits = deployment.model.traits.of_deepseek and server.gpu.major == 10
-    return fits and fp4_is_tuned(deployment) and server.fp4_gemm_backend != "flashinfer_trtllm"
+    return fits and fp4_is_tuned(deployment) and server.runtime.kernels.fp4_gemm != "flashinfer_trtllm"

@@ -37,7 +37,7 @@ class Near:
 def nearest(deployment: Deployment, caches: Iterable[Cache]) -> Near | None:
     """Of those with files, under another key. None where none is this deployment's asked otherwise."""
     others = [one for one in caches if one.layout == "sglang" and one.files and one.key]
-    others = [one for one in others if one.key != deployment.server.key]
+    others = [one for one in others if one.key != deployment.server.tuning.key]
     asked_otherwise: dict[str, dict[str, Words]] = {}
     found = []
     for cache in others:
@@ -69,7 +69,7 @@ def _by_manifest(deployment: Deployment, cache: Cache) -> Words | None:
             return None
     except (BrokenManifest, ConfigError):
         return None
-    mine, fixed = deployment.server.key_parts, len(PART_NAMES)
+    mine, fixed = deployment.server.tuning.key_parts, len(PART_NAMES)
     named = zip(PART_NAMES, mine, parts, strict=False)
     words = [f"{name} {theirs}" for name, ours, theirs in named if ours != theirs]
     words += [" ".join(parts[fixed:])] if parts[fixed:] != mine[fixed:] else []
@@ -88,7 +88,7 @@ def _variants(deployment: Deployment, arch: str) -> dict[str, Words]:
             server = server_of(inputs)
         except ConfigError:  # SGLang refuses to be asked so
             continue
-        worker = server.draft if deployment.server.is_draft else server
+        worker = server.draft if deployment.server.is_draft else server.tuning
         if worker is not None and worker.tunes:
             found.setdefault(worker.key, words)
     return found

@@ -9,8 +9,7 @@ from typing import Any
 
 from runtime.server.cache_key import cache_folder
 from runtime.server.config import ModelConfig
-from runtime.server.parallel import node_ranks, rank_layout
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig, node_ranks, rank_layout
 from sgl_tune.cache.asked import CachePlan, TunedOp
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.deployment.deployment import Deployment, deployment_to_json
@@ -94,12 +93,12 @@ def _cache_plan(deployment: Deployment) -> CachePlan:
     server = deployment.server
     _check_name("FlashInfer's version", deployment.flashinfer_version)
     _check_name("--gpu", deployment.arch)
-    folder = cache_folder(deployment.flashinfer_version, deployment.arch, server.key)
+    folder = cache_folder(deployment.flashinfer_version, deployment.arch, server.tuning.key)
     return CachePlan(
         folder,
         () if asks_nothing(deployment) else _groups(deployment, folder),
         expected_keys(deployment),
-        server.key_parts,
+        server.tuning.key_parts,
     )
 
 
@@ -122,7 +121,7 @@ def _groups(deployment: Deployment, folder: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _assumed(deployment: Deployment) -> tuple[str, ...]:
-    if deployment.server.max_running_requests is not None:
+    if deployment.runtime.max_running_requests is not None:
         return ()
     return ("--max-running-requests is not set: planned for SGLang's largest choice, 4096 per rank",)
 

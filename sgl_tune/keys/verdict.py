@@ -71,8 +71,8 @@ def _verdict(plan: Plan) -> Verdict:
 
 def _why_nothing(plan: Plan) -> str:
     server, skipped = plan.deployment.server, sorted(skipped_ops(plan.deployment))
-    if not server.tunes:
-        return server.tunes_because
+    if not server.tuning.tunes:
+        return server.tuning.because
     but = f" but for {', '.join(skipped)}, which it skips" if skipped else ""
     return f"the server's autotuner runs, and no layer of this model asks it{but}"
 
@@ -106,8 +106,8 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
     model, server = deployment.model, deployment.server
     backend, method = server.backend, deployment.quantization
     yield from model.gaps.obstacles
-    if fp4_is_tuned(deployment) and server.fp4_gemm_backend not in _FP4_GEMMS:
-        yield f"this runtime has no nvfp4 GEMMs of {server.fp4_gemm_backend}"
+    if fp4_is_tuned(deployment) and server.runtime.kernels.fp4_gemm not in _FP4_GEMMS:
+        yield f"this runtime has no nvfp4 GEMMs of {server.runtime.kernels.fp4_gemm}"
     if deployment.arch == CPU.arch or model.moe is None or backend.calls is None:
         return
     width, block = model.moe.intermediate_size // deployment.parallel.moe_tp, model.quantized.block

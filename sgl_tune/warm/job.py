@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from runtime.record.calls import Call
 from runtime.record.checked import from_plain, to_plain
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 
 if TYPE_CHECKING:
     from runtime.devices.base import Device

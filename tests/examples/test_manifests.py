@@ -101,7 +101,7 @@ def test_a_server_has_the_key_that_is_warmed(name: str, command: list[str]) -> N
     started = select_deployments(flags, command)[0]
     warmed = {one.name: one for one in select_deployments(flags, folder=EXAMPLES)}
     wanted = warmed["wide" if "leader" in name else "chat"]
-    assert started.server.key == wanted.server.key and started.server.tunes
+    assert started.server.tuning.key == wanted.server.tuning.key and started.server.tuning.tunes
 
 
 def test_every_server_was_looked_at() -> None:

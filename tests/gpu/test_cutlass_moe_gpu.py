@@ -15,8 +15,7 @@ from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, RuntimeConfig, Vocabulary
 from runtime.server.layer_config import MoEConfig
-from runtime.server.parallel import rank_layout
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig, rank_layout
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.keys import expected_keys

@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
 
 from runtime.devices.cuda import Cuda
 from runtime.models.known import model_config
-from runtime.server.recurrent import StateRules
+from runtime.server.layer_config import StateRules
 from runtime.start.model_runner import ModelRunner
 from sgl_tune.deployment.models import find_model
 from tests.runtime.batches import make_decode_batch, make_extend_batch

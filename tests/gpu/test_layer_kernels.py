@@ -13,7 +13,7 @@ from runtime.layers.mlp import silu_and_mul
 from runtime.layers.norm import add_rms_norm_, rms_norm, rms_norm_
 from runtime.layers.rope import rope_
 from runtime.layers.scaled_linear import fp8_block_linear, fp8_tensor_linear
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)

@@ -97,7 +97,7 @@ def test_graphs_answer_as_eager_forwards_do(name: str) -> None:
 def test_hybrids_on_a_gpu_answer_as_transformers_does(family: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     from runtime.forward.comm import VirtualCommunicator
-    from runtime.server.parallel_config import ParallelConfig
+    from runtime.server.parallel import ParallelConfig
     from tests.runtime.families import make_reference, prompts, reference_logits, save
     from tests.runtime.generation import Generation, make_runtime
 

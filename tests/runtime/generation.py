@@ -16,8 +16,7 @@ from runtime.forward.kv_pool import KVPool, make_kv_pool
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.models.known import model_config
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.parallel import stage_layers
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig, stage_layers
 from runtime.server.sizes.pool_plan import PoolPlan
 from runtime.server.sizes.state_sizes import StatePlan
 from sgl_tune.deployment.models import find_model

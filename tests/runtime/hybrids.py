@@ -12,7 +12,7 @@ import torch
 from runtime.devices.base import Device
 from runtime.layers.recurrence import Rows
 from runtime.server.config import ModelConfig
-from runtime.server.recurrent import StateRules
+from runtime.server.layer_config import StateRules
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.configs import model_of

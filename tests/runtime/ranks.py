@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from runtime.forward.comm import DistributedCommunicator, connect
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 
 TIMEOUT = 60
 MEETING_TIMEOUT = 30

@@ -15,8 +15,8 @@ from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.server.choices.graphs import decode_graph_sizes, prefill_graph_sizes
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.parallel_config import ParallelConfig
-from runtime.server.recurrent import StateRules
+from runtime.server.layer_config import StateRules
+from runtime.server.parallel import ParallelConfig
 from runtime.simulate.constants import Constant, GpuConstants, constants_for
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions

@@ -11,8 +11,7 @@ from runtime.decoder.decoder import Decoder
 from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.models.known import model_config
-from runtime.server.parallel import stage_layers
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig, stage_layers
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
 from sgl_tune.deployment.models import find_model

@@ -21,7 +21,7 @@ from runtime.autotune.progress import Progress
 from runtime.autotune.record import record_asked
 from runtime.autotune.session import AutotuneSession
 from runtime.devices.cpu import Cpu
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from runtime.start.rehearsal import Rehearsal
 from tests.runtime.configs import model_of, runtime_config
 from tests.runtime.tuned_layer import BUCKETS, Layer, installed

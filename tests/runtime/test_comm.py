@@ -7,7 +7,7 @@ import torch
 
 from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.server.errors import ConfigError
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from tests.runtime.ranks import Ranks
 
 MIXED = ParallelConfig(tp=4, dp=2, ep=2, enable_dp_attention=True)

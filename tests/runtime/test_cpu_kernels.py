@@ -16,8 +16,7 @@ from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, Vocabulary
 from runtime.server.layer_config import MoEConfig
-from runtime.server.parallel import rank_layout
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig, rank_layout
 from tests.runtime.configs import runtime_config
 
 EXPERTS, HIDDEN, INNER, TOP_K = 8, 48, 32, 2

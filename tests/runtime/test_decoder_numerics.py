@@ -12,7 +12,7 @@ from runtime.decoder.checkpoint import Checkpoint
 from runtime.forward.batch import LogitsMode
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.errors import ConfigError
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from tests.runtime.batches import make_extend_batch
 from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime

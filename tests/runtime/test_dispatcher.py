@@ -14,7 +14,7 @@ from runtime.moe.dispatcher import AllToAllDispatcher, StandardDispatcher, make_
 from runtime.moe.weights import TopK
 from runtime.server.config import ModelConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from tests.runtime.configs import model_of, runtime_config
 from tests.runtime.ranks import Ranks
 

@@ -20,7 +20,7 @@ from runtime.forward.dp_attention import (
     scatter,
 )
 from runtime.server.errors import ConfigError
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from tests.runtime.ranks import Ranks
 
 DP8 = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)

@@ -12,7 +12,7 @@ from flashinfer.autotuner import AutoTuner
 
 from runtime.autotune.cpu_clock import CpuClock
 from runtime.forward.comm import VirtualCommunicator
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from runtime.server.sizes.call_rules import fused_shared_experts
 from tests.runtime.families import make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime

@@ -52,7 +52,7 @@ import torch
 from runtime.devices.cpu import Cpu
 from runtime.layers.mlp import silu_and_mul
 from runtime.server.config import RuntimeConfig
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from tests.runtime.configs import model_of
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker

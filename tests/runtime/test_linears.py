@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from runtime.server.config import ModelConfig
-from runtime.server.formats.assigned import Kind, Quantized
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
+from runtime.server.quantized import Kind, Quantized
 from runtime.server.sizes.linears import LinearSize, Spread, linears, quantized_sizes
 from tests.runtime.configs import model_of
 from tests.runtime.families import FAMILIES, config_json, make_reference, tensors

@@ -19,7 +19,7 @@ from runtime.forward.kv_pool import KVPool, make_kv_pool
 from runtime.forward.logits_processor import LogitsProcessor, autotune_dummy_run_mode
 from runtime.layers.embedding import VocabTable
 from runtime.server.config import ModelConfig
-from runtime.server.parallel_config import HeadOver, ParallelConfig
+from runtime.server.parallel import HeadOver, ParallelConfig
 from runtime.server.sizes.pool_plan import PoolPlan
 from runtime.server.units import GIB, MIB
 from runtime.simulate.allocation import Allocation

@@ -29,7 +29,7 @@ from runtime.forward.logits_processor import (
 )
 from runtime.layers.embedding import VocabTable
 from runtime.server.config import ModelConfig, Vocabulary
-from runtime.server.parallel_config import HeadOver, ParallelConfig
+from runtime.server.parallel import HeadOver, ParallelConfig
 from runtime.server.sizes.pool_plan import PoolPlan
 from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.configs import model_of

@@ -15,7 +15,7 @@ from runtime.forward.dp_attention import PeerRows
 from runtime.server.choices.graphs import decode_graph_sizes
 from runtime.server.config import SpeculativeConfig
 from runtime.server.errors import NoRoomForTokens
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from runtime.server.units import GIB, MIB
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions

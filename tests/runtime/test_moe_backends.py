@@ -8,8 +8,7 @@ from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.tuned import TunedBackend
 from runtime.server.backends import BACKENDS, backend_row
 from runtime.server.errors import ConfigError
-from runtime.server.parallel import rank_layout
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig, rank_layout
 from tests.runtime.configs import runtime_config
 from tests.runtime.starts import make_qwen
 

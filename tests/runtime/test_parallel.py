@@ -7,8 +7,7 @@ from itertools import product
 import pytest
 
 from runtime.server.errors import ConfigError
-from runtime.server.parallel import GROUP_NAMES, check_stages, rank_layout, stage_layers
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import GROUP_NAMES, ParallelConfig, check_stages, rank_layout, stage_layers
 
 # flags -> attn_tp / attn_dp / moe_tp / moe_ep of a server
 SERVERS = {

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from runtime.forward.comm import DistributedCommunicator
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from tests.runtime.families import (
     FAMILIES,
     MOE_FAMILIES,

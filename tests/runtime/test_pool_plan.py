@@ -10,8 +10,8 @@ import torch
 from runtime.forward.kv_pool import KVPool, LatentPool, make_kv_pool
 from runtime.server.config import ModelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError
-from runtime.server.parallel_config import ParallelConfig
-from runtime.server.recurrent import Mamba2Config
+from runtime.server.layer_config import Mamba2Config
+from runtime.server.parallel import ParallelConfig
 from runtime.server.sizes.pool_plan import FreeMemory, PoolPlan, plan_pool, table_headroom
 from runtime.server.sizes.sizing import kv_bytes_per_token_and_layer
 from runtime.server.units import GIB, MIB

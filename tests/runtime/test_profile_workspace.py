@@ -10,8 +10,7 @@ from runtime.moe.profile_workspace import ProfiledShape
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, Vocabulary
 from runtime.server.layer_config import MoEConfig
-from runtime.server.parallel import rank_layout
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig, rank_layout
 from runtime.server.units import MIB
 from tests.runtime.configs import runtime_config
 

@@ -18,9 +18,8 @@ from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
-from runtime.server.formats.assigned import Kind
-from runtime.server.parallel import stage_layers
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig, stage_layers
+from runtime.server.quantized import Kind
 from runtime.server.units import GIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker

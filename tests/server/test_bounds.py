@@ -16,9 +16,8 @@ from runtime.server.cache_key import cache_key
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import SpeculativeConfig
 from runtime.server.errors import ConfigError
-from runtime.server.parallel import rank_layout
-from runtime.server.parallel_config import ParallelConfig
-from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config
+from runtime.server.layer_config import GatedDeltaConfig, Mamba2Config
+from runtime.server.parallel import ParallelConfig, rank_layout
 from sgl_tune.deployment.options import LONG, ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.errors import UsageError
@@ -162,7 +161,11 @@ def test_a_start_follows_its_server() -> None:
     target = {"model_path": "Qwen3-30B-A3B", "gpu": "B200"}
     for more in ({}, {"disable_flashinfer_autotune": True}):
         found = resolve_deployment(ServerFlags.of(**target, **more)).server
-        assert found.runtime.disable_autotune == (not found.tunes) == ("disable_flashinfer_autotune" in more)
+        assert (
+            found.runtime.disable_autotune
+            == (not found.tuning.tunes)
+            == ("disable_flashinfer_autotune" in more)
+        )
 
 
 @pytest.mark.parametrize("name", ["tp", "pp", "dp", "ep", "nnodes", "node_rank"])

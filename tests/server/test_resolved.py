@@ -38,7 +38,7 @@ DP = {"tp_size": 4, "dp_size": 4, "enable_dp_attention": True}
     ],
 )
 def test_an_unset_moe_backend(checkpoint: Checkpoint, gpu: str, backend: str) -> None:
-    assert server(checkpoint, gpu).moe_runner_backend == backend
+    assert server(checkpoint, gpu).runtime.kernels.moe == backend
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_an_unset_moe_backend(checkpoint: Checkpoint, gpu: str, backend: str) ->
     ],
 )
 def test_which_servers_tune(checkpoint: Checkpoint, gpu: str, asked: dict[str, Any], tunes: bool) -> None:
-    assert server(checkpoint, gpu, **asked).tunes is tunes
+    assert server(checkpoint, gpu, **asked).tuning.tunes is tunes
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_the_quantization_argument_and_the_models_own(
     ],
 )
 def test_dtype(declared: str | None, asked: str, dtype: str) -> None:
-    assert server(model("qwen3", dtype=declared), dtype=asked).dtype == dtype
+    assert server(model("qwen3", dtype=declared), dtype=asked).runtime.dtype == dtype
 
 
 def test_gemma_of_float32_runs_in_bfloat16() -> None:
-    assert server(model("gemma", dtype="float32")).dtype == "bfloat16"
+    assert server(model("gemma", dtype="float32")).runtime.dtype == "bfloat16"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_prefill_graph_sizes() -> None:
     ],
 )
 def test_the_largest_prefill_graph(asked: dict[str, Any], largest: int) -> None:
-    assert max(server("qwen3_moe", "H200", **asked).graphs.prefill, default=0) == largest
+    assert max(server("qwen3_moe", "H200", **asked).runtime.graphs.prefill, default=0) == largest
 
 
 @pytest.mark.parametrize(
@@ -155,16 +155,16 @@ def test_the_largest_prefill_graph(asked: dict[str, Any], largest: int) -> None:
     ],
 )
 def test_the_largest_decode_graph(asked: dict[str, Any], largest: int) -> None:
-    assert max(server("qwen3_moe", "H200", **asked).graphs.decode, default=0) == largest
+    assert max(server("qwen3_moe", "H200", **asked).runtime.graphs.decode, default=0) == largest
 
 
 def test_a_layer_that_drafts_has_a_key_of_its_own_and_48_requests() -> None:
     found = server(model("deepseek", FP8), speculative_algorithm="EAGLE")
-    assert found.speculative is not None and found.draft is not None
-    one = found.speculative
+    one = found.runtime.speculative
+    assert one is not None and found.draft is not None
     assert (one.num_steps, one.eagle_topk, one.num_draft_tokens) == (3, 1, 4)
-    assert found.max_running_requests == 48
-    assert found.draft.key_parts == (*found.key_parts, "draft_quant=fp8")
+    assert found.runtime.max_running_requests == 48
+    assert found.draft.key_parts == (*found.tuning.key_parts, "draft_quant=fp8")
 
 
 @pytest.mark.parametrize(("tp", "dp"), [(1, 1), (4, 1), (4, 2)])

@@ -57,7 +57,7 @@ def _model_folder(folder: Path, **config: Any) -> str:
 )
 def test_what_flags_nobody_set_resolve_to(model: str, arch: str, resolved: tuple[str | None, str]) -> None:
     server = _deployment(model_path=model, arch=arch).server
-    assert (server.quantization, server.moe_runner_backend) == resolved
+    assert (server.quantization, server.runtime.kernels.moe) == resolved
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_flags_nobody_set_resolve_to(model: str, arch: str, resolved: tuple
 def test_backends_that_follow_a_quantization_flag(quantization: str, arch: str, backend: str) -> None:
     flags = {"model_path": "Qwen3-30B-A3B", "quantization": quantization, "arch": arch}
     found = _deployment(**as_checkpoint(flags)).server
-    assert (found.quantization, found.moe_runner_backend) == (quantization, backend)
+    assert (found.quantization, found.runtime.kernels.moe) == (quantization, backend)
 
 
 @pytest.mark.parametrize("method", ["fp8", "modelopt_fp8", "modelopt_fp4", "mxfp4"])
@@ -120,7 +120,7 @@ def test_a_class_that_is_called_as_the_familys_is_it(tmp_path: Path) -> None:
 def test_an_all_to_all_spreads_experts() -> None:
     flags = {"tp": 8, "dp": 8, "enable_dp_attention": True, "moe_a2a_backend": "flashinfer"}
     found = _deployment(arch="sm90", moe_runner_backend="flashinfer_cutlass", **flags)
-    assert (found.server.moe_runner_backend, found.parallel.moe_ep) == ("flashinfer_cutlass", 8)
+    assert (found.server.runtime.kernels.moe, found.parallel.moe_ep) == ("flashinfer_cutlass", 8)
 
 
 def test_modelopts_own_file_tells_the_loader_and_not_the_arguments(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_the_demo_alone_has_dp_attention_of_its_own_and_says_so() -> None:
 def test_no_model_is_the_demo_and_says_so() -> None:
     found = _demo(tp=8, dp=8)
     assert found.model_path == "demo-moe" and "no model given" in found.notes[0]
-    assert found.server.moe_runner_backend == "flashinfer_cutlass"
+    assert found.server.runtime.kernels.moe == "flashinfer_cutlass"
     assert found.runtime.max_running_requests == 256
     own = _demo(max_running_requests=64)
     assert own.runtime.max_running_requests == 64

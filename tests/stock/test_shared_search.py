@@ -17,7 +17,7 @@ from runtime.autotune.record import record_asked
 from runtime.autotune.team import Team
 from runtime.autotune.tuner import COLLECTIVE_OPS
 from runtime.forward.comm import DistributedCommunicator
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from tests.runtime.ranks import Ranks
 from tests.runtime.tuned_layer import Layer, installed
 from tests.stock.timed_op import TIMES, Timed, ask

@@ -5,8 +5,8 @@ from __future__ import annotations
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.family import Family, Weights
-from runtime.server.formats.declared import method_of
 from runtime.server.gpus import GpuModel
+from runtime.server.quantized import method_of
 
 DTYPES = ("bfloat16", "float16", "float32")
 _ALIASES = {"half": "float16", "float": "float32"}

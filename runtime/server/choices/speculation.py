@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from runtime.server.asked import Asked
-from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import SpeculativeConfig
 from runtime.server.errors import ConfigError, Unsupported
-from runtime.server.family import Family
 
 REQUESTS = 48  # --max-running-requests, where drafts run and nobody says
 _ALGORITHMS = ("EAGLE", "NEXTN")
 
 
-def speculation(asked: Asked, family: Family, model: Checkpoint) -> SpeculativeConfig | None:
+def speculation(asked: Asked) -> SpeculativeConfig | None:
     named = asked.speculative_algorithm
     if named is None:
         return None
@@ -35,5 +33,4 @@ def speculation(asked: Asked, family: Family, model: Checkpoint) -> SpeculativeC
         tokens = steps + 1
     if tokens is None:
         raise ConfigError("--speculative-eagle-topk above 1 needs --speculative-num-draft-tokens")
-    is_counted = family.counts_draft or model.has("num_nextn_predict_layers")
-    return SpeculativeConfig(steps, topk, tokens, is_counted)
+    return SpeculativeConfig(steps, topk, tokens)

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runtime.server.config import ModelConfig
-from runtime.server.layer_config import AttentionConfig
-from runtime.server.parallel_config import ParallelConfig
-from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config
+from runtime.server.layer_config import AttentionConfig, GatedDeltaConfig, Mamba2Config
+from runtime.server.parallel import ParallelConfig
 
 _FUSED_ROWS = 128
 

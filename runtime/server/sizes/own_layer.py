@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from runtime.server.config import ModelConfig
 from runtime.server.errors import Unsupported
-from runtime.server.formats.assigned import UNQUANTIZED
+from runtime.server.quantized import UNQUANTIZED
 
 
 def drafting(model: ModelConfig) -> ModelConfig:

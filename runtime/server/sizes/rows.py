@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from runtime.server.shape import Server
 
 # Of all attention-DP ranks, of this one's group, this rank's part of the group's.
@@ -28,13 +28,13 @@ def batch_rows(server: Server, seen: Seen = "gathered") -> BatchRows:
     """The number of requests depends on the KV pool unless it is given: then its upper bound is taken."""
     width = server.runtime.width
     dummy = aligned_rows(server.dummy_batch_rows // width, width, server.parallel)
-    dummy, prefill = (_as_seen(rows, server, seen) for rows in (dummy, server.prefill_tokens))
+    dummy, prefill = (_as_seen(rows, server, seen) for rows in (dummy, server.runtime.prefill_tokens))
     return BatchRows(dummy, prefill)
 
 
 def _as_seen(rows: int, server: Server, seen: Seen) -> int:
     if seen == "gathered":
-        return rows * server.attn_dp_size
+        return rows * server.parallel.attn_dp
     return -(-rows // server.parallel.attn_tp) if seen == "scattered" else rows
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from runtime.server.config import SLIDING_SHARE, ModelConfig
 from runtime.server.layer_config import AttentionConfig, MLAConfig
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from runtime.server.sizes.requests import MORE_TOKENS_THAN_ANY_POOL
 
 DTYPE_BYTES = {

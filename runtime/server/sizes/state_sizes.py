@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens
-from runtime.server.parallel import stage_layers
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig, stage_layers
 from runtime.server.sizes.requests import share_of
 
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}

@@ -8,7 +8,7 @@ from typing import Any
 from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.gpus import GpuModel
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel import ParallelConfig
 from runtime.server.shape import Server
 from runtime.server.sizes.requests import MOST_REQUESTS
 from runtime.start.options import StartOptions
@@ -74,7 +74,7 @@ def starts_of(deployment: Deployment, ranks: str, behaviours: tuple[str, ...] = 
     start = Start(
         title=deployment.name,
         subtitle=f"{layout_text(deployment.parallel)}, SGLang {deployment.sglang_version}",
-        backend=deployment.server.moe_runner_backend,
+        backend=deployment.runtime.kernels.moe,
         model=deployment.model,
         parallel=deployment.parallel,
         runtime=runtime,
@@ -99,10 +99,10 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
 def _dispatch_tokens(server: Server, by_requests: bool) -> int:
     """SGLang's workspace holds a rank's chunk and any batch it resolves; once it held the requests alone."""
     if not by_requests:
-        return max(server.prefill_tokens, MOST_REQUESTS)
-    if server.max_running_requests is None:
+        return max(server.runtime.prefill_tokens, MOST_REQUESTS)
+    if server.runtime.max_running_requests is None:
         return MOST_REQUESTS
-    return max(1, server.max_running_requests // server.attn_dp_size)
+    return max(1, server.runtime.max_running_requests // server.parallel.attn_dp)
 
 
 def layout_text(parallel: ParallelConfig) -> str:
