@@ -26,7 +26,7 @@ from runtime.server.choices.graphs import decode_graph_sizes, prefill_graph_size
 from runtime.server.config import Cache, Graphs, Kernels, ModelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.parallel import ParallelConfig
 from runtime.server.units import MIB
-from runtime.simulate.constants import Constant, constants_for
+from runtime.simulate.constants import H200, Constant
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
@@ -123,9 +123,8 @@ class Tuning(ModelRunner):
 def like(cuda: Cuda, context_bytes: int) -> Meta:
     """A prediction of this very process: its GPU and context, and no peers to join."""
     arch = f"sm{cuda.sm_major}0"
-    constants = constants_for(arch)
-    outside = {**constants.outside, "context": Constant(context_bytes, "this GPU, this process")}
-    return Meta(cuda.memory().total, arch, constants=replace(constants, outside=outside, nccl={}))
+    outside = {**H200.outside, "context": Constant(context_bytes, "this GPU, this process")}
+    return Meta(cuda.memory().total, arch, constants=replace(H200, outside=outside, nccl={}))
 
 
 def compare(measured: Phase | None, predicted: Phase) -> dict[str, Any]:

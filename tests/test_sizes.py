@@ -59,7 +59,6 @@ LARGER_CLASSES: set[str] = {
 NAME_ARCHITECTURES: set[str] = set()
 # Who names a release of SGLang, beside the room that drives it.
 NAME_RELEASES: set[str] = {
-    "runtime/simulate/constants.py",
     "sgl_tune/commands/explain.py",
     "sgl_tune/commands/pull.py",
     "sgl_tune/commands/push.py",

@@ -8,14 +8,12 @@ from typing import Any
 import torch
 
 from runtime.forward.comm import Communicator
+from runtime.forward.kv_pool import DTYPES
 from runtime.layers.linear import Linear, Part
 from runtime.layers.norm import RMSNorm
 from runtime.layers.quantization import Scheme, scheme_of
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.errors import ConfigError
 from runtime.server.quantized import Kind
-
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,4 @@ class Build:
 
 
 def make_build(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator, device: torch.device) -> Build:
-    if runtime.dtype not in DTYPES:
-        raise ConfigError(f"--dtype {runtime.dtype}: one of {', '.join(DTYPES)}")
     return Build(model, runtime, comm, device, DTYPES[runtime.dtype])

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from runtime.decoder.build import make_build
-from runtime.decoder.checkpoint import Checkpoint
 from runtime.decoder.layer import DecoderLayer, StageState
 from runtime.decoder.mla import LatentAttention
 from runtime.decoder.mlp import MoELayer
@@ -21,7 +20,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.embedding import TokenEmbedding, VocabTable
 from runtime.layers.linear import Linear
-from runtime.layers.loading import Piece, fill_dummy, load
+from runtime.layers.loading import Checkpoint, Piece, fill_dummy, load
 from runtime.layers.rope import RopeTables
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
@@ -137,9 +136,6 @@ class Decoder(nn.Module):
         """Room for the state of a stage."""
         hidden = torch.empty(tokens, self.model.hidden_size, dtype=self.build.dtype, device=self.build.device)
         return StageState(hidden, torch.empty_like(hidden))
-
-    def reach(self, positions: int) -> None:
-        self.ropes.reach(positions)
 
     def load_hf(self, folder: Path) -> None:
         """Weights from a `save_pretrained` folder: this rank's part of them."""

@@ -47,7 +47,6 @@ class DraftModel(nn.Module):
         weight = torch.empty(size, 2 * size, dtype=build.dtype, device=device)
         self.mix = nn.Parameter(weight, requires_grad=False)
         self.decoder.load_dummy()
-        self.decoder.reach(runtime.positions)
         for name, parameter in self.named_parameters():
             if not name.startswith("decoder."):
                 fill_dummy(name, parameter.data)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import heapq
 import linecache
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from runtime.devices.readings import Held
-
-_RUNTIME = str(Path(__file__).parents[1]) + "/"
+from runtime.simulate.frames import RUNTIME
 
 
 def largest_at_peak(snapshot: Mapping[str, Any], device: int, since_us: float, count: int) -> list[Held]:
@@ -47,9 +45,9 @@ def _since(trace: Sequence[Mapping[str, Any]], since_us: float) -> list[Mapping[
 def _held(block: Mapping[str, Any]) -> Held:
     """torch records no shapes: the line of source that asked stands for what it is."""
     frames = block.get("frames", ())
-    frame = next((frame for frame in frames if frame["filename"].startswith(_RUNTIME)), None)
+    frame = next((frame for frame in frames if frame["filename"].startswith(RUNTIME)), None)
     if frame is None:
         return Held(block["size"], "", "")
-    file = frame["filename"].removeprefix(_RUNTIME)
+    file = frame["filename"].removeprefix(RUNTIME)
     what = linecache.getline(frame["filename"], frame["line"]).strip()
     return Held(block["size"], what, f"{file}:{frame['line']} {frame['name']}")

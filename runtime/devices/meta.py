@@ -16,7 +16,7 @@ from runtime.devices.layer_loop import loop_with
 from runtime.simulate.allocation import Recording
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.compiler import leave_compiler_out
-from runtime.simulate.constants import GpuConstants, constants_for
+from runtime.simulate.constants import H200, GpuConstants
 from runtime.simulate.folding import fold, record, replay
 from runtime.simulate.tensors import tensors_of
 from runtime.simulate.tracker import AllocationTracker
@@ -37,7 +37,7 @@ class Meta(Counted):
         model = CachingAllocator(total)
         if frames:
             model.events = []
-        self.constants = constants or constants_for(arch)
+        self.constants = constants or H200
         self.sm_major = int(arch.removeprefix("sm")[:-1])
         gemm_bytes = self.constants.gemm_workspace.bytes
         super().__init__(AllocationTracker(model, "meta", gemm_bytes, frames=frames, log=log))

@@ -37,9 +37,8 @@ class StatePool:
         self._conv = torch.zeros(*rows, *shape.conv, dtype=conv_dtype, device=device)
         self._recurrent = torch.zeros(*rows, *shape.recurrent, dtype=recurrent_dtype, device=device)
         if plan.drafts:
-            rows, (channels, steps), tokens = (len(layers), plan.drafts + 1), shape.conv, plan.draft_tokens
-            window = (channels, tokens + steps - 1) if plan.shares_windows else (tokens, channels, steps)
-            self._drafted_inputs = self._conv.new_zeros(*rows, *window)
+            rows, tokens = (len(layers), plan.drafts + 1), plan.draft_tokens
+            self._drafted_inputs = self._conv.new_zeros(*rows, tokens, *shape.conv)
             self._drafted = self._recurrent.new_zeros(*rows, tokens, *shape.recurrent)
 
     def layer(self, layer_id: int) -> LayerState:

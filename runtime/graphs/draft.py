@@ -14,22 +14,15 @@ from runtime.forward.dp_attention import RunnerKind
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import CaptureSite, GraphRunner, Tensors
-from runtime.server.config import SpeculativeConfig
 
 
 class _DraftRunner(GraphRunner):
     """`hidden` is the target's for the rows of a replay, copied in before it."""
 
     def __init__(
-        self,
-        site: CaptureSite,
-        draft: DraftModel,
-        kv: KVPool,
-        sizes: Sequence[int],
-        speculative: SpeculativeConfig,
-        width: int,
+        self, site: CaptureSite, draft: DraftModel, kv: KVPool, sizes: Sequence[int], width: int
     ) -> None:
-        self.draft, self.speculative = draft, speculative
+        self.draft = draft
         super().__init__(site, draft.decoder, kv, sizes, width)
 
     def make_outputs(self, largest: int) -> Tensors:
@@ -58,7 +51,8 @@ class DraftGraphs(_DraftRunner):
 
     @property
     def steps(self) -> int:
-        return max(1, self.speculative.num_steps - 1)
+        assert self.site.runtime.speculative is not None
+        return max(1, self.site.runtime.speculative.num_steps - 1)
 
     def make_outputs(self, largest: int) -> Tensors:
         super().make_outputs(largest)
@@ -128,8 +122,8 @@ def make_draft_runners(
 ) -> DraftRunners:
     told = site.runtime.speculative
     assert told is not None
-    extend = DraftExtendGraphs(site, draft, kv, sizes, told, told.num_draft_tokens)
-    steps = DraftGraphs(site, draft, kv, sizes, told, told.eagle_topk) if told.num_steps > 1 else None
+    extend = DraftExtendGraphs(site, draft, kv, sizes, told.num_draft_tokens)
+    steps = DraftGraphs(site, draft, kv, sizes, told.eagle_topk) if told.num_steps > 1 else None
     return DraftRunners(steps, extend)
 
 

@@ -9,8 +9,7 @@ import torch
 
 from runtime.forward.kv_packing import FP8_MAX
 
-# Hopper, and both Blackwells
-_TUNED_CAPABILITIES = (9, 10, 12)
+TUNED = (9, 10, 12)  # Hopper, and both Blackwells
 
 
 def quantize_fp8(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -43,9 +42,6 @@ def fp8_products(
     return bmm_fp8(quantized, matrices, input_scale, scale, dtype, backend="cublas")
 
 
-def is_on_blackwell(x: torch.Tensor) -> bool:
-    return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= 10
-
-
-def is_tuned(x: torch.Tensor) -> bool:
-    return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] in _TUNED_CAPABILITIES
+def capability(x: torch.Tensor) -> int:
+    """The major of the GPU's; 0 where there is none."""
+    return torch.cuda.get_device_capability(x.device)[0] if x.is_cuda else 0

@@ -1,11 +1,12 @@
-"""How parameters are filled: each says which part of which checkpoint tensor it is; dummies need no file."""
+"""How parameters are filled: each says which part of tensor of a checkpoint it is; dummies need none."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -33,30 +34,53 @@ class Piece:
     sources: tuple[Source, ...]
 
 
-class TensorReader(Protocol):
-    def __contains__(self, name: str) -> bool: ...
+class Checkpoint:
+    """Reads just the part of a tensor that is asked for. A block of experts is called as other MLPs are."""
 
-    def read(self, name: str, index: Index) -> torch.Tensor: ...
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        files = sorted(folder.glob("*.safetensors"))
+        if not files:
+            raise ConfigError(f"{folder} holds no *.safetensors: is it a folder of save_pretrained?")
+        self._where = {
+            name.replace(".block_sparse_moe.", ".mlp."): (opened, name)
+            for opened in map(_open, files)
+            for name in opened.keys()  # noqa: SIM118
+        }
 
-    def describe(self) -> str: ...
+    def __contains__(self, name: str) -> bool:
+        return name in self._where
+
+    def read(self, name: str, index: Index) -> torch.Tensor:
+        opened, own = self._where[name]
+        return opened.get_slice(own)[index] if index else opened.get_tensor(own)
 
 
-def load(pieces: Iterable[Piece], checkpoint: TensorReader) -> None:
+def _open(file: Path) -> Any:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(file, "pt")
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{file} is not a safetensors file: {error}") from None
+
+
+def load(pieces: Iterable[Piece], checkpoint: Checkpoint) -> None:
     for piece in pieces:
         source = next((source for source in piece.sources if source.name in checkpoint), None)
         if source is None:
             names = " nor ".join(source.name for source in piece.sources)
-            raise ConfigError(f"{checkpoint.describe()} has no {names}: is it a checkpoint of this model?")
+            raise ConfigError(f"{checkpoint.folder} has no {names}: is it a checkpoint of this model?")
         tensor = _read(source, checkpoint)
         if tensor.shape != piece.target.shape:
             raise ConfigError(
-                f"{checkpoint.describe()}: {source.name} is {list(tensor.shape)} where this rank needs "
+                f"{checkpoint.folder}: {source.name} is {list(tensor.shape)} where this rank needs "
                 f"{list(piece.target.shape)}: does config.json belong to these weights?"
             )
         piece.target.copy_(tensor)
 
 
-def _read(source: Source, checkpoint: TensorReader) -> torch.Tensor:
+def _read(source: Source, checkpoint: Checkpoint) -> torch.Tensor:
     scale = f"{source.name}_scale_inv"
     if source.block and scale in checkpoint:
         whole, scales = checkpoint.read(source.name, ()), checkpoint.read(scale, ())

@@ -34,28 +34,11 @@ class RopeTables(nn.Module):
     def table(self, name: str | None) -> torch.Tensor | None:
         return None if name is None else self.get_buffer(name)
 
-    def reach(self, positions: int) -> None:
-        """Give each table at least so many rows."""
-        for number, rope in enumerate(self._ropes):
-            name = f"table_{number}"
-            self.register_buffer(name, lengthened(self.get_buffer(name), rope, positions))
-
 
 def rope_table(rope: RopeConfig, device: torch.device) -> torch.Tensor:
     """[max_position, rotary_dim] fp32: cosines, then sines."""
-    return _table(range(rope.max_position), rope, device)
-
-
-def lengthened(table: torch.Tensor, rope: RopeConfig, positions: int) -> torch.Tensor:
-    """With at least so many rows."""
-    rows = range(table.shape[0], positions)
-    return torch.cat([table, _table(rows, rope, table.device)]) if rows else table
-
-
-def _table(rows: range, rope: RopeConfig, device: torch.device) -> torch.Tensor:
-    """Its temporaries are as large as in SGLang, whose longest have gigabytes."""
     frequencies, scale = _frequencies(rope, device)
-    positions = torch.arange(rows.start, rows.stop, dtype=torch.float32, device=device)
+    positions = torch.arange(rope.max_position, dtype=torch.float32, device=device)
     angles = positions[:, None] * frequencies
     return torch.cat([angles.cos(), angles.sin()], dim=-1).mul_(scale)
 

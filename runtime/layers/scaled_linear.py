@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from runtime.forward.kv_packing import FP8_MAX
 from runtime.layers.fp4_gemm import BACKENDS, fp4_gemm
-from runtime.layers.fp8_gemm import fp8_gemm, fp8_products, is_on_blackwell, is_tuned, quantize_fp8
+from runtime.layers.fp8_gemm import TUNED, capability, fp8_gemm, fp8_products, quantize_fp8
 from runtime.simulate.kernel import kernel
 
 
@@ -61,7 +61,7 @@ def fp8_tensor_linear(
     if x.is_cuda:
         input_scale = _own_scale(x) if input_scale is None else input_scale
         quantized = quantize_fp8(x, input_scale)
-        if is_tuned(x):
+        if capability(x) in TUNED:
             out = fp8_gemm(quantized, weight, input_scale, weight_scale, x.dtype)
         else:
             out = torch._scaled_mm(quantized, weight.t(), input_scale, weight_scale, out_dtype=x.dtype)
@@ -72,7 +72,7 @@ def fp8_tensor_linear(
 @kernel(_products, lambda rows, *_: [rows.numel()])  # the activation in fp8
 def fp8_head_products(rows: torch.Tensor, matrices: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """A head's rows by its matrix, all of one scale."""
-    if rows.is_cuda and is_tuned(rows):
+    if capability(rows) in TUNED:
         input_scale, rows = _own_scale(rows), rows.contiguous()
         return fp8_products(quantize_fp8(rows, input_scale), matrices, input_scale, scale, rows.dtype)
     return torch.bmm(rows, (matrices.float() * scale).to(rows.dtype))
@@ -88,7 +88,7 @@ def fp4_linear(
     bias: torch.Tensor | None,
     backend: str,
 ) -> torch.Tensor:
-    by_flashinfer = backend in BACKENDS and is_on_blackwell(x)
+    by_flashinfer = backend in BACKENDS and capability(x) >= 10
     if by_flashinfer and global_scale is not None and input_scale is not None:
         out = fp4_gemm(x, weight, scale, global_scale, input_scale, backend)
         return out if bias is None else out.add_(bias)

@@ -205,7 +205,6 @@ class RuntimeConfig:
     max_running_requests: int | None = None  # of the whole server; None: by the memory that is left
     mem_fraction_static: float = 0.85
     context_length: int | None = None  # None: the model's
-    positions: int = 0  # that tables of angles have at least
     disable_autotune: bool = False
     autotune_cached: bool = False  # every tactic: the dummy forward still runs, but nothing is profiled
     head_over: HeadOver = "all ranks"

@@ -24,8 +24,6 @@ from runtime.server.shape import Server, Tuning
 from runtime.server.sizes.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 
 _OWN, _SECOND = 3, 2  # states of a request, and of one that is tracked while batches overlap
-# SGLANG_SPEC_EXPANSION_SAFETY_FACTOR, SGLANG_ROPE_CACHE_SAFETY_MARGIN and SGLANG_ROPE_CACHE_ALIGN
-_SAFETY, _MARGIN, _ALIGNED = 2, 256, 128
 # What only a server follows, where it is not as it is here.
 _A_SERVERS = {
     "disaggregation_mode": "null",
@@ -110,7 +108,6 @@ def resolve(asked: Asked, family: Family, model: Checkpoint, gpu: GpuModel) -> S
             max_running_requests=requests,
             mem_fraction_static=fraction,
             context_length=context,
-            positions=_positions(context, drafts),
             disable_autotune=not tuned.tunes,
             head_over="a group" if attn_dp > 1 and asked.enable_dp_lm_head else "all ranks",
             speculative=drafts,
@@ -202,12 +199,6 @@ def _dummy_rows(context: int, requests: int | None, attn_dp: int, drafts: Specul
     """Of one attention-DP rank, were its memory endless."""
     most = max_running_requests(MORE_TOKENS_THAN_ANY_POOL, context, requests, attn_dp)
     return most * (drafts.num_draft_tokens if drafts else 1)
-
-
-def _positions(context: int, drafts: SpeculativeConfig | None) -> int:
-    """reserve_rope_cache_for_long_sequences of srt/utils/common.py"""
-    drafted = drafts.num_steps * drafts.num_draft_tokens if drafts else 0
-    return -(-(context + _SAFETY * drafted + _MARGIN) // _ALIGNED) * _ALIGNED
 
 
 def _state_rules(asked: Asked, family: Family, model: Checkpoint) -> StateRules:

@@ -66,44 +66,31 @@ def _of_ranks(of: Constant, ranks: int) -> Constant:
     return Constant(of.bytes, f"{of.source}; taken for {ranks} ranks, which were not measured", of.bytes // 2)
 
 
-_OWN = "two starts of this runtime on one H200, torch 2.11+cu130: "
-_START = "stock SGLang 0.5.17 on one H200, torch 2.11+cu130: "
-_STARTS = "stock SGLang 0.5.17 on 2 and 4 H200s of one host, NCCL 2.28.9: "
-_H200 = GpuConstants(
+_OWN = "two starts of this runtime on one H200: "
+_START = "a stock SGLang on one H200: "
+_STARTS = "a stock SGLang on 2 and 4 H200s of one host: "
+_PUBLIC = "sgl-project/sglang#11716, 8 x H200: 2.01 GiB in 'Init torch distributed ends', less the others"
+_FIRST_FORWARD = "growth of the same in the first forward, the same in both"
+_FIRST = _STARTS + "growth at a group's first collective"
+_CAPTURED = _STARTS + "growth while graphs are captured, "
+# An architecture that nobody measured is taken to be like it.
+H200 = GpuConstants(
     gemm_workspace=Constant(32 * MIB, "torch's default cuBLAS workspace on compute capability 9 and 10"),
     outside={
         "context": Constant(649_658_368, _START + "total - free - reserved after init_torch_distributed"),
         "torch kernels": Constant(73_400_320, _START + "growth of the same when tensors are first filled"),
         "cublas": Constant(69_206_016, _OWN + "growth of the same at the first GEMM"),
-        "kernels": Constant(94_371_840, _OWN + "growth of the same in the first forward, the same in both"),
-        "graph": Constant(
-            99_000, _START + "growth while prefills are captured, over 650 to 3770 pieces of six models"
-        ),
+        "kernels": Constant(94_371_840, _OWN + _FIRST_FORWARD),
+        "graph": Constant(99_000, _START + "growth while prefills are captured, over 650 to 3770 pieces"),
         "graph node": Constant(3_700, _START + "growth while decodes are captured, over their kernels"),
-        "nccl": Constant(
-            288 * MIB, _STARTS + "what its first communicator takes beyond a later one", 64 * MIB
-        ),
-        "nccl graph": Constant(
-            99_000, _STARTS + "growth while graphs are captured, of those with messages by NCCL"
-        ),
-        "nccl message": Constant(
-            130_000, _STARTS + "growth while graphs are captured, over 256 to 3760 messages by NCCL"
-        ),
+        "nccl": Constant(288 * MIB, _STARTS + "its first communicator less a later one", 64 * MIB),
+        "nccl graph": Constant(99_000, _CAPTURED + "of those with messages by NCCL"),
+        "nccl message": Constant(130_000, _CAPTURED + "over 256 to 3760 messages by NCCL"),
     },
     nccl={
-        2: Constant(544 * MIB, _STARTS + "growth at a group's first collective", 64 * MIB),
-        4: Constant(784 * MIB, _STARTS + "growth at a group's first collective", 64 * MIB),
-        8: Constant(
-            1_680 * MIB,
-            "sgl-project/sglang#11716, 8 x H200: 2.01 GiB in 'Init torch distributed ends', less the others",
-            560 * MIB,
-        ),
+        2: Constant(544 * MIB, _FIRST, 64 * MIB),
+        4: Constant(784 * MIB, _FIRST, 64 * MIB),
+        8: Constant(1_680 * MIB, _PUBLIC, 560 * MIB),
     },
 )
 OF_PEERS = ("nccl", "nccl graph", "nccl message")
-CONSTANTS: Mapping[str, GpuConstants] = {"sm90": _H200, "sm100": _H200}
-
-
-def constants_for(arch: str) -> GpuConstants:
-    """An architecture nobody measured is taken to be like the nearest that somebody did."""
-    return CONSTANTS.get(arch, _H200)

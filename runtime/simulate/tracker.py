@@ -11,6 +11,7 @@ import sys
 import weakref
 from collections.abc import Sequence
 from contextvars import Token
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,11 +21,37 @@ from runtime.simulate.allocation import Allocation, Recording
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.frames import innermost_runtime_frame, stack
 from runtime.simulate.kernel import Kernel, Watcher, watcher
-from runtime.simulate.op_traits import OpTraits, describe
 from runtime.simulate.tensors import tensors_of
 
 # torch takes one workspace for each stream that runs a GEMM, and keeps it.
 GEMMS = frozenset(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "_scaled_mm"))
+
+
+@dataclass(frozen=True, slots=True)
+class OpTraits:
+    """`fresh`: some result has a storage of its own; `launches`: something runs on the device."""
+
+    name: str
+    fresh: bool
+    launches: bool
+    composite: bool
+
+
+def _describe(func: Any) -> OpTraits:
+    schema = func._schema
+    # `torch.tensor` makes its storage out of sight and shows it in this one op.
+    shown = schema.name == "aten::lift_fresh"
+    fresh = any(result.alias_info is None for result in schema.returns)
+    aliases = [one.alias_info for one in (*schema.arguments, *schema.returns) if one.alias_info is not None]
+    writes = any(alias.is_write for alias in aliases)
+    name = schema.name.removeprefix("aten::")
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return OpTraits(
+        name=name,
+        fresh=fresh or shown,
+        launches=(fresh or writes) and "empty" not in name,
+        composite=func.has_kernel_for_dispatch_key(key),
+    )
 
 
 class _StorageRef(weakref.ref[Any]):
@@ -86,7 +113,7 @@ class AllocationTracker(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         op = self._ops.get(func)
         if op is None:
-            op = self._ops[func] = describe(func)
+            op = self._ops[func] = _describe(func)
         if op.composite and torch.is_inference_mode_enabled():
             # Elsewhere autograd has taken it apart already: a reshape that copies would look like a view.
             with self:

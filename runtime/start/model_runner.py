@@ -99,7 +99,6 @@ class ModelRunner:
             target = self.device.torch_device
             self.decoder = Decoder(self.model, self.runtime, self.comm, target, self.layers, dispatcher)
             self.decoder.load_dummy()
-            self.decoder.reach(self.runtime.positions)
 
     def load_draft_weights(self) -> None:
         """With tables of its own, as a checkpoint has them, on the stage whose hidden states it goes by."""

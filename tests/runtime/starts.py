@@ -17,7 +17,7 @@ from runtime.server.choices.graphs import decode_graph_sizes, prefill_graph_size
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.layer_config import StateRules
 from runtime.server.parallel import ParallelConfig
-from runtime.simulate.constants import Constant, GpuConstants, constants_for
+from runtime.simulate.constants import H200, Constant, GpuConstants
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 from runtime.start.run_record import Phase
@@ -28,7 +28,7 @@ ONE = ParallelConfig()
 _NOTHING = Constant(0, "a GPU that holds nothing but tensors")
 BARE = GpuConstants(
     gemm_workspace=_NOTHING,
-    outside=dict.fromkeys(constants_for("sm90").outside, _NOTHING),
+    outside=dict.fromkeys(H200.outside, _NOTHING),
 )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.decoder.checkpoint import Checkpoint
 from runtime.forward.batch import LogitsMode
 from runtime.forward.comm import VirtualCommunicator
+from runtime.layers.loading import Checkpoint
 from runtime.server.errors import ConfigError
 from runtime.server.parallel import ParallelConfig
 from tests.runtime.batches import make_extend_batch

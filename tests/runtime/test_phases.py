@@ -16,7 +16,7 @@ from runtime.devices.cpu import Cpu
 from runtime.devices.meta import Meta
 from runtime.devices.readings import parse_out_of_memory
 from runtime.server.units import MIB
-from runtime.simulate.constants import constants_for
+from runtime.simulate.constants import H200
 from runtime.start.phases import PhaseRecorder
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.core.run_file import read_run
@@ -54,7 +54,7 @@ def test_free_at_peak_counts_what_torch_reserved_and_what_others_hold() -> None:
         with recorder.phase("load"):
             _bytes(3)
     [phase] = recorder.phases
-    context = constants_for("sm90").outside["context"].bytes
+    context = H200.outside["context"].bytes
     assert phase.non_torch_bytes == context
     assert phase.reserved_peak_bytes == 20 * MIB
     assert phase.free_at_peak_bytes == (1 << 40) - context - 20 * MIB

@@ -12,7 +12,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import Mamba2Config
 from runtime.server.parallel import ParallelConfig
-from runtime.server.sizes.pool_plan import FreeMemory, PoolPlan, plan_pool, table_headroom
+from runtime.server.sizes.pool_plan import FreeMemory, PoolPlan, plan_pool
 from runtime.server.sizes.sizing import kv_bytes_per_token_and_layer
 from runtime.server.units import GIB, MIB
 from tests.runtime.configs import model_of, runtime_config
@@ -153,24 +153,6 @@ def test_a_draft_shares_the_budget_and_stages_agree_on_the_fewest_tokens():
     alone, shared = _plan("Llama-3.1-8B"), _plan("Llama-3.1-8B", draft_layers=1)
     assert shared.tokens == pytest.approx(alone.tokens * 32 / 33, abs=1)
     assert _plan("Llama-3.1-8B", layers=range(16), agree=lambda tokens: min(tokens, 1000)).tokens == 1000
-
-
-@pytest.mark.parametrize(
-    "speculative, page, columns",
-    [
-        (None, 64, 4),
-        (SpeculativeConfig(num_steps=3, num_draft_tokens=4), 1, 8),
-        (SpeculativeConfig(num_steps=3, num_draft_tokens=4), 64, 2 * 4 + 63),
-        # a tree of 4 branches, each of 3 steps, may touch two pages a branch
-        (
-            SpeculativeConfig(num_steps=3, eagle_topk=4, num_draft_tokens=8),
-            64,
-            2 * (2 * 64 * 4) + 63,
-        ),
-    ],
-)
-def test_rows_have_room_for_tokens_written_ahead(speculative, page, columns):
-    assert table_headroom(speculative, page) == columns
 
 
 def test_no_room_for_the_pool_names_the_fraction_that_would_do():

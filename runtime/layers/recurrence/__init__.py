@@ -1,7 +1,6 @@
 """Layers with a state a request: the convolution before it, the recurrence, and the gated norm after."""
 
-from runtime.layers.recurrence.base import causal_conv, recur
-from runtime.layers.recurrence.gated_norm import GatedNorm
+from runtime.layers.recurrence.base import GatedNorm, causal_conv, recur
 from runtime.layers.recurrence.reference import Rows
 
 __all__ = ["GatedNorm", "Rows", "causal_conv", "recur"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
+from runtime.layers.loading import Piece, Source
 from runtime.layers.recurrence import reference
 from runtime.layers.recurrence.reference import Rows
 from runtime.simulate.kernel import kernel
@@ -96,6 +98,34 @@ def gated_norm(
             eps, GATE_FIRST=gate_first, BLOCK=_power_of_2(group), num_warps=1 if group <= 256 else 4,
         )  # fmt: skip
     return out
+
+
+class GatedNorm(nn.Module):
+    """`group` values are normed by their own mean square; `rows` are of a vector that is split. The gate
+    opens by its silu, before the norm or after."""
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        group: int,
+        eps: float,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        gate_first: bool,
+        rows: slice | None = None,
+    ) -> None:
+        super().__init__()
+        self.name, self.group, self.eps, self.gate_first = name, group, eps, gate_first
+        self.index = () if rows is None else (rows,)
+        self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
+
+    def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        return gated_norm(x, gate, self.weight, self.group, self.eps, self.gate_first)
+
+    def pieces(self) -> list[Piece]:
+        return [Piece(self.weight, (Source(f"{self.name}.weight", self.index),))]
 
 
 def _power_of_2(value: int) -> int:

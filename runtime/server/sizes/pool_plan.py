@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from runtime.server.config import ModelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens
 from runtime.server.parallel import ParallelConfig, stage_layers
 from runtime.server.sizes.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
@@ -27,7 +27,7 @@ from runtime.server.sizes.state_sizes import (
 )
 
 DSA_PAGE_SIZE = 64
-TABLE_HEADROOM = 4
+TABLE_HEADROOM = 4  # columns of the request table behind the context
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def plan_tokens(
         page_size=page,
         kv_dtype=kv_dtype_of(runtime),
         max_running_requests=requests,
-        row_length=context + table_headroom(runtime.speculative, page),
+        row_length=context + TABLE_HEADROOM + (runtime.width if runtime.speculative else 0),
         packed=runtime.cache.packs_latents,
         sliding_tokens=int(tokens * runtime.cache.sliding_share) // page * page
         if has_window_pool(model)
@@ -143,21 +143,6 @@ def plan_tokens(
 def page_size(model: ModelConfig, runtime: RuntimeConfig) -> int:
     indexer = None if model.mla is None else model.mla.indexer
     return runtime.cache.page_size if indexer is None else DSA_PAGE_SIZE
-
-
-def table_headroom(speculative: SpeculativeConfig | None, page: int) -> int:
-    """Columns of the request table behind the context: speculation writes ahead of what it keeps."""
-    if speculative is None:
-        return TABLE_HEADROOM
-    headroom = TABLE_HEADROOM + speculative.num_draft_tokens
-    return headroom if page == 1 else max(headroom, 2 * _tokens_ahead(speculative, page) + page - 1)
-
-
-def _tokens_ahead(speculative: SpeculativeConfig, page: int) -> int:
-    steps = speculative.num_steps
-    if speculative.eagle_topk > 1:  # each branch has pages of its own
-        steps = (2 * (page - 1) + steps) // page * page
-    return max(steps * speculative.eagle_topk, speculative.num_draft_tokens)
 
 
 def _no_room(free: FreeMemory, mem_fraction: float) -> str:

@@ -23,7 +23,6 @@ class StatePlan:
     recurrent_dtype: str
     drafts: int = 0
     draft_tokens: int = 0
-    shares_windows: bool = False  # of drafted tokens, the inputs of one are those of the next but one column
 
 
 def state_bytes(model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig) -> int:
@@ -67,10 +66,7 @@ def states_for(slots: int, runtime: RuntimeConfig) -> StatePlan:
 def drafted_states(plan: StatePlan, requests: int, runtime: RuntimeConfig) -> StatePlan:
     """With those that a verify leaves of each drafted token."""
     one = runtime.speculative
-    if one is None:
-        return plan
-    shares = one.eagle_topk <= 1
-    return replace(plan, drafts=requests, draft_tokens=one.num_draft_tokens, shares_windows=shares)
+    return plan if one is None else replace(plan, drafts=requests, draft_tokens=one.num_draft_tokens)
 
 
 def requests_for(plan: StatePlan, requests: int, runtime: RuntimeConfig) -> int:

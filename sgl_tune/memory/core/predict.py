@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from runtime.moe.a2a_workspace import WorkspaceOverflow
 from runtime.server.errors import ConfigError, NoRoomForTokens
-from runtime.simulate.constants import constants_for
+from runtime.simulate.constants import H200
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.core.of_run import report_of
 from sgl_tune.memory.core.start import Start
@@ -52,7 +52,7 @@ def predict(start: Start, snapshot: Path | None = None) -> MemoryReport:
     from runtime.start.phases import PhaseRecorder
 
     torch.set_num_threads(1)
-    constants = replace(constants_for(start.gpu.arch), has_peers=start.has_peers)
+    constants = replace(H200, has_peers=start.has_peers)
     device = Meta(start.gpu.usable_bytes, start.gpu.arch, frames=snapshot is not None, constants=constants)
     recorder = PhaseRecorder(device, about=start.about())
     run_start(start, device, recorder)
