@@ -59,34 +59,15 @@ class Meta(Counted):
         self.tracker.allocator.non_torch += count * self.constants.claimed(what).bytes
 
     def _capture(self, run: Callable[[], Any], pool: int, before: Callable[[], None]) -> Graph:
-        counted = self._counting_kernels(run)
-        if not self._fold:
-            return self._capture_unfolded(counted, pool, WARM_UPS, before)
-        before()
-        outputs, recording = record(counted, self.tracker)
-        if recording is None:
-            outputs = None
-            return self._capture_unfolded(counted, pool, WARM_UPS - 1, before)
-        return self._capture_replayed(outputs, recording, pool, before)
-
-    def _counting_kernels(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """The first run tells how many nodes the graph will have, and so what the driver takes for it."""
-        pending = [True]
-
-        def counted() -> Any:
-            before = self.tracker.kernels
-            result = run()
-            if pending:
-                pending.pop()
-                self.claim("graph node", self.tracker.kernels - before)
-            return result
-
-        return counted
-
-    def _capture_unfolded(
-        self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]
-    ) -> Graph:
-        for _ in range(warm_ups):
+        before()
+        kernels = self.tracker.kernels
+        outputs, recording = record(run, self.tracker) if self._fold else (run(), None)
+        self.claim("graph node", self.tracker.kernels - kernels)
+        if recording is not None:
+            return self._capture_replayed(outputs, recording, pool, before)
+        outputs = None
+        for _ in range(WARM_UPS - 1):
             before()
             run()
         with self._captured(pool):

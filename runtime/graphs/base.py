@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from runtime.decoder.decoder import Decoder
+from runtime.decoder.decoder import Decoder, StageState
 from runtime.devices.base import Device, Graph
 from runtime.forward.batch import ForwardBatch, StaticBuffers
 from runtime.forward.comm import Communicator
@@ -145,3 +145,23 @@ class GraphRunner(ABC):
         graph = self.graphs[size]
         graph.replay()
         return graph.outputs
+
+
+class StageGraphs(GraphRunner):
+    """Of a whole stage. `state` is the one that comes from the stage before; None on the first."""
+
+    state: StageState | None
+
+    def make_outputs(self, largest: int) -> Tensors:
+        rows, decoder = self.tokens(largest), self.decoder
+        self.state = None if decoder.is_first else decoder.empty_state(rows)
+        return self.make_last_outputs(rows) if decoder.is_last else decoder.empty_state(rows).parts
+
+    @abstractmethod
+    def make_last_outputs(self, rows: int) -> Tensors:
+        """Room for the results of the last stage."""
+
+    def state_of(self, rows: int) -> StageState | None:
+        if self.state is None:
+            return None
+        return StageState(**{name: held[:rows] for name, held in self.state.parts.items()})

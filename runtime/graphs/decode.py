@@ -9,8 +9,7 @@ import torch
 from runtime.decoder.decoder import StageState
 from runtime.forward.batch import ForwardBatch, dummy_decode_batch
 from runtime.forward.dp_attention import RunnerKind
-from runtime.graphs.base import Tensors
-from runtime.graphs.stage import StageGraphs
+from runtime.graphs.base import StageGraphs, Tensors
 
 
 class DecodeGraphs(StageGraphs):

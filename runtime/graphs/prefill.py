@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from runtime.forward.batch import ForwardBatch, dummy_extend_batch
 from runtime.forward.dp_attention import RunnerKind
-from runtime.graphs.base import Tensors
-from runtime.graphs.stage import StageGraphs
+from runtime.graphs.base import StageGraphs, Tensors
 
 REQUESTS = 8  # of one captured prefill
 

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from runtime.forward.kv_packing import FP8_MAX
-from runtime.layers.fp4_gemm import BACKENDS, fp4_gemm
-from runtime.layers.fp8_gemm import TUNED, capability, fp8_gemm, fp8_products, quantize_fp8
+from runtime.layers.gemms import BACKENDS, TUNED, capability, fp4_gemm, fp8_gemm, fp8_products, quantize_fp8
 from runtime.simulate.kernel import kernel
 
 

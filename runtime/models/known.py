@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib import import_module
 
 from runtime.models.reading import HF, read
@@ -12,6 +11,7 @@ from runtime.server.checkpoint import architecture_of
 from runtime.server.config import Gaps, ModelConfig
 from runtime.server.errors import Unsupported
 from runtime.server.family import Family
+from runtime.server.nearest import meant
 from runtime.server.quantized import weights_of
 
 # By its model_type: the file of the family, which alone is imported.
@@ -34,8 +34,7 @@ def family_named(model_type: str) -> Family:
 def family_of(hf: HF) -> Family:
     model_type = str(hf.get("model_type", ""))
     if model_type not in FAMILIES:
-        near = ", ".join(get_close_matches(model_type[:60], sorted(FAMILIES)))
-        known = f"here are {', '.join(sorted(FAMILIES))}" + (f"; nearest are {near}" if near else "")
+        known = meant(model_type, FAMILIES) or f"here are {', '.join(sorted(FAMILIES))}"
         raise Unsupported(f"model_type {model_type[:60]!r} is not of the core's families: {known}")
     family, named = family_named(model_type), architecture_of(hf)
     if named != family.architecture:

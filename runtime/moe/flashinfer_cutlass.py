@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from runtime.forward.logits_processor import in_autotune_dummy_run
-from runtime.layers.fp8_gemm import quantize_fp8
+from runtime.layers.gemms import quantize_fp8
 from runtime.moe.flashinfer_call import call_with, forget_ranges
 from runtime.moe.profile_workspace import ProfiledShape, hold_profile_workspace
 from runtime.moe.trtllm_layout import swap_halves

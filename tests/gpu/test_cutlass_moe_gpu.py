@@ -10,7 +10,7 @@ import torch
 from flashinfer.autotuner import AutoTuner, autotune
 
 from runtime.autotune.record import record_asked
-from runtime.layers.fp8_gemm import fp8_gemm, quantize_fp8
+from runtime.layers.gemms import fp8_gemm, quantize_fp8
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, RuntimeConfig, Vocabulary

@@ -13,7 +13,7 @@ from flashinfer.autotuner import AutoTuner, autotune
 
 from runtime.autotune.record import record_asked
 from runtime.autotune.tuner import SearchTuner
-from runtime.layers.fp8_gemm import fp8_gemm
+from runtime.layers.gemms import TUNED, capability, fp8_gemm
 from tests.runtime.tuned_layer import installed
 
 if not torch.cuda.is_available() or capability(torch.empty(0, device="cuda")) not in TUNED:

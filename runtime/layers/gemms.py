@@ -1,13 +1,14 @@
-"""The product of an nvfp4 matrix and an activation quantised on the way, as SGLang runs modelopt_fp4.
-
-FlashInfer tunes it under the op `fp4_gemm`, by the backend that --fp4-gemm-backend names.
-"""
+"""FlashInfer's products of quantized matrices, which it tunes: `fp8_gemm` by cuBLAS, of matrices with one
+scale, and `fp4_gemm`, of nvfp4, by the backend that --fp4-gemm-backend names."""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
 
+from runtime.forward.kv_packing import FP8_MAX
+
+TUNED = (9, 10, 12)  # Hopper, and both Blackwells
 # SGLang's names for FlashInfer's backends, of those whose weights are not shuffled.
 BACKENDS = {
     "flashinfer_cutedsl": "cute-dsl",
@@ -16,6 +17,41 @@ BACKENDS = {
 }
 _ALIGNMENT = 32  # of rows and columns
 _TILE_ROWS, _TILE_COLUMNS = 128, 4
+
+
+def quantize_fp8(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return (x.float() / scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+
+
+def fp8_gemm(
+    quantized: torch.Tensor,
+    weight: torch.Tensor,
+    input_scale: torch.Tensor,
+    weight_scale: torch.Tensor,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """[m, k] and [n, k] -> [m, n]."""
+    batch_of_one = quantized.unsqueeze(0), weight.t().unsqueeze(0)
+    product = fp8_products(*batch_of_one, input_scale.reshape(1), weight_scale.reshape(1), dtype)
+    return product.view(quantized.shape[0], weight.shape[0])
+
+
+def fp8_products(
+    quantized: torch.Tensor,
+    matrices: torch.Tensor,
+    input_scale: torch.Tensor,
+    scale: torch.Tensor,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """[b, m, k] and [b, k, n], the columns of which lie apart -> [b, m, n]."""
+    from flashinfer import bmm_fp8
+
+    return bmm_fp8(quantized, matrices, input_scale, scale, dtype, backend="cublas")
+
+
+def capability(x: torch.Tensor) -> int:
+    """The major of the GPU's; 0 where there is none."""
+    return torch.cuda.get_device_capability(x.device)[0] if x.is_cuda else 0
 
 
 def fp4_gemm(
