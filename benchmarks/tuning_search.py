@@ -41,6 +41,7 @@ from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import Kernels, ModelConfig, RuntimeConfig, Vocabulary
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import ParallelConfig, rank_layout
+from tests.runtime.teams import team_of_world
 
 JUDGE_SEED = 77  # not the search's
 KERNEL_ROUNDS = 3
@@ -138,7 +139,7 @@ def join() -> Team:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group("gloo")
-    return Team.of_world()
+    return team_of_world()
 
 
 def compare(shape: Shape, team: Team, runs: list[str]) -> dict[str, Any]:

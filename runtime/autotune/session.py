@@ -16,8 +16,7 @@ from flashinfer.autotuner import AutoTuner
 from runtime.autotune.cpu_clock import CpuSearchTuner
 from runtime.autotune.errors import AutotuneError
 from runtime.autotune.installed import tuning_mode
-from runtime.autotune.progress import BucketResult, Watch, unwatched
-from runtime.autotune.search import SearchPolicy
+from runtime.autotune.progress import BucketResult
 from runtime.autotune.team import Team
 from runtime.autotune.tuner import SearchTuner
 from runtime.server.config import RuntimeConfig
@@ -45,14 +44,10 @@ class AutotuneSession:
         self,
         device: torch.device,
         config: RuntimeConfig,
-        *,
         skip_ops: Collection[str] = (),
-        team: Team | None = None,
-        watch: Watch = unwatched,
-        policy: SearchPolicy | None = None,
     ) -> None:
         self.config, self.skip_ops = config, frozenset(skip_ops)
-        self.tuner = install_tuner(device, team, watch, policy)
+        self.tuner = install_tuner(device)
         self.tuned: list[Tuned] = []
 
     def run(self, forward: Callable[[], object], what: str) -> None:
@@ -69,16 +64,11 @@ class AutotuneSession:
         self.tuned.append(Tuned(what, calls, tuple(tuner.results[known:]), time.perf_counter() - start))
 
 
-def install_tuner(
-    device: torch.device,
-    team: Team | None = None,
-    watch: Watch = unwatched,
-    policy: SearchPolicy | None = None,
-) -> SearchTuner:
+def install_tuner(device: torch.device, team: Team | None = None) -> SearchTuner:
     """The first one stays: a draft's session must not lose the target's table."""
     installed = AutoTuner._instance
     if isinstance(installed, SearchTuner):
         return installed
     kind = SearchTuner if device.type == "cuda" else CpuSearchTuner
-    AutoTuner._instance = kind(team, policy, watch)
+    AutoTuner._instance = kind(team)
     return AutoTuner._instance

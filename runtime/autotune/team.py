@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from datetime import timedelta
 from typing import Any, TypeVar
-
-import torch
-import torch.distributed as dist
 
 from runtime.autotune.agreement import BucketReport, Terms
 from runtime.autotune.candidate import Candidate
@@ -31,14 +26,6 @@ class Team:
     def __init__(self, rank: int = 0, size: int = 1, exchange: Exchange | None = None) -> None:
         self.rank, self.size = rank, size
         self._exchange = exchange
-
-    @classmethod
-    def of_world(cls, timeout: timedelta = timedelta(minutes=10)) -> Team:
-        """Every process of an initialised `torch.distributed`; all must call it."""
-        if not dist.is_initialized() or dist.get_world_size() == 1:
-            return cls()
-        group = dist.new_group(backend="gloo", timeout=timeout)
-        return cls(dist.get_rank(), dist.get_world_size(), lambda mine: _gather_json(mine, group))
 
     def gather(self, mine: Any) -> list[Any]:
         """Everybody's object, in rank order."""
@@ -71,18 +58,6 @@ class Team:
         who = "" if self.size == 1 else f" on worker {rank} of {self.size}"
         kind = TuningOutOfMemory if out_of_memory else AutotuneError
         return kind(f"{what}{who}: {text}")
-
-
-def _gather_json(mine: Any, group: dist.ProcessGroup) -> list[Any]:
-    """As bytes in tensors: torch's own gathering of objects unpickles what the others send."""
-    said = torch.frombuffer(bytearray(json.dumps(mine).encode()), dtype=torch.uint8)
-    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(lengths, torch.tensor([said.numel()]), group=group)
-    longest = max(int(length) for length in lengths)
-    texts = [bytearray(longest) for _ in lengths]
-    padded = [torch.frombuffer(text, dtype=torch.uint8) for text in texts]
-    dist.all_gather(padded, torch.nn.functional.pad(said, (0, longest - said.numel())), group=group)
-    return [json.loads(text[: int(length)]) for text, length in zip(texts, lengths, strict=True)]
 
 
 def to_wire(value: Any) -> Any:

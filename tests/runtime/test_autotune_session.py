@@ -115,7 +115,9 @@ def test_skipped_ops_are_not_tuned() -> None:
 
 def test_progress_tells_each_step_of_each_bucket() -> None:
     told: list[Progress] = []
-    _session(watch=told.append).run(Layer(), "decode")
+    session = _session()
+    session.tuner.watch = told.append
+    session.run(Layer(), "decode")
     steps = {(progress.op[-5:], progress.bucket, progress.stage) for progress in told}
     stages = ("screen", "play_off")
     assert steps == {(op, b, stage) for op in ("gemm1", "gemm2") for b in BUCKETS for stage in stages}

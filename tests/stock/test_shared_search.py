@@ -14,11 +14,11 @@ from flashinfer.comm import PCIE_IPC_CUSTOM_OP
 from runtime.autotune.cpu_clock import CpuSearchTuner
 from runtime.autotune.errors import AutotuneError, TuningOutOfMemory, WorkersDisagree
 from runtime.autotune.record import record_asked
-from runtime.autotune.team import Team
 from runtime.autotune.tuner import COLLECTIVE_OPS
 from runtime.forward.comm import DistributedCommunicator
 from runtime.server.parallel import ParallelConfig
 from tests.runtime.ranks import Ranks
+from tests.runtime.teams import team_of_world
 from tests.runtime.tuned_layer import Layer, installed
 from tests.stock.timed_op import TIMES, Timed, ask
 
@@ -26,7 +26,7 @@ MANY = {**TIMES, 4: 1.2, 5: 1.2, 6: 2.4}
 
 
 def _tuner() -> CpuSearchTuner:
-    return CpuSearchTuner(Team.of_world())
+    return CpuSearchTuner(team_of_world())
 
 
 def _tune_layer(comm: DistributedCommunicator, folder: Path) -> tuple[str, list[Any]]:

@@ -17,7 +17,7 @@ from sgl_tune.deployment.versions import held_bytes
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.core.of_run import read_report
 from sgl_tune.memory.core.predict import run_start
-from sgl_tune.memory.core.start import Start
+from sgl_tune.memory.core.start import MEASURED_MOE, Start
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.processes.child import Child, leave
 from sgl_tune.processes.crew import Crew, Member
@@ -57,7 +57,7 @@ def measure(
         for start in starts
     ]
     for rank in ranks:
-        _check_runs(rank.start, device)
+        _check_runs(rank.start)
         with written(rank.file):
             pass
         rank.file.unlink()
@@ -121,13 +121,13 @@ def _report(
     return report
 
 
-def _check_runs(start: Start, device: DeviceKind) -> None:
-    """A reference stands for experts that FlashInfer does not tune: a GPU would take other memory for it."""
-    row, has_experts = backend_row(start.backend), start.model.moe is not None
-    if not row.kernels or (has_experts and device == "cuda" and not row.is_tuned):
+def _check_runs(start: Start) -> None:
+    weights, by_cutlass = start.model.quantized, start.runtime.kernels.moe == MEASURED_MOE
+    untaken = by_cutlass and weights.experts is not None and weights.method != "modelopt_fp8"
+    if untaken or not backend_row(start.backend).kernels:
         raise UsageError(
             f"--moe-runner-backend {start.backend} cannot be measured: its kernels are not here",
-            "leave out --measure to predict it, or name flashinfer_cutlass",
+            "leave out --measure to predict it",
         )
 
 

@@ -31,7 +31,7 @@ def measured_answer(asked: MemoryOptions, out: Output) -> Answer:
         return _beside_prediction([report], (), asked, out)
     if not local_gpus():
         raise UsageError("--measure needs a GPU, and there is none here", "leave it out to predict the start")
-    starts = CoreStarter(asked).starts(AS_IS)
+    starts = tuple(start.as_measured() for start in CoreStarter(asked).starts(AS_IS))
     together = _all_here(asked, starts[0])
     with scratch() as private:
         file = asked.out or private.folder / "run.jsonl"
@@ -64,7 +64,7 @@ def _beside_prediction(
     found = study(asked, starter, out)
     start = replace(starter.starts(AS_IS)[0], rank=measured.whose.rank)
     twin = start.as_measured() if together else start.alone()
-    notes = _notes(measured, found.report, len(together))
+    notes = _notes(measured, found.report, len(together), twin)
     report = replace(
         measured,
         comparisons=(beside_measured(predict(twin), measured),),
@@ -76,8 +76,10 @@ def _beside_prediction(
     return Answer(report.with_notes(*trust.notes, *notes, warnings=trust.warnings), found.sweep)
 
 
-def _notes(measured: MemoryReport, predicted: MemoryReport, together: int) -> Iterator[str]:
+def _notes(measured: MemoryReport, predicted: MemoryReport, together: int, start: Start) -> Iterator[str]:
     yield "measured without timing tactics, as a start does whose cache is warm"
+    if (used := start.runtime.kernels.moe) != start.backend:
+        yield f"experts ran by {used}, which stands for {start.backend}"
     nccl = sum(constant.bytes for constant in predicted.constants if constant.name.startswith("nccl"))
     if together:
         yield (

@@ -16,6 +16,8 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.memory.change import ASCENDING, DISPATCHER, LM_HEAD
 from sgl_tune.memory.layout import layout_for
 
+MEASURED_MOE = "flashinfer_cutlass"
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -53,8 +55,11 @@ class Start:
         return replace(self.as_measured(), has_peers=False)
 
     def as_measured(self) -> Start:
-        """By this runtime's own kernels, and no tactic is profiled."""
-        return replace(self, runtime=replace(self.runtime, autotune_cached=True))
+        """No tactic is profiled, and experts that FlashInfer does not tune run by kernels of its own."""
+        kernels = self.runtime.kernels
+        if self.model.moe is not None and not backend_row(kernels.moe).is_tuned:
+            kernels = replace(kernels, moe=MEASURED_MOE)
+        return replace(self, runtime=replace(self.runtime, autotune_cached=True, kernels=kernels))
 
     def about(self) -> dict[str, Any]:
         """The first line of the run's file."""
