@@ -99,7 +99,7 @@ def _own_scale(x: torch.Tensor) -> torch.Tensor:
 
 
 def dequantize_blocks(weight: torch.Tensor, scale_inv: torch.Tensor, block: Sequence[int]) -> torch.Tensor:
-    """[n, k] e4m3 and one scale a block -> fp32."""
+    """[n, k] e4m3 and one scale per block -> fp32."""
     scale = scale_inv.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
     return weight.float() * scale[: weight.shape[0], : weight.shape[1]]
 

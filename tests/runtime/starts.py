@@ -36,61 +36,45 @@ def make_preset(name: str) -> ModelConfig:
     return model_of(json.loads((PRESETS / f"{name}.json").read_text())["config"])
 
 
+_TINY = {
+    "vocab_size": 320,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "moe_intermediate_size": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "num_experts_per_tok": 2,
+    "norm_topk_prob": True,
+    "max_position_embeddings": 128,
+}
+_QWEN = {"model_type": "qwen3_moe", "head_dim": 16, "num_experts": 8, "mlp_only_layers": [0]}
+_GLM = {
+    "model_type": "glm_moe_dsa",
+    "n_shared_experts": 1,
+    "n_routed_experts": 8,
+    "n_group": 1,
+    "topk_group": 1,
+    "routed_scaling_factor": 2.5,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "index_head_dim": 128,
+    "index_n_heads": 2,
+    "index_topk": 16,
+}
+
+
 def make_qwen(layers: int = 3) -> ModelConfig:
     """One dense layer, then MoE layers; grouped-query attention."""
-    return model_of(
-        {
-            "architectures": ["Qwen3MoeForCausalLM"],
-            "model_type": "qwen3_moe",
-            "vocab_size": 320,
-            "hidden_size": 64,
-            "intermediate_size": 96,
-            "moe_intermediate_size": 32,
-            "num_hidden_layers": layers,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 4,
-            "head_dim": 16,
-            "num_experts": 8,
-            "num_experts_per_tok": 2,
-            "norm_topk_prob": True,
-            "mlp_only_layers": [0],
-            "max_position_embeddings": 128,
-        }
-    )
+    return model_of({**_TINY, **_QWEN, "num_hidden_layers": layers})
 
 
 def make_glm(layers: int = 4) -> ModelConfig:
     """Latent attention with a sparse indexer, one dense layer, then MoE layers with a shared expert."""
-    return model_of(
-        {
-            "architectures": ["GlmMoeDsaForCausalLM"],
-            "model_type": "glm_moe_dsa",
-            "vocab_size": 320,
-            "hidden_size": 64,
-            "intermediate_size": 96,
-            "moe_intermediate_size": 32,
-            "num_hidden_layers": layers,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 4,
-            "n_shared_experts": 1,
-            "n_routed_experts": 8,
-            "num_experts_per_tok": 2,
-            "n_group": 1,
-            "topk_group": 1,
-            "norm_topk_prob": True,
-            "routed_scaling_factor": 2.5,
-            "first_k_dense_replace": 1,
-            "q_lora_rank": 24,
-            "kv_lora_rank": 32,
-            "qk_nope_head_dim": 16,
-            "qk_rope_head_dim": 8,
-            "v_head_dim": 16,
-            "index_head_dim": 128,
-            "index_n_heads": 2,
-            "index_topk": 16,
-            "max_position_embeddings": 128,
-        }
-    )
+    return model_of({**_TINY, **_GLM, "num_hidden_layers": layers})
 
 
 def make_runtime(**changes: Any) -> RuntimeConfig:
