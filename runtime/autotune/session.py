@@ -40,12 +40,7 @@ class Tuned:
 class AutotuneSession:
     """Its tuner stays for the rest of the process, because serving looks up what tuning found."""
 
-    def __init__(
-        self,
-        device: torch.device,
-        config: RuntimeConfig,
-        skip_ops: Collection[str] = (),
-    ) -> None:
+    def __init__(self, device: torch.device, config: RuntimeConfig, skip_ops: Collection[str] = ()) -> None:
         self.config, self.skip_ops = config, frozenset(skip_ops)
         self.tuner = install_tuner(device)
         self.tuned: list[Tuned] = []

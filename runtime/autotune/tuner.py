@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from math import inf, isfinite
+from math import inf
 from typing import Any, TypeVar
 
 import torch
@@ -249,6 +249,7 @@ def bucket_result(
     ask: Ask, bucket: Bucket, key: Any, settled: Settled[Candidate], failures: Mapping[Candidate, str]
 ) -> BucketResult:
     winner = settled.winners[0] if settled.winners else None
+    behind = _behind(settled)
     return BucketResult(
         op=ask.op,
         runner=runner_name(key),
@@ -257,27 +258,20 @@ def bucket_result(
         tactic=None if winner is None else winner.tactic,
         best_ms=inf if winner is None else bucket.time(winner),
         default_ms=bucket.time(DEFAULT),
-        runner_up=_runner_up(settled),
+        runner_up=min((share for one, share in behind.items() if one != winner), default=None),
         tactics=len(bucket.report.candidates),
         finalists=len(bucket.finalists),
         launches=bucket.report.launches,
         failed={str(candidate.tactic): reason for candidate, reason in failures.items()},
-        race=_race(ask, settled),
+        race={
+            json.dumps([type(ask.runners[one.runner]).__name__, one.tactic]): share
+            for one, share in behind.items()
+        },
     )
 
 
-def _race(ask: Ask, settled: Settled[Candidate]) -> dict[str, float]:
-    best = settled.times[settled.winners] if settled.winners else inf
-    return {
-        json.dumps([type(ask.runners[one.runner]).__name__, one.tactic]): time / best - 1
-        for (one,), time in settled.times.items()
-        if isfinite(best) and isfinite(time)
-    }
-
-
-def _runner_up(settled: Settled[Candidate]) -> float | None:
-    """How much slower the second was, relative to the winner."""
+def _behind(settled: Settled[Candidate]) -> dict[Candidate, float]:
+    """By which share each of the final was slower than the winner."""
     if not settled.winners:
-        return None
-    others = [time for names, time in settled.times.items() if names != settled.winners]
-    return min(others, default=inf) / settled.times[settled.winners] - 1 if others else None
+        return {}
+    return {one: time / settled.times[settled.winners] - 1 for (one,), time in settled.times.items()}
