@@ -21,7 +21,7 @@ from runtime.server.gpus import GpuModel
 from runtime.server.layer_config import StateRules
 from runtime.server.parallel import ParallelConfig, check_stages
 from runtime.server.shape import Server, Tuning
-from runtime.server.sizes.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
+from runtime.server.sizes.batches import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 
 _OWN, _SECOND = 3, 2  # states of a request, and of one that is tracked while batches overlap
 # What only a server follows, where it is not as it is here.

@@ -27,9 +27,8 @@ from runtime.graphs.prefill import PrefillGraphs
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel import ParallelConfig, stage_layers
+from runtime.server.sizes.batches import aligned_rows, captured_sizes
 from runtime.server.sizes.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
-from runtime.server.sizes.requests import captured_sizes
-from runtime.server.sizes.rows import aligned_rows
 from runtime.server.sizes.sizing import kv_bytes_per_token
 from runtime.server.sizes.state_sizes import state_bytes
 from runtime.start.options import StartOptions

@@ -10,9 +10,9 @@ from runtime.flashinfer.versions import KeyForm, flashinfer_of
 from runtime.server.backends import Calls
 from runtime.server.gpus import CPU
 from runtime.server.sizes import call_rules as rules
+from runtime.server.sizes.batches import Seen
 from runtime.server.sizes.call_rules import Routing
 from runtime.server.sizes.linears import Spread, quantized_sizes
-from runtime.server.sizes.rows import Seen
 from sgl_tune.keys import op_shapes as ops
 from sgl_tune.keys.op_shapes import BF16, E4M3, Dtype, Experts, OpShape, Stored, round_up
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from runtime.flashinfer.versions import KeyForm, flashinfer_of
 from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets
-from runtime.server.sizes.rows import batch_rows
+from runtime.server.sizes.batches import batch_rows
 from sgl_tune.cache.asked import ExpectedEntry, TunedOp
 from sgl_tune.keys.calls import calls_of, op_shapes, unknown_experts
 from sgl_tune.keys.op_shapes import DENSE_OPS, OpShape

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.flashinfer.versions import COLD, HOT, KeyForm, Policy
+from runtime.server.sizes.batches import Seen
 from runtime.server.sizes.call_rules import Routing
-from runtime.server.sizes.rows import Seen
 
 Shape = tuple[int, ...]
 Profile = tuple[Shape, ...]

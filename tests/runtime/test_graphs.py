@@ -12,7 +12,7 @@ from runtime.graphs.draft import best_branches
 from runtime.server.choices.graphs import decode_graph_sizes
 from runtime.server.config import SpeculativeConfig
 from runtime.server.parallel import ParallelConfig
-from runtime.server.sizes.requests import captured_sizes
+from runtime.server.sizes.batches import captured_sizes
 from runtime.server.units import MIB
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.starts import make_meta, make_preset, make_qwen, make_runner, make_runtime

@@ -10,7 +10,7 @@ from flashinfer import fused_moe
 from flashinfer.tllm_enums import Fp8QuantizationType
 
 from runtime.server.buckets import next_power_of_2, tuning_range
-from runtime.server.sizes.rows import batch_rows
+from runtime.server.sizes.batches import batch_rows
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment

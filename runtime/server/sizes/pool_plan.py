@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens
 from runtime.server.parallel import ParallelConfig, stage_layers
-from runtime.server.sizes.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
+from runtime.server.sizes.batches import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 from runtime.server.sizes.sizing import (
     DTYPE_BYTES,
     has_window_pool,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from runtime.server.config import SLIDING_SHARE, ModelConfig
 from runtime.server.layer_config import AttentionConfig, MLAConfig
 from runtime.server.parallel import ParallelConfig
-from runtime.server.sizes.requests import MORE_TOKENS_THAN_ANY_POOL
+from runtime.server.sizes.batches import MORE_TOKENS_THAN_ANY_POOL
 
 DTYPE_BYTES = {
     "float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3fn": 1,

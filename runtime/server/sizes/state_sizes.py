@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens
 from runtime.server.parallel import ParallelConfig, stage_layers
-from runtime.server.sizes.requests import share_of
+from runtime.server.sizes.batches import share_of
 
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _SHARE = 0.9  # --mamba-full-memory-ratio, of the states' memory in that of the tokens

@@ -10,7 +10,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.gpus import GpuModel
 from runtime.server.parallel import ParallelConfig
 from runtime.server.shape import Server
-from runtime.server.sizes.requests import MOST_REQUESTS
+from runtime.server.sizes.batches import MOST_REQUESTS
 from runtime.start.options import StartOptions
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.memory.change import ASCENDING, DISPATCHER, LM_HEAD
