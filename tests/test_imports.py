@@ -51,9 +51,12 @@ CHOSEN = {
     "sgl_tune.commands.warm_recorded",
     "sgl_tune.commands.warm_root",
     "sgl_tune.commands.warm_tuned",
+    "sgl_tune.config_tuning.page",
+    "sgl_tune.config_tuning.plan",
     "sgl_tune.deployment.launch",
     "sgl_tune.deployment.pasted_command",
     "sgl_tune.deployment.project_file",
+    "sgl_tune.pins.lock",
     "sgl_tune.servers.server",
     "sgl_tune.verify.by_server",
     "sgl_tune.verify.environment",
@@ -68,11 +71,12 @@ RUNTIME = {
     "record": "",
     "ghost": "",
     "flashinfer": "server record ghost",
-    "sglang": "server record ghost flashinfer",
+    "autotune": "server flashinfer",
+    "moe_configs": "record ghost flashinfer autotune",
+    "sglang": "server record ghost flashinfer moe_configs",
     "simulate": "server",
     "devices": "server simulate",
     "forward": "server",
-    "autotune": "server flashinfer",
     "layers": "server simulate forward",
     "moe": "server simulate forward autotune layers",
     "decoder": "server devices forward layers moe",
@@ -93,7 +97,8 @@ SGL_TUNE = {
     "servers": "sglang errors locks processes units reading writing cli",
     "deployment": "server models flashinfer sglang errors units record reading cli servers",
     "cache": "server flashinfer sgl_tune errors locks units record reading deployment",
-    "stores": "flashinfer sglang errors locks units reading cli deployment cache",
+    "config_files": "record errors reading writing",
+    "stores": "flashinfer sglang errors locks units reading cli deployment cache config_files",
     "keys": "server flashinfer errors units deployment cache",
     "asking": "record ghost sglang errors processes units reading writing cli servers deployment",
     "recorded": "record ghost sglang errors units reading servers deployment cache asking",
@@ -109,11 +114,15 @@ SGL_TUNE = {
     " start_report",
     "warm": "server record ghost flashinfer devices autotune moe start sgl_tune errors processes units"
     " cli deployment cache keys recorded start_report",
+    "config_tuning": "record ghost autotune moe_configs errors processes reading cli recorded"
+    " config_files warm",
     "export": "server flashinfer errors processes units reading deployment cache",
     "ship": "server flashinfer sgl_tune errors locks processes units record reading writing cli deployment"
     " cache stores verify",
+    "pins": "record errors units reading writing cli deployment config_files ship",
     "commands": "ghost sgl_tune errors processes units writing cli servers deployment cache stores keys"
-    " asking recorded verify fleet explain server_log memory start_report compile warm export ship",
+    " asking recorded verify fleet explain server_log memory start_report compile warm config_tuning export"
+    " ship config_files pins",
     "__main__": "cli",
 }
 HOUSE = RUNTIME | SGL_TUNE
@@ -135,6 +144,8 @@ WITHOUT = {
     "sgl_tune.cli.app": "typer sgl_tune.cli.completion",
     "sgl_tune.cli.failures": "sgl_tune.cli.usage",
     "sgl_tune.commands.explain": "sgl_tune.verify.by_server",
+    "sgl_tune.config_tuning.compiler": "torch",
+    "sgl_tune.config_tuning.worker": "torch",
     "sgl_tune.commands.inspect": "sgl_tune.ship.archive sgl_tune.stores.describe",
     "sgl_tune.commands.mem_report": "subprocess sgl_tune.deployment.project_file",
     "sgl_tune.commands.verify": "subprocess sgl_tune.warm.replaying runtime.server.resolve"
@@ -143,6 +154,7 @@ WITHOUT = {
     " sgl_tune.commands.warm_outcome sgl_tune.commands.warm_recorded sgl_tune.commands.warm_root"
     " sgl_tune.compile.everything runtime.server.resolve sgl_tune.verify.environment",
     "sgl_tune.commands.warm_recorded": "sgl_tune.commands.warm_tuned sgl_tune.verify.by_server"
+    " sgl_tune.config_tuning.page sgl_tune.config_tuning.plan sgl_tune.pins.lock"
     " sgl_tune.warm.result_page",
     "sgl_tune.commands.warm_wishes": "sgl_tune.verify.environment",
     "sgl_tune.deployment.file_option": "sgl_tune.deployment.project_file",
@@ -156,6 +168,7 @@ WITHOUT = {
     "sgl_tune.warm.recorded.worker": "torch",
     "sgl_tune.warm.replay_worker": "torch",
     "sgl_tune.recorded.asked": "sgl_tune.deployment.pasted_command",
+    "sgl_tune.stores.readers.moe_configs": "dataclasses",
     "sgl_tune.stores.beside": "sgl_tune.stores.describe",
     "sgl_tune.verify.check": "runtime.server.resolve",
     "sgl_tune.verify.environment": "sgl_tune.deployment.launch",

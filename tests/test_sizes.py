@@ -16,15 +16,16 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 42_450
+MOST_LINES_OF_ALL_TESTS = 43_000
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
 )
 MOST_LINES_OF_THE_CORE = 12_500
 MOST_LINES = {
-    "__init__": 50, "autotune": 2300, "devices": 650, "flashinfer": 1150, "forward": 950, "ghost":
-    6550, "graphs": 400, "layers": 2200, "models": 1350, "decoder": 1250, "moe": 1200, "record": 800,
+    "__init__": 50, "autotune": 2300, "devices": 650, "flashinfer": 1150,
+    "moe_configs": 850, "config_files": 400, "config_tuning": 600, "pins": 200, "forward": 950, "ghost":
+    6550, "graphs": 400, "layers": 2200, "models": 1350, "decoder": 1250, "moe": 1200, "record": 850,
     "server": 2850, "sglang": 2850, "simulate": 1300, "start": 600, "__main__": 50, "asking": 700,
     "cache": 3200, "cli": 1250, "commands": 3450, "compile": 1150,
     "deployment": 2500, "errors": 50, "explain": 600, "export":

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from runtime.record import parts
 from runtime.record.calls import Call
 from runtime.record.checked import read
+from runtime.record.layers import ConfigLookup, LayerCall
 from runtime.record.record import SCHEMA, Record
 from runtime.record.settled import Resolved, Settled
 
@@ -24,6 +25,8 @@ PARTS: dict[str, type] = {
     "call": Call,
     "file": parts.CacheFile,
     "said": parts.Said,
+    "config": ConfigLookup,
+    "layer": LayerCall,
 }
 
 
@@ -66,20 +69,17 @@ def record_of(asked: parts.Asked, events: Iterable[Event]) -> Record:
         schema_version=SCHEMA,
         asked=asked,
         resolved=replace(resolved, settled=settled),
-        phases=tuple(found["phase"]),
         ending=ending or parts.Ending("broken", text="the start's process ended without a word"),
         sizes=sizes,
         inexact=tuple(found["inexact"]),
         modules=tuple(_made(one, makers.get(one.name)) for one in found["module"]),
         kernels=tuple(dict.fromkeys(found["kernel"])),
-        keys=tuple(found["key"]),
-        files=tuple(found["file"]),
         counted=counted,
         cost=cost,
         held=tuple(held),
-        calls=tuple(found["call"]),
         lacks=tuple(lacks),
         said=tuple(found["said"]),
+        **{f"{name}s": tuple(found[name]) for name in ("phase", "key", "file", "call", "config", "layer")},
     )
 
 

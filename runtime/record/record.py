@@ -6,22 +6,10 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from runtime.record import parts
 from runtime.record.calls import Call
 from runtime.record.checked import read
-from runtime.record.parts import (
-    Asked,
-    CacheFile,
-    Cost,
-    Ending,
-    Held,
-    Inexact,
-    Kernel,
-    Key,
-    Module,
-    Phase,
-    Said,
-    Sizes,
-)
+from runtime.record.layers import ConfigLookup, LayerCall
 from runtime.record.settled import Resolved, Settled
 
 SCHEMA = 4
@@ -34,22 +22,24 @@ class NotARecord(ValueError):
 @dataclass(frozen=True)
 class Record:
     schema_version: int
-    asked: Asked
+    asked: parts.Asked
     resolved: Resolved
-    phases: tuple[Phase, ...]
-    ending: Ending
-    sizes: Sizes | None
-    inexact: tuple[Inexact, ...]
-    modules: tuple[Module, ...]
-    kernels: tuple[Kernel, ...]
-    keys: tuple[Key, ...]
-    files: tuple[CacheFile, ...]
+    phases: tuple[parts.Phase, ...]
+    ending: parts.Ending
+    sizes: parts.Sizes | None
+    inexact: tuple[parts.Inexact, ...]
+    modules: tuple[parts.Module, ...]
+    kernels: tuple[parts.Kernel, ...]
+    keys: tuple[parts.Key, ...]
+    files: tuple[parts.CacheFile, ...]
     counted: dict[str, int]  # what brought memory outside torch: graphs, nodes, communicators, ...
-    cost: Cost
-    held: tuple[Held, ...] = ()
+    cost: parts.Cost
+    held: tuple[parts.Held, ...] = ()
     calls: tuple[Call, ...] = ()
     lacks: tuple[str, ...] = ()  # what the start came to and the record does not hold, each with the reason
-    said: tuple[Said, ...] = ()
+    said: tuple[parts.Said, ...] = ()
+    configs: tuple[ConfigLookup, ...] = ()  # files of Triton configurations that were looked for
+    layers: tuple[LayerCall, ...] = ()
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -63,7 +53,7 @@ class Record:
     def exact(self) -> bool:
         return not self.inexact
 
-    def phase(self, name: str) -> Phase | None:
+    def phase(self, name: str) -> parts.Phase | None:
         """The phase of that name with the highest peak, if the start came to one."""
         found = [phase for phase in self.phases if phase.name == name]
         return max(found, key=lambda phase: phase.peak, default=None)

@@ -16,6 +16,7 @@ from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
+from sgl_tune.config_files.differences import compared, lines
 from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
 from sgl_tune.errors import Ended
 from sgl_tune.units import count
@@ -50,6 +51,9 @@ def diff(
     """
     out = Output(sink(format, quiet))
     root = cache_dir or default_cache_dir()
+    if (found := compared(a, b)) is not None:
+        out.result(found, human=lambda: out.line("\n".join(lines(found))), quiet=lines(found))
+        raise Ended(0 if found["equal"] else 1)
     comparison = compare(_scan(a, root), _scan(b, root))
     out.result(_as_json(comparison), human=lambda: _show(out, comparison), quiet=_quiet(comparison))
     if not (comparison.is_noise if ignore_noise else comparison.is_equal):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -36,20 +35,6 @@ if TYPE_CHECKING:
     from sgl_tune.stores.describe import Summary
 
 
-class Sort(str, Enum):
-    path = "path"
-    size = "size"
-    age = "age"
-    entries = "entries"
-    ranks = "ranks"
-
-
-_ORDER: dict[Sort, Any] = {
-    Sort.size: lambda cache: -cache.bytes,
-    Sort.age: lambda cache: cache.age if cache.age is not None else float("inf"),
-    Sort.entries: lambda cache: -cache.entries,
-    Sort.ranks: lambda cache: -len(cache.files),
-}
 _COLUMNS = (
     Column("KEY"),
     Column("RANKS"),
@@ -83,7 +68,6 @@ def inspect(
         list[str] | None,
         Option("--filter", metavar="'FIELD OP VALUE'", help=f"Repeatable. Fields: {', '.join(FIELDS)}."),
     ] = None,
-    sort: Annotated[Sort, Option("--sort", help="Largest or newest first.")] = Sort.path,
     store: Annotated[
         str | None,
         Option("--store", metavar="ID|all", help="List a store of compiled kernels: triton, tvm-ffi, ..."),
@@ -99,11 +83,11 @@ def inspect(
     Stores of compiled kernels in it are listed too; --store lists one of them item by item. Without a PATH,
     --store looks where a server started here would look.
 
-    Example: sgl-tune inspect --filter 'age>30d' --sort size
+    Example: sgl-tune inspect --filter 'age>30d'
     """
     out = Output(sink(format, quiet))
     only = store_asked_for(store)
-    asked = _Asked(entries, parse_filters(where or []), sort)
+    asked = _Asked(entries, parse_filters(where or []))
     root = cache_dir or default_cache_dir()
     without_stores = bool(asked.filters) or store == TACTICS
     if target and is_bundle(target):
@@ -124,7 +108,6 @@ def inspect(
 class _Asked(NamedTuple):
     entries: bool
     filters: Sequence[Filter]
-    sort: Sort
 
 
 def _list(
@@ -135,8 +118,7 @@ def _list(
     stores: Sequence[Summary],
     bundle: Mapping[str, Any] | None = None,
 ) -> None:
-    entries, filters, sort = asked
-
+    entries, filters = asked
     unread: list[str] = []
 
     def on_error(error: OSError) -> None:
@@ -150,8 +132,6 @@ def _list(
     if target and Path(target).is_file() and any(cache.is_foreign for cache in scanned):
         raise UsageError(f"{target}: not a cache file", "`sgl-tune inspect` lists the caches there are")
     caches = [cache for cache in scanned if all(f.keeps(cache) for f in filters)]
-    if sort in _ORDER:
-        caches.sort(key=_ORDER[sort])
     as_printed = caches if out.format is Format.json else []
     listed = [cache_json(cache, entries, filters) for cache in as_printed]
     out.result(

@@ -59,10 +59,6 @@ def prune(
             help="Only caches of this flashinfer, or arch=sm90; with --store of this triton, tilelang, ...",
         ),
     ] = None,
-    unused_for: Annotated[
-        str | None,
-        Option("--unused-for", metavar="AGE", help="With --store: neither read nor written since."),
-    ] = None,
     answers: Annotated[
         bool,
         Option("--answers", help="Answers that sgl-tune keeps of servers: all, or beyond --max-size."),
@@ -100,7 +96,6 @@ def prune(
         of_stores = StoreRules(
             stale,
             age,
-            parse_age(unused_for, "--unused-for") if unused_for else None,
             versions,
             arch,
             size,
@@ -109,9 +104,9 @@ def prune(
         return
     if unusable and (stale or max_size):
         raise UsageError("--unusable is about single files", "leave out --stale and --max-size")
-    if unused_for or versions.keys() - {"flashinfer"}:
+    if versions.keys() - {"flashinfer"}:
         raise UsageError(
-            "--unused-for and other libraries than flashinfer are about stores",
+            "other libraries than flashinfer are about stores",
             "add --store ID, or --store all",
         )
     rules = Rules(

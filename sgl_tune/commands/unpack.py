@@ -10,6 +10,8 @@ from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.deployment.cache_dir import CacheDirOption
+from sgl_tune.pins.check import refuse_another
+from sgl_tune.pins.option import LockOption
 from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived
 from sgl_tune.ship.options import (
     DigestOption,
@@ -47,6 +49,7 @@ def unpack(
     digest: DigestOption = None,
     trust: TrustOption = None,
     owner: OwnerOption = None,
+    lock: LockOption = None,
     force: ForceOption = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Check the bundle, and unpack nothing.")] = False,
     format: FormatOption = Format.human,
@@ -63,6 +66,8 @@ def unpack(
     out = Output(sink(format, quiet))
     guard = Guard(digest_asked(digest), trusted_keys(trust))
     machine = read_target(target) if target else None
+    if lock is not None:
+        refuse_another(lock, bundle)
     how = how_asked(cache_dir, at, replace, rekey, owner, dry_run, guard)
     if is_address(bundle):
         there = way(out, False, PATIENCE_SECONDS, "pulling")

@@ -21,6 +21,7 @@ from sgl_tune.deployment.options import (
     who_is_asked,
 )
 from sgl_tune.errors import Ended, UsageError
+from sgl_tune.pins.option import LockOption
 from sgl_tune.recorded.to_paste import to_paste
 from sgl_tune.ship.recognised import is_bundle
 from sgl_tune.stores.find import TACTICS, Stored, store_asked_for, stores_below
@@ -84,6 +85,7 @@ def verify(
         Path | None,
         Option("--cold-start", metavar="REPORT.JSON", help="With --fleet: a cold start's start-report."),
     ] = None,
+    lock: LockOption = None,
     strict: Annotated[bool, Option("--strict", help="Warnings fail too.")] = False,
     format: FindingsFormatOption = FindingsFormat.human,
     quiet: QuietOption = False,
@@ -122,6 +124,10 @@ def verify(
     if cold_start is not None or format in _OF_FLEETS:
         what = "--cold-start" if cold_start is not None else f"--format {format.value}"
         raise UsageError(f"{what} goes with --fleet", "sgl-tune verify --help")
+    if lock is not None:
+        from sgl_tune.pins.check import show_held
+
+        raise Ended(0 if show_held(out, lock, asked.path or flags.target.cache_dir) else 1)
     if is_bundle(asked.path) and (as_user or replay):
         flag = "--as-user" if as_user else "--replay"
         raise UsageError(f"{flag} is about files where a server finds them", "unpack the bundle first")

@@ -8,6 +8,8 @@ from pathlib import Path
 from sgl_tune.asking.live import Live
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
+from sgl_tune.config_tuning.plan import config_plan
+from sgl_tune.config_tuning.plan import notes as of_configs
 from sgl_tune.deployment.project_file import the_one
 from sgl_tune.recorded.asked import asking
 from sgl_tune.verify.by_server import Served, served
@@ -43,5 +45,6 @@ def ask_server(out: Output, asked: VerifyOptions, who: Who, target: Target) -> t
         answer = served(one, target)
         gpu = one.question.gpu.name.removeprefix("NVIDIA ")
     meant = target._replace(flashinfer=target.flashinfer or found.flashinfer, gpu=gpu)
-    notes = answer.plan.notes if answer.plan else ()
+    plan = answer.plan
+    notes = (*plan.notes, *of_configs(config_plan(plan.records, plan.deployment.cache_dir))) if plan else ()
     return answer, Scope(answer.checked, meant, notes, (), answer.findings)

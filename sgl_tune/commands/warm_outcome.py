@@ -14,6 +14,7 @@ from sgl_tune.commands.warm_wishes import Wishes
 from sgl_tune.deployment.model_files import NO_MODEL
 from sgl_tune.errors import CheckFailed, Ended, SglTuneError
 from sgl_tune.keys.verdict import Verdict, verdict_of
+from sgl_tune.pins.lock import write_lock
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
 from sgl_tune.warm.devices import check_target, choose_devices, target_doubts
 from sgl_tune.warm.plan_page import show_verdict
@@ -43,6 +44,8 @@ def warm_all(judged: Judged, wishes: Wishes, out: Output) -> NoReturn:
         came.show_what_is_done()
         out.error(str(interruption))
         raise Ended(end_by(interruption)) from None
+    for root in {warmed.plan.deployment.cache_dir for warmed in came.warmed.values()}:
+        write_lock(root)
     came.show()
     raise Ended(came.code)
 

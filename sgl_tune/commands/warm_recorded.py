@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sgl_tune.asking.live import Live
 from sgl_tune.asking.whom import ByServer
-from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_wishes import ProofKind, Wishes
 from sgl_tune.errors import Ended
 from sgl_tune.recorded.asked import asking
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.servers.server import Server
-from sgl_tune.warm.plan_page import show_recorded
 
 if TYPE_CHECKING:
     from sgl_tune.verify.by_server import Served
@@ -24,24 +23,35 @@ def warm_by_server(asked: ByServer, server: Server, wishes: Wishes, out: Output)
     """Ends as the command does."""
     if wishes.target:
         wishes.target.check_server(server.python, server.flashinfer)
+    from sgl_tune.config_tuning.page import show_plan, tell
+    from sgl_tune.config_tuning.plan import config_plan
+    from sgl_tune.pins.lock import write_lock
+
     read = None
     with asking(asked, server, Live(out, server)) as one:
         plan = one.plan(max(1, len(wishes.here)))
-        if wishes.dry_run or not plan.caches or plan.obstacle:
-            _show_plan(plan, out)
+        configs = config_plan(plan.records, plan.deployment.cache_dir, wishes.replace)
+        layers = configs.untuned if wishes.here else ()
+        if wishes.dry_run or plan.obstacle or not (plan.caches or layers):
+            show_plan(out, plan, configs)
             raise Ended(plan.exit_code)
-        from sgl_tune.commands.warm_tuned import tuned
+        from sgl_tune.commands.warm_tuned import devices_of, tuned, tuned_configs
 
-        warmed = tuned(plan, one.question.gpu, wishes, server, out)
+        gpu = one.question.gpu
+        warmed = tuned(plan, gpu, wishes, server, out) if plan.caches else None
+        devices_of(gpu, wishes)
+        done = tuned_configs(configs, gpu, server.python, wishes.timeout, out) if layers else []
+        write_lock(plan.deployment.cache_dir)
+        if warmed is None:
+            show_plan(out, plan, configs, done)
+            raise Ended(plan.exit_code)
         if wishes.prove is ProofKind.server:
             from sgl_tune.verify.by_server import UNTOLD, served
 
             read = served(one, wishes.target or UNTOLD)
-    out.result(
-        warmed_json(plan, warmed, read),
-        human=lambda: _show_warmed(out, warmed, read),
-        quiet=[str(path) for cache in warmed.caches for path in cache.written.paths],
-    )
+    paths = [path for cache in warmed.caches for path in cache.written.paths]
+    show, data = partial(_show_warmed, out, warmed, read), warmed_json(plan, warmed, read)
+    tell(out, data, show, configs, done, paths)
     is_good = warmed.is_good and (read is None or not read.findings)
     is_good = wishes.are_read([cache.written.paths[0] for cache in warmed.caches], out) and is_good
     raise Ended(max(plan.exit_code, int(not is_good)))
@@ -55,16 +65,6 @@ def _show_warmed(out: Output, warmed: Warmed, read: Served | None) -> None:
         out.line(f"proof by the server: {read.says}", "red" if read.findings else "green", indent=2)
         for found in read.findings:
             out.line(str(found), "red", indent=4)
-
-
-def _show_plan(plan: RecordedPlan, out: Output) -> None:
-    out.result(
-        plan.to_json(),
-        human=lambda: show_recorded(out, plan),
-        quiet=[str(plan.deployment.cache_dir / path) for cache in plan.caches for path in cache.paths],
-    )
-    if out.format is Format.quiet and plan.exit_code:
-        out.warn(f"{plan.deployment.name}: {plan.says}")
 
 
 def warmed_json(plan: RecordedPlan, warmed: Warmed, read: Served | None) -> dict[str, Any]:

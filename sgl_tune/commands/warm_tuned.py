@@ -5,12 +5,13 @@ from __future__ import annotations
 from runtime.ghost.gpus import Gpu
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_wishes import Wishes
-from sgl_tune.errors import Ended, UsageError
+from sgl_tune.config_tuning.story import to_its_end
+from sgl_tune.config_tuning.story import tuned_configs as tuned_configs
+from sgl_tune.errors import UsageError
 from sgl_tune.processes.command import Python
-from sgl_tune.processes.interruption import Interruption, end_by, interruptible
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.servers.server import Server
-from sgl_tune.warm.devices import choose_devices
+from sgl_tune.warm.devices import Devices, choose_devices
 from sgl_tune.warm.proof import How
 from sgl_tune.warm.result import Warmed
 from sgl_tune.warm.story import PROVER, WORKER, Settings, warm_records
@@ -18,6 +19,12 @@ from sgl_tune.warm.workforce import workforce
 
 
 def tuned(plan: RecordedPlan, meant: Gpu, wishes: Wishes, server: Server, out: Output) -> Warmed:
+    settings = Settings(devices_of(meant, wishes), wishes.timeout, wishes.replace, wishes.is_proven)
+    with to_its_end(out), workforce(How(WORKER, PROVER, Python(str(server.python)))) as force:
+        return warm_records(plan, settings, out, force)
+
+
+def devices_of(meant: Gpu, wishes: Wishes) -> Devices:
     """The GPUs must be of the kind that the plan is for."""
     devices = choose_devices(wishes.device.value, wishes.here)
     if devices.kind != "cuda":
@@ -31,11 +38,4 @@ def tuned(plan: RecordedPlan, meant: Gpu, wishes: Wishes, server: Server, out: O
             f"the record is of {meant.name}, and the GPU here is {odd}",
             "tune on a machine of its kind; leave out --gpu to plan for this one",
         )
-    how = How(WORKER, PROVER, Python(str(server.python)))
-    settings = Settings(devices, wishes.timeout, wishes.replace, wishes.is_proven)
-    try:
-        with interruptible(), workforce(how) as force:
-            return warm_records(plan, settings, out, force)
-    except Interruption as interruption:
-        out.error(str(interruption))
-        raise Ended(end_by(interruption)) from None
+    return devices

@@ -8,13 +8,13 @@ from typing import NamedTuple
 from sgl_tune.units import count
 
 _CONFIG = re.compile(
-    r"Config file not found at (?P<path>.{1,600}?\.json)"
-    r"(?:\. Fallback to triton version (?P<older>[\d.]{1,20}\d))?"
+    r"Config file not found at (?P<path>.{1,600}?\.json)(\. Fallback to \w+ version (?P<older>[\d.]{1,9}\d))?"
 )
 _TRANSFER = re.compile(
     r"(?:Prefill|Decode) (?:transfer|bootstrap|handshake) failed for request .{0,400}? with exception "
     r"(?P<why>.{1,300})"
 )
+_SPARED = {"Triton MoE config": "; `sgl-tune warm` tunes it"}
 
 
 class Finding(NamedTuple):
@@ -28,7 +28,7 @@ class Finding(NamedTuple):
         if self.kind == "kv transfer":
             return f"{count(times, 'transfer')} of KV cache failed between prefill and decode: {self.text}"
         file = f"no tuned file {self.file.rpartition('/')[2]}: " if self.file else ""
-        return f"{file}{self.text}"
+        return f"{file}{self.text}{_SPARED.get(self.kind, '')}"
 
     def to_json(self, times: int) -> dict[str, object]:
         return {"kind": self.kind, "text": self.line(times), "file": self.file or None, "count": times}

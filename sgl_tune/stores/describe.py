@@ -119,6 +119,7 @@ def item_json(item: Item) -> dict[str, Any]:
         "python": item.python,
         "complete": item.is_complete,
         "problem": _state(item) or None,
+        "note": item.note or None,
         "odd": list(item.size.odd),
     }
 
@@ -149,7 +150,7 @@ def row(summary: Summary) -> tuple[object, ...]:
 def item_row(item: Item) -> tuple[object, ...]:
     versions = [f"{name} {version}" for name, version in sorted(item.versions.items())]
     made_for = _made_for(versions, filter(None, [item.arch]), filter(None, [item.python]))
-    state = _state(item) or "complete"
+    state = _state(item) or item.note or "complete"
     return (item.name, item.size.files, human_bytes(item.size.bytes), _age(item.size), made_for, state)
 
 

@@ -28,16 +28,14 @@ class Size(NamedTuple):
     modified: float = 0.0
     owner: int | None = None
     odd: tuple[str, ...] = ()  # links, pipes, devices: none is opened
-    read: float = 0.0  # when a file of it was, but for those that are read here
     closed: os.stat_result | None = None  # of a file that not everybody may read
 
     def plus(self, other: Size) -> Size:
         owner = self.owner if self.files else other.owner
         newest = max(self.modified, other.modified)
         odd = (*self.odd, *other.odd) if other.odd else self.odd
-        read = max(self.read, other.read)
         closed = self.closed or other.closed
-        return Size(self.files + other.files, self.bytes + other.bytes, newest, owner, odd, read, closed)
+        return Size(self.files + other.files, self.bytes + other.bytes, newest, owner, odd, closed)
 
 
 class Item(NamedTuple):
@@ -52,6 +50,7 @@ class Item(NamedTuple):
     arch: str | None = None
     python: str | None = None
     faults: tuple[Fault, ...] = ()
+    note: str = ""  # of how it was tuned
 
     @property
     def is_complete(self) -> bool:

@@ -1,8 +1,5 @@
-"""FlashInfer's compiled modules, offered to it by a package: loaded without ninja, wherever the root lies.
-
-Every FlashInfer since 0.6.11 asks an installed `flashinfer_jit_cache` for modules before it builds one, and
-loads what that names without looking at times, commands or paths. The package is found through PYTHONPATH.
-Which modules it offers stands in a file beside it: those that were whole when it was written.
+"""FlashInfer's compiled modules, offered by a package: since 0.6.11 it asks `flashinfer_jit_cache` first
+and loads what that names, without looking at times, commands or paths. A file beside it lists what is whole.
 """
 
 from __future__ import annotations

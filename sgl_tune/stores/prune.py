@@ -1,8 +1,4 @@
-"""Remove items of stores: which, why, and never half of one.
-
-An item is renamed before it is emptied, so that a library finds it whole or not at all: DeepGEMM ends a
-process over half a folder.
-"""
+"""Remove items of stores. Each is renamed before it is emptied: DeepGEMM ends a process over half of one."""
 
 from __future__ import annotations
 
@@ -19,15 +15,16 @@ from runtime.flashinfer.versions import number
 from sgl_tune.cache.folder import open_folder
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
+from sgl_tune.config_files.names import beside
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.stores.describe import stores_meant
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Item
 from sgl_tune.stores.leftovers import GOING, empty, sweep
+from sgl_tune.stores.rows import CONFIGS
 from sgl_tune.stores.walk import entered, size_of
 from sgl_tune.units import count, human_age, human_bytes
 
-_NOATIME: int = getattr(os, "ST_NOATIME", 0)
 _WRITING_SECONDS = 3600.0  # what is younger may still be compiled
 _COLUMNS = (
     Column("STORE"),
@@ -44,7 +41,6 @@ class StoreRules:
 
     stale: bool = False
     older_than: float | None = None
-    unused_for: float | None = None
     libraries: dict[str, str] = field(default_factory=dict)
     arch: str | None = None
     max_size: int | None = None
@@ -58,50 +54,35 @@ class Chosen(NamedTuple):
     stored: Stored
     item: Item
     reason: str
-    used: float
 
 
 def plan(found: Iterable[Stored], rules: StoreRules, now: float) -> list[Chosen]:
     chosen: list[Chosen] = []
     total = 0
     for stored in found:
-        if rules.unused_for is not None:
-            _needs_times(stored)
         items = list(stored.items())
         total += sum(item.size.bytes for item in items)
         newest = _newest(items)
         for item in items:
-            reason, used = _reason(item, rules, newest, now)
-            if reason:
-                chosen.append(Chosen(stored, item, reason, used))
+            if reason := _reason(item, rules, newest, now):
+                chosen.append(Chosen(stored, item, reason))
     return chosen if rules.max_size is None else _until_it_fits(chosen, total - rules.max_size)
 
 
-def _needs_times(stored: Stored) -> None:
-    if os.statvfs(stored.path).f_flag & (_NOATIME | os.ST_RDONLY):
-        raise UsageError(
-            f"{stored.path}: its file system does not note when files are read",
-            "--older-than goes by when they were written",
-        )
-
-
-def _reason(item: Item, rules: StoreRules, newest: dict[str, str], now: float) -> tuple[str | None, float]:
-    used = item.size.modified
-    if any(item.versions.get(name) != version for name, version in rules.libraries.items()):
-        return None, used
-    if rules.arch and (item.arch is None or rules.arch not in (item.arch, item.arch.rstrip("af"))):
-        return None, used
-    if rules.older_than is not None and now - used < rules.older_than:
-        return None, used
-    if rules.unused_for is not None:
-        used = max(used, item.size.read)
-        if now - used < rules.unused_for:
-            return None, used
-    if not rules.stale:
-        verb = "written" if rules.unused_for is None else "last used"
-        age = human_age(now - used)
-        return f"{verb} {'just now' if age == 'now' else f'{age} ago'}", used
-    return _stale(item, newest, now), used
+def _reason(item: Item, rules: StoreRules, newest: dict[str, str], now: float) -> str | None:
+    unused = now - item.size.modified
+    if (
+        any(item.versions.get(name) != version for name, version in rules.libraries.items())
+        or (rules.arch and (item.arch is None or rules.arch not in (item.arch, item.arch.rstrip("af"))))
+        or (rules.older_than is not None and unused < rules.older_than)
+    ):
+        return None
+    age = human_age(unused)
+    return (
+        _stale(item, newest, now)
+        if rules.stale
+        else f"written {'just now' if age == 'now' else f'{age} ago'}"
+    )
 
 
 def _stale(item: Item, newest: dict[str, str], now: float) -> str | None:
@@ -124,7 +105,7 @@ def _newest(items: Iterable[Item]) -> dict[str, str]:
 
 def _until_it_fits(chosen: list[Chosen], excess: int) -> list[Chosen]:
     kept = []
-    for one in sorted(chosen, key=lambda one: one.used):
+    for one in sorted(chosen, key=lambda one: one.item.size.modified):
         if excess <= 0:
             break
         kept.append(one)
@@ -150,6 +131,7 @@ def remove(chosen: Chosen) -> str | None:
             else:
                 parent.unlink(path.name)
                 parent.unlink(f"{path.stem}.lock") if path.suffix == ".o" else None
+                parent.unlink(beside(path.name)) if chosen.item.store == CONFIGS else None
     except OSError as error:
         return f"{error.strerror}"
     return None
@@ -188,7 +170,7 @@ def _report(out: Output, results: list[tuple[Chosen, str | None]], dry_run: bool
     chosen = [one for one, why in results if why is None]
     gone = [
         Gone(item.store, str(item.path), "store", item.name, True, (), item.size.bytes, reason)
-        for _, item, reason, _ in chosen
+        for _, item, reason in chosen
     ]
     left = [(one.item.path, why) for one, why in results if why is not None]
     tell(

@@ -41,6 +41,7 @@ class Store(NamedTuple):
     moves: Move = "as it is"
 
 
+CONFIGS, _CONFIG_DIR = "moe-configs", "SGLANG_MOE_CONFIG_DIR"
 STORES = (
     Store(
         "flashinfer-jit",
@@ -101,6 +102,7 @@ STORES = (
         "tilelang",
         moves="mended",
     ),
+    Store("moe-configs", "Triton's MoE tiles", _CONFIG_DIR, "", "moe_configs", executable=False),
     # sgl-tune's own, of which its questions to a server load the host code
     Store(
         "halves",
@@ -150,6 +152,7 @@ def places(
     flashinfer = found["flashinfer-jit"][0]
     found["flashinfer-cubins"] = (environment.get("FLASHINFER_CUBIN_DIR") or f"{flashinfer}/cubins",)
     found["tactics"] = (f"{root}/flashinfer/autotune",)
+    found[CONFIGS] = (environment.get(_CONFIG_DIR) or f"{root}/moe_configs",)
     if not seen.get("TRITON_CACHE_DIR") and environment.get("TRITON_HOME"):
         found["triton"] = (f"{environment['TRITON_HOME']}/.triton/cache",)
     found["inductor"] += (f"{root}/torch_compile_cache",)
@@ -195,7 +198,7 @@ def gathering(
 
     found = {"SGLANG_CACHE_DIR": root}
     for store in STORES:
-        if store.ships and store.id not in ("tactics", "flashinfer-cubins", "cute-dsl", "halves"):
+        if store.ships and store.id not in ("tactics", "flashinfer-cubins", "cute-dsl", "halves", CONFIGS):
             folder = store.folder.removesuffix(store.below_variable).rstrip("/")
             found[store.variable] = _joined(base(store.id), folder)
     if release.keys_kernels_by_content:
@@ -205,6 +208,8 @@ def gathering(
         found["SGLANG_CUTE_AOT_CACHE_DIR"] = cute
     elif release.cute_objects == "on demand":
         found |= {f"{_FLASH_ATTENTION}_ENABLED": "1", f"{_FLASH_ATTENTION}_DIR": cute}
+    if CONFIGS in there:  # a server whose variable names no such folder dies
+        found[_CONFIG_DIR] = f"{root}/moe_configs"
     if "flashinfer-jit" in there:
         found["PYTHONPATH"] = f"{root}/{AOT_PACKAGE}"
     if scratch is None:

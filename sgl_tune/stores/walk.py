@@ -15,7 +15,6 @@ from sgl_tune.stores.item import Size
 
 DEEPEST_FOLDER = 12
 _MOST_NAMED = 3
-_READ_HERE = (".json", ".ninja", ".ninja_log", ".ninja_deps")
 
 
 class Listing(NamedTuple):
@@ -28,16 +27,14 @@ class Listing(NamedTuple):
         """Of the files alone."""
         if not self.files:
             return Size(odd=tuple(self.odd[:_MOST_NAMED]))
-        total, written, read, closed = 0, 0.0, 0.0, None
-        for name, status in self.files.items():
+        total, written, closed = 0, 0.0, None
+        for status in self.files.values():
             total += status.st_size
             written = max(written, status.st_mtime)
             if not status.st_mode & 0o004:
                 closed = status
-            if not name.endswith(_READ_HERE):
-                read = max(read, status.st_atime)
         owner = next(iter(self.files.values())).st_uid
-        return Size(len(self.files), total, written, owner, tuple(self.odd[:_MOST_NAMED]), read, closed)
+        return Size(len(self.files), total, written, owner, tuple(self.odd[:_MOST_NAMED]), closed)
 
 
 def listing(folder: Folder, private: bool = False) -> Listing:

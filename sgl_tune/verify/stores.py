@@ -16,6 +16,7 @@ from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Fault, Item, Kind, Setting
 from sgl_tune.stores.offer import offer_path, offered_modules
 from sgl_tune.stores.places import release_meant
+from sgl_tune.stores.rows import CONFIGS
 from sgl_tune.stores.sources import Sources, sources_here
 from sgl_tune.units import count
 from sgl_tune.verify.access import Access, User
@@ -33,9 +34,8 @@ _FATES: dict[Kind, tuple[str, Verdict, str]] = {
     "kills": ("store-kills-start", Verdict.CRASH, "remove it, or what its message names"),
     "unread": ("not-readable", Verdict.CRASH, ""),
 }
-
-
 _READ = 4
+_OTHER_TRITON = "it is taken, with a warning, where the server finds none for its own"
 
 
 class Machine(NamedTuple):
@@ -72,6 +72,7 @@ def machine_of(flags: ServerFlags, target: Target, user: User | None, place: str
         libraries["flashinfer"] = flashinfer
     arch = named.arch or target.arch or (find_gpu(named.gpu).arch if named.gpu else None)
     is_here = place is None and target.origin == "this machine"
+    libraries |= {"GPU": gpu} if (gpu := (target.metadata or {}).get("gpu")) else {}
     python = libraries.pop("python", None)
     return Machine(release, libraries, arch, python, user, place, sources_here() if is_here else None)
 
@@ -158,7 +159,8 @@ def for_another(item: Item, machine: Machine) -> Finding | None:
     for name, version in item.versions.items():
         wanted = machine.libraries.get(name)
         if wanted and wanted != version:
-            message = f"it is of {name} {version}, and the server has {wanted}: it is not looked at"
+            fate = _OTHER_TRITON if (item.store, name) == (CONFIGS, "triton") else "it is not looked at"
+            message = f"it is of {name} {version}, and the server has {wanted}: {fate}"
             return finding("store-other-version", message)
     if item.arch and machine.arch and _number(machine.arch) not in _numbers(item.arch):
         message = f"it is for {item.arch}, and the server has {machine.arch}: it is not looked at"

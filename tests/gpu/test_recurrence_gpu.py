@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,20 @@ if not torch.cuda.is_available():
 from runtime.devices.cuda import Cuda
 from runtime.layers.recurrence.base import causal_conv, gated_norm, recur
 from runtime.server.units import MIB
-from tests.gpu.test_mem_report_gpu import run
 from tests.runtime.hybrids import NAMES, RaggedRows, generated, start_hybrid
+from tests.sgl_tune.running import PROGRAM, Ran, environment
 
 CUDA = torch.device("cuda")
 CPU = torch.device("cpu")
+
+
+def run(*arguments: object) -> Ran:
+    """With all of the GPU: earlier tests kept some."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    command = [*PROGRAM, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300)
+    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 def _random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -13,6 +13,7 @@ import pytest
 
 from sgl_tune.cli.grammar import Pages
 from sgl_tune.cli.pages import COMMANDS
+from sgl_tune.pins.lock import write_lock
 from tests.sgl_tune.running import ROOT, run_here
 from tests.sgl_tune.ship.signing import make_keys
 from tests.sgl_tune.start_report.logs import head, loaded, served
@@ -88,6 +89,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text(head() + loaded() + served(31))
     whole_root(folder / "root")
     assert run_here("pack", "4393", "--cache-dir", folder / "caches", "-o", folder / "cache.tar.gz").code == 0
+    assert run_here("unpack", folder / "cache.tar.gz", "--cache-dir", folder / "locked").code == 0
+    (folder / "sgl-tune.lock").write_bytes((write_lock(folder / "locked") or folder).read_bytes())
     for bundle in ("root.tar.gz", *(("root.tar.zst",) if find_spec("zstandard") else ())):
         assert run_here("pack", folder / "root", "-o", folder / bundle).code == 0
     if find_spec("cryptography"):

@@ -77,7 +77,7 @@ def test_a_schema_has_the_version_that_its_command_prints() -> None:
 
 def test_every_command_has_a_schema() -> None:
     assert {path.stem for path in SCHEMAS.glob("*.json")} == {
-        *(*COMMANDS, "mem-report-fit", "mem-report-log", "verify-fleet")
+        *(*COMMANDS, "mem-report-fit", "mem-report-log", "verify-fleet", "verify-lock")
     }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from runtime.flashinfer.inside import environment, tuner
 from runtime.ghost.inside import benchmarks, honesty, small
 from runtime.ghost.inside.stream import say
+from runtime.moe_configs.inside import watch as configs
 from runtime.sglang.inside import checks, outside, ranks, settled, tactic_files, watch, words
 from runtime.sglang.inside.history import History
 
@@ -105,6 +106,7 @@ def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
     meter = watch.Meter(at_begin=begin, at_end=charges.end, at_death=die, before=before)
     asked = tuner.watch()
     watch.install(meter)
+    configs.watch()
     given = request.get("tactics") or {}
     tactic_files.watch(resolved, title, given.get("folder", "") if request["ghost"] else None)
     environment.be(given.get("metadata", {}))

@@ -1,7 +1,4 @@
-"""Host halves of FlashInfer's modules, as sgl-tune keeps them: <version>/<architecture>/<module>/<sha256>.so.
-
-No server looks for them: a question to one runs their host code. No path is in them.
-"""
+"""Host halves of FlashInfer's modules: <version>/<architecture>/<module>/<sha256>.so, for sgl-tune itself."""
 
 from __future__ import annotations
 

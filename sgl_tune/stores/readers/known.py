@@ -14,6 +14,7 @@ from sgl_tune.stores.readers.driver import Driver
 from sgl_tune.stores.readers.flashinfer_jit import FlashInferModules
 from sgl_tune.stores.readers.halves import HostHalves
 from sgl_tune.stores.readers.inductor import Inductor
+from sgl_tune.stores.readers.moe_configs import MoeConfigs
 from sgl_tune.stores.readers.tilelang import TileLang
 from sgl_tune.stores.readers.triton import Triton
 from sgl_tune.stores.readers.tvm_ffi import TvmFfi
@@ -41,6 +42,7 @@ READERS: tuple[Reader, ...] = (
     CuteDsl(),
     TileLang(),
     TvmFfi(),
+    MoeConfigs(),
     Driver(),
 )
 BY_STORE = {reader.store: reader for reader in READERS}

@@ -168,15 +168,6 @@ def test_filters_that_say_nothing(text: str, said: str) -> None:
     assert ran.code == 2 and said in ran.err
 
 
-def test_sort_and_limit(cache_dir: Path) -> None:
-    def keys(*options: object) -> list[str]:
-        out = run("inspect", "--cache-dir", cache_dir, "--format", "quiet", *options).out
-        return [Path(line).name for line in out.splitlines()]
-
-    assert keys("--sort", "size") == keys("--sort", "age") == keys("--sort", "ranks") == [BIG, SMALL]
-    assert keys("--sort", "entries")[:1] == [BIG]
-
-
 def test_what_deserves_a_remark(cache_dir: Path) -> None:
     folder = cache_dir / "flashinfer" / "autotune" / "0.7.2" / "sm90" / BIG
     (folder / "rank_tp3_pp0_dp0.json").write_bytes(serialise(TARGET, moe_entries((1,))))

@@ -10,7 +10,7 @@ from sgl_tune.stores.rows import STORES, gathering, places
 HOME, USER = "/home/u", "u"
 NEWEST = ROWS[-1]
 IDS = ("flashinfer-jit", "flashinfer-cubins", "tactics", "tvm-ffi", "triton", "inductor", "deep-gemm",
-       "cute-dsl", "tilelang", "halves", "driver")  # fmt: skip
+       "cute-dsl", "tilelang", "moe-configs", "halves", "driver")  # fmt: skip
 
 
 def test_the_ids_are_those_that_others_speak_of() -> None:
@@ -28,6 +28,8 @@ def test_a_release_keeps_its_files_as_the_row_before_it() -> None:
 def test_with_its_variables_a_server_looks_below_one_root_for_all_it_may_be_given(row: KeptFiles) -> None:
     found = places(row, gathering(row, "/root/of/all"), HOME, USER)
     assert set(found) == set(IDS)
+    assert "SGLANG_MOE_CONFIG_DIR" not in gathering(row, "/root"), "a folder that is not there ends it"
+    assert gathering(row, "/root", {"moe-configs"})["SGLANG_MOE_CONFIG_DIR"] == "/root/moe_configs"
     assert found.pop("halves") == (f"{HOME}/.cache/sgl-tune/halves",), "no server looks for them"
     for store in (one for one in STORES if one.id != "halves" and one.ships):
         assert all(place.startswith("/root/of/all/") for place in found[store.id])

@@ -1,0 +1,62 @@
+"""How a file of configurations was tuned, in a small file beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Any
+
+from runtime.record.checked import read
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Milliseconds a forward of the layer in turns, and how much faster the choice was than the server's own;
+    `changed` where that was beyond noise."""
+
+    present_ms: float
+    best_ms: float
+    gain: float
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """`digest` is the file's: another one says that somebody changed it. `seconds`: of each step."""
+
+    schema_version: int
+    gpu: str
+    triton: str
+    sglang: str
+    digest: str
+    seconds: dict[str, float]
+    buckets: dict[str, Bucket]
+
+    @property
+    def says(self) -> str:
+        changed = [one.gain for one in self.buckets.values() if one.changed]
+        if not changed:
+            return "no batch size changed"
+        span = f"{min(changed):.2f} to {max(changed):.2f}x faster"
+        return f"{len(changed)} of {len(self.buckets)} batch sizes changed, {span}"
+
+    def to_bytes(self) -> bytes:
+        return (json.dumps(asdict(self), indent=1) + "\n").encode()
+
+
+def digest_of(raw: bytes) -> str:
+    return sha256(raw).hexdigest()
+
+
+def provenance(raw: bytes | Mapping[str, Any]) -> Provenance | None:
+    """None of what no sgl-tune wrote."""
+    try:
+        told: Any = json.loads(raw) if isinstance(raw, bytes) else raw
+        found = read(Provenance, told, "provenance")
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return found if found.schema_version == SCHEMA else None

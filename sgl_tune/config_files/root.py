@@ -1,0 +1,90 @@
+"""A folder that SGLANG_MOE_CONFIG_DIR can name: it replaces SGLang's own, so it holds those files as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.config_files.contents import LARGEST, as_file
+from sgl_tune.config_files.names import BESIDE, FOLDER, beside, triton_folder
+from sgl_tune.config_files.provenance import SCHEMA, Bucket, Provenance, digest_of
+from sgl_tune.errors import UsageError
+from sgl_tune.reading import bounded_bytes
+from sgl_tune.writing import written
+
+VARIABLE = "SGLANG_MOE_CONFIG_DIR"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """One file's entries by batch size, and how each was measured."""
+
+    name: str
+    entries: Mapping[int, Mapping[str, Any]]
+    buckets: Mapping[int, Bucket]
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class For:
+    """The environment whose server takes the files."""
+
+    gpu: str
+    triton: str
+    sglang: str
+
+
+def write_root(root: Path, source: Path | None, tuned: list[Tuned], whose: For) -> list[Path]:
+    """The server's own files first, from `source`; then those that were tuned. Returns the latter's paths."""
+    if source is not None and source.resolve() != (root / FOLDER).resolve():
+        _copy(source, root / FOLDER)
+    folder = root / FOLDER / triton_folder(whose.triton)
+    _make(folder)
+    return [_write(folder, one, whose) for one in tuned]
+
+
+def _write(folder: Path, tuned: Tuned, whose: For) -> Path:
+    """The note beside it comes last: without one, the file counts as not tuned here."""
+    raw, path = as_file(tuned.entries), folder / tuned.name
+    buckets = {str(rows): one for rows, one in sorted(tuned.buckets.items())}
+    told = Provenance(
+        SCHEMA, whose.gpu, whose.triton, whose.sglang, digest_of(raw), dict(tuned.seconds), buckets
+    )
+    for place, content in ((path, raw), (path.with_name(beside(tuned.name)), told.to_bytes())):
+        with written(place) as file:
+            file.write(content)
+    return path
+
+
+def _copy(source: Path, root: Path) -> None:
+    """Every file of the server's, but where sgl-tune tuned one of that name."""
+    for file in own_files(source):
+        target = root / file.relative_to(source)
+        if target.with_name(beside(target.name)).exists():
+            continue
+        try:
+            raw = bounded_bytes(file, LARGEST)
+        except OSError as error:
+            raise UsageError(
+                f"{file} cannot be read: {error.strerror}", "mend the server's package"
+            ) from error
+        if not target.is_file() or target.read_bytes() != raw:
+            _make(target.parent)
+            with written(target) as copy:
+                copy.write(raw)
+
+
+def own_files(source: Path) -> Iterator[Path]:
+    """What SGLang's package has there: files, and the folder of each Triton."""
+    for path in sorted(source.iterdir()):
+        inner = sorted(path.iterdir()) if path.is_dir() else [path]
+        yield from (one for one in inner if one.is_file() and not one.name.endswith(BESIDE))
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror}", "name another --cache-dir") from error

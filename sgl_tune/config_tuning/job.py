@@ -1,0 +1,64 @@
+"""What the processes that compile and measure one layer are given, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from runtime.moe_configs.candidates import Choice, Layer, Tile
+from runtime.record.checked import read
+from runtime.record.layers import LayerCall
+
+
+@dataclass(frozen=True)
+class LayerJob:
+    """`gpu`: its name and compute capability, for the process that opens none."""
+
+    call: LayerCall
+    kind: Layer
+    buckets: tuple[int, ...]
+    arguments: dict[str, Any]
+    gpu: tuple[str, int, int]
+    processes: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_layer_job(data: Any) -> LayerJob:
+    return read(LayerJob, data, "job")
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """`choice`: both GEMMs' tiles, none where the server's own entries stay, which are `present`."""
+
+    rows: int
+    choice: Choice | None
+    present: tuple[dict[str, Any], dict[str, Any]]
+    present_ms: float
+    best_ms: float
+    gain: float
+    tried: int
+
+    def entries(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return (self.choice.up.entry(), self.choice.down.entry()) if self.choice else self.present
+
+
+@dataclass(frozen=True)
+class Report:
+    """`late`: kernels that were compiled while the GPU waited; `failed`: choices that did not run."""
+
+    buckets: tuple[Bucket, ...]
+    versions: dict[str, str]
+    seconds: dict[str, float]
+    late: int
+    failed: dict[str, str]
+
+
+def read_layer_report(data: Mapping[str, Any]) -> Report:
+    return read(Report, data, "report")
+
+
+__all__ = ["Bucket", "Choice", "LayerJob", "Report", "Tile", "read_layer_job", "read_layer_report"]

@@ -1,0 +1,64 @@
+"""Files of Triton configurations, for a person and as JSON: what a start finds, what a warm made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sgl_tune.cli.format import Format
+from sgl_tune.cli.out import Output
+from sgl_tune.config_files.root import VARIABLE
+from sgl_tune.config_tuning.plan import ConfigPlan, notes
+from sgl_tune.warm.plan_page import show_recorded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sgl_tune.config_tuning.story import LayerResult
+    from sgl_tune.recorded.plan import RecordedPlan
+
+
+def configs_json(plan: ConfigPlan, done: Sequence[LayerResult]) -> dict[str, Any]:
+    """`environment`: what a server must be given to find the files."""
+    has_files = any(one.paths for one in done) or any(one.tuned for one in plan.files)
+    environment = {VARIABLE: str(plan.root)} if has_files else {}
+    return {"files": plan.to_json(), "tuned": [one.to_json() for one in done], "environment": environment}
+
+
+def show_configs(out: Output, plan: ConfigPlan, done: Sequence[LayerResult]) -> None:
+    if not plan.files:
+        return
+    out.line(plan.says, style="bold")
+    for one in done:
+        out.line(one.says, indent=2)
+    for note in () if done else notes(plan):
+        out.line(note, indent=2)
+    if environment := configs_json(plan, done)["environment"]:
+        out.line(f"give the server {VARIABLE}={environment[VARIABLE]}", style="green", indent=2)
+
+
+def tell(
+    out: Output,
+    data: dict[str, Any],
+    show: Callable[[], None],
+    configs: ConfigPlan,
+    done: Sequence[LayerResult],
+    paths: Sequence[Path],
+) -> None:
+    """The answer of a warm, beside what it is about: `data`, shown by `show`, and its files' `paths`."""
+
+    def human() -> None:
+        show()
+        show_configs(out, configs, done)
+
+    written = (path for one in done for path in one.paths)
+    out.result({**data, "moe_configs": configs_json(configs, done)}, human, map(str, (*paths, *written)))
+
+
+def show_plan(out: Output, plan: RecordedPlan, configs: ConfigPlan, done: Sequence[LayerResult] = ()) -> None:
+    """Of a dry run, and of a server that tunes nothing with FlashInfer."""
+    paths = [plan.deployment.cache_dir / path for cache in plan.caches for path in cache.paths]
+    tell(out, plan.to_json(), partial(show_recorded, out, plan), configs, done, paths)
+    if out.format is Format.quiet and plan.exit_code:
+        out.warn(f"{plan.deployment.name}: {plan.says}")

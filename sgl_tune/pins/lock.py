@@ -1,0 +1,105 @@
+"""The lock of a cache directory: a digest of each file that chooses kernels, and the environment of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from runtime.record.checked import expect, read
+from sgl_tune.config_files.names import BESIDE, FOLDER
+from sgl_tune.config_files.provenance import provenance
+from sgl_tune.errors import UsageError
+from sgl_tune.reading import NoObject, bounded_bytes, object_of, read_object
+from sgl_tune.writing import written
+
+NAME, SCHEMA = "sgl-tune.lock", 1
+_TACTICS, _CONFIGS = "flashinfer/autotune/", f"moe_configs/{FOLDER}/triton_"
+_OURS = "sgl-tune.json"  # beside rank files: how they were measured, which no server reads
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LARGEST, _MOST = 64 << 20, 100_000
+
+
+@dataclass(frozen=True)
+class Lock:
+    schema_version: int
+    environment: dict[str, str]
+    files: dict[str, str]
+
+    def __post_init__(self) -> None:
+        expect(self.schema_version == SCHEMA, f"of schema_version {SCHEMA}", "lock")
+        expect(all(map(_DIGEST.fullmatch, self.files.values())), "of sha256 digests", "lock.files")
+
+
+def is_pinned(path: str) -> bool:
+    """Whether a file of a cache directory chooses kernels of a server, by its path there."""
+    return path.endswith(".json") and path.startswith((_TACTICS, _CONFIGS)) and not path.endswith(_OURS)
+
+
+def lock_of(root: Path) -> Lock:
+    files, environment = dict[str, str](), dict[str, str]()
+    for path in _below(root):
+        name = path.relative_to(root).as_posix()
+        if is_pinned(name):
+            raw = _bytes(path)
+            files[name] = sha256(raw).hexdigest()
+            environment |= _tuned_in(raw) if name.startswith(_TACTICS) else {}
+        elif name.startswith(_CONFIGS) and name.endswith(BESIDE) and (told := provenance(_bytes(path))):
+            environment |= {"gpu": told.gpu, "triton": told.triton, "sglang": told.sglang}
+    return Lock(SCHEMA, dict(sorted(environment.items())), dict(sorted(files.items())))
+
+
+def write_lock(root: Path) -> Path | None:
+    """None where the directory has no file to pin."""
+    lock = lock_of(root)
+    if not lock.files:
+        return None
+    with written(root / NAME) as file:
+        file.write((json.dumps(asdict(lock), indent=1) + "\n").encode())
+    return root / NAME
+
+
+def read_lock(path: Path) -> Lock:
+    try:
+        return read(Lock, read_object(path, "`sgl-tune warm` writes one", _LARGEST), "lock")
+    except TypeError as error:
+        raise UsageError(f"{path}: {error}", "`sgl-tune warm` writes one") from None
+
+
+def differences(lock: Lock, found: Mapping[str, str]) -> list[str]:
+    """A line for each file that is missing, other, or not in the lock."""
+    said = [f"{name}: missing" for name in lock.files if name not in found]
+    said += [f"{name}: not in the lock" for name in found if name not in lock.files]
+    said += [f"{name}: differs" for name, digest in lock.files.items() if found.get(name, digest) != digest]
+    return sorted(said)
+
+
+def _below(root: Path) -> list[Path]:
+    """No link is followed: a lock says what is in the directory itself."""
+    found = []
+    for above, folders, names in os.walk(root):
+        folders.sort()
+        found += [Path(above, name) for name in sorted(names) if not Path(above, name).is_symlink()]
+        if len(found) > _MOST:
+            raise UsageError(f"{root} has more than {_MOST:,} files", "name the cache directory itself")
+    return found
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return bounded_bytes(path, _LARGEST)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _tuned_in(raw: bytes) -> dict[str, str]:
+    try:
+        told: Any = object_of(raw).get("_metadata")
+    except NoObject:
+        return {}
+    return {k: v for k, v in told.items() if isinstance(v, str)} if isinstance(told, dict) else {}

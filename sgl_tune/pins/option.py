@@ -1,0 +1,13 @@
+"""How a lock is named on a command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from sgl_tune.cli.parameters import Option
+
+LockOption = Annotated[
+    Path | None,
+    Option("--lock", metavar="FILE", help="The sgl-tune.lock that the files must hold to; others fail."),
+]

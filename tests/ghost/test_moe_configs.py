@@ -1,0 +1,212 @@
+"""A stock SGLang's start shows which Triton configurations it looks for; its layers compile without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.ghost.gpus import gpus
+from runtime.ghost.outside import table
+from runtime.record.record import Record
+from runtime.sglang.asking import Asked, Asker
+from runtime.sglang.server_process import ghost_for
+from sgl_tune.config_files.contents import contents
+from sgl_tune.config_files.provenance import Bucket
+from sgl_tune.config_files.root import For, Tuned, own_files, write_root
+from sgl_tune.config_tuning.plan import config_plan
+from tests.ghost.environments import SMALLEST, python_of
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = {
+    "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
+    "hidden_size": 256,
+    "intermediate_size": 128,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "vocab_size": 1024,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "torch_dtype": "bfloat16",
+}
+NAME = "E=4,N=128,device_name=NVIDIA_H200"
+GRAPHS = ("--cuda-graph-max-bs-decode", "2", "--cuda-graph-backend-prefill", "disabled")
+FLAGS = ("--attention-backend", "triton", "--sampling-backend", "pytorch", *GRAPHS)
+ENTRY = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    return python_of(SMALLEST)
+
+
+@pytest.fixture(scope="module")
+def packages(python: Path) -> Path:
+    return next(python.parent.parent.glob("lib/python3*/site-packages"))
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("work")
+
+
+@pytest.fixture(scope="module")
+def record(python: Path, packages: Path, work: Path) -> Iterator[Record]:
+    (work / "config.json").write_text(json.dumps(MODEL))
+    with Asker(Asked(python, (packages,), gpus()["h200"], work)) as asker:
+        outside = {"numbers": table().text()}
+        argv = ["--model-path", str(work), "--mem-fraction-static", "0.5", *FLAGS]
+        yield asker.ask(argv, outside=outside, seconds=600)
+
+
+def on_ghost(python: Path, packages: Path, work: Path, script: str, *args: str, **more: str) -> str:
+    """Run a script in the server's Python. The ghost's libraries stand for CUDA's; its hooks are left out."""
+    ghost = ghost_for([packages], work, gpus()["h200"])
+    variables = {"PATH": os.environ["PATH"], "HOME": str(work), "PYTHONPATH": str(ROOT), **more}
+    done = subprocess.run(
+        [str(python), "-c", script, *args],
+        env={**variables, **ghost.environment()},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return done.stdout.splitlines()[-1]
+
+
+def test_a_start_shows_the_files_it_looked_for_and_did_not_find(record: Record, packages: Path) -> None:
+    assert record.ending.how == "ready", record.ending
+    assert [Path(one.asked).name for one in record.configs] == [f"{NAME}.json", f"{NAME}_down.json"]
+    assert {one.triton for one in record.configs} == {"3.6.0"} and not any(
+        one.found for one in record.configs
+    )
+    assert Path(record.configs[0].asked).is_relative_to(packages)
+    (layer,) = record.layers
+    assert layer.files == tuple(one.asked for one in record.configs) and not layer.unreplayable
+    assert layer.named["w1"]["tensor"]["shape"] == [4, 256, 256]
+    assert Record.from_json(record.to_json()) == record
+
+
+def test_its_layer_is_compiled_without_a_gpu(
+    record: Record, python: Path, packages: Path, work: Path
+) -> None:
+    plan = config_plan([record], work)
+    job = {"call": record.to_json(), "rows": [16], "arguments": plan.arguments}
+    (work / "job.json").write_text(json.dumps(job))
+    said = on_ghost(
+        python, packages, work, _COMPILE, str(work / "job.json"), TRITON_CACHE_DIR=str(work / "triton")
+    )
+    assert json.loads(said) == {"tried": 3, "failed": {}}
+    kernels = list((work / "triton").rglob("fused_moe_kernel.cubin"))
+    assert len(kernels) == 6 and all(kernel.stat().st_size for kernel in kernels)
+
+
+_COMPILE = """
+import json, sys
+from runtime.moe_configs.inside import pretending
+pretending.be_a("NVIDIA H200", 9, 0)
+import runtime.moe_configs.compiling as compiling
+from runtime.moe_configs.candidates import Choice, Layer, Tile
+from runtime.moe_configs.inside.places import places
+from runtime.record.record import Record
+told = json.load(open(sys.argv[1]))
+record = Record.from_json(told["call"])
+plain = Tile(16, 64, 64, 1, 4, 3)
+tma = Choice(plain, Tile(16, 128, 64, 1, 4, 3, tma=True))
+compiling.choices = lambda kind, rows: [Choice(plain, plain), tma]
+done = compiling.compile_all(
+    record.layers[0], Layer(4, 2, "", 0, True), told["rows"], places(), told["arguments"], (9, 0), 2
+)
+print(json.dumps({"tried": done.tried, "failed": done.failed}))
+"""
+
+FILES: dict[str, bytes] = {
+    "good": json.dumps({"1": ENTRY, "64": {**ENTRY, "num_warps": 4, "num_stages": 3}}).encode(),
+    "empty": b"",
+    "cut off": b'{"1": {"BLOCK_SIZE_M": 16',
+    "a list": b"[1, 2]",
+    "a word for a size": b'{"many": {}}',
+    "no sizes": b"{}",
+    "a size with a blank": json.dumps({" 8": ENTRY}).encode(),
+    "not UTF-8": b'{"\xff": 1}',
+    "nested too deep": b"[" * 100_000,
+    "null": b"null",
+}
+
+
+def test_a_file_is_judged_as_sglangs_own_loader_would(python: Path, packages: Path, work: Path) -> None:
+    for place, raw in enumerate(FILES.values()):
+        folder = work / f"judged.{place}/configs/triton_3_6_0"
+        folder.mkdir(parents=True)
+        (folder / f"{NAME}.json").write_bytes(raw)
+    told = json.loads(on_ghost(python, packages, work, _LOAD, str(work), str(len(FILES))))
+    for name, real in zip(FILES, told, strict=True):
+        ours = contents(FILES[name])
+        assert bool(ours.kills) == (real is None), name
+        assert ours.kills or {str(rows): entry for rows, entry in ours.entries.items()} == real, name
+
+
+_LOAD = """
+import json, os, sys
+from runtime.moe_configs.inside import pretending
+pretending.be_a("NVIDIA H200", 9, 0)
+from runtime.moe_configs.inside.places import places
+from runtime.moe_configs.layer import Settings
+here = places()
+here.configs.get_exec = lambda: Settings({"enable_deterministic_inference": False})
+found = []
+for number in range(int(sys.argv[2])):
+    os.environ["SGLANG_MOE_CONFIG_DIR"] = f"{sys.argv[1]}/judged.{number}"
+    here.configs.get_moe_configs.cache_clear()
+    try:
+        found.append(here.configs.get_moe_configs(4, 128, None))
+    except Exception:
+        found.append(None)
+print(json.dumps(found))
+"""
+
+
+def test_a_root_holds_every_file_of_the_package_and_the_stock_lookup_takes_ours(
+    record: Record, python: Path, packages: Path, work: Path
+) -> None:
+    assert len(config_plan([record], work).untuned) == 1
+    source, root = packages / "sglang/srt/layers/moe/moe_runner/triton_utils/configs", work / "moe_configs"
+    names = [f"{NAME}{dtype}{down}.json" for dtype in ("", ",dtype=int4_w4a16") for down in ("", "_down")]
+    ours = [Tuned(name, {8: ENTRY}, {8: Bucket(2.0, 1.0, 2.0, True)}, {}) for name in names]
+    write_root(root, source, ours, For("NVIDIA H200", "3.6.0", "0.5.17"))
+    assert [(one.state, bool(one.tuned)) for one in config_plan([record], work).files] == [
+        ("not there", True)
+    ] * 2
+    assert config_plan([record], work).untuned == () and config_plan([record], work, again=True).untuned
+    files = [file.relative_to(source) for file in own_files(source)]
+    assert len(files) > 300
+    assert all((root / "configs" / name).read_bytes() == (source / name).read_bytes() for name in files)
+    said = on_ghost(python, packages, work, _LOOK_UP, str(root), SGLANG_MOE_CONFIG_DIR=str(root))
+    assert json.loads(said) == {"taken": [{"8": ENTRY}] * 4, "warned": []}
+
+
+_LOOK_UP = """
+import json, logging
+from runtime.moe_configs.inside import pretending
+pretending.be_a("NVIDIA H200", 9, 0)
+from runtime.moe_configs.inside.places import places
+from runtime.moe_configs.layer import Settings
+warned, here = [], places()
+handler = logging.Handler(logging.WARNING)
+handler.emit = lambda record: warned.append(record.getMessage())
+here.configs.logger.addHandler(handler)
+here.configs.get_exec = lambda: Settings({"enable_deterministic_inference": False})
+given = [(dtype, down) for dtype in (None, "int4_w4a16") for down in (False, True)]
+taken = [here.configs.get_moe_configs(4, 128, dtype, down_moe=down) for dtype, down in given]
+print(json.dumps({"taken": taken, "warned": warned}))
+"""
