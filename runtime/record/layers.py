@@ -12,7 +12,7 @@ from runtime.record.checked import expect
 
 @dataclass(frozen=True)
 class ConfigLookup:
-    """`asked`: the path looked for first; `found`: the one taken, or empty; `given`: the parts of its name."""
+    """`asked`: the path looked for first; `found`: the one taken, or empty; `given`: parts of its name."""
 
     kind: str
     asked: str
