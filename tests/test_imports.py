@@ -105,7 +105,7 @@ SGL_TUNE = {
     "verify": "server record flashinfer sglang errors units reading cli deployment cache stores keys"
     " recorded",
     "fleet": "flashinfer sglang errors units record reading cli deployment cache stores keys verify",
-    "explain": "record sglang units cli deployment cache asking recorded verify",
+    "explain": "record sglang units cli cache asking recorded verify",
     "server_log": "server devices errors units log_lines cli",
     "memory": "server record ghost sglang simulate devices forward moe graphs start errors processes units"
     " reading writing web_page cli servers deployment asking server_log",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from sgl_tune.units import count
+
 AskedBy = Literal["tuning", "serving"]
+Tunes = Literal["nothing", "planned", "unplanned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,13 @@ class CachePlan:
         }
 
 
+def told(caches: Sequence[CachePlan]) -> str:
+    ops = [op for cache in caches for op in cache.ops]
+    entries = count(sum(len(op.keys) for op in ops), "entry")
+    files = count(sum(len(cache.paths) for cache in caches), "file")
+    return f"{count(len(ops), 'op')}, {entries} in {files}"
+
+
 class Timed(NamedTuple):
     """One entry that was timed again. Milliseconds; None where it failed, for the reason in `failed`."""
 
@@ -78,3 +89,30 @@ class Timed(NamedTuple):
     best_ms: float | None
     default_ms: float | None
     failed: str | None = None
+
+
+class Gap(NamedTuple):
+    """`what` the server tunes, and `why` nobody here can say which entries that makes."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a start tunes. `gaps`: what of it cannot be planned. `obstacle`: why no warm can tune what is
+    planned, either."""
+
+    tunes: Tunes
+    says: str
+    gaps: tuple[Gap, ...] = ()
+    obstacle: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return int(self.tunes == "unplanned" or self.obstacle is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        unknown = [gap._asdict() for gap in self.gaps]
+        said = {"tunes": self.tunes, "says": self.says, "unplanned": unknown, "obstacle": self.obstacle}
+        return {**said, "advice": None}

@@ -21,7 +21,7 @@ from sgl_tune.cache.lock import LOCK_SECONDS
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, parse_manifest
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file, serialise
-from sgl_tune.cache.transaction import explained, locked, publish
+from sgl_tune.cache.transaction import explained, locked, publish, silent
 from sgl_tune.errors import WorkFailed
 
 _ATTEMPTS = 20
@@ -54,10 +54,6 @@ class _Merged:
         return serialise(self.metadata, self.entries, self.records or None, writer=self.writer)
 
 
-def _silent(text: str) -> None:
-    """Where nobody listens."""
-
-
 def write_group(
     paths: Sequence[Path],
     entries: Mapping[str, Any],
@@ -67,7 +63,7 @@ def write_group(
     manifest: Manifest | None = None,
     replace_conflicting: bool = False,
     timeout: float = LOCK_SECONDS,
-    say: Callable[[str], None] = _silent,
+    say: Callable[[str], None] = silent,
     owner: Owner | None = None,
 ) -> Written:
     """Add entries to all files of one TP group, which end up equal byte for byte: a server that finds two

@@ -27,7 +27,7 @@ _TRIES = 100
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def _silent(text: str) -> None:
+def silent(text: str) -> None:
     """Where nobody listens."""
 
 
@@ -50,7 +50,7 @@ class Locked(NamedTuple):
 def locked(
     path: Path,
     timeout: float = LOCK_SECONDS,
-    say: Callable[[str], None] = _silent,
+    say: Callable[[str], None] = silent,
     create: bool = True,
     root: Path | None = None,
     owner: Owner | None = None,

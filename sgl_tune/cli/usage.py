@@ -5,14 +5,46 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from runtime.server.nearest import meant
-from sgl_tune.cli.moved import divided, replacement, takes_command
 from sgl_tune.errors import UsageError
 
 _MOST = 20
 _STARTS_A_SERVER = re.compile(r"(?:.*/)?(?:python[\d.]*|sglang|docker|podman|kubectl|torchrun|uv|bash|sh)")
+_START = ["python", "-m", "sglang.launch_server"]
+_ONE_NODE = (
+    "one node warms for all: sgl-tune warm ... && sgl-tune pack -o cache.tar.gz; on each other node:"
+    " sgl-tune unpack cache.tar.gz"
+)
+_REPLACED = {
+    "warm --nnodes": _ONE_NODE,
+    "warm --node-rank": _ONE_NODE,
+    "warm --gpus": "set CUDA_VISIBLE_DEVICES",
+    "warm --workers": "leave it out: one process searches on the CPU, and one on each GPU",
+    "warm --no-prove": "write --prove none",
+    "warm --module": "leave it out: all modules that the start loads are compiled",
+    "warm --jobs": "set MAX_JOBS, as for FlashInfer itself",
+    "verify --timeout": "leave it out",
+    "inspect --sort": "--filter 'size>1GB' or 'age>30d' narrows the list",
+    "inspect --limit": "--filter narrows the list; `| head` cuts it off",
+    "export --timeout": "leave it out",
+    "explain --all": "--format json has every argument",
+    "explain --against-gpu": "write --against GPU",
+    "mem-report --from": "write --log FILE",
+    "mem-report --from-log": "write --log FILE",
+    "prune --arch": "write --library arch=sm90",
+    "prune --flashinfer-version": "write --library flashinfer=X.Y.Z",
+    "prune --unused-for": "write --older-than AGE: few file systems note when files are read",
+    "relocate --read-only": "--scratch PATH says that the root is read-only, and where the server writes",
+    "--arch": "--gpu takes an architecture, too: --gpu sm90",
+    "--core": "write --server core",
+    "--sglang-version": "write --server X.Y.Z",
+    "--flashinfer-version": "--target ENV.JSON names the FlashInfer that reads the files",
+    "--deployment": "write -f sgl-tune.toml:NAME",
+    "--no-enable-dp-attention": "leave out --enable-dp-attention",
+}
 
 
 def told(error: Any) -> UsageError:
@@ -74,3 +106,51 @@ def _nearest(error: Any) -> str | None:
     """`'jsn' is not one of 'human', 'json'`: the one that was meant."""
     quoted = re.findall(r"'([^']*)'", error.message)
     return meant(quoted[0], quoted[1:]) if len(quoted) > 2 else None
+
+
+def replacement(context: Any, option: str) -> str | None:
+    """What to write in place of an option that the command had."""
+    general = _REPLACED.get(option) if takes_command(context) else None
+    return _REPLACED.get(f"{context.info_name} {option}") or general
+
+
+def divided(context: Any, typed: Sequence[str], option: str) -> str | None:
+    """The same command line with an option that is not ours behind `--`, where a server's command stands."""
+    name = context.command.name
+    if not takes_command(context) or not option.startswith("--"):
+        return None
+    words = list(typed[typed.index(name) + 1 :]) if name in typed else []
+    at = words.index("--") if "--" in words else len(words)
+    ours, flags = _parted(context, words[:at])
+    whole = words[at + 1 :]
+    if len(whole) == 1 and " " in whole[0]:
+        whole = [f"{whole[0]} {shlex.join(flags)}"]
+    elif whole:
+        whole += flags
+    else:
+        has_model = {"--model", "--model-path"} & {word.partition("=")[0] for word in flags}
+        whole = [*_START, *([] if has_model else ["--model-path", "MODEL"]), *flags]
+    moved = shlex.join([*context.command_path.split(), *ours, "--", *whole])
+    return f"put the server's flags after --: {moved}"
+
+
+def takes_command(context: Any) -> bool:
+    return any("SERVER COMMAND" in (param.metavar or "") for param in context.command.params)
+
+
+def _parted(context: Any, words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own options with their values, and all others."""
+    params = [one for one in context.command.params if not one.hidden or "--quiet" in one.opts]
+    shown = {name: one for one in params for name in one.opts}
+    ours, server = list[str](), list[str]()
+    current, takes_value = ours, False
+    for word in words:
+        name = word.partition("=")[0]
+        if word.startswith("-") and not takes_value:
+            own = shown.get(name)
+            current = server if own is None else ours
+            takes_value = own is not None and not own.is_flag and "=" not in word
+        else:
+            takes_value = False
+        current.append(word)
+    return ours, server

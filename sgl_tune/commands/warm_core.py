@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from sgl_tune.cache.asked import Verdict
 from sgl_tune.cache.disk import check_place
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
@@ -14,7 +15,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import Ended
 from sgl_tune.keys.plan import Plan, make_plan
-from sgl_tune.keys.verdict import Verdict, verdict_of
+from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.warm.plan_page import show_plans
 
 Judged = Sequence[tuple[Plan, Verdict]]

@@ -7,15 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from sgl_tune.cache.asked import Verdict
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_core import BY_CORE, Judged, one_or_all, planned_json, warn_of_the_rest
 from sgl_tune.commands.warm_wishes import Wishes
 from sgl_tune.deployment.model_files import NO_MODEL
 from sgl_tune.errors import CheckFailed, Ended, SglTuneError
-from sgl_tune.keys.verdict import Verdict, verdict_of
+from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.pins.lock import write_lock
-from sgl_tune.processes.interruption import Interruption, end_by, interruptible
+from sgl_tune.processes.interruption import ending
 from sgl_tune.warm.devices import check_target, choose_devices, target_doubts
 from sgl_tune.warm.plan_page import show_verdict
 from sgl_tune.warm.result import Warmed
@@ -34,16 +35,11 @@ def warm_all(judged: Judged, wishes: Wishes, out: Output) -> NoReturn:
             for doubt in target_doubts(plan.deployment):
                 out.warn(f"{plan.deployment.name}: {doubt}")
     came = Outcome(judged, out)
-    try:
-        with interruptible(), workforce() as force:
-            came.warm(Settings(devices, wishes.timeout, wishes.replace, wishes.is_proven), force)
-            paths = [cache.written.paths[0] for one in came.warmed.values() for cache in one.caches]
-            if not wishes.are_read(paths, out):
-                came.code = max(came.code, MISSED)
-    except Interruption as interruption:
-        came.show_what_is_done()
-        out.error(str(interruption))
-        raise Ended(end_by(interruption)) from None
+    with ending(came.tell_end), workforce() as force:
+        came.warm(Settings(devices, wishes.timeout, wishes.replace, wishes.is_proven), force)
+        paths = [cache.written.paths[0] for one in came.warmed.values() for cache in one.caches]
+        if not wishes.are_read(paths, out):
+            came.code = max(came.code, MISSED)
     for root in {warmed.plan.deployment.cache_dir for warmed in came.warmed.values()}:
         write_lock(root)
     came.show()
@@ -89,9 +85,11 @@ class Outcome:
             self.out.error(f"{self.judged[number][0].deployment.name}: {error.message}", error.remedy)
             self.code = max(self.code, error.exit_code)
 
-    def show_what_is_done(self) -> None:
+    def tell_end(self, said: str) -> None:
+        """With what is done, where a signal ends the rest."""
         if self.warmed:
             self._show([])
+        self.out.error(said)
 
     def show(self) -> None:
         """What was not warmed whole comes first, and says so."""

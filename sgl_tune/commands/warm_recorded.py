@@ -69,4 +69,4 @@ def _show_warmed(out: Output, warmed: Warmed, read: Served | None) -> None:
 
 def warmed_json(plan: RecordedPlan, warmed: Warmed, read: Served | None) -> dict[str, Any]:
     proof = {"server_proof": read.to_json()} if read else {}
-    return {**warmed.to_json(), "verdict": plan.verdict_json(), **proof}
+    return {**warmed.to_json(), "verdict": plan.verdict.to_json(), **proof}

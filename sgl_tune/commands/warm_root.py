@@ -25,7 +25,7 @@ from sgl_tune.compile.everything import (
 from sgl_tune.compile.goal import Goal, Modules, goal_of
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import Ended
-from sgl_tune.processes.interruption import Interruption, end_by, interruptible
+from sgl_tune.processes.interruption import Interruption, ending
 from sgl_tune.recorded.asked import asking
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.servers.server import Server
@@ -45,18 +45,14 @@ def fill_root(
         goal = goal_of(one, plan, asked.command)
     toolkit = toolkit_of(goal)
     warmed: Warmed | None = None
-    try:
-        with interruptible(), _kept():
-            built = compile_all(goal, wanted, toolkit, out)
-            # For workers and the server: they compile into the root, and ninja finds what is there.
-            os.environ.update(variables_while_filling(goal))
-            os.environ.update(toolkit.environment(os.environ))
-            if tunes and plan.caches and not plan.obstacle:
-                warmed = tuned(plan, one.question.gpu, wishes, server, out)
-            filled = finish(goal, wanted, built, wishes.here, out)
-    except Interruption as interruption:
-        out.error(str(interruption))
-        raise Ended(end_by(interruption)) from None
+    with ending(out.error), _kept():
+        built = compile_all(goal, wanted, toolkit, out)
+        # For workers and the server: they compile into the root, and ninja finds what is there.
+        os.environ.update(variables_while_filling(goal))
+        os.environ.update(toolkit.environment(os.environ))
+        if tunes and plan.caches and not plan.obstacle:
+            warmed = tuned(plan, one.question.gpu, wishes, server, out)
+        filled = finish(goal, wanted, built, wishes.here, out)
     lines = kubernetes_lines if for_kubernetes else export_lines
     out.result(_json(plan, warmed, filled), lambda: _show(out, warmed, filled), lines(filled.environment))
     missed = warmed is not None and not warmed.is_good
@@ -97,4 +93,4 @@ def _show(out: Output, warmed: Warmed | None, filled: Filled) -> None:
 
 def _json(plan: RecordedPlan, warmed: Warmed | None, filled: Filled) -> dict[str, Any]:
     data = warmed.to_json() if warmed is not None else plan.to_json()
-    return {**data, "verdict": plan.verdict_json(), "everything": filled.to_json()}
+    return {**data, "verdict": plan.verdict.to_json(), "everything": filled.to_json()}

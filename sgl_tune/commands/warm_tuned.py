@@ -5,10 +5,10 @@ from __future__ import annotations
 from runtime.ghost.gpus import Gpu
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_wishes import Wishes
-from sgl_tune.config_tuning.story import to_its_end
 from sgl_tune.config_tuning.story import tuned_configs as tuned_configs
 from sgl_tune.errors import UsageError
 from sgl_tune.processes.command import Python
+from sgl_tune.processes.interruption import ending
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.servers.server import Server
 from sgl_tune.warm.devices import Devices, choose_devices
@@ -20,7 +20,7 @@ from sgl_tune.warm.workforce import workforce
 
 def tuned(plan: RecordedPlan, meant: Gpu, wishes: Wishes, server: Server, out: Output) -> Warmed:
     settings = Settings(devices_of(meant, wishes), wishes.timeout, wishes.replace, wishes.is_proven)
-    with to_its_end(out), workforce(How(WORKER, PROVER, Python(str(server.python)))) as force:
+    with ending(out.error), workforce(How(WORKER, PROVER, Python(str(server.python)))) as force:
         return warm_records(plan, settings, out, force)
 
 

@@ -56,7 +56,7 @@ class Built:
 def build(
     tasks: Sequence[Task], jobs: int, environment: Mapping[str, str], scratch: Scratch, out: Output
 ) -> list[Built]:
-    """Builds all of them, also after one fails."""
+    """All of them, whatever becomes of one."""
     with _Yard(tasks, jobs, environment, scratch, out) as yard:
         return yard.run()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sgl_tune.asking.question import value_of
@@ -32,12 +32,7 @@ class Started:
     written: Mapping[str, int]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "seconds": round(self.seconds, 3),
-            "ranks": self.ranks,
-            "compiled": list(self.compiled),
-            "written": dict(self.written),
-        }
+        return {**asdict(self), "seconds": round(self.seconds, 3)}
 
 
 def start(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from sgl_tune.config_files.provenance import Bucket as Told
 from sgl_tune.config_files.root import For, Tuned, write_root
 from sgl_tune.config_tuning.job import LayerJob, Report, read_layer_report
 from sgl_tune.config_tuning.plan import ConfigPlan, LayerPlan
-from sgl_tune.errors import Ended, WorkFailed
+from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.command import Python
-from sgl_tune.processes.interruption import Interruption, end_by, interruptible
+from sgl_tune.processes.interruption import ending
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.warm.launch import Fleet, Workers
 
@@ -68,19 +68,8 @@ class LayerResult:
 
 
 def tuned_configs(plan: ConfigPlan, gpu: Gpu, python: Path, timeout: float, out: Output) -> list[LayerResult]:
-    with to_its_end(out):
+    with ending(out.error):
         return tune(plan, gpu, Python(str(python)), timeout, out.note)
-
-
-@contextmanager
-def to_its_end(out: Output) -> Iterator[None]:
-    """An interruption ends the command as the signal would."""
-    try:
-        with interruptible():
-            yield
-    except Interruption as interruption:
-        out.error(str(interruption))
-        raise Ended(end_by(interruption)) from None
 
 
 def tune(plan: ConfigPlan, gpu: Gpu, python: Python, timeout: float, say: Say) -> list[LayerResult]:

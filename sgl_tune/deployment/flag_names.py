@@ -8,7 +8,6 @@ from dataclasses import fields
 from typing import Any, get_args, get_origin, get_type_hints
 
 from runtime.server.asked import Asked
-from runtime.server.nearest import meant
 from runtime.sglang.releases import Release
 from sgl_tune.deployment.options import LONG, OWN_FIELDS, TARGET_FIELDS, ServerFlags, TargetFlags
 from sgl_tune.errors import UsageError
@@ -82,11 +81,3 @@ def spelled(release: Release, argument: str, value: Any) -> str:
     if release.number < _BY_PHASE:
         name = name.replace("-decode", "") if name.startswith("--cuda-graph") else name
     return name if value is True else f"{name} {value}"
-
-
-def refusal_of(text: str) -> str:
-    """The last line of SGLang's refusal, and the flags of its usage that may have been meant."""
-    said = (text.strip().splitlines() or [""])[-1]
-    flags = re.findall(r"[\[ ](--[a-z][\w-]{1,80})", text.strip().removesuffix(said))
-    near = (meant(word.partition("=")[0], flags) for word in said.split() if word.startswith("--"))
-    return said[-600:] + "".join(f" ({one})" for one in near if one)

@@ -13,7 +13,6 @@ from runtime.record.record import Record
 from runtime.sglang.flag_classes import MODELS
 from runtime.sglang.inside.words import DRAWN, OURS
 from sgl_tune.asking.question import value_of
-from sgl_tune.deployment.flag_names import refusal_of
 from sgl_tune.recorded.caches import files_of
 from sgl_tune.units import count
 
@@ -121,7 +120,7 @@ class Account:
     @property
     def says(self) -> str:
         if self.refused is not None:
-            return f"SGLang refuses this command: {refusal_of(self.refused)}"
+            return f"SGLang refuses this command: {self.refused.splitlines()[-1] if self.refused else ''}"
         if not self.settled:
             return self.died or "its start did not settle anything"
         if not self.settled["tunes"]:

@@ -37,17 +37,14 @@ class Exported:
         return self.hits in (None, self.entries)
 
     def to_json(self) -> dict[str, Any]:
+        names = ("entries", "added", "changed", "hits", "notes")
         return {
             "to": self.to.value,
             "source": str(self.source.path),
             "environment": dict(self.source.environment),
             "folder": str(self.folder),
             "files": [str(path) for path in self.files],
-            "entries": self.entries,
-            "added": self.added,
-            "changed": self.changed,
-            "hits": self.hits,
-            "notes": list(self.notes),
+            **{name: getattr(self, name) for name in names},
         }
 
 

@@ -8,13 +8,14 @@ from functools import cached_property
 from pathlib import Path
 
 from runtime.sglang.kept_files import kept_files
+from sgl_tune.cache.asked import Verdict
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, deploy
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.fleet.node import Node
 from sgl_tune.fleet.tactics import Asked
 from sgl_tune.keys.plan import Plan, make_plan
-from sgl_tune.keys.verdict import Verdict, verdict_of
+from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.verify.environment import UNTOLD, Target
 from sgl_tune.verify.planned import expected_of, meant_on, plans_of
 from sgl_tune.verify.scope import VerifyOptions

@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
 
 from runtime.flashinfer.versions import doubt_of
 from runtime.server.gpus import CPU
+from sgl_tune.cache.asked import Gap, Verdict, told
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.calls import fp4_is_tuned, unknown_experts
 from sgl_tune.keys.keys import skipped_ops
 from sgl_tune.keys.plan import Plan
-from sgl_tune.units import count
 
 _NVFP4_GROUP = 16
 _FP4_GEMMS = ("flashinfer_cutedsl", "flashinfer_cutlass", "flashinfer_cudnn")
-Tunes = Literal["nothing", "planned", "unplanned"]
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """`what` the server tunes, and `why` nobody here can say which entries that makes."""
-
-    what: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`gaps`: what of it cannot be planned. `obstacle`: why no warm can tune what is planned, either."""
-
-    tunes: Tunes
-    says: str
-    gaps: tuple[Gap, ...] = ()
-    obstacle: str | None = None
-
-    @property
-    def exit_code(self) -> int:
-        return int(self.tunes == "unplanned" or self.obstacle is not None)
-
-    def to_json(self) -> dict[str, Any]:
-        unknown = [{"what": gap.what, "why": gap.why} for gap in self.gaps]
-        said = {"tunes": self.tunes, "says": self.says, "unplanned": unknown, "obstacle": self.obstacle}
-        return {**said, "advice": None}
 
 
 def verdict_of(plan: Plan, is_proven: bool = False) -> Verdict:
@@ -61,10 +32,10 @@ def _verdict(plan: Plan) -> Verdict:
     gaps, obstacle = tuple(_gaps(plan)), cannot_tune(plan)
     untuned = f"; no warm can tune them here: {obstacle}" if obstacle else ""
     if not gaps:
-        return Verdict("planned", f"tunes {planned_text(plan)}{untuned}", obstacle=obstacle)
+        return Verdict("planned", f"tunes {told(plan.caches)}{untuned}", obstacle=obstacle)
     what = " and ".join(dict.fromkeys(gap.what for gap in gaps))
     why = "; ".join(dict.fromkeys(gap.why for gap in gaps))
-    beside = f"; {planned_text(plan)} are planned" if plan.caches else ""
+    beside = f"; {told(plan.caches)} are planned" if plan.caches else ""
     said = f"tunes {what}, which cannot be planned: {why}{beside}{untuned}"
     return Verdict("unplanned", said, gaps, obstacle)
 
@@ -85,13 +56,6 @@ def _gaps(plan: Plan) -> Iterator[Gap]:
             yield Gap(f"{whose} experts", f"the lookups of {why} are not known here")
     if plan.draft is not None and plan.draft.ops and not plan.target.ops:
         yield Gap("a draft alone", "its cache is filled with its target's, which holds nothing here")
-
-
-def planned_text(plan: Plan) -> str:
-    ops = [op for cache in plan.caches for op in cache.ops]
-    entries = count(sum(len(op.keys) for op in ops), "entry")
-    files = count(sum(len(cache.paths) for cache in plan.caches), "file")
-    return f"{count(len(ops), 'op')}, {entries} in {files}"
 
 
 def cannot_tune(plan: Plan) -> str | None:

@@ -12,7 +12,6 @@ from runtime.record import parts
 from runtime.record.record import Record
 from runtime.start.run_record import Failure, Phase, Run
 from sgl_tune.asking.live import NAMES, ROOT
-from sgl_tune.deployment.flag_names import refusal_of
 from sgl_tune.memory.layout import layout_of
 from sgl_tune.memory.parts import NCCL, OTHERS, Owned, Share
 from sgl_tune.memory.phases import rooted
@@ -201,5 +200,6 @@ def _refusal(ending: parts.Ending) -> str:
     """SGLang's own words, where it refused the command."""
     if ending.how != "refused":
         return ""
-    said = refusal_of(ending.text or "") or _SILENT
+    lines = (ending.text or "").strip().splitlines()
+    said = lines[-1] if lines else _SILENT
     return said if ending.type in (None, "SystemExit") else f"{ending.type}: {ending.text}"

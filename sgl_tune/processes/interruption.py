@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+
+from sgl_tune.errors import Ended
 
 INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -50,6 +52,17 @@ def interruptible() -> Iterator[None]:
     finally:
         for number in heard:
             signal.signal(number, before[number])
+
+
+@contextmanager
+def ending(tell: Callable[[str], None]) -> Iterator[None]:
+    """Interruptible, and where a signal comes its last words, and the end of the command."""
+    try:
+        with interruptible():
+            yield
+    except Interruption as interruption:
+        tell(str(interruption))
+        raise Ended(end_by(interruption)) from None
 
 
 def end_by(interruption: Interruption) -> int:

@@ -18,7 +18,6 @@ from sgl_tune.asking.asking import Answers, Listener
 from sgl_tune.asking.question import Question
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.flag_names import refusal_of
 from sgl_tune.deployment.launch import container_of
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.reading import bounded_bytes
@@ -151,8 +150,8 @@ def _one(question: Question, answers: Answers, say: Listener, rank: int) -> Reco
     record = answers.answer(replace(question, rank=rank), say)
     ending = record.ending
     if ending.how == "refused":
-        said = refusal_of(ending.text or "").partition(": error: ")
-        raise UsageError(f"SGLang refuses this command: {said[2] or said[0]}")
+        _usage, _, said = (ending.text or "").strip().rpartition(": error: ")  # argparse prints all flags
+        raise UsageError(f"SGLang refuses this command: {said[-600:]}")
     if ending.how != "ready" and not any(call.mode == "tune" for call in record.calls):
         where = f"in {ending.phase}: " if ending.phase else ""
         text = (ending.text or "").strip().splitlines() or ["it did not say why"]

@@ -11,9 +11,9 @@ from typing import Any
 
 from runtime.record.parts import Inexact
 from runtime.record.record import Record
+from sgl_tune.cache.asked import Gap, Tunes, Verdict, told
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.recorded.caches import RecordedCache, caches_of, unplaced
-from sgl_tune.units import count
 
 _SHOWN = 3
 
@@ -102,15 +102,11 @@ class RecordedPlan:
         left = "; ".join([*replays, *(f"{what}: not known: {why}" for what, why in self.unknown)])
         if not self.caches:
             return f"tunes what cannot be planned: {left}"
-        ops = [op for cache in self.caches for op in cache.ops]
-        entries = count(sum(len(op.keys) for op in ops), "entry")
-        files = count(sum(len(cache.paths) for cache in self.caches), "file")
-        beside = f"; {left}" if left else ""
-        return f"tunes {count(len(ops), 'op')}, {entries} in {files}{beside}"
+        return f"tunes {told(self.caches)}{f'; {left}' if left else ''}"
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.unplanned or self.obstacle else 0
+        return self.verdict.exit_code
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -125,16 +121,11 @@ class RecordedPlan:
         asked = f"asked of {named} on {first.asked.gpu}: {ranks} started{alike}"
         return (asked, *self.deployment.notes)
 
-    def verdict_json(self) -> dict[str, Any]:
-        tunes = "unplanned" if self.unplanned else "planned" if self.all_caches else "nothing"
-        unplanned = [{"what": what, "why": why} for what, why in self.unplanned]
-        return {
-            "tunes": tunes,
-            "says": self.says,
-            "unplanned": unplanned,
-            "obstacle": self.obstacle,
-            "advice": None,
-        }
+    @property
+    def verdict(self) -> Verdict:
+        gaps = tuple(Gap(what, why) for what, why in self.unplanned)
+        tunes: Tunes = "unplanned" if gaps else "planned" if self.all_caches else "nothing"
+        return Verdict(tunes, self.says, gaps, self.obstacle)
 
     def to_json(self) -> dict[str, Any]:
         first = self.records[0]
@@ -149,7 +140,7 @@ class RecordedPlan:
             "notes": list(self.notes),
             "exact": self.exact,
             "inexact": [asdict(one) for one in self.inexact],
-            "verdict": self.verdict_json(),
+            "verdict": self.verdict.to_json(),
         }
         return {**data, "draft": drafts[0]} if drafts else data
 

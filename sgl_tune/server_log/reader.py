@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
+from datetime import timezone
 from pathlib import Path
 
 from sgl_tune.log_lines import LogLine, line_parser, log_pieces
 from sgl_tune.server_log.bars import HEADS
-from sgl_tune.server_log.clock import MOST_PROCESSES, Clock
 from sgl_tune.server_log.ends import FRAME, Frame, death_of
 from sgl_tune.server_log.findings import finding_of
 from sgl_tune.server_log.marks import ARGUMENTS, FIRST_LINE, HEAD, MARKS, NOTHING_BUILT, Edge, Mark
@@ -31,6 +31,8 @@ _LOGGER = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})? "
     r"(?:- [A-Z]{4,8} - )?(?:[\w.-]{1,80}:\d{1,6} - )?(?:[A-Za-z_][\w.]{0,120}:? )?"
 )
+BACK_SECONDS = 5.0  # by which lines of several processes come out of order
+MOST_PROCESSES = 1_024
 
 
 def read_starts(
@@ -240,3 +242,35 @@ class Reader:
 def _bare(text: str) -> str:
     head = _LOGGER.match(text)
     return text[head.end() :] if head else text
+
+
+class Clock:
+    """A clock that goes back for one process was set back for all: the time goes on from there."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str, str], float] = {}
+        self._now: dict[str, float] = {}
+        self._shift: dict[str, float] = {}
+        self._is_collected: set[str] = set()
+
+    def read(self, group: str, line: LogLine) -> tuple[float | None, str]:
+        """The line's time, None where no line had one yet, and a note where the clock went back."""
+        if line.collected is not None:
+            self._is_collected.add(group)
+            seconds = line.collected.timestamp()
+        elif line.logged is not None and group not in self._is_collected:
+            seconds = line.logged.replace(tzinfo=timezone.utc).timestamp()
+        else:
+            return self._now.get(group), ""
+        process, note = (group, line.source, line.rank), ""
+        now = seconds + self._shift.get(group, 0.0)
+        before = self._last.get(process, now)
+        if now < before - BACK_SECONDS:
+            self._shift[group] = before - seconds
+            stamp = line.collected or line.logged
+            note = f"the clock goes back by {before - now:.0f} s at {stamp:%Y-%m-%d %H:%M:%S}"
+        now = max(now, before)
+        if process in self._last or len(self._last) < MOST_PROCESSES:
+            self._last[process] = now
+        self._now[group] = now
+        return now, note

@@ -34,7 +34,7 @@ _MB = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """A server that is being installed; the folder of all servers is locked meanwhile."""
+    """A server that is being made, under the lock of its folder's folder."""
 
     release: str
     folder: Path

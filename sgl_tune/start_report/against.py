@@ -66,7 +66,3 @@ class Against:
 def _seconds(report: StartReport) -> dict[str, float]:
     times = {phase.name: phase.seconds for phase in report.phases}
     return {**times, UNEXPLAINED: report.unexplained_seconds}
-
-
-def _rounded(**times: float) -> dict[str, float]:
-    return {name: round(seconds, 3) for name, seconds in times.items()}

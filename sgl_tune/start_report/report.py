@@ -45,9 +45,6 @@ class PhaseReport:
     remedy: str | None = None
     saves_seconds: float | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return _rounded(asdict(self))
-
 
 @dataclass(frozen=True, slots=True)
 class LastWord:
@@ -56,9 +53,6 @@ class LastWord:
     rank: str
     text: str
     at: float
-
-    def to_json(self) -> dict[str, Any]:
-        return _rounded(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,22 +130,22 @@ class StartReport:
             "ready_by": start.ready.text if start.ready else None,
             "exit_code": self.exit_code,
             "stands_in": None if self.ready else self.stands_in,
-            "failure": failure.to_json() if failure else None,
+            "failure": _rounded(asdict(failure)) if failure else None,
             "verdict": self.outcome.headline if self.outcome.log.death else None,
             "ranks": self.ranks,
             "start": self.number,
             "starts": self.starts,
-            "phases": [phase.to_json() for phase in self.phases],
+            "phases": [_rounded(asdict(phase)) for phase in self.phases],
             "compiled": list(self.compiled),
             "profiled": start.bars.profiled,
-            "caches": [file.to_json() for file in self.tactics.files] if self.tactics else [],
-            "written": [one.to_json() for one in self.written] if self.watched else None,
+            "caches": [asdict(file) for file in self.tactics.files] if self.tactics else [],
+            "written": [asdict(one) for one in self.written] if self.watched else None,
             "spans": [
                 _rounded({"phase": span.phase, "what": span.what or None, "begins": span.begin - start.began,
                           "seconds": span.seconds})
                 for span in self.spans
             ],
-            "last_words": [word.to_json() for word in self.last_words],
+            "last_words": [_rounded(asdict(word)) for word in self.last_words],
             "findings": [finding.to_json(times) for finding, times in start.findings.items()],
             "notes": list(start.notes),
         }  # fmt: skip

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from sgl_tune.server_log.marks import Edge
 from sgl_tune.server_log.start import Start
@@ -27,9 +26,6 @@ class CacheFile:
         if self.loaded is False:
             return f"tactics: none loaded from {self.path}{f': {self.why_not}' if self.why_not else ''}"
         return f"tactics: SGLang used {self.path}; the log does not show what was loaded from it"
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

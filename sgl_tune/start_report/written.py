@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from runtime.sglang.kept_files import ROWS
 from sgl_tune.stores.rows import STORES, places
@@ -20,9 +19,6 @@ class Written:
     folder: str
     files: int
     bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def written_since(moment: float, environment: Mapping[str, str]) -> tuple[Written, ...]:

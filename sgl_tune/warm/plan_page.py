@@ -15,9 +15,8 @@ from sgl_tune.units import count, human_bytes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sgl_tune.cache.asked import CachePlan
+    from sgl_tune.cache.asked import CachePlan, Verdict
     from sgl_tune.keys.plan import Plan
-    from sgl_tune.keys.verdict import Verdict
     from sgl_tune.recorded.plan import RecordedPlan
 
 _OPS = (Column("OP", path=True), Column("ENTRIES", right=True), Column("BUCKETS"), Column("SERVING ONLY"))

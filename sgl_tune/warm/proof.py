@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,20 +66,6 @@ class Proof:
     def is_good(self) -> bool:
         spoilt = self.misses or self.ignored or self.profiled or self.compiled_for_a_server
         return not spoilt and self.asked > 0
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "asked": self.asked,
-            "hits": self.hits,
-            "misses": list(self.misses),
-            "ignored": list(self.ignored),
-            "profiled": self.profiled,
-            "load_seconds": self.load_seconds,
-            "forward": asdict(self.forward),
-            "compiled": self.compiled,
-            "own_kernels": self.own_kernels,
-            "uncaptured": self.uncaptured,
-        }
 
 
 class Prover:

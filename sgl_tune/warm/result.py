@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from sgl_tune.cache.store import Written
@@ -102,7 +102,7 @@ class WarmCache:
             "tuned": self.tuned,
             "reused": self.reused,
             "failed": [failure.to_json() for failure in self.report.failed],
-            "proof": self.proof.to_json() if self.proof else None,
+            "proof": asdict(self.proof) if self.proof else None,
             "digest": self.written.digest,
         }
 

@@ -78,7 +78,7 @@ class Story:
 
     @contextmanager
     def _writable(self) -> Iterator[None]:
-        """Checks before the search that files can be written; a folder made for this check is removed."""
+        """Tried before the search and not after it; a folder that was made for nothing goes."""
         root = self.plan.deployment.cache_dir
         folders = [root / cache.folder for cache in self.plan.caches]
         try:

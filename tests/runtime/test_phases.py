@@ -19,7 +19,7 @@ from runtime.server.units import MIB
 from runtime.simulate.constants import H200
 from runtime.start.phases import PhaseRecorder
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.core.run_file import read_run
+from sgl_tune.memory.core.of_run import read_run
 
 ROOT = Path(__file__).parents[2]
 

@@ -144,6 +144,13 @@ def test_a_link_leads_to_a_file_and_a_title_that_are_there(page: Path) -> None:
         assert there.exists() and (not anchor or anchor in _anchors(there)), link
 
 
+def test_the_house_names_files_that_are_there() -> None:
+    named = re.findall(r"`([\w/]+\.(?:py|toml))`", (ROOT / "docs" / "architecture.md").read_text())
+    rooms = [ROOT / name for name in ("runtime", "sgl_tune", "tests")]
+    there = "\n".join(str(path) for room in rooms for path in room.rglob("*.*"))
+    assert [name for name in named if f"/{name}\n" not in there] == []
+
+
 def test_what_others_can_do_to_whom_is_one_page() -> None:
     lines = (ROOT / "docs" / "security.md").read_text().splitlines()
     assert len(lines) <= 95 and max(map(len, lines)) <= 110

@@ -15,9 +15,8 @@ from importlib.util import find_spec
 from itertools import cycle, islice
 from pathlib import Path
 
-import pytest
-
 from sgl_tune.cache.store import write_group
+from tests.disks import mounted
 from tests.sgl_tune.cache.corpus import TARGET, moe_entries
 from tests.sgl_tune.running import PROGRAM, ROOT, environment
 
@@ -196,10 +195,7 @@ def test_a_full_disk_under_the_output_is_an_error_of_its_own() -> None:
 
 
 def test_a_result_cut_short_on_a_full_tmpfs_is_not_a_success(tmp_path: Path) -> None:
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "none", str(tmp_path)]
-    if os.getuid() or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a tmpfs needs rights")
-    try:
+    with mounted(tmp_path, "size=8k"):
         result, ballast = tmp_path / "result.json", tmp_path / "ballast"
         for arguments, left in ((("inspect", str(FILES.parent)), 4096), (PLANNED, 0)):
             ballast.write_bytes(b"x" * (8192 - left))
@@ -207,8 +203,6 @@ def test_a_result_cut_short_on_a_full_tmpfs_is_not_a_success(tmp_path: Path) -> 
             assert ended == LOST and "No space left on device" in said
             assert result.stat().st_size == left
             result.unlink()
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 def test_wrong_usage_stays_wrong_usage_on_a_full_disk() -> None:

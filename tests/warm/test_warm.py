@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from sgl_tune.cache.manifest import read_manifest
+from tests.disks import mounted
 from tests.sgl_tune.running import PROGRAM, ROOT, environment
 from tests.sgl_tune.schemas import schema_faults
 from tests.warm.processes import children_of, command_of, until
@@ -192,29 +191,17 @@ def test_two_warms_at_once_both_end_well(small: tuple[str, ...], tmp_path: Path)
     assert len(set(_rank_files(cache).values())) == 1
 
 
-@contextmanager
-def _mounted(folder: Path, options: str) -> Iterator[Path]:
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
-    if subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("mounting a tmpfs needs rights")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
 def test_a_directory_that_cannot_be_written_is_said_before_the_search(
     small: tuple[str, ...], tmp_path: Path
 ) -> None:
-    with _mounted(tmp_path / "cache", "ro") as cache:
+    with mounted(tmp_path / "cache", "ro") as cache:
         code, out, err = _warm(cache, *small)
     assert (code, out) == (3, "")
     assert str(cache) in err and "Traceback" not in err and "starting" not in err
 
 
 def test_a_full_disk_ends_in_one_line_and_no_damaged_file(tmp_path: Path) -> None:
-    with _mounted(tmp_path / "cache", "size=32k") as cache:
+    with mounted(tmp_path / "cache", "size=32k") as cache:
         code, out, err = _warm(cache, "--tp", "8", "--dp", "8", "--prove", "none")
         assert _rank_files(cache) == {}
     assert (code, out) == (3, "")

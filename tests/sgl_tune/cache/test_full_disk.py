@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from sgl_tune.cache.folder import open_folder
 from sgl_tune.cache.journal import make_journal
 from sgl_tune.cache.layouts import JOURNAL, LOCK
+from tests.disks import mounted
 from tests.sgl_tune.cache.caches import cache_folder, good, write_ranks
 from tests.sgl_tune.running import run
 
@@ -24,12 +24,8 @@ NAMES = [f"rank_tp{rank}_pp0_dp0.json" for rank in range(4)]
 
 @pytest.fixture(params=["size=256k", "size=8m,nr_inodes=60"], ids=["bytes", "files"])
 def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    (tmp_path / "disk").mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", request.param, "none", str(tmp_path / "disk")]
-    if os.getuid() or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("mounting a tmpfs needs rights")
-    yield tmp_path / "disk"
-    subprocess.run(["umount", str(tmp_path / "disk")], check=True)
+    with mounted(tmp_path / "disk", request.param) as folder:
+        yield folder
 
 
 def _fill(disk: Path) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from sgl_tune.cache.record import read_cache_file, serialise
 from sgl_tune.cache.store import Written, write_group
 from sgl_tune.cache.transaction import locked
 from sgl_tune.errors import WorkFailed
+from tests.disks import mounted
 from tests.sgl_tune.cache.children import finish_child, in_child, start_child
 from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key
 
@@ -241,25 +240,15 @@ def test_a_folder_that_a_prune_removes_while_we_wait_is_made_again(tmp_path: Pat
     assert len(_contents(_paths(folder))) == 1
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)]
-    if os.getuid() or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("mounting a tmpfs needs rights")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-def test_a_full_disk_leaves_the_old_group(small_disk: Path) -> None:
-    paths = _paths(small_disk)
-    write_group(paths, _entry(1), TARGET)
-    before = _contents(paths)
-    with pytest.raises(WorkFailed, match=r"No space left on device.*nothing was changed"):
-        write_group(paths, moe_entries(tuple(range(40))), TARGET)
-    assert _contents(paths) == before
-    assert _names(small_disk) == {path.name for path in paths}
+def test_a_full_disk_leaves_the_old_group(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=64k") as disk:
+        paths = _paths(disk)
+        write_group(paths, _entry(1), TARGET)
+        before = _contents(paths)
+        with pytest.raises(WorkFailed, match=r"No space left on device.*nothing was changed"):
+            write_group(paths, moe_entries(tuple(range(40))), TARGET)
+        assert _contents(paths) == before
+        assert _names(disk) == {path.name for path in paths}
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")

@@ -148,11 +148,6 @@ def test_an_end_outside_of_every_step_is_a_failure_too() -> None:
         ),
         ("ValueError", "page size 3 is not supported", "ValueError: page size 3 is not supported"),
         ("SystemExit", "", "SGLang refused the command without a word"),
-        (
-            "SystemExit",
-            "usage: s [--tp-size N]\ns: error: unrecognized arguments: --tp-sise 2",
-            "s: error: unrecognized arguments: --tp-sise 2 (did you mean --tp-size?)",
-        ),
     ],
 )
 def test_a_refusal_is_in_the_words_of_sglang(kind: str, text: str, said: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from sgl_tune.servers.add import _RESOLVE as RESOLVE
 from sgl_tune.servers.pip import NoRelease, Pip, no_release
+from tests.disks import mounted
 from tests.sgl_tune.running import PROGRAM, Ran, environment, run_on_terminal
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.servers.index import Index, release, served
@@ -210,20 +211,13 @@ def test_at_most_five_releases_are_named_around_the_one_asked_for() -> None:
 def test_a_disk_that_is_too_small_is_said_and_left_as_it_was(
     tmp_path: Path, index: Index, asked_once: Path, size: str, said: str
 ) -> None:
-    (tmp_path / "disk").mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(tmp_path / "disk")]
-    if os.getuid() or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a tmpfs needs rights")
-    try:
-        home = tmp_path / "disk/servers"
+    with mounted(tmp_path / "disk", f"size={size}") as disk:
         if said == "are needed there":
-            shutil.copytree(asked_once, home, symlinks=True)
-        ran = command(home, index, "add", "0.5.17", "-y")
+            shutil.copytree(asked_once, disk / "servers", symlinks=True)
+        ran = command(disk / "servers", index, "add", "0.5.17", "-y")
         assert ran.code == 3 and said in ran.err
         assert not index.asked
-        assert all(one["unusable"] for one in listed(home))
-    finally:
-        subprocess.run(["umount", str(tmp_path / "disk")], check=True)
+        assert all(one["unusable"] for one in listed(disk / "servers"))
 
 
 def test_a_home_that_cannot_be_written_is_one_sentence() -> None:

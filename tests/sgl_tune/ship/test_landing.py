@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
 import shutil
 import stat
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import pytest
 
 from sgl_tune.cache.layouts import find_caches
 from sgl_tune.cache.record import read_cache_file
+from tests.disks import mounted
 from tests.sgl_tune.cache.caches import cache_folder, files_of, good, rank_names, write_ranks
 from tests.sgl_tune.cache.children import in_child, kill_after
 from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_key
@@ -252,11 +251,11 @@ def test_nobody_else_may_write_what_a_server_loads(whole: Path, tmp_path: Path) 
 
 @needs_root
 def test_a_disk_that_is_too_small_is_told_first(whole: Path, tmp_path: Path) -> None:
-    with _small_disk(tmp_path / "disk", "100k") as disk:
+    with mounted(tmp_path / "disk", "size=100k") as disk:
         ran = run("unpack", whole, "--cache-dir", disk / "cache")
         assert ran.code == 3 and "the bundle needs" in ran.err
         assert not list(disk.iterdir())
-    with _small_disk(tmp_path / "disk", "8m,nr_inodes=40") as disk:
+    with mounted(tmp_path / "disk", "size=8m,nr_inodes=40") as disk:
         ran = run("unpack", whole, "--cache-dir", disk / "cache")
         assert ran.code == 3 and "no room to write" in ran.err
         assert not list(disk.iterdir())
@@ -265,22 +264,10 @@ def test_a_disk_that_is_too_small_is_told_first(whole: Path, tmp_path: Path) -> 
 @needs_root
 def test_a_store_on_a_disk_of_its_own_is_filled_too(whole: Path, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    with _small_disk(tmp_path / "there/triton", "8m"):
+    with mounted(tmp_path / "there/triton", "size=8m"):
         _unpack(whole, tmp_path / "there")
         ran = run_here("verify", tmp_path / "there")
         assert ran.code == 0 and list((tmp_path / "there/triton").iterdir()), ran.out
-
-
-@contextlib.contextmanager
-def _small_disk(place: Path, size: str) -> Iterator[Path]:
-    place.mkdir(exist_ok=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(place)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a tmpfs needs rights")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
 
 
 def test_killed_at_any_moment_it_leaves_whole_items_and_is_done_again(whole: Path, tmp_path: Path) -> None:

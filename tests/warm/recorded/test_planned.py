@@ -123,7 +123,7 @@ def test_a_start_that_ended_early_makes_no_whole_plan() -> None:
     cut = record_of(ASKED, [asked(), named("tp0_pp0_dp0"), call("a"), DIED, ENDED])
     plan = planned(cut)
     assert plan.caches[0].ops[0].keys == ("a",)
-    assert plan.exit_code == 1 and not plan.exact and plan.verdict_json()["tunes"] == "unplanned"
+    assert plan.exit_code == 1 and not plan.exact and plan.verdict.tunes == "unplanned"
     assert (
         "what rank 0 asks for later: not known: its start ended in draft weights: OutOfMemoryError"
         in plan.says
