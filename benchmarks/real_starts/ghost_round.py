@@ -59,7 +59,8 @@ def below_root(argv: list[str]) -> list[str]:
 
 
 def told(record: Record) -> dict[str, Any]:
-    phases = {p.name: {"peak": p.peak, "allocated": p.allocated, "outside": p.outside} for p in record.phases}
+    names = ("peak", "allocated", "outside", "least_free")
+    phases = {p.name: {name: getattr(p, name) for name in names} for p in record.phases}
     return {
         "ending": record.ending.how,
         "died_in": record.ending.phase,

@@ -1,15 +1,18 @@
-"""One start of a stock SGLang on one GPU: what it tunes, and what prefill and decode take afterwards.
+"""One start of a stock SGLang, a GPU per rank: what it tunes, and what prefill and decode take afterwards.
 
     PYTHONPATH=. SERVER_PYTHON benchmarks/real_starts/served.py OUT.json -- python -m sglang.launch_server ...
 
 Its cache directory is SGLANG_CACHE_DIR, as of any start. SERVE names batches and lengths; each is
-prefilled and decoded several times, by the loop of SGLang's own `bench_one_batch`. OUT.json gets what was
-profiled, the seconds and the times; the log goes to stdout and stderr, and has a line READY before it serves.
+prefilled and decoded several times, by the loop of SGLang's own `bench_one_batch`. OUT.json gets what rank 0
+profiled, the seconds and the times; its log goes to stdout and stderr, and has a line READY before it serves.
+Rank N has OUT.rankN.json and OUT.rankN.log. Run it under `timeout`: a rank waits for all others.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import multiprocessing
 import os
 import socket
 import sys
@@ -60,12 +63,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def started(argv: list[str], counter: Counter) -> Any:
+def started(argv: list[str], rank: int, counter: Counter) -> Any:
     import torch
 
-    server = read_arguments([*argv, "--nccl-port", str(free_port())])
-    torch.cuda.set_device(0)
-    scheduler = make_scheduler(server, 0)
+    server = read_arguments(argv)
+    torch.cuda.set_device(rank)
+    scheduler = make_scheduler(server, rank)
     counter.watch()
     allow_missing("deep_gemm")
     scheduler.init_model_worker()
@@ -103,14 +106,12 @@ def told(rows: list[dict[str, float]], name: str) -> dict[str, float]:
     return {"best": round(min(times), 3), "median": round(median(times), 3)}
 
 
-def main() -> None:
-    out = Path(sys.argv[1])
-    argv = sys.argv[sys.argv.index("sglang.launch_server") + 1 :]
-    out.parent.mkdir(parents=True, exist_ok=True)
+def start_rank(rank: int, argv: list[str], out: Path) -> None:
     counter, began = Counter(), time.monotonic()
-    runner = started(argv, counter)
+    runner = started(argv, rank, counter)
     found: dict[str, Any] = {
         "argv": argv,
+        "rank": rank,
         "cache_dir": os.environ.get("SGLANG_CACHE_DIR"),
         "seconds": round(time.monotonic() - began, 2),
         "profiled": counter.profiled,
@@ -121,6 +122,37 @@ def main() -> None:
     print("READY", flush=True)
     found["served"] = list(served(runner, counter))
     out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def other_rank(rank: int, argv: list[str], out: Path) -> None:
+    log = os.open(out.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    start_rank(rank, argv, out)
+    os._exit(0)
+
+
+def ranks_of(argv: list[str]) -> int:
+    sizes = argparse.ArgumentParser(allow_abbrev=False)
+    sizes.add_argument("--tp", "--tp-size", dest="tp", type=int, default=1)
+    return int(sizes.parse_known_args(argv)[0].tp)
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    argv = sys.argv[sys.argv.index("sglang.launch_server") + 1 :]
+    argv += ["--nccl-port", str(free_port())]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    spawn = multiprocessing.get_context("spawn")
+    others = [
+        spawn.Process(target=other_rank, args=(rank, argv, out.with_suffix(f".rank{rank}.json")), daemon=True)
+        for rank in range(1, ranks_of(argv))
+    ]
+    for one in others:
+        one.start()
+    start_rank(0, argv, out)
+    for one in others:
+        one.join(30)
     os._exit(0)
 
 

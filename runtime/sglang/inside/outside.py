@@ -12,6 +12,7 @@ COUNTED = (
     *("charged", "code", "graphs", "nodes", "branches", "messages", "message_graphs", "modules"),
     *(f"communicators_{ranks}" for ranks in range(1, 9)),
 )
+_PEAK = 7  # of ghost_stats
 
 
 class Charges:
@@ -46,6 +47,15 @@ class Charges:
         if size:
             self._library.ghost_charge(self._device(), ctypes.c_int64(size))
         self.tell(phase)
+
+    def least_free(self, free: int, total: int) -> int:
+        """What the driver had left at least since the last call; on a GPU, what it has left now."""
+        if self._library is None:
+            return free
+        stats = (ctypes.c_uint64 * 8)()
+        self._library.ghost_stats(stats)
+        self._library.ghost_reset_peak(self._device())
+        return total - int(stats[_PEAK])
 
     def tell(self, phase: str) -> None:
         """Say what has been counted so far: at the end of a phase, or where the start died in it."""

@@ -103,7 +103,7 @@ def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
             _settle(runner, resolved, title)
             _stop(GATES)
 
-    meter = watch.Meter(at_begin=begin, at_end=charges.end, at_death=die, before=before)
+    meter = watch.Meter(charges.end, begin, die, before, charges.least_free)
     asked = tuner.watch()
     watch.install(meter)
     configs.watch()

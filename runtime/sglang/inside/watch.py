@@ -68,10 +68,12 @@ class Meter:
         at_begin: Callable[[str], None],
         at_death: Callable[[str], None],
         before: Callable[[str, Any], None] = lambda phase, runner: None,
+        least_free: Callable[[int, int], int] = lambda free, total: free,
     ) -> None:
-        """`before`: called with a phase and what it is a step of, inside the phase."""
+        """`before`: called with a phase and what it is a step of, inside the phase. `least_free`: what the
+        driver had left at least since the last call, of what it has left now and of all."""
         self._at_end, self._at_begin, self._at_death = at_end, at_begin, at_death
-        self.before = before
+        self.before, self._least_free = before, least_free
         self._open: list[dict[str, int]] = []
         self.died = False
 
@@ -88,10 +90,11 @@ class Meter:
             "total": total,
         }
         torch.cuda.reset_peak_memory_stats()
+        least = self._least_free(free, total)
         for outer in self._open:
             for name in ("peak", "reserved_peak"):
                 outer[name] = max(outer[name], read[name])
-            outer["least_free"] = min(outer["least_free"], free)
+            outer["least_free"] = min(outer["least_free"], least)
         return read
 
     @contextmanager
