@@ -78,7 +78,7 @@ class ServerStarter:
             live(event)
             if least is None or event["event"] != "phase":
                 return None
-            return STOP if event["free"] + event["reserved"] - event["reserved_peak"] < least else None
+            return STOP if event["least_free"] < least else None
 
         first = self._one(replace(question, rank=first_rank(self._ranks)), say, snapshot)
         layout = layout_of(first)

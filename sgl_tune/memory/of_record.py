@@ -44,7 +44,7 @@ def report_of(
         rank=record.asked.rank,
         rank_name=layout.name(record.asked.rank),
     )
-    phases = tuple(_phase(one) for one in record.phases if one.name != ROOT)
+    phases = tuple(_phase(one, is_ghost) for one in record.phases if one.name != ROOT)
     trust = Trust(
         exact=record.exact,
         inexact=tuple(map(_why, record.inexact)),
@@ -145,7 +145,9 @@ def stack_of(ending: parts.Ending) -> tuple[str, ...]:
     )
 
 
-def _phase(one: parts.Phase) -> Phase:
+def _phase(one: parts.Phase, is_counted: bool = False) -> Phase:
+    """`is_counted`: the least free memory was counted all the time, and not read before and after alone."""
+    least = one.least_free if is_counted else max(0, one.total - one.outside - one.reserved_peak)
     return Phase(
         name=NAMES.get(one.name, one.name),
         depth=max(0, one.depth - 1),
@@ -156,7 +158,7 @@ def _phase(one: parts.Phase) -> Phase:
         allocated_bytes=one.allocated,
         reserved_bytes=one.reserved,
         reserved_peak_bytes=one.reserved_peak,
-        free_at_peak_bytes=one.total - one.outside - one.reserved_peak,
+        free_at_peak_bytes=least,
         non_torch_bytes=one.outside,
     )
 

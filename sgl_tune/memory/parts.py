@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runtime.start.run_record import Phase
+from sgl_tune.memory.phases import beyond_peak
 
 KV, GRAPHS, BUFFERS, WEIGHTS, OTHER = "KV cache", "graphs", "buffers", "other weights", "other of torch"
 EMBEDDINGS, TEMPORARY, CACHED = "embeddings", "temporary", "cached by torch"
@@ -46,17 +47,18 @@ def parts_of(
             kept.now(ended.allocated_bytes, ended.name)
         kept.now(phase.allocated_bytes - phase.persistent_bytes, around[-1].name if around else "")
         around.append(phase)
-        shares = kept.at_peak(phase, phase is failed)
-        shares |= _outside(phase, phases[:place], owned)
+        cached, outside = beyond_peak(phase, total)
+        shares = {**kept.at_peak(phase, phase is failed), CACHED: cached}
+        shares |= _outside(phase, outside, phases[:place], owned)
         shares[FREE] = max(0, total - sum(shares.values()))
         in_order = sorted(shares.items(), key=lambda one: ORDER.index(one[0] if one[0] in ORDER else OTHER))
         found.append(tuple(Share(what, size) for what, size in in_order if size))
     return tuple(found)
 
 
-def _outside(phase: Phase, before: Sequence[Phase], owned: Owned) -> dict[str, int]:
+def _outside(phase: Phase, left: int, before: Sequence[Phase], owned: Owned) -> dict[str, int]:
     """What is known of it by name, and the rest."""
-    left, shares = phase.non_torch_bytes, {}
+    shares = {}
     for share in (*owned.outside, Share(GRAPHS_OUTSIDE, _graphs_outside(phase, before))):
         shares[share.what] = min(left, share.bytes)
         left -= shares[share.what]
@@ -97,7 +99,7 @@ class _Kept:
         found: dict[str, int] = {}
         for what, size in (*self._stack, *self._parts(phase.name, stays), (TEMPORARY, own - stays)):
             found[what] = found.get(what, 0) + size
-        return {**found, CACHED: phase.reserved_peak_bytes - phase.peak_bytes}
+        return found
 
     def _parts(self, phase: str, size: int) -> Iterator[tuple[str, int]]:
         """Of weights by the modules that own them, embeddings last: a draft gives its own back."""

@@ -21,9 +21,12 @@ def rooted(run: Run) -> Run:
     return replace(run, phases=tuple(found), failure=failure)
 
 
-def cached_bytes(phase: Phase) -> int:
-    """What torch held at the peak without using it."""
-    return phase.reserved_peak_bytes - phase.peak_bytes
+def beyond_peak(phase: Phase, total: int) -> tuple[int, int]:
+    """What torch held without using it when least was free, and what lay outside torch: this was read at the
+    phase's end, and a peak may be before that."""
+    held = total - phase.free_at_peak_bytes - phase.peak_bytes
+    outside = min(phase.non_torch_bytes, held)
+    return held - outside, outside
 
 
 def peaking(phases: Sequence[Phase]) -> list[Phase]:

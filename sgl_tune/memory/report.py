@@ -10,7 +10,7 @@ from runtime.devices.readings import OutOfMemory
 from runtime.record.checked import to_plain
 from runtime.start.run_record import Failure, Phase, Run
 from sgl_tune.memory.parts import Owned, Share, parts_of
-from sgl_tune.memory.phases import cached_bytes, in_begin_order, peaking
+from sgl_tune.memory.phases import beyond_peak, in_begin_order, peaking
 from sgl_tune.units import memory_bytes
 
 Source = Literal["core", "measured", "ghost"]
@@ -240,8 +240,8 @@ class MemoryReport:
         }
 
     def _phase_json(self, phase: Phase, parts: Sequence[Share]) -> dict[str, Any]:
-        held = [asdict(share) for share in parts]
-        found = {"cached_bytes": cached_bytes(phase), "failed": phase is self.failed, "held": held}
+        held, (cached, _) = [asdict(share) for share in parts], beyond_peak(phase, self.total_bytes)
+        found = {"cached_bytes": cached, "failed": phase is self.failed, "held": held}
         return {**asdict(phase), **found}
 
     def _oom_json(self) -> dict[str, Any] | None:

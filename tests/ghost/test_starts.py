@@ -77,6 +77,13 @@ def test_a_start_becomes_ready_and_each_byte_of_its_weights_is_counted(asker: As
     assert Record.from_json(record.to_json()) == record
 
 
+def test_what_a_phase_gives_back_before_it_ends_counts_in_its_least_free(asker: Asker, model: Path) -> None:
+    record = ask(asker, model, "--chunked-prefill-size", "512", "--mem-fraction-static", "0.5")
+    eager, graphs = record.phase("eager"), record.phase("prefill graphs")
+    assert eager is not None and graphs is not None and graphs.reserved_peak > graphs.reserved
+    assert graphs.least_free <= graphs.total - eager.outside - graphs.reserved_peak < graphs.free
+
+
 def test_a_start_that_is_too_large_dies_in_torchs_own_words(asker: Asker, model: Path) -> None:
     record = ask(asker, model, "--mem-fraction-static", "0.99", "--chunked-prefill-size", "32768", *NO_GRAPHS)
     assert record.ending.how == "died", record.ending

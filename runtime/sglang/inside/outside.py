@@ -16,17 +16,12 @@ _PEAK = 7  # of ghost_stats
 
 
 class Charges:
-    """Gives the C libraries their numbers; most is charged there, when what needs it comes.
-
-    `numbers` is the text of a table. `phases` are bytes that appear at the end of a phase, as a start on a
-    real GPU was seen to take them.
-    """
+    """Gives the C libraries their numbers, the text of a table; they charge them when what needs it comes."""
 
     def __init__(self, given: dict[str, Any] | None) -> None:
         given = given or {}
         self._numbers = str(given.get("numbers", ""))
         self._library = ctypes.CDLL(None) if given else None
-        self._at_end: dict[str, int] = dict(given.get("phases", {}))
         if self._library is not None:
             self._library.ghost_outside(self._numbers.encode())
 
@@ -39,14 +34,6 @@ class Charges:
         """The first work of weights brings libraries that the driver loads whole."""
         if self._library is not None and phase == "weights":
             self._library.ghost_appears(self._device(), b"libraries", 0)
-
-    def end(self, phase: str) -> None:
-        if self._library is None:
-            return
-        size = self._at_end.pop(phase, 0)
-        if size:
-            self._library.ghost_charge(self._device(), ctypes.c_int64(size))
-        self.tell(phase)
 
     def least_free(self, free: int, total: int) -> int:
         """What the driver had left at least since the last call; on a GPU, what it has left now."""

@@ -103,7 +103,7 @@ def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
             _settle(runner, resolved, title)
             _stop(GATES)
 
-    meter = watch.Meter(charges.end, begin, die, before, charges.least_free)
+    meter = watch.Meter(charges.tell, begin, die, before, charges.least_free)
     asked = tuner.watch()
     watch.install(meter)
     configs.watch()

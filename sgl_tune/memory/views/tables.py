@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sgl_tune.cli.table import Column
 from sgl_tune.memory.parts import ORDER
-from sgl_tune.memory.phases import cached_bytes, peaking
+from sgl_tune.memory.phases import beyond_peak, peaking
 from sgl_tune.memory.report import Answer, Comparison, Constant, MemoryReport, Row
 from sgl_tune.units import memory_bytes
 
@@ -55,7 +55,7 @@ def phases(report: MemoryReport) -> Table:
     for phase in report.phases:
         is_failed = phase is report.failed
         free = report.oom.free_bytes if is_failed and report.oom else phase.free_at_peak_bytes
-        sizes = (phase.peak_bytes, cached_bytes(phase), phase.non_torch_bytes, free)
+        sizes = (phase.peak_bytes, *beyond_peak(phase, report.total_bytes), free)
         left = "-" if is_failed else memory_bytes(phase.persistent_bytes)
         took = (f"{phase.seconds:.1f} s",) if report.whose.source == "measured" else ()
         rows.append(("\u2003" * phase.depth + phase.name, left, *map(memory_bytes, sizes), *took))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from runtime.server.units import GIB
 from runtime.start.run_record import Phase
 from sgl_tune.cli.out import Output
-from sgl_tune.memory.phases import cached_bytes
+from sgl_tune.memory.phases import beyond_peak
 from sgl_tune.memory.report import Answer, MemoryReport
 from sgl_tune.memory.views import tables
 from sgl_tune.memory.views.words import failure_text, heading, remedy_text, sizes_text, verdict, verdict_line
@@ -122,7 +122,7 @@ def phase_lines(
 
 def _amounts(report: MemoryReport, phase: Phase) -> tuple[int | None, int, int, int, int]:
     """A phase that ran out of memory leaves nothing, and torch said what was free then."""
-    held = (phase.peak_bytes, cached_bytes(phase), phase.non_torch_bytes)
+    held = (phase.peak_bytes, *beyond_peak(phase, report.total_bytes))
     if report.oom is not None and phase is report.failed:
         return None, *held, report.oom.free_bytes
     return phase.persistent_bytes, *held, phase.free_at_peak_bytes
@@ -136,6 +136,6 @@ def _bar(phase: Phase, total: int, held: str, peak: str, width: int) -> str:
     if not total:
         return ""
     used = phase.non_torch_bytes + phase.reserved_bytes
-    at_peak = max(used, phase.non_torch_bytes + phase.reserved_peak_bytes)
+    at_peak = max(used, total - phase.free_at_peak_bytes)
     full, most = (min(width, round(amount / total * width)) for amount in (used, at_peak))
     return held * full + peak * (most - full)

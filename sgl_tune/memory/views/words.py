@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.devices.readings import OutOfMemory
 from runtime.server.units import GIB
 from runtime.start.run_record import Phase
-from sgl_tune.memory.phases import cached_bytes
+from sgl_tune.memory.phases import beyond_peak
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.units import memory_bytes
 
@@ -38,7 +38,7 @@ def verdict(report: MemoryReport) -> tuple[str, str]:
     if report.run.unfinished:
         return f"UNFINISHED: the run ended in {report.run.failed_in}", "red"
     least = f"{memory_bytes(report.free_at_peak_bytes)} free at the peak"
-    where = f", in {report.peak.name}{_cached(report.peak)}" if report.peak else ""
+    where = f", in {report.peak.name}{_cached(report.peak, report.total_bytes)}" if report.peak else ""
     bar = f" (±{memory_bytes(report.margin_bytes)})"
     if report.is_inside_bar:
         return f"FITS, BARELY: {least}{where}{bar}", "yellow"
@@ -54,9 +54,9 @@ def _out_of_memory(report: MemoryReport, oom: OutOfMemory, phase: str) -> tuple[
     return f"OUT OF MEMORY{barely} in {phase}: {text}", "yellow" if barely else "red"
 
 
-def _cached(phase: Phase) -> str:
+def _cached(phase: Phase, total: int) -> str:
     """What torch holds and does not use: it gives some of it back before it gives up."""
-    cached = cached_bytes(phase)
+    cached, _ = beyond_peak(phase, total)
     return f", {memory_bytes(cached)} cached" if cached >= GIB else ""
 
 

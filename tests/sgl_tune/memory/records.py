@@ -70,6 +70,12 @@ def phase(name: str, *sizes: float, depth: int = 1) -> Event:
     return {"event": "phase", "name": name, **reading(*sizes, depth=depth)}
 
 
+def grown_outside(event: Event, size: int) -> Event:
+    """The same phase, whose peak was before so many bytes outside torch came."""
+    free = event["free"] - size
+    return {**event, "free": free, "least_free": min(event["least_free"], free)}
+
+
 def arguments(**given: Any) -> Event:
     return {"event": "asked", "rank": 0, "arguments": {"tp_size": 1, "pp_size": 1, "dp_size": 1, **given}}
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from runtime.record.record import Record
-from runtime.server.units import GIB
+from runtime.server.units import GIB, MIB
 from sgl_tune.cli.out import to_json
 from sgl_tune.memory.layout import Layout, first_rank
+from sgl_tune.memory.phases import beyond_peak
 from sgl_tune.memory.views.words import exactness, failure_text, verdict
 from tests.sgl_tune.memory.records import (
     GUESS,
@@ -182,9 +183,18 @@ def test_the_ranks_that_differ_are_started(asked: str, layout: Layout, ranks: tu
 
 def test_a_row_adds_up_to_the_gpu() -> None:
     for one in report(ready()).phases:
-        cached = one.reserved_peak_bytes - one.peak_bytes
-        assert one.peak_bytes + cached + one.non_torch_bytes + one.free_at_peak_bytes == TOTAL
-        assert one.non_torch_bytes == OUTSIDE < GIB
+        cached, outside = beyond_peak(one, TOTAL)
+        assert cached == one.reserved_peak_bytes - one.peak_bytes and outside == OUTSIDE < GIB
+        assert one.peak_bytes + cached + outside + one.free_at_peak_bytes == TOTAL
+
+
+def test_what_comes_outside_torch_after_its_peak_is_not_counted_at_the_peak() -> None:
+    early = phase("decode graphs", 100, 101, 138, 139)
+    later = {**early, "reserved": early["reserved"] - GIB, "free": early["free"] + GIB - 512 * MIB}
+    one = report(ready(later)).phase("decode graphs")
+    assert one is not None and one.free_at_peak_bytes == early["least_free"] == TOTAL - OUTSIDE - 139 * GIB
+    cached, outside = beyond_peak(one, TOTAL)
+    assert (cached, outside) == (GIB - 512 * MIB, OUTSIDE + 512 * MIB)
 
 
 def test_what_the_start_did_not_settle_is_noted() -> None:

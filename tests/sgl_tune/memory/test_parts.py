@@ -13,7 +13,7 @@ from tests.sgl_tune.memory import records
 from tests.sgl_tune.memory.records import ENDED, HELD, OUTSIDE, READY, TOTAL, arguments, made, phase, report
 
 GRAPHS = phase("decode graphs", 128.5, 128.75, 129, 131, depth=2)
-GREW = {**GRAPHS, "free": GRAPHS["free"] - 64 * MIB}
+GREW = records.grown_outside(GRAPHS, 64 * MIB)
 
 
 def shares(record: Record) -> dict[str, int]:
@@ -59,7 +59,7 @@ def test_phases_within_the_tightest_are_not_counted_twice() -> None:
 
 def test_a_peak_within_a_phase_is_that_of_the_inner_one() -> None:
     grown = phase("prefill graphs", 128, 129, 133, 133.5, depth=2)
-    around = {**phase("graphs", 128, 129.5, 133, 133.5), "free": grown["free"] - 64 * MIB}
+    around = records.grown_outside(phase("graphs", 128, 129.5, 133, 133.5), 64 * MIB)
     record = made(arguments(), phase("kv pool", 0, 128, 128, 128), grown, around, READY, ENDED)
     at = report(record).tightest
     assert at is not None and at.name == "prefill graphs"
@@ -80,8 +80,7 @@ def test_what_a_draft_gives_back_is_taken_from_its_embeddings() -> None:
 
 
 def test_what_grew_outside_while_graphs_were_captured_is_theirs() -> None:
-    grown = TOTAL - OUTSIDE - 130 * GIB - 64 * MIB
-    graphs = {**phase("decode graphs", 100, 100, 130, 130), "free": grown}
+    graphs = records.grown_outside(phase("decode graphs", 100, 100, 130, 130), 64 * MIB)
     record = made(arguments(), phase("kv pool", 0, 100, 100, 100), graphs, READY, ENDED)
     assert shares(record)["graphs outside torch"] == 64 * MIB
     assert shares(record)["outside torch"] == OUTSIDE
