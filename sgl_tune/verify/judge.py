@@ -94,10 +94,14 @@ class Judge:
         found += check_entries(entries, loaded, reader, is_known)
         decisive = found
         if self._coverage:  # an entry that no lookup asks for decides nothing
-            missing, asked = self._coverage.findings(loaded, reader), self._coverage.keys & entries.keys()
-            decisive = [*missing, *check_entries({key: entries[key] for key in asked}, loaded, reader)]
+            missing, keys = self._coverage.findings(loaded, reader), self._coverage.keys & entries.keys()
+            decisive = [*missing, *check_entries({key: entries[key] for key in keys}, loaded, reader)]
             found += missing
         verdict = Verdict.PARTIAL if any(CODES[one.code].in_part for one in decisive) else Verdict.HIT
+        asked = [key for key in loaded.entries if not self._coverage or key in self._coverage.keys]
+        if killing := [key for key in asked if _kills_a_lookup(loaded.entries[key][0], reader)]:
+            verdict = Verdict.CRASH
+            found.append(_killing(Raised("TypeError", "unhashable", killing[0])))
         checksum = _checksum(file, reader)
         if checksum or GENERATION not in reader.members:  # else FlashInfer wrote it, and could
             killed = _killed_save(file, self.target, reader)
@@ -112,6 +116,11 @@ class Judge:
 def _broken(error: BrokenCacheFile) -> Finding:
     code = _BROKEN_CODES[error.exception]
     return finding(code, f"{error.what}: the server dies with {error.exception}")
+
+
+def _kills_a_lookup(runner: object, reader: FlashInfer) -> bool:
+    """Before 0.6.16 a lookup remembers the runner that it finds in a set, whatever it is."""
+    return not reader.matches_runners and isinstance(runner, (list, dict))
 
 
 def _killing(outcome: Raised) -> Finding:

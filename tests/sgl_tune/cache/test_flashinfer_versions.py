@@ -164,6 +164,15 @@ def test_another_runner_in_a_value_gets_the_tactic_before_0_6_16(tmp_path: Path)
         assert codes(verify_all(tmp_path / version, Target(target_of(version), "x", version))) == {code}
 
 
+def test_a_runner_that_no_set_can_hold_kills_a_lookup_before_0_6_16(tmp_path: Path) -> None:
+    for version in ("0.6.12", "0.6.15.post1"):
+        key = moe_key(1) if flashinfer_of(version).keys.has_extras else OLD_KEY
+        raw = serialise(target_of(version), {key: [["MoERunner"], 3]}, writer=flashinfer_of(version))
+        write_ranks(cache_folder(tmp_path / version, version), rank_names(), raw)
+        report = verify_all(tmp_path / version, Target(target_of(version), "x", version))
+        assert verdicts(report) == ["crash"] and "entry-kills-loader" in codes(report)
+
+
 @pytest.mark.parametrize("version", ["0.6.12", "0.6.18", "0.7.2"])
 def test_the_writer_leaves_what_the_target_would_leave(version: str, tmp_path: Path) -> None:
     target, row = target_of(version), flashinfer_of(version)
