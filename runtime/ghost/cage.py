@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,14 +87,14 @@ class Keeper:
         self._thread.join()
 
     def _keep(self) -> None:
-        worked, since = 0.0, time.monotonic()
+        worked = idle = 0.0
         while not self._ended.wait(_LOOK_SECONDS):
-            used = used_by_group(self._leader)
+            used, idle = used_by_group(self._leader), idle + _LOOK_SECONDS  # a paused machine is not idle
             if used.cpu > worked + 1:
-                worked, since = used.cpu, time.monotonic()
+                worked, idle = used.cpu, 0.0
             if used.cpu > self._seconds:
                 self.why = f"the start took more than {self._seconds:.0f} s of CPU"
-            elif time.monotonic() - since > self._idle:
+            elif idle > self._idle:
                 self.why = f"the start did nothing for {self._idle:.0f} s"
             elif used.memory > self._most:
                 gib = f"{used.memory / 2**30:.1f} GiB of this machine's memory, and {self._most / 2**30:.1f}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -28,7 +30,7 @@ def test_a_start_that_takes_too_much_is_ended_with_all_that_it_started(
     started = subprocess.Popen([sys.executable, "-I", "-c", body], start_new_session=True)
     keeper = Keeper(started.pid, seconds, most, idle)
     keeper.start()
-    started.wait(30)
+    started.wait(120)
     keeper.stop()
     assert why in keeper.why
     time.sleep(0.2)
@@ -42,3 +44,27 @@ def test_a_start_that_ends_by_itself_has_no_reason() -> None:
     started.wait()
     keeper.stop()
     assert keeper.why == ""
+
+
+def test_a_pause_of_the_whole_machine_does_not_end_a_start() -> None:
+    watch = """if True:
+        import subprocess, sys, time
+        from runtime.ghost.cage import Keeper
+        busy = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+        keeper = Keeper(busy.pid, 600, 1 << 40, 5)
+        keeper.start()
+        time.sleep(0.1)
+        print(busy.pid, flush=True)
+        sys.stdin.read()
+        keeper.stop()
+        busy.kill()
+        print(keeper.why or "nothing")
+    """
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", watch], **pipes) as watcher:  # type: ignore[call-overload]
+        both = (watcher.pid, int(watcher.stdout.readline()))
+        for pause, then in ((signal.SIGSTOP, 6.0), (signal.SIGCONT, 2.0)):
+            for process in both:
+                os.kill(process, pause)
+            time.sleep(then)
+        assert watcher.communicate(timeout=60)[0].strip() == "nothing"
