@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.server.errors import ConfigError
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.change import Change, change_of
 from sgl_tune.memory.layout import Layout
 from sgl_tune.memory.report import MemoryReport, Remedy
@@ -61,10 +61,10 @@ def helpful(first: Started, starter: Starter) -> tuple[tuple[Remedy, ...], tuple
 
 
 def _tried(starter: Starter, change: Change) -> Started | None:
-    """None where the server cannot be laid out so."""
+    """None where the server cannot be laid out so, or its start broke off: the first answer stands."""
     try:
         return starter.start(change)
-    except (ConfigError, UsageError):
+    except (ConfigError, UsageError, WorkFailed):
         return None
 
 

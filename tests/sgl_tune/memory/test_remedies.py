@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runtime.server.units import MIB
 from runtime.sglang.releases import NEWEST, Release
+from sgl_tune.errors import WorkFailed
 from sgl_tune.memory.change import Change, changed_command
 from sgl_tune.memory.layout import Layout
 from sgl_tune.memory.remedies import attempts_for, helpful
@@ -84,6 +85,18 @@ def test_what_there_was_no_time_for_is_named() -> None:
     remedies, left = helped(server)
     assert remedies == () and len(server.said) == 3
     assert left == ("--chunked-prefill-size 4096", "--max-running-requests 1024")
+
+
+def test_a_remedy_whose_start_breaks_off_leaves_the_others() -> None:
+    class Broken(Server):
+        def start(self, change: Change, least: int | None = None, snapshot: Path | None = None) -> Started:
+            started = super().start(change, least, snapshot)
+            if change.line.startswith("--mem-fraction-static"):
+                raise WorkFailed("the start ended without an answer")
+            return started
+
+    remedies, left = helped(Broken(most=0.0, seconds=1.0, requests=1024))
+    assert [one.flags for one in remedies] == ["--max-running-requests 1024"] and not left
 
 
 def test_the_change_that_costs_least_comes_first() -> None:
