@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -88,7 +89,8 @@ def test_a_start_ends_when_it_is_ready_and_tells_what_it_compiled(
     assert started is not None and started.compiled == ("norm",) and started.seconds > 0.3
     assert not filled.left and filled.exit_code == 0
     assert filled.environment["SGLANG_CACHE_DIR"] == str(root)
-    told = {**plan("--model-path", "Qwen3-30B-A3B", *HOPPER), "everything": filled.to_json()}
+    everything = json.loads(json.dumps(filled.to_json()))
+    told = {**plan("--model-path", "Qwen3-30B-A3B", *HOPPER), "everything": everything}
     assert schema_faults("warm", told) == []
     assert _is_gone(int((tmp_path / "child").read_text()))
 

@@ -247,7 +247,7 @@ def test_wrong_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ")
 
 
-def test_a_hundred_megabytes_are_read_in_less_than_five_seconds(tmp_path: Path) -> None:
+def test_a_hundred_megabytes_are_read_in_less_than_eight_seconds(tmp_path: Path) -> None:
     """Thirty of them here, in less than a third of that."""
     path = _log(tmp_path, head() + loaded() + served(31))
     batch = entry(
@@ -259,4 +259,4 @@ def test_a_hundred_megabytes_are_read_in_less_than_five_seconds(tmp_path: Path) 
     began = os.times()
     ran: Ran = run_here("start-report", path)
     used = os.times().user - began.user
-    assert ran.code == 0 and used < 0.3 * 5
+    assert ran.code == 0 and used < 0.3 * 8
