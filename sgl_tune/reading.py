@@ -42,14 +42,19 @@ def bounded_bytes(path: Path, most: int = LARGEST_TEXT) -> bytes:
     return raw
 
 
+def read_bytes(path: Path, remedy: str | None = None, most: int = LARGEST_TEXT) -> bytes:
+    try:
+        return bounded_bytes(path, most)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", remedy) from error
+
+
 def read_text(
     path: Path, remedy: str | None = None, most: int = LARGEST_TEXT, what: str = "is not text"
 ) -> str:
     """`what` is said of bytes that are no UTF-8."""
     try:
-        return bounded_bytes(path, most).decode("utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", remedy) from error
+        return read_bytes(path, remedy, most).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} {what}: byte {error.start} is not UTF-8", remedy) from None
 

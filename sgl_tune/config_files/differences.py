@@ -9,8 +9,7 @@ from typing import Any
 from sgl_tune.config_files.contents import LARGEST, contents
 from sgl_tune.config_files.names import FOLDER, JSON, config_name, triton_of
 from sgl_tune.config_files.provenance import digest_of
-from sgl_tune.errors import UsageError
-from sgl_tune.reading import bounded_bytes
+from sgl_tune.reading import read_bytes
 
 OP = "moe"
 
@@ -52,7 +51,7 @@ def _files(place: Path) -> dict[str, Path] | None:
 
 
 def _pair(name: str, a: Path, b: Path) -> dict[str, Any]:
-    first, second = _bytes(a), _bytes(b)
+    first, second = read_bytes(a, most=LARGEST), read_bytes(b, most=LARGEST)
     one, other = contents(first).entries, contents(second).entries
     both = sorted(one.keys() & other.keys())
     changed = [rows for rows in both if one[rows] != other[rows]]
@@ -76,10 +75,3 @@ def _pair(name: str, a: Path, b: Path) -> dict[str, Any]:
 
 def _change(rows: int, a: Any, b: Any) -> dict[str, Any]:
     return {"op": OP, "bucket": rows, "key": str(rows), "a": a, "b": b, "apart": None, "noise": None}
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return bounded_bytes(path, LARGEST)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error

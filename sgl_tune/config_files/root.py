@@ -11,7 +11,7 @@ from sgl_tune.config_files.contents import LARGEST, as_file
 from sgl_tune.config_files.names import BESIDE, FOLDER, beside, triton_folder
 from sgl_tune.config_files.provenance import SCHEMA, Bucket, Provenance, digest_of
 from sgl_tune.errors import UsageError
-from sgl_tune.reading import bounded_bytes
+from sgl_tune.reading import read_bytes
 from sgl_tune.writing import written
 
 VARIABLE = "SGLANG_MOE_CONFIG_DIR"
@@ -64,12 +64,7 @@ def _copy(source: Path, root: Path) -> None:
         target = root / file.relative_to(source)
         if target.with_name(beside(target.name)).exists():
             continue
-        try:
-            raw = bounded_bytes(file, LARGEST)
-        except OSError as error:
-            raise UsageError(
-                f"{file} cannot be read: {error.strerror}", "mend the server's package"
-            ) from error
+        raw = read_bytes(file, "mend the server's package", LARGEST)
         if not target.is_file() or target.read_bytes() != raw:
             _make(target.parent)
             with written(target) as copy:

@@ -7,15 +7,14 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from runtime.record.checked import expect, read
 from sgl_tune.config_files.names import BESIDE, FOLDER
-from sgl_tune.config_files.provenance import provenance
+from sgl_tune.config_files.provenance import digest_of, provenance
 from sgl_tune.errors import UsageError
-from sgl_tune.reading import NoObject, bounded_bytes, object_of, read_object
+from sgl_tune.reading import NoObject, object_of, read_bytes, read_object
 from sgl_tune.writing import written
 
 NAME, SCHEMA = "sgl-tune.lock", 1
@@ -46,11 +45,12 @@ def lock_of(root: Path) -> Lock:
     for path in _below(root):
         name = path.relative_to(root).as_posix()
         if is_pinned(name):
-            raw = _bytes(path)
-            files[name] = sha256(raw).hexdigest()
+            raw = read_bytes(path, most=_LARGEST)
+            files[name] = digest_of(raw)
             environment |= _tuned_in(raw) if name.startswith(_TACTICS) else {}
-        elif name.startswith(_CONFIGS) and name.endswith(BESIDE) and (told := provenance(_bytes(path))):
-            environment |= {"gpu": told.gpu, "triton": told.triton, "sglang": told.sglang}
+        elif name.startswith(_CONFIGS) and name.endswith(BESIDE):
+            told = provenance(read_bytes(path, most=_LARGEST))
+            environment |= {"gpu": told.gpu, "triton": told.triton, "sglang": told.sglang} if told else {}
     return Lock(SCHEMA, dict(sorted(environment.items())), dict(sorted(files.items())))
 
 
@@ -88,13 +88,6 @@ def _below(root: Path) -> list[Path]:
         if len(found) > _MOST:
             raise UsageError(f"{root} has more than {_MOST:,} files", "name the cache directory itself")
     return found
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return bounded_bytes(path, _LARGEST)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _tuned_in(raw: bytes) -> dict[str, str]:

@@ -10,7 +10,6 @@ _TRITON = ("sglang.srt.layers.moe.moe_runner.triton_utils", "sglang.srt.layers.m
 _DENSE = ("sglang.kernels.ops.quantization.fp8_kernel", "sglang.srt.layers.quantization.fp8_kernel")
 MOE_LOOKUP, DENSE_LOOKUP, LAYER = "get_moe_configs", "get_w8a8_block_fp8_configs", "fused_experts_impl"
 CHOICE = "try_get_optimal_moe_config"
-VARIABLE = "SGLANG_MOE_CONFIG_DIR"
 
 
 class Places(NamedTuple):
