@@ -1,7 +1,7 @@
-"""One forward's requests and tokens: device tensors for kernels, Python lists for control.
+"""The requests and tokens of one forward: device tensors for kernels, Python numbers for control.
 
-Tokens are packed request after request. `query_starts[i]` is the first row of request i, and `seq_lens[i]`
-counts its tokens including the new ones: what the KV pool already holds is the difference.
+Tokens are packed request after request. `query_starts[i]` is the first row of request i. `seq_lens[i]` counts
+its tokens including the new ones; the difference is in the KV pool already.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ForwardMode(Enum):
 
 
 class LogitsMode(Enum):
-    """Which rows the LM head sees: each request's last, all of them, or those listed."""
+    """Which rows the LM head sees: the last of each request, all rows, or those in `logits_indices`."""
 
     LAST = "last"
     ALL = "all"
@@ -61,7 +61,7 @@ class ForwardBatch:
 
 
 def dummy_decode_batch(rows: int, width: int, device: torch.device) -> ForwardBatch:
-    """`rows` requests of `width` tokens each that read and write only the padding slot."""
+    """Return a batch of `rows` requests of `width` tokens that read and write only the padding slot."""
     mode = ForwardMode.DECODE if width == 1 else ForwardMode.TARGET_VERIFY
     batch = packed(mode, [width] * rows, [0] * rows, [0] * rows * width, device)
     logits_mode = LogitsMode.LAST if width == 1 else LogitsMode.ALL
@@ -69,7 +69,7 @@ def dummy_decode_batch(rows: int, width: int, device: torch.device) -> ForwardBa
 
 
 def dummy_extend_batch(tokens: int, context_length: int, device: torch.device) -> ForwardBatch:
-    """A prefill of `tokens` in as few requests as the context allows, on the padding slot."""
+    """Return a prefill of `tokens` in as few requests as the context length allows, on the padding slot."""
     full, rest = divmod(tokens, context_length)
     lens = [context_length] * full + [rest] * (rest > 0)
     return replace(packed(ForwardMode.EXTEND, lens, [0] * len(lens), [0] * tokens, device), dummy=True)
@@ -78,7 +78,7 @@ def dummy_extend_batch(tokens: int, context_length: int, device: torch.device) -
 def packed(
     mode: ForwardMode, lens: list[int], prefixes: list[int], ids: Sequence[int], device: torch.device
 ) -> ForwardBatch:
-    """Requests of so many new tokens behind so many old ones, on the padding slot."""
+    """Return a batch on the padding slot; request i has `lens[i]` new tokens after `prefixes[i]` old ones."""
     totals = [prefix + length for prefix, length in zip(prefixes, lens, strict=True)]
     return ForwardBatch(
         mode=mode,
@@ -94,7 +94,7 @@ def packed(
 
 
 class StaticBuffers:
-    """A graph's inputs: one tensor per field at the largest size, of which every batch is a slice."""
+    """Input tensors of the graphs, one per field at the largest size; every batch uses a slice of each."""
 
     def __init__(self, max_requests: int, max_tokens: int, context_length: int, device: torch.device) -> None:
         def ints(size: int) -> torch.Tensor:
@@ -109,10 +109,10 @@ class StaticBuffers:
         self.query_starts = ints(max_requests + 1)
 
     def fill(self, batch: ForwardBatch, requests: int, tokens: int, width: int = 0) -> ForwardBatch:
-        """Copy `batch` in and return the one padded to so many, to capture or replay with.
+        """Copy `batch` in, and return it padded to `requests` and `tokens`, to capture or replay with.
 
-        Padding requests hold `width` padding tokens where all have as many (decode, verify), and none in a
-        ragged batch, whose padding tokens belong to nobody.
+        With `width` (decode, verify) padding requests have `width` padding tokens each. In ragged batches
+        padding requests are empty, and padding tokens belong to no request.
         """
         starts = self.query_starts[: requests + 1]
         if width:

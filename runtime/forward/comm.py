@@ -1,7 +1,7 @@
-"""Collectives over a rank's groups: for one virtual rank with arithmetic for peers, or among real processes.
+"""Collectives over a rank's groups, either for one virtual rank without peers or among real processes.
 
-The caller allocates every buffer, so a virtual rank and a real one make the same allocations by construction.
-A group of one has nothing to exchange.
+The caller allocates every buffer, so that a virtual rank and a real one make the same allocations. In a group
+of one rank nothing is exchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Number = TypeVar("Number", int, float)
 
 
 class Communicator:
-    """One process stands for any rank: peers hold what this rank holds, and add nothing to a sum."""
+    """Collectives of one process that stands for any rank: peers have equal data and add nothing to sums."""
 
     def __init__(self, layout: RankLayout) -> None:
         self.layout = layout
@@ -33,32 +33,32 @@ class Communicator:
         return self.layout.group(group).index(self.layout.rank)
 
     def all_reduce(self, x: torch.Tensor, group: str) -> torch.Tensor:
-        """Sum over the group, in place."""
+        """Sum `x` over the group, in place."""
         return x
 
     def all_gather_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
-        """`out` [n * rows, ...] becomes every rank's `x` [rows, ...], in rank order."""
+        """Fill `out` [n * rows, ...] with every rank's `x` [rows, ...], in rank order."""
         self._check_sizes("all_gather_into", large=out, small=x, group=group)
         out.view(self.size(group), *x.shape).copy_(x)
 
     def reduce_scatter_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
-        """`out` [rows, ...] becomes this rank's part of the sum of every rank's `x` [n * rows, ...]."""
+        """Fill `out` [rows, ...] with this rank's part of the sum of every rank's `x` [n * rows, ...]."""
         self._check_sizes("reduce_scatter_into", large=x, small=out, group=group)
         out.copy_(x.view(self.size(group), *out.shape)[self.rank(group)])
 
     def all_to_all_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
-        """Part i of `x` goes to rank i; part i of `out` comes from rank i. Equal parts along dim 0."""
+        """Send part i of `x` to rank i, receive part i of `out` from it. Equal parts along dim 0."""
         out.copy_(x)
 
     def send_next(self, x: torch.Tensor) -> None:
-        """To the next pipeline stage."""
+        """Send `x` to the next pipeline stage."""
 
     def receive_previous(self, x: torch.Tensor) -> torch.Tensor:
-        """From the previous pipeline stage, into `x`. Uneven: equal rows would all have the same experts."""
+        """Receive `x` from the previous stage: here random rows, as equal ones would get equal experts."""
         return x.normal_() if self.layout.pp_rank else x
 
     def min_over(self, value: Number, group: str = "world") -> Number:
-        """Control data: over CPU tensors, so that no device memory is touched."""
+        """Return the smallest value in the group. Uses CPU tensors, so that no device memory is touched."""
         kind = type(value)
         dtype = torch.int64 if kind is int else torch.float64
         return kind(self._min(torch.tensor([value], dtype=dtype, device="cpu"), group).item())
@@ -83,13 +83,13 @@ class VirtualCommunicator(Communicator):
 
 
 class DistributedCommunicator(Communicator):
-    """One process per rank, over an initialised `torch.distributed` (see `connect`)."""
+    """Collectives among one process per rank, over an initialised `torch.distributed` (see `connect`)."""
 
     def __init__(self, parallel: ParallelConfig) -> None:
         if dist.get_world_size() != parallel.world_size:
             raise ConfigError(
                 f"{dist.get_world_size()} processes joined, but --tp {parallel.tp} --pp {parallel.pp} needs "
-                f"{parallel.world_size}: start one process a rank"
+                f"{parallel.world_size}: start one process per rank"
             )
         super().__init__(rank_layout(parallel, dist.get_rank()))
         groups = _make_groups(parallel)
@@ -138,14 +138,14 @@ class DistributedCommunicator(Communicator):
 def connect(
     parallel: ParallelConfig, rank: int, init_method: str, device: torch.device
 ) -> DistributedCommunicator:
-    """Join the processes of a deployment: NCCL for the device's tensors, gloo for control data."""
+    """Join the processes of a deployment, with NCCL for the device's tensors and gloo for control data."""
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "cpu:gloo"
     dist.init_process_group(backend, init_method=init_method, rank=rank, world_size=parallel.world_size)
     return DistributedCommunicator(parallel)
 
 
 def _make_groups(parallel: ParallelConfig) -> dict[tuple[int, ...], dist.ProcessGroup | None]:
-    """One process group for each distinct set of ranks; every rank must make them all, in one order."""
+    """Return one process group per distinct set of ranks. All ranks must create all, in one order."""
     groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {tuple(range(parallel.world_size)): None}
     for rank in range(parallel.world_size):
         for members in rank_layout(parallel, rank).groups.values():

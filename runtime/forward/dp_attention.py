@@ -1,7 +1,7 @@
-"""The one place that turns (tokens, runner) into global token counts and DP buffers.
+"""The only place that computes the token counts of all DP ranks and the sizes of their buffers.
 
-Under DP attention every group of ranks holds its own requests, but MLP, experts and LM head work on the
-rows of all of them: rows are gathered into one buffer before, and the own part is taken back after.
+Under DP attention every group of ranks holds its own requests, but MLP, experts and LM head work on the rows
+of all groups: rows are gathered into one buffer before, and each rank takes its own rows back after.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RUNNER_KINDS: tuple[str, ...] = get_args(RunnerKind)
 
 @dataclass(frozen=True, slots=True)
 class PeerRows:
-    """What each attention-DP rank really brings to an eager forward, and how many rows its LM head wants."""
+    """The real row counts of each attention-DP rank in an eager forward, and the rows for its LM head."""
 
     tokens: Sequence[int]
     heads: Sequence[int]
@@ -47,7 +47,7 @@ class PeerRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DpTokens:
-    """How many rows each attention-DP rank brings, and the buffers that follow. Counts are padded counts."""
+    """The padded row counts of all attention-DP ranks, and the buffer sizes that follow from them."""
 
     global_num_tokens_cpu: list[int] | None
     logprob_num_tokens_cpu: list[int] | None
@@ -58,7 +58,7 @@ class DpTokens:
     kind: RunnerKind = "eager"
 
     def publish(self) -> None:
-        """The forward that follows reads them by `dp_buffer_len`."""
+        """Make these counts the ones that `dp_buffer_len` returns in the forward that follows."""
         _published.set(self)
 
 
@@ -82,10 +82,10 @@ def plan_dp_tokens(
     dp_rank: int = 0,
     device: torch.device | None = None,
 ) -> DpTokens:
-    """Every runner's token counts. `tokens` are this rank's rows, `requests` its requests.
+    """Return the token counts of one forward, from this rank's `tokens` rows and its `requests`.
 
-    Graph and draft runners bring the same rows everywhere; a frozen-KV draft brings `requests x topk`, and a
-    draft extend asks the LM head for one row a request. An eager forward gives its `peers`' real counts.
+    In graph and draft runners all ranks have equal counts. A frozen-KV draft has `requests x topk` rows. A
+    draft extend needs the LM head for one row per request. An eager forward passes its `peers`' counts.
     """
     if kind not in RUNNER_KINDS:
         raise ConfigError(f"unknown runner {kind!r}: one of {', '.join(RUNNER_KINDS)}")
@@ -113,14 +113,14 @@ def _require_requests(kind: str, requests: int | None) -> int:
 
 
 def _padding(counts: Sequence[int], is_extend: bool) -> PaddingMode:
-    """The cheaper of the two; uneven prefills never pay for padding."""
+    """Return the cheaper padding mode. Prefills of several ranks are never padded."""
     if len(counts) > 1 and (is_extend or 2 * sum(counts) < max(counts) * len(counts)):
         return PaddingMode.SUM_LEN
     return PaddingMode.MAX_LEN
 
 
 def gather(x: torch.Tensor, comm: Communicator) -> torch.Tensor:
-    """This rank's rows [rows, H] -> the rows of every DP rank; `x` itself where nothing is gathered."""
+    """Return the rows of every DP rank for this rank's [rows, H]; `x` itself if nothing is gathered."""
     sizes = dp_buffer_len()
     counts = sizes.global_num_tokens_cpu
     if counts is None or len(counts) == 1:
@@ -135,7 +135,7 @@ def gather(x: torch.Tensor, comm: Communicator) -> torch.Tensor:
 
 
 def scatter(x: torch.Tensor, rows: int, comm: Communicator) -> torch.Tensor:
-    """Partial sums [buffer, H] of every TP rank -> the finished rows of this rank."""
+    """Sum the TP ranks' partial sums [buffer, H], and return this rank's rows."""
     sizes = dp_buffer_len()
     counts = sizes.global_num_tokens_cpu
     if counts is None or len(counts) == 1:
@@ -152,7 +152,7 @@ def scatter(x: torch.Tensor, rows: int, comm: Communicator) -> torch.Tensor:
 
 
 def gather_rows(x: torch.Tensor, counts: Sequence[int], comm: Communicator) -> torch.Tensor:
-    """Rows of every DP rank one after the other: each writes its own into zeros, and all are summed."""
+    """Return every DP rank's rows, in rank order: each writes its own into zeros, and all are summed."""
     out = x.new_zeros(sum(counts), *x.shape[1:])
     if comm.rank("attn_tp") == 0:
         out.narrow(0, sum(counts[: comm.rank("attn_dp")]), x.shape[0]).copy_(x)
@@ -160,7 +160,7 @@ def gather_rows(x: torch.Tensor, counts: Sequence[int], comm: Communicator) -> t
 
 
 def own_rows(x: torch.Tensor, counts: Sequence[int], rows: int, comm: Communicator) -> torch.Tensor:
-    """This rank's rows out of everybody's: a copy, so that the large buffer can go."""
+    """Return a copy of this rank's rows of `x`, so that the large buffer can be freed."""
     local = x.new_empty(rows, *x.shape[1:])
     return local.copy_(x.narrow(0, sum(counts[: comm.rank("attn_dp")]), rows))
 

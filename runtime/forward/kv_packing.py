@@ -1,7 +1,7 @@
-"""Bytes of one token under sparse attention: fp8 values packed with their scales, one uint8 row a token.
+"""Bytes of one token under sparse attention: fp8 values packed with their scales, one uint8 row per token.
 
-latent row:  kv_lora_rank fp8 | one fp32 scale a block of 128 | rotary part in bfloat16
-indexer row: head_dim fp8     | one fp32 scale a block of 128
+latent row:  kv_lora_rank fp8 | one fp32 scale per block of 128 | rotary part in bfloat16
+indexer row: head_dim fp8     | one fp32 scale per block of 128
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FP8_MAX = 448.0
 
 @dataclass(frozen=True, slots=True)
 class PackedRow:
-    """`quantized` values in fp8 with one scale per block, then `plain` values in bfloat16."""
+    """A row of `quantized` values in fp8 with one scale per block, followed by `plain` values in bfloat16."""
 
     quantized: int
     plain: int = 0
@@ -36,7 +36,7 @@ class PackedRow:
         return packed_fp8_bytes(self.quantized, self.plain)
 
     def pack(self, values: torch.Tensor) -> torch.Tensor:
-        """[..., quantized + plain] -> [..., bytes] uint8."""
+        """Pack values [..., quantized + plain] into bytes [..., bytes] uint8."""
         blocks = values[..., : self.quantized].float().unflatten(-1, (self.blocks, self.block))
         scales = blocks.abs().amax(-1).clamp(min=1e-4) / FP8_MAX
         quantized = (blocks / scales[..., None]).to(FP8).flatten(-2)
@@ -45,7 +45,7 @@ class PackedRow:
         return torch.cat([part.view(torch.uint8) for part in parts if part.shape[-1]], dim=-1)
 
     def views(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """[..., bytes] uint8 -> the quantized values, the scales and the plain values, in their dtypes."""
+        """Return views of rows [..., bytes] uint8: fp8 values, their scales, and the bfloat16 values."""
         after_scales = self.quantized + 4 * self.blocks
         return (
             rows.view(FP8)[..., : self.quantized],
@@ -54,7 +54,7 @@ class PackedRow:
         )
 
     def unpack(self, rows: torch.Tensor) -> torch.Tensor:
-        """[..., bytes] uint8 -> [..., quantized + plain] fp32."""
+        """Unpack rows [..., bytes] uint8 into values [..., quantized + plain] fp32."""
         quantized, scales, plain = self.views(rows)
         blocks = quantized.float().unflatten(-1, (self.blocks, self.block)) * scales[..., None]
         return torch.cat([blocks.flatten(-2), plain.float()], dim=-1)

@@ -1,4 +1,4 @@
-"""Where keys and values live: a table from (request, position) to slot, and buffers of slots for each layer.
+"""The KV cache: a table from (request, position) to slot, and buffers of slots for each layer.
 
 Slot 0 and table row 0 are padding: dummy and padded tokens read and write there, and no request ever does.
 """
@@ -30,7 +30,7 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class PoolShape:
-    """`tokens` usable slots behind one page of padding, for these layers."""
+    """The sizes of a pool: one page of padding, then `tokens` usable slots, for each of `layers`."""
 
     tokens: int
     page_size: int
@@ -47,7 +47,7 @@ class PoolShape:
 
 
 class SlidingSlots:
-    """Fewer slots for `layers` that look back a window only, and the `map` to them from a token's slot."""
+    """Slots of sliding-window `layers`, which keep fewer; `map` turns a token's slot into one of these."""
 
     def __init__(self, tokens: int, layers: Sequence[int], shape: PoolShape) -> None:
         self.rows, self.layers = tokens + shape.page_size, frozenset(layers)
@@ -55,12 +55,12 @@ class SlidingSlots:
 
 
 class GqaPool:
-    """Keys and values apart: two buffers [slots, kv heads, head size] for each layer."""
+    """Keys and values in two buffers [slots, kv heads, head size] for each layer."""
 
     def __init__(
         self, shape: PoolShape, heads: Mapping[int, tuple[int, int]], sliding: SlidingSlots | None = None
     ) -> None:
-        """`heads` of each layer: how many, and how wide."""
+        """`heads` maps each layer to its number of heads and the size of a head."""
         self.sliding = sliding
         counts = dict.fromkeys(shape.layers, shape.rows)
         counts |= dict.fromkeys(sliding.layers, sliding.rows) if sliding else {}
@@ -74,15 +74,15 @@ class GqaPool:
         return self._values[layer_id]
 
     def slot_map(self, layer_id: int) -> torch.Tensor | None:
-        """From a token's slot to the one it has in this layer, where these differ."""
+        """Return the map from a token's slot to its slot in this layer, or None if both are equal."""
         return self.sliding.map if self.sliding and layer_id in self.sliding.layers else None
 
 
 class LatentPool:
-    """One buffer [slots, 1, latent + rotary] for each layer; the values are its first `kv_lora_rank` columns.
+    """One buffer [slots, 1, latent + rotary] per layer; the values are its first `kv_lora_rank` columns.
 
-    Sparse attention packs fp8 latents with their scales unless its kernels take them plain, and keeps its
-    indexer's keys beside them: in packed fp8, except in a float32 pool.
+    Under sparse attention fp8 latents are packed with their scales unless the kernels read plain ones, and
+    the indexer's keys are kept too: in packed fp8, except in a float32 pool.
     """
 
     def __init__(self, shape: PoolShape, mla: MLAConfig, packed: bool = True) -> None:
@@ -108,7 +108,7 @@ def _buffer(shape: PoolShape, row: PackedRow | None, *sizes: int) -> torch.Tenso
 def packed_rows(
     dtype: torch.dtype, mla: MLAConfig, packed: bool = True
 ) -> tuple[PackedRow | None, PackedRow | None]:
-    """How latents and indexer keys are packed; `None` means plain values of `dtype`."""
+    """Return how latents and indexer keys are packed; None means plain values of `dtype`."""
     if mla.indexer is None:
         return None, None
     packs = packed and dtype.itemsize == 1
@@ -119,10 +119,10 @@ def packed_rows(
 
 @dataclass(frozen=True, slots=True)
 class KVPool:
-    """What a forward reads and writes. A draft model shares all but the `cache`.
+    """The memory that a forward reads and writes. A draft model shares everything but `cache`.
 
-    `table` [requests + 1, context + headroom] int32: the slot of each token of each running request; `free`:
-    the slots that a server hands out.
+    `table` [requests + 1, context + headroom] int32 holds the slot of each token of each running request.
+    `free` holds the slots that a server gives to new tokens.
     """
 
     table: torch.Tensor
@@ -134,7 +134,7 @@ class KVPool:
 def make_kv_pool(
     plan: PoolPlan, model: ModelConfig, parallel: ParallelConfig, layers: Sequence[int], device: torch.device
 ) -> KVPool:
-    """The pool of one stage of a target model."""
+    """Return the pool of one pipeline stage of the target model."""
     table = torch.zeros(plan.max_running_requests + 1, plan.row_length, dtype=torch.int32, device=device)
     free = torch.arange(PADDING_SLOT + 1, plan.tokens + 1, dtype=torch.int64, device=device)
     states = _make_states(plan, model, parallel, layers, device)
@@ -160,7 +160,7 @@ def make_cache(
     device: torch.device,
     apart: Sequence[int] = (),
 ) -> GqaPool | LatentPool:
-    """The buffers alone, as a draft adds them to its target's pool; layers `apart` keep fewer tokens."""
+    """Return the buffers alone, as a draft adds them to a pool. Layers in `apart` keep fewer tokens."""
     kept = tuple(kept_layers(model, layers))
     shape = PoolShape(plan.tokens, plan.page_size, kept, DTYPES[plan.kv_dtype], device)
     if model.mla is not None:

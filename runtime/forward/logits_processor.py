@@ -1,7 +1,7 @@
-"""From hidden states to logits: the LM head, its gathers over ranks, and the short cut of autotuning.
+"""From hidden states to logits: the LM head, its gathers over ranks, and how autotuning skips them.
 
-Under DP attention the head works on the rows of all ranks, so a dummy batch of 2048 rows a rank becomes 16384
-rows of logits, twice: gathered, and copied into rows. Autotuning needs none: `autotune_dummy_run_mode`.
+Under DP attention the head works on all ranks' rows: a dummy batch of 2048 rows per rank becomes 16384 rows
+of logits, twice: gathered, then copied. Autotuning needs no logits: see `autotune_dummy_run_mode`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runtime.server.parallel import HeadOver
 
 
 class DummyRunLeak(RuntimeError):
-    """The autotune dummy-run mode met something whose logits are wanted."""
+    """An autotune dummy run met a graph capture or a profiling run, which need logits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +41,7 @@ _wanted_by: ContextVar[str | None] = ContextVar("logits_wanted_by", default=None
 
 @contextmanager
 def autotune_dummy_run_mode(run_lm_head: bool = False) -> Iterator[None]:
-    """Forwards inside are dummies whose logits nobody reads; drafts set `run_lm_head` to tune their head."""
+    """In forwards inside, nobody reads the logits; `run_lm_head` still runs the head, to tune a draft's."""
     if (what := _wanted_by.get()) is not None:
         raise DummyRunLeak(f"an autotune dummy run cannot start inside {what}: its logits are wanted")
     token = _run_lm_head.set(run_lm_head)
@@ -53,7 +53,7 @@ def autotune_dummy_run_mode(run_lm_head: bool = False) -> Iterator[None]:
 
 @contextmanager
 def logits_wanted(what: str) -> Iterator[None]:
-    """Around graph capture and profiling, whose dummy batches stand for real ones."""
+    """Refuse autotune dummy runs inside: graph capture and profiling use dummy batches, but need logits."""
     _refuse_dummy_run(what)
     token = _wanted_by.set(what)
     try:
@@ -74,7 +74,7 @@ def _refuse_dummy_run(what: str) -> None:
 
 
 class VocabHead(Protocol):
-    """A vocabulary's rows [vocab, hidden], shared out among the ranks of `group`."""
+    """A matrix [vocab, hidden] whose rows are divided among the ranks of `group`."""
 
     group: str
 
@@ -83,7 +83,7 @@ class VocabHead(Protocol):
 
 
 class LogitsProcessor:
-    """`over` says who shares the head: all ranks, or the attention-TP ranks of a group."""
+    """Computes logits. `over` names who shares the head: all ranks, or a group's attention-TP ranks."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class LogitsProcessor:
         return LogitsOutput(self._logits(_pruned(hidden, batch), batch), kept)
 
     def _score_items(self, hidden: torch.Tensor, batch: ForwardBatch) -> LogitsOutput:
-        """Many items after one query in one prompt: the rows before each delimiter, as log-probabilities."""
+        """Score many items after one query: return log-probabilities of the rows before each delimiter."""
         assert batch.logits_indices is not None
         logits = self._logits(hidden[batch.logits_indices], batch)
         return LogitsOutput(item_logprobs=logits.log_softmax(dim=-1))
@@ -134,7 +134,7 @@ class LogitsProcessor:
         return batch.dp.logprob_num_tokens_cpu
 
     def _gather_vocab(self, shard: torch.Tensor) -> torch.Tensor:
-        """Vocabulary shards [rows, vocab / n] -> [rows, vocab]: gathered shard after shard, then copied."""
+        """Gather vocabulary shards [rows, vocab / n] one after the other, and copy to [rows, vocab]."""
         size = self.shards
         if size == 1:
             return shard
@@ -154,7 +154,7 @@ def _skips_head(batch: ForwardBatch) -> bool:
 
 
 def _pruned(hidden: torch.Tensor, batch: ForwardBatch) -> torch.Tensor:
-    """The rows that the head sees: of an extend, each request's last."""
+    """Return the rows that the head sees: in an extend, only the last of each request."""
     if batch.logits_mode is LogitsMode.LAST and batch.mode in (ForwardMode.EXTEND, ForwardMode.DRAFT_EXTEND):
         return hidden[batch.query_starts[1:] - 1]
     return hidden

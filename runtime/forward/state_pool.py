@@ -1,4 +1,4 @@
-"""The states of recurrent layers: one slot for each request, and slot 0 for rows that are nobody's."""
+"""The states of recurrent layers, one slot per request. Slot 0 is for padding rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class LayerState:
 
 
 class StatePool:
-    """One buffer of all layers' convolution inputs, and one of what they remember.
+    """One buffer with the convolution inputs of all layers, and one with their recurrent states.
 
-    With drafts there is one more of each: what a verify leaves of each drafted token.
+    With drafts there are two more, which hold the states after each drafted token of a verify.
     """
 
     def __init__(

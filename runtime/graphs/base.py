@@ -1,4 +1,4 @@
-"""One runner for every kind of graph: capture each size, replay the next larger one with padding."""
+"""The base of all graph runners: capture one graph per size, replay the smallest that holds the batch."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Tensors = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CaptureSite:
-    """What the graph runners of one rank share. `ascending` captures the smallest size first: the memory of
-    one is then of no use to the next, which is as large."""
+    """What the graph runners of one rank share. With `ascending` the smallest size is captured first; then no
+    graph can use the memory of an earlier one, because each is larger than those before."""
 
     device: Device
     parallel: ParallelConfig
@@ -42,7 +42,7 @@ class CaptureSite:
 
 
 class GraphRunner(ABC):
-    """`sizes` are requests, each of `width` tokens; a prefill runner's sizes are tokens."""
+    """Captures and replays graphs. `sizes` count requests of `width` tokens each, or a prefill's tokens."""
 
     name: ClassVar[str]
     kind: ClassVar[RunnerKind]
@@ -68,12 +68,12 @@ class GraphRunner(ABC):
 
     @property
     def tokens_each(self) -> int:
-        """Of every request; 0 where they differ."""
+        """Tokens per request, or 0 if requests differ."""
         return self.tokens(1) // self.requests(1)
 
     @property
     def pieces(self) -> int:
-        """Graphs that one size takes."""
+        """The number of CUDA graphs that one size takes."""
         return 1
 
     def size_of(self, batch: ForwardBatch) -> int:
@@ -81,15 +81,15 @@ class GraphRunner(ABC):
 
     @abstractmethod
     def dummy_batch(self, size: int) -> ForwardBatch:
-        """A batch of exactly this size on the padding slot."""
+        """Return a batch of exactly this size that uses only the padding slot."""
 
     @abstractmethod
     def make_outputs(self, largest: int) -> Tensors:
-        """Where every graph leaves its results: one buffer each, for the largest size."""
+        """Return one buffer per result, for the largest size; every graph writes its results there."""
 
     @abstractmethod
     def compute(self, batch: ForwardBatch) -> Tensors:
-        """What is captured: results by the names of `make_outputs`."""
+        """Run the forward to capture, and return its results under the names of `make_outputs`."""
 
     def room(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype or self.decoder.build.dtype, device=self.site.torch_device)
@@ -111,7 +111,7 @@ class GraphRunner(ABC):
         return site.device.capture(run, site.pool, before=site.comm.barrier, name=f"{self.name} {size}")
 
     def _claim(self) -> None:
-        """What the driver keeps of a graph beside its kernels: its pieces and the messages of its ranks."""
+        """Count what the driver keeps of a graph besides its kernels: its pieces and its ranks' messages."""
         device, ranks = self.site.device, self.site.parallel.tp
         device.claim("graph", self.pieces)
         if ranks > 1:
@@ -139,7 +139,7 @@ class GraphRunner(ABC):
 
     @torch.inference_mode()
     def replay(self, batch: ForwardBatch) -> Tensors:
-        """By the smallest size that holds the batch: results in buffers that the next replay overwrites."""
+        """Replay the smallest graph that holds the batch. The next replay overwrites the buffers returned."""
         size = self.sizes[bisect_left(self.sizes, self.size_of(batch))]
         self._fill(batch, size)
         graph = self.graphs[size]
@@ -148,7 +148,7 @@ class GraphRunner(ABC):
 
 
 class StageGraphs(GraphRunner):
-    """Of a whole stage. `state` is the one that comes from the stage before; None on the first."""
+    """Graphs of a whole pipeline stage. `state` is the previous stage's output; None on the first."""
 
     state: StageState | None
 
@@ -159,7 +159,7 @@ class StageGraphs(GraphRunner):
 
     @abstractmethod
     def make_last_outputs(self, rows: int) -> Tensors:
-        """Room for the results of the last stage."""
+        """Return buffers for the results of the last stage."""
 
     def state_of(self, rows: int) -> StageState | None:
         if self.state is None:

@@ -1,4 +1,4 @@
-"""Graphs of a draft: the steps that draft, and the pass that catches up after a verify."""
+"""Graphs of a draft model: its drafting steps, and the catch-up pass after a verify."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runtime.graphs.base import CaptureSite, GraphRunner, Tensors
 
 
 class _DraftRunner(GraphRunner):
-    """`hidden` is the target's for the rows of a replay, copied in before it."""
+    """Base of the draft's runners. `hidden` holds the target's hidden states, copied in before a replay."""
 
     def __init__(
         self, site: CaptureSite, draft: DraftModel, kv: KVPool, sizes: Sequence[int], width: int
@@ -31,9 +31,9 @@ class _DraftRunner(GraphRunner):
 
 
 class DraftGraphs(_DraftRunner):
-    """All the steps of a draft. The first token is the catch-up's, so there is one step less.
+    """All drafting steps in one graph. The catch-up pass drafts the first token, so there is one step less.
 
-    Each step writes its own slots, `slots[step]`; the request table already lists them.
+    Each step writes its own slots, `slots[step]`; the request table lists these slots already.
     """
 
     name = "draft"
@@ -43,7 +43,7 @@ class DraftGraphs(_DraftRunner):
         return dummy_decode_batch(self.tokens(size), 1, self.site.torch_device)
 
     def requests(self, size: int) -> int:
-        """Every branch of a draft's tree is a request to attention."""
+        """Return one request per token: attention sees each branch of the draft's tree as a request."""
         return self.tokens(size)
 
     def size_of(self, batch: ForwardBatch) -> int:
@@ -81,7 +81,7 @@ class DraftGraphs(_DraftRunner):
 
 
 class DraftExtendGraphs(_DraftRunner):
-    """Catch up with the tokens that a verify accepted; of each request, the head sees the last."""
+    """Run the tokens that a verify accepted through the draft; the head sees the last row of each request."""
 
     name = "draft_extend"
     kind: ClassVar[RunnerKind] = "draft_extend"
@@ -106,7 +106,7 @@ class DraftExtendGraphs(_DraftRunner):
 
 @dataclass(frozen=True, slots=True)
 class DraftRunners:
-    """`steps` is None where one step is drafted: the catch-up alone does that."""
+    """The draft's two runners. `steps` is None if the catch-up alone drafts, with one token per step."""
 
     steps: DraftGraphs | None
     extend: DraftExtendGraphs
@@ -130,7 +130,7 @@ def make_draft_runners(
 def best_branches(
     out: LogitsOutput, scores: torch.Tensor, width: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Each request's `width` likeliest continuations: tokens, log-probabilities, the rows continued."""
+    """Return each request's `width` likeliest continuations: tokens, log-probabilities, rows continued."""
     assert out.next_token_logits is not None
     best = out.next_token_logits.log_softmax(dim=-1).topk(width, dim=-1)
     requests = scores.shape[0]

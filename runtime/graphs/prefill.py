@@ -1,4 +1,4 @@
-"""Graphs of prefills by their tokens: all layers and the final norm. The head runs eagerly, on few rows."""
+"""Graphs of prefills, one per token count, with all layers and the final norm; the head runs outside them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REQUESTS = 8  # of one captured prefill
 
 
 class PrefillGraphs(StageGraphs):
-    """Serves prefills without a cached prefix: attention is captured for as many keys as there are tokens."""
+    """Serves prefills without a cached prefix, because attention is captured with as many keys as tokens."""
 
     name = "prefill"
     kind: ClassVar[RunnerKind] = "prefill_graph"
@@ -21,7 +21,7 @@ class PrefillGraphs(StageGraphs):
     has_head = False
 
     def requests(self, size: int) -> int:
-        """More where the context is so short that fewer requests do not hold the tokens."""
+        """Return `REQUESTS`, or more if the context is so short that they would not hold the tokens."""
         return max(min(REQUESTS, size), -(-size // self.site.context_length))
 
     def tokens(self, size: int) -> int:
@@ -29,7 +29,7 @@ class PrefillGraphs(StageGraphs):
 
     @property
     def pieces(self) -> int:
-        """A server captures a prefill in pieces: attention and recurrences run between two of them."""
+        """A server captures a prefill in pieces, because attention and recurrences run between two graphs."""
         model = self.decoder.model
         breaks = (model.keeps_tokens(one) or model.is_recurrent(one) for one in self.decoder.layer_ids)
         return 1 + sum(breaks)

@@ -1,6 +1,6 @@
-"""The start of one server rank, top to bottom: `start` is the story, each step a phase that is measured.
+"""The start of one server rank: `ModelRunner.start` calls one method per phase, and each phase is measured.
 
-It runs on a GPU, on a CPU, and on meta tensors as a prediction; with real peers or as a virtual rank.
+The start runs on a GPU, on a CPU, or on meta tensors as a prediction, with real peers or as a virtual rank.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ModelRunner:
             self.become_ready()
 
     def init_communicator(self) -> None:
-        """Join the peers, and measure what is free before anything is loaded."""
+        """Connect to the peer ranks, and read the free memory before anything is loaded."""
         with self.recorder.phase("communicator"):
             self.device.claim("context")
             self.comm = self.connect()
@@ -100,14 +100,14 @@ class ModelRunner:
             self.decoder.load_dummy()
 
     def load_draft_weights(self) -> None:
-        """With tables of its own, as a checkpoint has them, on the stage whose hidden states it goes by."""
+        """Load the draft with an embedding and a head of its own, on the last stage, which feeds it."""
         if self.runtime.speculative is not None and self.decoder.is_last:
             with self.recorder.phase("draft weights"):
                 place = self.comm, self.device.torch_device
                 self.draft = DraftModel(self.model, self.runtime, *place, ropes=self.decoder.ropes)
 
     def init_kv_pool(self) -> None:
-        """What the static fraction leaves after the weights becomes tokens, and tokens bound the requests."""
+        """Turn the memory that the static fraction leaves into KV slots, which limit the requests."""
         with self.recorder.phase("kv pool"):
             self.plan = self._plan_pool()
             self.recorder.tell(**self._facts())
@@ -115,7 +115,7 @@ class ModelRunner:
             self.kv = make_kv_pool(self.plan, self.model, *place)
 
     def init_draft_kv_pool(self) -> None:
-        """From now on a draft looks into the target's tables, and finds its tokens in the target's slots."""
+        """Add the draft's buffers. It uses the target's tables, so a token has the same slot in both."""
         if self.draft is not None:
             with self.recorder.phase("draft kv pool"):
                 place = self.parallel, self.draft.layer_ids, self.device.torch_device
@@ -124,14 +124,14 @@ class ModelRunner:
                 self.draft.share_tables(self.decoder)
 
     def init_attention_backend(self) -> None:
-        """A small product makes cuBLAS load and take its workspace."""
+        """Run a small product, so that cuBLAS loads and takes its workspace."""
         with self.recorder.phase("attention backend"):
             self.device.claim("cublas")
             ones = torch.ones(16, 16, device=self.device.torch_device)
             torch.mm(ones, ones)
 
     def tune(self) -> None:
-        """A decode of as many requests as may run, its logits skipped: every kernel picks its tactic."""
+        """Run one decode of the largest batch, without logits: the tuner picks every kernel's tactic."""
         if not self.runtime.disable_autotune:
             with self.recorder.phase("autotune"):
                 self._load_kernels()
@@ -174,12 +174,12 @@ class ModelRunner:
 
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch) -> LogitsOutput | StageState:
-        """Logits on the last pipeline stage, elsewhere what went to the next."""
+        """Return logits on the last pipeline stage, elsewhere the state that went to the next stage."""
         with self.device.active():
             return self.decoder.run_stage(batch, self.kv)
 
     def dp_batch(self, batch: ForwardBatch, peers: PeerRows | None = None) -> ForwardBatch:
-        """The batch beside its peers', which bring as much where nobody says otherwise."""
+        """Return the batch with all DP ranks' token counts; without `peers`, all have the same."""
         tokens = plan_dp_tokens(
             batch.num_tokens,
             "eager",
@@ -192,7 +192,7 @@ class ModelRunner:
         return batch.with_dp(tokens)
 
     def _open_groups(self) -> None:
-        """NCCL takes its buffers at a group's first collective."""
+        """Run one collective in each group, because NCCL takes its buffers at a group's first collective."""
         groups = {self.comm.layout.group(name) for name in COLLECTIVE_GROUPS}
         sizes = sorted(len(ranks) for ranks in groups if len(ranks) > 1)
         if not sizes:
@@ -208,7 +208,7 @@ class ModelRunner:
         return self.comm.min_over(self.device.memory().free)
 
     def _plan_pool(self) -> PoolPlan:
-        """In tokens that every stage has room for."""
+        """Return the KV pool's plan, with a token count for which every pipeline stage has room."""
         asked, tokens = (self.model, self.parallel, self.runtime), self.options.kv_tokens
         free = FreeMemory(self.baseline, self._free_everywhere())
         if tokens is None and not self.device.memory().total:
@@ -223,7 +223,7 @@ class ModelRunner:
         return plan_pool(free, self.runtime.mem_fraction_static, *asked, self.layers, drafts, agreed)
 
     def _facts(self) -> dict[str, Any]:
-        """For the run's file."""
+        """Return the sizes that the run's file records: KV tokens, requests, batch rows, graphs, states."""
         plan, runtime, asked = self.plan, self.runtime, (self.model, self.parallel)
         drafts, requests = int(self.draft is not None), plan.max_running_requests
         share, layers = runtime.cache.sliding_share, self.layers
@@ -240,7 +240,7 @@ class ModelRunner:
         return facts
 
     def _make_dispatcher(self) -> Dispatcher | None:
-        """FlashInfer's all-to-all comes with a workspace: a phase of its own, before the weights."""
+        """Make FlashInfer's all-to-all and its workspace, in a phase of its own before the weights."""
         if self.model.moe is None or self.runtime.kernels.a2a != "flashinfer":
             return None
         target = self.device.torch_device
@@ -249,7 +249,7 @@ class ModelRunner:
             return make_dispatcher(self.model, self.runtime, self.comm, dtype, target)
 
     def _load_kernels(self) -> None:
-        """The first forward loads their modules."""
+        """Count the memory of kernel modules, which the first forward loads."""
         if not self.kernels_loaded:
             self.device.claim("kernels")
             self.kernels_loaded = True

@@ -1,4 +1,4 @@
-"""What a start may do otherwise than a server would: to predict what if."""
+"""Where a simulated start may differ from a real one, for what-if predictions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """`kv_tokens` are those of the KV pool, where they do not follow from memory; `most_tokens` is what other
-    stages have room for."""
+    """`kv_tokens` sets the size of the KV pool, which otherwise follows from memory. `most_tokens` is the
+    largest pool that the other pipeline stages have room for."""
 
     kv_tokens: int | None = None
     most_tokens: int | None = None

@@ -1,7 +1,7 @@
-"""What each step of a start costs: time and memory of every phase, written to disk as it happens.
+"""Measure the time and memory of each phase of a start, and write them to disk as it happens.
 
-One JSON line when a phase begins and one when it ends, each synced, so that a killed process leaves the
-phases it completed and the name of the one it was in. A nested phase's peak counts for those around it.
+A JSON line is synced when a phase begins and when it ends, so that a killed process leaves the phases it
+completed and the name of the one it was in. The peak of a nested phase counts for its parents, too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Open:
 
 
 class PhaseRecorder:
-    """`out` is written anew; without it the phases are only kept in `phases`, in the order they ended."""
+    """Records phases, in the order they end, in `phases` and, if `out` is given, in a new file there."""
 
     def __init__(self, device: Device, out: Path | None = None, about: dict[str, Any] | None = None) -> None:
         self.device = device
@@ -67,12 +67,12 @@ class PhaseRecorder:
         self._end()
 
     def tell(self, **facts: Any) -> None:
-        """What the start has settled by now, beside what the first line says of it."""
+        """Add facts that the start has decided by now to the facts of the file's first line."""
         self._about |= facts
         self._write({"event": "facts", **facts})
 
     def run(self) -> Run:
-        """All of it so far, as a reader of the file would have it."""
+        """Return everything recorded so far, equal to what a reader of the file would get."""
         return Run(dict(self._about), tuple(self.phases), self.failure, tuple(o.name for o in self._open))
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class PhaseRecorder:
             self._open[-1].merge(reading.peak_allocated, reading.peak_reserved, largest)
 
     def _fail(self, error: BaseException) -> None:
-        """The innermost phase that an error passes through is the one it happened in."""
+        """Close the innermost open phase, and record the error as its failure unless an inner phase did."""
         failed = self._open[-1].name
         phase = self._close_phase(self._last_reading())
         if error is self._failed_with:

@@ -1,6 +1,6 @@
-"""One layer of each kind of one virtual rank, at any number of rows: all that tuning and its proof need.
+"""Runs one layer of each kind of one virtual rank, at any number of rows, for tuning and its proof.
 
-What is tuned depends on shapes and not on peers or depth, so a deployment of any size fits one small device.
+Tactics depend on shapes, not on peers or depth, so a deployment of any size fits one small device.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Rehearsal:
             self.forward(rows)
 
     def forward(self, rows: int) -> None:
-        """The layers alone, on at least `rows` rows of the experts: each DP rank brings its share."""
+        """Run the layers without the LM head. The experts get `rows` rows or more, equally per DP rank."""
         self._run(self._batch(rows, "eager"))
 
     def capture(self, rows: int) -> None:
-        """The same forward as a CUDA graph, replayed once."""
+        """Capture the same forward as a CUDA graph, and replay it once."""
         batch = self._batch(rows, "decode_graph")
         run = partial(self._run, batch)
         self._device.capture(run, self._device.graph_pool(), name=f"decode {rows}").replay()
@@ -79,14 +79,14 @@ class Rehearsal:
 
 
 def _by_kernels_of_ours(runtime: RuntimeConfig) -> RuntimeConfig:
-    """Experts that nobody tunes run between layers that are tuned, by whatever kernels."""
+    """Replace an experts' backend that we do not have and nobody tunes, so that other layers can run."""
     backend = backend_row(runtime.kernels.moe)
     has_others = not backend.kernels and not backend.is_tuned
     return replace(runtime, kernels=replace(runtime.kernels, moe="triton")) if has_others else runtime
 
 
 def _as_called(model: ModelConfig, runtime: RuntimeConfig) -> ModelConfig:
-    """SGLang gives CUTLASS's kernels no biases of experts: it serves another model, and tunes for that."""
+    """Drop the experts' biases for CUTLASS: SGLang does not pass them, so it tunes for a model without."""
     moe = model.moe
     if moe is None or not moe.biases or backend_row(runtime.kernels.moe).calls != "cutlass":
         return model

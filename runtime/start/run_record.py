@@ -1,4 +1,4 @@
-"""A start as data: its phases and what failed. No torch needed."""
+"""A start as data: its phases and its failure. Needs no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Bytes. `peak` is what torch had allocated at most; `transient` the part of it gone at the end."""
+    """Sizes in bytes. `peak_bytes` is torch's; `transient_bytes` is its part that was freed by the end."""
 
     name: str
     depth: int
@@ -39,7 +39,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`unfinished` are phases begun and neither ended nor failed, outermost first: the process was killed."""
+    """A recorded start. `unfinished` are the phases open when the process was killed, outermost first."""
 
     about: Mapping[str, Any]
     phases: tuple[Phase, ...]
