@@ -1,1 +1,1 @@
-"""One decoder for every family: the layers that its config names, as one rank of a deployment holds them."""
+"""One decoder for every family: the layers that its config names, in the part that one rank holds."""

@@ -1,4 +1,4 @@
-"""What every part of a decoder is built from."""
+"""What all parts of a decoder share: the model, the server's settings, the rank's groups and device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Build:
     dtype: torch.dtype
 
     def linear(self, parts: list[Part], cols: slice, *, scheme: Scheme | None = None, **how: Any) -> Linear:
-        """Stored as the checkpoint has these parts, where no `scheme` is given."""
+        """Return a linear layer, stored as in the checkpoint unless `scheme` says otherwise."""
         chosen = self._scheme(self.kind_of([part.name for part in parts])) if scheme is None else scheme
         return Linear(parts, cols, self.dtype, self.device, scheme=chosen, **how)
 

@@ -13,7 +13,7 @@ from runtime.layers.recurrence import Rows, causal_conv
 
 
 class Convolution(nn.Module):
-    """The silu of each channel's own; `blocks` are the channels of a checkpoint that this rank has."""
+    """A convolution per channel, then silu. `blocks` are the checkpoint's channels that this rank holds."""
 
     def __init__(
         self, build: Build, name: str, blocks: Sequence[slice], width: int, bias: bool = False

@@ -1,4 +1,4 @@
-"""A decoder from a config: the layers of one pipeline stage, as one rank of a deployment holds them."""
+"""A decoder made from a config: the layers of one pipeline stage, in the part that one rank holds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from runtime.server.errors import Unsupported
 
 
 class Decoder(nn.Module):
-    """`layers` numbers the layers it has: those of a whole stage, or one of each kind (`sample_layers`)."""
+    """`layers` are the numbers of its layers: all of a stage, or one of each kind (see `sample_layers`)."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class Decoder(nn.Module):
         )
 
     def _make_embedding(self) -> TokenEmbedding:
-        """Under DP attention every group embeds its own tokens; of some models each rank has the whole."""
+        """Each attention-TP group embeds its own tokens. Some models have the whole table on every rank."""
         group, build = "" if self.model.vocabulary.whole else "attn_tp", self.build
         return TokenEmbedding(
             self.model.names.embedding, self.model, self.comm, group, build.dtype, build.device
         )
 
     def _make_head(self) -> VocabTable:
-        """A whole embedding is no head on another stage: SGLang's class makes a table for that."""
+        """Return the head. SGLang does not tie it to an embedding that is whole, on a later stage."""
         model, build = self.model, self.build
         is_tied = model.vocabulary.is_tied
         if is_tied and not (model.vocabulary.whole and self.comm.size("pp") > 1):
@@ -87,7 +87,7 @@ class Decoder(nn.Module):
         return VocabTable(name, model, self.comm, group, build.dtype, build.device)
 
     def run_stage(self, batch: ForwardBatch, pool: KVPool) -> LogitsOutput | StageState:
-        """A forward between those of the neighbouring stages: received before, sent after."""
+        """Receive the previous stage's state, run this stage, and send the state to the next stage."""
         state = None if self.is_first else self.empty_state(batch.num_tokens)
         for rows in state.parts.values() if state else ():
             self.comm.receive_previous(rows)
@@ -100,12 +100,12 @@ class Decoder(nn.Module):
     def forward(
         self, batch: ForwardBatch, pool: KVPool, state: StageState | None = None
     ) -> LogitsOutput | StageState:
-        """Logits from the last stage, from others the state for the next; `state` is the previous stage's."""
+        """Return logits on the last stage, else the next stage's state. `state` is the previous stage's."""
         state = self.run_layers(batch, pool, state)
         return self.run_head(state, batch) if self.is_last else state
 
     def run_layers(self, batch: ForwardBatch, pool: KVPool, state: StageState | None = None) -> StageState:
-        """Everything before the final norm: what a prefill graph captures."""
+        """Run everything before the final norm, which is what a prefill graph captures."""
         self._publish_token_counts(batch)
         if self.embedding is not None:
             state = StageState(self.embedding(batch.input_ids, self.comm))
@@ -133,17 +133,17 @@ class Decoder(nn.Module):
             raise ValueError("a batch under DP attention needs its token counts: see plan_dp_tokens")
 
     def empty_state(self, tokens: int) -> StageState:
-        """Room for the state of a stage."""
+        """Return buffers for the state of a stage."""
         hidden = torch.empty(tokens, self.model.hidden_size, dtype=self.build.dtype, device=self.build.device)
         return StageState(hidden, torch.empty_like(hidden))
 
     def load_hf(self, folder: Path) -> None:
-        """Weights from a `save_pretrained` folder: this rank's part of them."""
+        """Load this rank's weights from a `save_pretrained` folder."""
         load(self.pieces(), Checkpoint(folder))
         self._finalize()
 
     def load_dummy(self) -> None:
-        """Random weights of the exact sizes."""
+        """Fill all weights with random values of the exact sizes."""
         for name, parameter in self.named_parameters():
             fill_dummy(name, parameter.data)
         self._finalize()
@@ -155,7 +155,7 @@ class Decoder(nn.Module):
                 yield from part.pieces()
 
     def _finalize(self) -> None:
-        """Attention before the experts: between their temporaries, what stays keeps their segments."""
+        """Finish attention before the experts, since what stays between temporaries keeps its segment."""
         modules = list(self.modules())
         for module in modules:
             if isinstance(module, Linear):
@@ -169,6 +169,6 @@ class Decoder(nn.Module):
 
 
 def sample_layers(model: ModelConfig) -> tuple[int, ...]:
-    """One layer of each kind: what tuning needs of a model."""
+    """Return one layer of each kind, which is all that tuning needs of a model."""
     kinds = {model.kind_of(layer): layer for layer in reversed(range(model.num_layers))}
     return tuple(sorted(kinds.values()))

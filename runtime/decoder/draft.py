@@ -1,7 +1,7 @@
-"""The draft model of speculative decoding: one more layer over the target's embedding and head.
+"""The draft model of speculative decoding: one more layer, with the target's embedding and head.
 
-Its input is the next token's embedding beside the target's hidden state. Its weights are random: a start
-needs their size and not their answers.
+Its input is the next token's embedding beside the target's hidden state. Its weights are random, because a
+start needs only their size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runtime.server.sizes.own_layer import drafting, drafting_layer
 
 
 class DraftModel(nn.Module):
-    """Made with tables of its own, as a checkpoint has them, and then given the target's."""
+    """The draft. It has its own embedding and head at first, as in a checkpoint, and later the target's."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class DraftModel(nn.Module):
         device: torch.device,
         ropes: RopeTables | None = None,
     ) -> None:
-        """`ropes`: its target's, by which it turns, too."""
+        """`ropes` are the target's rotary tables, which the draft uses too."""
         super().__init__()
         model = drafting(model)
         self.layer_ids = (drafting_layer(model),)
@@ -68,7 +68,7 @@ class DraftModel(nn.Module):
 
 
 def next_step(batch: ForwardBatch, tokens: torch.Tensor, step: int, slots: torch.Tensor) -> ForwardBatch:
-    """The batch of a draft's token number `step`, so many positions further on."""
+    """Return the batch of the draft's token number `step`: the positions move on by that many tokens."""
     return replace(
         batch,
         input_ids=tokens,

@@ -1,4 +1,4 @@
-"""The experts of one rank: their tensors, and where a checkpoint keeps them."""
+"""The experts of one rank: their tensors, and the tensors of a checkpoint that fill them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runtime.moe.weights import ExpertWeights
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """One of an expert's three: the rows it fills here, and its rows and columns in a checkpoint."""
+    """One of an expert's three matrices: the rows it fills here, and its rows and columns in a checkpoint."""
 
     tensors: dict[str, nn.Parameter]
     local: slice
@@ -30,7 +30,7 @@ class _Matrix:
 
 
 class Experts(nn.Module):
-    """`fused_shared`: shared experts that are kept and run behind the routed ones."""
+    """The experts of one rank. `fused_shared` counts the shared experts that run after the routed ones."""
 
     def __init__(self, build: Build, name: str, fused_shared: int = 0) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Experts(nn.Module):
         )
 
     def _as_if_plain(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """The shapes of weights in mxfp4, of which a prediction knows the sizes alone."""
+        """Return plain shapes for mxfp4 weights: a prediction needs only the sizes."""
         one = torch.empty((), dtype=self.dtype, device="meta")
         hidden, rows, local = length(self.hidden), sum(self.up_matrix.rows), length(self.numbers)
         up = {"weight": one.expand(local, rows, hidden)}
@@ -136,7 +136,7 @@ class Experts(nn.Module):
         yield Source(whole, (slice(number, number + 1), *rows), _first)
 
     def _transposed_pieces(self) -> Iterator[Piece]:
-        """gpt-oss: [experts, in, out], and gates and ups take turns."""
+        """Yield gpt-oss's pieces: tensors [experts, in, out], in which gate and up columns alternate."""
         name, half = f"{self.name}.experts", length(self.inner)
         both = slice(2 * self.inner.start, 2 * self.inner.stop)
         weight, bias = (self.numbers, self.hidden, both), (self.numbers, both)
@@ -155,7 +155,7 @@ class Experts(nn.Module):
 
 
 def _one_an_expert(scale: torch.Tensor | None) -> torch.Tensor | None:
-    """The larger of gate's and up's, where each has one of its own."""
+    """Return one scale per expert: the larger of the gate's and the up's if each has its own."""
     return scale.amax(dim=1) if scale is not None and scale.dim() == 2 else scale
 
 

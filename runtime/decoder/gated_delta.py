@@ -1,4 +1,4 @@
-"""A gated delta net in place of attention, its heads split over the attention-TP group."""
+"""A gated delta net, used in place of attention, with its heads split over the attention-TP group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runtime.server.layer_config import GatedDeltaConfig
 
 
 class GatedDeltaNet(nn.Module):
-    """Its result is a partial sum over the attention-TP group."""
+    """The layer. Its output is a partial sum over the attention-TP group."""
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
@@ -41,8 +41,8 @@ class GatedDeltaNet(nn.Module):
         self.out = build.linear([Part(f"{name}.out_proj", slice(0, build.model.hidden_size))], values)
 
     def _make_projections(self, build: Build) -> None:
-        """Each key head's queries, keys, values and norm gates are below each other, and so are the strengths
-        and steps of its value heads. A server takes them apart by kind."""
+        """Make the input projections. A checkpoint groups their rows by key head: queries, keys, values and
+        norm gates; strengths and steps. A server stores each kind by itself."""
         config, hidden = self.config, slice(0, build.model.hidden_size)
         wide = 2 * (config.key_dim + config.value_dim) // config.num_key_heads
         narrow = 2 * config.num_value_heads // config.num_key_heads
@@ -68,7 +68,7 @@ class GatedDeltaNet(nn.Module):
     def _split(
         self, projected: torch.Tensor, gates: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries, keys and values side by side; the norm's gate [T, heads, V]; strengths and steps."""
+        """Return queries, keys and values as one, the norm's gate [T, heads, V], strengths, steps."""
         config, heads = self.config, length(self.heads)
         ratio = config.num_value_heads // config.num_key_heads
         widths = [config.key_head_dim] * 2 + [ratio * config.value_head_dim] * 2

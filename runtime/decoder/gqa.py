@@ -20,7 +20,7 @@ from runtime.server.layer_config import AttentionConfig
 
 
 class GroupedQueryAttention(nn.Module):
-    """Its result is a partial sum over the attention-TP group."""
+    """The layer. Its output is a partial sum over the attention-TP group."""
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class GroupedQueryAttention(nn.Module):
 
 
 def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:
-    """With more ranks than KV heads, neighbours hold the same head."""
+    """Return the KV heads of a rank. With more ranks than heads, neighbours hold the same head."""
     if kv_heads >= ranks:
         return shard(kv_heads, ranks, rank, "the number of KV heads")
     if ranks % kv_heads:
@@ -85,7 +85,7 @@ def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:
 
 
 class HeadNorms(nn.Module):
-    """In place, of the heads inside a fused projection."""
+    """Norms each head inside a fused projection, in place."""
 
     def __init__(self, q_norm: RMSNorm, k_norm: RMSNorm) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class HeadNorms(nn.Module):
 
 
 class WholeNorms(HeadNorms):
-    """Ranks add up their squares. A KV head that several hold counts as often in the sum as in the width."""
+    """Norms all heads as one: ranks add up their squares. A KV head on several ranks counts for each."""
 
     def __init__(self, q_norm: RMSNorm, k_norm: RMSNorm, build: Build) -> None:
         super().__init__(q_norm, k_norm)
@@ -118,7 +118,7 @@ class WholeNorms(HeadNorms):
 def _query_key_norms(
     build: Build, name: str, config: AttentionConfig, q: slice, kv: slice
 ) -> HeadNorms | None:
-    """`q` and `kv` are this rank's rows."""
+    """Return the norms of queries and keys, or None. `q` and `kv` are this rank's rows of the projections."""
     if config.qk_norm == "none":
         return None
     of_q, of_k = f"{name}.q_norm", f"{name}.k_norm"
@@ -128,5 +128,5 @@ def _query_key_norms(
 
 
 def _squares(x: torch.Tensor) -> torch.Tensor:
-    """[T, heads, width] -> [T], in fp32."""
+    """Return the sum of squares of each token, [T, heads, width] -> [T], in fp32."""
     return torch.linalg.vector_norm(x, dim=(1, 2), dtype=torch.float32).square()

@@ -1,4 +1,4 @@
-"""The indexer of sparse attention: which earlier tokens a token may see. Replicated on every rank."""
+"""The indexer of sparse attention, the same on every rank: which earlier tokens a token may see."""
 
 from __future__ import annotations
 

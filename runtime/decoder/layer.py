@@ -1,4 +1,4 @@
-"""One layer of a decoder: what mixes a request's tokens, what works on each alone, or both."""
+"""One layer of a decoder: a mixer over the tokens of a request, an MLP on each token alone, or both."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NORMS: dict[str, tuple[tuple[str, str | None], tuple[str, str | None]]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageState:
-    """Between layers and between pipeline stages: the last answer, not yet added to its residual."""
+    """What layers and pipeline stages pass on: the last output, not yet added to the residual."""
 
     hidden: torch.Tensor
     residual: torch.Tensor | None = None  # None before the first layer
@@ -50,7 +50,7 @@ class StageState:
 
 
 class Norms(nn.Module):
-    """How a part of a layer is entered from the residual and left again."""
+    """The norms before and after one part of a layer."""
 
     def __init__(self, build: Build, layer: str, names: tuple[str, str | None]) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Norms(nn.Module):
         self.after: RMSNorm | None = None if after is None else build.norm_of_rows(f"{layer}.{after}")
 
     def enter(self, state: StageState) -> tuple[torch.Tensor, torch.Tensor]:
-        """The rows that go in, and the residual with the last answer added."""
+        """Return the part's input, and the residual with the last output added."""
         if state.residual is None:
             return self.before(state.hidden), state.hidden
         return self.before.add(state.hidden, state.residual), state.residual

@@ -1,4 +1,4 @@
-"""A Mamba-2 mixer in place of attention, its heads and groups split over the attention-TP group."""
+"""A Mamba-2 mixer, used in place of attention. Heads and groups are split over the attention-TP group."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from runtime.server.layer_config import Mamba2Config
 
 
 class Mamba2Mixer(nn.Module):
-    """Its result is a partial sum over the attention-TP group. A single group is on every rank, and all ranks
-    add up its squares before the norm."""
+    """The layer. Its output is a partial sum over the attention-TP group. If there is a single group of
+    heads, every rank holds it, and all ranks add up its squares before the norm."""
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Multi-head latent attention, absorbed: queries meet the cached latents, values are unfolded after.
+"""Multi-head latent attention, absorbed: queries meet cached latents, and values are expanded after.
 
-`kv_b_proj` stays beside the two matrices made from it, as on a server.
+`kv_b_proj` stays in memory beside the two matrices made from it, as on a server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EPS = 1e-6  # whatever the norms of rows have
 
 
 class LatentAttention(nn.Module):
-    """Its result is a partial sum over the attention-TP group."""
+    """The layer. Its output is a partial sum over the attention-TP group."""
 
     keys_in: torch.Tensor
     values_out: torch.Tensor
@@ -56,7 +56,7 @@ class LatentAttention(nn.Module):
         self.layer = AttentionLayer(layer_id, config.scale)
 
     def finalize(self) -> None:
-        """After loading: `keys_in` folds a query into the latent space, `values_out` unfolds an answer."""
+        """Make `keys_in`, which maps a query into the latent space, and `values_out`, which maps back."""
         weight = self.kv_up.dequantized().to(self.build.dtype)
         kind = self.build.kind_of([f"{self.name}.kv_b_proj"])
         if kind is not None and kind.name == "fp8" and (kind.per != "block" or kind.block != (128, 128)):
@@ -69,7 +69,7 @@ class LatentAttention(nn.Module):
         self.register_buffer("values_out", values.clone(memory_format=torch.contiguous_format))
 
     def _product(self, rows: torch.Tensor, absorbed: torch.Tensor) -> torch.Tensor:
-        """[T, heads, k] and [heads, k, n] -> [T, heads, n]."""
+        """Multiply [T, heads, k] with [heads, k, n] into [T, heads, n]."""
         rows = rows.transpose(0, 1)
         if self.absorbed_scale is None:
             return torch.bmm(rows, absorbed).transpose(0, 1)

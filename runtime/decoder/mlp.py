@@ -1,4 +1,4 @@
-"""What follows attention in a layer, dense or of experts: this rank's rows in, finished rows out."""
+"""The second half of a layer, dense or with experts: takes this rank's rows, returns finished rows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MoELayer(nn.Module):
         self._make_shared(build, name, fused)
 
     def _make_shared(self, build: Build, name: str, fused: int) -> None:
-        """Shared experts that do not run as routed ones, and the gate that weighs them."""
+        """Make the shared experts that do not run as routed ones, and the gate that weighs them."""
         model, moe, comm = build.model, build.model.moe, build.comm
         assert moe is not None
         self.shared: MLP | None = None
@@ -72,7 +72,7 @@ class MoELayer(nn.Module):
         return self._exchanged(x, self.shared)
 
     def _exchanged(self, x: torch.Tensor, shared: MLP | None) -> torch.Tensor:
-        """With the answers of a `shared` expert that is split over the same ranks."""
+        """Run the experts; add the output of a `shared` expert that is split over the same ranks."""
         rows, topk = self.dispatcher.dispatch(x, self._route)
         out = self._experts(rows, topk)
         if shared is not None:
@@ -80,7 +80,7 @@ class MoELayer(nn.Module):
         return self.dispatcher.combine(out, x.shape[0])
 
     def _route(self, rows: torch.Tensor) -> TopK:
-        """A shared expert that runs as a routed one counts as much as its gate says."""
+        """Route the rows. A shared expert that runs as a routed one is weighted by its gate."""
         topk = self.router(rows)
         if self.shared is None and self.shared_gate is not None:
             topk.weights[:, -1:] = self.shared_gate(rows).sigmoid()
@@ -103,7 +103,7 @@ class MoELayer(nn.Module):
 
 
 def _latents(build: Build, name: str) -> nn.ModuleList:
-    """Into the width that experts work on, and out of it: of partial sums, the second's are some too."""
+    """Return the projections into the experts' width and back; the second turns partial sums into such."""
     assert build.model.moe is not None
     hidden, latent = slice(0, build.model.hidden_size), slice(0, build.model.moe.latent_size)
     down = build.linear([Part(f"{name}.fc1_latent_proj", latent)], hidden)
@@ -111,7 +111,7 @@ def _latents(build: Build, name: str) -> nn.ModuleList:
 
 
 def make_mlp(build: Build, name: str, intermediate: int, size: int, rank: int) -> MLP:
-    """The part of one of `size` ranks."""
+    """Return one rank's part of an MLP that is split over `size` ranks."""
     rows = shard(intermediate, size, rank, "the MLP's intermediate size")
     hidden, is_gated = slice(0, build.model.hidden_size), build.model.style.gated
     down = build.linear([Part(f"{name}.down_proj", hidden)], rows, columns_over=size)

@@ -1,1 +1,1 @@
-"""The layers of a decoder, sharded by rank; kernels allocate alike on every device."""
+"""The layers of a decoder, each in one rank's part. Kernels allocate the same on every device."""

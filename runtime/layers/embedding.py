@@ -1,4 +1,4 @@
-"""The vocabulary's two tables, split by rows over ranks: token embedding and LM head."""
+"""The two tables of the vocabulary, token embedding and LM head, split by rows over ranks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def padded_vocab(vocab_size: int) -> int:
 
 
 class VocabTable(nn.Module):
-    """This rank's rows of a [vocab, hidden] table; the vocabulary is padded to give every rank as many.
+    """This rank's rows of a [vocab, hidden] table, padded so that every rank has equally many rows.
 
-    The table of no `group` is whole on every rank, and not padded.
+    Without a `group` the table is whole on every rank, and not padded.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""FlashInfer's products of quantized matrices, which it tunes: `fp8_gemm` by cuBLAS, of matrices with one
-scale, and `fp4_gemm`, of nvfp4, by the backend that --fp4-gemm-backend names."""
+"""Products of quantized matrices that FlashInfer tunes: `fp8_gemm` (one scale per matrix, by cuBLAS) and
+`fp4_gemm` (nvfp4, by the backend that --fp4-gemm-backend names)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fp8_gemm(
     weight_scale: torch.Tensor,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """[m, k] and [n, k] -> [m, n]."""
+    """Multiply [m, k] with [n, k] into [m, n]."""
     batch_of_one = quantized.unsqueeze(0), weight.t().unsqueeze(0)
     product = fp8_products(*batch_of_one, input_scale.reshape(1), weight_scale.reshape(1), dtype)
     return product.view(quantized.shape[0], weight.shape[0])
@@ -43,14 +43,14 @@ def fp8_products(
     scale: torch.Tensor,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """[b, m, k] and [b, k, n], the columns of which lie apart -> [b, m, n]."""
+    """Multiply [b, m, k] with [b, k, n], stored column by column, into [b, m, n]."""
     from flashinfer import bmm_fp8
 
     return bmm_fp8(quantized, matrices, input_scale, scale, dtype, backend="cublas")
 
 
 def capability(x: torch.Tensor) -> int:
-    """The major of the GPU's; 0 where there is none."""
+    """Return the major compute capability of the GPU, or 0 without a GPU."""
     return torch.cuda.get_device_capability(x.device)[0] if x.is_cuda else 0
 
 
@@ -62,7 +62,7 @@ def fp4_gemm(
     input_scale: torch.Tensor,
     backend: str,
 ) -> torch.Tensor:
-    """[m, k] and packed [n, k / 2] -> [m, n]. FlashInfer takes the weight by columns, padded."""
+    """Multiply [m, k] with packed [n, k / 2] into [m, n]. FlashInfer reads the weight by columns, padded."""
     from flashinfer import fp4_quantize, mm_fp4
 
     rows, factor = weight.shape[0], global_scale.max() * input_scale.max()
@@ -81,7 +81,7 @@ def fp4_gemm(
 
 
 def interleaved(scale: torch.Tensor) -> torch.Tensor:
-    """Tiles of 128 rows and 4 columns, each of them 32 x 4 x 4, one after the other."""
+    """Reorder into tiles of 128 rows and 4 columns; inside a tile the order is 32 x 4 x 4."""
     rows, columns = scale.shape
     padded = F.pad(scale.view(torch.uint8), (0, -columns % _TILE_COLUMNS, 0, -rows % _TILE_ROWS))
     tiles = padded.view(padded.shape[0] // _TILE_ROWS, 4, 32, padded.shape[1] // _TILE_COLUMNS, 4)

@@ -1,4 +1,4 @@
-"""Triton kernels of the layers: each writes its result and allocates no other, like a fused kernel."""
+"""Triton kernels of the layers. Each writes its result and allocates nothing else, like a fused kernel."""
 
 # mypy: disallow-untyped-defs=False
 
@@ -16,7 +16,7 @@ def _rms_norm(
     x, out, residual, weight, eps, x_row, x_head, out_row, out_head, residual_row,
     SIZE: tl.constexpr, ADD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program per row (and head). With ADD, residual += x comes first and is what is normalized."""
+    """One program per row (and head). With ADD, it first adds x to residual, and normalizes the sum."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     column = tl.arange(0, BLOCK)
@@ -38,7 +38,7 @@ def _rms_norm(
 def _rope(
     x, table, positions, x_token, x_head, HALF: tl.constexpr, INTERLEAVED: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """One program per (token, head): pairs are neighbours, or a value and the one HALF a head further."""
+    """One program per (token, head). Pairs are neighbours, or values that lie HALF a head apart."""
     token = tl.program_id(0).to(tl.int64)
     index = tl.arange(0, BLOCK)
     inside = index < HALF
@@ -60,7 +60,7 @@ def _rope(
 def _quantize(
     x, out, scales, x_row, SIZE, GROUPS, LIMIT: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """One program per (row, group): fp8 values and the fp32 scale that brings the largest to LIMIT."""
+    """One program per (row, group): fp8 values, and the fp32 scale by which the largest becomes LIMIT."""
     row = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)
     within = tl.arange(0, BLOCK)
@@ -103,8 +103,8 @@ def rms_norm(
     eps: float,
     residual: torch.Tensor | None = None,
 ) -> None:
-    """x and out [rows, size] or [rows, heads, size], values of a head side by side; out is the norm of x, or
-    of residual += x."""
+    """Write the RMS norm of x, or of residual += x, to out. Both are [rows, size] or [rows, heads, size],
+    with the values of a head contiguous."""
     heads = x.shape[1] if x.dim() == 3 else 1
     size, beside = x.shape[-1], x if residual is None else residual
     if x.numel():
@@ -116,7 +116,7 @@ def rms_norm(
 
 
 def rope(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool) -> None:
-    """x [tokens, heads, size], of which the first `table.shape[1]` values turn."""
+    """Rotate the first `table.shape[1]` values of each head of x [tokens, heads, size], in place."""
     half = table.shape[1] // 2
     if x.numel():
         _rope[(x.shape[0], x.shape[1])](
@@ -126,7 +126,7 @@ def rope(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interlea
 
 
 def quantize(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, group: int) -> None:
-    """Each `group` values of a row by the largest of them: out in fp8, scales [rows, groups]."""
+    """Quantize to fp8 with one scale per `group` values of a row; scales are [rows, groups]."""
     rows, size = x.shape
     groups = scales.shape[1]
     _quantize[(rows, groups)](

@@ -1,7 +1,7 @@
 """One linear layer for every sharding: a list of parts, each some rows and columns of a checkpoint's matrix.
 
-Column-parallel, row-parallel, merged and replicated layers differ in their parts alone. A row-parallel result
-is a partial sum: the caller reduces it, because what follows decides over which group and when.
+Column-parallel, row-parallel, merged and replicated layers differ only in their parts. A row-parallel result
+is a partial sum: the caller reduces it, because only the caller knows over which group and when.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from runtime.layers.quantization import PLAIN, Matrix, Plain, Scheme, Tensors
 
 
 def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
-    """These become the module's own parameters, in place of all that it had."""
+    """Replace all of the module's parameters by these tensors."""
     parameters = {name: nn.Parameter(tensor, requires_grad=False) for name, tensor in tensors.items()}
     for name in [name for name, _ in module.named_parameters(recurse=False) if name not in parameters]:
         delattr(module, name)
@@ -28,7 +28,7 @@ def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of the matrix called `name` in a checkpoint."""
+    """Rows of the checkpoint's matrix `name`."""
 
     name: str
     rows: slice
@@ -49,9 +49,9 @@ class Linear(nn.Module):
         columns_over: int = 1,
         kept_as: tuple[int, ...] = (),
     ) -> None:
-        """`adds_bias` is for partial sums: only one rank of the group may add it. `rows_over` and
-        `columns_over`: so many ranks share the matrix. `kept_as`: a server keeps the parts as matrices of
-        so many rows."""
+        """`adds_bias` is for partial sums: only one rank of the group may add the bias. `rows_over` and
+        `columns_over` are the numbers of ranks that share the matrix. `kept_as` are the rows of each matrix
+        that a server stores."""
         super().__init__()
         self.parts, self.cols, self.scheme, self.adds_bias = list(parts), cols, scheme, adds_bias
         rows, columns = tuple(length(part.rows) for part in parts), length(cols)
@@ -63,7 +63,7 @@ class Linear(nn.Module):
         self._taken: Tensors = self.tensors
 
     def finish(self) -> None:
-        """After loading."""
+        """Convert the loaded tensors into those that the product uses."""
         self._taken = {**self.tensors, **self.scheme.finish(self.tensors)}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -71,7 +71,7 @@ class Linear(nn.Module):
         return self.scheme.linear(x, self._taken, bias)
 
     def dequantized(self) -> torch.Tensor:
-        """The matrix itself."""
+        """Return the dequantized matrix."""
         return self.scheme.dequantize(self._taken)
 
     def pieces(self) -> Iterator[Piece]:

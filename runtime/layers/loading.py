@@ -1,4 +1,4 @@
-"""How parameters are filled: each says which part of tensor of a checkpoint it is; dummies need none."""
+"""How parameters are filled: each names its part of a checkpoint's tensor. Dummies need no checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Index = tuple[slice, ...]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A tensor's name in a checkpoint, the part of it that this rank reads, and what to make of it."""
+    """A tensor's name in a checkpoint, the part of it that this rank reads, and a function to apply."""
 
     name: str
     index: Index = ()
@@ -28,14 +28,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A view of a parameter and where it comes from: the first spelling that the checkpoint has."""
+    """A view of a parameter, and the names its tensor may have; the first that the checkpoint has is used."""
 
     target: torch.Tensor
     sources: tuple[Source, ...]
 
 
 class Checkpoint:
-    """Reads just the part of a tensor that is asked for. A block of experts is called as other MLPs are."""
+    """Reads only the requested part of a tensor. `block_sparse_moe` is also found under the name `mlp`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -90,7 +90,7 @@ def _read(source: Source, checkpoint: Checkpoint) -> torch.Tensor:
 
 
 def fill_dummy(name: str, parameter: torch.Tensor) -> None:
-    """Random values of a sane size, the same on every rank, in place: no temporaries however large."""
+    """Fill with random values of a sane size, the same on every rank, in place and without temporaries."""
     if parameter.is_meta:
         return
     generator = torch.Generator(parameter.device).manual_seed(zlib.crc32(name.encode()))
@@ -109,7 +109,7 @@ def fill_dummy(name: str, parameter: torch.Tensor) -> None:
 
 
 def shard(total: int, size: int, rank: int, what: str) -> slice:
-    """The rows of one rank out of `size`."""
+    """Return the rows of one rank out of `size`."""
     if total % size:
         raise ConfigError(f"{what} {total} cannot be split over {size} ranks: choose sizes that divide it")
     rows = total // size

@@ -1,6 +1,6 @@
 """The MLP of a dense layer or of shared experts, gated or not, split over the TP group.
 
-An activation is one kernel on a server, so it is one op here, which allocates nothing but its result.
+An activation is one kernel on a server, so it is one op here, which allocates only its result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from runtime.simulate.kernel import kernel
 
 
 class MLP(nn.Module):
-    """Its result is a partial sum over the ranks that it is split over.
+    """An MLP. Its output is a partial sum over the ranks that share it.
 
     `activation` is "silu" or "gelu_tanh" of a gate, or "relu2", the squared relu of a row without gates.
     """
@@ -46,14 +46,14 @@ def squared_relu(x: torch.Tensor) -> torch.Tensor:
 
 @kernel(_half)
 def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
-    """[T, 2 I], gates before ups -> silu(gate) * up [T, I]."""
+    """Return silu(gate) * up [T, I] for rows [T, 2 I] with gates before ups."""
     gate, up = x.chunk(2, dim=-1)
     return F.silu(gate).mul_(up)
 
 
 @kernel(_half)
 def gelu_and_mul(x: torch.Tensor) -> torch.Tensor:
-    """[T, 2 I], gates before ups -> gelu(gate) * up [T, I], by tanh."""
+    """Return gelu(gate) * up [T, I], by tanh, for rows [T, 2 I] with gates before ups."""
     gate, up = x.chunk(2, dim=-1)
     return F.gelu(gate, approximate="tanh").mul_(up)
 

@@ -1,4 +1,4 @@
-"""RMS norm as fused kernels: nothing but the result is allocated, and the residual form allocates nothing."""
+"""RMS norm as fused kernels, which allocate only the result; the form with a residual allocates nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runtime.simulate.kernel import in_place, kernel
 
 
 class RMSNorm(nn.Module):
-    """`rows` of a checkpoint's vector where it is split; `centred` where a checkpoint stores weight - 1."""
+    """`rows` are this rank's part of a split vector. `centred`: the checkpoint stores weight - 1."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class RMSNorm(nn.Module):
         return rms_norm(x, self.weight, self.eps)
 
     def in_place(self, x: torch.Tensor) -> torch.Tensor:
-        """`x` may be a strided view, such as the heads inside a fused projection."""
+        """Norm `x` in place. It may be a strided view, such as the heads inside a fused projection."""
         rms_norm_(x, self.weight, self.eps)
         return x
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """residual += x; x = norm(residual). Both in place."""
+        """Add `x` to `residual`, and replace `x` by the norm of the sum. Both in place."""
         add_rms_norm_(x, residual, self.weight, self.eps)
         return x
 

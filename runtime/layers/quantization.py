@@ -1,6 +1,6 @@
 """How a matrix is stored and multiplied: plain, in fp8 by blocks or per tensor, in packed fp4.
 
-Its tensors have a checkpoint's names, and shapes that follow from the matrix.
+Tensors have the names of a checkpoint, and shapes that follow from the matrix.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TRTLLM = ("flashinfer_trtllm", "flashinfer_trtllm_routed")
 
 
 class Padding(NamedTuple):
-    """To multiples of these, of experts' sizes on a rank."""
+    """Experts' sizes on a rank are padded to multiples of these."""
 
     inner: int = 1
     hidden: int = 1
@@ -41,7 +41,7 @@ _AS_IT_IS = Padding()
 
 
 class Stored(NamedTuple):
-    """A tensor; None: of the dtype that the model runs in."""
+    """One stored tensor; dtype None means the dtype of the model."""
 
     dtype: torch.dtype | None
     shape: tuple[int, ...]
@@ -49,7 +49,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """What one rank has of a layer's [rows, columns]; `rows` of each of the checkpoint's matrices in it."""
+    """One rank's part of a layer's [rows, columns]; `rows` lists the rows of each checkpoint matrix in it."""
 
     rows: tuple[int, ...]
     columns: int
@@ -59,20 +59,20 @@ class Matrix:
     is_down: bool = False  # of experts: back from the inner size
 
     def padded(self, by: Padding) -> Matrix:
-        """Each half of gate and up by itself."""
+        """Return the padded matrix; gate and up are padded each by itself."""
         rows, columns = (by.hidden, by.inner) if self.is_down else (by.inner, by.hidden)
         own = tuple(_up(row, rows) for row in self.rows)
         return replace(self, rows=own, columns=_up(self.columns, columns))
 
     def shape(self, rows: int = 1, columns: int = 1) -> tuple[int, ...]:
-        """With an entry for so many rows and columns; of experts, for those of each half by itself."""
+        """Return the shape with an entry per `rows` x `columns`; gate and up of experts are counted each."""
         counts = self.rows if self.experts else (sum(self.rows),)
         sizes = sum(-(-count // rows) for count in counts), -(-self.columns // columns)
         return (self.experts, *sizes) if self.experts else sizes
 
     @property
     def one_each(self) -> tuple[int, ...]:
-        """A scale for each of the matrices in it; of an expert's down, which is whole, one without a size."""
+        """Return the shape of one scale per matrix: for experts one per gate and up, or one per down."""
         if not self.experts:
             return (len(self.rows),)
         return (self.experts,) if self.is_down else (self.experts, len(self.rows))
@@ -80,7 +80,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Scheme(ABC):
-    """`cuts`: what a rank's part is a multiple of, in rows and columns, else SGLang ends."""
+    """A storage format. Unless a rank's rows and columns are multiples of `cuts`, SGLang exits."""
 
     name: str
     cuts: tuple[int, int] = (1, 1)
@@ -109,27 +109,27 @@ class Scheme(ABC):
 
     @abstractmethod
     def stored(self, m: Matrix) -> dict[str, Stored]:
-        """Its tensors, in the order in which they are made."""
+        """Return the tensors, in the order in which they are created."""
 
     @abstractmethod
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor: ...
 
     @abstractmethod
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
-        """The matrix itself."""
+        """Return the matrix."""
 
     def finish(self, tensors: Tensors) -> dict[str, torch.Tensor]:
-        """After loading, what the product takes instead of what is stored."""
+        """Return the tensors made after loading that the product uses in place of stored ones."""
         return {}
 
     def part(self, name: str, rows: slice, cols: slice) -> Index:
-        """Where the block [rows, cols] of the matrix lies in the tensor called `name`."""
+        """Return the index of the block [rows, cols] of the matrix in the tensor called `name`."""
         raise ConfigError(f"checkpoints in {self.name} are not loaded by this runtime: use dummy weights")
 
 
 @dataclass(frozen=True, slots=True)
 class Plain(Scheme):
-    """`stored_block`: the checkpoint may hold it in fp8 blocks all the same."""
+    """Plain values. `stored_block`: the checkpoint may store the matrix in fp8 blocks of this size anyway."""
 
     name: str = "plain"
     stored_block: tuple[int, int] | None = None
@@ -149,7 +149,7 @@ class Plain(Scheme):
 
 @dataclass(frozen=True, slots=True)
 class BlockFp8(Scheme):
-    """One fp32 scale for each block of the weight; activations are quantised in groups of a block's width."""
+    """One fp32 scale per block of the weight; activations are quantised in groups of a block's width."""
 
     block: tuple[int, int] = (128, 128)
 
@@ -173,7 +173,7 @@ class BlockFp8(Scheme):
 
 @dataclass(frozen=True, slots=True)
 class TensorFp8(Scheme):
-    """One scale for the weight; one for the activation too, where it `is_static`, or by its largest value."""
+    """One scale for the weight. The activation's is stored if `is_static`, else its largest value sets it."""
 
     is_static: bool = False
 
@@ -191,7 +191,7 @@ class TensorFp8(Scheme):
         return tensors["weight"].float() * tensors["weight_scale"]
 
     def finish(self, tensors: Tensors) -> dict[str, torch.Tensor]:
-        """The largest of what is run as one."""
+        """Return the largest scale of matrices that run as one."""
         names = [name for name in ("weight_scale", "input_scale") if name in tensors]
         return {name: tensors[name].amax().reshape(1) for name in names}
 
@@ -200,7 +200,7 @@ class TensorFp8(Scheme):
 class Fp4(Scheme):
     """Two values per byte and one scale per group along k: nvfp4 (16, e4m3), mxfp4 (32, powers of two).
 
-    `backend`: the GEMM of a dense layer, by SGLang's name; without one of FlashInfer's it is plain again.
+    `backend` is SGLang's name of a dense layer's GEMM; one that is not FlashInfer's dequantizes the weight.
     """
 
     group: int = 16
@@ -236,7 +236,7 @@ PLAIN = Plain()
 
 
 def scheme_of(kind: Kind | None, model: ModelConfig, runtime: RuntimeConfig) -> Scheme:
-    """Experts are padded as their backend wants them."""
+    """Return the scheme of a matrix. Experts are padded as their backend needs it."""
     kernels = runtime.kernels
     if kind is None:
         return PLAIN

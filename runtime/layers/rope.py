@@ -1,4 +1,4 @@
-"""Rotary position embedding: one table of cosines and sines a model, applied in place by one fused kernel."""
+"""Rotary position embedding: one table of cosines and sines per model, applied in place by a fused kernel."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from runtime.simulate.kernel import in_place, kernel
 
 
 class RopeTables(nn.Module):
-    """Each is made with the attention of the first layer that it turns, so that the temporaries of a long one
-    are gone before most weights are there."""
+    """Rotary tables. A table is made with the attention of its first layer, so that the temporaries of a long
+    table are freed before most weights are loaded."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class RopeTables(nn.Module):
         self._ropes: list[RopeConfig] = []
 
     def lay(self, rope: RopeConfig | None) -> str | None:
-        """Make the table if there is none yet; return its name."""
+        """Make the table if it does not exist yet, and return its name."""
         if rope is None:
             return None
         if rope not in self._ropes:
@@ -36,7 +36,7 @@ class RopeTables(nn.Module):
 
 
 def rope_table(rope: RopeConfig, device: torch.device) -> torch.Tensor:
-    """[max_position, rotary_dim] fp32: cosines, then sines."""
+    """Return [max_position, rotary_dim] fp32: cosines, then sines."""
     frequencies, scale = _frequencies(rope, device)
     positions = torch.arange(rope.max_position, dtype=torch.float32, device=device)
     angles = positions[:, None] * frequencies
@@ -55,7 +55,7 @@ def _frequencies(rope: RopeConfig, device: torch.device) -> tuple[torch.Tensor, 
 
 
 def _llama3(plain: torch.Tensor, rope: Mapping[str, Any]) -> torch.Tensor:
-    """Long wavelengths are stretched by the factor, short ones kept, those between blended."""
+    """Stretch long wavelengths by the factor, keep short ones, and blend those between."""
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
     turns = rope["original_max_position_embeddings"] / (2 * math.pi / plain)
     keep = ((turns - low) / (high - low)).clamp(0, 1)
@@ -91,7 +91,7 @@ def _yarn_attention_factor(rope: Mapping[str, Any]) -> float:
 def rope_(
     q: torch.Tensor, k: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool
 ) -> None:
-    """Turn the first `rotary_dim` values of each head of q [T, heads, D] and k [T, kv heads, D], in place."""
+    """Rotate the first `rotary_dim` values of each head of q [T, heads, D], k [T, kv heads, D], in place."""
     for x in (q, k):
         if x.is_cuda:
             from runtime.layers import kernels

@@ -1,4 +1,4 @@
-"""Matrix products over quantised weights, each one kernel: what it needs meanwhile is declared.
+"""Matrix products over quantised weights, each one kernel that declares its temporary memory.
 
 The reference (CPU) multiplies with the dequantised weight and leaves the activation as it is.
 """
@@ -25,7 +25,7 @@ def _products(rows: torch.Tensor, matrices: torch.Tensor, scale: torch.Tensor) -
 
 
 def _in_blocks(x: torch.Tensor, *rest: Any) -> Sequence[int]:
-    """The activation in fp8, and its scales."""
+    """Return the temporaries: the activation in fp8, and its scales."""
     rows, size = x.shape
     return [rows * size, rows * -(-size // rest[-1][1]) * 4]
 
@@ -70,7 +70,7 @@ def fp8_tensor_linear(
 
 @kernel(_products, lambda rows, *_: [rows.numel()])  # the activation in fp8
 def fp8_head_products(rows: torch.Tensor, matrices: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """A head's rows by its matrix, all of one scale."""
+    """Multiply the rows of each head with its matrix; all matrices share one scale."""
     if capability(rows) in TUNED:
         input_scale, rows = _own_scale(rows), rows.contiguous()
         return fp8_products(quantize_fp8(rows, input_scale), matrices, input_scale, scale, rows.dtype)
@@ -99,7 +99,7 @@ def _own_scale(x: torch.Tensor) -> torch.Tensor:
 
 
 def dequantize_blocks(weight: torch.Tensor, scale_inv: torch.Tensor, block: Sequence[int]) -> torch.Tensor:
-    """[n, k] e4m3 and one scale per block -> fp32."""
+    """Return fp32 [n, k] from e4m3 [n, k] and one scale per block."""
     scale = scale_inv.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
     return weight.float() * scale[: weight.shape[0], : weight.shape[1]]
 
@@ -107,7 +107,7 @@ def dequantize_blocks(weight: torch.Tensor, scale_inv: torch.Tensor, block: Sequ
 def dequantize_fp4(
     packed: torch.Tensor, scale: torch.Tensor, global_scale: torch.Tensor | None
 ) -> torch.Tensor:
-    """[n, k / 2] bytes, low nibble first, and one scale per group -> fp32 [n, k]."""
+    """Return fp32 [n, k] from bytes [n, k / 2], low nibble first, and one scale per group."""
     magnitudes = torch.tensor(_E2M1, device=packed.device)
     codes = torch.stack((packed & 0xF, packed >> 4), dim=-1).flatten(-2).long()
     values = magnitudes[codes & 7] * (1.0 - 2.0 * (codes >> 3))

@@ -1,4 +1,4 @@
-"""How large FlashInfer's all-to-all workspace is, and where its regions lie. Numbers only."""
+"""The size of FlashInfer's all-to-all workspace and the offsets of its regions. Numbers only."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _MAX_TOP_K = 22  # FlashInfer's bookkeeping has room for so many experts a token
 
 
 class WorkspaceOverflow(RuntimeError):
-    """More tokens than the workspace holds, told before a kernel would write past its end."""
+    """A batch has more tokens than the workspace holds; raised before a kernel writes past its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class A2AWorkspace:
-    """Rows of every rank for the dispatch, and room for every rank's answers."""
+    """The workspace of one rank: room for the rows it receives, and for the results of all ranks."""
 
     ep_size: int
     max_tokens: int  # a rank
@@ -28,15 +28,15 @@ class A2AWorkspace:
 
     @property
     def bookkeeping_bytes(self) -> int:
-        """Counters, completion flags, and for each token the ranks it goes to and its place there."""
+        """Counters, completion flags, and for each token its target ranks and its slots on them."""
         counters = _align(8 + 8 * self.ep_size)
         flags = 2 * _align(4 * self.ep_size)
         return counters + flags + 2 * _align(self.max_tokens * _MAX_TOP_K * 4)
 
     @property
     def dispatch_bytes(self) -> int:
-        """Rows with an id and a weight for each of their experts. Quantised rows would need less, but a
-        dispatch may fall back to plain ones at any time."""
+        """Rows with an id and a weight for each of their experts. The size is that of plain rows: quantised
+        ones need less, but a dispatch may fall back to plain rows at any time."""
         payload = self.hidden_size * self.element_bytes + 8 * self.top_k
         return _align(self.ep_size * self.max_tokens * payload)
 
@@ -58,7 +58,7 @@ class A2AWorkspace:
 
 
 def max_dispatch_tokens(runtime: RuntimeConfig) -> int:
-    """A prefill chunk or a full decode batch, whichever is longer, unless the configuration says."""
+    """Return the longer of a prefill chunk and a full decode batch, unless the configuration sets one."""
     if runtime.kernels.a2a_max_tokens is not None:
         return runtime.kernels.a2a_max_tokens
     requests = runtime.max_running_requests or REQUEST_LIMIT

@@ -1,4 +1,4 @@
-"""The interface of a mixture-of-experts kernel, and its names as SGLang spells them."""
+"""The interface of a mixture-of-experts kernel, and the backends' names in SGLang."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from runtime.server.parallel import RankLayout
 
 
 class MoEBackend(ABC):
-    """Computes this rank's part of the experts' weighted sum: zero where a token's experts live elsewhere."""
+    """Computes this rank's part of the experts' weighted sum; it is zero for experts on other ranks."""
 
     def __init__(self, model: ModelConfig, runtime: RuntimeConfig, layout: RankLayout) -> None:
         assert model.moe is not None
         self.model, self.moe, self.runtime, self.layout = model, model.moe, runtime, layout
 
     def prepare(self, weights: ExpertWeights) -> ExpertWeights:
-        """Once after loading: the same weights in the order and layout that the kernel wants."""
+        """Return the weights in the order and layout that the kernel reads. Called once, after loading."""
         return weights
 
     @abstractmethod
     def forward(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
-        """x [T, H] -> [T, H]."""
+        """Compute [T, H] from x [T, H]."""
 
 
 def make_backend(model: ModelConfig, runtime: RuntimeConfig, layout: RankLayout) -> MoEBackend:

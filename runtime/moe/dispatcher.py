@@ -1,4 +1,4 @@
-"""The ways to the ranks that hold the experts, and the one that a server goes."""
+"""How rows travel to the ranks that hold their experts, and which way a server uses."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def dispatch(self, x: torch.Tensor, route: Route) -> tuple[torch.Tensor, TopK]:
-        """This rank's rows -> the rows that its experts work on, and where each of them goes."""
+        """Turn this rank's rows into the rows that its experts work on, with the experts of each row."""
 
     @abstractmethod
     def combine(self, out: torch.Tensor, rows: int) -> torch.Tensor:
-        """The experts' partial sums -> this rank's finished rows."""
+        """Turn the experts' partial sums into this rank's finished rows."""
 
 
 class StandardDispatcher(Dispatcher):
-    """Every rank sees every row: gather under DP attention, and a sum over the TP group after."""
+    """Every rank sees every row: rows are gathered under DP attention, and summed over the TP group after."""
 
     replicates_shared_experts = False
 
@@ -49,10 +49,10 @@ class StandardDispatcher(Dispatcher):
 
 
 class AllToAllDispatcher(Dispatcher):
-    """FlashInfer's one-sided all-to-all: fixed slots for every source rank in one workspace, made once.
+    """FlashInfer's one-sided all-to-all: one workspace, made once, with fixed slots for every source rank.
 
-    Each TP rank brings its own part of its attention group's rows. The communicator moves the same bytes to
-    the same slots; slots without a token carry an expert that nobody holds.
+    Each TP rank sends its own part of its attention group's rows. Our communicator moves the same bytes to
+    the same slots. Slots without a token name an expert that no rank holds.
     """
 
     replicates_shared_experts = True
@@ -94,12 +94,12 @@ class AllToAllDispatcher(Dispatcher):
         return local[:rows]
 
     def _slots(self, rows: int) -> int:
-        """Slots of a source rank: the same on every rank, or they would disagree about where a row lies."""
+        """Return the slots per source rank. All ranks get the same number, so that offsets agree."""
         counts = dp_buffer_len().global_num_tokens_cpu
         return -(-(rows if counts is None else max(counts)) // self.comm.size("attn_tp"))
 
     def _view(self, offset: int, rows: int, width: int, dtype: torch.dtype) -> torch.Tensor:
-        """A part of the workspace, behind the bookkeeping."""
+        """Return a part of the workspace, `offset` bytes after the bookkeeping."""
         start = self.workspace.bookkeeping_bytes + offset
         return self.memory[start : start + rows * width * dtype.itemsize].view(dtype).view(rows, width)
 

@@ -1,4 +1,4 @@
-"""Calling FlashInfer's MoE functions, whose options have grown from version to version."""
+"""Calls FlashInfer's MoE functions, which take different arguments in different versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.server.errors import ConfigError
 
 
 def call_with(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """The result, also where this version cannot be given the place for it."""
+    """Return the function's result, even if this version has no `output` argument."""
     unknown = arguments.keys() - _options(function)
     for name in unknown - {"output"}:
         if arguments[name] is not None:
@@ -24,8 +24,8 @@ def call_with(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 
 def forget_ranges() -> None:
-    """CUTLASS's experts keep the last range of rows that was new to them, whatever a call names since: a
-    process that tuned for long batches, then for short ones, would tune the next for short ones, too."""
+    """Clear what CUTLASS's experts remember: they keep the last new range of rows and use it in later calls.
+    A process that tuned long batches would otherwise tune later short ones with the long range."""
     from flashinfer.autotuner import TunableRunner
 
     for runner in TunableRunner.__subclasses__():

@@ -1,4 +1,4 @@
-"""FlashInfer's CUTLASS MoE with the arguments SGLang passes: they are the cache keys."""
+"""FlashInfer's CUTLASS MoE, called with the arguments SGLang passes, because they are in the cache keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from runtime.simulate.kernel import kernel
 
 
 class FlashInferCutlassBackend(TunedBackend):
-    """bf16, and fp8 with one scale per tensor. The kernel takes [up, gate] rows, or ups alone."""
+    """bf16, and fp8 with one scale per tensor. The kernel reads [up, gate] rows, or only up rows."""
 
     name: ClassVar[str] = "flashinfer_cutlass"
     _held: torch.Tensor | None = None
@@ -51,7 +51,7 @@ class FlashInferCutlassBackend(TunedBackend):
         return cutlass_moe(x, topk, weights, self.layout, tune_max, alltoall)
 
     def _hold_profile_workspace(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> None:
-        """A prediction tunes nothing, but takes the memory of it: once, for the first layer of its sizes."""
+        """Allocate what tuning would, once per layer size: a prediction must count it without tuning."""
         tune_max = self.tune_max(x.shape[0])
         experts, hidden, inner = weights.w2.shape
         sizes = weights.w2.element_size(), x.element_size()
@@ -62,7 +62,7 @@ class FlashInferCutlassBackend(TunedBackend):
 
 
 def _buffers(x: torch.Tensor, topk: TopK, weights: ExpertWeights, *_: Any) -> Sequence[int]:
-    """One: the inputs of either product, the outputs of either, and maps from slots to rows."""
+    """Return the kernel's one buffer: inputs and outputs of the larger product, and maps to rows."""
     tokens, top_k = topk.ids.shape
     experts, double, hidden = weights.w13.shape
     slots, itemsize, out_size = tokens * top_k, weights.w13.element_size(), x.element_size()
@@ -75,7 +75,7 @@ def _buffers(x: torch.Tensor, topk: TopK, weights: ExpertWeights, *_: Any) -> Se
 def cutlass_moe(
     x: torch.Tensor, topk: TopK, weights: ExpertWeights, layout: RankLayout, tune_max: int, alltoall: bool
 ) -> torch.Tensor:
-    """Experts in bytes have four bits a weight, and a scale for each 32 of them."""
+    """Run the kernel. Experts stored as bytes have four bits per weight and one scale per 32 weights."""
     from flashinfer.fused_moe import cutlass_fused_moe
     from flashinfer.fused_moe.core import ActivationType
 
@@ -115,7 +115,7 @@ def cutlass_moe(
 
 
 def _with_kernel_scales(weights: ExpertWeights) -> ExpertWeights:
-    """What the kernel multiplies by: w13 and w2 scales with their input's folded in, 1 / w2's input scale."""
+    """Fold the input scales into those of w13 and w2, and invert w2's input scale, as the kernel uses it."""
     scales = (weights.w13_scale, weights.w2_scale, weights.w13_input_scale, weights.w2_input_scale)
     w13_scale, w2_scale, w13_input, w2_input = (None if s is None else s.float() for s in scales)
     if w13_scale is None or w2_scale is None or w13_input is None or w2_input is None:

@@ -1,6 +1,6 @@
-"""FlashInfer's TRT-LLM MoE kernels (Blackwell) with the arguments SGLang passes: they are the cache keys.
+"""FlashInfer's TRT-LLM MoE (Blackwell), called with SGLang's arguments, because they are in the cache keys.
 
-bf16, fp8 in blocks and nvfp4; experts chosen by the kernel from router logits, or before it.
+bf16, fp8 in blocks and nvfp4. The kernel chooses experts from the router's logits, or gets them chosen.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FlashInferTrtllmBackend(TunedBackend):
 
 
 class Call(NamedTuple):
-    """`intermediate`: a rank's, padded as the kernel wants it."""
+    """What a call needs besides tensors. `intermediate` is one rank's size, padded for the kernel."""
 
     moe: MoEConfig
     kind: Kind
@@ -65,7 +65,7 @@ class Call(NamedTuple):
 
 
 def _products(x: torch.Tensor, topk: TopK, weights: ExpertWeights, call: Call) -> Sequence[int]:
-    """Both products' results for slots padded to a tile an expert; in fp8 the activation is apart."""
+    """Return the buffers of both products, with each expert's slots padded to a tile; fp8 has one more."""
     slots, experts, inner = topk.ids.numel(), weights.num_experts, call.intermediate
     tile = min(128, max(8, 1 << (slots // experts).bit_length()))
     padded = slots + min(slots, experts) * (tile - 1)
@@ -169,7 +169,7 @@ _CALLS = {
 
 
 def quantize_groups(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """fp8 in groups of 128 along k; scales [k / 128, rows], as the kernel reads them."""
+    """Quantize to fp8 in groups of 128 along k; return scales as [k / 128, rows], the kernel's order."""
     groups = x.float().unflatten(1, (-1, _FP8_GROUP))
     scale = groups.abs().amax(dim=-1).clamp_(min=1e-10) / FP8_MAX
     quantized = (groups / scale.unsqueeze(-1)).clamp_(-FP8_MAX, FP8_MAX)
@@ -184,7 +184,7 @@ def _packed(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.T
 
 @kernel(_packed)
 def quantize_nvfp4(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two values a byte, one e4m3 scale for sixteen. `scale` is the reciprocal of the calibrated one."""
+    """Pack two values per byte, with one e4m3 scale per 16. `scale` is the calibrated scale's reciprocal."""
     from flashinfer import fp4_quantize
 
     packed, scales = fp4_quantize(x, scale, 16, False, False)

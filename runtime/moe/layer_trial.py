@@ -1,7 +1,7 @@
-"""FlashInfer's CUTLASS MoE as its tactics are judged: the call that serves, on synthetic tokens and routings.
+"""The call by which tactics of FlashInfer's CUTLASS MoE are judged: a server's call, on synthetic tokens.
 
-Routings take turns: even ones, as a router with random logits gives them, and some in which a few experts are
-asked for more often, as trained routers do. What wins on all serves all.
+Routings alternate: even ones, as random logits give, and some in which a few experts get more tokens, as with
+trained routers. The tactic that wins on all of them is the best for a server.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ OPS = ("trtllm::fused_moe::gemm1", "trtllm::fused_moe::gemm2")
 
 
 def cutlass_trial(function: Any, arguments: dict[str, Any]) -> LayerTrial | None:
-    """None where this FlashInfer's call cannot be told its tactics: before 0.7."""
+    """Return the layer's trial, or None if this FlashInfer (before 0.7) does not take tactics in a call."""
     if not takes(function, "profile_ids") or not arguments["input"].is_cuda:
         return None
     return LayerTrial(OPS, partial(CutlassBatch, function, arguments))
 
 
 class CutlassBatch:
-    """The buffers stay where they are, so that a graph of a forward takes the routing of the day."""
+    """A batch in fixed buffers, so that a captured graph of the forward reads the routing set last."""
 
     def __init__(self, function: Any, arguments: dict[str, Any], rows: int, seed: int) -> None:
         self._function, self._seed = function, seed
@@ -67,8 +67,8 @@ class Experts:
 def routed(
     rows: int, experts: Experts, skew: float, device: torch.device, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scores and experts of each row. Each rank has its share of popular experts and this one a fair share of
-    the work, some at one row too, where chance may give it none."""
+    """Return the scores and experts of each row. Every rank has equally many popular experts, and this rank
+    gets a fair share of the work, also at one row, where chance may give it none."""
     generator = torch.Generator(device).manual_seed(seed)
     local, ranks = experts.local, experts.ranks
     # Not on the device, for which torch would have to compile it first.

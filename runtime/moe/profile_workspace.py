@@ -1,7 +1,7 @@
-"""What tuning FlashInfer's CUTLASS MoE leaves in memory: the buffer it profiled its last bucket in.
+"""The memory that tuning FlashInfer's CUTLASS MoE leaves: the buffer in which it profiled the last bucket.
 
-Sizes from FlashInfer 0.7.2's sources. The kernel's runner, which lives as long as the process, holds one such
-buffer; the next bucket's is allocated before it is let go.
+Sizes follow FlashInfer 0.7.2's sources. The kernel's runner lives as long as the process and holds one such
+buffer; it frees that buffer only after it has allocated the next bucket's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ProfiledShape:
 
 
 def hold_profile_workspace(shape: ProfiledShape, tune_max: int) -> torch.Tensor:
-    """The same allocations on meta, in the same order; what it returns is what stays."""
+    """Make the same allocations on meta, in the same order, and return the buffer that stays."""
     held = torch.empty(0, dtype=torch.int8, device="meta")
     for gemm in (1, 2):
         for tokens in tuning_buckets(tune_max):

@@ -14,9 +14,9 @@ from runtime.server.layer_config import MoEConfig
 
 
 class Router(nn.Module):
-    """Replicated on every rank. Scores are fp32, from logits of the model's dtype or of fp32.
+    """The same on every rank. Scores are fp32; they come from logits in the model's dtype or in fp32.
 
-    `fused_shared`: experts behind the last that every token goes to.
+    `fused_shared` is the number of shared experts that run after the routed ones and get every token.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Router(nn.Module):
 
 
 def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tensor | None) -> TopK:
-    """The correction balances the choice alone: weights are the uncorrected scores."""
+    """Choose experts by corrected scores, but weigh them by the uncorrected scores."""
     scores = logits.sigmoid() if moe.scoring == "sigmoid" else logits.softmax(dim=-1)
     choice = scores if correction is None else scores + correction
     choice = _best_groups(choice, moe) if moe.num_groups > 1 else choice
@@ -78,7 +78,7 @@ def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tenso
 
 
 def _best_groups(choice: torch.Tensor, moe: MoEConfig) -> torch.Tensor:
-    """A group is worth its best experts; experts outside the best groups are ruled out."""
+    """Rank groups by the sum of their two best experts, and exclude experts outside the best groups."""
     grouped = choice.unflatten(-1, (moe.num_groups, -1))
     worth = grouped.topk(2, dim=-1).values.sum(dim=-1)
     best = worth.topk(moe.top_k_groups, dim=-1).indices

@@ -1,4 +1,4 @@
-"""Experts that FlashInfer does not tune: any device, any weight format, one expert after the other."""
+"""Runs experts that FlashInfer does not tune: any device, any weight format, one expert after the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TorchBackend(MoEBackend):
 
 
 def _between(x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> Sequence[int]:
-    """Of the Triton kernels for which this stands: one buffer for both products, and one between."""
+    """Return the buffers of Triton's kernels, which this replaces: one for both products, one between."""
     _, double, hidden = weights.w13.shape
     slots, itemsize = topk.ids.numel(), x.element_size()
     return [slots * max(double, hidden) * itemsize, slots * double // 2 * itemsize]
@@ -41,7 +41,7 @@ def torch_moe(x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tens
 
 
 def activate(x: torch.Tensor, swiglu: tuple[float, ...], width: int) -> torch.Tensor:
-    """To `width` values: of twice as many, half are gates."""
+    """Return `width` values per row. If `x` has twice as many, the first half are gates."""
     if x.shape[-1] == width:
         return F.relu(x).square()
     gate, up = x.chunk(2, dim=-1)

@@ -1,6 +1,6 @@
 """Expert weights as FlashInfer's TRT-LLM kernels read them: [up, gate], rows shuffled, scales interleaved.
 
-Done in place, one expert at a time, as SGLang does: a second copy of all experts may not fit.
+They are changed in place, one expert at a time, as in SGLang: a second copy of all experts may not fit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def kind_of(weights: ExpertWeights) -> Kind:
 
 
 def lay_out(weights: ExpertWeights) -> ExpertWeights:
-    """On meta nothing is moved: sizes do not change, only their order."""
+    """Return the weights in the kernel's layout. On meta nothing moves, because only the order changes."""
     kind = kind_of(weights)
     with torch.no_grad():
         if kind == "nvfp4":
@@ -52,7 +52,7 @@ def lay_out(weights: ExpertWeights) -> ExpertWeights:
 
 
 def swap_halves(rows: torch.Tensor) -> None:
-    """[gate, up] -> [up, gate]."""
+    """Turn [gate, up] into [up, gate], in place."""
     half = rows.shape[1] // 2
     for expert in rows:
         gate = expert[:half].clone()
@@ -110,7 +110,7 @@ def _permutation(
 
 
 def _with_kernel_scales(weights: ExpertWeights) -> ExpertWeights:
-    """Each GEMM's factor with its input's folded in, and the inputs' reciprocals, which quantise them."""
+    """Fold the input scales into each GEMM's factor, and invert them to quantise inputs with."""
     factors = (weights.w13_global_scale, weights.w2_global_scale)
     inputs = (weights.w13_input_scale, weights.w2_input_scale)
     w13, w2, w13_input, w2_input = (None if s is None else s.float() for s in (*factors, *inputs))

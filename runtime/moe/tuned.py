@@ -1,4 +1,4 @@
-"""What every backend that FlashInfer tunes has in common: the tuning range, and kernels for a CPU."""
+"""The base of every backend that FlashInfer tunes: the tuning range, and kernels for a CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runtime.simulate.kernel import kernel
 
 
 class TunedBackend(MoEBackend):
-    """On a GPU (and on meta) the kernel of that name; on a CPU grouped GEMMs that are tuned just the same."""
+    """Runs the kernel called `name` on a GPU (and on meta), and grouped GEMMs on a CPU, tuned alike."""
 
     name: ClassVar[str]
 
@@ -29,7 +29,7 @@ class TunedBackend(MoEBackend):
         return cpu_moe(x, topk, weights, self.tune_max(x.shape[0]))
 
     def tune_max(self, rows: int) -> int:
-        """The largest bucket that SGLang names in a call with these rows."""
+        """Return the largest bucket that SGLang passes in a call with these rows."""
         runtime = self.runtime
         prefill = runtime.prefill_tokens * len(self.layout.group("attn_dp"))
         return tuning_range(backend_row(self.name), rows, prefill)
@@ -43,7 +43,7 @@ class TunedBackend(MoEBackend):
 
 @kernel(lambda x, *_: torch.empty_like(x))
 def cpu_moe(x: torch.Tensor, topk: TopK, weights: ExpertWeights, tune_max: int) -> torch.Tensor:
-    """One kernel: which temporaries it makes depends on the tactics that were found."""
+    """Compute the experts on a CPU as one op, because its temporaries depend on the tactics found."""
     from runtime.autotune.cpu import GEMM1, GEMM2, grouped_gemm
 
     w2, w13_bias, w2_bias = weights.w2, weights.w13_bias, weights.w2_bias
@@ -62,7 +62,7 @@ def cpu_moe(x: torch.Tensor, topk: TopK, weights: ExpertWeights, tune_max: int) 
 
 
 def _dequantized(weights: ExpertWeights) -> ExpertWeights:
-    """The CPU's kernels multiply plain matrices."""
+    """Return plain matrices, because the CPU's kernels multiply nothing else."""
     if weights.w13_scale is None or weights.w2_scale is None:
         return weights
     ups, downs = zip(*map(weights.matrices, range(weights.local)), strict=True)

@@ -1,4 +1,4 @@
-"""What a mixture-of-experts layer computes with: the experts one rank holds, and where each token goes."""
+"""The inputs of a mixture-of-experts layer: the experts one rank holds, and the experts of each token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """The router's answer: `ids` are global expert numbers; some kernels route by the `logits` themselves."""
+    """The router's answer: `ids` are global expert numbers. Some kernels choose by `logits` themselves."""
 
     ids: torch.Tensor  # [T, k] int32
     weights: torch.Tensor  # [T, k] fp32
@@ -21,9 +21,9 @@ class TopK:
 
 @dataclass(slots=True)
 class ExpertWeights:
-    """Experts `first .. first + local - 1` of one rank; gate rows before up rows, as checkpoints have them.
+    """Experts `first .. first + local - 1` of one rank, with gate rows before up rows, as in checkpoints.
 
-    The order and the layout of rows that a kernel wants is its backend's business: see `MoEBackend.prepare`.
+    `MoEBackend.prepare` brings the rows into the order and layout that a kernel reads.
     """
 
     w13: torch.Tensor  # [local, 2 I, H], or [local, I, H] without gates
@@ -49,7 +49,7 @@ class ExpertWeights:
         return self.w13.shape[0]
 
     def matrices(self, expert: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """An expert's two as plain matrices."""
+        """Return the two matrices of one expert, dequantized."""
         up = self.w13, self.w13_scale, self.w13_global_scale
         down = self.w2, self.w2_scale, self.w2_global_scale
         return self._matrix(expert, *up), self._matrix(expert, *down)

@@ -1,4 +1,4 @@
-"""What a layer calls: write the new keys and values to the pool, then attend to all of the request's."""
+"""What a layer calls: it writes the new keys and values to the pool, then attends to all of the request's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCORE_BYTES = 512 << 20  # of the indexer's scores at a time: a long prefill's w
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionLayer:
-    """`window` tokens are seen, the query's own included; `sinks` [heads] join each head's softmax unread."""
+    """A token sees the last `window` ones, itself included. `sinks` [heads] enter the softmax alone."""
 
     layer_id: int
     scale: float
@@ -35,8 +35,8 @@ def attend(
     batch: ForwardBatch,
     pool: KVPool,
 ) -> torch.Tensor:
-    """q [T, heads, D], k [T, kv heads, D] and v [T, kv heads, D] of the new tokens -> [T, heads, D];
-    nobody's are 0."""
+    """Attend with q [T, heads, D], k [T, kv heads, D] and v [T, kv heads, D] of the new tokens. Return [T,
+    heads, D], which is 0 in rows that belong to no request."""
     assert isinstance(pool.cache, GqaPool)
     keys, values = pool.cache.keys(layer.layer_id), pool.cache.values(layer.layer_id)
     paging = _paging(batch, pool, pool.cache.slot_map(layer.layer_id))
@@ -56,7 +56,7 @@ def attend_latent(
 ) -> torch.Tensor:
     """Absorbed MLA: q [T, heads, latent + rotary], latent [T, latent + rotary] -> [T, heads, value_dim].
 
-    `selected` [T, K] int32 are the positions a token may see, -1 for none: see `select_tokens`.
+    `selected` [T, K] int32 are the positions that a token may see; -1 is unused. See `select_tokens`.
     """
     assert isinstance(pool.cache, LatentPool)
     latents = pool.cache.latents(layer.layer_id)
@@ -73,10 +73,10 @@ def select_tokens(
     batch: ForwardBatch,
     pool: KVPool,
 ) -> torch.Tensor | None:
-    """The `count` earlier positions that the indexer scores highest for each token, [T, count] int32.
+    """Return the `count` earlier positions that the indexer scores highest for each token, [T, count] int32.
 
-    Scores are sum over heads of weight x relu(q . k) with q [T, heads, D], k [T, D], weights [T, heads]. The
-    keys are always stored; `None` when no request is long enough for a choice.
+    A score is the sum over heads of weight x relu(q . k) with q [T, heads, D], k [T, D], weights [T, heads].
+    The keys are always stored. Returns None if no request has more than `count` tokens.
     """
     assert isinstance(pool.cache, LatentPool)
     keys = pool.cache.index_keys(layer_id)
@@ -107,7 +107,7 @@ def store_rows(
     plain: int = 0,
     slot_map: torch.Tensor | None = None,
 ) -> None:
-    """Row t goes to slot `slots[t]` in the buffer's dtype; packed, the last `plain` values unquantized."""
+    """Write row t to slot `slots[t]`. In a packed buffer the last `plain` values stay unquantized."""
     if buffer.dtype is torch.uint8:
         rows = PackedRow(rows.shape[-1] - plain, plain).pack(rows)
     elif buffer.dtype is FP8:
@@ -125,7 +125,7 @@ def paged_attention(
     window: int,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """q [T, heads, D] over keys and values [slots, kv heads, D] -> [T, heads, D]; 0 is no `window`."""
+    """Attend with q [T, heads, D] to keys and values [slots, kv heads, D]; `window` 0 means all keys."""
     return _kernels(q).grouped(q, keys, values, paging, scale, window, sinks)
 
 
@@ -138,7 +138,7 @@ def latent_attention(
     scale: float,
     selected: torch.Tensor | None,
 ) -> torch.Tensor:
-    """q [T, heads, D] over latents [slots, 1, D] (or packed): the first `value_dim` are the values."""
+    """Attend with q [T, heads, D] to latents [slots, 1, D] or packed; the first `value_dim` are values."""
     return _kernels(q).latent(q, latents, paging, value_dim, scale, selected)
 
 
@@ -165,7 +165,7 @@ def index_scores(
     first: int,
     count: int,
 ) -> torch.Tensor:
-    """[count, width] fp32: how much token `first` and the next want each position; -inf if later."""
+    """Return [count, width] fp32: the scores of every position for tokens from `first` on; -inf if later."""
     out = q.new_full((count, width), float("-inf"), dtype=torch.float32)
     if q.is_cuda:
         from runtime.layers.attention import index_kernel

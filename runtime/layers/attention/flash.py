@@ -1,4 +1,4 @@
-"""Launches of the flash kernel: which columns of the pool it reads, and in what tiles."""
+"""Launches the flash kernel: chooses the columns of the pool that it reads, and its tiles."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def latent(
 
 
 def _output(q: torch.Tensor, paging: Paging, dim: int) -> torch.Tensor:
-    """Zeroed where a ragged batch may hold rows that belong to no request."""
+    """Return the output tensor, zeroed if the batch may hold rows that belong to no request."""
     shape = (*q.shape[:2], dim)
     every_row_has_a_request = q.shape[0] == paging.requests.shape[0] * paging.max_query_len
     return q.new_empty(shape) if every_row_has_a_request else q.new_zeros(shape)
 
 
 def _tiles(rows: int, q: torch.Tensor, latent: bool) -> tuple[int, int, int]:
-    """Rows, keys and warps, for the 227 KiB of shared memory of an H200's multiprocessor."""
+    """Return rows, keys and warps that fit the 227 KiB of shared memory of an H200's multiprocessor."""
     needed = max(16, 1 << (rows - 1).bit_length())
     if q.dtype is torch.float32:
         return 16, 16, 4
@@ -69,7 +69,7 @@ def _launch(
     sinks: torch.Tensor | None = None,
     selected: torch.Tensor | None = None,
 ) -> None:
-    """`columns` of one layer's pool: keys, values, rotary parts and scales, [slots, kv heads, ...]."""
+    """Launch the kernel. `columns` are the layer's keys, values, rotary parts and scales in the pool."""
     assert q.stride(-1) == 1, "the kernel reads a head's values as one run"
     keys, values, rotary, scales = columns
     kv_heads, dim = keys.shape[1], out.shape[-1]

@@ -21,8 +21,8 @@ def paged_flash(
 ):  # fmt: skip
     """One program: BLOCK_M (query, head) rows of one request and kv head, over all the keys they see.
 
-    Rows run over the heads of a query first, HEADS (>= GROUP) to a query; with SELECTED keys, a block has one
-    query. Softmax is in base 2, and `scale` has log2(e) in it.
+    Rows run over the heads of a query first, with HEADS (>= GROUP) rows per query. With SELECTED keys, a
+    block has one query. Softmax is in base 2, and `scale` includes log2(e).
     """
     tile = tl.program_id(0)
     kv_head = tl.program_id(1)

@@ -1,4 +1,4 @@
-"""Attention in plain torch and fp32, a request at a time: the CPU's own, and what tests trust."""
+"""Attention in plain torch and fp32, one request at a time: runs on CPUs, and tests compare with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUERY_BLOCK = 512  # bounds the score matrix of a long prefill
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """Which slots a request's tokens live in, and which rows of a batch are its queries."""
+    """The slots of each request's tokens, and the rows of the batch that are its queries."""
 
     table: torch.Tensor
     requests: torch.Tensor
@@ -26,7 +26,7 @@ class Paging:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Rows `start` to `end` of the batch are queries at `position` and after it of the tokens in `slots`."""
+    """Rows `start` to `end` of a batch: queries from `position` on of a request with tokens in `slots`."""
 
     start: int
     end: int
@@ -115,7 +115,7 @@ def _unpacked(rows: torch.Tensor, packed: PackedRow) -> torch.Tensor:
 
 
 def _marked(selected: torch.Tensor, length: int) -> torch.Tensor:
-    """[t, K] positions -> [t, length] bool. Unused entries (-1) go to a column that is cut off."""
+    """Turn positions [t, K] into a mask [t, length]. Unused entries (-1) go to a column that is cut off."""
     columns = torch.where(selected < 0, length, selected).long()
     return torch.zeros(selected.shape[0], length + 1, dtype=torch.bool).scatter_(1, columns, True)[:, :length]
 

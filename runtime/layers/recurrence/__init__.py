@@ -1,4 +1,4 @@
-"""Layers with a state a request: the convolution before it, the recurrence, and the gated norm after."""
+"""Layers with one state per request: the convolution before, the recurrence, and the gated norm after."""
 
 from runtime.layers.recurrence.base import GatedNorm, causal_conv, recur
 from runtime.layers.recurrence.reference import Rows

@@ -1,4 +1,4 @@
-"""What a layer calls: its rows go on from the states of their requests, and leave them new ones."""
+"""What a layer calls: it starts from the states of the rows' requests, and writes their new states."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def recur(
     state: torch.Tensor,
     rows: Rows,
 ) -> torch.Tensor:
-    """q and k [T, key heads, K], v [T, heads, V], `step` [T, heads] before its softplus -> [T, heads, V].
-    `state` is [slots, heads, V, K].
+    """Run the recurrence with q and k [T, key heads, K], v [T, heads, V] and `step` [T, heads] (before its
+    softplus); return [T, heads, V]. `state` is [slots, heads, V, K].
 
-    `strength` [T, heads] before its sigmoid makes it a delta rule; without it, a value counts as much as its
-    step says. `rate`, `bias` and `skip` are of each head: the logarithm of a decay, what a step starts from,
-    and how much of a value goes past the state.
+    `strength` [T, heads] (before its sigmoid) makes it a delta rule. Without it a value is weighted by its
+    step. `rate`, `bias` and `skip` are per head: the logarithm of a decay, an offset of the step, and the
+    share of a value that bypasses the state.
     """
     out = torch.zeros(v.shape, dtype=v.dtype, device=v.device)  # rows of padding belong to nobody
     if not v.is_cuda:
@@ -86,7 +86,7 @@ def recur(
 def gated_norm(
     x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, group: int, eps: float, gate_first: bool
 ) -> torch.Tensor:
-    """Normalizes each `group` values of a row by their mean square; one weight per group, or per row."""
+    """Normalize each `group` values of a row by their mean square, with one weight per group or per row."""
     out = _like(x)
     if not x.is_cuda:
         return out.copy_(reference.gated_norm(x, gate, weight, group, eps, gate_first))
@@ -101,8 +101,8 @@ def gated_norm(
 
 
 class GatedNorm(nn.Module):
-    """`group` values are normed by their own mean square; `rows` are of a vector that is split. The gate
-    opens by its silu, before the norm or after."""
+    """Norms each `group` values by their mean square. `rows` are this rank's part of a split weight. The
+    gate's silu is applied before or after the norm."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Triton kernels of recurrent layers: every length and slot is read on the device, so all can be captured."""
+"""Triton kernels of recurrent layers. They read lengths and slots on the device, so graphs can hold them."""
 
 # mypy: disallow-untyped-defs=False
 
@@ -16,7 +16,7 @@ def convolve(
     x, weight, bias, state, out, slots, seq_lens, starts, x_row, state_slot, DIM,
     WIDTH: tl.constexpr, HAS_BIAS: tl.constexpr, TOKENS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program per (request, tokens, channels). What lies before its rows is in the state."""
+    """One program per (request, tokens, channels). The state holds the inputs before the request's rows."""
     request = tl.program_id(0)
     first = tl.load(starts + request).to(tl.int64)
     count = tl.load(starts + request + 1).to(tl.int64) - first
@@ -45,7 +45,7 @@ def convolve(
 def keep_inputs(
     x, state, slots, seq_lens, starts, x_row, state_slot, DIM, KEPT: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """One program per (request, channels): the last KEPT inputs, which may reach back into the old ones."""
+    """One program per (request, channels): keep the last KEPT inputs, some of which may be old ones."""
     request = tl.program_id(0)
     first = tl.load(starts + request).to(tl.int64)
     count = tl.load(starts + request + 1).to(tl.int64) - first

@@ -1,7 +1,7 @@
-"""Recurrent layers in plain torch and fp32, a request at a time and in chunks: the CPU's own.
+"""Recurrent layers in plain torch and fp32, one request at a time and in chunks; this is what CPUs run.
 
-Within a chunk every token's part in every later answer is one matrix product. What a delta rule writes
-depends on what it wrote before: a triangular system.
+Within a chunk, each token's contribution to every later output is one matrix product. What a delta rule
+writes depends on what it wrote before, which gives a triangular system.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _SQUARES_EPS = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Whose rows they are: a request's slot is its row in the request table, and 0 is nobody's.
+    """Which rows belong to which request. A slot is the request's row in the request table; 0 is padding.
 
-    A verify leaves the states as they are: which of its tokens are taken is not known yet.
+    A verify does not change the states, because it is not yet known which of its tokens will be accepted.
     """
 
     slots: torch.Tensor
@@ -37,7 +37,7 @@ class Rows:
         return cls(batch.req_pool_indices, batch.seq_lens, batch.query_starts, batch.max_query_len, keeps)
 
     def __iter__(self) -> Iterator[tuple[int, slice, bool]]:
-        """Each request's slot, its rows, and whether its state holds earlier tokens."""
+        """Yield each request's slot, its rows, and whether its state holds earlier tokens."""
         starts = self.query_starts.tolist()
         for i, (slot, length) in enumerate(zip(self.slots.tolist(), self.seq_lens.tolist(), strict=True)):
             rows = slice(starts[i], starts[i + 1])
@@ -67,7 +67,7 @@ def convolve(
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """fp32 [T, heads, 1]: the logarithm of what is kept; [T, heads]: how much is written."""
+    """`decay` [T, heads, 1]: the kept share's logarithm; `written` [T, heads]: how much is written. fp32."""
 
     decay: torch.Tensor
     written: torch.Tensor
@@ -118,7 +118,7 @@ def recur(
 def _chunk(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gates: Gates, rows: slice, held: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """q, k [L, heads, K], v [L, heads, V], held [heads, V, K] -> answers [L, heads, V], the next state."""
+    """Return outputs [L, heads, V] and the next state from q, k [L, heads, K], v [L, heads, V], `held`."""
     total = gates.decay[rows].cumsum(0)
     later = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
     between = (total[:, None] - total[None]).squeeze(-1).masked_fill(later[..., None], float("-inf")).exp()
