@@ -24,7 +24,7 @@ class _Matrix:
     local: slice
     rows: slice
     cols: slice
-    spellings: tuple[str, str]  # one tensor an expert: Qwen, DeepSeek and GLM; Mixtral and MiniMax
+    spellings: tuple[str, str]  # one tensor per expert: Qwen, DeepSeek and GLM; Mixtral and MiniMax
     fused: str  # all experts in one tensor, as transformers 5 holds them in memory
     fused_rows: slice
 
@@ -148,7 +148,7 @@ class Experts(nn.Module):
             yield Piece(self.up["bias"][:, local], (values,))
         down = (self.numbers, self.inner, self.hidden)
         yield Piece(self.down["weight"][..., :half], (Source(f"{name}.down_proj", down, _transposed),))
-        # The answer is a sum over the ranks that share an expert: one of them adds the bias.
+        # The ranks that share an expert sum their outputs, so only one rank adds the bias.
         once = None if self.adds_bias else torch.zeros_like
         down_bias = Source(f"{name}.down_proj_bias", (self.numbers, self.hidden), once)
         yield Piece(self.down["bias"], (down_bias,))

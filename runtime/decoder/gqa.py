@@ -46,7 +46,7 @@ class GroupedQueryAttention(nn.Module):
         self.norms = _query_key_norms(build, name, config, q, kv)
         self.sinks: nn.Parameter | None = None
         if config.sinks:
-            is_wide = build.runtime.kernels.attention == "trtllm_mha"  # whose kernels want them so
+            is_wide = build.runtime.kernels.attention == "trtllm_mha"  # whose kernels need them so
             self.sinks = build.vector(length(self.heads), torch.float32 if is_wide else build.dtype)
         self.layer = AttentionLayer(layer_id, config.scale, config.window, self.sinks)
 

@@ -41,12 +41,12 @@ class ForwardBatch:
     req_pool_indices: torch.Tensor  # [bs] rows of the request table
     seq_lens: torch.Tensor  # [bs] including the new tokens
     query_starts: torch.Tensor  # [bs + 1]
-    max_query_len: int  # an upper bound is enough: kernels size their grids by it
+    max_query_len: int  # or more: kernels size their grids by it
     max_seq_len: int  # likewise
     logits_mode: LogitsMode = LogitsMode.LAST
     logits_indices: torch.Tensor | None = None
     dp: DpTokens | None = None
-    dummy: bool = False  # stands for requests that nobody made: autotuning may drop its logits
+    dummy: bool = False  # has no real requests, so autotuning may skip its logits
 
     @property
     def num_tokens(self) -> int:

@@ -46,7 +46,7 @@ class GraphRunner(ABC):
 
     name: ClassVar[str]
     kind: ClassVar[RunnerKind]
-    has_head = True  # where the last stage answers
+    has_head = True  # the last stage's graphs include the LM head
 
     def __init__(
         self, site: CaptureSite, decoder: Decoder, kv: KVPool, sizes: Sequence[int], width: int = 1

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from runtime.forward.kv_packing import FP8_MAX
 
 TUNED = (9, 10, 12)  # Hopper, and both Blackwells
-# SGLang's names for FlashInfer's backends, of those whose weights are not shuffled.
+# SGLang's names for those of FlashInfer's backends whose weights are not shuffled.
 BACKENDS = {
     "flashinfer_cutedsl": "cute-dsl",
     "flashinfer_cutlass": "cutlass",

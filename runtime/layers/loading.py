@@ -23,7 +23,7 @@ class Source:
     name: str
     index: Index = ()
     view: Callable[[torch.Tensor], torch.Tensor] | None = None
-    block: tuple[int, int] | None = None  # of the fp8 that the checkpoint may have where this rank has none
+    block: tuple[int, int] | None = None  # of a checkpoint that may be fp8 although this rank is not
 
 
 @dataclass(frozen=True, slots=True)

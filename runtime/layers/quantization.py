@@ -55,8 +55,8 @@ class Matrix:
     columns: int
     cuts_rows: bool = False  # ranks share them
     cuts_columns: bool = False
-    experts: int = 0  # of this rank; 0: of none
-    is_down: bool = False  # of experts: back from the inner size
+    experts: int = 0  # number of this rank's experts; 0: no experts
+    is_down: bool = False  # of experts: the matrix back from the inner size
 
     def padded(self, by: Padding) -> Matrix:
         """Return the padded matrix; gate and up are padded each by itself."""
@@ -207,7 +207,7 @@ class Fp4(Scheme):
     backend: str = ""
 
     def stored(self, m: Matrix) -> dict[str, Stored]:
-        if self.name == "mxfp4":  # of gpt-oss's experts alone, which have biases
+        if self.name == "mxfp4":  # only gpt-oss's experts, which have biases
             return {
                 "weight": Stored(_BYTE, m.shape(columns=2)),
                 "weight_scale": Stored(_BYTE, m.shape(columns=self.group)),

@@ -1,2 +1,2 @@
-"""The families of the core, one file each: a config.json's fields, the layers they describe, and what servers
-choose for them. No torch."""
+"""The model families of the core, one file each: the fields of config.json, the layers that they describe,
+and what SGLang's servers choose for the family. No torch."""

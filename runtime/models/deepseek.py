@@ -1,4 +1,4 @@
-"""DeepSeek V3, R1 and V3.2, and Kimi K2, which is a V3: latents, and experts behind a few dense layers."""
+"""DeepSeek V3, R1 and V3.2, and Kimi K2 (a V3): latent attention, and experts after a few dense layers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DeepseekConfig(Latent, Routed):
 
 @dataclass(frozen=True, kw_only=True)
 class SparseConfig(DeepseekConfig):
-    """With an indexer: DeepSeek-V3.2, and GLM-5."""
+    """DeepSeek-V3.2 and GLM-5, which have an indexer."""
 
     ONLY = members(**_ONLY, mlp_bias=(False,), rope_interleave=(True,), index_kpool=(1,))
 

@@ -1,4 +1,4 @@
-"""Gemma 3 without images: a scaled embedding, norms around each half, most layers behind a window."""
+"""Gemma 3 without images: a scaled embedding, norms around each half of a layer, windows in most layers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _attention(c: Gemma3Config, kind: str) -> AttentionConfig:
 
 
 def _local(c: Gemma3Config) -> RopeConfig:
-    """Of layers behind a window: told by itself, or, as once, its base alone."""
+    """Return the rope of layers with a window, from `rope_parameters` or, in older files, from its base."""
     width, local = c.head_width, c.rope_local_base_freq
     if "sliding_attention" in c.section("rope_parameters"):
         return read_rope(c, width, kind="sliding_attention", theta=local)

@@ -1,4 +1,4 @@
-"""GLM-4.5 to 4.7: half of each head turns, and experts behind a few dense layers."""
+"""GLM-4.5 to 4.7: half of each head is rotated, and experts follow a few dense layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GLM-5: DeepSeek's latents and experts, and an indexer that is a part of another product."""
+"""GLM-5: DeepSeek's latent attention and experts, and an indexer that is a part of another product."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Glm5Config(deepseek.SparseConfig):
     index_topk_freq: int = 1
 
     def shares_indexers(self) -> bool:
-        """Told of layers in one of three ways."""
+        """Whether layers share indexers, which config.json says in one of three ways."""
         kinds = set()
         for name in ("indexer_types", "index_topk_pattern"):
             listed = self.hf.get(name) or ()

@@ -1,4 +1,4 @@
-"""gpt-oss: every other layer behind a window, sinks, experts with biases and a clamped gate."""
+"""gpt-oss: a window in every other layer, attention sinks, experts with biases and a clamped gate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every family of the core, and the reading of a config.json by its own."""
+"""The list of the core's families, and the reader that finds the family of a config.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.server.family import Family
 from runtime.server.nearest import meant
 from runtime.server.quantized import weights_of
 
-# By its model_type: the file of the family, which alone is imported.
+# The file of each model_type's family. Only the family that is needed is imported.
 FAMILIES = {
     **dict.fromkeys(("llama", "mistral"), "llama"),
     **dict.fromkeys(("qwen3", "qwen3_moe"), "qwen3"),
@@ -45,7 +45,7 @@ def family_of(hf: HF) -> Family:
 
 
 def _check_own_code(hf: HF, family: Family) -> None:
-    """A checkpoint may bring classes of its own; those that are called as SGLang's are taken to be these."""
+    """Refuse a checkpoint with classes of its own, unless their names are those of SGLang's classes."""
     classes = hf.get("auto_map") or {}
     if not isinstance(classes, Mapping):
         raise Unsupported(f"config.json: auto_map is {classes!r:.60}: an object is needed")
@@ -64,7 +64,7 @@ def model_config(hf: HF) -> ModelConfig:
 
 
 def _uncomputed(model: ModelConfig) -> Iterator[str]:
-    """How large these are is known, and no kernel here multiplies them."""
+    """Yield each kind of weights whose size is known but which no kernel here multiplies."""
     weights = model.quantized
     for kind in dict.fromkeys((weights.linear, weights.experts)):
         if kind is not None and kind.name == "fp8" and kind.per == "tensor" and not kind.is_static:

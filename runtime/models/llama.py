@@ -1,4 +1,4 @@
-"""Llama and Mistral: grouped queries, dense layers."""
+"""Llama and Mistral: grouped-query attention and dense layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MiniMax-M2: queries and keys normed over all heads, and nothing but routed experts behind them."""
+"""MiniMax-M2: queries and keys normed over all heads, and only routed experts after attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixtral: every layer of experts, all behind one window where there is one."""
+"""Mixtral: experts in every layer, and the same window in all layers, if any."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class MixtralConfig(Config):
 
 
 def mixtral(c: MixtralConfig) -> ModelConfig:
-    """srt/models/mixtral.py makes heads as wide as they share rows, turns by a base alone, and has a head of
-    its own."""
+    """Refuse what srt/models/mixtral.py ignores: it divides the hidden size among the heads, takes only a
+    base for the rope, and has a head of its own."""
     if c.head_width != c.hidden_size // c.num_attention_heads:
         c.cannot(f"head_dim is {c.head_width}: SGLang divides the hidden size among the heads")
     layers = c.num_hidden_layers

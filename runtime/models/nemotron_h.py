@@ -1,4 +1,4 @@
-"""Nemotron-H and Nemotron 3: a layer is Mamba-2's, attention without positions, an MLP or experts."""
+"""Nemotron-H and Nemotron 3: each layer is Mamba-2, attention without positions, an MLP, or experts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMES = TensorNames("backbone.layers", "backbone.embeddings", "backbone.norm_f"
 
 @dataclass(frozen=True, kw_only=True)
 class Mamba2Fields(Routed):
-    """What its recurrent layers have."""
+    """The fields of its recurrent layers."""
 
     SPELLED = members(
         conv_kernel=("mamba_d_conv",), use_conv_bias=("mamba_conv_bias",), time_step_min=("mamba_dt_min",)
@@ -48,7 +48,7 @@ class Mamba2Fields(Routed):
     time_step_min: float = 0.001
 
     def mamba(self) -> Mamba2Config:
-        """SGLang's class makes states by one of two counts of groups, and matrices by the other."""
+        """Return the mixer's sizes. SGLang reads both counts of groups, so they must not differ."""
         if self.n_groups != self.mamba_n_groups:
             other = f"mamba_n_groups {self.mamba_n_groups}, by which SGLang makes matrices"
             self.cannot(f"n_groups is {self.n_groups}, and {other}")
@@ -76,7 +76,7 @@ class NemotronHConfig(Mamba2Fields):
     )
     SPELLED = members(**Mamba2Fields.SPELLED, rms_norm_eps=("layer_norm_epsilon",))
 
-    num_hidden_layers: int = 1  # as many as are told
+    num_hidden_layers: int = 1  # the number that config.json gives
     intermediate_size: int = 21504
     num_attention_heads: int = 32
     num_key_value_heads: int | None = 8
@@ -93,7 +93,7 @@ class NemotronHConfig(Mamba2Fields):
     hidden_size: int = 4096
 
     def layers(self) -> list[str]:
-        """A list of words, or a letter a layer."""
+        """Return the kind of each layer, from a list of words or from a text with one letter per layer."""
         names = (self.hf.get(name) for name in ("layers_block_type", "layer_types"))
         listed: Any = next((one for one in names if one is not None), None)
         if listed is None:

@@ -1,4 +1,4 @@
-"""What families have in common: attention by heads or by latents, routed experts, the model of all layers."""
+"""What families share: attention by heads or by latents, routed experts, the model of all layers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(
     traits: Traits = USUAL,
     **parts: Any,
 ) -> ModelConfig:
-    """`vocabulary` and `style`: what is otherwise than in most families; `parts`: moe, mla, recurrent."""
+    """Return a model. `vocabulary`, `style`: differences from most families; `parts`: moe, mla, recurrent."""
     gaps = [*c.gaps, *(f"config.json: {why}" for why in _unchosen(parts.get("moe")))]
     return ModelConfig(
         model_type=str(c.hf.get("model_type")),
@@ -47,7 +47,7 @@ def model(
 
 
 def _unchosen(moe: MoEConfig | None) -> Iterator[str]:
-    """Why a token cannot have as many experts as it is to have: a server ends at its first choice."""
+    """Yield the reasons why a token cannot get its number of experts; a server exits at its first routing."""
     if moe is None:
         return
     experts, groups, best = moe.num_experts, moe.num_groups, moe.top_k_groups
@@ -64,14 +64,14 @@ def _unchosen(moe: MoEConfig | None) -> Iterator[str]:
 
 
 def heads(c: Config, rope: Mapping[str, Any] | None = {}, **own: Any) -> AttentionConfig:
-    """Grouped queries that see everything before them. `rope`: how its rope is read; None: it has none."""
+    """Return grouped-query attention without a window. `rope`: arguments of `read_rope`; None: no rope."""
     width = c.head_width
     turned = None if rope is None else read_rope(c, width, **rope)
     return AttentionConfig(c.num_attention_heads, c.kv_heads, width, turned, **{"scale": width**-0.5, **own})
 
 
 def by_window(c: Config, kinds: Iterable[str], window: int | None, **own: Any) -> dict[str, AttentionConfig]:
-    """Of each kind of layers that there are: `full`, and `sliding` behind a window."""
+    """Return the attention of each kind in `kinds`: `full`, and `sliding` with the window."""
     found = dict.fromkeys(kinds)
     if "sliding" in found and not window:
         raise ConfigError("config.json: layer_types names sliding_attention without a sliding_window")
@@ -80,7 +80,7 @@ def by_window(c: Config, kinds: Iterable[str], window: int | None, **own: Any) -
 
 @dataclass(frozen=True, kw_only=True)
 class Latent(Config):
-    """Multi-head latent attention, as DeepSeek and GLM-5 have it."""
+    """Multi-head latent attention, as in DeepSeek and GLM-5."""
 
     q_lora_rank: int | None
     kv_lora_rank: int
@@ -108,7 +108,7 @@ class Latent(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Routed(Config):
-    """DeepSeek's router: sigmoid scores with a correction, groups, and shared experts beside it."""
+    """DeepSeek's router: sigmoid scores with a correction, groups, and shared experts."""
 
     SPELLED = members(n_routed_experts=("num_local_experts",))
 
@@ -147,7 +147,7 @@ class Routed(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class SoftRouted(Config):
-    """Softmax scores of experts in every layer, or in every few (Qwen)."""
+    """A router with softmax scores, in every layer or in every n-th one (Qwen)."""
 
     SPELLED = members(num_experts=("num_local_experts",))
 
@@ -174,7 +174,7 @@ def which(layers: int, has_experts: Callable[[int], bool]) -> list[str]:
 
 
 def check_both(c: Config, kinds: Iterable[str]) -> None:
-    """SGLang makes pools of both. Without a state it bounds requests by none, or ends."""
+    """Refuse layers of one kind only: SGLang makes pools for both, and without states it fails."""
     for kind, what in (("full", "attention"), ("recurrent", "a state")):
         if kind not in kinds:
             c.cannot(f"no layer has {what}: this runtime has no server of one kind of these alone")

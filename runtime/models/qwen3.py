@@ -1,4 +1,4 @@
-"""Qwen3, dense and with experts: grouped queries whose heads are normed, some layers behind a window."""
+"""Qwen3, dense and with experts: grouped-query attention with normed heads, and a window in some layers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _MIXERS = {"full_attention": "full", "linear_attention": "recurrent"}
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaConfig(SoftRouted):
-    """What its recurrent layers have."""
+    """The fields of its recurrent layers."""
 
     linear_conv_kernel_dim: int = 4
     linear_key_head_dim: int = 128
@@ -38,7 +38,7 @@ class DeltaConfig(SoftRouted):
 
 @dataclass(frozen=True, kw_only=True)
 class Qwen3NextConfig(DeltaConfig):
-    """SGLang's class has no biases of attention, no other gate, and a head apart."""
+    """The fields that SGLang's class reads: no attention biases, one kind of gate, and an untied head."""
 
     ONLY = members(
         hidden_act=SILU,
@@ -83,7 +83,7 @@ def qwen3_next(c: Qwen3NextConfig) -> ModelConfig:
 def _kinds(c: Qwen3NextConfig) -> list[str]:
     every = c.full_attention_interval
     counted = ["recurrent" if (i + 1) % every else "full" for i in range(c.num_hidden_layers)]
-    if c.hf.get("full_attention_interval") is None:  # which ends a server
+    if c.hf.get("full_attention_interval") is None:  # which makes a server exit
         return c.each_layer("layer_types", _MIXERS) or counted
     return c.counted("layer_types", _MIXERS, counted, f"full_attention_interval {every}")
 

@@ -1,4 +1,4 @@
-"""A config.json as a family's dataclass: each field is checked by its type."""
+"""Reads a config.json into a family's dataclass, and checks the type of each field."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def members(**of: tuple[Any, ...]) -> Mapping[str, tuple[Any, ...]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What every decoder's config.json has. A field that the file leaves out is as the class says here.
+    """The fields that every decoder's config.json has. Defaults here are used for fields that the file omits.
 
-    `gaps` collects what this runtime does not compute; no size and no key depends on that.
+    `gaps` collects what this runtime does not compute; sizes and keys do not depend on it.
     """
 
-    # What of a member is computed, where it is not missing or null.
+    # The values of a member that are computed, if it is not missing or null.
     ONLY: ClassVar = members()
-    # Other spellings of a field, which count before it.
+    # Other spellings of a field, which have precedence.
     SPELLED: ClassVar = members()
 
     hf: HF
@@ -67,7 +67,7 @@ class Config:
         return value or {}
 
     def each_layer(self, name: str, kinds: Mapping[str, str]) -> list[str] | None:
-        """A list of one word per layer, in our words for them; None where the file has none."""
+        """Return the kind of each layer in our words, or None if the file has no such list."""
         listed, layers = self.hf.get(name), self.num_hidden_layers
         if listed is None:
             return None
@@ -79,7 +79,7 @@ class Config:
         return [kinds[word] for word in listed[:layers]]
 
     def counted(self, name: str, kinds: Mapping[str, str], ours: list[str], by: str) -> list[str]:
-        """What a list says of each layer, where that is what SGLang counts by another field."""
+        """Return the listed kinds. A list other than `ours` is refused: SGLang reads only the field `by`."""
         told = self.each_layer(name, kinds)
         if told not in (None, ours):
             self.cannot(f"{name} are not those of {by}: SGLang goes by that alone")

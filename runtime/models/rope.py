@@ -1,4 +1,4 @@
-"""Rotary embeddings, in either of the spellings that config.json has had for them."""
+"""Reads rotary embeddings in both spellings that config.json has had for them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def read_rope(
     told: Mapping[str, Any] | None = None,
     is_interleaved: bool = False,
 ) -> RopeConfig:
-    """Of heads `width` wide, of which a family with a `share` turns a part. `kind`: of these layers alone;
-    `told`: as the family's class says where the file says nothing."""
+    """Return the rope of heads of `width` values. `share` is the family's rotated part, `kind` selects the
+    layers' parameters, and `told` are the parameters of a file that has none."""
     told = c.section("rope_scaling") or c.section("rope_parameters") or told or {}
     if kind in told:
         if not isinstance(told[kind], Mapping):
@@ -78,7 +78,7 @@ def _check(c: Config, parameters: Mapping[str, Any]) -> None:
 
 
 def latent_scale(rope: RopeConfig, width: int) -> float:
-    """1 / sqrt(head size), and what YaRN adds to it in latent attention."""
+    """Return 1 / sqrt(head size), times YaRN's factor for latent attention."""
     told = rope.parameters
     if told["rope_type"] == "default" or not told.get("mscale_all_dim"):
         return width**-0.5

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from runtime.server.config import RuntimeConfig
 
-# A dispatcher is built before it is known how many requests may run: this is the most SGLang resolves to.
+# A dispatcher is built before the limit of requests is known. This is the largest limit SGLang resolves to.
 REQUEST_LIMIT = 4096
 _ALIGNMENT = 128
-_MAX_TOP_K = 22  # FlashInfer's bookkeeping has room for so many experts a token
+_MAX_TOP_K = 22  # experts per token that FlashInfer's bookkeeping has room for
 
 
 class WorkspaceOverflow(RuntimeError):

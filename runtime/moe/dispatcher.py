@@ -20,7 +20,7 @@ Route = Callable[[torch.Tensor], TopK]
 
 
 class Dispatcher(ABC):
-    # Whether each rank computes the shared experts on its own rows alone, with all of their weights.
+    # Whether each rank runs the whole shared experts on its own rows.
     replicates_shared_experts: ClassVar[bool]
 
     @abstractmethod

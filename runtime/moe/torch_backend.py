@@ -30,7 +30,7 @@ def torch_moe(x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tens
     out = torch.zeros_like(x, dtype=torch.float32)
     for local in range(weights.local):
         score = topk.weights.where(topk.ids == weights.first + local, 0.0).sum(dim=-1, keepdim=True)
-        # A GPU computes all rows: its graphs cannot wait to hear which are this expert's.
+        # On a GPU all rows are computed, because a graph cannot wait to learn which are this expert's.
         rows = score.nonzero()[:, 0] if x.is_cpu else slice(None)
         up, down = (matrix.to(x.dtype) for matrix in weights.matrices(local))
         hidden = F.linear(x[rows], up, None if w13_bias is None else w13_bias[local])

@@ -16,7 +16,7 @@ class TopK:
     ids: torch.Tensor  # [T, k] int32
     weights: torch.Tensor  # [T, k] fp32
     logits: torch.Tensor  # [T, experts] fp32
-    correction: torch.Tensor | None = None  # [experts] fp32, what a kernel that routes adds to choose by
+    correction: torch.Tensor | None = None  # [experts] fp32, added to the scores by kernels that route
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class ExpertWeights:
     w2: torch.Tensor  # [local, H, I]
     num_experts: int  # over all ranks
     first: int = 0
-    # fp8: one scale an expert, or one for each `block` of it; packed fp4: one for each group along k
+    # fp8: one scale per expert, or one per `block`; packed fp4: one per group along k
     w13_scale: torch.Tensor | None = None
     w2_scale: torch.Tensor | None = None
     block: tuple[int, ...] = ()

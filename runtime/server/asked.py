@@ -1,4 +1,4 @@
-"""What a server command asks for: arguments by SGLang's own names, as far as the core follows them."""
+"""The arguments of a server command that the core follows, under SGLang's own names."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class OfModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(OfDrafts, OfMemory, OfKernels, OfRanks, OfModel):
-    """None, False and empty mean: not set. Values are those of the command line, not resolved ones."""
+    """The arguments as given, not resolved. None, False and empty mean that the flag was not set."""
 
     def __post_init__(self) -> None:
         check_flags(self, ASKED)

@@ -1,28 +1,28 @@
-"""A row per MoE backend: what it takes, and what of this runtime stands for it."""
+"""One row per MoE backend of SGLang: what it needs, and which class of this runtime replaces it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-# Families of tuned calls: those of one look their tactics up alike.
+# Families of tuned calls: calls of one family look up their tactics in the same way.
 Calls = Literal["cutlass", "trtllm", "mxfp4"]
 
 
 @dataclass(frozen=True, slots=True)
 class MoEBackendRow:
     name: str
-    # MODULE:CLASS of runtime/moe; empty: others stand in for its kernels, and its workspaces are not known.
+    # MODULE:CLASS of runtime/moe; empty: other kernels replace it, and its workspaces are not known.
     kernels: str = ""
     calls: Calls | None = None  # None: FlashInfer has nothing to tune
-    # The GPUs that it has kernels for, where not all that are tuned.
+    # The GPUs that it has kernels for, if not all on which it is tuned.
     kernel_majors: tuple[int, ...] = ()
-    # It is given the experts' ids and weights, not the router's logits.
+    # Its input are the experts' ids and weights, not the router's logits.
     routed: bool = False
     # A row that no expert takes is marked with -1, or with the number behind the last expert.
     marks_with_minus_one: bool = False
     fuses_shared_experts: bool = False
-    # --quantization as it takes it; empty: nobody asks
+    # The values of --quantization that it accepts; empty: not checked.
     takes: tuple[str | None, ...] = ()
     # Experts are on one rank or on all: --ep is 1 or --tp.
     spread_over_one_or_all: bool = False
@@ -75,5 +75,5 @@ BACKENDS = {
 
 
 def backend_row(name: str) -> MoEBackendRow:
-    """What SGLang runs by kernels of its own, or nobody knows, has nothing that FlashInfer tunes."""
+    """Return the backend's row. An unknown backend gets an empty row: FlashInfer tunes nothing for it."""
     return BACKENDS.get(name) or MoEBackendRow(name)

@@ -1,4 +1,4 @@
-"""The sizes that somebody could mean, generously: a plan beyond them would only be long and wrong."""
+"""Generous limits of each size in a command: a plan beyond them would only be long and wrong."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MODEL: Mapping[str, Bound] = {  # members of a config.json; any other whole numb
 
 
 def is_number(text: str) -> bool:
-    """Whether `int` takes it, and in no time: it does not take every digit there is, such as a raised 2."""
+    """Whether `int` accepts the text: it refuses some digits, such as a raised 2, and long ones are slow."""
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
@@ -69,11 +69,11 @@ def check_flags(record: Any, bounds: Mapping[str, Bound]) -> None:
 
 
 def check_size(name: str, value: Any, bound: Bound) -> None:
-    """What is no whole number is for others to refuse."""
+    """Refuse a whole number outside the bounds. Other values are refused elsewhere."""
     if type(value) is int and not bound.least <= value <= bound.most:
         raise ConfigError(f"{name} is {_shown(value)}: it must be between {bound.least} and {bound.most}")
 
 
 def _shown(value: int) -> str:
-    """Python refuses to print a number of more than 4,300 digits."""
+    """Return the number as text; Python refuses to print numbers of more than 4,300 digits."""
     return str(value) if abs(value) < 10**20 else "a number of more than 20 digits"

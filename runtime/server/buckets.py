@@ -1,4 +1,4 @@
-"""FlashInfer's buckets: the row counts that are tuned, and how far a call's buckets reach."""
+"""FlashInfer's buckets: the row counts that are tuned, and the largest bucket of a call."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 20
 
 
 def tuning_buckets(maximum: int) -> tuple[int, ...]:
-    """FlashInfer's list, doubling where it ends; and the maximum itself."""
+    """Return FlashInfer's sizes below `maximum`, doubled after the last one, and `maximum` itself."""
     doubled = (_SIZES[-1] << doublings for doublings in count(1))
     return (*takewhile(lambda size: size < maximum, chain(_SIZES, doubled)), maximum)
 
 
 def bucket_of(rows: int, buckets: tuple[int, ...]) -> int:
-    """Lookups round up, and stop at the last bucket."""
+    """Return the bucket that FlashInfer looks up: the next larger one, or the last."""
     return next((bucket for bucket in buckets if bucket >= rows), buckets[-1])
 
 
@@ -26,7 +26,7 @@ def next_power_of_2(value: int) -> int:
 
 
 def tuning_range(backend: MoEBackendRow, rows: int, prefill_rows: int) -> int:
-    """The largest bucket of a MoE call with `rows` rows; a gathered prefill chunk has `prefill_rows`."""
+    """Return the largest bucket of a MoE call with `rows` rows, in which a prefill has `prefill_rows`."""
     if backend.calls == "cutlass":
         return min(prefill_rows, _LARGEST_OF_CHUNKS)
     return next_power_of_2(rows)

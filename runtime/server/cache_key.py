@@ -1,4 +1,4 @@
-"""Where a release looks for its cache: the parts of the key, their digest, the folder."""
+"""The folder in which SGLang looks for its tactics cache: the parts of the key, their digest, the path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.server.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class KeyInputs:
-    """The strings and sizes a key is made of, resolved as the server resolves them."""
+    """The values of a key's parts, resolved as the server resolves them."""
 
     model_path: str
     dtype: str
@@ -41,7 +41,7 @@ PART_NAMES = (
 
 
 def named_parts(parts: Sequence[str]) -> dict[str, str]:
-    """What each part is; later ones name themselves."""
+    """Return the name of each part. Parts after the first ones have the form `name=value`."""
     named = dict(zip(PART_NAMES, parts, strict=False))
     for part in parts[len(PART_NAMES) :]:
         name, _, value = part.partition("=")
@@ -50,7 +50,7 @@ def named_parts(parts: Sequence[str]) -> dict[str, str]:
 
 
 def key_parts(inputs: KeyInputs) -> tuple[str, ...]:
-    """What SGLang joins with `|` and hashes: base, candidate selection, skipped ops, draft."""
+    """Return the parts that SGLang joins with `|` and hashes: base, selection, skipped ops, draft."""
     parts = [
         inputs.model_path,
         f"torch.{inputs.dtype}",
@@ -75,5 +75,5 @@ def cache_key(parts: Iterable[str]) -> str:
 
 
 def cache_folder(flashinfer: str, arch: str, key: str) -> str:
-    """Below the cache directory, with `/` on every system: it is also what JSON shows."""
+    """Return the path below the cache directory, with `/` on every system because JSON shows it too."""
     return f"flashinfer/autotune/{flashinfer}/{arch}/{key}"

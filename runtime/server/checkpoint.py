@@ -1,4 +1,4 @@
-"""A checkpoint as the server's arguments see it: its config.json, of any family, known or not."""
+"""A checkpoint's config.json, of any family, as the choices of a server's arguments read it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DTYPE_ALIASES = {"half": "float16", "float": "float32"}
 
 
 def architecture_of(hf: HF) -> str:
-    """The first, which is the one that SGLang takes; empty where none is told."""
+    """Return the first architecture, which is the one that SGLang uses; empty if the file names none."""
     listed = hf.get("architectures")
     if listed is None:
         return ""
@@ -31,14 +31,14 @@ def architecture_of(hf: HF) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`quant_file` is ModelOpt's hf_quant_config.json, where the folder has one."""
+    """A checkpoint's files. `quant_file` is ModelOpt's hf_quant_config.json if the folder has one."""
 
     hf: HF
     quant_file: HF = field(default_factory=dict)
 
     @property
     def quantized(self) -> HF:
-        """With ModelOpt's own file, which only the loader of the weights reads."""
+        """Return config.json, completed by ModelOpt's file, which only the loader of the weights reads."""
         section = self.quant_file.get("quantization")
         if isinstance(section, Mapping) and not self.has("quantization_config"):
             return {**self.hf, "quantization_config": {"quant_method": "modelopt", **section}}
@@ -63,14 +63,14 @@ class Checkpoint:
         return self.get(name) is not None
 
     def section(self, name: str) -> HF:
-        """A member that is an object; empty where there is none."""
+        """Return a member that is an object; empty if there is none."""
         found = self.get(name)
         if not isinstance(found, Mapping | None):
             raise ConfigError(f"config.json: {name} is {repr(found)[:60]}, not an object")
         return found or {}
 
     def whole(self, name: str, default: int) -> int:
-        """A member that is a whole number."""
+        """Return a member that is a whole number."""
         found = self.get(name)
         if found is None:
             return default
@@ -88,7 +88,7 @@ class Checkpoint:
         return length
 
     def _rope_factor(self) -> float:
-        """How far positions are stretched, where the length that is told is not the stretched one."""
+        """Return by how much positions are stretched; 1 if the file's length is the stretched one."""
         name = "rope_scaling" if self.get("rope_scaling") not in (None, False) else "rope_parameters"
         scaling = self.section(name)
         kind = scaling.get("rope_type", scaling.get("type"))

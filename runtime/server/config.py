@@ -1,4 +1,4 @@
-"""The shape of a model and of one rank's start: data, no torch."""
+"""The shape of a model and of one rank's start. Data, no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runtime.server.layer_config import (
 from runtime.server.parallel import HeadOver
 from runtime.server.quantized import UNQUANTIZED, Quantized
 
-SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio, where it does not say
+SLIDING_SHARE = 0.8  # the default of --swa-full-tokens-ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,40 +28,40 @@ class Vocabulary:
     size: int
     is_tied: bool = False  # the head is the embedding's table
     whole: bool = False  # on every rank: srt/models/gemma3_causal.py
-    multiplier: float = 1.0  # of what the embedding gives
+    multiplier: float = 1.0  # of the embedding's output
     logit_cap: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """`norms`: before each half of a layer; at either end of it (Gemma 3); before the one half that it is."""
+    """`norms` stand before each half of a layer, around each half (Gemma 3), or before the only half."""
 
     rms_eps: float = 1e-6
     norms: Literal["before", "sandwich", "alone"] = "before"
-    centred: bool = False  # weights of norms are told less one
+    centred: bool = False  # the checkpoint stores the norms' weights minus one
     gated: bool = True  # silu(gate) * up; without a gate, relu(up) squared
     activation: Literal["silu", "gelu_tanh"] = "silu"
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What SGLang's class of a family does otherwise than others with such layers."""
+    """Where SGLang's class of a family differs from other classes with the same layers."""
 
-    routing: Literal["", "deepseek", "softmax"] = ""  # that it names to kernels which route
+    routing: Literal["", "deepseek", "softmax"] = ""  # the routing that it passes to kernels
     of_deepseek: bool = False  # its layers are those of srt/models/deepseek_v2.py
-    fuses_shared_of: int = 0  # shared experts run as routed ones beside so many of these; -1: any number
-    splits_over_tp: bool = False  # its attention asks for TP's ranks, not for attention's
-    window_pool: bool = False  # its layers behind a window have a pool of their own
+    fuses_shared_of: int = 0  # with this number of routed experts, shared ones run as routed; -1: any
+    splits_over_tp: bool = False  # its attention is split over the TP group, not the attention-TP group
+    window_pool: bool = False  # its layers with a window have a pool of their own
     quantizes_experts_alone: bool = False
-    # Which of its layers the one that drafts is like: the last, made one of experts; the first; the last.
+    # The layer that the draft's is like: the last, but with experts; the first; the last.
     draft: Literal["", "experts", "first", "last"] = ""
-    plain_fp4_draft: bool = False  # ModelOpt's nvfp4 leaves that layer plain, as of DeepSeek's
+    plain_fp4_draft: bool = False  # ModelOpt's nvfp4 leaves the draft's layer plain, as in DeepSeek's
     names: TensorNames = USUAL_NAMES
 
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """What of a model this runtime does not know; and, of what is known with its sizes, does not compute."""
+    """`obstacles`: what this runtime does not know about a model. `uncomputed`: it knows only the size."""
 
     obstacles: tuple[str, ...] = ()
     uncomputed: tuple[str, ...] = ()
@@ -69,8 +69,8 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Of each layer: the entry of `attention` in `attention_kinds`, or "recurrent", or "none"; and "dense",
-    "moe" or "none" in `layer_kinds`."""
+    """`attention_kinds` names each layer's entry in `attention`, or is "recurrent" or "none". `layer_kinds`
+    is "dense", "moe" or "none"."""
 
     model_type: str
     hidden_size: int
@@ -98,7 +98,7 @@ class ModelConfig:
 
     @property
     def plain_experts(self) -> str | None:
-        """The first that are excluded from a quantization of experts."""
+        """Return the first experts' module that is excluded from the quantization of experts, or None."""
         if self.quantized.experts is None:
             return None
         blocks = (self.block_name(layer) for layer, kind in enumerate(self.layer_kinds) if kind == "moe")
@@ -111,19 +111,19 @@ class ModelConfig:
 
     @property
     def main_attention(self) -> AttentionConfig:
-        """Of the layers that see everything, where there are any."""
+        """Return the attention of layers without a window, if there are any."""
         return self.attention.get("full") or next(iter(self.attention.values()))
 
     def keeps_tokens(self, layer: int) -> bool:
-        """Whether it has keys and values of every token."""
+        """Whether the layer keeps keys and values of every token."""
         return self.attention_kinds[layer] in self.attention
 
     def is_recurrent(self, layer: int) -> bool:
-        """Whether it has a state of every request."""
+        """Whether the layer keeps a state of every request."""
         return self.attention_kinds[layer] == "recurrent"
 
     def kind_of(self, layer: int) -> tuple[object, ...]:
-        """Layers of one kind run alike and are as large."""
+        """Return what decides a layer's size and speed: layers of the same kind run alike."""
         stored = self.quantized.excluded.below(self.layer_name(layer))
         return self.layer_kinds[layer], self.attention_kinds[layer], stored
 
@@ -131,27 +131,27 @@ class ModelConfig:
         return f"{self.names.layers}.{layer}"
 
     def block_name(self, layer: int) -> str:
-        """The module of the experts of this layer and of their router."""
+        """Return the name of the module that holds this layer's experts and their router."""
         return f"{self.layer_name(layer)}.{self.names.mlp}"
 
     def experts_name(self, block: str) -> str:
-        """The module that holds the experts of this one."""
+        """Return the name of the module that holds this block's experts."""
         own = self.names.experts
         return f"{block.removesuffix('mlp') + own if own else block}.experts"
 
     def shared_name(self, block: str) -> str:
-        """The module of the shared experts of this one."""
+        """Return the name of the module that holds this block's shared experts."""
         name = "shared_expert" if self.moe is not None and self.moe.shared_gate else self.names.shared
         return f"{block}.{name}"
 
     def layer_attention(self, layer: int) -> AttentionConfig:
-        """Of a layer that keeps tokens, or has a place for them."""
+        """Return the attention of a layer. A layer without attention gets the main one."""
         return self.attention.get(self.attention_kinds[layer % self.num_layers], self.main_attention)
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeConfig:
-    """By one more layer of the model itself, as EAGLE does."""
+    """Speculative decoding by one more layer of the model itself, as EAGLE does."""
 
     num_steps: int = 3
     eagle_topk: int = 1
@@ -163,7 +163,7 @@ class SpeculativeConfig:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Which run, by SGLang's names for their backends."""
+    """The kernels that run, by SGLang's names of their backends."""
 
     attention: str = "triton"
     moe: str = "auto"
@@ -176,18 +176,18 @@ class Kernels:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """How keys and values of tokens are kept, and of how many."""
+    """How the KV cache stores tokens, and how many."""
 
     dtype: str = "auto"
     page_size: int = 1
-    packs_latents: bool = True  # of sparse attention, in fp8, with scales
+    packs_latents: bool = True  # sparse attention stores fp8 with scales
     max_tokens: int | None = None  # of a rank's pool, at most
-    sliding_share: float = SLIDING_SHARE  # of its tokens, in the pool of layers behind a window
+    sliding_share: float = SLIDING_SHARE  # of the tokens, in the pool of layers with a window
 
 
 @dataclass(frozen=True, slots=True)
 class Graphs:
-    """Requests of decode graphs, tokens of prefill graphs."""
+    """The captured sizes: requests of decode graphs, tokens of prefill graphs."""
 
     decode: tuple[int, ...] = ()
     prefill: tuple[int, ...] = ()
@@ -195,23 +195,23 @@ class Graphs:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeConfig:
-    """What a start goes by, resolved."""
+    """The resolved settings of one rank's start."""
 
     dtype: str = "bfloat16"
     kernels: Kernels = Kernels()
     cache: Cache = Cache()
     graphs: Graphs = Graphs()
     prefill_tokens: int = 8192  # of one rank's prefill; without chunks, those of the longest one
-    max_running_requests: int | None = None  # of the whole server; None: by the memory that is left
+    max_running_requests: int | None = None  # of the whole server; None: what the free memory allows
     mem_fraction_static: float = 0.85
     context_length: int | None = None  # None: the model's
     disable_autotune: bool = False
-    autotune_cached: bool = False  # every tactic: the dummy forward still runs, but nothing is profiled
+    autotune_cached: bool = False  # all tactics are: the dummy forward runs, but nothing is profiled
     head_over: HeadOver = "all ranks"
     speculative: SpeculativeConfig | None = None
     states: StateRules = STATE_RULES
 
     @property
     def width(self) -> int:
-        """Tokens that a decode step brings a request."""
+        """Tokens per request in a decode step."""
         return self.speculative.num_draft_tokens if self.speculative else 1

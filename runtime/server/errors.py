@@ -1,4 +1,4 @@
-"""What no server could run, or nobody knows: said with the field and the way out."""
+"""Servers that cannot run, or that the core does not know. Each error names the field and the way out."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ class ConfigError(ValueError):
 
 
 class UnknownModel(ConfigError):
-    """A model of a family that the runtime core does not have; a server may know it."""
+    """The core does not have this model's family; a server may have it."""
 
 
 class Unsupported(ConfigError):
-    """A model that servers serve, and whose layers this runtime does not have."""
+    """SGLang serves this model, but this runtime does not have its layers."""
 
 
 class AnotherRelease(ConfigError):
-    """A release of SGLang that the runtime core does not know; a server of that release does."""
+    """The core does not know this release of SGLang; a server of that release does."""
 
     def __init__(self, message: str, version: str) -> None:
         super().__init__(message)
@@ -26,4 +26,4 @@ class AnotherRelease(ConfigError):
 
 
 class NoRoomForTokens(ConfigError):
-    """The weights take more than the static fraction: how a start ends, and no mistake in its flags."""
+    """The weights take more than the static fraction. A start fails so; the flags are not wrong."""

@@ -12,7 +12,7 @@ from runtime.server.gpus import GpuModel
 
 
 class Weights(NamedTuple):
-    """`asked`: the argument; `stored`: how the weights are; `declared`: what config.json itself says."""
+    """The quantization as argument (`asked`), of the weights (`stored`), and in config.json (`declared`)."""
 
     asked: str | None
     stored: str | None
@@ -21,21 +21,21 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`config` is a dataclass of the file's fields, `layers` makes a model of one."""
+    """A family. `config` is the dataclass of its config.json, and `layers` turns that into a model."""
 
     model_type: str
     architecture: str
-    config_class: str  # whose name stands in the key
+    config_class: str  # its name is in the key
     config: type[Any]
     layers: Callable[[Any], ModelConfig]
     attends: Literal["heads", "latent", "sparse"] = "heads"
-    # By the GPU's major version and the page size that was asked for; None: as most families.
+    # Takes the GPU's major version and the page size asked for; None: as in most families.
     attention: Callable[[Asked, int, int | None], tuple[str, int | None]] | None = None
-    # The MoE backend where none is named.
+    # The MoE backend if the command names none.
     experts: Callable[[Asked, Weights, GpuModel], str | None] | None = None
     writes_method: bool = False  # on a Blackwell server, a checkpoint's method becomes the argument
-    writes_modelopt: bool = False  # everywhere, where it is ModelOpt's
+    writes_modelopt: bool = False  # on every server, if the method is ModelOpt's
     reads_headers: bool = False  # of a plain checkpoint on a Blackwell server: they may say fp8
     keeps_states: bool = False  # of recurrent layers
     dtype_of_float32: str = "float16"
-    own_config: str = ""  # the config class that its checkpoints bring: it has the same name to SGLang
+    own_config: str = ""  # the config class in its checkpoints, which SGLang treats as its own

@@ -1,6 +1,6 @@
-"""One row per GPU, and the one chooser of the GPU that is meant.
+"""One row per GPU, and the function that chooses the GPU a command is about.
 
-The first row of an architecture is its usual one.
+The first row of an architecture is its usual GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runtime.server.units import MIB
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """`memory_mib` as nvidia-smi says; `cuda_bytes`, what a process can have, where somebody published it."""
+    """`memory_mib` is nvidia-smi's number; `cuda_bytes` is what a process can use, if it is published."""
 
     name: str
     arch: str
@@ -32,7 +32,7 @@ class GpuModel:
 
     @property
     def usable_bytes(self) -> int:
-        """What a process can have: where nobody published it, the share that it is on an H200."""
+        """Return what a process can use. If it is not published, assume an H200's share of the memory."""
         return self.cuda_bytes or int(self.memory_mib * MIB * _USABLE_SHARE)
 
 
@@ -64,14 +64,14 @@ USUAL = GPUS[0]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """`assumed` says in words what nobody said: it belongs into every answer made from it."""
+    """The GPU. `assumed` says in words what the user did not say; every answer must repeat it."""
 
     gpu: GpuModel
     assumed: str | None = None
 
 
 def gpu_for(name: str | None, arch: str | None, here: Sequence[GpuModel] = ()) -> Chosen:
-    """The one that was named, else this machine's, else the usual one of the architecture."""
+    """Return the named GPU, else this machine's, else the usual GPU of the architecture."""
     if arch is not None and arch != CPU.arch and not arch_major(arch):
         raise ConfigError(f"--gpu {arch!r} is not a GPU's architecture", "write sm90, sm100, sm120 ...")
     if name is not None:
@@ -89,7 +89,7 @@ def gpu_for(name: str | None, arch: str | None, here: Sequence[GpuModel] = ()) -
 
 
 def find_gpu(name: str) -> GpuModel:
-    """By name in any spelling of case, spaces and dashes, as it is typed or as a driver reports it."""
+    """Find a GPU by its name as typed or as the driver reports it; case, spaces and dashes do not matter."""
     wanted = _plain(name)
     exact = [gpu for gpu in GPUS if _plain(gpu.name) == wanted]
     begun = {"".join(words) for words in accumulate([word] for word in _words(name))}
@@ -106,7 +106,7 @@ def find_gpu(name: str) -> GpuModel:
 
 
 def arch_major(arch: str) -> int:
-    """`sm90` -> 9, `sm100` -> 10; 0 for something that is no GPU."""
+    """Return 9 for `sm90`, 10 for `sm100`, and 0 for anything that is no GPU."""
     digits = arch.removeprefix("sm")
     return int(digits[:-1]) if is_number(digits) and 1 < len(digits) < 5 else 0
 
@@ -116,7 +116,7 @@ def _plain(name: str) -> str:
 
 
 def _words(name: str) -> list[str]:
-    """`NVIDIA A100-SXM4-80GB` has those of `A100 80GB`, and begins as `a100 sxm4` does."""
+    """Return the words of a name: `NVIDIA A100-SXM4-80GB` includes those of `A100 80GB`."""
     return re.findall(r"[a-z0-9]+", name.lower().removeprefix("nvidia"))
 
 

@@ -1,4 +1,4 @@
-"""One layer's parts by their sizes: attention, its rope, recurrences, experts. Data, no torch."""
+"""The parts of one layer by their sizes: attention, its rope, recurrences, experts. Data, no torch."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class MoEConfig:
     top_k_groups: int = 1
     routed_scaling_factor: float = 1.0
     router_in_fp32: bool = False
-    latent_size: int | None = None  # of the rows that routed experts work on, where not the hidden size
-    shared_gate: bool = False  # the shared expert counts as much as a sigmoid of the token says
+    latent_size: int | None = None  # the width of the routed experts' rows, if not the hidden size
+    shared_gate: bool = False  # a sigmoid of the token weighs the shared expert's output
     biases: bool = False  # of the router and of each expert
     # alpha and limit of gpt-oss's clamped gate: (up + 1) * gate * sigmoid(alpha * gate)
     swiglu: tuple[float, ...] = ()
@@ -32,7 +32,7 @@ class MoEConfig:
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """Of the first `dim` values of each head. `parameters` are config.json's, of its `rope_type`."""
+    """The rope of each head's first `dim` values. `parameters` are config.json's, for its `rope_type`."""
 
     dim: int
     theta: float
@@ -42,15 +42,15 @@ class RopeConfig:
 
 
 def mscale(factor: float, scale: float) -> float:
-    """How much YaRN enlarges what it stretches by `factor`."""
+    """Return the factor by which YaRN enlarges what it stretches by `factor`."""
     return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class IndexerConfig:
-    """The sparse-attention indexer of DeepSeek-V3.2 and GLM-5: its own small key cache and a top-k.
+    """The sparse-attention indexer of DeepSeek-V3.2 and GLM-5, with a small key cache of its own and a top-k.
 
-    Of an `interleaved` one, what it keeps of a token is a part of one product with its heads' weights.
+    In an `interleaved` indexer one product gives both the token's key and the weights of the heads.
     """
 
     num_heads: int
@@ -61,7 +61,7 @@ class IndexerConfig:
 
 @dataclass(frozen=True, slots=True)
 class AttentionConfig:
-    """One kind of attention. In latent attention `head_dim` is a query's."""
+    """One kind of attention. In latent attention `head_dim` is the size of a query's head."""
 
     num_heads: int
     num_kv_heads: int
@@ -73,7 +73,7 @@ class AttentionConfig:
     output_bias: bool = False
     sinks: bool = False
     qk_norm: Literal["none", "head", "all"] = "none"  # of each head, or of all as one
-    output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
+    output_gate: bool = False  # each query head has a gate whose sigmoid scales its output
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class MLAConfig:
 
 @dataclass(frozen=True, slots=True)
 class TensorNames:
-    """What a checkpoint calls the parts that every decoder has."""
+    """The names in a checkpoint of the parts that every decoder has."""
 
     layers: str = "model.layers"
     embedding: str = "model.embed_tokens"
@@ -104,7 +104,7 @@ class TensorNames:
     attention: str = "self_attn"
     recurrent: str = "linear_attn"
     mlp: str = "mlp"
-    experts: str = ""  # the module of experts, where it is not called as other MLPs are
+    experts: str = ""  # the module of experts, if its name differs from that of MLPs
     shared: str = "shared_experts"
     head: str = "lm_head"
 
@@ -114,7 +114,7 @@ USUAL_NAMES = TensorNames()
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """Of one layer and one request: the inputs that the convolution still sees, and what is remembered."""
+    """One layer's state of a request: the inputs that the convolution still needs, and the recurrent part."""
 
     conv: tuple[int, int]  # channels, steps
     recurrent: tuple[int, int, int]  # heads, values, keys
@@ -127,9 +127,9 @@ class StateShape:
 
 @dataclass(frozen=True, slots=True)
 class GatedDeltaConfig:
-    """Each token forgets a part of the state, then corrects what it answers to the token's key.
+    """A gated delta net: each token decays the state, then corrects the state's output for the token's key.
 
-    Rows of its projections are those of a key head after another.
+    The rows of its projections are grouped by key head.
     """
 
     num_key_heads: int
@@ -161,9 +161,9 @@ class GatedDeltaConfig:
 
 @dataclass(frozen=True, slots=True)
 class Mamba2Config:
-    """Each token forgets a part of the state, as its step says, and adds its own value at its key.
+    """A Mamba-2 mixer: each token decays the state by its step, and adds its own value at its key.
 
-    SGLang calls keys, queries and the widths of both B, C and the state's size.
+    SGLang calls the keys B, the queries C, and the width of both the state's size.
     """
 
     num_heads: int
@@ -173,7 +173,7 @@ class Mamba2Config:
     conv_kernel: int
     conv_bias: bool
     bias: bool
-    least_step: float  # transformers' prefill keeps to it, its decode and SGLang do not
+    least_step: float  # used by transformers' prefill, not by its decode nor SGLang
 
     def __post_init__(self) -> None:
         _check_groups("Mamba heads", self.num_heads, "groups", self.num_groups)
@@ -198,9 +198,9 @@ class Mamba2Config:
 
 @dataclass(frozen=True, slots=True)
 class StateRules:
-    """How many states a server keeps: a request's own, and those of prefixes beside it."""
+    """How many states a server keeps: those of running requests, and those of cached prefixes."""
 
-    slots_each: int = 1  # that a request takes
+    slots_each: int = 1  # of one request
     keeps_prefixes: bool = True
     conv_dtype: str = "bfloat16"
     recurrent_dtype: str = "float32"

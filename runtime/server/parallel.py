@@ -1,4 +1,4 @@
-"""How a server's ranks share a model, and which rank is what: SGLang's arithmetic and groups.
+"""How the ranks of a server share a model, and the groups of each rank, with SGLang's arithmetic.
 
 Ranks are numbered stage by stage (`rank = pp_rank * tp + tp_rank`). Within a stage the attention-TP ranks of
 one DP group are neighbours, and so are the MoE-TP ranks of one expert shard.
@@ -17,7 +17,7 @@ from runtime.server.errors import ConfigError
 GROUP_NAMES = ("world", "tp", "pp", "attn_tp", "attn_dp", "moe_tp", "moe_ep")
 
 
-HeadOver = Literal["all ranks", "a group"]  # who shares a head
+HeadOver = Literal["all ranks", "a group"]  # the ranks that share the LM head
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class ParallelConfig:
         return self.enable_dp_attention and self.attn_dp > 1
 
     def gathers_rows(self, moe_a2a_backend: str) -> bool:
-        """An all-to-all takes each attention-TP rank's own part of the rows."""
+        """Whether rows are gathered: an all-to-all needs each attention-TP rank's part of the rows."""
         return self.gathers_mlp or (moe_a2a_backend != "none" and self.tp > 1)
 
     @property
@@ -82,7 +82,7 @@ class ParallelConfig:
 
 @dataclass(frozen=True, slots=True)
 class RankLayout:
-    """Where one rank stands in every group. `dp_rank` is the DP-attention rank, 0 without it."""
+    """The place of one rank in every group. `dp_rank` is the DP-attention rank, or 0 without DP attention."""
 
     rank: int
     tp_rank: int
@@ -121,7 +121,7 @@ def rank_layout(parallel: ParallelConfig, rank: int) -> RankLayout:
 
 @lru_cache(maxsize=256)
 def _groups(parallel: ParallelConfig, rank: int) -> Mapping[str, tuple[int, ...]]:
-    """As long as the world, so only for who asks: a plan of a thousand ranks looks at none."""
+    """Return the ranks of each group. Computed on demand, because a plan of a thousand ranks needs none."""
     at = rank_layout(parallel, rank)
     stage = range(at.pp_rank * parallel.tp, (at.pp_rank + 1) * parallel.tp)
     return {
@@ -136,14 +136,14 @@ def _groups(parallel: ParallelConfig, rank: int) -> Mapping[str, tuple[int, ...]
 
 
 def node_ranks(parallel: ParallelConfig, node_rank: int | None = None) -> range:
-    """The ranks whose processes (and cache files) live on one node."""
+    """The ranks whose processes and cache files are on one node."""
     node = parallel.node_rank if node_rank is None else node_rank
     per_node = parallel.world_size // parallel.nnodes
     return range(node * per_node, (node + 1) * per_node)
 
 
 def stage_layers(num_layers: int, parallel: ParallelConfig, pp_rank: int) -> range:
-    """The layers of one pipeline stage; a remainder goes to the last stages, one each."""
+    """The layers of one pipeline stage. If they do not divide evenly, the last stages have one more each."""
     base, extra = divmod(num_layers, parallel.pp)
     longer = max(0, pp_rank - (parallel.pp - extra))
     start = base * pp_rank + longer

@@ -1,4 +1,4 @@
-"""How a checkpoint stores its matrices: which kind each has, by its name. None is plain."""
+"""How a checkpoint stores its matrices: the quantization of each by its name, or None for plain."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _HEAD = "lm_head"
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """Names of matrices and of what they lie in; ModelOpt's may have a `*`."""
+    """Names of unquantized matrices and of modules that contain them; names of ModelOpt may contain `*`."""
 
     names: tuple[str, ...] = ()
 
     def linear(self, parts: Sequence[str]) -> bool:
-        """Of matrices that are run as one: a server ends where only some of them are named."""
+        """Whether matrices that run as one are excluded. A server exits if only some of them are."""
         verdicts = {self.one(part) for part in parts}
         if len(verdicts) > 1:
             raise ConfigError(
@@ -35,7 +35,7 @@ class Excluded:
         return _is_named(self.names, module)
 
     def below(self, stem: str) -> tuple[str, ...]:
-        """What of a layer is named, in order."""
+        """Return the excluded names below `stem`, sorted."""
         return tuple(sorted({name.removeprefix(stem) for name in self.names if name.startswith(f"{stem}.")}))
 
 
@@ -44,7 +44,7 @@ NOTHING = Excluded()
 
 @lru_cache(maxsize=1 << 14)
 def _is_named(names: tuple[str, ...], module: str) -> bool:
-    """By its own name, by that of what it lies in, or by a pattern."""
+    """Whether the module, a parent of it, or a matching pattern is in `names`."""
     for name in names:
         if "*" in name:
             if fnmatchcase(module, name) or fnmatchcase(module, f"{name}.*"):
@@ -56,7 +56,7 @@ def _is_named(names: tuple[str, ...], module: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`per`: what has a scale of its own. A static one has a scale for what is multiplied, too."""
+    """A quantization. `per` names what has a scale. A static one has scales of activations, too."""
 
     name: Literal["fp8", "nvfp4", "mxfp4"]
     per: Literal["tensor", "block", "group"] = "group"
@@ -74,12 +74,12 @@ class Quantized:
 
     @property
     def block(self) -> tuple[int, int] | None:
-        """Of fp8 in blocks."""
+        """Return the block size of fp8 in blocks."""
         kind = self.linear
         return kind.block if kind is not None and kind.per == "block" else None
 
     def of_linear(self, parts: Sequence[str]) -> Kind | None:
-        """Of matrices that are run as one."""
+        """Return the quantization of matrices that run as one."""
         return None if self.linear is None or self.excluded.linear(parts) else self.linear
 
     def of_experts(self, name: str) -> Kind | None:
@@ -90,7 +90,7 @@ UNQUANTIZED = Quantized()
 
 
 def method_of(section: object) -> str | None:
-    """Of a `quantization_config`, or of ModelOpt's own file: the method under SGLang's name."""
+    """Return SGLang's name of the method in a `quantization_config` or in ModelOpt's own file."""
     if section is None:
         return None
     if not isinstance(section, Mapping):
@@ -118,7 +118,7 @@ def method_of(section: object) -> str | None:
 
 
 def weights_of(hf: HF) -> Quantized:
-    """Which of a checkpoint's matrices are quantized, and how."""
+    """Return which of a checkpoint's matrices are quantized, and how."""
     method = method_of(hf.get("quantization_config"))
     if method is None:
         return UNQUANTIZED

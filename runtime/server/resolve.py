@@ -1,4 +1,4 @@
-"""A server's start up to its first rank, in SGLang's order: what was asked becomes one `Server`."""
+"""Resolves a server's arguments into one `Server`, in the order of SGLang's start."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from runtime.server.parallel import ParallelConfig, check_stages
 from runtime.server.shape import Server, Tuning
 from runtime.server.sizes.batches import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 
-_OWN, _SECOND = 3, 2  # states of a request, and of one that is tracked while batches overlap
-# What only a server follows, where it is not as it is here.
+_OWN, _SECOND = 3, 2  # states of a request, and more for one that is tracked while batches overlap
+# Arguments that only a server follows, unless they have these values.
 _A_SERVERS = {
     "disaggregation_mode": "null",
     "moe_dense_tp_size": None,
@@ -119,7 +119,7 @@ def resolve(asked: Asked, family: Family, model: Checkpoint, gpu: GpuModel) -> S
 
 
 def check_model(model: ModelConfig, server: Server) -> None:
-    """What of a model its ranks cannot share, or the core does not compute as a server does."""
+    """Refuse models that the ranks cannot share, or that the core computes differently from a server."""
     parallel, kernels, moe = server.parallel, server.runtime.kernels, model.moe
     check_stages(model.num_layers, parallel)
     heads, kv_heads = model.main_attention.num_heads, model.main_attention.num_kv_heads
@@ -196,13 +196,13 @@ def _context_length(asked: Asked, model: Checkpoint) -> int:
 
 
 def _dummy_rows(context: int, requests: int | None, attn_dp: int, drafts: SpeculativeConfig | None) -> int:
-    """Of one attention-DP rank, were its memory endless."""
+    """Return the dummy rows of one attention-DP rank if memory were unlimited."""
     most = max_running_requests(MORE_TOKENS_THAN_ANY_POOL, context, requests, attn_dp)
     return most * (drafts.num_draft_tokens if drafts else 1)
 
 
 def _state_rules(asked: Asked, family: Family, model: Checkpoint) -> StateRules:
-    """Of layers with a recurrent state: an extra buffer keeps those of prefixes while batches overlap."""
+    """Return the states of recurrent layers. States of prefixes have more slots if batches overlap."""
     keeps, told = not asked.disable_radix_cache, model.get("mamba_ssm_dtype")
     tracked = 0 if not (keeps and family.keeps_states) else _SECOND if asked.pp_size == 1 else 1
     dtype = told if told in ("float32", "float16", "bfloat16") else "float32"

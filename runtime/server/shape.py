@@ -1,4 +1,4 @@
-"""One server of the core: what was asked and what it became. All that plans, tunes or predicts reads it."""
+"""One server of the core: the arguments and what they became. Plans, tuning and predictions read it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime.server.parallel import ParallelConfig
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Whether a worker tunes, why, and what its cache's key is made of."""
+    """Whether a worker tunes, the reason, and the parts of its cache's key."""
 
     tunes: bool
     because: str
@@ -28,7 +28,7 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`draft`: the tuning of the worker that drafts, on the same ranks; `runtime`: what one rank goes by."""
+    """A resolved server. `draft`: the tuning of the draft worker; `runtime`: the settings of one rank."""
 
     asked: Asked
     gpu: GpuModel
@@ -48,7 +48,7 @@ class Server:
         return backend_row(self.runtime.kernels.moe)
 
     def as_draft(self) -> Server:
-        """The draft worker as a server of its own: its argument is how its target's weights are stored."""
+        """Return the draft worker as a server: its quantization argument is that of the target's weights."""
         assert self.draft is not None
         return replace(
             self, quantization=self.model_quantization, tuning=self.draft, draft=None, is_draft=True

@@ -14,7 +14,7 @@ from runtime.layers.attention import reference
 from runtime.layers.attention.reference import Paging
 from runtime.simulate.kernel import in_place, kernel
 
-SCORE_BYTES = 512 << 20  # of the indexer's scores at a time: a long prefill's would take gigabytes
+SCORE_BYTES = 512 << 20  # the indexer's scores at a time: all of a long prefill would take gigabytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

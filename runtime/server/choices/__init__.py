@@ -1,1 +1,1 @@
-"""What SGLang's start chooses where a flag is not set: one file per choice."""
+"""What SGLang chooses for flags that are not set, one file per choice."""

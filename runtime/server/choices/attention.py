@@ -1,4 +1,4 @@
-"""Which attention kernels run, their pages, and what the cache is of."""
+"""Which attention kernels run, with which page size and which dtype of the KV cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.server.gpus import GpuModel
 _SPARSE_KV = ("bfloat16", "fp8_e4m3")
 _FP8 = "fp8_e4m3"
 _FULL_NAMES = {"bf16": "bfloat16"}
-# A backend, the page that it asks for, and those that it takes as well.
+# Per backend: the page size that it sets, and other sizes that it accepts.
 _PAGES = {
     "flashmla": (64, ()),
     "trtllm_mla": (64, (32,)),
@@ -61,7 +61,7 @@ def attending(
 
 
 def _default(family: Family, asked: Asked, major: int, page: int | None) -> tuple[str, int | None]:
-    """Of a model's family, else of multi-head attention on this GPU."""
+    """Return the default backend and page: the family's own, or that of multi-head attention on this GPU."""
     if family.attends == "sparse":
         return "dsa", page
     if family.attends == "latent":
@@ -96,7 +96,7 @@ def _check(name: str, gpu: GpuModel) -> None:
 
 
 def _kv_dtype(model: Checkpoint, dtype: str, method: str | None) -> str:
-    """What the checkpoint's scales are for, else the model's own dtype."""
+    """Return fp8 if the checkpoint has scales for an fp8 cache, else the model's own dtype."""
     section = model.section("quantization_config")
     if method is None or not method.startswith(("modelopt", "fp8")):
         return dtype

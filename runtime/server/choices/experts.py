@@ -1,4 +1,4 @@
-"""Which backend runs the experts, and how they are spread over the ranks: srt/arg_groups/moe_hook.py."""
+"""Which backend runs the experts, and how they are divided among the ranks: srt/arg_groups/moe_hook.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL_TO_ALLS = ("none", "flashinfer")
 
 
 def by_trtllm(*methods: str | None) -> Callable[[Asked, Weights, GpuModel], str | None]:
-    """TRT-LLM's kernels on a Blackwell server, without an all-to-all, for these values of --quantization."""
+    """Return a rule that picks TRT-LLM's kernels on Blackwell servers, for these --quantization values."""
 
     def chosen(asked: Asked, weights: Weights, gpu: GpuModel) -> str | None:
         fits = gpu.major == 10 and asked.moe_a2a_backend == "none" and weights.asked in methods
@@ -52,7 +52,7 @@ def _check(name: str, asked: Asked, weights: Weights, gpu: GpuModel) -> None:
 
 
 def spread(asked: Asked, backend: str, attn_dp: int, chunk: int) -> Asked:
-    """An all-to-all spreads the experts over all TP ranks."""
+    """Return the arguments with the experts divided among all TP ranks if there is an all-to-all."""
     if asked.moe_a2a_backend == "none":
         return asked
     if asked.moe_a2a_backend not in ALL_TO_ALLS:

@@ -13,7 +13,7 @@ _PIPELINE_TOP, _MLA_TOP, _LLAMA_2_TOP = 8192, 8192, 4096
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """The largest batch of decodes, and the sizes; none where nothing is captured."""
+    """The largest batch of decodes, and the captured sizes of decodes and prefills."""
 
     decode_top: int
     decode: tuple[int, ...]
@@ -21,7 +21,7 @@ class Captured:
 
 
 def captured(asked: Asked, decode_default: int, chunk: int, is_mla: bool) -> Captured:
-    """`chunk`: tokens of the whole server's prefill."""
+    """Return the sizes to capture. `chunk` is the number of tokens in a prefill of the whole server."""
     top = asked.cuda_graph_max_bs
     if top is None:
         top = min(decode_default, asked.max_running_requests or decode_default)
@@ -34,7 +34,7 @@ def captured(asked: Asked, decode_default: int, chunk: int, is_mla: bool) -> Cap
 
 
 def fitted(prefill: tuple[int, ...], chunk: int) -> tuple[int, ...]:
-    """To a chunk that became smaller."""
+    """Return the sizes that fit a chunk that became smaller."""
     return prefill if not prefill or prefill[-1] <= chunk else prefill_graph_sizes(chunk)
 
 

@@ -1,4 +1,4 @@
-"""What a server keeps free, and how much it prefills at once: srt/arg_groups/memory_hook.py"""
+"""How much memory a server keeps free, and how much it prefills at once: srt/arg_groups/memory_hook.py"""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def mem_fraction(
 
 
 def _reserved(asked: Asked, gpu: GpuModel, chunk: int, attn_dp: int, graphs: Captured, is_mla: bool) -> float:
-    """MiB that are left for what runs beside the weights and the KV cache."""
+    """Return the MiB that are kept for everything besides the weights and the KV cache."""
     mib = 512 + max(chunk if chunk > 0 else asked.max_prefill_tokens, _FEWEST_TOKENS) * _MIB_A_TOKEN
     mib += asked.tp_size * asked.pp_size / 8 * 1024
     top = graphs.decode_top

@@ -1,4 +1,4 @@
-"""What dtype and quantization become: the server argument, which the key holds, and the model's own."""
+"""The resolved dtype and quantization: the server argument, which is in the key, and the weights' own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def settled_dtype(asked: str, family: Family, model: Checkpoint, weights: Weight
 
 
 def settled_quantization(asked: str | None, family: Family, model: Checkpoint, gpu: GpuModel) -> Weights:
-    """Some families make the checkpoint's method the argument, where none is given."""
+    """Return the quantization. Without an argument, some families use the checkpoint's method as one."""
     wanted, on_blackwell = None if asked == "unquant" else asked, gpu.major == _BLACKWELL_SERVER
     declared = method_of(model.get("quantization_config"))
     stored = declared or method_of(model.quant_file.get("quantization"))

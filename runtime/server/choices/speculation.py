@@ -1,4 +1,4 @@
-"""Speculative decoding by one more layer of the model itself: how far it runs ahead."""
+"""Speculative decoding by one more layer of the model itself: its steps, branches and tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from runtime.server.asked import Asked
 from runtime.server.config import SpeculativeConfig
 from runtime.server.errors import ConfigError, Unsupported
 
-REQUESTS = 48  # --max-running-requests, where drafts run and nobody says
+REQUESTS = 48  # the default of --max-running-requests with drafts
 _ALGORITHMS = ("EAGLE", "NEXTN")
 
 

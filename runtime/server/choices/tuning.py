@@ -1,4 +1,4 @@
-"""When a server runs FlashInfer's autotuner at its start: for its MoE backend, its FP4 or its FP8 GEMMs."""
+"""Whether a server runs FlashInfer's autotuner at its start: for its MoE backend, FP4 GEMMs or FP8 GEMMs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _TUNED_FP4 = ("flashinfer_cutlass", "flashinfer_cutedsl")
 
 
 class Gate(NamedTuple):
-    """`tunes`, and the condition that said so."""
+    """`tunes` is the answer, and `because` names the condition that decided."""
 
     tunes: bool
     because: str
 
 
 def gate(asked: Asked, backend: str, stored: str | None, gpu: GpuModel) -> Gate:
-    """`stored`: how the weights of the worker's own model are."""
+    """Return whether the worker tunes. `stored` is the quantization of its own model's weights."""
     if asked.disable_flashinfer_autotune:
         return Gate(False, "--disable-flashinfer-autotune is set, so that it loads no cache either")
     if gpu.arch != CPU.arch and gpu.major < 9:
@@ -40,7 +40,7 @@ def gate(asked: Asked, backend: str, stored: str | None, gpu: GpuModel) -> Gate:
 
 
 def fp4_gemm_backend(asked: Asked, gpu: GpuModel) -> str:
-    """What an unset --fp4-gemm-backend becomes: srt/layers/quantization/fp4_utils.py."""
+    """Return the backend that an unset --fp4-gemm-backend becomes: srt/layers/quantization/fp4_utils.py."""
     if asked.fp4_gemm_runner_backend != "auto":
         return asked.fp4_gemm_runner_backend
     if gpu.major == 10:
@@ -49,5 +49,5 @@ def fp4_gemm_backend(asked: Asked, gpu: GpuModel) -> str:
 
 
 def runs_fp8_gemm(stored: str | None, gpu: GpuModel) -> bool:
-    """By FlashInfer: modelopt's, in one scale per tensor."""
+    """Whether FlashInfer runs the fp8 GEMMs: those of modelopt, with one scale per tensor."""
     return stored in MODELOPT_FP8 and gpu.major in (9, 10, 12)

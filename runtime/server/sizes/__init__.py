@@ -1,1 +1,1 @@
-"""What follows from a server: sizes of pools, batches and matrices."""
+"""Sizes that follow from a server: pools, batches and matrices."""

@@ -1,4 +1,4 @@
-"""How many requests run at once, how many rows kernels see of them, and the batches that a start captures."""
+"""How many requests run at once, how many rows the kernels get, and which batches a start captures."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from runtime.server.shape import Server
 MORE_TOKENS_THAN_ANY_POOL = 1 << 40
 FEWEST_REQUESTS, MOST_REQUESTS = 2048, 4096
 
-# Of all attention-DP ranks, of this one's group, this rank's part of the group's.
+# The rows of all attention-DP ranks, of this rank's group, or this rank's part of its group's.
 Seen = Literal["gathered", "own", "scattered"]
 
 
 def max_running_requests(tokens: int, context_length: int, requested: int | None, attn_dp: int) -> int:
-    """Of one rank of attention's data parallelism."""
+    """Return the limit of one attention-DP rank."""
     estimated = min(max(int(tokens / context_length * 512), FEWEST_REQUESTS), MOST_REQUESTS)
     return min(estimated if requested is None else share_of(requested, attn_dp), tokens // 2)
 
 
 def share_of(requested: int, ranks: int) -> int:
-    """One rank's of those that were asked for of the whole server."""
+    """Return one rank's share of the requests that were set for the whole server."""
     return max(1, requested // ranks)
 
 
 def captured_sizes(
     requests: int, parallel: ParallelConfig, runtime: RuntimeConfig, drafts: bool = False
 ) -> tuple[int, ...]:
-    """Decode graphs of up to the requests that may run, such that whoever shares their rows can split them:
-    get_batch_sizes_to_capture of srt/model_executor/runner/base_cuda_graph_runner.py, which those of `drafts`
-    do not tell how many rows a request has."""
+    """Return the sizes of decode graphs, up to the requests that may run, whose rows the ranks can divide:
+    get_batch_sizes_to_capture of srt/model_executor/runner/base_cuda_graph_runner.py. Graphs of `drafts` call
+    it without the rows per request."""
     step = parallel.attn_tp if parallel.gathers_rows(runtime.kernels.a2a) else 1
     most = -(-requests // step) * step
     sizes = {size for size in runtime.graphs.decode if size <= most}
@@ -44,7 +44,7 @@ def captured_sizes(
 
 @dataclass(frozen=True, slots=True)
 class BatchRows:
-    """Upper bounds."""
+    """Upper bounds of the rows in the tuning batch and in a prefill."""
 
     tuning: int
     prefill: int
@@ -55,7 +55,7 @@ class BatchRows:
 
 
 def batch_rows(server: Server, seen: Seen = "gathered") -> BatchRows:
-    """The number of requests depends on the KV pool unless it is given: then its upper bound is taken."""
+    """Return the bounds. If the number of requests depends on the KV pool, its upper bound is used."""
     width = server.runtime.width
     dummy = aligned_rows(server.dummy_batch_rows // width, width, server.parallel)
     dummy, prefill = (_as_seen(rows, server, seen) for rows in (dummy, server.runtime.prefill_tokens))
@@ -69,7 +69,7 @@ def _as_seen(rows: int, server: Server, seen: Seen) -> int:
 
 
 def aligned_rows(requests: int, width: int, parallel: ParallelConfig) -> int:
-    """Of one rank's dummy batch: attention-TP ranks share it evenly where DP attention must sync."""
+    """Return the rows of one rank's dummy batch, divisible by the attention-TP ranks under DP attention."""
     if parallel.enable_dp_attention:
         requests = -(-requests // parallel.attn_tp) * parallel.attn_tp
     return requests * width

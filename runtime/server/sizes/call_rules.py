@@ -21,7 +21,7 @@ def routing_form(
 
 
 def kernels_route(model: ModelConfig) -> bool:
-    """Whether the family names a way of routing, and it is its router's."""
+    """Whether the kernel does the routing: the family names a way that fits the model's router."""
     moe, named = model.moe, model.traits.routing
     if moe is None or not named:
         return False
@@ -31,9 +31,9 @@ def kernels_route(model: ModelConfig) -> bool:
 
 
 def fused_shared_experts(model: ModelConfig, runtime: RuntimeConfig, ep: int) -> int:
-    """Shared experts that a CUTLASS call runs as routed ones behind the last: 1 or 0.
+    """Return how many shared experts a CUTLASS call runs as routed ones after the last: 1 or 0.
 
-    SGLang's Triton kernels do so too. There no key depends on it, and the two kept apart compute the same.
+    SGLang's Triton kernels do so too, but no key depends on it there, and both ways compute the same.
     """
     moe, of, kernels = model.moe, model.traits.fuses_shared_of, runtime.kernels
     if moe is None or moe.shared_intermediate_size != moe.intermediate_size:

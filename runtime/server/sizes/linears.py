@@ -1,6 +1,6 @@
-"""The matrices of one rank's layers, as a server multiplies by them: what is split, fused or replicated.
+"""The matrices of one rank's layers as a server multiplies by them: split, fused or replicated.
 
-Router gates, the LM head and embeddings are never quantized, and are not here.
+Router gates, the LM head and embeddings are never quantized, and are not listed here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Product = tuple[tuple[str, ...], int, int]  # matrices of a checkpoint, k and n
 
 @dataclass(frozen=True, slots=True)
 class LinearSize:
-    """[n, k], and the matrices of a checkpoint that it is made of, in each of `layers`."""
+    """An [n, k] product, and the checkpoint's matrices that it is made of, in each of `layers`."""
 
     modules: tuple[str, ...]
     k: int
@@ -32,17 +32,17 @@ class LinearSize:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Over how many ranks MLPs are split: dense ones, and the shared experts."""
+    """The number of ranks that share an MLP: of dense ones, and of shared experts."""
 
     dense: int
     shared: int
-    fuses_shared: bool = False  # gate and up of the shared experts are a kernel's of its own
+    fuses_shared: bool = False  # another kernel runs gate and up of the shared experts
 
 
 def quantized_sizes(
     model: ModelConfig, parallel: ParallelConfig, spread: Spread
 ) -> tuple[tuple[int, int, Place], ...]:
-    """(k, n) of what is quantized in one layer at least, each once a place."""
+    """Return the (k, n) of products that are quantized in at least one layer, once per place."""
     if model.traits.quantizes_experts_alone:
         return ()
     sizes = linears(model, parallel, spread)
@@ -67,7 +67,7 @@ def _mixer(model: ModelConfig, kind: str, parallel: ParallelConfig) -> Iterator[
     if kind == "recurrent":
         yield from recurrent(model, parallel.attn_tp)
     elif kind in model.attention:
-        # DP attention is not for these: each of its groups would need all heads, and has a part of them.
+        # Not under DP attention: each of its groups would need all heads, but has only a part of them.
         ranks = parallel.tp if model.traits.splits_over_tp else parallel.attn_tp
         form = _grouped if model.mla is None else _latent
         yield from form(model, model.attention[kind], ranks)
@@ -81,7 +81,7 @@ def recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
         yield ("out_proj",), config.value_dim // ranks, hidden
     elif isinstance(config, Mamba2Config):
         heads, inner = config.num_heads // ranks, config.inner_size // ranks
-        groups = max(1, config.num_groups // ranks)  # where they do not go round, each rank has one
+        groups = max(1, config.num_groups // ranks)  # with fewer heads than ranks, each rank has one
         yield ("in_proj",), hidden, 2 * inner + 2 * groups * config.state_size + heads
         yield ("out_proj",), inner, hidden
 

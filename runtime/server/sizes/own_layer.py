@@ -1,4 +1,4 @@
-"""The draft: one more layer of the model's own checkpoint. srt/models/*_nextn.py, *_mtp.py"""
+"""The draft made of one more layer of the model's own checkpoint: srt/models/*_nextn.py, *_mtp.py"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runtime.server.quantized import UNQUANTIZED
 
 
 def drafting(model: ModelConfig) -> ModelConfig:
-    """As which a draft's layer is made, one of those of this model."""
+    """Return the model whose layer the draft's layer is made as."""
     if not model.traits.draft:
         raise Unsupported(f"{model.model_type} has no layer that drafts: a server answers for other drafts")
     if has_plain_layer(model):
@@ -22,7 +22,7 @@ def drafting(model: ModelConfig) -> ModelConfig:
 
 
 def drafting_layer(model: ModelConfig) -> int:
-    """Which of the model's it is like: the last that keeps tokens and has an MLP, or the first."""
+    """Return the layer that the draft is like: the last with attention and an MLP, or the first."""
     if model.traits.draft == "first":
         return 0
     whole = (i for i in range(model.num_layers) if model.keeps_tokens(i) and model.layer_kinds[i] != "none")
@@ -36,13 +36,13 @@ def drafting_layer(model: ModelConfig) -> int:
 
 
 def own_layer(model: ModelConfig) -> ModelConfig:
-    """That layer as a model by itself."""
+    """Return the draft's layer as a model by itself."""
     drawn = drafting(model)
     at = slice(layer := drafting_layer(drawn), layer + 1)
     return replace(drawn, attention_kinds=drawn.attention_kinds[at], layer_kinds=drawn.layer_kinds[at])
 
 
 def has_plain_layer(model: ModelConfig) -> bool:
-    """Whether the draft's layer is in the model's dtype, whatever the checkpoint says of it."""
+    """Whether the draft's layer is in the model's dtype although the checkpoint is quantized."""
     is_plain = model.traits.of_deepseek or model.traits.plain_fp4_draft
     return model.quantized.method == "modelopt_fp4" and is_plain

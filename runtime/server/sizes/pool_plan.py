@@ -27,12 +27,12 @@ from runtime.server.sizes.state_sizes import (
 )
 
 DSA_PAGE_SIZE = 64
-TABLE_HEADROOM = 4  # columns of the request table behind the context
+TABLE_HEADROOM = 4  # columns of the request table after the context
 
 
 @dataclass(frozen=True, slots=True)
 class FreeMemory:
-    """Bytes free on the fullest rank, torch's cache emptied: all groups joined, and all weights loaded."""
+    """Free bytes on the fullest rank, before and after loading, with torch's cache empty."""
 
     baseline: int
     after_load: int
@@ -46,7 +46,7 @@ class PoolPlan:
     max_running_requests: int
     row_length: int
     packed: bool = True  # fp8 latents of sparse attention, with their scales
-    sliding_tokens: int = 0  # of sliding layers, where they have a pool of their own
+    sliding_tokens: int = 0  # of sliding layers, if they have a pool of their own
     states: StatePlan | None = None  # of recurrent layers
 
 
@@ -69,7 +69,7 @@ def plan_pool(
     draft_layers: int = 0,
     agree: Callable[[int], int] = int,
 ) -> PoolPlan:
-    """`layers` of this stage; a draft's layers hold as many tokens. `agree` takes the minimum over stages."""
+    """Return the pool of this stage's `layers`; a draft's keep as many tokens. `agree` asks all stages."""
     rest, states = static_rest(free.after_load, free.baseline, mem_fraction), None
     kv_dtype, page, share = kv_dtype_of(runtime), page_size(model, runtime), runtime.cache.sliding_share
     per_token = kv_bytes_per_token(
@@ -78,7 +78,7 @@ def plan_pool(
     if model.recurrent is not None:
         states, rest = plan_states(rest, model, parallel, runtime)
     tokens = agree(kv_tokens(rest, per_token, page))
-    if tokens == MORE_TOKENS_THAN_ANY_POOL:  # nobody said how many the other stages have
+    if tokens == MORE_TOKENS_THAN_ANY_POOL:  # the other stages' numbers are not known
         tokens = kv_tokens(rest, _most_of_stages(model, parallel, kv_dtype, share), page)
     if tokens <= 0:
         raise NoRoomForTokens(_no_room(free, mem_fraction))
@@ -90,7 +90,7 @@ def plan_pool(
 
 
 def _check_windows(plan: PoolPlan, model: ModelConfig, runtime: RuntimeConfig, layers: Sequence[int]) -> None:
-    """validate_swa_pool_size of srt/model_executor/pool_configurator.py."""
+    """Refuse too small a pool for windows: see srt/model_executor/pool_configurator.py."""
     if not sliding_layers(model, layers):
         return
     window = model.attention["sliding"].window or 0
@@ -113,7 +113,7 @@ def plan_tokens(
     runtime: RuntimeConfig,
     states: StatePlan | None = None,
 ) -> PoolPlan:
-    """The pool of a known number of tokens, and the requests that these and their states allow."""
+    """Return the pool of a known number of tokens, with the requests that tokens and states allow."""
     page = page_size(model, runtime)
     if tokens < page:
         raise NoRoomForTokens(f"a KV pool of {tokens} tokens holds no page of {page}")

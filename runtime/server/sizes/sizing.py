@@ -1,4 +1,4 @@
-"""What a token of the KV cache costs, and how many there is room for: SGLang's own arithmetic."""
+"""What a token of the KV cache costs, and how many tokens fit: SGLang's own arithmetic."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ FP8_BLOCK = 128
 
 
 def kv_heads_per_rank(attention: AttentionConfig, parallel: ParallelConfig) -> int:
-    """With more ranks than KV heads, neighbours hold the same head."""
+    """Return the KV heads of a rank. With more ranks than heads, neighbours hold the same head."""
     return max(1, attention.num_kv_heads // parallel.attn_tp)
 
 
 def kv_bytes_per_token_and_layer(
     model: ModelConfig, parallel: ParallelConfig, kv_dtype: str, packed: bool = True
 ) -> int:
-    """What one token costs one layer of one rank, where there are several kinds of layers, one of those that
-    see everything. `kv_dtype` is resolved: a key of `DTYPE_BYTES`."""
+    """Return what one token costs in one layer of one rank, without a window if there are several kinds.
+    `kv_dtype` is resolved: a key of `DTYPE_BYTES`."""
     if model.mla is not None:
         return _mla_bytes_per_token(model.mla, kv_dtype, packed)
     return _bytes_per_token(model.main_attention, parallel, kv_dtype)
@@ -35,7 +35,7 @@ def _bytes_per_token(attention: AttentionConfig, parallel: ParallelConfig, kv_dt
 
 
 def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str, packed: bool) -> int:
-    """Sparse attention may pack fp8 latents with scales."""
+    """Return the bytes of latents and index keys. Sparse attention may pack fp8 latents with scales."""
     width = DTYPE_BYTES[kv_dtype]
     if mla.indexer is not None and packed and width == 1:
         return packed_fp8_bytes(mla.kv_lora_rank, mla.qk_rope_head_dim) + _index_bytes(mla, kv_dtype)
@@ -43,7 +43,7 @@ def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str, packed: bool) -> int:
 
 
 def _index_bytes(mla: MLAConfig, kv_dtype: str) -> int:
-    """An indexer's keys are packed with scales, but in float32."""
+    """Return the bytes of an indexer's key: packed fp8 with scales, or float32."""
     if mla.indexer is None:
         return 0
     keys, width = mla.indexer.head_dim, DTYPE_BYTES[kv_dtype]
@@ -51,12 +51,12 @@ def _index_bytes(mla: MLAConfig, kv_dtype: str) -> int:
 
 
 def kept_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
-    """Those with keys and values of every token."""
+    """Return the layers that keep keys and values of every token."""
     return [layer for layer in layers if model.keeps_tokens(layer)]
 
 
 def sliding_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
-    """Those whose tokens SGLang keeps in a smaller pool of their own."""
+    """Return the layers whose tokens SGLang keeps in a smaller pool of their own."""
     if not model.traits.window_pool:
         return []
     sliding = [layer for layer in layers if model.attention_kinds[layer] == "sliding"]
@@ -76,7 +76,7 @@ def kv_bytes_per_token(
     packed: bool = True,
     share: float = SLIDING_SHARE,
 ) -> float:
-    """What one token costs one stage: a fraction where sliding layers keep only a `share` of the tokens."""
+    """Return what a token costs one stage: a fraction if sliding layers keep only a `share` of tokens."""
     kept, sliding = kept_layers(model, layers), len(sliding_layers(model, layers))
     if not kept:
         return 0
@@ -90,17 +90,17 @@ def kv_bytes_per_token(
 
 
 def packed_fp8_bytes(quantized: int, plain: int = 0) -> int:
-    """fp8 values, one fp32 scale a block of 128, then bfloat16 values: DeepSeek's 656 and 132 bytes."""
+    """Bytes of fp8 values, one fp32 scale per block of 128, and bfloat16 values: DeepSeek's 656 and 132."""
     return quantized + 4 * (quantized // min(FP8_BLOCK, quantized)) + 2 * plain
 
 
 def static_rest(free_after_load: int, baseline_free: int, mem_fraction: float) -> float:
-    """Bytes that are left of the static fraction once the weights are in."""
+    """Return the bytes of the static fraction that remain after the weights."""
     return free_after_load - baseline_free * (1 - mem_fraction)
 
 
 def kv_tokens(rest: float, bytes_per_token: float, page: int) -> int:
-    """Of the KV pool. A pipeline stage without any keys and values asks for no fewer than the others."""
+    """Return the tokens of the KV pool. A stage without keys and values does not limit the other stages."""
     if not bytes_per_token:
         return MORE_TOKENS_THAN_ANY_POOL
     return max(0, int(int(rest) // bytes_per_token) // page * page)

@@ -1,4 +1,4 @@
-"""How many states there is room for beside the KV cache: srt/mem_cache/kv_cache_configurator.py."""
+"""How many states fit beside the KV cache: srt/mem_cache/kv_cache_configurator.py."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from runtime.server.parallel import ParallelConfig, stage_layers
 from runtime.server.sizes.batches import share_of
 
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-_SHARE = 0.9  # --mamba-full-memory-ratio, of the states' memory in that of the tokens
+_SHARE = 0.9  # the default of --mamba-full-memory-ratio: the states' memory by the tokens'
 _PADDING = 1
 
 
 @dataclass(frozen=True, slots=True)
 class StatePlan:
-    """`slots` behind one of padding, and `drafts` requests, whose drafted tokens each have a state."""
+    """`slots` besides one of padding; `drafts` requests, with one state for each of their drafted tokens."""
 
     slots: int
     conv_dtype: str
@@ -26,7 +26,7 @@ class StatePlan:
 
 
 def state_bytes(model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig) -> int:
-    """Of one request on the stage that has most of them."""
+    """Return the bytes of one request's states, on the stage with the most recurrent layers."""
     assert model.recurrent is not None
     stages = (stage_layers(model.num_layers, parallel, stage) for stage in range(parallel.pp))
     most = max(sum(map(model.is_recurrent, layers)) for layers in stages)
@@ -37,7 +37,7 @@ def state_bytes(model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeCo
 def plan_states(
     rest: float, model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig
 ) -> tuple[StatePlan, float]:
-    """And what of the `rest` of memory the states leave for tokens, in bytes. Drafts have as many beside."""
+    """Return the states, and the bytes of `rest` left for tokens. Drafted tokens have states too."""
     rules, each = runtime.states, state_bytes(model, parallel, runtime)
     drafted = runtime.speculative.num_draft_tokens if runtime.speculative else 0
     requests = runtime.max_running_requests
@@ -64,13 +64,13 @@ def states_for(slots: int, runtime: RuntimeConfig) -> StatePlan:
 
 
 def drafted_states(plan: StatePlan, requests: int, runtime: RuntimeConfig) -> StatePlan:
-    """With those that a verify leaves of each drafted token."""
+    """Return the plan with the states that a verify writes for each drafted token."""
     one = runtime.speculative
     return plan if one is None else replace(plan, drafts=requests, draft_tokens=one.num_draft_tokens)
 
 
 def requests_for(plan: StatePlan, requests: int, runtime: RuntimeConfig) -> int:
-    """No more than have states: some of them are kept for prefixes."""
+    """Return the requests that have states; some states are reserved for prefixes."""
     allowed = min(requests, plan.slots // runtime.states.slots_each)
     if allowed <= 0:
         raise NoRoomForTokens(
