@@ -1,1 +1,1 @@
-"""FlashInfer's autotuner, taken hold of: SGLang's context, a search shared by ranks, a clock for CPUs."""
+"""Our use of FlashInfer's autotuner: SGLang's context, a search shared by ranks, a clock for CPUs."""

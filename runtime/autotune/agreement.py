@@ -1,4 +1,4 @@
-"""What workers that search together must have in common, checked before one of them waits for ever."""
+"""What workers that search together must agree on. It is checked first, so that no worker waits forever."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WAY_OUT = "all workers must run the same deployment, versions and GPU model, fr
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """One worker's view of a call: what it asks for, what it has no entry for, and where it runs."""
+    """One worker's view of a call: the keys it looks up, those without an entry, and its environment."""
 
     op: str
     keys: tuple[str, ...]
@@ -25,7 +25,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class BucketReport:
-    """What one worker, or all together, found out about one bucket."""
+    """What one worker, or all of them, found out about one bucket."""
 
     candidates: tuple[Candidate, ...]
     screened: Mapping[Candidate, Screened]
@@ -34,7 +34,7 @@ class BucketReport:
 
 
 def check_terms(terms: Sequence[Terms]) -> None:
-    """Every worker sees the terms of all, so all raise the same."""
+    """Refuse terms that differ. Every worker sees all terms, so all workers raise the same error."""
     first = terms[0]
     for worker, other in enumerate(terms):
         if other.op != first.op:

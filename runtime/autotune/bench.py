@@ -1,4 +1,4 @@
-"""One op in one bucket on this worker's device: synthetic inputs, the tactics that fit them, and a clock."""
+"""Measures one op in one bucket on this worker's device, with synthetic inputs and all tactics that fit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Bench:
         self._tensors = tensors
 
     def candidates(self) -> list[Candidate]:
-        """Every tactic that fits, and the default: it races too."""
+        """Return every tactic that fits, and the default one, which is measured too."""
         found: list[Candidate] = []
         with self._memory_watched("list of tactics"):
             for number, runner in enumerate(self.ask.runners):
@@ -65,8 +65,8 @@ class Bench:
         return found
 
     def prepare(self, share: Sequence[Candidate]) -> None:
-        """What FlashInfer does before timing a runner: only the tactics timed here are compiled. The first
-        of them should be a likely winner."""
+        """Do what FlashInfer does before it times a runner, but compile only the tactics in `share`. The
+        first should be a likely winner."""
         for number, runner in enumerate(self.ask.runners):
             tactics = [candidate.tactic for candidate in share if candidate.runner == number]
             if not tactics or "do_preparation" not in inspect.signature(runner.forward).parameters:
@@ -88,7 +88,7 @@ class Bench:
         runner(self._tensors, tactic=DEFAULT.tactic, do_preparation=True, **self.ask.kwargs)
 
     def load(self, candidates: Sequence[Candidate]) -> None:
-        """The code of their kernels, which first launches load."""
+        """Load the candidates' kernel code, which the first launch of each does."""
         self.prepare(candidates)
         self._first_launches(candidates)
 
@@ -97,7 +97,7 @@ class Bench:
         return self.tuner.queues and not measured_alone(self.tuner, self.ask.config)
 
     def clock(self, candidates: Sequence[Candidate], launches: int) -> list[float]:
-        """Milliseconds a launch of each; infinite, with the reason noted, where the tactic failed."""
+        """Return milliseconds per launch of each tactic; infinite if it failed, with its error kept."""
         self.launches += launches * len(candidates)
         if not self.queues:
             effort = Effort(0, launches, self.tuner.delay_us(launches, self.expected_ms))
@@ -109,7 +109,7 @@ class Bench:
         return times
 
     def _queued(self, candidates: Sequence[Candidate], launches: int) -> list[float]:
-        """One after the other with one synchronisation at the end; singly where one of them fails."""
+        """Time candidates one after the other with one synchronisation; if one fails, measure each alone."""
         self._first_launches([c for c in candidates if (self.ask.op, c) not in self.tuner.launched])
         sound = [candidate for candidate in candidates if candidate not in self.failures]
         if not sound:
@@ -128,7 +128,7 @@ class Bench:
         return [inf if candidate in self.failures else next(left) for candidate in candidates]
 
     def _first_launches(self, candidates: Sequence[Candidate]) -> None:
-        """Which load a kernel's code: all at once, and one by one where that fails."""
+        """Launch each candidate once, which loads its code: all together, or one by one if that fails."""
         if not candidates:
             return
         try:
@@ -148,11 +148,11 @@ class Bench:
         return lambda: runner(tensors, tactic=candidate.tactic, **self.ask.kwargs)
 
     def measure(self, candidate: Candidate, effort: Effort) -> float:
-        """By FlashInfer's own clock, with a synchronisation of its own."""
+        """Measure with FlashInfer's own clock, with a synchronisation per candidate."""
         if candidate in self.failures:
             return inf
         if (self.ask.op, candidate) not in self.tuner.launched:
-            # A kernel's first launch loads its code.
+            # The first launch of a kernel loads its code.
             effort = replace(effort, warmup=effort.warmup + 1)
             self.tuner.launched.add((self.ask.op, candidate))
         try:
@@ -174,7 +174,7 @@ class Bench:
             return inf
 
     def _clear_device_error(self, candidate: Candidate, error: Exception) -> None:
-        """Most kernels that fail leave an error that can be cleared; after some, the process is lost."""
+        """Clear the error that most failing kernels leave; after some of them the process is lost."""
         if not torch.cuda.is_available():
             return
         with suppress(RuntimeError):
@@ -193,7 +193,7 @@ class Bench:
         return memory_watched(f"{what} of {self.ask.where(self.profile)}")
 
     def warm_clock(self, candidate: Candidate, seconds: float) -> None:
-        """Idle devices are slow: once in a process something runs for a while."""
+        """Run a kernel for a while, once per process, because idle devices are slow."""
         end = time.perf_counter() + (0 if self.tuner.is_warm else seconds)
         self.tuner.is_warm = True
         while time.perf_counter() < end and candidate not in self.failures:

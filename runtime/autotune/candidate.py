@@ -1,4 +1,4 @@
-"""What a search is asked, and what may answer it."""
+"""The question of a search, and its possible answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.flashinfer.inside.lookups import varying_size
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One call of `choose_one`, its configuration as the active contexts make it."""
+    """One call of `choose_one`, with the configuration that the active contexts give it."""
 
     op: str
     runners: Sequence[TunableRunner]
@@ -30,11 +30,11 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A runner's number and a tactic as its file entry would hold it."""
+    """A runner's number, and a tactic as an entry of the cache file holds it."""
 
     runner: int
     tactic: Any
 
 
-# What runs where nothing was tuned.
+# The tactic that runs if nothing was tuned.
 DEFAULT = Candidate(0, -1)

@@ -1,8 +1,8 @@
 """The grouped GEMMs of a MoE layer on a CPU, with several real ways to compute them.
 
-FlashInfer's own AutoTuner tunes them wherever a server would tune FlashInfer's MoE kernels, in its buckets.
-The keys have the shapes of the rows, of their experts and of the matrices; the dtype; and the experts of all
-ranks.
+FlashInfer's own AutoTuner tunes them wherever a server would tune FlashInfer's MoE kernels, in the same
+buckets. The keys contain the shapes of rows, experts and matrices, the dtype, and the number of all ranks'
+experts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def masked_rows(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """One expert after the other picks its rows."""
+    """Compute one expert after the other, each on its rows."""
     out = x.new_zeros(x.shape[0], w.shape[1])
     for number in range(w.shape[0]):
         rows = (expert == number).nonzero().squeeze(1)
@@ -37,7 +37,7 @@ def masked_rows(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch
 
 
 def sorted_segments(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Rows sorted by expert once, then one matrix product a segment."""
+    """Sort rows by expert once, then compute one matrix product per segment."""
     order = torch.argsort(expert)
     counts = torch.bincount(expert + 1, minlength=w.shape[0] + 1).tolist()
     ordered, start = x[order], counts[0]
@@ -50,12 +50,12 @@ def sorted_segments(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> t
 
 
 def sorted_segments_fp32(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """For CPUs whose half-precision products are slower than the two conversions."""
+    """Compute in fp32, for CPUs on which half-precision products are slower than the two conversions."""
     return sorted_segments(x.float(), expert, w.float()).to(x.dtype)
 
 
 def padded_batches(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Every expert's rows padded to the busiest expert's, one batched product for all."""
+    """Pad every expert's rows to the longest, and compute one batched product."""
     order = torch.argsort(expert)
     counts = torch.bincount(expert + 1, minlength=w.shape[0] + 1)
     first = torch.cumsum(counts, 0) - counts
@@ -70,13 +70,13 @@ def padded_batches(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> to
 
 
 def gathered_weights(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """A copy of its expert's matrix for every row: only a few rows are worth it."""
+    """Copy its expert's matrix for every row, which pays only for few rows."""
     out = torch.bmm(w[expert.clamp(min=0)], x.unsqueeze(2)).squeeze(2)
     return out.masked_fill_((expert < 0).unsqueeze(1), 0)
 
 
 def every_expert(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """One large product with all experts' matrices; most of it is thrown away."""
+    """Compute one large product with all experts' matrices, and discard most of it."""
     product = (x @ w.flatten(0, 1).t()).unflatten(1, w.shape[:2])
     out = product[torch.arange(x.shape[0]), expert.clamp(min=0)]
     return out.masked_fill_((expert < 0).unsqueeze(1), 0)
@@ -93,7 +93,7 @@ KERNELS: tuple[Kernel, ...] = (
 
 
 class CpuGroupedGemm(TunableRunner):
-    """[T, k] rows, each times the matrix of its expert. Expert -1 lives on another rank: zeros."""
+    """Multiplies each of [T, k] rows by its expert's matrix. Expert -1 is on another rank: zeros."""
 
     def __init__(self, num_experts: int) -> None:
         self.num_experts = num_experts
@@ -124,7 +124,7 @@ class CpuGroupedGemm(TunableRunner):
 
 @cache
 def tuning_config(tune_max_num_tokens: int, local_experts: int) -> TuningConfig:
-    """One object for every call with the same sizes: FlashInfer's lookups are memoised by its identity."""
+    """Return one object for all calls with the same sizes: FlashInfer memoises lookups by its identity."""
     return config_of_rows(
         get_hybrid_num_tokens_buckets(tune_max_num_tokens),
         partial(map_to_hybrid_bucket, max_num_tokens=tune_max_num_tokens),
@@ -150,7 +150,7 @@ def grouped_gemm(
     num_experts: int,
     tune_max_num_tokens: int,
 ) -> torch.Tensor:
-    """x [T, K] (a row for all its experts) or [T, k, K], `expert` [T, k] int64 of this rank, w [E, N, K]."""
+    """Multiply x [T, K] or [T, k, K] by expert: `expert` [T, k] int64 are this rank's, w is [E, N, K]."""
     inputs = [x, expert, w]
     config = tuning_config(tune_max_num_tokens, w.shape[0])
     runner, tactic = AutoTuner.get().choose_one(op, [CpuGroupedGemm(num_experts)], config, inputs)

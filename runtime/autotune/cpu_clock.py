@@ -1,4 +1,4 @@
-"""FlashInfer's AutoTuner on a machine without CUDA: its loop or ours, with a CPU's clock."""
+"""FlashInfer's AutoTuner on a machine without CUDA, with its search or ours, and a CPU's clock."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from runtime.autotune.installed import measurement_scope
 from runtime.autotune.search import SearchPolicy
 from runtime.autotune.tuner import SearchTuner
 
-# No queue to fill and no turns to complete, but a busy machine: the best of a few runs, never one alone.
+# There is no queue and no rotation of routings, but the machine is busy: take the best of a few runs.
 CPU_POLICY = SearchPolicy(sweep=(2, 4), stages=(2, 4), uneven=inf, samples=0, rounds=2, turn_ms=0.0)
 
 
 class CpuClock(AutoTuner):
-    """Everything but the clock is FlashInfer's own."""
+    """FlashInfer's own tuner with another clock."""
 
     def choose_one(self, *args: Any, **kwargs: Any) -> tuple[TunableRunner, Any]:
         with _no_graph_capture():
@@ -43,7 +43,7 @@ class CpuClock(AutoTuner):
                 start = time.perf_counter()
                 runner(batches[run % len(batches)], tactic=tactic, **kwargs)
                 samples.append(time.perf_counter() - start)
-        # The least disturbed run: other processes only ever add time.
+        # The best run, because other processes only add time.
         return min(samples[self.warmup :]) * 1e3
 
 
@@ -56,7 +56,7 @@ class CpuSearchTuner(CpuClock, SearchTuner):
 
 @contextmanager
 def _no_graph_capture() -> Iterator[None]:
-    """FlashInfer asks whether a CUDA graph is being captured, which a build without CUDA cannot answer."""
+    """Answer no when FlashInfer asks if a CUDA graph is being captured: torch without CUDA cannot."""
     if torch.cuda.is_available():
         yield
         return

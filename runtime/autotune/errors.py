@@ -1,4 +1,4 @@
-"""Why tuning ended without a table. Running out of memory is never mistaken for a tactic that failed."""
+"""Why tuning ended without results. Running out of memory is never taken for a tactic that failed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class AutotuneError(RuntimeError):
 
 
 class TuningOutOfMemory(AutotuneError):
-    """Memory ran out while a tactic was prepared or measured: its time would be missing, not infinite."""
+    """Memory ran out while a tactic was prepared or measured: its time is unknown, not infinite."""
 
 
 class WorkersDisagree(AutotuneError):
-    """Workers that search together must ask for the same keys and know the same tactics."""
+    """Workers that search together look up different keys or know different tactics."""
 
 
 _OUT_OF_MEMORY = re.compile(
@@ -27,7 +27,7 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """torch has a type for it; kernels behind an FFI raise a RuntimeError that only its text tells apart."""
+    """Whether memory ran out. torch has a type for it; kernels behind an FFI say so only in their message."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None

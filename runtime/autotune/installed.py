@@ -1,4 +1,4 @@
-"""The FlashInfer that is installed: what its AutoTuner names, takes or keeps unlike other versions'."""
+"""Differences between versions of FlashInfer's AutoTuner, as far as the installed version shows them."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _CYCLES_A_MICROSECOND = 2000
 Shapes = tuple[tuple[int, ...], ...]
 Initializer = Callable[..., Any]
 
-# While a tactic is timed, kernels may ask whether they are: since 0.6.12.
+# Since 0.6.12 kernels may ask whether they are being timed.
 measurement_scope: Callable[[], Any] = getattr(_MODULE, "_profile_measurement_scope", nullcontext)
 
 
 def delay_device(microseconds: int) -> None:
-    """The device waits about that long, so that what is launched now queues up behind it.
+    """Make the device wait about that long, so that later launches queue up.
 
-    FlashInfer's own kernel for it would have to be compiled first.
+    FlashInfer's own kernel for this would have to be compiled first.
     """
     torch.cuda._sleep(microseconds * _CYCLES_A_MICROSECOND)
 
@@ -69,7 +69,7 @@ def check_tuner() -> None:
 
 @contextmanager
 def tuning_mode(skip_ops: Collection[str], races_default: bool = False) -> Iterator[None]:
-    """FlashInfer's context in which calls tune: the second kind, where a release of SGLang asks for it."""
+    """FlashInfer's context in which calls tune, `races_default` as some releases of SGLang use it."""
     if skip_ops and not WAYS.skips_ops:
         raise AutotuneError(
             f"FlashInfer {VERSION} cannot skip ops ({', '.join(sorted(skip_ops))}): 0.6.13 can"
@@ -96,14 +96,14 @@ def search(
     inputs: list[Any],
     tuning: bool,
 ) -> tuple[bool, int, Any]:
-    """(hit, the runner's number, its tactic). Tuning also minds how an entry was measured."""
+    """Look up an entry: (hit, number of the runner, its tactic). While tuning, its policy must match, too."""
     policy = {"require_profiling_policy": tuning} if _ASKS_FOR_POLICY else {}
     hit, number, tactic, _ = tuner.search_cache(op, list(runners), shapes, config, inputs=inputs, **policy)
     return hit, number, tactic
 
 
 def file_key(key: Any) -> str:
-    """Of a lookup's key, which is a tuple up to 0.6.14."""
+    """Return the file's key for a lookup's key, which is a tuple up to FlashInfer 0.6.14."""
     if not isinstance(key, tuple):
         return key.file_key
     op, runner, _, profile, extras = key
@@ -119,37 +119,37 @@ def nearest_profile(key: Any) -> Shapes:
 
 
 def plain_tactic(tactic: Any) -> Any:
-    """As a file holds it, with tuples for lists."""
+    """Return a tactic as a file gives it back, with tuples for lists."""
     return _json_to_tactic(_tactic_to_json(tactic))
 
 
 def numbers_anew(runner: TunableRunner) -> bool:
-    """cuBLAS and cuDNN list their algorithms for one shape: the same number is another kernel in the next
-    bucket."""
+    """Whether a tactic's number means another kernel in the next bucket: cuBLAS and cuDNN list their
+    algorithms per shape."""
     return type(runner).__name__.startswith(("Cublas", "Cudnn"))
 
 
 def allowed(tuner: AutoTuner, op: str, runner: TunableRunner, tactics: Any) -> Any:
-    """Without those that FLASHINFER_TACTICS_BLOCKLIST names: since 0.6.15."""
+    """Return the tactics that FLASHINFER_TACTICS_BLOCKLIST does not name; it exists since 0.6.15."""
     return tuner._blocklist.filter(op, runner, tactics) if hasattr(tuner, "_blocklist") else tactics
 
 
 def measured_alone(tuner: Any, config: TuningConfig) -> bool:
-    """Graphs, cold caches and other timers are FlashInfer's own affair, a tactic at a time."""
+    """Whether FlashInfer times each tactic alone, as with graphs, cold caches and other timers."""
     special = any(getattr(config, name, False) for name in ("use_cuda_graph", "use_cold_l2_cache"))
     return special or getattr(tuner, "_effective_measure_policy", None) is not None
 
 
 def launches_when_prepared(runner: TunableRunner) -> bool:
-    """The CUTLASS MoE's preparation ends with a launch of the tactic it is given: its default takes about six
-    times as long as the best."""
+    """Whether preparing a runner launches the tactic given to it. In the CUTLASS MoE the default tactic takes
+    about six times as long as the best."""
     return hasattr(runner, "fused_moe_runner")
 
 
 def precompile(
     runner: TunableRunner, tensors: list[Any], tactics: list[Any], *rest: Any, **kwargs: Any
 ) -> bool:
-    """Whether the runner compiled these itself: since 0.7."""
+    """Whether the runner compiled the tactics itself, as it does since 0.7."""
     own = getattr(runner, "precompile_tactics", None)
     return own is not None and own(tensors, tactics, *rest, **kwargs)
 
@@ -163,7 +163,7 @@ def time_tactic(
     batches: list[list[Any]],
     **kwargs: Any,
 ) -> float:
-    """By FlashInfer's own clock, `tuner.repeat` times, on inputs that are prepared once."""
+    """Time a tactic with FlashInfer's clock, `tuner.repeat` times, on inputs that are prepared once."""
     if "profiling_repeat" in _CONFIG:
         config = replace(config, profiling_repeat=tuner.repeat)
     if _TAKES_BATCHES:
@@ -179,7 +179,7 @@ def time_tactic(
 def keep_winner(
     tuner: Any, key: Any, number: int, tactic: Any, profile: OptimizationProfile, config: TuningConfig
 ) -> None:
-    """Where FlashInfer's own lookups and files find it."""
+    """Store the winner where FlashInfer's own lookups and files find it."""
     winners = tuner._winner_cache() if hasattr(tuner, "_winner_cache") else tuner.profiling_cache
     winners[key] = (tactic, profile) if WAYS.matches_runners else (number, tactic, profile)
     if WAYS.keeps_policies:
@@ -195,7 +195,7 @@ def config_of_rows(
     inputs: tuple[int, ...],
     initializers: dict[int, Initializer],
 ) -> TuningConfig:
-    """Inputs whose first dimension is the rows of a call, some with synthetic contents of their own."""
+    """Return a configuration for inputs whose first dimension is the rows; some get synthetic contents."""
     rows = (inputs, (0,) * len(inputs), buckets, mapper)
     if "tensor_initializers" in _CONFIG:
         chosen = tuple(initializers.items())

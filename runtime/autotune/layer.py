@@ -1,4 +1,4 @@
-"""Tactics judged where they count: in the whole layer, with all its ops, on routings that all share."""
+"""Judges tactics by the time of the whole layer with all its ops, on routings shared by all tactics."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from runtime.autotune.timed_tuner import LaunchQueue
 
 SEED = 20
 SKEWS = (0.0, 0.5)  # standard deviations of an expert's popularity, in logits whose own is 1
-# Below this the host is slower than the device: the layer runs as a graph, as a server's decode does.
+# Below this the host is slower than the device, so the layer runs as a graph, like a server's decode.
 _GRAPH_BELOW_MS = 0.4
-# What the host needs for one.
+# The host's time for one forward, and for one launch of a graph.
 _FORWARD_US = 330.0
 _GRAPH_US = 12.0
 
@@ -28,17 +28,17 @@ Combination = tuple[Candidate, ...]
 
 
 class LayerBatch(Protocol):
-    """Tokens of a layer. `route` changes where they go, in place: the same for all that run after it."""
+    """Tokens of a layer. `route` changes their experts in place, so that later runs share the routing."""
 
     def route(self, number: int) -> None: ...
 
     def forward(self, tactics: Sequence[Any]) -> object:
-        """With a tactic for each op."""
+        """Run the layer with one tactic for each op."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTrial:
-    """A layer that several ops make up; `batch` takes rows and a seed."""
+    """A layer and its ops; `batch` makes a batch of a number of rows from a seed."""
 
     ops: tuple[str, ...]
     batch: Callable[[int, int], LayerBatch]
@@ -46,7 +46,7 @@ class LayerTrial:
 
 @contextmanager
 def tuned_in(trial: LayerTrial | None) -> Iterator[None]:
-    """Around a call of the layer: what is tuned inside is settled in it."""
+    """Around a call of the layer: choose the tactics of all ops tuned inside before the call ends."""
     of_layer = getattr(AutoTuner.get(), "of_layer", None)
     if trial is None or of_layer is None:
         yield
@@ -57,7 +57,7 @@ def tuned_in(trial: LayerTrial | None) -> Iterator[None]:
 
 @dataclass
 class LayerRace:
-    """The clock of `settle`: each round has a routing of its own, the same for all."""
+    """The clock of `settle`: each round has a routing of its own, which all combinations share."""
 
     trial: LayerTrial
     rows: int
@@ -115,15 +115,15 @@ class LayerRace:
 
 
 class Graphs:
-    """They run one after the other, so that they share one stream and the memory of the first. Without
-    torch.cuda.graph, which empties the allocator's cache each time."""
+    """Graphs that run one after the other, so they share one stream and one memory pool. torch.cuda.graph is
+    not used, because it empties the allocator's cache each time."""
 
     def __init__(self) -> None:
         self._stream = torch.cuda.Stream()
         self._pool: Any = None
 
     def captured(self, run: Callable[[], object]) -> Callable[[], object]:
-        """A graph's first replay is slow: nobody measures it."""
+        """Capture a graph and replay it once, because the first replay is slow and must not be measured."""
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):

@@ -1,4 +1,4 @@
-"""One op in all of its buckets: pilots are shared by the workers, the other buckets dealt out among them."""
+"""Searches one op in all buckets: the workers share the pilots, and divide the other buckets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from runtime.autotune.search import (
 from runtime.autotune.timed_tuner import TimedTuner
 
 _CLOCK_WARM_UP_SECONDS = 0.025
-# Longer kernels have so many rows that their routings do not differ.
+# Longer kernels have so many rows that routings do not change their time.
 _TURNS_BELOW_MS = 0.25
 
 
@@ -78,17 +78,17 @@ class OpSearch:
         return [self._bucket(place, reports[place], place in shared) for place in places]
 
     def _dealt(self, step: str, work: Callable[[], dict[int, BucketReport]]) -> dict[int, BucketReport]:
-        """Each worker's reports of its own buckets, together."""
+        """Return each worker's reports of its own buckets, in one dictionary."""
         told = self._team.together(step, work)
         return {place: report for own in told for place, report in own.items()}
 
     @cached_property
     def _pilots(self) -> list[int]:
-        """All of them, where no bucket tells anything of its neighbours' tactics."""
+        """Return the pilots, or all buckets if a bucket's tactics say nothing about its neighbours'."""
         return pilots(self._rows, self._policy) if self._transfers else list(range(len(self._rows)))
 
     def _shared_pilots(self) -> list[int]:
-        """Of the longest launches each worker has a part; what is shorter than their waits is dealt out."""
+        """Return the pilots with the longest launches; each worker measures part of their tactics."""
         if self._team.size == 1 or not self._ascending:
             return []
         least = self._rows[-1] / self._policy.pilot_every
@@ -103,7 +103,7 @@ class OpSearch:
         return Bucket(self.profiles[place], self._rows[place], report, chosen)
 
     def _sweep_own(self, places: Sequence[int]) -> dict[int, BucketReport]:
-        """Of the short pilots each worker has a run of neighbours."""
+        """Measure this worker's short pilots, which are neighbours."""
         self._load_kernels()
         swept: dict[int, BucketReport] = {}
         for place, bench, candidates in self._benches(places, self._own(places)):
@@ -118,7 +118,7 @@ class OpSearch:
     def _sweep_parts(
         self, places: Sequence[int], before: Mapping[int, BucketReport]
     ) -> dict[int, BucketReport]:
-        """Of the longest pilots each worker has a part of the tactics, the same in all of them."""
+        """Measure this worker's part of the tactics in the longest pilots, the same part in each."""
         swept = dict(before)
         for place, bench, candidates in self._benches(places, places):
             share = part(candidates, self._team.size, self._team.rank)
@@ -145,8 +145,8 @@ class OpSearch:
     def _benches(
         self, places: Sequence[int], own: Sequence[int]
     ) -> Iterator[tuple[int, Bench, list[Candidate]]]:
-        """This worker's own, after all workers have listed the tactics of all: a list may be agreed on by the
-        team (`rank_tactics`)."""
+        """Yield this worker's buckets after all workers have listed the tactics of all buckets, because
+        making a list may need the whole team (`rank_tactics`)."""
         if self._team.size == 1:
             for place in own:
                 bench = self._bench(place)
@@ -157,7 +157,7 @@ class OpSearch:
             yield place, self._bench(place), listed[place]
 
     def _load_kernels(self) -> None:
-        """By launches that are short on every worker, not by those of its own first bucket."""
+        """Load kernels by launches of the smallest bucket, which are short on every worker."""
         if self._team.size == 1 or not self._transfers:
             return
         bench = self._bench(0)
@@ -177,7 +177,7 @@ class OpSearch:
         }
 
     def _race_cost(self, place: int, swept: Mapping[int, BucketReport]) -> float:
-        """A race launches each tactic about as often as its neighbours' pilots did."""
+        """Estimate a race's cost: it launches each tactic about as often as the neighbouring pilots did."""
         near = [swept[pilot] for pilot in self._neighbours(place, swept)]
         return fmean(
             best_time(report.screened) * report.launches / max(1, len(report.screened)) for report in near
@@ -217,7 +217,7 @@ class OpSearch:
         return BucketReport(tuple(candidates), screened, dict(bench.failures), bench.launches)
 
     def settle(self, bucket: Bucket) -> tuple[Settled[Candidate], dict[Candidate, str]]:
-        """Where no layer is known: the finalists alone, in turns on one device."""
+        """Measure the finalists alone, in turns on one device, because no layer is known."""
         bench = Bench(self.tuner, self.ask, bucket.profile, bucket.best_ms if bucket.finalists else 0.0)
         bench.prepare(bucket.finalists)
         turn = WHOLE_TURN if self.tuner.queues and bucket.best_ms < _TURNS_BELOW_MS else 1
@@ -234,6 +234,6 @@ def _expect(bench: Bench, near: Mapping[Candidate, Screened]) -> None:
 
 
 def _with_default(chosen: list[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Hopeless or not: so that what tuning gains is measured."""
+    """Add the default tactic even if it is slow, so that the gain of tuning is measured."""
     missing = DEFAULT in candidates and DEFAULT not in chosen
     return [*chosen, DEFAULT] if missing else chosen

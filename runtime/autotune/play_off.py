@@ -1,4 +1,4 @@
-"""The finalists of a layer's ops, side by side: which of them serve it fastest. Decisions only."""
+"""Compares the finalists of a layer's ops: which combination makes the layer fastest. Decisions only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from runtime.autotune.search import SearchPolicy
 Candidate = TypeVar("Candidate", bound=Hashable)
 Together = tuple[Candidate, ...]  # one of each op
 
-# Milliseconds a launch of combinations, in a round's own conditions; infinite where one failed.
+# Milliseconds per launch of each combination, in one round; infinite if it failed.
 LayerClock = Callable[[Sequence[Together[Candidate]], int], list[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Settled(Generic[Candidate]):
-    """The winner of each op, none where an op has no tactic; and the time of each combination that ran,
-    relative to a combination that ran in all rounds."""
+    """The winner of each op, empty if an op has no tactic, and each combination's time relative to one that
+    ran in all rounds."""
 
     winners: tuple[Candidate, ...]
     times: dict[tuple[Candidate, ...], float]
@@ -28,8 +28,8 @@ class Settled(Generic[Candidate]):
 
 @dataclass
 class _Scores(Generic[Candidate]):
-    """Rounds differ by their routings, and not every combination runs in all of them: each round's times
-    count beside those of one combination that runs in every round."""
+    """Rounds have different routings, and not every combination runs in each. So times are compared with
+    those of one combination that runs in every round."""
 
     reference: Together[Candidate] | None = None
     _sums: dict[Together[Candidate], tuple[float, float]] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class _Scores(Generic[Candidate]):
     def add(
         self, running: Sequence[Together[Candidate]], times: Sequence[float]
     ) -> list[Together[Candidate]]:
-        """What is left of them: a combination that failed is out."""
+        """Add a round's times, and return the combinations that did not fail."""
         sound = {names: time for names, time in zip(running, times, strict=True) if isfinite(time)}
         if self.reference is None:
             self.reference = next(iter(sound), None)
@@ -64,10 +64,10 @@ def settle(
     expected_ms: float,
     turn: int = 1,
 ) -> Settled[Candidate]:
-    """First the finalists of each op, fastest first, beside the leaders of the others; then the best of
-    each op together, for a kernel may be fast because of the one before it.
+    """Run each op's finalists, fastest first, with the other ops' leaders; then the best of each op together,
+    because a kernel may be fast only after a certain other one.
 
-    In turns of so many times `turn` launches, there and back, so that a drifting clock disturbs all alike.
+    Turns have a multiple of `turn` launches, there and back, so that a drifting clock affects all alike.
     """
     if not all(sides):
         return Settled((), {})
@@ -79,7 +79,7 @@ def settle(
     scores = _Scores[Candidate]()
     for played in range(1, policy.rounds + 1):
         left = scores.add(running, clock(running, launches))
-        # Two kinds of routing take turns: only whole pairs of rounds are compared.
+        # Two kinds of routing alternate, so only whole pairs of rounds are compared.
         if played % 2 == 0:
             left = _near(left, scores, policy.round_margin * 2 / played)
             if played == 2:
@@ -107,7 +107,7 @@ def _near(
 def _crossed(
     leaders: Together[Candidate], scores: _Scores[Candidate], policy: SearchPolicy
 ) -> list[Together[Candidate]]:
-    """The best of each op with the best of the others, that did not run yet."""
+    """Return combinations of each op's best tactics that have not run yet."""
     seen = scores.all()
     best = []
     for op, leader in enumerate(leaders):

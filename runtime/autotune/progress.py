@@ -1,4 +1,4 @@
-"""What a search tells while it runs, and what is known of a bucket when it is decided."""
+"""What a search reports while it runs, and the result of each bucket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Stage = Literal["screen", "play_off", "decided"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """After each step of an op's bucket, on this worker. Times in milliseconds; infinite: not known yet."""
+    """A bucket's state after each step on this worker. Times are milliseconds, infinite if not known."""
 
     op: str
     bucket: int
@@ -24,11 +24,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class BucketResult:
-    """The same on every worker. `tactic` is None where every tactic failed.
+    """The result of a bucket, the same on every worker. `tactic` is None if every tactic failed.
 
-    Times are the kernel's own. `runner_up`: the share by which the second candidate was slower in the final,
-    in the layer if there is one; None where the final had one candidate. `race` has that share for each
-    candidate of the final, by runner and tactic as an entry holds them.
+    Times are those of the kernel alone. `runner_up` is the share by which the second candidate was slower in
+    the final, in the layer if there is one; None if the final had one candidate. `race` has that share for
+    each candidate of the final, by runner and tactic as an entry holds them.
     """
 
     op: str

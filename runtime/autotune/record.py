@@ -1,4 +1,4 @@
-"""What FlashInfer is really asked, for comparing with what a plan expects. Decisions stay as they are."""
+"""Records what FlashInfer is asked, to compare it with a plan. FlashInfer's answers stay the same."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Mode = Literal["tuning", "serving"]
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One lookup. A tuning call asks for every bucket up to its largest, a serving call for its own rows."""
+    """One lookup. A tuning call looks up every bucket up to its largest, a serving call only its own rows."""
 
     file_key: str
     op: str
@@ -52,7 +52,7 @@ class AskedRecord:
 
 @contextmanager
 def record_asked() -> Iterator[AskedRecord]:
-    """Around any forward, with any AutoTuner; a call made while another is measured counts as well."""
+    """Record the lookups inside, with any AutoTuner, including calls made while another call is measured."""
     record = AskedRecord()
     tuner = AutoTuner.get()
     choose_one = tuner.choose_one
@@ -67,7 +67,7 @@ def record_asked() -> Iterator[AskedRecord]:
         record.asked += _lookups(tuner, custom_op, runners, tuning_config, inputs)
         return choose_one(custom_op, runners, tuning_config, inputs, **kw)
 
-    # On the instance: the class, and so every other tuner, stays what it is.
+    # Only on the instance, so that other tuners stay unchanged.
     tuner.choose_one = recording
     try:
         yield record

@@ -1,4 +1,4 @@
-"""Entries that are there already, timed again: each beside the default, in turns on one device."""
+"""Measures existing entries again: each beside the default tactic, in turns on one device."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from runtime.autotune.tuner import SearchTuner
 _ROUNDS, _CPU_ROUNDS = 6, 3
 _CLOCK_WARM_UP_SECONDS = 0.05
 _TURN_MS = 1.0  # of one of the two in a round
-# Longer kernels have so many rows that their routings do not differ.
+# Longer kernels have so many rows that routings do not change their time.
 _TURNS_BELOW_MS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Milliseconds a launch; None where it failed, for the reason in `failed`."""
+    """One entry's times in milliseconds per launch; None if it failed, with the reason in `failed`."""
 
     op: str
     bucket: int
@@ -40,14 +40,14 @@ class Replayed:
 
 
 class ReplayTuner(SearchTuner):
-    """Where it is asked to tune it times what its files hold, and keeps nothing."""
+    """A tuner that times the entries in its files instead of tuning, and stores nothing."""
 
     def __init__(self, watch: Watch = unwatched) -> None:
         super().__init__(watch=watch)
         self.replayed: list[Replayed] = []
 
     def _missing_profiles(self, ask: Ask) -> list[OptimizationProfile]:
-        """Those that have an entry, once each."""
+        """Return the profiles that have an entry, each once."""
         known = {entry.file_key for entry in self.replayed}
         found: dict[str, OptimizationProfile] = {}
         for profile in self._generate_optimization_profiles(ask.config, ask.inputs):
@@ -101,13 +101,13 @@ class ReplayTuner(SearchTuner):
             order.reverse()
 
     def _told(self, times: dict[Candidate, list[float]]) -> dict[Candidate, float]:
-        """On a CPU other processes only ever add time."""
+        """Return each candidate's time: the median, but on a CPU the best, as others only add time."""
         middle = median if self.queues else min
         return {candidate: middle(seen) for candidate, seen in times.items() if all(map(isfinite, seen))}
 
 
 class CpuReplayTuner(ReplayTuner, CpuSearchTuner):
-    """The same by the CPU's clock."""
+    """The same, with the CPU's clock."""
 
 
 def install_replay_tuner(device: torch.device, watch: Watch = unwatched) -> ReplayTuner:

@@ -1,12 +1,12 @@
 """Which tactic is fastest, in as few launches as the answer needs. Decisions only: the clock is an argument.
 
-Buckets of one shape have similar winners: a few `pilots` launch everything, the others only what stood near
-the best of their neighbouring pilots (`shortlist`). `screen` launches its candidates in growing stages and
-drops what noise cannot save. What is left (`finalists`) meets in a play-off (`play_off`), in the whole layer
-where there is one.
+Buckets of one shape have similar winners. A few of them (`pilots`) launch every tactic, the others only those
+near the best of the neighbouring pilots (`shortlist`). `screen` launches its candidates in growing stages and
+drops those that are slower than noise explains. The rest (`finalists`) meet in a play-off (`play_off`), in
+the whole layer if there is one.
 
-FlashInfer's MoE kernels take turns through 16 synthetic routings while they are profiled. A sample of one
-tactic tells how far apart that puts two others; where it is much, times are only compared over whole turns.
+FlashInfer's MoE kernels alternate between 16 synthetic routings while they are profiled. A sample of one
+tactic shows how much routings change its time; if it is much, times are only compared over all 16.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Candidate = TypeVar("Candidate", bound=Hashable)
 
 WHOLE_TURN = 16
 
-# Milliseconds a launch of each, launched that often one after the other; infinite where it failed.
+# Milliseconds per launch of each, for so many launches in a row; infinite if it failed.
 Clock = Callable[[Sequence[Candidate], int], list[float]]
 
 
@@ -53,14 +53,14 @@ class SearchPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """One tactic: its mean time in the last stage it reached, and whether that was the end."""
+    """A tactic's mean time in the last stage that it reached, and whether it stayed to the end."""
 
     time: float
     standing: bool
 
 
 def pilots(buckets: Sequence[int], policy: SearchPolicy) -> list[int]:
-    """Places in `buckets`, in their order: the first, the last, and some between."""
+    """Return the indexes of the pilots in `buckets`: the first, the last, and some between."""
     chosen: list[int] = []
     for place, rows in enumerate(buckets):
         last = place == len(buckets) - 1
@@ -72,7 +72,7 @@ def pilots(buckets: Sequence[int], policy: SearchPolicy) -> list[int]:
 def fitting(
     screened: Mapping[Candidate, Screened], candidates: Collection[Candidate]
 ) -> dict[Candidate, Screened]:
-    """What another bucket tells of those that fit here; where none of them stood to its end, all count."""
+    """Return another bucket's results of these candidates; if none of them stayed to the end, all count."""
     seen = {name: one for name, one in screened.items() if name in candidates}
     if any(one.standing for one in seen.values()):
         return seen
@@ -82,13 +82,13 @@ def fitting(
 def worth_sweeping(
     candidates: Sequence[Candidate], before: Mapping[Candidate, Screened] | None, policy: SearchPolicy
 ) -> list[Candidate]:
-    """For the next pilot: all but those that were far behind in the one before, its fastest first.
+    """Return the candidates for the next pilot, fastest first, without those far behind in the last one.
 
-    `before` tells only of what fits here.
+    `before` has only results of candidates that fit this bucket.
     """
     before = before or {}
     limit = policy.hopeless * best_time(before)
-    # What failed there may fit here.
+    # A tactic that failed in another bucket may work in this one.
     known = [n for n in candidates if n not in before or before[n].time <= limit or before[n].time == inf]
     return sorted(known, key=lambda name: before[name].time if name in before else inf)
 
@@ -96,7 +96,7 @@ def worth_sweeping(
 def shortlist(
     candidates: Sequence[Candidate], neighbours: Sequence[Mapping[Candidate, Screened]], policy: SearchPolicy
 ) -> list[Candidate]:
-    """What stood near the best of a neighbouring pilot, nearest first, and what no pilot could run."""
+    """Return the candidates near the best of a neighbouring pilot, and those that no pilot could run."""
     behind: dict[Candidate, float] = {}
     for neighbour in neighbours:
         seen = fitting(neighbour, candidates)
@@ -112,7 +112,7 @@ def shortlist(
 def screen(
     candidates: Sequence[Candidate], clock: Clock[Candidate], policy: SearchPolicy, stages: Sequence[int]
 ) -> dict[Candidate, Screened]:
-    """The first candidates should be likely winners: one of them tells how much single launches differ."""
+    """Time the candidates in stages. The first ones should be likely winners, as one of them is sampled."""
     found: dict[Candidate, Screened] = {}
     launches, *later = stages
     times = dict(zip(candidates, clock(candidates, launches), strict=True))
@@ -131,14 +131,14 @@ def screen(
 
 
 def best_time(screened: Mapping[Candidate, Screened]) -> float:
-    """Of those that were measured to the end: a dropped one's few launches may have met the easy routings."""
+    """Return the best time of those that stayed to the end; a dropped one may have had only easy routings."""
     return min((seen.time for seen in screened.values() if seen.standing), default=inf)
 
 
 def finalists(
     screened: Mapping[Candidate, Screened], policy: SearchPolicy, devices: int = 1
 ) -> list[Candidate]:
-    """What may be the best, fastest first. Empty where every tactic failed."""
+    """Return the candidates that may be the best, fastest first. Empty if every tactic failed."""
     standing, best = [name for name, seen in screened.items() if seen.standing], best_time(screened)
     margin = _margin(best, policy) + policy.other_device * (devices > 1)
     near = [name for name in standing if screened[name].time <= best * (1 + margin)]
@@ -147,7 +147,7 @@ def finalists(
 
 
 def _sample(once: Mapping[Candidate, float], clock: Clock[Candidate], policy: SearchPolicy) -> list[float]:
-    """Single launches of a likely winner: of the first, if it was not hopeless."""
+    """Return times of single launches of the first candidate that is not hopeless."""
     best = min(once.values(), default=inf)
     likely = [name for name, time in once.items() if time <= policy.hopeless * best and isfinite(time)][:1]
     times = clock(likely * (policy.samples // 4), 1)
@@ -157,7 +157,7 @@ def _sample(once: Mapping[Candidate, float], clock: Clock[Candidate], policy: Se
 
 
 def _swing(sample: Sequence[float], launches: int, policy: SearchPolicy) -> float:
-    """How much slower that many launches in a row may be than as many others, by their routings alone."""
+    """Return how much slower so many launches in a row can be than others, only because of routings."""
     if launches >= len(sample):
         return 0.0
     around = [*sample, *sample]
@@ -176,19 +176,19 @@ def _margin(best: float, policy: SearchPolicy) -> float:
 
 
 def runs(places: Sequence[int], workers: int) -> list[Sequence[int]]:
-    """Each worker's own, one after the other: who measured a bucket knows what it tells of the next."""
+    """Divide the places into one run per worker, because a bucket's results help with its neighbour."""
     least, more = divmod(len(places), workers)
     ends = [least * worker + min(worker, more) for worker in range(workers + 1)]
     return [places[first:end] for first, end in pairwise(ends)]
 
 
 def part(candidates: Sequence[Candidate], workers: int, worker: int) -> list[Candidate]:
-    """A worker's share, the same in each bucket. Lists go by tile and cluster: it has some of every kind."""
+    """Return a worker's share, the same in every bucket. Lists are sorted by kind, so each gets all kinds."""
     return [c for n, c in enumerate(candidates) if (n // workers + n) % workers == worker]
 
 
 def dealt(costs: Sequence[float], workers: int) -> list[int]:
-    """Which worker does each: the longest first, to who has the least."""
+    """Return which worker does each: the longest first, each given to the worker with the least work."""
     load, chosen = [0.0] * workers, [0] * len(costs)
     for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
         chosen[place] = load.index(min(load))

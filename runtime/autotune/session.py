@@ -1,7 +1,7 @@
-"""FlashInfer's autotuner as SGLang holds it: tune what a dummy forward asks for.
+"""FlashInfer's autotuner as SGLang runs it: it tunes the calls of a dummy forward.
 
-FlashInfer's context is entered once. The dummy forward, its stream and its missing logits are
-`runtime.start.model_runner`'s.
+FlashInfer's context is entered once. `runtime.start.model_runner` runs the dummy forward, on its own stream
+and without logits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runtime.server.config import RuntimeConfig
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """One dummy forward. `buckets` are those that were measured; what the file already had was reused."""
+    """One tuned dummy forward. `buckets` were measured; entries that the file already had are reused."""
 
     what: str
     calls: int
@@ -33,12 +33,12 @@ class Tuned:
 
     @property
     def failed(self) -> tuple[BucketResult, ...]:
-        """Without any tactic that works: a server would try again at every start."""
+        """The buckets without any tactic that works: a server would try them again at every start."""
         return tuple(bucket for bucket in self.buckets if bucket.tactic is None)
 
 
 class AutotuneSession:
-    """Its tuner stays for the rest of the process, because serving looks up what tuning found."""
+    """A session. Its tuner stays for the rest of the process, because serving looks up what tuning found."""
 
     def __init__(self, device: torch.device, config: RuntimeConfig, skip_ops: Collection[str] = ()) -> None:
         self.config, self.skip_ops = config, frozenset(skip_ops)
@@ -60,7 +60,7 @@ class AutotuneSession:
 
 
 def install_tuner(device: torch.device, team: Team | None = None) -> SearchTuner:
-    """The first one stays: a draft's session must not lose the target's table."""
+    """Return the process's tuner. The first stays, so that a draft's session keeps the target's entries."""
     installed = AutoTuner._instance
     if isinstance(installed, SearchTuner):
         return installed

@@ -1,4 +1,4 @@
-"""The workers that search together: what each found, told to all as plain JSON, never as a pickle."""
+"""The workers that search together. They exchange their results as plain JSON, never as a pickle."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _KINDS: tuple[Any, ...] = (Terms, BucketReport, Candidate, Screened, Settled)
 _RECORDS = {kind.__name__: kind for kind in _KINDS}
 _LIST, _TUPLE, _MAPPING = "list", "tuple", "mapping"
 Result = TypeVar("Result")
-# Takes this worker's JSON value and comes back with everybody's, in rank order.
+# Takes this worker's JSON value and returns those of all workers, in rank order.
 Exchange = Callable[[Any], list[Any]]
 
 
 class Team:
-    """Alone (the default) nothing is exchanged; everything else is the same."""
+    """A team of workers. A team of one (the default) exchanges nothing, and works the same otherwise."""
 
     def __init__(self, rank: int = 0, size: int = 1, exchange: Exchange | None = None) -> None:
         self.rank, self.size = rank, size
         self._exchange = exchange
 
     def gather(self, mine: Any) -> list[Any]:
-        """Everybody's object, in rank order."""
+        """Return the objects of all workers, in rank order."""
         if self._exchange is None:
             return [mine]
         try:
@@ -39,7 +39,7 @@ class Team:
             ) from error
 
     def together(self, what: str, work: Callable[[], Result]) -> list[Result]:
-        """Everybody's result of a step, or one error on all: a worker that fails leaves nobody waiting."""
+        """Return all workers' results of a step, or raise one error on all, so that nobody waits."""
         error: Exception | None = None
         result: Result | None = None
         try:
@@ -61,7 +61,7 @@ class Team:
 
 
 def to_wire(value: Any) -> Any:
-    """A scalar is itself, all else a list that begins with its kind."""
+    """Return a scalar as it is, and anything else as a list that begins with its kind."""
     if value is None or isinstance(value, str):
         return value
     for scalar in (bool, int, float):

@@ -1,4 +1,4 @@
-"""FlashInfer's AutoTuner with its clock in our hands, and what a search with it needs to know."""
+"""A version of FlashInfer's AutoTuner whose clock we set, and what a search must know about that clock."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from runtime.autotune.progress import Watch, unwatched
 from runtime.autotune.search import SearchPolicy
 from runtime.autotune.team import Team
 
-# The driver's queue holds about a thousand entries and a launch may be three; behind a full one hosts wait.
+# The driver's queue holds about a thousand entries, up to three per launch. If it is full, the host waits.
 MOST_QUEUED = 256
 _TRIES = 3
 _MOST_AHEAD_US = 20_000
 _SPARE = 1.3
 _LEAD_US = 30
-# What the host needs to queue one launch and its event.
+# The host's time to queue one launch and its event.
 _LAUNCH_US = 35
 _START_US = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """One measurement by FlashInfer's own clock: untimed launches, timed ones, and how long the device waits
-    for them to queue up."""
+    """One measurement by FlashInfer's own clock: untimed launches, timed launches, and how long the device
+    waits while they queue up."""
 
     warmup: int
     repeat: int
@@ -53,12 +53,12 @@ class TimedTuner(AutoTuner):
         self._measuring = False
 
     def delay_us(self, launches: int, kernel_ms: float) -> int:
-        """Kernels shorter than their launches must queue up first, or the host would be measured."""
+        """Return the wait in which launches queue up. Without it, short kernels would measure the host."""
         return _START_US + round(launches * max(0.0, _LAUNCH_US - kernel_ms * 1e3))
 
     @contextmanager
     def measuring(self, effort: Effort = Effort(0, 1, 0)) -> Iterator[None]:
-        """How long FlashInfer's own clock measures."""
+        """Set how long FlashInfer's own clock measures."""
         saved = self.warmup, self.repeat, self.stream_delay_micro_secs, self._measuring
         self.warmup, self.repeat, self.stream_delay_micro_secs = effort.warmup, effort.repeat, effort.delay_us
         self._measuring = True
@@ -69,17 +69,17 @@ class TimedTuner(AutoTuner):
 
 
 class LaunchQueue:
-    """Kernels may be shorter than their launches: the device starts late enough for the host to be ahead of
-    it, by as much as the host was seen to need."""
+    """Times kernels that may be shorter than their launches: the device starts late enough for the host to be
+    ahead, by as much time as the host needed before."""
 
     def __init__(self, launch_us: float) -> None:
         self._launch_us = launch_us
 
     def times(self, kernels: Sequence[Callable[[], object]], launches: int, kernel_ms: float) -> list[float]:
-        """Milliseconds a launch of each, launched that often in a row. `kernel_ms` is what one may take.
+        """Return each kernel's milliseconds per launch, in `launches` in a row. `kernel_ms` is a guess.
 
-        Where the device had to wait for the host after all, its waits were measured: again, with as long a
-        lead as the host took. First calls in a process are slow, and so is a busy machine.
+        If the device waited for the host, the waits were measured too. Then it is repeated with the time that
+        the host took as a lead. The first calls in a process are slow, and so is a busy machine.
         """
         ahead_us = self._lead_us(len(kernels), launches, kernel_ms)
         for _ in range(_TRIES):
@@ -94,20 +94,20 @@ class LaunchQueue:
         return [before.elapsed_time(after) / launches for before, after in pairwise(events)]
 
     def _lead_us(self, kernels: int, launches: int, kernel_ms: float) -> int:
-        """All launches of a kernel are to be there before the device comes to the first."""
+        """Return the lead with which a kernel's launches are all queued before its first one runs."""
         launch_us = _SPARE * self._launch_us
         behind = (kernels - 1) * max(0.0, launch_us - kernel_ms * 1e3)
         return _LEAD_US + round(launches * (launch_us + behind))
 
     def _learn(self, launch_us: float) -> None:
-        """Quick to take fright and slow to forget."""
+        """Rise at once with a slow launch, and fall slowly."""
         self._launch_us = max(launch_us, 0.8 * self._launch_us + 0.2 * launch_us)
 
 
 def _queued(
     kernels: Sequence[Callable[[], object]], launches: int, ahead_us: int
 ) -> tuple[list[torch.cuda.Event], bool]:
-    """And whether each kernel's launches were all there before the device came to the first."""
+    """Return the events, and whether all launches of each kernel were queued before its first one ran."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(len(kernels) + 1)]
     kept_up = True
     delay_device(ahead_us)

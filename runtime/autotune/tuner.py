@@ -1,8 +1,8 @@
-"""FlashInfer's AutoTuner with another search: shared by the workers, and settled in the layer.
+"""FlashInfer's AutoTuner with another search, which workers share and whose winners the whole layer decides.
 
-Only the loop of `choose_one` is ours. Lookups, keys, buckets, synthetic inputs, clocks and files stay
-FlashInfer's, so what is found is what a stock process looks for. Every worker makes the same calls in the
-same order and ends with the same table.
+Only the loop of `choose_one` is ours. Lookups, keys, buckets, synthetic inputs, clocks and files are
+FlashInfer's, so a stock process finds the entries. Every worker makes the same calls in the same order and
+ends with the same entries.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from runtime.autotune.timed_tuner import Effort, TimedTuner
 # Their tactics are collectives: all ranks must run the same one at the same time.
 COLLECTIVE_OPS = frozenset({"flashinfer::pcie_ipc_all_reduce"})
 
-# What a finalist costs, roughly, where buckets are dealt out.
+# The rough cost of a finalist, to divide buckets among workers.
 _READY_MS, _TURNS, _LEAST_TURN_MS, _LONGEST_MS = 1.0, 4, 0.2, 1e3
 
 Played = tuple[Settled[Candidate], Mapping[Candidate, str]]
@@ -73,7 +73,7 @@ class SearchTuner(TimedTuner):
         with self._lock:
             self.calls += 1
             ask = Ask(custom_op, runners, effective_config(self, tuning_config), inputs, kwargs)
-            # A measured kernel may itself be made of tuned ops; this worker alone is measuring it.
+            # A measured kernel may itself use tuned ops; only this worker is measuring it.
             if not self._measuring:
                 missing = self._missing_profiles(ask)
                 if missing:
@@ -90,7 +90,7 @@ class SearchTuner(TimedTuner):
         k: int = 1,
         **kwargs: Any,
     ) -> list[Any]:
-        """A shortlist asked for inside `get_valid_tactics`, so on every worker: the first worker's counts."""
+        """Return the first worker's shortlist: all workers ask for it, inside `get_valid_tactics`."""
 
         def rank() -> list[Any]:
             with self.measuring(Effort(self.warmup, self.repeat, self.stream_delay_micro_secs)):
@@ -111,7 +111,7 @@ class SearchTuner(TimedTuner):
         return self._get_cache_key(ask.op, runner, profile.get_opt_shapes(), ask.config, extras)
 
     def _missing_profiles(self, ask: Ask) -> list[OptimizationProfile]:
-        """The buckets that nobody has an entry for, after making sure that all workers mean the same."""
+        """Return the buckets without an entry, after checking that all workers ask for the same ones."""
         profiles: dict[str, OptimizationProfile] = {}
         for profile in self._generate_optimization_profiles(ask.config, ask.inputs):
             profiles.setdefault(file_key(self._key(ask, 0, profile)), profile)
@@ -142,7 +142,7 @@ class SearchTuner(TimedTuner):
 
     @contextmanager
     def of_layer(self, trial: LayerTrial) -> Iterator[None]:
-        """What is tuned inside is settled when the layer's call has ended."""
+        """Choose the tactics of ops tuned inside when the layer's call has ended."""
         if not self.is_tuning_mode or self._layer is not None:
             yield
             return
@@ -159,7 +159,7 @@ class SearchTuner(TimedTuner):
         searches = list(self._unsettled.values())
         rows = {tuple(bucket.rows for bucket in found) for _, found in searches}
         if [op.ask.op for op, _ in searches] != list(trial.ops) or len(rows) > 1:
-            # The rest was known before: its buckets are not ours to settle again.
+            # The other buckets had entries before and are not decided again.
             for op, found in searches:
                 self._settle_alone(op, found)
             return
@@ -177,7 +177,7 @@ class SearchTuner(TimedTuner):
         race = LayerRace(trial, rows, layer_ms)
         settled = settle([bucket.finalists for bucket in buckets], race, self.policy, layer_ms)
         if not settled.winners and all(bucket.finalists for bucket in buckets):
-            # The layer cannot run what its kernels can: these alone have to say.
+            # The layer cannot run tactics that its kernels can, so the kernels' own times decide.
             leaders = tuple(bucket.finalists[0] for bucket in buckets)
             settled = Settled(leaders, {leaders: layer_ms})
         for op, bucket in zip(trial.ops, buckets, strict=True):
@@ -195,7 +195,7 @@ class SearchTuner(TimedTuner):
             self._install(op.ask, bucket, settled, failures)
 
     def _dealt(self, what: str, costs: Sequence[float], work: Callable[[int], Result]) -> list[Result]:
-        """A bucket's finalists meet on one device; the buckets are dealt out to the workers."""
+        """Divide the buckets among the workers. The finalists of one bucket are compared on one device."""
         who = dealt(costs, self.team.size)
         mine = [place for place, worker in enumerate(who) if worker == self.team.rank]
         told = self.team.together(what, lambda: {place: work(place) for place in mine})
@@ -222,7 +222,7 @@ class SearchTuner(TimedTuner):
         self.results.append(bucket_result(ask, bucket, key, settled, failures))
 
     def _keep(self, ask: Ask, profile: OptimizationProfile, winner: Candidate | None) -> Any:
-        """The winner, where FlashInfer's own lookups and files find it."""
+        """Store the winner where FlashInfer's own lookups and files find it, and return its key."""
         key = self._key(ask, winner.runner if winner else 0, profile)
         if winner is not None:
             keep_winner(self, key, winner.runner, winner.tactic, profile, ask.config)
@@ -230,13 +230,13 @@ class SearchTuner(TimedTuner):
 
 
 def _cost(bucket: Bucket) -> float:
-    """Of a bucket's play-off: each finalist is made ready, and then has some turns."""
+    """Estimate the cost of a play-off: each finalist is prepared, and then has some turns."""
     turn_ms = max(_LEAST_TURN_MS, min(bucket.best_ms, _LONGEST_MS))
     return len(bucket.finalists) * (_READY_MS + _TURNS * turn_ms)
 
 
 def side_of(settled: Settled[Candidate], number: int) -> Settled[Candidate]:
-    """What a layer's play-off says of one op: each of its tactics in the best company it had."""
+    """Return one op's part of a layer's play-off: each of its tactics in its best combination."""
     if not settled.winners:
         return settled
     own: dict[tuple[Candidate, ...], float] = {}
@@ -271,7 +271,7 @@ def bucket_result(
 
 
 def _behind(settled: Settled[Candidate]) -> dict[Candidate, float]:
-    """By which share each of the final was slower than the winner."""
+    """Return by which share each finalist was slower than the winner."""
     if not settled.winners:
         return {}
     return {one: time / settled.times[settled.winners] - 1 for (one,), time in settled.times.items()}

@@ -29,7 +29,7 @@ def nothing() -> None:
 
 
 def kind_of(graph: str) -> str:
-    """`decode` of `decode 8`, as captures are named."""
+    """Return `decode` for `decode 8`, the form in which captures are named."""
     return graph.rpartition(" ")[0]
 
 
@@ -39,12 +39,12 @@ class Device(ABC):
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Run the runtime inside: a device that counts allocations counts them only here."""
+        """Run the runtime inside: a device that counts allocations counts only those."""
         yield
 
     @abstractmethod
     def memory(self) -> MemoryReading:
-        """The peaks are those since `reset_peak`."""
+        """Read the memory; peaks count from the last `reset_peak`."""
 
     @abstractmethod
     def reset_peak(self) -> None: ...
@@ -53,25 +53,25 @@ class Device(ABC):
 
     @abstractmethod
     def largest_at_peak(self, count: int) -> list[Held]:
-        """Of what was made since `reset_peak`; empty where allocations are not followed."""
+        """The largest allocations since `reset_peak` that were live at the peak; empty if not recorded."""
 
     def synchronize(self) -> None:  # noqa: B027
         """Wait for what was launched."""
 
     def claim(self, what: str, count: int = 1) -> None:  # noqa: B027
-        """Something outside torch's sight takes memory from now on: only a prediction has to be told."""
+        """Count memory taken outside torch. Only predictions need this."""
 
     def in_phase(self, name: str) -> None:  # noqa: B027
-        """The phase that allocations belong to from now on."""
+        """Set the phase to which later allocations belong."""
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
-        """A stream of its own, as autotuning uses; torch caches blocks for each stream apart."""
+        """A stream of its own, as autotuning uses; torch caches blocks per stream."""
         yield
 
     @abstractmethod
     def graph_pool(self) -> Any:
-        """A memory pool that several graphs may share."""
+        """Return a memory pool that several graphs may share."""
 
     @abstractmethod
     def capture(
@@ -83,5 +83,5 @@ class Device(ABC):
     ) -> Graph:
         """Run `WARM_UPS` times, each after `before` (a barrier, say), then capture one more run.
 
-        `name` says which forward of the start it is: `decode 8`. Each kind has a stream of its own.
+        `name` is the forward in the start, such as `decode 8`. Each kind has a stream of its own.
         """

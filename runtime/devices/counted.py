@@ -20,7 +20,7 @@ class Counted(Device):
         self.tracker = tracker
         self._is_active = False
         self._capture_streams: dict[str, int] = {}
-        # The random generator's seed and offset, which torch puts beside the first graph's pool.
+        # The random generator's seed and offset, which torch allocates with the first graph's pool.
         self._graph_seeds: list[Block] = []
 
     @contextmanager

@@ -15,7 +15,7 @@ from runtime.simulate.tracker import AllocationTracker
 
 
 class Cpu(Counted):
-    """Memory is unlimited, and a graph is its forward run again."""
+    """A CPU as a device. Its memory is unlimited, and a graph runs its forward again."""
 
     def __init__(self, log: bool = False, frames: bool = False) -> None:
         super().__init__(AllocationTracker(CachingAllocator(), "cpu", log=log, frames=frames))

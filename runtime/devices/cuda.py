@@ -17,9 +17,9 @@ _HISTORY_EVENTS = 1_000_000
 
 
 class Cuda(Device):
-    """`history` lets torch record every allocation with its Python stack, for the largest at each peak.
+    """A GPU. With `history` torch records allocations with their stacks, to find the largest at a peak.
 
-    `others`: bytes that other processes hold there, which are not this one's to count.
+    `others` are the bytes that other processes hold on the GPU; they are not counted.
     """
 
     def __init__(self, index: int = 0, history: bool = False, others: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""The loop over a decoder's layers, which a device that only predicts may cut short."""
+"""The loop over a decoder's layers, which a predicting device may shorten."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _loop: ContextVar[Loop | None] = ContextVar("layer_loop", default=None)
 
 @contextmanager
 def loop_with(loop: Loop) -> Iterator[None]:
-    """Only where values do not matter, which is on meta tensors."""
+    """Use this loop for the layers inside. Only for meta tensors, where values do not matter."""
     token = _loop.set(loop)
     try:
         yield
@@ -24,6 +24,6 @@ def loop_with(loop: Loop) -> Iterator[None]:
 
 
 def each_layer(layers: Iterable[Item], kind: Callable[[Item], object]) -> Iterator[Item]:
-    """All of them; under `loop_with`, as many as it takes. Layers of one `kind` do the same."""
+    """Yield all layers, or those that the loop of `loop_with` runs. Layers of one `kind` behave the same."""
     loop = _loop.get()
     yield from layers if loop is None else loop(layers, kind)

@@ -1,4 +1,4 @@
-"""The numbers of an out-of-memory error, torch's own or a predicted one, and who asked."""
+"""The numbers of an out-of-memory error, torch's own or predicted, and the code that asked for memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read torch's own record of allocations: which were live when most was allocated, and whose they were."""
+"""Read torch's record of allocations: which were live at the peak, and which code made them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runtime.simulate.frames import RUNTIME
 
 
 def largest_at_peak(snapshot: Mapping[str, Any], device: int, since_us: float, count: int) -> list[Held]:
-    """Of what was made since `since_us`, the largest that were live when the total was highest.
+    """Return the largest allocations made since `since_us` that were live when the total was highest.
 
     The record is walked backwards from what is live now.
     """
@@ -43,7 +43,7 @@ def _since(trace: Sequence[Mapping[str, Any]], since_us: float) -> list[Mapping[
 
 
 def _held(block: Mapping[str, Any]) -> Held:
-    """torch records no shapes: the line of source that asked stands for what it is."""
+    """Return an allocation. torch records no shapes, so the line that asked for memory describes it."""
     frames = block.get("frames", ())
     frame = next((frame for frame in frames if frame["filename"].startswith(RUNTIME)), None)
     if frame is None:

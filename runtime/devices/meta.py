@@ -1,4 +1,4 @@
-"""A GPU predicted: tensors without data, and the memory that they would take."""
+"""A predicted GPU: tensors without data, and the memory that they would take."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runtime.simulate.tracker import AllocationTracker
 
 
 class Meta(Counted):
-    """Of `total` bytes. `fold` skips what repeats; `frames` keeps stacks for a snapshot."""
+    """A GPU of `total` bytes. `fold` skips repeated layers and forwards; `frames` keeps stacks."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Meta(Counted):
         self.tracker.allocator.non_torch += count * self.constants.claimed(what).bytes
 
     def _capture(self, run: Callable[[], Any], pool: int, before: Callable[[], None]) -> Graph:
-        """The first run tells how many nodes the graph will have, and so what the driver takes for it."""
+        """Capture. The first run counts the graph's nodes, and so the driver's memory for them."""
         before()
         kernels = self.tracker.kernels
         outputs, recording = record(run, self.tracker) if self._fold else (run(), None)
@@ -77,7 +77,7 @@ class Meta(Counted):
     def _capture_replayed(
         self, outputs: Any, recording: Recording, pool: int, before: Callable[[], None]
     ) -> Graph:
-        """The first warm-up's tensors become the graph's outputs, in the memory of the graph."""
+        """Make the tensors of the first warm-up the graph's outputs, in the memory of the graph."""
         made = {allocation for is_made, allocation in recording.steps if is_made}
         held = {self.tracker.allocation_of(tensor): tensor for tensor in tensors_of(outputs)}
         owned = {allocation: tensor for allocation, tensor in held.items() if allocation in made}

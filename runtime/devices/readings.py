@@ -1,4 +1,4 @@
-"""What a device says of its memory, and what torch says when there is too little. No torch needed."""
+"""What a device reports of its memory, and torch's message when there is too little. No torch needed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """The numbers of torch's message: exact when predicted, as printed when measured.
+    """The numbers of torch's message: exact if predicted, as printed if measured.
 
     `by_driver`: the driver refused memory outside torch and named no size, so `tried_bytes` is 0.
     """
@@ -50,7 +50,7 @@ class OutOfMemory:
 
 
 def parse_out_of_memory(message: str, where: str = "") -> OutOfMemory | None:
-    """torch's "CUDA out of memory. Tried to allocate ..." as numbers."""
+    """Return the numbers of torch's "CUDA out of memory. Tried to allocate ..."."""
     patterns = {
         "tried_bytes": rf"Tried to allocate {_SIZE}",
         "total_bytes": rf"total capacity of {_SIZE}",
@@ -66,7 +66,7 @@ def parse_out_of_memory(message: str, where: str = "") -> OutOfMemory | None:
 
 
 def parse_size(text: str) -> int:
-    """torch's `2.98 GiB`."""
+    """Return the bytes of torch's `2.98 GiB`."""
     found = re.search(_SIZE, text)
     return _bytes(found) if found else 0
 

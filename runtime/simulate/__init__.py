@@ -1,1 +1,1 @@
-"""A start without a GPU: torch's allocator, the tensors that would live in it, and what torch cannot see."""
+"""A start without a GPU: torch's allocator, the tensors in it, and memory that torch does not count."""

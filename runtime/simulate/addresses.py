@@ -1,8 +1,8 @@
-"""Where the CUDA driver puts a segment: torch breaks ties between free blocks of one size by address.
+"""Where the CUDA driver places a segment, because torch chooses among free blocks of one size by address.
 
-The rules were read off 958 segments of one H200 (CUDA 13.0), all of which they place exactly. A segment
-goes into a range that the driver already holds, the youngest first, best fit; else into a new range of whole
-32 MiB at the top of the highest gap that leaves 32 MiB spare. A range is given up when it is empty.
+The rules come from 958 segments of one H200 (CUDA 13.0) and place all of them exactly. A segment goes into a
+range that the driver already holds, the youngest first, best fit; else into a new range of whole 32 MiB at
+the top of the highest gap that leaves 32 MiB spare. An empty range is given back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _GRANULE = 2 * MIB
 _RANGE = 32 * MIB
 
 _TOP = 0x7F20_0000_0000
-# What a process has when its context stands: a range of which the context left 28 MiB, a gap below, and from
+# A process's ranges once it has a context: a range of which the context left 28 MiB, a gap below, and from
 # 512 MiB further down nothing taken.
 _CONTEXT_LEFT = 28 * MIB
 _FIRST_GAP = 352 * MIB

@@ -1,4 +1,4 @@
-"""What the tracker keeps of each allocation, and a recording of allocations and frees."""
+"""The record of each allocation, and recordings of allocations and frees."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.simulate.frames import RUNTIME, Frame
 
 @dataclass(slots=True, eq=False)
 class Allocation:
-    """One live storage or workspace: what made it, with which shape, from which line of the runtime."""
+    """One live storage or workspace: the op that made it, its shape, and the source line."""
 
     nbytes: int
     op: str
@@ -25,7 +25,7 @@ class Allocation:
     block: Block = field(init=False)
 
     def copy(self) -> Allocation:
-        """The same thing allocated once more: not yet placed."""
+        """Return a copy that is not placed yet."""
         where = self.code, self.line, self.frames
         return Allocation(self.nbytes, self.op, self.shape, self.dtype, *where)
 
@@ -43,7 +43,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Steps `start` to `end` of a recording stand for themselves and for `count` more rounds of the same."""
+    """Steps `start` to `end` of a recording, followed by `count` more rounds of the same steps."""
 
     start: int
     end: int

@@ -2,8 +2,8 @@
 
 Sizes are rounded to 512 bytes and served best fit (by size, then address) from free lists, one pair for each
 (memory pool, stream). A request up to 1 MiB comes from 2 MiB segments, one under 10 MiB from 20 MiB segments,
-a larger one from a segment of its own. Where the driver puts a segment is not torch's business but decides
-between free blocks of one size, so it is asked of an `AddressSpace`.
+a larger one from a segment of its own. The driver chooses a segment's address, which decides among free
+blocks of one size, so an `AddressSpace` models the driver.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LARGE_ROUNDING = 2 * MIB
 
 
 def segment_size(rounded: int) -> int:
-    """What torch asks of the driver when no free block holds `rounded` bytes."""
+    """Return the segment that torch requests from the driver if no free block holds `rounded` bytes."""
     if rounded <= SMALL_LIMIT:
         return SMALL_SEGMENT
     if rounded < LARGE_LIMIT:
@@ -33,7 +33,7 @@ def segment_size(rounded: int) -> int:
 
 
 class CachingAllocator:
-    """`total` is the GPU's memory (None: unlimited), `non_torch` what others use of it; both may change."""
+    """`total` is the GPU's memory (None: unlimited); `non_torch` is used by others. Both may change."""
 
     def __init__(
         self, total: int | None = None, non_torch: int = 0, addresses: AddressSpace | None = None
@@ -61,7 +61,7 @@ class CachingAllocator:
             self._settle()
 
     def free(self, block: Block) -> None:
-        """Garbage collection may free a storage in the middle of a change: its block waits for the end."""
+        """Free a block. If garbage collection calls this during a change, the block waits for its end."""
         if self._is_changing:
             self._late.append(block)
             return
@@ -140,11 +140,11 @@ class CachingAllocator:
 
     @property
     def free_bytes(self) -> int | None:
-        """What the driver would report as free."""
+        """Return the bytes that the driver would report as free."""
         return None if self.total is None else max(0, self.total - self.non_torch - self.reserved)
 
     def empty_cache(self) -> None:
-        """Give every segment without a live block back, but those of graph pools still in use."""
+        """Give back every segment without a live block, except those of graph pools in use."""
         self._is_changing = True
         try:
             self._release_unused()
@@ -158,7 +158,7 @@ class CachingAllocator:
                     self._release_segments(free_list)
 
     def free_blocks(self) -> tuple[tuple[int, ...], ...]:
-        """Every free block of every list: equal states serve equal requests alike."""
+        """Return every free block of every list. States with equal lists serve requests equally."""
         return tuple(tuple(free_list.keys) for lists in self._lists.values() for free_list in lists)
 
     def reset_peaks(self) -> None:
@@ -208,7 +208,7 @@ class CachingAllocator:
         return pool
 
     def begin_capture(self, pool: int, stream: int = 0) -> None:
-        """Serve `stream` from `pool`, which the graph that is captured keeps."""
+        """Serve `stream` from `pool`, which the captured graph keeps."""
         self._current[stream] = self._lists_of(pool, stream)
         self._capturing.append((pool, stream))
 

@@ -12,7 +12,7 @@ ADDRESS_MASK = (1 << ADDRESS_BITS) - 1
 
 
 class Block:
-    """A piece of a segment; `prev` and `next` are its neighbours there."""
+    """A piece of a segment; `prev` and `next` are its neighbours in the segment."""
 
     __slots__ = ("address", "free_list", "live", "next", "prev", "requested", "size", "tag")
 
@@ -29,7 +29,7 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class FreeList:
-    """The free blocks of one (memory pool, stream, small or large), smallest first, then lowest."""
+    """The free blocks of one (memory pool, stream, small or large), smallest first, then lowest address."""
 
     pool: int
     stream: int

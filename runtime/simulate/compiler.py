@@ -1,7 +1,7 @@
-"""torch's compiler, left out where nothing is compiled.
+"""Keeps torch's compiler from being imported where nothing is compiled.
 
-What becomes of meta tensors torch works out in functions that it keeps its compiler away from, and for that
-it imports the compiler: a second in each process that predicts, a third of what torch itself takes.
+torch imports its compiler only to keep it away from the functions that compute shapes of meta tensors. That
+takes a second in each process that predicts, a third of torch's own import.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _COMPILER = "torch._dynamo"
 
 
 def leave_compiler_out() -> None:
-    """Until somebody wants more of it than to be kept away."""
+    """Replace the compiler by a stub, until somebody uses more of it."""
     if _COMPILER not in sys.modules:
         spec, left_out = find_spec(_COMPILER), _LeftOut(_COMPILER)
         left_out.__spec__ = spec

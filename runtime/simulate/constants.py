@@ -1,4 +1,4 @@
-"""What a GPU holds that torch cannot count: calibrated bytes, each with where it was read.
+"""Memory of a GPU that torch cannot count: calibrated bytes, each with its source.
 
 A prediction adds them to what the allocator model counts.
 """
@@ -16,7 +16,7 @@ _MOST_MEASURED = 4  # ranks
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """`doubt`: how many bytes more or less it may be; a tenth where None."""
+    """`doubt` is the possible error in bytes; None means a tenth."""
 
     bytes: int
     source: str
@@ -25,9 +25,9 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class GpuConstants:
-    """`outside` names what a start claims, step by step; `nccl` is one communicator by its ranks.
+    """`outside` has the memory of each step by name; `nccl` is one communicator by its number of ranks.
 
-    `has_peers` is off for a rank whose peers are arithmetic.
+    `has_peers` is false for a virtual rank, whose peers do not exist.
     """
 
     gemm_workspace: Constant
@@ -36,8 +36,8 @@ class GpuConstants:
     has_peers: bool = True
 
     def claimed(self, what: str) -> Constant:
-        """By its name in `outside`, perhaps with the ranks of a group (`nccl message:8`); `nccl:8` lies on a
-        line through the sizes that were measured."""
+        """Return the constant `what` of `outside`, for a group's ranks if it says so (`nccl message:8`).
+        `nccl:8` lies on a line through the measured sizes."""
         name, _, told = what.partition(":")
         if not self.has_peers and name in OF_PEERS:
             return Constant(0, "its peers are arithmetic")
@@ -73,7 +73,7 @@ _PUBLIC = "sgl-project/sglang#11716, 8 x H200: 2.01 GiB in 'Init torch distribut
 _FIRST_FORWARD = "growth of the same in the first forward, the same in both"
 _FIRST = _STARTS + "growth at a group's first collective"
 _CAPTURED = _STARTS + "growth while graphs are captured, "
-# An architecture that nobody measured is taken to be like it.
+# Architectures that were not measured are assumed to be like this one.
 H200 = GpuConstants(
     gemm_workspace=Constant(32 * MIB, "torch's default cuBLAS workspace on compute capability 9 and 10"),
     outside={

@@ -1,10 +1,10 @@
-"""Identical layers and identical forwards go through torch once, and then through the allocator alone.
+"""Runs identical layers and forwards through torch once, and after that only through the allocator.
 
 A decoder's layers allocate the same sizes in the same order. When two layers in a row did the same, the rest
-of their run is repeated as rounds of allocations and frees; and once a round starts with the free blocks and
-the inherited addresses of an earlier one, the rounds go in a circle and whole circles are skipped. Nothing is
-approximated: the allocator's answers depend on its free blocks and on what is freed, and on nothing else.
-A recording of a forward, rounds and all, also stands for a second warm-up and for the capture of a graph.
+of their run is repeated as rounds of allocations and frees. When a round starts with the free blocks and
+inherited addresses of an earlier one, the rounds form a cycle, and whole cycles are skipped. Nothing is
+approximated: the allocator's answers depend only on its free blocks and on what is freed. A recording of a
+forward, rounds included, also replaces a second warm-up and the capture of a graph.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _WIDEST_ROUND = 4
 
 
 def fold(items: Iterable[Item], kind: Callable[[Item], object], tracker: AllocationTracker) -> Iterator[Item]:
-    """Iterate over layers: over as few of each run of equal rounds as tell the rest."""
+    """Yield the layers that must run: as few of each run of equal rounds as determine the rest."""
     for run in _runs(list(items), kind):
         yield from _fold(run, tracker)
 
 
 def _runs(items: list[Item], kind: Callable[[Item], object]) -> Iterator[list[list[Item]]]:
-    """Rounds of a layer, or of a few whose kinds take turns, as long as they repeat."""
+    """Yield runs of rounds; a round is one layer, or a few layers whose kinds alternate."""
     kinds = [kind(item) for item in items]
     start = 0
     while start < len(items):
@@ -41,7 +41,7 @@ def _runs(items: list[Item], kind: Callable[[Item], object]) -> Iterator[list[li
 
 
 def _repeated(kinds: list[object], start: int, width: int) -> int:
-    """Items from `start` on that are whole rounds of `width`; of wider ones at least two."""
+    """Count the items from `start` that form whole rounds of `width`; rounds wider than one must repeat."""
     end = start + width
     while kinds[end : end + width] == kinds[start : start + width]:
         end += width
@@ -67,7 +67,7 @@ def _fold(run: list[list[Item]], tracker: AllocationTracker) -> Iterator[Item]:
 
 
 def _repeats(steps: Sequence[Step], starts: Sequence[int]) -> bool:
-    """Whether the last layer did to the one before it what that did to its own predecessor."""
+    """Whether the last two layers changed memory in the same way."""
     if len(starts) < 4:
         return False
     first, second, third, end = starts[-4:]
@@ -76,9 +76,9 @@ def _repeats(steps: Sequence[Step], starts: Sequence[int]) -> bool:
 
 
 def _form(steps: Sequence[Step], earlier: Sequence[Step]) -> list[tuple[bool, int]] | None:
-    """Sizes made, and what is freed as its place among those made here or, negative, in `earlier`.
+    """Return the sizes made, and each free as its place among those or, negative, among those of `earlier`.
 
-    None if something older is freed, or if something is kept for good: such rounds never go in a circle.
+    Returns None if an older allocation is freed, or one is kept for good: such rounds never form a cycle.
     """
     places = {a: ~n for n, a in enumerate(a for made, a in earlier if made)}
     own = 0
@@ -95,7 +95,7 @@ def _form(steps: Sequence[Step], earlier: Sequence[Step]) -> list[tuple[bool, in
 
 
 def _run_on(recording: Recording, loop: Loop, tracker: AllocationTracker) -> None:
-    """Run the rounds of a loop now, behind the back of the tensors that the last real layer left."""
+    """Run the rounds of a loop now, without moving the tensors that the last real layer left."""
     tracker.recording = None
     left = [a for made, a in recording.steps[loop.start : loop.end] if made and tracker.holds(a)]
     stand_ins = {a: a.copy() for a in left}
@@ -109,7 +109,7 @@ def _run_on(recording: Recording, loop: Loop, tracker: AllocationTracker) -> Non
 
 
 class _Rounds:
-    """`copies` are the allocations that currently stand for recorded ones."""
+    """Runs rounds. `copies` maps recorded allocations to those that replace them now."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class _Rounds:
         earlier = [a for made, a in steps[2 * loop.start - loop.end : loop.start] if made]
         counterpart = dict(zip(earlier, own, strict=True))
         mine = set(own)
-        # What a round frees of its predecessor's making, with the same thing of its own making.
+        # Allocations of the previous round that a round frees, with the same allocation of its own.
         self._inherited = [(a, counterpart[a]) for made, a in self._steps if not made and a not in mine]
 
     def run(self) -> None:
@@ -161,7 +161,7 @@ def take(steps: Sequence[Step], copies: dict[Allocation, Allocation], tracker: A
 
 
 def record(run: Callable[[], Any], tracker: AllocationTracker) -> tuple[Any, Recording | None]:
-    """Run, and return what happened if it can be replayed: if what it made and left behind is its result."""
+    """Run, and return the result and a recording, or None if it keeps allocations besides its result."""
     recording = tracker.recording = Recording()
     try:
         result = run()
@@ -174,9 +174,9 @@ def record(run: Callable[[], Any], tracker: AllocationTracker) -> tuple[Any, Rec
 
 
 def replay(recording: Recording, tracker: AllocationTracker) -> dict[Allocation, Allocation]:
-    """Allocate and free all of it again, in whatever pool and stream are current.
+    """Allocate and free everything again, in the current pool and stream.
 
-    The recorded allocations that outlive the pass, each with its new counterpart.
+    Returns the recorded allocations that remain, each with its new counterpart.
     """
     copies: dict[Allocation, Allocation] = {}
     position = 0

@@ -1,4 +1,4 @@
-"""Whose line it was: cheap walks up the Python stack."""
+"""Which line of code made an allocation: cheap walks up the Python stack."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ours: dict[CodeType, bool] = {}
 
 
 def asks_for_memory(file: str) -> bool:
-    """A file of the runtime, and not one of those that hand the memory out."""
+    """Whether the file belongs to the runtime, but not to the code that hands out memory."""
     return file.startswith(RUNTIME) and not file.startswith(_MACHINERY)
 
 
@@ -34,7 +34,7 @@ def innermost_runtime_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def stack(frame: FrameType | None) -> tuple[Frame, ...]:
-    """Innermost first, without torch's own frames and those of the devices."""
+    """Return the frames, innermost first, without those of torch and of the devices."""
     frames: list[Frame] = []
     while frame is not None and len(frames) < _MAX_FRAMES:
         code = frame.f_code

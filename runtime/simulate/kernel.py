@@ -1,7 +1,7 @@
-"""What a device runs as one kernel: it allocates its result and, while it runs, what it declares.
+"""Functions that a device runs as one kernel: it allocates its result and its declared temporaries.
 
-On the CPU a kernel is a reference in plain torch, on meta tensors its result alone. Whoever watches is shown
-one call, whatever the reference does inside.
+On the CPU a kernel is a reference in plain torch, on meta tensors only its result. An observer sees one call,
+however many ops the reference runs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def nothing(*_: Any) -> tuple[int, ...]:
 
 
 class Kernel:
-    """Its first argument is a tensor. `result` allocates what `run` returns; `meanwhile` are the bytes that a
-    GPU holds until `run` returns, and `launches` says how many kernels a server has for it."""
+    """The first argument is a tensor. `result` allocates what `run` returns, `meanwhile` are the bytes that a
+    GPU holds until `run` returns, and `launches` is the number of kernels of a server."""
 
     def __init__(
         self, run: Callable[..., Any], result: Callable[..., Any], meanwhile: Meanwhile, launches: int
@@ -45,4 +45,4 @@ def kernel(
 
 
 def in_place(*_: Any) -> None:
-    """The result of a kernel that has none of its own."""
+    """The result of a kernel that returns nothing."""

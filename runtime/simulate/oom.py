@@ -1,4 +1,4 @@
-"""An out-of-memory error in torch's own words and numbers, for an allocation that was only predicted."""
+"""A predicted out-of-memory error, with torch's words and numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MemoryState:
 
 
 class SimulatedOutOfMemory(torch.OutOfMemoryError):
-    """Caught wherever torch's own error is; `tried` is the segment's size, as torch prints it."""
+    """A subclass of torch's own error; `tried` is the segment's size, as torch prints it."""
 
     def __init__(self, tried: int, state: MemoryState, device: int = 0) -> None:
         super().__init__(message(tried, state, device))
@@ -28,7 +28,7 @@ class SimulatedOutOfMemory(torch.OutOfMemoryError):
 
 
 def message(tried: int, state: MemoryState, device: int = 0) -> str:
-    # torch counts the cached blocks of graph pools as allocated: nobody else can use them.
+    # torch counts the cached blocks of graph pools as allocated, because nothing else can use them.
     used = state.total - state.free
     in_use = state.allocated + state.cached_in_private_pools
     private = ""

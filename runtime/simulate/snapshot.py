@@ -1,6 +1,6 @@
-"""A prediction as PyTorch's memory snapshot: it opens in the memory_viz page as a recorded one does.
+"""A prediction as PyTorch's memory snapshot, which the memory_viz page opens like a recorded one.
 
-Built from builtin types alone and pickled with protocol 4, which is what that page reads.
+Built only from builtin types and pickled with protocol 4, which that page reads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PROTOCOL = 4
 
 
 def snapshot(allocator: CachingAllocator) -> dict[str, Any]:
-    """Of the whole log and of what is allocated now; `Meta(frames=True)` keeps the log and the stacks."""
+    """Return the whole log and what is allocated now; it needs `Meta(frames=True)`, which keeps both."""
     if allocator.events is None:
         raise ValueError("this allocator kept no log: predict with frames=True")
     trace: list[dict[str, Any]] = []
@@ -85,7 +85,7 @@ def _block(block: Block) -> dict[str, Any]:
 
 
 def _frames(tag: object) -> list[dict[str, Any]]:
-    """Innermost first. On top stands what was allocated, which a stack alone does not say."""
+    """Return the frames, innermost first, after one that names the allocated thing."""
     if not isinstance(tag, Allocation):
         return []
     frames = [{"filename": file, "line": line, "name": name} for file, line, name in tag.frames]

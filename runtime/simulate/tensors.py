@@ -1,4 +1,4 @@
-"""The tensors in what an op or a forward takes or returns."""
+"""Find the tensors in the arguments or results of an op or a forward."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every storage that torch ops make on one device, held against the allocator model while it lives.
+"""Passes every storage that torch ops make on one device to the allocator model, for as long as it lives.
 
-A dispatch mode sees each op's fresh outputs; a weak reference gives a storage's bytes back the moment torch
-would. Works on meta tensors (a prediction: nothing is allocated) and on CPU tensors alike.
+A dispatch mode sees each op's new outputs; a weak reference frees a storage's bytes the moment torch would.
+Works on meta tensors (a prediction: nothing is allocated) and on CPU tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runtime.simulate.frames import innermost_runtime_frame, stack
 from runtime.simulate.kernel import Kernel, Watcher, watcher
 from runtime.simulate.tensors import tensors_of
 
-# torch takes one workspace for each stream that runs a GEMM, and keeps it.
+# torch allocates one workspace per stream that runs a GEMM, and keeps it.
 GEMMS = frozenset(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "_scaled_mm"))
 
 
@@ -39,7 +39,7 @@ class OpTraits:
 
 def _describe(func: Any) -> OpTraits:
     schema = func._schema
-    # `torch.tensor` makes its storage out of sight and shows it in this one op.
+    # `torch.tensor` makes its storage unseen, and this is the only op that shows it.
     shown = schema.name == "aten::lift_fresh"
     fresh = any(result.alias_info is None for result in schema.returns)
     aliases = [one.alias_info for one in (*schema.arguments, *schema.returns) if one.alias_info is not None]
@@ -61,8 +61,8 @@ class _StorageRef(weakref.ref[Any]):
 
 
 class AllocationTracker(TorchDispatchMode):
-    """Enter it like a context manager. `gemm_bytes` is torch's cuBLAS workspace on the GPU in question;
-    `frames` keeps whole Python stacks, `log` every allocation made."""
+    """A context manager that counts allocations. `gemm_bytes` is torch's cuBLAS workspace on the GPU;
+    `frames` keeps whole Python stacks, `log` every allocation."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class AllocationTracker(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Else the first op imports torch's compiler, which takes a second, to keep it out of here."""
+        """Return False: otherwise the first op imports torch's compiler, which takes a second."""
         return False
 
     def __torch_dispatch__(
@@ -115,7 +115,7 @@ class AllocationTracker(TorchDispatchMode):
         if op is None:
             op = self._ops[func] = _describe(func)
         if op.composite and torch.is_inference_mode_enabled():
-            # Elsewhere autograd has taken it apart already: a reshape that copies would look like a view.
+            # In other modes autograd has decomposed it already: a reshape that copies would look like a view.
             with self:
                 return func.decompose(*args, **(kwargs or {}))
         out = func(*args, **kwargs) if kwargs else func(*args)
@@ -204,7 +204,7 @@ class AllocationTracker(TorchDispatchMode):
         self._freed_since_peak.clear()
 
     def largest_at_peak(self, count: int) -> list[Allocation]:
-        """What was made since `reset_peak` and live when `allocated` was highest, largest first."""
+        """Allocations since `reset_peak` that were live when `allocated` was highest, largest first."""
         alive = (a for a in self._live if a.sequence <= self._peak_sequence)
         made = [a for a in (*alive, *self._freed_since_peak) if a.sequence > self._reset_sequence]
         return heapq.nlargest(count, made, key=lambda a: (a.nbytes, -a.sequence))
@@ -214,7 +214,7 @@ class AllocationTracker(TorchDispatchMode):
         return stored[1] if stored else None
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """Free what `tensor`'s storage stands for, although the tensor lives on."""
+        """Free the allocation of `tensor`'s storage, although the tensor lives on."""
         _, allocation = self._stored.pop(tensor.untyped_storage()._cdata)
         self.free(allocation)
 
@@ -222,14 +222,14 @@ class AllocationTracker(TorchDispatchMode):
         return allocation in self._live
 
     def hand_over(self, source: Allocation, target: Allocation) -> None:
-        """Let `target` stand for the block that `source` stands for."""
+        """Let `target` take the block of `source`."""
         target.block, target.sequence, target.phase = source.block, source.sequence, source.phase
         target.block.tag = target
         self._live.discard(source)
         self._live.add(target)
 
     def adopt(self, tensor: torch.Tensor, allocation: Allocation) -> None:
-        """Let the storage of a tensor stand for `allocation`, which then lives as long."""
+        """Tie `allocation` to the storage of a tensor: it is freed with the storage."""
         storage = tensor.untyped_storage()
         reference = _StorageRef(storage, self._storage_died)
         reference.key = storage._cdata
