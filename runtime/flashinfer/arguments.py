@@ -1,4 +1,4 @@
-"""Arguments of a recorded call, made anew: tensors of the recorded sizes, random weights, valid routings."""
+"""Rebuilds the arguments of a recorded call: tensors of its sizes, random weights, valid routings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPREAD = 0.05  # of activations and weights
 _SCALE = re.compile(r"scale|alpha|beta|(^|_)s?sf($|_)|limit")
 _ID = re.compile(r"expert|topk|top_k|select|_ids?$")
 _PACKED = re.compile(r"weight|packed|scale|_sf")
-# The byte that is 1.0 in a type of eight bits.
+# The byte that means 1.0 in an eight-bit type.
 _ONE = {"float8_e4m3fn": 0x38, "float8_e5m2": 0x3C, "float8_e8m0fnu": 0x7F}
 _ONE_OF_BYTES = 0x38  # e4m3's; as e8m0 it is small and finite
 _BELOW_TWO = 0xBF  # clears the highest bit of an exponent
@@ -30,7 +30,7 @@ class CannotMake(RuntimeError):
 
 
 def public_function(name: str) -> Callable[..., Any]:
-    """A function that FlashInfer itself marks as public, or the class whose object it makes."""
+    """Return a function or class that FlashInfer itself marks as public."""
     module, _, path = name.partition(":")
     _import(module, name)
     if name not in calls.public:
@@ -49,7 +49,7 @@ def _import(module: str, name: str) -> Any:
 
 
 def _own_class(name: str, kinds: tuple[type, ...]) -> Any:
-    """A class that FlashInfer itself defines, of data alone."""
+    """Return a class that FlashInfer itself defines, if it holds only data."""
     module, _, path = name.partition(":")
     found: Any = _import(module, name)
     for part in path.split("."):
@@ -62,7 +62,7 @@ def _own_class(name: str, kinds: tuple[type, ...]) -> Any:
 
 @dataclass
 class Pool:
-    """Memory of large tensors, kept for calls that have the same: no model's weights are there twice."""
+    """Memory of large tensors, reused by later calls with the same sizes, so that no weights exist twice."""
 
     device: torch.device
     _held: dict[tuple[int, str], list[torch.Tensor]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Pool:
         return store
 
     def give_back(self) -> None:
-        """After a call: what it did not take is freed."""
+        """After a call, free the tensors that the call did not take."""
         self._held, self._taken = self._taken, {}
 
     def clear(self) -> None:
@@ -86,7 +86,7 @@ class Pool:
 
 
 class Maker:
-    """The arguments of one call, or of an object that a call was given."""
+    """Makes the arguments of one call, or of an object that a call was given."""
 
     def __init__(self, storages: Sequence[Mapping[str, Any]], experts: int, pool: Pool) -> None:
         self._storages, self._experts, self._pool = storages, experts, pool
@@ -157,7 +157,7 @@ class Maker:
 
 
 def parameter_names(function: Callable[..., Any]) -> list[str]:
-    """By place; of a function that tells nothing, numbers."""
+    """Return the parameters' names by position, followed by numbers, in case a function has no signature."""
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -173,7 +173,7 @@ def _dtype(name: str) -> torch.dtype:
 
 
 def expert_count(named: Mapping[str, Any]) -> int:
-    """How many experts ids may name: as an argument says, else the first size of weights times the ranks."""
+    """Return how many experts ids may name: an argument says so, or the weights' first size times ranks."""
     numbers = {name: value for name, value in named.items() if type(value) is int}
     for name in ("num_experts", "n_routed_experts", "num_global_experts"):
         if name in numbers:
@@ -187,7 +187,7 @@ def expert_count(named: Mapping[str, Any]) -> int:
 
 
 def fill(tensor: torch.Tensor, name: str, experts: int) -> None:
-    """In place, by its type and the name of its parameter."""
+    """Fill a tensor in place, according to its dtype and the name of its parameter."""
     word = name.lower()
     if not tensor.numel():
         return
@@ -235,6 +235,6 @@ def _is_ids(tensor: torch.Tensor, word: str) -> bool:
 
 
 def even_routing(shape: torch.Size, experts: int) -> torch.Tensor:
-    """Each row names different experts, and each expert is named about as often as the others."""
+    """Return ids in which each row has different experts, and all experts occur about equally often."""
     count = shape.numel()
     return (torch.arange(count) % max(1, experts)).reshape(shape)

@@ -1,4 +1,4 @@
-"""Recorded calls, made again one at a time: FlashInfer's tuner is asked what the record's start asked."""
+"""Makes recorded calls again, one at a time, so that FlashInfer's tuner gets the lookups of the record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OFF_DISK = {"cache": None, "cache_root": None, "persistent_cache": False}
 
 
 class Ready:
-    """A call that can be made, with all that it is given. `given`: its arguments by their names."""
+    """A call that can be made, with everything it needs. `given` are its arguments by name."""
 
     def __init__(self, call: Call, pool: Pool) -> None:
         if call.unreplayable:
@@ -43,7 +43,7 @@ class Ready:
 
 @contextmanager
 def opened(contexts: Sequence[Context]) -> Iterator[None]:
-    """FlashInfer's own contexts, as they were open around the call, but without their files."""
+    """Open FlashInfer's contexts as they were open around the call, but without their files."""
     import flashinfer
 
     nothing = Maker((), 1, Pool(torch.device("cpu")))
@@ -60,5 +60,5 @@ def opened(contexts: Sequence[Context]) -> Iterator[None]:
 
 
 def tuning_contexts(calls: Sequence[Call]) -> tuple[Context, ...]:
-    """Those of the first call that was tuned: a call that only serves is tuned as it would have been."""
+    """Return the contexts of the first tuning call. Calls that only serve are tuned under the same ones."""
     return next((call.contexts for call in calls if call.mode == "tune"), (Context("autotune", {}),))

@@ -1,7 +1,7 @@
-"""FlashInfer's versions as their caches show them: a row for each that changed how files are written or read.
+"""FlashInfer's versions as their caches differ: one row per change in how files are written or read.
 
-Read from the autotuner of the published wheels: `flashinfer/autotuner.py` up to 0.6.14, since then
-`flashinfer/autotuner/autotuner.py`. `python -m tests.stock.flashinfer_versions` holds the rows against them.
+The rows follow the autotuner of the published wheels: `flashinfer/autotuner.py` up to 0.6.14, since then
+`flashinfer/autotuner/autotuner.py`. `python -m tests.stock.flashinfer_versions` compares them with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ METADATA, RECORDS, GENERATION = "_metadata", "_records", "_generation"
 
 @lru_cache
 def number(version: str) -> tuple[int, ...]:
-    """`0.7.2.post1` -> (0, 7, 2): what orders versions, FlashInfer's and SGLang's."""
+    """Return `0.7.2.post1` as (0, 7, 2), by which versions of FlashInfer and SGLang are compared."""
     parts: list[int] = []
     for piece in version.split("."):
         if not is_number(piece):
@@ -29,42 +29,42 @@ CuteDslForm = Literal["plain", "by activation", "by situ", "by quant mode and of
 
 
 class KeyForm(NamedTuple):
-    """How an entry's key is written. `cutedsl_moe`: what its op's name and options hold."""
+    """How the key of an entry is written. `cutedsl_moe` selects the form of that op's name and options."""
 
-    has_extras: bool  # a fourth element, 0.6.13
-    options_of: tuple[str, ...] = ()  # the ops, by how their names begin, that fill it in
-    names_ranks: bool = True  # among a cutlass MoE's options, until 0.7.1
-    workspace: int = -1  # of a GEMM, in bytes, until 0.6.12
+    has_extras: bool  # keys have a fourth element, since 0.6.13
+    options_of: tuple[str, ...] = ()  # ops that use it, by the beginnings of their names
+    names_ranks: bool = True  # a cutlass MoE's options include the ranks, until 0.7.1
+    workspace: int = -1  # bytes of a GEMM's workspace, until 0.6.12
     trtllm_gemm: tuple[object, ...] = ()  # the options of its fp4 GEMMs
-    cutedsl_mxfp8: bool = False  # its mxfp8 GEMMs tell what they write, and dependent launches, since 0.6.15
+    cutedsl_mxfp8: bool = False  # keys of mxfp8 GEMMs have output and launch options, since 0.6.15
     cutedsl_moe: CuteDslForm = "plain"
-    lora_rows: bool = True  # a place for them among a trtllm MoE's inputs, since 0.6.13
+    lora_rows: bool = True  # a trtllm MoE has an input for them, since 0.6.13
 
 
 class FlashInfer(NamedTuple):
-    """One row: what holds from `since` until the next row."""
+    """One row, valid from version `since` until the next row."""
 
     since: str
-    # What `_metadata` says of the machine; a loader compares these and no others.
+    # The members of `_metadata` about the machine. A loader compares only these.
     environment: tuple[str, ...]
-    # Members of a file that are no entries; any other member is read as one.
+    # Members of a file that are no entries; any other member is read as an entry.
     members: frozenset[str]
     keys: KeyForm
-    # `autotune(skip_ops=...)`.
+    # `autotune` takes skip_ops.
     skips_ops: bool = False
-    # A file whose environment could not be told is replaced at the next save, another environment's is never
-    # saved over. Before, a save merges into any file, and a `_metadata` that is no object kills a load.
+    # A file of an unknown environment is replaced at the next save; one of another environment is never
+    # overwritten. Before, a save merges into any file, and a `_metadata` that is no object crashes a load.
     tells_unknown: bool = False
-    # Integer tactics of cuDNN runners are skipped; so a runner that is no string is an AttributeError.
+    # Integer tactics of cuDNN runners are skipped; for this a runner that is no string is an AttributeError.
     skips_cudnn_indices: bool = False
-    # An entry serves the runner it names. Before, any runner's entry serves, the first runner's in doubt.
+    # An entry is used for the runner it names. Before, it was used for any, in doubt the first one.
     matches_runners: bool = False
     has_v2: bool = False
-    # Entries say how they were measured, and tuning asks for that again.
+    # Entries record how they were measured, and tuning compares that.
     keeps_policies: bool = False
-    # FA3 only for heads that it has kernels for; before, on every Hopper: flashinfer/utils.py
+    # FA3 is only chosen for heads it has kernels for; before, on every Hopper: flashinfer/utils.py
     checks_fa3_heads: bool = False
-    # After Hopper, what `auto` takes for a ragged prefill hangs on the batch, and for latent attention
+    # After Hopper, `auto` chooses by the batch for ragged prefills, and for latent attention
     ragged_by_batch: bool = False
     latent_by_batch: bool = False
     # FA2's prefills are a module for keys and values that are strided alike, which has a name of its own, and
@@ -130,7 +130,7 @@ _V0_7_2 = _V0_7_1._replace(
 )
 FLASHINFERS = (_V0_6_11, _V0_6_13, _V0_6_15, _V0_6_16, _V0_6_18, _V0_7_0, _V0_7_1, _V0_7_2)
 NEWEST = FLASHINFERS[-1]
-# Whose code was read; every release of SGLang that keeps a cache file pins one of them.
+# The versions whose code was read. Every release of SGLang with a cache file pins one of them.
 READ = (
     "0.6.11.post1", "0.6.12", "0.6.13", "0.6.14", "0.6.15.post1", "0.6.16", "0.6.17", "0.6.18",
     "0.7.0", "0.7.1", "0.7.2", "0.7.2.post1",
@@ -140,8 +140,7 @@ _READ_RELEASES = frozenset(map(number, READ))
 
 @lru_cache
 def flashinfer_of(version: str) -> FlashInfer:
-    """The row of a version: the nearest older one, the first for those before, the newest for what is no
-    version."""
+    """Return the row of a version: the nearest older row, else the first; the newest if it is no version."""
     wanted = number(version)
     if not wanted:
         return NEWEST
@@ -150,14 +149,14 @@ def flashinfer_of(version: str) -> FlashInfer:
 
 
 def doubt_of(version: str) -> str | None:
-    """What to say of a version that nobody has read."""
+    """Return a warning if this version's code has not been read, else None."""
     if number(version) in _READ_RELEASES:
         return None
     assumed = flashinfer_of(version).since
     return f"FlashInfer {version} is not known here: its files are taken to be as those of {assumed}"
 
 
-# How a choice was measured, as FlashInfer writes it beside a tactic: what a lookup asks for.
+# How a choice was measured, as FlashInfer writes it with a tactic; a lookup compares it.
 Policy = tuple[str, int | None, str, str]
 HOT: Policy = ("cuda_graph_profile_replays", None, "l2_cache_policy", "hot")
 COLD: Policy = ("cuda_graph_profile_replays", 1, "l2_cache_policy", "cold")

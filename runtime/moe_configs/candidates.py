@@ -14,7 +14,7 @@ GRID = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 307
 
 @dataclass(frozen=True, order=True)
 class Tile:
-    """One kernel's configuration. `tma`: of a second GEMM that reads through descriptors."""
+    """One kernel's configuration. `tma` is for a second GEMM that reads through tensor descriptors."""
 
     m: int
     n: int
@@ -25,7 +25,7 @@ class Tile:
     tma: bool = False
 
     def entry(self) -> dict[str, Any]:
-        """As a file holds it."""
+        """Return the configuration as a file holds it."""
         told = {
             "BLOCK_SIZE_M": self.m,
             "BLOCK_SIZE_N": self.n,
@@ -39,7 +39,7 @@ class Tile:
 
 @dataclass(frozen=True, order=True)
 class Choice:
-    """The configurations of both GEMMs: they sort their rows once, so that `m` is the same."""
+    """The configurations of both GEMMs. Rows are sorted once for both, so `m` is the same."""
 
     up: Tile
     down: Tile
@@ -47,7 +47,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Layer:
-    """What decides which configurations fit. `dtype` as the file's name has it, "" for 16 bits."""
+    """What decides which configurations fit. `dtype` is spelled as in the file's name, "" for 16 bits."""
 
     experts: int
     top_k: int
@@ -60,21 +60,21 @@ class Layer:
 
 
 def choices(layer: Layer, rows: int) -> list[Choice]:
-    """Same tiles in both GEMMs, and some whose second one uses TMA."""
+    """Return the same tile for both GEMMs, each that fits, and some pairs whose second tile uses TMA."""
     tiles = [one for one in _tiles(layer) if _fits(one.m, layer.rows_per_expert(rows))]
     same = [Choice(one, one) for one in tiles]
     return same + (list(_with_tma(tiles)) if layer.may_tma else [])
 
 
 def crossed(best: Sequence[Choice]) -> list[Choice]:
-    """The tiles of these choices in other pairs: both are compiled for both GEMMs."""
+    """Return other pairs of these choices' tiles. Nothing new is compiled, as each tile fits both GEMMs."""
     plain = [one for one in best if not one.down.tma]
     pairs = (Choice(one.up, other.down) for one, other in product(plain, plain) if one.up.m == other.down.m)
     return [pair for pair in dict.fromkeys(pairs) if pair not in best]
 
 
 def buckets(largest: int, found: Sequence[int]) -> list[int]:
-    """The batch sizes of a file: those of our grid up to the largest batch, and those of the file in use."""
+    """Return the batch sizes of a file: our grid up to the largest batch, and those of the file in use."""
     last = next((rows for rows in GRID if rows >= largest), GRID[-1])
     return sorted({rows for rows in (*GRID, *found) if 0 < rows <= last})
 
@@ -94,7 +94,7 @@ def _tiles(layer: Layer) -> Iterator[Tile]:
 
 
 def _is_sensible(layer: Layer, m: int, n: int, k: int, stages: int, width: int) -> bool:
-    """Few rows wait for memory: long steps, or many of them on their way. Many rows compute: large tiles."""
+    """Whether a tile suits: few rows wait for memory and need long steps, many rows need large tiles."""
     if layer.block_k and layer.block_k % k:
         return False
     if layer.dtype in ("int4_w4a16", "int8_w8a16"):
@@ -109,7 +109,7 @@ def _warps(area: int) -> tuple[int, ...]:
 
 
 def _with_tma(tiles: Sequence[Tile]) -> Iterator[Choice]:
-    """The middle of each height's tiles above three second tiles."""
+    """Yield some of each height's tiles for the first GEMM, each with three TMA tiles for the second."""
     for height in _ROWS:
         same = [one for one in tiles if one.m == height and one.n <= 128]
         ups = same[len(same) // 2 :: 5][:2]

@@ -1,5 +1,5 @@
-"""Milliseconds per forward of a layer under each choice, as CUDA graphs: decode runs so, and few rows are
-bound by launches without."""
+"""Measures milliseconds per forward of a layer under each choice. Forwards are CUDA graphs, as in a server's
+decode, because launches would dominate batches of few rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOLERANCE = 0.05  # of a layer's output: another order of sums in 16 bits
 
 
 class GraphClock:
-    """One batch size. A graph runs the layer once per routing, and every choice meets the same routings."""
+    """One batch size. A graph runs the layer once per routing, and all choices get the same routings."""
 
     def __init__(self, layer: Layers, rows: int, turns: int) -> None:
         self._layer, self._batch = layer, layer.batch(rows, turns)
@@ -73,7 +73,7 @@ class GraphClock:
         return graph
 
     def _check(self, answer: torch.Tensor, name: Named) -> None:
-        """Every choice must compute what the server's own does."""
+        """Refuse a choice whose output differs from that of the server's own configuration."""
         if self._right is None:
             with self._layer.under(PRESENT):
                 self._right = self._batch[0]().float().clone()

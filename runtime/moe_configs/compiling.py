@@ -1,4 +1,4 @@
-"""Compiles every configuration that a search may try, in processes that share one import. No GPU opens."""
+"""Compiles every configuration that a search may try, in processes that share one import. Uses no GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLACE = struct.Struct("=H")
 
 @dataclass(frozen=True)
 class Compiled:
-    """`failed`: why a configuration does not compile, as few of them do not."""
+    """The result. `failed` has the few configurations that do not compile, with the reasons."""
 
     tried: int
     failed: dict[str, str]
@@ -40,7 +40,7 @@ def compile_all(
     processes: int,
     say: Callable[[], object] = lambda: None,
 ) -> Compiled:
-    """Triton keeps what is compiled in its cache, where the process that measures finds it."""
+    """Compile all configurations into Triton's cache, where the measuring process finds them."""
     began = time.perf_counter()
     pretending.compile_only(here.layer, *capability)
     layers = Layers(call, here, arguments, "meta")
@@ -64,12 +64,12 @@ def compile_all(
 
 
 def _size(name: Named) -> float:
-    """The longest to compile come first."""
+    """Return a number that is larger for configurations that take longer to compile."""
     return inf if name is PRESENT else name.up.m * name.up.n * name.up.k * name.up.stages
 
 
 def _queue(count: int) -> int:
-    """A pipe that holds the places of all work: each reader takes the next one."""
+    """Return a pipe that holds the numbers of all jobs; each reader takes the next one."""
     reading, writing = os.pipe()
     os.write(writing, b"".join(_PLACE.pack(place) for place in range(count)))
     os.close(writing)
@@ -99,7 +99,7 @@ def _forked(
 
 
 def _compile(choice: Named, buckets: Sequence[int], layers: Layers) -> None:
-    """Its kernels differ by whether sizes of a batch are multiples of 16: most batches share one."""
+    """Compile a choice for all buckets: kernels depend on whether a batch's sizes are multiples of 16."""
     pretending.building = choice is PRESENT
     with layers.under(choice):
         for bucket in buckets:

@@ -22,11 +22,11 @@ Forward = Callable[[], torch.Tensor]
 
 
 class CannotRun(RuntimeError):
-    """The server here has no layer that this record's can be made of."""
+    """This server's SGLang has no layer that the recorded layer can be made with."""
 
 
 class Settings:
-    """What SGLang's modules ask of its context: the record's arguments, whatever group they are in."""
+    """Stands for the settings that SGLang's modules read: the record's arguments, of whatever group."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self._arguments = arguments
@@ -35,12 +35,12 @@ class Settings:
         return self._arguments.get(name, self)
 
     def __bool__(self) -> bool:
-        """A switch that the record does not know is off."""
+        """A switch that the record does not have is off."""
         return False
 
 
 class Layers:
-    """One recorded layer on a device; `under` a choice its look-ups answer that choice."""
+    """One recorded layer on a device. Inside `under(choice)` its look-ups return that choice."""
 
     def __init__(self, call: LayerCall, here: Places, arguments: Mapping[str, Any], device: str) -> None:
         if call.unreplayable or here.layer is None or here.configs is None:
@@ -69,7 +69,7 @@ class Layers:
         return int(self._sizes["topk_ids"]["shape"][1])
 
     def batch(self, rows: int, turns: int) -> list[Forward]:
-        """Forwards of the same tokens on routings of their own, even and skewed in turns."""
+        """Return forwards of the same tokens, each with its own routing; even and skewed ones alternate."""
         random = torch.Generator(device="cpu").manual_seed(SEED + rows)
         tokens = self._empty("hidden_states", rows)
         if self._device.type != "meta":
@@ -80,7 +80,7 @@ class Layers:
         ]
 
     def present(self, rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The entries that the server takes for this batch: of the first GEMM and of the second."""
+        """Return the configurations that the server uses for this batch: first GEMM's and second's."""
         asked, real = [], getattr(self._here.layer, CHOICE)
 
         def choose(*args: Any, **named: Any) -> Any:
@@ -117,7 +117,7 @@ class Layers:
         return answer
 
     def _routing(self, rows: int, skew: float, random: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of all ranks' experts the own ones come first; the others' rows are not computed here."""
+        """Route over all ranks' experts. This rank's come first; rows of others are not computed here."""
         weights, ids = self._empty("topk_weights", rows), self._empty("topk_ids", rows)
         if self._device.type != "meta":
             everywhere = self.experts * self._ranks
@@ -149,7 +149,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Of the record's forms a layer is given scalars and lists, and shapes as tuples."""
+    """Turn the record's forms into arguments of a layer: scalars and lists, and shapes as tuples."""
     if isinstance(value, dict):
         ((kind, inner),) = value.items()
         return tuple(map(_plain, inner)) if kind == "tuple" else float(inner) if kind == "float" else inner

@@ -1,4 +1,4 @@
-"""Which configurations serve each batch size, beside what the server would take. Decisions only: the clock is
+"""Chooses the configuration of each batch size, compared with the server's own. Decisions only: the clock is
 an argument."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DUEL_MS, _MOST_CROSSED = 2.0, 8
 
 @dataclass(frozen=True)
 class Decided:
-    """One bucket. `choice` is PRESENT where nothing beat it beyond noise; `gain` is of the best one."""
+    """The result of one bucket. `choice` is PRESENT if nothing beat it beyond noise; `gain` is the best's."""
 
     rows: int
     choice: Named
@@ -49,7 +49,7 @@ def decide_all(
     policy: SearchPolicy,
     say: Callable[[Decided], object] = lambda _: None,
 ) -> list[Decided]:
-    """Pilots try all that fits, the others what stood near the best of their neighbours."""
+    """Decide all buckets. Pilots try all choices that fit, the others those near their neighbours' best."""
     places = pilots(buckets, policy)
     swept, decided = dict[int, Seen](), dict[int, Decided]()
     for place in places:
@@ -96,7 +96,7 @@ def _decide(
 
 
 def _played(standing: Sequence[Named], clock: Clock[Named], expected: float, policy: SearchPolicy) -> Named:
-    """The finalists in turns. `settle` takes one of each op; here one choice names both."""
+    """Return the best finalist, compared in turns. One choice names both GEMMs, so `settle` gets one op."""
 
     def alone(together: Sequence[tuple[Named, ...]], launches: int) -> list[float]:
         return clock([name for (name,) in together], launches)
@@ -106,7 +106,7 @@ def _played(standing: Sequence[Named], clock: Clock[Named], expected: float, pol
 
 
 def duel(best: Named, clock: Clock[Named], expected: float) -> tuple[float, float, float, bool]:
-    """Milliseconds of both in turns, there and back, how much faster `best` is, and whether beyond noise."""
+    """Measure both in turns; return both times, how much faster `best` is, and whether beyond noise."""
     launches = max(1, round(_DUEL_MS / max(expected, 1e-3)))
     own, others = [], []
     for round_number in range(_DUELS):

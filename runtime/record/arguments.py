@@ -1,6 +1,6 @@
-"""Arguments of a call as JSON: what each may say, checked before anything is made of it.
+"""The arguments of a call as JSON: the allowed forms, checked before anything is made of them.
 
-A scalar is itself and a list is a list. All else is an object with one member, its kind:
+A scalar is itself and a list is a list. Anything else is an object with one member, whose name is the kind:
 
     {"tensor": {"dtype": "bfloat16", "shape": [8, 4], "stride": [4, 1], "offset": 0, "storage": 0}}
     {"tuple": [...]}   {"dict": [[key, value], ...]}   {"set": [...]}
@@ -31,7 +31,7 @@ _FLOATS = ("nan", "inf", "-inf")
 
 
 def check_function(name: Any, where: str) -> None:
-    """A function or class below `flashinfer.`; no part of its name is private to Python."""
+    """Refuse anything but a function or class below `flashinfer.`, and names private to Python."""
     known = isinstance(name, str) and len(name) < 300 and _NAME.fullmatch(name)
     expect(bool(known) and "__" not in str(name).replace(".__call__", ""), "a name in FlashInfer", where)
 
@@ -56,7 +56,7 @@ def check_storage(size: Any, device: Any, where: str) -> None:
 
 
 def bytes_made(value: Any) -> int:
-    """Bytes of the storages of all objects that are made for these arguments, which were checked."""
+    """Return the bytes of the storages of all objects that these checked arguments make."""
     if isinstance(value, list):
         return sum(map(bytes_made, value))
     if not isinstance(value, dict):
@@ -115,7 +115,7 @@ def _is_size(value: Any) -> bool:
 
 
 def _tensor(inner: Any, storages: Sequence[int], where: str) -> None:
-    """It lies within its storage, as far as that can be said without knowing the bytes of its type."""
+    """Refuse a tensor outside its storage, as far as this can be checked without the bytes of its dtype."""
     expect(isinstance(inner, dict), "an object", where)
     expect(inner.keys() - {"values"} == {"dtype", "shape", "stride", "offset", "storage"}, "a tensor", where)
     expect(isinstance(inner["dtype"], str) and bool(_WORD.fullmatch(inner["dtype"])), "of a type", where)

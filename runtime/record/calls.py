@@ -1,4 +1,4 @@
-"""Calls of FlashInfer under which its tuner was asked, as data that anyone may have written."""
+"""Calls of FlashInfer that asked its tuner, as data that anyone may have written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.record.checked import expect
 
 @dataclass(frozen=True)
 class Storage:
-    """Memory that tensors of one call lie in: only the bytes that they reach."""
+    """Memory that contains tensors of one call: only the bytes that they use."""
 
     bytes: int
     device: str
@@ -22,7 +22,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class Lookup:
-    """One question to the tuner: the entries that it names, each with its bucket."""
+    """One question to the tuner: the entries that it looks up, each with its bucket."""
 
     op: str
     runners: tuple[str, ...]
@@ -50,10 +50,10 @@ class Context:
 
 @dataclass(frozen=True)
 class Call:
-    """`function`: a name inside `flashinfer.`, as `fused_moe.core:cutlass_fused_moe`. `mode`: tune or serve.
-    `cache`: the file that FlashInfer had loaded or would save; empty where it is not known.
+    """`function` is a name inside `flashinfer.`, such as `fused_moe.core:cutlass_fused_moe`. `mode` is tune
+    or serve. `cache` is the file that FlashInfer had loaded or would save, or "" if not known.
 
-    `unreplayable` says why the call cannot be made again from this data; empty where it can.
+    `unreplayable` says why the call cannot be made again from this data, or is "" if it can.
     """
 
     function: str
@@ -80,7 +80,7 @@ class Call:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Each entry that the call asks for, once."""
+        """Return each entry that the call looks up, once."""
         return tuple(dict.fromkeys(key for lookup in self.lookups for _, key in lookup.keys))
 
 

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as plain JSON and back: what comes back is checked, member by member."""
+"""Writes frozen dataclasses as plain JSON, and reads them back with a check of each member."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def expect(holds: bool, what: str, where: str) -> None:
 
 
 def read(kind: type[T], data: Any, where: str) -> T:
-    """`where` is what errors call the whole. A member that `kind` has not is refused."""
+    """Read data as `kind`, and refuse members that it does not have. Errors call the data `where`."""
     return cast(T, _read(kind, data, where, True))
 
 
 def from_plain(kind: type[T], data: Any, where: str) -> T:
-    """Members that `kind` has not are passed over: another release of sgl-tune wrote them."""
+    """Read data as `kind`, and ignore members that it does not have: another sgl-tune wrote them."""
     return cast(T, _read(kind, data, where, False))
 
 
@@ -38,7 +38,7 @@ def to_plain(record: Any) -> dict[str, Any]:
 
 
 def given_members(record: Any) -> dict[str, Any]:
-    """As plain JSON, without what is as it is by default."""
+    """Return the record as plain JSON, without members that have their default values."""
     found = {}
     for one in fields(record):
         value = getattr(record, one.name)
@@ -97,7 +97,7 @@ def _is_nested(data: Any) -> bool:
 
 
 def _the_one_of(kinds: list[Any], data: Any) -> Any:
-    """Of several records, the one whose members the data has, and all that it asks for."""
+    """Return the record class that has all members of the data and requires no others."""
     told = set(data) if isinstance(data, Mapping) else set()
     members = {one: {field.name for field in fields(one)} for one in kinds if is_dataclass(one)}
     alike: list[Any] = [one for one, names in members.items() if told <= names]

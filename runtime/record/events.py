@@ -1,4 +1,4 @@
-"""The stream of a start, event by event, becomes a record."""
+"""Makes a record of the events that a start sends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARTS: dict[str, type] = {
 
 
 def record_of(asked: parts.Asked, events: Iterable[Event]) -> Record:
-    """The record of one start. Its ending is "broken" where the stream ends without one."""
+    """Return the record of one start. Its ending is "broken" if the events stop without an ending."""
     found: dict[str, list[Any]] = {name: [] for name in PARTS}
     held: list[parts.Held] = []
     lacks: dict[str, None] = {}
@@ -90,7 +90,7 @@ def _made(module: parts.Module, maker: Event | None) -> parts.Module:
 
 
 def _call(event: Event) -> Call:
-    """A call of an odd form is kept for what it asks, without the data that could make it again."""
+    """Return the call. If its data has a wrong form, keep only its lookups: it cannot be made again."""
     try:
         return _part(Call, event)
     except TypeError:
@@ -100,7 +100,7 @@ def _call(event: Event) -> Call:
 
 
 def _part(kind: type[T], event: Event) -> T:
-    """The event's fields that the part has; what else the stream says is for other readers."""
+    """Return the part with the event's fields that it has; other fields are for other readers."""
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     return read(kind, {name: value for name, value in event.items() if name in names}, event["event"])
 

@@ -1,4 +1,4 @@
-"""Look-ups of tuned Triton configurations and the MoE layers behind them, as data anyone may have written."""
+"""Look-ups of tuned Triton configurations and their MoE layers, as data that anyone may have written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runtime.record.checked import expect
 
 @dataclass(frozen=True)
 class ConfigLookup:
-    """`asked`: the path looked for first; `found`: the one taken, or empty; `given`: parts of its name."""
+    """`asked`: the path looked for first; `found`: the path used, or empty; `given`: parts of its name."""
 
     kind: str
     asked: str
@@ -26,7 +26,7 @@ class ConfigLookup:
 
 @dataclass(frozen=True)
 class LayerCall:
-    """One call of SGLang's fused MoE, by its arguments' names, and the paths it asked for: GEMM by GEMM."""
+    """One call of SGLang's fused MoE: its named arguments, and the paths looked for, per GEMM."""
 
     named: dict[str, Any]
     storages: tuple[Storage, ...]

@@ -13,9 +13,9 @@ _MAKER = re.compile(r"[a-z][a-z0-9_.]{0,100}:gen_[a-z0-9_]{1,100}")
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked: a server command for one rank, on which GPU, of which server.
+    """The question: a server command for one rank, the GPU, and the server.
 
-    `lacking`: what the cage could not keep the start from on this kernel, each with the reason.
+    `lacking`: protections of the cage that this kernel does not offer, each with the reason.
     """
 
     argv: tuple[str, ...]
@@ -67,8 +67,8 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a start ended: ready, died in a phase, refused by SGLang, stopped where it was asked to stop, or
-    broken by us."""
+    """How a start ended: ready, died in a phase, refused by SGLang, stopped where the question said so, or
+    broken by sgl-tune."""
 
     how: str
     phase: str | None = None
@@ -91,10 +91,10 @@ class Inexact:
 
 @dataclass(frozen=True)
 class Module:
-    """A compiled module that the start loaded: really, as its host half, or as a stub.
+    """A compiled module that the start loaded: the real one, only its host code, or a stub.
 
-    `maker`: FlashInfer's function that makes it, MODULE:NAME below `flashinfer.jit`, with its `arguments`,
-    in which a word that names a dtype stands for torch's. Empty where that is not known.
+    `maker` is FlashInfer's function that makes it, MODULE:NAME below `flashinfer.jit`, with its `arguments`,
+    in which the name of a dtype means torch's dtype. Empty if it is not known.
     """
 
     library: str
@@ -113,7 +113,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Key:
-    """What FlashInfer's tuner was asked, how often, and how many tactics it measured for it."""
+    """An entry that FlashInfer's tuner was asked for, how often, and how many tactics it measured."""
 
     mode: str  # tune or serve
     op: str
@@ -124,8 +124,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that the start compiles. One of Triton's has the key of Triton's own cache, the GPU that it is
-    for, and the bytes of shared memory that a block of it takes."""
+    """A kernel that the start compiles. A Triton kernel has the key of Triton's own cache, its target GPU,
+    and the bytes of shared memory per block."""
 
     library: str
     name: str
@@ -146,7 +146,7 @@ class CacheFile:
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes of weights that modules of one kind hold, after the phase that loaded them."""
+    """Bytes of weights in all modules of one class, after the phase that loaded them."""
 
     phase: str
     what: str
@@ -164,7 +164,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Cost:
-    """What asking took: CPU seconds of the start, and the most memory of its process."""
+    """What the start cost: its CPU seconds, and the most memory of its process."""
 
     cpu: float
     rss: int

@@ -1,4 +1,4 @@
-"""A start of a server as data: what was asked, what each phase took, what was tuned, and how it ended."""
+"""A start of a server as data: the question, the cost of each phase, the tuned entries, and the ending."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Record:
         return not self.inexact
 
     def phase(self, name: str) -> parts.Phase | None:
-        """The phase of that name with the highest peak, if the start came to one."""
+        """Return the phase of that name with the highest peak, or None if the start did not reach it."""
         found = [phase for phase in self.phases if phase.name == name]
         return max(found, key=lambda phase: phase.peak, default=None)
 
@@ -63,7 +63,7 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Record:
-        """A record that anyone may have written: every field is checked, and nothing of it is run."""
+        """Read a record that anyone may have written: every field is checked, and nothing in it is run."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""What a start settles before it builds its model, as the server's own functions answered."""
+"""What a start decides before it builds its model, as the server's own functions answered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Gate:
-    """Whether a start tunes for one model, and the file of its tactics, below the server's cache folder."""
+    """Whether a start tunes for one model, and its file of tactics, below the server's cache folder."""
 
     tunes: bool
     file: str
@@ -16,7 +16,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Settled:
-    """`most_requests`: of one rank, were its memory endless. `draft`: the gate of a draft model."""
+    """`most_requests`: one rank's limit with unlimited memory. `draft`: the gate of a draft model."""
 
     config_class: str
     dtype: str
@@ -32,9 +32,9 @@ class Settled:
 
 @dataclass(frozen=True)
 class Resolved:
-    """The server's arguments, resolved; and what it made of them, where the start came to it.
+    """The server's arguments after resolving, and what it decided from them, if the start got that far.
 
-    `given`: the arguments that the command sets. `defaults`: those of arguments that have another value.
+    `given`: the arguments that the command sets. `defaults`: default values of arguments with another value.
     """
 
     arguments: dict[str, Any] = field(default_factory=dict)

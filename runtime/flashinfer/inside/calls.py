@@ -1,7 +1,7 @@
-"""FlashInfer's public functions, each outermost call of one while its tuner may be asked.
+"""Watches FlashInfer's public functions: each outermost call during which the tuner may be asked.
 
-FlashInfer marks them with a decorator of its own; it must be replaced before the modules that use it are
-imported. Only modules that speak of the tuner are watched: other functions stay what they are.
+FlashInfer marks these functions with a decorator of its own, which must be replaced before the modules that
+use it are imported. Only modules that mention the tuner are watched; other functions stay unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _made: dict[int, tuple[weakref.ref[Any], dict[str, Any]]] = {}
 
 
 class Open:
-    """A call that is running. `told`: its arguments as data, described when the tuner is first asked."""
+    """A running call. `told` are its arguments as data, described when the tuner is first asked."""
 
     def __init__(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         self.name, self._arguments, self._named = name, arguments, named
@@ -44,7 +44,7 @@ class Open:
 
 
 def watch() -> None:
-    """From now on `current` answers; until then a function that is watched does what it did."""
+    """Start watching. Until then watched functions behave as before, and `current` returns None."""
     global _watching
     _watching = True
 
@@ -106,7 +106,7 @@ def _call(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _init(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An object is described by how it was made: its own state is no data."""
+    """Record how an object was made, because its own state cannot be written as data."""
 
     @functools.wraps(function)
     def outer(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""The autotune(...) contexts that are open, with their arguments as data."""
+"""The open autotune(...) contexts, with their arguments as data."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _now = threading.local()
 
 
 def stack() -> list[dict[str, Any]]:
-    """The outermost first. What a context opens by itself is not among them."""
+    """Return the open contexts, outermost first, without those that a context opens itself."""
     return [{"name": one["name"], "arguments": one["arguments"]} for one in _open()]
 
 
 def cache() -> str:
-    """The file that the innermost context with one names."""
+    """Return the cache file of the innermost context that names one, or ""."""
     return next((one["cache"] for one in reversed(_open()) if one["cache"]), "")
 
 
@@ -74,7 +74,7 @@ def _watched(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _told(name: str, real: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
-    """The file that it names stands apart: where a cache lies is no part of what is tuned."""
+    """Describe a context. Its cache file is kept apart, because a path does not change what is tuned."""
     given = dict(inspect.signature(real).bind(*args, **kwargs).arguments)
     file = given.pop("cache", None)
     for place in ("cache_root", "persistent_cache"):

@@ -1,4 +1,4 @@
-"""Arguments of a call as data, in the form that `runtime/record/arguments.py` checks."""
+"""The arguments of a call as data, in the form that `runtime/record/arguments.py` checks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _PACKAGE = "flashinfer."
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "bool")
 _ALIGNED = 512  # torch's allocator gives nothing that is aligned to less
 
-# How an object of FlashInfer's was made, or None.
+# Returns how an object of FlashInfer was made, or None.
 Made = Callable[[Any], "dict[str, Any] | None"]
 
 
 def name_of(thing: Any) -> str | None:
-    """A function's or class's name below `flashinfer.`; None where it is not FlashInfer's."""
+    """Return the name of a function or class below `flashinfer.`, or None if it is not FlashInfer's."""
     module = getattr(thing, "__module__", None) or ""
     if not module.startswith(_PACKAGE):
         return None
@@ -28,7 +28,7 @@ def name_of(thing: Any) -> str | None:
 
 
 class Description:
-    """The arguments of one call. `unknown` names what of them is no data."""
+    """The arguments of one call. `unknown` names the arguments that cannot be written as data."""
 
     def __init__(self, made: Made) -> None:
         self.unknown: list[str] = []
@@ -83,7 +83,7 @@ class Description:
         return self._foreign(value)
 
     def _member(self, value: enum.Enum) -> Any:
-        """Of a caller's own enum FlashInfer can see the number or the word alone."""
+        """Describe an enum's member. Of a caller's own enum, FlashInfer sees only a number or word."""
         name = name_of(type(value))
         if name is not None:
             return {"enum": [name, value.name]}
@@ -130,7 +130,7 @@ class Description:
         return len(self._storages) - 1
 
     def _reached(self) -> list[dict[str, Any]]:
-        """The storages from their first byte that is reached on; offsets count from there."""
+        """Return the storages from the first byte that a tensor uses; tensors' offsets start there."""
         begins = [(one["low"] or 0) // _ALIGNED * _ALIGNED for one in self._storages]
         for one in self._tensors:
             told = one["told"]
@@ -148,7 +148,7 @@ def _strided() -> Any:
 
 
 def values_of(tensor: Any, dtype: str) -> list[int] | None:
-    """What a tensor of few integers holds, where that is known: sizes, offsets and numbers of experts."""
+    """Return the values of a small tensor of integers (sizes, offsets, expert counts), if they are known."""
     if dtype not in _INTEGERS or not 0 < tensor.numel() <= MOST_VALUES or tensor.dim() > 2:
         return None
     if tensor.device.type == "cpu":

@@ -1,4 +1,4 @@
-"""The environment that FlashInfer compares a file of tactics with: that of the server which will read it."""
+"""Makes FlashInfer compare a tactics file with the environment of the server that will read the file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COLLECT = "_collect_metadata"
 
 
 def be(metadata: Mapping[str, str]) -> None:
-    """Have FlashInfer say these strings of itself, wherever the function that collects them is known."""
+    """Make FlashInfer report these strings as its environment, in every module that imported the function."""
     for name, module in list(sys.modules.items()):
         real = getattr(module, "__dict__", {}).get(COLLECT) if name.startswith("flashinfer") else None
         if real is not None:
@@ -19,7 +19,7 @@ def be(metadata: Mapping[str, str]) -> None:
 
 def _told(real: Callable[[], dict[str, Any]], metadata: Mapping[str, str]) -> Callable[[], dict[str, Any]]:
     def collect() -> dict[str, Any]:
-        """A member that this FlashInfer does not compare stays out."""
+        """Replace the members that this FlashInfer compares, and add no others."""
         found = real()
         return {name: metadata.get(name, value) for name, value in found.items()}
 

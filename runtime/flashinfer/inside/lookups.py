@@ -1,4 +1,4 @@
-"""What one call of `choose_one` asks for, in the words of a cache file: in every version of FlashInfer."""
+"""The entries that one call of `choose_one` looks up, in the form of a cache file, for every FlashInfer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 def effective_config(tuner: Any, config: Any) -> Any:
-    """What `choose_one` makes of it inside the active contexts."""
+    """Return the configuration that `choose_one` makes of `config` inside the active contexts."""
     overridden = (
         getattr(tuner, "_override_tuning_buckets", None) is not None
         or getattr(tuner, "_override_round_up", False)
@@ -22,7 +22,7 @@ def effective_config(tuner: Any, config: Any) -> Any:
 
 
 def varying_size(config: Any, shapes: Shapes) -> int:
-    """The size that varies: rows, for every op that a server tunes."""
+    """Return the size that varies, which is the rows in every op that a server tunes."""
     if not config.dynamic_tensor_specs:
         return 0
     spec = config.dynamic_tensor_specs[0]
@@ -30,7 +30,7 @@ def varying_size(config: Any, shapes: Shapes) -> int:
 
 
 def key_of(tuner: Any, op: str, runner: Any, shapes: Shapes, config: Any, inputs: Any) -> str:
-    """The key in the form that a cache file has it."""
+    """Return the key as a cache file has it."""
     if hasattr(runner, "get_cache_key_extras"):
         key = tuner._get_cache_key(op, runner, shapes, config, runner.get_cache_key_extras(inputs))
     else:
@@ -39,7 +39,7 @@ def key_of(tuner: Any, op: str, runner: Any, shapes: Shapes, config: Any, inputs
 
 
 def keys_of(tuner: Any, op: str, runner: Any, config: Any, inputs: Any) -> Iterator[tuple[int, str]]:
-    """With its bucket each key: in tuning mode those of all buckets, else that of the call's own rows."""
+    """Yield each bucket with its key: all buckets in tuning mode, else that of the call's own rows."""
     if not tuner.is_tuning_mode:
         shapes = tuple(tuner._get_input_sizes(inputs))
         nearest = tuner._find_nearest_profile(shapes, config)

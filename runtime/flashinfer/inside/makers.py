@@ -1,4 +1,4 @@
-"""How FlashInfer is asked for each of its compiled modules: the function that makes it, and its arguments."""
+"""The function and the arguments with which FlashInfer makes each of its compiled modules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _told: set[str] = set()
 
 @after("flashinfer.jit.core")
 def _core(module: Any) -> None:
-    """Every maker ends in this function, which is imported from here by name."""
+    """Watch `gen_jit_spec`, with which every maker ends, and which makers import from this module by name."""
     real = module.gen_jit_spec
 
     @functools.wraps(real)
@@ -33,7 +33,7 @@ def _core(module: Any) -> None:
 
 
 def _outermost(frame: FrameType | None) -> tuple[str, list[Any]] | None:
-    """The maker that FlashInfer's callers called, where its arguments are data."""
+    """Return the outermost maker on the stack and its arguments, or None if these are not data."""
     found = None
     while frame is not None:
         module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
@@ -54,7 +54,7 @@ _NO_DATA = object()
 
 
 def _plain(value: Any) -> Any:
-    """A dtype is told by its name, which `compile` reads as one."""
+    """Return a value as data. A dtype becomes its name, which `compile` turns back into a dtype."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     text = str(value)

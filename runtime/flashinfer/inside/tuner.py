@@ -1,4 +1,4 @@
-"""What FlashInfer's tuner is asked while it tunes and while it serves: keys, and the calls behind them."""
+"""What FlashInfer's tuner is asked while it tunes and while it serves: keys, and the calls that ask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STORE = "flashinfer tactics"
 
 
 class Asked:
-    """Counts per (mode, op, key). A call is told when it asks for an entry that none before it asked for."""
+    """Counts lookups per (mode, op, key). A call is reported if it looks up a key that none did before."""
 
     def __init__(self) -> None:
         self.profiled = 0
@@ -34,7 +34,7 @@ class Asked:
         self._keys.clear()
 
     def look(self, mode: str, key: str, tuner: Any, op: str, runners: Any, config: Any, inputs: Any) -> None:
-        """One question of the call that is running, or of none."""
+        """Record one lookup of the running call, or of none."""
         if mode == "serve" and (key in self._tuned or key in self._served):
             return
         lookup = lookup_of(tuner, op, runners, config, inputs)
@@ -123,7 +123,7 @@ def _watch_files(tuner: Any, asked: Asked) -> None:
 
 
 def _caller() -> str:
-    """The outermost function of FlashInfer that runs now."""
+    """Return the outermost function of FlashInfer that is running."""
     here, found = sys._getframe(1), "?"
     while here is not None:
         module = here.f_globals.get("__name__", "")

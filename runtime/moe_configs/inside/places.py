@@ -1,4 +1,4 @@
-"""Where releases of SGLang keep the look-up of Triton configurations and the layer: the first one found."""
+"""Where releases of SGLang have the look-up of Triton configurations and the layer: the first is used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def places() -> Places:
 
 
 def _first(names: Sequence[str], function: str) -> Any:
-    """The module that has this function, of the first name that can be imported."""
+    """Return the first of these modules that can be imported and has the function."""
     for name in names:
         try:
             module = import_module(name)

@@ -1,4 +1,4 @@
-"""A process that compiles for a GPU it does not open: torch and Triton answer for it, nothing is launched."""
+"""Lets a process compile for a GPU that it does not open: torch and Triton report the GPU, nothing runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ building = False
 
 
 def be_a(name: str, major: int, minor: int) -> None:
-    """Before the server's modules are imported, which ask what GPU this is."""
+    """Make torch report this GPU. Call it before the server's modules are imported, which ask for the GPU."""
     import torch
 
     told = SimpleNamespace(name=name, major=major, minor=minor, shared_memory_per_block_optin=227 << 10)
@@ -61,7 +61,7 @@ def compile_only(layer: Any, major: int, minor: int) -> None:
 
 
 def _skipped(build: Any) -> Any:
-    """A kernel that no configuration changes. SGLang builds some of them at their first call."""
+    """Replace a kernel that no configuration changes. SGLang builds some of these at their first call."""
 
     def skip(*args: Any, **named: Any) -> None:
         if build is not None and building:
@@ -76,7 +76,7 @@ def _module_of(function: Any) -> Any:
 
 
 def _quantised(name: str) -> Any:
-    """Sizes and types as the server's own functions answer: a scale per group, per row or one for all."""
+    """Return a function that gives the sizes and types of the real one: scales per group, row or tensor."""
     import torch
 
     kind = torch.int8 if "int8" in name else torch.float8_e4m3fn

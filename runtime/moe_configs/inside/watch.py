@@ -1,4 +1,4 @@
-"""Which files of Triton configurations a start looks for, for which layers: its own look-up is watched."""
+"""Watches SGLang's own look-up: which files of Triton configurations a start looks for, for which layers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _replace(module: Any, name: str, watched: Callable[[Any], Any]) -> None:
 
 
 def _lookup(kind: str, inner: Any) -> Any:
-    """Each question is told once: SGLang keeps its answer, too."""
+    """Watch a look-up. Each question is reported once, because SGLang also keeps its answer."""
     signature, asked = inspect.signature(inner), dict[str, str]()
 
     def outer(*args: Any, **kwargs: Any) -> Any:
@@ -71,7 +71,7 @@ def _tell(kind: str, given: dict[str, Any], looked: dict[str, bool]) -> None:
 
 @contextmanager
 def _existing() -> Iterator[dict[str, bool]]:
-    """The files that are looked for meanwhile, in their order, and whether each is there."""
+    """Return a dictionary that fills with the files looked for inside, in order, and whether each exists."""
     exists, looked = os.path.exists, dict[str, bool]()
 
     def watched(path: Any) -> bool:
@@ -92,7 +92,7 @@ def _existing() -> Iterator[dict[str, bool]]:
 
 
 def _layer(inner: Any) -> Any:
-    """One call of each kind of layer is told, whatever its batch."""
+    """Watch the layer. One call is reported per kind of layer, whatever its batch."""
     signature, known = inspect.signature(inner), set[str]()
 
     def outer(*args: Any, **kwargs: Any) -> Any:
