@@ -1,4 +1,4 @@
-"""Questions to one server about one kind of GPU: a process per number of devices, which is kept."""
+"""Asks one server about one kind of GPU. A process is kept for each number of devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from runtime.sglang.tactics import Tactics
 
 @dataclass(frozen=True)
 class Asked:
-    """A server: its Python, and its folders of packages. A kind of GPU. Where built things are kept."""
+    """A server (its Python and its folders of packages), a kind of GPU, and a cache for what is built."""
 
     python: Path
     folders: tuple[Path, ...]
@@ -64,7 +64,7 @@ class Asker:
         title: str | None = None,
         tactics: Tactics | None = None,
     ) -> Record:
-        """The record of one start; started again where the resolved arguments ask for more GPUs."""
+        """Return one start's record. If the resolved arguments need more GPUs, start again with them."""
         self._questions += 1
         given = dict(outside or {}) or None
         name = f"start{self._questions}"
@@ -102,7 +102,7 @@ class Asker:
 
 
 def _devices(record: Record) -> int:
-    """The GPUs of one node as SGLang itself resolved them; 0 if the start did not come to it."""
+    """Return the GPUs of one node as SGLang itself resolved them; 0 if the start did not get that far."""
     sizes = [record.arguments.get(name) for name in ("tp_size", "pp_size", "nnodes")]
     tp, pp, nodes = (size if isinstance(size, int) else 0 for size in sizes)
     return max(1, tp * pp // nodes) if tp and pp and nodes else 0
@@ -110,7 +110,7 @@ def _devices(record: Record) -> int:
 
 @dataclass(frozen=True)
 class World:
-    """A server's processes: tp x pp ranks over `nodes`."""
+    """The processes of a server: tp x pp ranks on `nodes` nodes."""
 
     tp: int
     pp: int
@@ -122,18 +122,18 @@ class World:
 
     @property
     def devices(self) -> int:
-        """GPUs of one node."""
+        """The GPUs of one node."""
         return max(1, self.ranks // self.nodes)
 
 
 class _Quiet(ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
-        """SGLang's own parser refuses the same words, and says so."""
+        """Raise instead of exiting: SGLang's own parser will refuse the same words with a message."""
         raise ValueError(message)
 
 
 def world_of(argv: Sequence[str]) -> World:
-    """The world that flags ask for; one process where they cannot be read, which SGLang refuses itself."""
+    """Return the world that the flags set; one process if they cannot be read, as SGLang refuses them."""
     parser = _Quiet(add_help=False, allow_abbrev=False)
     parser.add_argument("--tensor-parallel-size", "--tp-size", "--tp", dest="tp", type=int, default=1)
     parser.add_argument("--pipeline-parallel-size", "--pp-size", "--pp", dest="pp", type=int, default=1)

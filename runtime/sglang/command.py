@@ -1,7 +1,7 @@
-"""A pasted server command as foreign data: what of it a start on this machine may be given.
+"""A pasted server command, which nobody vouches for: the part of it that a start on this machine may get.
 
-The cage in which a start runs keeps it from the network, from other files and from other code. Here the flags
-and variables that ask for these are refused or dropped by name, so that the answer says why.
+The cage in which a start runs shuts off the network, other files and other code. Here the flags and variables
+that need these are refused or dropped by name, so that the answer says why.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CODE_LISTS = ("config.json", "tokenizer_config.json", "processor_config.json", 
 
 
 class Refused(ValueError):
-    """Part of a server command that is not run, and the way out."""
+    """A part of a server command that is not run, and the way out."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Checked:
-    """`readable`: files and folders of data that flags name. `remote_code`: the model's own code may run."""
+    """A checked command. `readable`: the data that flags name; `remote_code`: the model's code may run."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
@@ -60,7 +60,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class _Flag:
-    """A flag as it was written: its name, its values, and whether the first came with "="."""
+    """A flag as written: its name, its values, and whether the first value was joined with "="."""
 
     name: str
     values: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class _Flag:
 def checked(
     argv: Sequence[str], environment: Mapping[str, str], *, trust_remote_code: bool = False
 ) -> Checked:
-    """The flags and variables to start SGLang with. `trust_remote_code` is our own flag's value.
+    """Return the flags and variables to start SGLang with. `trust_remote_code` is sgl-tune's own flag.
 
     Raises Refused for a command that asks to run, import, fetch or write something.
     """
@@ -146,7 +146,7 @@ def _refuse(flag: _Flag) -> None:
 
 
 def _kept(flag: _Flag) -> tuple[tuple[str, ...], list[Path]]:
-    """The words of a flag that is passed on, and the files that they name."""
+    """Return the words of a flag that is passed on, and the files that they name."""
     if flag.name == _OVERRIDE:
         _check_override(flag)
     if flag.name == _LORA:
@@ -185,7 +185,7 @@ def _model_folder(flag: _Flag) -> Path:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The config.json of a model's folder: of bounded size and depth, and a mapping."""
+    """Read the config.json of a model's folder; it must be an object of bounded size and depth."""
     return _read_object(folder / "config.json")
 
 
@@ -241,7 +241,7 @@ def _check_override(flag: _Flag) -> None:
 
 
 def _adapters(flag: _Flag) -> tuple[tuple[str, ...], list[Path]]:
-    """`PATH`, `NAME=PATH` or an object with `lora_path`: each path becomes an absolute folder."""
+    """Make the path in `PATH`, `NAME=PATH` or an object's `lora_path` absolute; return words and folders."""
     words, folders = [flag.name], list[Path]()
     for value in flag.values:
         if value.startswith("{"):
@@ -282,7 +282,7 @@ def _file(flag: _Flag) -> tuple[tuple[str, ...], list[Path]]:
 
 
 def _own_code(folders: Sequence[Path]) -> list[Path]:
-    """The model's own files of code that its configs name."""
+    """Return the model's own code files that its configs name."""
     found = []
     for folder in folders:
         for name in _CODE_LISTS:

@@ -1,7 +1,7 @@
-"""What to do with the flags of a pasted command that reach beyond the start: data, and nothing else.
+"""Tables of the flags of a pasted command that need more than the start itself. Only data.
 
-A flag that stands in none of these tables is passed on. The cage (`runtime.ghost.inside.cage`) holds it as
-it holds these: the tables only give a good answer, at once, and by name.
+A flag in none of these tables is passed on. The cage (`runtime.ghost.inside.cage`) would stop all of them
+anyway; the tables only make the answer quick, and name the flag.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REFUSED: Mapping[str, str] = {
     **_table("it starts nothing", "help"),
 }
 
-# Serving, and fetching weights: nothing of it takes GPU memory before the server is ready.
+# Serving, and fetching weights. They take no GPU memory before the server is ready.
 DROPPED: Mapping[str, str] = {
     **_table(
         "no port is opened",
@@ -91,7 +91,7 @@ DROPPED: Mapping[str, str] = {
     **_table("no store is asked", "hicache-storage-backend hicache-storage-backend-extra-config"),
 }
 
-# The value is a folder on this machine with a config.json, and never an id to download.
+# The value must be a folder on this machine with a config.json, not an id to download.
 MODELS = frozenset({"--model-path", "--model", "--speculative-draft-model-path", "--speculative-draft-model"})
 
 # The value may be the name of a file on this machine, which is read as data, or JSON, or a word.
@@ -108,10 +108,10 @@ FILES = frozenset(
 # Kept, with the address replaced by loopback.
 ADDRESSES = frozenset({"--dist-init-addr", "--nccl-init-addr"})
 
-# What the value of --json-model-override-args may not set: where code or another model is looked for.
+# Members that --json-model-override-args may not set, because they name code or another model.
 OVERRIDES_REFUSED = frozenset(
     {"auto_map", "_name_or_path", "name_or_path", "trust_remote_code", "code_revision", "custom_pipelines"}
 )
 
-# Names that begin another flag's name, and are names of their own.
+# Flags whose names are also the beginning of another flag's name.
 WHOLE_NAMES = frozenset({"--model", "--quantization", "--speculative-adaptive", "--dllm-algorithm"})

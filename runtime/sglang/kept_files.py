@@ -1,6 +1,6 @@
-"""What releases do otherwise with the files of a start: a row per release that changed something.
+"""How releases differ in the files that a start keeps: one row per release that changed something.
 
-No server has to be asked where only files are judged, shipped or looked for.
+No server is needed where files are only judged, shipped or looked for.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _GATHERED = (
 
 class KeptFiles(NamedTuple):
     since: tuple[int, ...] = (0, 5, 12)
-    # Rank files that differ are all deleted: srt/model_executor/runner/flashinfer_autotune.py
+    # If rank files differ, all are deleted: srt/model_executor/runner/flashinfer_autotune.py
     deletes_unequal_ranks: bool = False
-    # The file is saved again at every start, so that it must be writable: the same file
+    # The tactics are saved again at every start, so their file must be writable: the same source
     always_saves: bool = False
-    # Libraries' variables that it sets, and folders below $SGLANG_CACHE_DIR: srt/environ.py
+    # Variables of libraries that SGLang sets to folders below $SGLANG_CACHE_DIR: srt/environ.py
     gathered_caches: tuple[tuple[str, str], ...] = ()
-    # SGLANG_DG_CACHE_DIR unset is below $SGLANG_CACHE_DIR, no longer ~/.cache/deep_gemm: the same file
+    # An unset SGLANG_DG_CACHE_DIR is below $SGLANG_CACHE_DIR, not ~/.cache/deep_gemm: the same source
     gathers_deep_gemm: bool = False
     # SGLANG_JIT_CACHE_DIR holds its own kernels: kernels/jit/utils/compile/cache.py. Before: tvm-ffi's folder
     keys_kernels_by_content: bool = False
-    # A lock file a group of DeepGEMM's kernels, below its folder: layers/deep_gemm_wrapper/compile_utils.py
+    # One lock file per group of DeepGEMM's kernels, in its folder: layers/deep_gemm_wrapper/compile_utils.py
     locks_deep_gemm: bool = False
     # CuTe DSL's: ops/attention/flash_attn/cute/cache_utils.py, then kernels/jit/cute_aot_cache.py
     cute_objects: Literal["not kept", "on demand", "kept"] = "not kept"
@@ -44,16 +44,16 @@ _21 = _20._replace(
     since=(0, 5, 21), gathered_caches=(*_GATHERED, ("TILELANG_CACHE_DIR", "tilelang")), always_saves=True
 )
 ROWS = (_12, _16, _18, _19, _20, _21)
-_NEWEST = (0, 5, 23)  # that was read
+_NEWEST = (0, 5, 23)  # the newest whose code was read
 
 
 def kept_files(number: tuple[int, ...]) -> KeptFiles:
-    """Of a release by its number; of one before the first row, that row."""
+    """Return the row of a release by its number; the first row if it is older."""
     return next((row for row in reversed(ROWS) if row.since <= number), _12)
 
 
 def files_doubt(version: str, number: tuple[int, ...]) -> str | None:
-    """Of a release that is newer than what was read."""
+    """Return a warning if the release is newer than those whose code was read, else None."""
     if number <= _NEWEST:
         return None
     newest = ".".join(map(str, _NEWEST))

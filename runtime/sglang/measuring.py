@@ -1,4 +1,4 @@
-"""A stock server started on the GPUs that are here, a process per rank, by the driver that asks the ghost."""
+"""Starts a stock server on this machine's GPUs, one process per rank, with the code that asks the ghost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def measure(
 ) -> list[Record]:
     """Start all ranks at once and wait for their ends; each rank's log is `work`/rankN.log.
 
-    `environment`: variables of the server's processes beside this one's own.
+    `environment` has variables for the server's processes besides those of this process.
     """
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     if len(ranks) > 1:
@@ -75,7 +75,7 @@ def _start(
 
 
 def _events(stream: BinaryIO, seconds: float) -> list[Event]:
-    """Everything that one rank says, until it ends or its time is over."""
+    """Return all events of one rank, until it ends or its time is over."""
     timer: Timer | None = None
     found: list[Event] = []
     try:

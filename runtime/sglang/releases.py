@@ -1,4 +1,4 @@
-"""The release of SGLang that the core plans as: the newest that it was held against."""
+"""The release of SGLang that the core follows: the newest one that it was compared with."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def checked_version(version: str) -> str:
 
 
 def release_named(version: str) -> Release:
-    """Under the very name it was asked by. What another release does differently, the core does not know."""
+    """Return the core's release under the version asked for; refuse others, which it does not know."""
     if number(checked_version(version)) != NEWEST.number:
         raise AnotherRelease(f"SGLang {version}: the core plans as {NEWEST.version} alone", version)
     return NEWEST._replace(version=version)
 
 
 def request_modules(arguments: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The name of each, and FlashInfer's function that makes it. `arguments`: as the server resolved them."""
+    """Return each module's name and FlashInfer's function that makes it, from the resolved `arguments`."""
     if arguments.get("sampling_backend") == "flashinfer":  # the first request that draws a token
         return (("sampling", "sampling:gen_sampling_module"),)
     return ()

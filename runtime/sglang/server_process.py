@@ -1,4 +1,4 @@
-"""A server's own Python with SGLang imported, on the ghost: asked for starts, it answers with records."""
+"""A server's own Python with SGLang imported, on the ghost. It runs starts and returns their records."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from runtime.sglang.tactics import Tactics
 
 MAIN = Path(__file__).parent / "inside" / "main.py"
 LONGEST_LINE = 1 << 26
-STOP = object()  # what the listener of a start answers to end it
+STOP = object()  # returned by the listener of a start to end the start
 STOPPED = "stopped: what was asked was known"
 
 
 class ServerBroken(RuntimeError):
-    """The server's process could not be used; the text says what it said."""
+    """The server's process could not be used; the text has its output."""
 
 
 @dataclass(frozen=True)
 class Ghost:
-    """A GPU that is not there: its libraries, its row of the table, how many of it."""
+    """A simulated GPU: its libraries, its row of the table, and the number of GPUs."""
 
     library: Path
     name: str
@@ -64,15 +64,15 @@ def ghost_for(
     total: int | None = None,
     halves: Mapping[str, str] | None = None,
 ) -> Ghost:
-    """Its libraries for the server with these folders of packages, built below `cache` at first use."""
+    """Return a ghost for the server with these package folders; libraries are built in `cache`, once."""
     return Ghost(library(folders, cache), gpu.key, gpu.row(), devices, total, dict(halves or {}))
 
 
 @dataclass(frozen=True)
 class Request:
-    """One start: SGLang's flags, the rank that is asked for, and what lies outside torch.
+    """One start: SGLang's flags, the rank to start, and the numbers of memory outside torch.
 
-    `compiled`: patterns of the kernels that it finds in torch.compile's cache, which is empty else.
+    `compiled`: patterns of kernels that the start finds in torch.compile's cache, which is empty otherwise.
     """
 
     argv: tuple[str, ...]
@@ -80,14 +80,14 @@ class Request:
     outside: dict[str, Any] | None = None
     name: str = "start"
     snapshot: bool = False  # have torch write its history of memory
-    until: str | None = None  # stop once "arguments" or "gates" are resolved, before a model is built
+    until: str | None = None  # stop when "arguments" or "gates" are resolved, before a model is built
     compiled: tuple[str, ...] = ()
-    title: str | None = None  # the model as it was typed, where `argv` has a folder that stands for it
-    tactics: Tactics | None = None  # what it finds of an earlier start; nothing otherwise
+    title: str | None = None  # the model as typed, if `argv` has another folder in its place
+    tactics: Tactics | None = None  # the tactic files that it finds, if any
 
 
 class ServerProcess:
-    """Imports SGLang when it is entered; every `run` after that is a start forked from it."""
+    """Imports SGLang when entered; every `run` after that is a start forked from this process."""
 
     def __init__(
         self,
@@ -100,8 +100,8 @@ class ServerProcess:
         bytecode: Path | None = None,
         kernels: Path | None = None,
     ) -> None:
-        """`bytecode`, `kernels`: where compiled Python, and what Triton made of its kernels, are kept for
-        later processes, if not for these alone. A model's own code writes to neither."""
+        """`bytecode` and `kernels` are folders that keep compiled Python and Triton's kernels for later
+        processes; without them, only this process uses them. A model's own code writes to neither."""
         self._python, self._work, self._ghost = python, work, ghost
         self._environment, self._remote_code = environment, remote_code
         self._bytecode = work / "bytecode" if remote_code or bytecode is None else bytecode
@@ -145,7 +145,7 @@ class ServerProcess:
 
     @staticmethod
     def _private(*folders: Path) -> Path:
-        """The first folder that nobody else may write to: a whole cache folder may be a group's."""
+        """Return the first folder to which nobody else may write, as a group may share a cache folder."""
         for folder in folders:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if is_private(folder):
@@ -170,7 +170,7 @@ class ServerProcess:
     def run(
         self, request: Request, say: Callable[[Event], object] | None = None, seconds: float = 600
     ) -> Record:
-        """Start once, and wait for its end: `seconds` of CPU at most. `say` sees each event; STOP ends it."""
+        """Run one start, for at most `seconds` of CPU. `say` gets each event; if it returns STOP, end."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(self._line(request)).encode() + b"\n")
         self._process.stdin.flush()
@@ -185,11 +185,11 @@ class ServerProcess:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """What this machine's kernel does not keep a start from."""
+        """The protections that this machine's kernel does not offer."""
         return lacking(self._hello.get("cage", ()))
 
     def snapshot(self, request: Request) -> Path:
-        """Where the start wrote torch's history: a file of the server's own making."""
+        """Return the file in which the start wrote torch's history, by the server's own code."""
         return self._work / f"{request.name}.pickle"
 
     def log(self, request: Request) -> Path:
@@ -262,7 +262,7 @@ class ServerProcess:
         )
 
     def _variables(self) -> dict[str, str]:
-        """The variables of the server's process: few, and none of them taken from ours."""
+        """Return the variables of the server's process: few, and none copied from ours."""
         home = self._work / "home"
         home.mkdir(exist_ok=True)
         return {

@@ -12,8 +12,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Tactics:
-    """`files`: by their names below a server's cache directory, of the model as it was typed. `metadata`: the
-    strings that FlashInfer compares; those that are left out are the start's own."""
+    """`files`: by their names below a server's cache directory, for the model as it was typed. `metadata`:
+    the strings that FlashInfer compares; for missing ones the start's own are used."""
 
     files: Mapping[str, bytes]
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class Tactics:
         return sha256(json.dumps([named, dict(self.metadata)], sort_keys=True).encode()).hexdigest()
 
     def laid(self, folder: Path) -> dict[str, Any]:
-        """As a request says it, with the files in a folder that the start can read."""
+        """Write the files into a folder that the start can read, and return the request's form."""
         for name, raw in self.files.items():
             parts = PurePosixPath(name).parts
             if ".." in parts or name.startswith("/"):

@@ -1,4 +1,4 @@
-"""Which variables of a pasted command a start is given: numbers, and words that name nothing."""
+"""Which variables of a pasted command a start gets: numbers, and words that name nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-# Libraries that read their sizes and ways from variables. Any other variable is not given, and not mentioned.
+# Libraries that read settings from variables. A start gets no other variables, and no answer mentions them.
 _PREFIXES = tuple(
     f"{name}_"
     for name in (
@@ -14,9 +14,9 @@ _PREFIXES = tuple(
         *("PYTORCH", "TORCH", "CUDA"),
     )
 )
-# The ghost has its own devices.
+# The ghost sets its own devices.
 _OURS = frozenset({"CUDA_VISIBLE_DEVICES"})
-# Parts of names whose values name code, which may change what a start takes.
+# Parts of names whose values name code, which may change the figures of a start.
 _CODE = frozenset(
     {"PLUGIN", "PLUGINS", "PACKAGE", "PACKAGES", "MODULE", "MODULES", "IMPORT", "HOOK", "HOOKS", "EXTERNAL"}
     | {"PLATFORM", "SO", "LIBRARY", "PRELOAD"}
@@ -67,7 +67,7 @@ _SETTING = re.compile(r"[\w.:,; \[\]>-]{0,200}")
 
 @dataclass(frozen=True)
 class Left:
-    """A flag or variable that the start is not given. `matters`: it may change what the start takes."""
+    """A flag or variable that the start does not get. `matters`: it may change the start's figures."""
 
     name: str
     why: str
@@ -75,7 +75,7 @@ class Left:
 
 
 def passed(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a start is given."""
+    """Return the variables that a start gets."""
     return {
         name: value
         for name, value in sorted(environment.items())
@@ -84,7 +84,7 @@ def passed(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def left_out(environment: Mapping[str, str]) -> Iterator[Left]:
-    """The variables of the libraries above that a start is not given."""
+    """Yield the variables of known libraries that a start does not get, with the reason."""
     for name, value in sorted(environment.items()):
         parts = frozenset(name.split("_"))
         if not _is_known(name) or _is_data(name, value):
@@ -103,7 +103,7 @@ def _is_known(name: str) -> bool:
 
 
 def _is_data(name: str, value: str) -> bool:
-    """A number imports nothing and names no place; a word is passed where its name says what it chooses."""
+    """Whether a value is harmless: a number, or a word in a variable whose name says what it chooses."""
     if name in _SETTINGS:
         return bool(_SETTING.fullmatch(value))
     parts = frozenset(name.split("_"))

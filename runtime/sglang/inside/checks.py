@@ -1,4 +1,4 @@
-"""SGLang's own checks of numbers that only kernels compute: each is taken to pass, and named."""
+"""Answers SGLang's own checks of numbers that only kernels compute: each passes, and is named as unread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHY = "SGLang compares scales of weights that no kernel computed; they are taken
 
 
 def install() -> None:
-    """Answer the checks of scales with yes, wherever the function that checks was imported to."""
+    """Make the check of scales pass, in every module that imported the checking function."""
 
     @after(QUANTIZATION)
     def _(module: Any) -> None:

@@ -1,6 +1,6 @@
-"""SGLang's own all-reduce runs on the ghost's CUDA runtime.
+"""Makes SGLang's own all-reduce run on the ghost's CUDA runtime.
 
-Its compiled module, where it is not there, holds pointers and gives an output.
+If its compiled module is missing, a stand-in keeps its pointers and returns an output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def install() -> None:
 
 
 def _ours_first(find: Callable[[str], str | None]) -> Callable[[str], str | None]:
-    """Several copies of the runtime are loaded, and only the ghost's answers here."""
+    """Find the ghost's runtime first: several copies are loaded, but only that one works here."""
 
     def find_loaded_library(lib_name: str) -> str | None:
         return library().path_of(lib_name) or find(lib_name)
@@ -34,7 +34,7 @@ def _ours_first(find: Callable[[str], str | None]) -> Callable[[str], str | None
 
 
 class Plain:
-    """Stands for an object of the module: it keeps what it was given and has no memory of its own."""
+    """Stands for an object of the module: it keeps its arguments and has no memory of its own."""
 
     def __init__(self, **given: Any) -> None:
         self.__dict__.update(given)
@@ -62,7 +62,7 @@ def _real_or_plain(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _all_reduce(real: Callable[..., Any]) -> Callable[..., Any]:
-    """The result is new memory, but where a graph's two-step all-reduce writes into its input."""
+    """Return new memory, except if a graph's two-step all-reduce writes into its input."""
 
     def custom_all_reduce(communicator: Any, given: Any, algorithm: Any, pull: Any) -> Any:
         import torch

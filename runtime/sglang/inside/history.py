@@ -1,4 +1,4 @@
-"""torch's own history of this process's memory: written once, as pytorch.org/memory_viz reads it."""
+"""torch's history of this process's memory, written once, in the form that pytorch.org/memory_viz reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _MOST_EVENTS = 1_000_000
 
 
 class History:
-    """Records from now on. A second `write` changes nothing: the first moment is the one that is shown."""
+    """Records from now on. Only the first `write` counts, because that moment is the one to show."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""What a model's weights are for: bytes on the GPU by the kind of SGLang's module that owns them."""
+"""Which part of a model holds the weights' bytes on the GPU, by the kind of SGLang's module that owns it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MIXERS = ("Attention", "Attn", "Rotary", "Mamba", "DeltaNet", "Mixer", "ShortCo
 
 
 def held_by(model: Any) -> dict[str, int]:
-    """A module is of the kind that its class says, else of the kind of the module around it."""
+    """Return bytes per kind. A module without a kind of its own has that of the module that contains it."""
     found: dict[str, int] = {}
     if not hasattr(model, "named_modules"):
         return found
@@ -28,7 +28,7 @@ def held_by(model: Any) -> dict[str, int]:
 
 
 def kind_of(owner: type, name: str) -> str | None:
-    """By the class, whose room in SGLang and whose name are the same for every family, then by its name."""
+    """Return the kind by the class, whose package and name are the same in every family, then by `name`."""
     if ".layers.moe" in owner.__module__ or name == "experts":
         return EXPERTS
     if any(word in owner.__name__ for word in _MIXERS) or "attn" in name:
@@ -39,7 +39,7 @@ def kind_of(owner: type, name: str) -> str | None:
 
 
 def _tensors(module: Any) -> Iterator[Any]:
-    """Its parameters, its buffers, and tensors in plain attributes, such as MLA's two weight halves."""
+    """Yield a module's parameters, buffers, and tensors in attributes, such as halves of MLA's weight."""
     import torch
 
     own = {**vars(module), **vars(module)["_parameters"], **vars(module)["_buffers"]}

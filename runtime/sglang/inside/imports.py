@@ -1,4 +1,4 @@
-"""What a start imports of a server, once per process."""
+"""Imports, once per process, what a start needs of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store for a world in which one rank is there: what a peer should have written is what this rank wrote."""
+"""A store for a single rank of a larger world: it returns this rank's values in place of those of peers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def make(world: int) -> Any:
-    """A torch.distributed.Store whose keys all exist and whose barriers are always full."""
+    """Return a torch.distributed.Store in which all keys exist and all barriers are full."""
     import torch.distributed as dist
 
     class LoneStore(dist.Store):
@@ -19,7 +19,7 @@ def make(world: int) -> Any:
             self._values[key] = value if isinstance(value, bytes) else str(value).encode()
 
         def get(self, key: str) -> bytes:
-            """The value; where only a peer would write it, this rank's own under the same prefix."""
+            """Return the value. If only a peer writes it, return this rank's under the same prefix."""
             if key not in self._values:
                 prefix = key.rpartition("/")[0]
                 mine = [value for name, value in self._values.items() if name.startswith(prefix)]
@@ -27,7 +27,7 @@ def make(world: int) -> Any:
             return self._values[key]
 
         def add(self, key: str, amount: int) -> int:
-            """The count once every rank has added as much."""
+            """Return the count as if every rank had added the same amount."""
             self._counts[key] = self._counts.get(key, 0) + amount * world
             return self._counts[key]
 

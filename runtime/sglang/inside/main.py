@@ -3,11 +3,11 @@
     SERVER_PYTHON -I main.py '{"stream": FD, "parent": PID, "ghost": LIBRARY, "small": true, "halves": {},
         "kernels": FOLDER, "work": FOLDER, "remote_code": false}'
 
-On the ghost each start is forked from this process. A real GPU survives no fork: without "ghost" a start runs
-in a process of its own, which imports again.
+On the ghost each start is forked from this process. A real GPU does not work after a fork, so without "ghost"
+a start runs in a process of its own, which imports again.
 
-Nothing of this project is installed there. `runtime` becomes a package with nothing but a path, so that the
-other files of this half are found and no other folder of ours is.
+sgl-tune is not installed in that Python. `runtime` becomes a package that consists only of a path, so that
+the other files of this folder are found, and no other folder of sgl-tune is.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _watch_alone(given: dict[str, Any]) -> None:
-    """Run the one start in a child: SGLang signals its parent when it fails, and this one does not listen."""
+    """Run the one start in a child, because SGLang signals its parent when it fails; this ignores that."""
     handed = json.dumps({**given, "alone": True, "parent": os.getpid()})
     command = [sys.executable, "-I", *_options(), __file__, handed]
     child = subprocess.Popen(command, pass_fds=[given["stream"]], start_new_session=True)
@@ -86,12 +86,12 @@ def _watch_alone(given: dict[str, Any]) -> None:
 
 
 def _options() -> list[str]:
-    """How this Python was started, for a child that is started alike."""
+    """Return the options with which this Python was started, to start a child with the same."""
     return [word for name, value in sys._xoptions.items() for word in ("-X", f"{name}={value}")]
 
 
 def _fork(request: dict[str, Any]) -> None:
-    """Start in a child, which shares all that was imported; say how it ended."""
+    """Run a start in a forked child, which shares everything imported, and report how it ended."""
     mother = os.getpid()
     child = os.fork()
     if child == 0:
@@ -116,20 +116,20 @@ def _ended(code: int, used: resource.struct_rusage) -> None:
 
 
 def _allow_cuda() -> None:
-    """torch refuses a GPU in a forked process; the ghost's has no state that a fork breaks."""
+    """Let torch use the GPU after a fork, which it refuses; the ghost has no state that a fork breaks."""
     import torch
 
     torch.cuda._is_in_bad_fork = lambda: False
 
 
 def _end_group(leader: int) -> None:
-    """A start's own children (compile workers, threads of a loader) end with it."""
+    """Kill the children of a start (compile workers, a loader's threads) when it has ended."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
 
 
 def _end_with(parent: int) -> None:
-    """This process is killed when its parent ends; SGLang's own SIGQUIT to a parent is not for us."""
+    """Let the kernel kill this process when its parent ends. Ignore SIGQUIT, which SGLang sends parents."""
     import ctypes
 
     set_parent_death_signal = 1

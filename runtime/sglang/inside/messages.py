@@ -1,4 +1,4 @@
-"""Messages of torch's groups: the first opens a communicator of NCCL, a captured one is kept in its graph."""
+"""Messages of torch's groups: the first opens an NCCL communicator, a captured one is kept in its graph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES |= {"all_to_all_single"}
 
 
 class Peers(NamedTuple):
-    """`stages`: of the pipeline. `less`: by number of ranks, what the fullest has less free than rank 0."""
+    """Pipeline `stages`, and by number of ranks how much less the fullest has free than rank 0 (`less`)."""
 
     stages: int
     less: Mapping[int, int]
@@ -61,7 +61,7 @@ def _operations(dist: Any) -> tuple[type, ...]:
 
 
 def _ask_peers(ranks: int, peers: Peers, values: Iterable[Any]) -> None:
-    """The least of all ranks' free memory sizes the KV pool, and this rank knows its own."""
+    """Correct a minimum over ranks. The least free memory sizes the KV pool; only this rank's is known."""
     if peers.stages > 1:
         honesty.inexact("peer", f"least free memory of {ranks} ranks", STAGES)
     elif ranks > ALIKE and ranks not in peers.less:

@@ -1,4 +1,4 @@
-"""Memory that lies outside torch, which a ghost cannot know: its numbers are given with each request."""
+"""Memory outside torch. A ghost cannot measure it, so each request brings the numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from runtime.ghost.inside.stream import say
 
-# What the C libraries count: bytes that they charged, bytes of code, and things that came.
+# What the C libraries count: bytes that they charged, bytes of code, and first uses.
 COUNTED = (
     *("charged", "code", "graphs", "nodes", "branches", "messages", "message_graphs", "modules"),
     *(f"communicators_{ranks}" for ranks in range(1, 9)),
@@ -16,7 +16,7 @@ _PEAK = 7  # of ghost_stats
 
 
 class Charges:
-    """Gives the C libraries their numbers, the text of a table; they charge them when what needs it comes."""
+    """Passes the numbers, as the text of a table, to the C libraries, which charge them at each first use."""
 
     def __init__(self, given: dict[str, Any] | None) -> None:
         given = given or {}
@@ -26,17 +26,17 @@ class Charges:
             self._library.ghost_outside(self._numbers.encode())
 
     def by_ranks(self, name: str) -> dict[int, int]:
-        """Numbers that the C libraries do not read: `peers_4=50331648` is one by its number of ranks."""
+        """Return numbers by ranks, which the C libraries do not read: `peers_4=50331648` is for 4."""
         pairs = (pair.partition("=") for pair in self._numbers.split(";"))
         return {int(key[len(name) :]): int(value) for key, _, value in pairs if key.startswith(name)}
 
     def begin(self, phase: str) -> None:
-        """The first work of weights brings libraries that the driver loads whole."""
+        """Charge the libraries that the driver loads whole when the weights' phase begins."""
         if self._library is not None and phase == "weights":
             self._library.ghost_appears(self._device(), b"libraries", 0)
 
     def least_free(self, free: int, total: int) -> int:
-        """What the driver had left at least since the last call; on a GPU, what it has left now."""
+        """Return the least free memory since the last call on the ghost, and the present one on a GPU."""
         if self._library is None:
             return free
         stats = (ctypes.c_uint64 * 8)()
@@ -45,7 +45,7 @@ class Charges:
         return total - int(stats[_PEAK])
 
     def tell(self, phase: str) -> None:
-        """Say what has been counted so far: at the end of a phase, or where the start died in it."""
+        """Report the bytes counted so far, at the end of a phase or when the start died in it."""
         if self._library is None:
             return
         counted = (ctypes.c_uint64 * len(COUNTED))()

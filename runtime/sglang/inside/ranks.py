@@ -1,4 +1,4 @@
-"""One process as rank r of N: torch's own fake process group, and objects that come back as one's own."""
+"""One process as rank r of N, with torch's own fake process group; gathered objects are this rank's own."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from runtime.sglang.inside import communicator, lone_store, messages, symmetric
 
 
 def of(server: Any, rank: int) -> dict[str, Any]:
-    """The arguments that SGLang's own launcher gives rank `rank` of tp x pp processes.
+    """Return the arguments that SGLang's own launcher gives rank `rank` of tp x pp processes.
 
-    Servers side by side (dp without DP attention) are alike: this is the first of them.
+    With replicas of the server (dp without DP attention) this is the first replica; all are alike.
     """
     tp, dp = server.tp_size, server.dp_size
     tp_rank, pp_rank = rank % tp, rank // tp
@@ -37,12 +37,12 @@ def of(server: Any, rank: int) -> dict[str, Any]:
 
 
 def _local(server: Any, rank: int) -> int:
-    """The rank's place among the GPUs of its own node."""
+    """Return the rank's index among the GPUs of its own node."""
     return rank % max(1, server.tp_size * server.pp_size // server.nnodes)
 
 
 def install(server: Any, less_free: Mapping[int, int]) -> None:
-    """Make this process a rank of a world in which nobody else is there; see `messages.Peers`."""
+    """Make this process a rank of a world without other processes; see `messages.Peers` for `less_free`."""
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 
@@ -61,7 +61,7 @@ def install(server: Any, less_free: Mapping[int, int]) -> None:
 
 
 def _without_waiting(barrier: Callable[..., Any], c10d: Any) -> Callable[..., Any]:
-    """A rank that is alone does not wait for itself on the host; on a GPU it may take memory."""
+    """Skip the barrier of a group with one rank on the host. One on a GPU stays, as it may take memory."""
 
     @functools.wraps(barrier)
     def alone(group: Any = None, async_op: bool = False, **named: Any) -> Any:
@@ -73,7 +73,7 @@ def _without_waiting(barrier: Callable[..., Any], c10d: Any) -> Callable[..., An
 
 
 class _Alone:
-    """torch.distributed's functions where every peer gives what this rank gives."""
+    """torch.distributed's functions, with this rank's values in place of all peers' values."""
 
     def __init__(self, dist: Any, c10d: Any, world: int) -> None:
         self._c10d, self._world = c10d, world
@@ -135,7 +135,7 @@ class _Alone:
 
 
 def _answer_own_messages() -> None:
-    """SGLang's own channels between ranks: nobody answers on them."""
+    """Disable SGLang's own channels between ranks, on which nobody answers."""
 
     @after("sglang.srt.distributed.device_communicators.shm_broadcast")
     def _(module: Any) -> None:

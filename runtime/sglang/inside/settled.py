@@ -1,6 +1,6 @@
-"""What a start settles before it builds its model, asked of SGLang's own functions on its own runner.
+"""What a start decides before it builds its model, from SGLang's own functions and its own runner.
 
-At the end of a start the same is asked of the runner with its model.
+At the end of a start the same functions are called with the runner that has its model.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Answer = dict[str, Any]
 
 
 class MissingFunction(RuntimeError):
-    """A release moved or renamed a function that answers for a start."""
+    """A release moved or renamed a function whose answer a record needs."""
 
 
 def of(runner: Any, resolved: Any, title: str | None = None) -> Answer:
-    """The fields of a record's `settled`. `resolved`: the server's arguments; `title`: the model as typed."""
+    """Return a record's `settled`. `resolved` are the server's arguments; `title` is the model as typed."""
     model, seen = runner.model_config, _Seen(runner)
     return {
         "config_class": type(model.hf_config).__name__,
@@ -53,7 +53,7 @@ def of(runner: Any, resolved: Any, title: str | None = None) -> Answer:
 
 
 class _Seen:
-    """A runner as SGLang's functions see it; what they or we write on it does not reach the runner."""
+    """A runner for SGLang's functions. Attributes that they or we set on it do not reach the real runner."""
 
     def __init__(self, runner: Any, **other: Any) -> None:
         self.__dict__.update(other, _runner=runner, model_runner=self)
@@ -80,7 +80,7 @@ class _Seen:
 
     @property
     def mambaish_config(self) -> None:
-        """The cache of states is sized with the pool, so it is left out."""
+        """None, because the cache of states is sized only with the pool."""
 
 
 class _NotBuilt:
@@ -91,7 +91,7 @@ class _NotBuilt:
 
     @property
     def quant_config(self) -> Any:
-        """The checkpoint's own; None where it has none that SGLang reads without weights."""
+        """The checkpoint's quantization, or None if SGLang reads none without the weights."""
         if self._config.quantization is None:
             return None
         loading = import_module("sglang.srt.configs.load_config").LoadConfig()
@@ -113,7 +113,7 @@ def _name(dtype: Any) -> str:
 
 
 def _kv_cache_dtype(seen: _Seen, resolved: Any) -> str:
-    """In the words of the flag; the name of torch's type where the flag is auto and stays it."""
+    """Return the dtype in the flag's words, or torch's name of it if the flag stays auto."""
     told = _Seen(seen, server_args=copy.copy(seen.server_args))
     type(seen._runner).configure_kv_cache_dtype(told)
     words = vars(told).get("kv_cache_dtype_str") or told.server_args.kv_cache_dtype
@@ -121,7 +121,7 @@ def _kv_cache_dtype(seen: _Seen, resolved: Any) -> str:
 
 
 def _graphs(resolved: Any, generates: bool) -> Answer:
-    """Batch sizes and token counts; a model that generates nothing captures no decodes."""
+    """Return batch sizes and token counts. A model that generates nothing captures no decodes."""
     config = getattr(resolved, "cuda_graph_config", None)
     if config is not None:
         found = {name: _sizes(_field(config, name)) for name in ("decode", "prefill")}
@@ -139,7 +139,7 @@ def _sizes(phase: Any) -> list[int]:
 
 
 def _field(config: Any, name: str) -> Any:
-    """Since 0.5.19 what was resolved is told as dicts."""
+    """Return a member of the resolved config, which is a dict since 0.5.19."""
     return config[name] if isinstance(config, dict) else getattr(config, name)
 
 
@@ -163,7 +163,7 @@ def _gate(seen: _Seen, title: str | None, draft: bool = False) -> Answer:
 
 
 def _draft(seen: _Seen, resolved: Any, title: str | None) -> Answer | None:
-    """A model of its own, or the target's own draft layers; n-grams need no model."""
+    """Return the gate of the draft model, or of the target's own draft layers; n-grams have no model."""
     algorithm = resolved.speculative_algorithm
     if not algorithm or algorithm == "NGRAM":
         return None

@@ -19,14 +19,14 @@ from runtime.moe_configs.inside import watch as configs
 from runtime.sglang.inside import checks, outside, ranks, settled, tactic_files, watch, words
 from runtime.sglang.inside.history import History
 
-# Weights are random, and nothing is asked of a tokenizer: what a start takes depends on neither.
+# Weights are random and no tokenizer is used, because the memory and time of a start depend on neither.
 DUMMY = ("--load-format", "dummy", "--skip-tokenizer-init", "--grammar-backend", "none")
 READY, REFUSED, DIED, OURS = 0, 2, 3, 4
 ARGUMENTS, GATES = "arguments", "gates"  # where a request may ask a start to stop
 
 
 def start(request: dict[str, Any]) -> None:
-    """Run one request; never returns: the process ends as the start did."""
+    """Run one request. It never returns: the process exits as the start did."""
     try:
         _log_to(request["log"])
         words.listen()
@@ -46,7 +46,7 @@ def _log_to(path: str) -> None:
 
 
 def _arguments(argv: list[str]) -> Any:
-    """SGLang's arguments, resolved and checked; what SGLang refuses ends the start, in SGLang's words."""
+    """Return SGLang's arguments, resolved and checked. If SGLang refuses them, report its words and exit."""
     from sglang.srt.entrypoints import engine
     from sglang.srt.server_args import prepare_server_args
 
@@ -68,13 +68,13 @@ def _arguments(argv: list[str]) -> Any:
 
 
 def _resolved(server: Any) -> Any:
-    """The arguments as SGLang resolved them: since 0.5.19 the object itself holds what was asked for."""
+    """Return the resolved arguments: since 0.5.19 the object itself holds the unresolved ones."""
     fields = server.resolved_dict() if hasattr(server, "resolved_dict") else vars(server)
     return SimpleNamespace(**fields)
 
 
 def _asked(resolved: Any, parsed: words.Parsed) -> dict[str, Any]:
-    """The resolved arguments, what the command gives, and the defaults of those with another value."""
+    """Return the resolved arguments, those that the command sets, and defaults with another value."""
     arguments = words.plain(vars(resolved))
     given, defaults = words.plain(parsed.given()), words.plain(parsed.defaults(vars(resolved)))
     return {"arguments": arguments, "given": given, "defaults": defaults}
@@ -142,7 +142,7 @@ def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
 
 
 class _Pipe:
-    """What the scheduler sends its parent when it is ready: the end of a start."""
+    """The pipe on which the scheduler tells its parent that it is ready, which ends the start."""
 
     def __init__(
         self, meter: watch.Meter, asked: tuner.Asked, history: History, settle: Callable[[Any], None]
@@ -171,7 +171,7 @@ class _Pipe:
 
 
 def _settle(runner: Any, resolved: Any, title: str | None) -> None:
-    """Nothing is measured after this: where SGLang does not answer, the record says why it lacks it."""
+    """Report what the start decided, after all measurements. If SGLang does not answer, report why."""
     try:
         say("settled", **settled.of(runner, resolved, title))
     except Exception as error:

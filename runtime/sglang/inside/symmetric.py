@@ -1,4 +1,4 @@
-"""torch's symmetric memory where no peer is there: every peer's buffer is this rank's own."""
+"""torch's symmetric memory without peers: every peer's buffer is this rank's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def install() -> None:
 
 
 def _meet(tensor: Any, *_: Any, **__: Any) -> _Met:
-    """One rendezvous per tensor, which lives as long as it."""
+    """Return the rendezvous of a tensor; there is one, and it lives as long as the tensor."""
     met: _Met | None = getattr(tensor, "_met", None)
     if met is None:
         met = tensor._met = _Met(tensor)
@@ -20,7 +20,7 @@ def _meet(tensor: Any, *_: Any, **__: Any) -> _Met:
 
 
 class _Met:
-    """What a rendezvous gives, as far as a start asks; no multicast, as on a machine that has none."""
+    """The result of a rendezvous, as far as a start reads it. There is no multicast, as on some machines."""
 
     multicast_ptr = 0
 

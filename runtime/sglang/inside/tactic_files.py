@@ -1,7 +1,7 @@
-"""How SGLang names the tactic files of all ranks: its own function, asked once for each of them.
+"""Finds SGLang's names of the tactic files of all ranks, by calling its own function for each rank.
 
-A start is one rank, of a model in a folder that may be a stand-in for the one that was typed. The function
-that names its file reads three numbers of the rank and the model's name, and is given those of the others.
+A start is one rank, of a model in a folder that may differ from the one typed. The function that names the
+file reads three numbers of the rank and the model's name; here it gets those of every rank.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Naming = Callable[..., Any]
 
 
 def watch(server: Any, model: str | None, folder: str | None = None) -> None:
-    """Have the files of all ranks told when the first of them is named. `model`: as typed.
+    """Report the files of all ranks when SGLang names the first one. `model` is the name as typed.
 
-    `folder` has the files that the start is to find, by their names of that model; where it is empty it finds
-    none, and where it is None whatever is there.
+    `folder` has the files that the start is to find, named for that model. If it is empty the start finds
+    none; if it is None it finds whatever exists.
     """
     for place in PLACES:
         module, _, path = place.partition(":")
@@ -70,7 +70,7 @@ def _told(naming: Naming, server: Any, model: str | None, folder: str | None) ->
 
 
 def _hand_in(own: str, typed: str, folder: str) -> None:
-    """Replace what an earlier start of the same process left."""
+    """Put the file in place of the one that an earlier start of the same process left."""
     there = Path(own)
     given = Path(folder, *Path(typed).parts[-_PARTS:])
     there.unlink(missing_ok=True)
@@ -79,9 +79,9 @@ def _hand_in(own: str, typed: str, folder: str) -> None:
 
 
 def names(naming: Naming, runner: Any, server: Any, own: str, model: str | None = None) -> list[str]:
-    """One name per rank; none where the own one is not among them, or two ranks have the same.
+    """Return one name per rank; none if this rank's name is not among them, or two ranks have the same.
 
-    A start of its own names each rank's then, and the record says why.
+    Then each rank's name takes a start of its own, and the record says why.
     """
     everyone = list(all_ranks(server))
     try:
@@ -103,7 +103,7 @@ def _none(why: str) -> list[str]:
 
 
 def of_model(naming: Naming, runner: Any, model: str | None) -> str:
-    """The file of this rank, of the model as it was typed."""
+    """Return this rank's file for the model as it was typed."""
     own = str(naming(runner))
     return own if model is None else _name(inspect.unwrap(naming), runner, {"model_path": model})
 
@@ -114,7 +114,7 @@ def _name(naming: Naming, runner: Any, values: Values) -> str:
 
 
 def all_ranks(server: Any) -> Iterator[Values]:
-    """The numbers of each rank on every node, of each server where several stand side by side."""
+    """Yield the numbers of each rank on every node, and of every replica of the server."""
     copies = 1 if server.enable_dp_attention else server.dp_size
     for copy in range(copies):
         for rank in range(server.tp_size * server.pp_size):
@@ -124,7 +124,7 @@ def all_ranks(server: Any) -> Iterator[Values]:
 
 
 class _Other:
-    """What is there, with other values, here and in the parts that hold them."""
+    """An object with other values for some attributes, also in the objects that it contains."""
 
     def __init__(self, thing: Any, values: Values) -> None:
         self._thing, self._values = thing, values

@@ -1,4 +1,4 @@
-"""Readings of memory around SGLang's own steps, whose names in every release stand here alone."""
+"""Reads the memory around SGLang's own steps. Their names in every release are only in this file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Step = Callable[..., Any]
 
 
 class Point(NamedTuple):
-    """A step under the name that reports give it. The first place that a release has is watched."""
+    """A step, under the name that reports show. The first place that exists in a release is watched."""
 
     name: str
     places: tuple[str, ...]
@@ -60,7 +60,7 @@ class MissingPoint(RuntimeError):
 
 
 class Meter:
-    """Says what each phase took; a peak counts for the phases around it too."""
+    """Measures each phase; a peak counts for the phases around it, too."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class Meter:
         before: Callable[[str, Any], None] = lambda phase, runner: None,
         least_free: Callable[[int, int], int] = lambda free, total: free,
     ) -> None:
-        """`before`: called with a phase and what it is a step of, inside the phase. `least_free`: what the
-        driver had left at least since the last call, of what it has left now and of all."""
+        """`before` is called inside each phase with its name and the object whose step it is. `least_free`
+        turns the driver's free and total bytes of now into the least free bytes since its last call."""
         self._at_end, self._at_begin, self._at_death = at_end, at_begin, at_death
         self.before, self._least_free = before, least_free
         self._open: list[dict[str, int]] = []
@@ -131,9 +131,9 @@ class Meter:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """An exception as data: its type, its text, and the calls that led to it, innermost last.
+    """Return an exception as data: its type, its text, and the calls that led to it, innermost last.
 
-    Where memory ran out and another exception came of that, it is the first one that counts.
+    If another exception followed from running out of memory, the first one is returned.
     """
     import traceback
 
@@ -147,7 +147,7 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """What led to it, as Python prints it: the first exception first."""
+    """Return the exceptions that led to `error`, the first one first, as Python prints them."""
     found: list[BaseException] = []
     one: BaseException | None = error
     while one is not None and one not in found:
@@ -157,7 +157,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def install(meter: Meter) -> None:
-    """Put the meter around every step that this release has; a required one that is missing is an error."""
+    """Wrap the meter around every step that this release has; a missing required one is an error."""
     for point in POINTS:
         found = any(_wrap(place, point.name, meter) for place in point.places)
         if point.required and not found:

@@ -1,4 +1,4 @@
-"""What a command gives, and what SGLang and FlashInfer log: why an argument has its value, in their words."""
+"""What a command sets, and what SGLang and FlashInfer log: why an argument has its value, in their words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from runtime.ghost.inside import honesty
 from runtime.ghost.inside.stream import say
 
-# A start sets these itself: weights are random, and nothing is asked of a tokenizer.
+# A start sets these itself, because weights are random and no tokenizer is used.
 OURS = ("load_format", "skip_tokenizer_init", "grammar_backend")
 DRAWN = ("random_seed",)  # another one at each start
 _FLASHINFER = "flashinfer.jit.core"  # its logger stands in no hierarchy
@@ -22,14 +22,14 @@ _MOST_LINES, _LONGEST = 400, 600
 
 
 class Parsed(NamedTuple):
-    """A command line as SGLang's own parser read it, a --config in it merged."""
+    """A command line as SGLang's own parser read it, including the file of --config."""
 
     parser: argparse.ArgumentParser
     words: tuple[str, ...]
     values: argparse.Namespace
 
     def given(self) -> dict[str, Any]:
-        """The arguments that the command sets, by SGLang's names for them."""
+        """Return the arguments that the command sets, by SGLang's names."""
         names = dict.fromkeys(name for word in self.words if (name := self._name(word)))
         return {name: getattr(self.values, name) for name in names if _is_there(self.values, name)}
 
@@ -42,7 +42,7 @@ class Parsed(NamedTuple):
         return begun.pop() if len(begun) == 1 else None
 
     def defaults(self, resolved: dict[str, Any]) -> dict[str, Any]:
-        """The defaults of the arguments that were resolved to another value."""
+        """Return the defaults of arguments whose resolved value differs."""
         found = {action.dest: self.parser.get_default(action.dest) for action in self.parser._actions}
         known = {name: value for name, value in found.items() if value != argparse.SUPPRESS}
         return {name: known[name] for name, value in resolved.items() if known.get(name, value) != value}
@@ -54,7 +54,7 @@ def _is_there(values: argparse.Namespace, name: str) -> bool:
 
 @contextmanager
 def parsing() -> Iterator[list[Parsed]]:
-    """Each command line that is parsed meanwhile."""
+    """Yield a list that collects each command line parsed inside."""
     seen: list[Parsed] = []
     real = argparse.ArgumentParser.parse_args
 
@@ -71,7 +71,7 @@ def parsing() -> Iterator[list[Parsed]]:
 
 
 def listen() -> None:
-    """Have each line that SGLang or FlashInfer logs told, once."""
+    """Report each line that SGLang or FlashInfer logs, once."""
     teller = _Teller()
     logging.getLogger("sglang").addHandler(teller)
     own = getattr(sys.modules.get(_FLASHINFER), "logger", None)
@@ -81,7 +81,7 @@ def listen() -> None:
 
 
 def _hear_all(logger: logging.Logger) -> None:
-    """SGLang silences FlashInfer: its handlers are silent then, and the logger still logs."""
+    """Let FlashInfer's logger still log when SGLang silences it; only its handlers become silent."""
     handlers = list(logger.handlers)
 
     def silence(level: int) -> None:
@@ -93,7 +93,7 @@ def _hear_all(logger: logging.Logger) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value of an argument as data; what is none by its text."""
+    """Return an argument's value as data, or its text if it is none."""
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     if isinstance(value, (list, tuple)):
