@@ -1,8 +1,8 @@
 """Builds the ghost's libraries for one server's environment, at first use, and keeps them.
 
-Kept as ROOT/ghost/DIGEST/, where DIGEST names our sources, the functions wanted, the compiler and the
-machine. A folder appears by one rename, when it is whole. What an interrupted build left is removed by
-the next.
+They are kept in ROOT/ghost/DIGEST/. DIGEST covers our sources, the functions needed, the compiler and the
+machine. A folder appears by one rename, when it is complete. What an interrupted build left behind is removed
+by the next build.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class NotBuilt(ValueError):
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler's command, and a line that names its version."""
+    """The command of a C compiler, and a line that names its version."""
 
     command: tuple[str, ...]
     version: str
 
 
 def library(folders: Sequence[Path], cache_root: Path) -> Path:
-    """The folder of libraries that stand for CUDA in the environment with these folders of packages, built
-    if nobody did so yet.
+    """Return the folder of libraries that replace CUDA in the environment with these package folders. Build
+    them at first use.
 
     Raises NotBuilt, or `symbols.NoCuda` for an environment without a torch for CUDA.
     """
@@ -71,7 +71,7 @@ def library(folders: Sequence[Path], cache_root: Path) -> Path:
 
 
 def is_whole(folder: Path) -> bool:
-    """True if every file that the build wrote is there in its full size."""
+    """Whether every file that the build wrote exists in its full size."""
     try:
         sizes: dict[str, int] = json.loads((folder / _LIST).read_bytes())
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
@@ -80,7 +80,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def find_compiler(folders: Sequence[Path]) -> Compiler:
-    """`cc`, else the compiler of the `ziglang` wheel in our Python or in the server's environment."""
+    """Return `cc`, else the compiler of the `ziglang` wheel in our Python or in the server's environment."""
     tried = []
     for command in _compilers(folders):
         try:
@@ -124,7 +124,7 @@ def _digest(wanted: Needs, compiler: Compiler) -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: of two first uses at once, one builds and one waits."""
+    """Hold the folder's lock: of two first uses at the same time, one builds and the other waits."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -181,7 +181,7 @@ def _compile_all(wanted: Needs, compiler: Compiler, work: Path) -> None:
 
 
 def _compile_stubs(one: Needed, there: frozenset[str], compiler: Compiler, work: Path) -> None:
-    """One library: its name, the versions that its users ask for, and a stub for each function we lack."""
+    """Build one library: its name, the versions that programs import, and stubs for what we lack."""
     source, script, out = work / "stubs.c", work / "stubs.map", work / one.soname
     source.write_text(stub_source(one, there))
     script.write_text(version_script(one))
@@ -195,7 +195,8 @@ def _compile_stubs(one: Needed, there: frozenset[str], compiler: Compiler, work:
 
 
 def stub_source(one: Needed, there: frozenset[str]) -> str:
-    """C that reports each function by name when it is first called. An `int` of 0 is a null pointer too."""
+    """Return C in which each function reports its name when first called. An `int` of 0 is also a null
+    pointer."""
     status = _NOT_SUPPORTED.get(one.soname, 0)
     lines = [
         "void ghost_stub(const char *name, unsigned *seen);",
@@ -206,9 +207,9 @@ def stub_source(one: Needed, there: frozenset[str]) -> str:
 
 
 def version_script(one: Needed) -> str:
-    """A node for each version that somebody imports under; the loader looks for it in this library.
+    """Return a linker script with a node for each imported version, which the loader looks for here.
 
-    One without versions has a node of ours: glibc's loader ends at a library that has none at all.
+    A library without versions gets a node named GHOST, because glibc's loader aborts if there is no node.
     """
     by_version: dict[str, list[str]] = {}
     for name, version in one.functions:

@@ -1,4 +1,4 @@
-"""The cage from outside: what does not hold on this machine, and the end of a start that takes too much."""
+"""The cage seen from outside: protections that a machine lacks, and the end of starts that use too much."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHARE = 0.9
 _IDLE_SECONDS = 120
 _PAGE, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
-# What a machine may lack, by the first words of what `runtime.ghost.inside.cage.enter` says that holds.
+# What a machine may lack, by the first words of the protections that `ghost.inside.cage.enter` reports.
 _MEANS = {
     "network": "no network namespace can be made (unshare is not allowed here)",
     "files": "the kernel has no Landlock",
@@ -25,7 +25,7 @@ _MEANS = {
 
 
 def lacking(holds: Iterable[str]) -> tuple[str, ...]:
-    """What the kernel of this machine does not keep a start from, each with the reason."""
+    """Return the protections that this machine's kernel does not offer, each with the reason."""
     held = tuple(holds)
     return tuple(
         f"{name}: {why}" for name, why in _MEANS.items() if not any(one.startswith(name) for one in held)
@@ -33,7 +33,7 @@ def lacking(holds: Iterable[str]) -> tuple[str, ...]:
 
 
 def kill_group(leader: int) -> None:
-    """Kill all processes of a start: none of them can leave its group."""
+    """Kill all processes of a start. They cannot leave its group."""
     try:
         os.killpg(leader, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -42,7 +42,7 @@ def kill_group(leader: int) -> None:
 
 @dataclass(frozen=True)
 class Used:
-    """Bytes of memory that a group's processes hold, those that forks share in each; seconds of CPU."""
+    """Memory of a group's processes, in which forks have a share of common bytes, and their CPU seconds."""
 
     memory: int = 0
     cpu: float = 0.0
@@ -62,7 +62,7 @@ def used_by_group(leader: int) -> Used:
 
 
 def most_memory() -> int:
-    """What a start may take of the memory that is available now."""
+    """Return the bytes that a start may use: a share of the memory that is available now."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(int(line.split()[1]) * 1024 * _SHARE)
@@ -70,8 +70,8 @@ def most_memory() -> int:
 
 
 class Keeper:
-    """Kills a start's processes when they used too much CPU, used none for too long, or take too much memory.
-    `why` says which it was; it is empty where the start ended by itself."""
+    """Kills a start's processes if they use too much CPU, none for too long, or too much memory. `why` is the
+    reason; it is empty if the start ended by itself."""
 
     def __init__(self, leader: int, seconds: float, most: int, idle: float = _IDLE_SECONDS) -> None:
         self._leader, self._seconds, self._most, self._idle = leader, seconds, most, idle

@@ -1,4 +1,4 @@
-"""The table of GPUs that the ghost can stand for: each number with its source, and which are guesses."""
+"""The table of GPUs that the ghost can stand for: each number with its source, and which ones are guesses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TABLE = Path(__file__).with_name("gpus.toml")
 
 @dataclass(frozen=True)
 class Number:
-    """`source` says who measured or published it; of a guess it says why it is likely."""
+    """A number. `source` says who measured or published it or, for a guess, why it is likely."""
 
     value: int
     source: str
@@ -26,7 +26,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Gpu:
-    """`key` is how --gpu names it, `name` how the driver does."""
+    """A GPU. `key` is its name for --gpu, `name` the driver's name."""
 
     key: str
     name: str
@@ -39,7 +39,7 @@ class Gpu:
 
     @property
     def arch(self) -> str:
-        """FlashInfer's and nvcc's name of the compute capability: 90 for an H200, 103 for a B300."""
+        """The compute capability as FlashInfer and nvcc write it: 90 for an H200, 103 for a B300."""
         return f"{self.numbers['major'].value}{self.numbers['minor'].value}"
 
     @property
@@ -47,19 +47,19 @@ class Gpu:
         return tuple(key for key, number in sorted(self.numbers.items()) if number.is_guess)
 
     def row(self) -> str:
-        """GHOST_ROW: what the C libraries read."""
+        """The value of GHOST_ROW, which the C libraries read."""
         pairs = [("name", self.name), *((key, str(one.value)) for key, one in self.numbers.items())]
         return ";".join(f"{key}={value}" for key, value in [*pairs, ("guess", ",".join(self.guesses))])
 
 
 @cache
 def gpus() -> dict[str, Gpu]:
-    """Every GPU of the table by its key."""
+    """Return every GPU of the table by its key."""
     return {key: _gpu(key, entry) for key, entry in tomllib.loads(_TABLE.read_text("utf-8")).items()}
 
 
 def find(name: str) -> Gpu | None:
-    """The GPU of this key or driver's name, whatever its case, spaces and dashes; None if there is none."""
+    """Return the GPU with this key or driver's name, ignoring case, spaces and dashes; None if unknown."""
     wanted = _letters(name)
     return next((gpu for gpu in gpus().values() if wanted in (_letters(gpu.key), _letters(gpu.name))), None)
 

@@ -36,7 +36,7 @@ _LZMA_PRESET = 3  # 4.9 MB of a fused MoE in 4 s; the best preset takes 23 s for
 
 @dataclass(frozen=True)
 class Module:
-    """A module that a server has or that is kept for it. `why` says why a refused one is not loaded."""
+    """A module that a server has, or a host half that is kept for it. `why` is the reason for a refusal."""
 
     name: str
     state: State
@@ -47,7 +47,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Kind:
-    """For which servers and GPUs a half is good: FlashInfer's version, and "90" for an H200."""
+    """The servers and GPUs that a half is for: FlashInfer's version, and "90" for an H200, for example."""
 
     flashinfer: str
     arch: str
@@ -57,14 +57,14 @@ class Kind:
 
 
 def keep_half(module: Path, kind: Kind, name: str, root: Path) -> Path:
-    """Make the host half of `module`, which must load on this machine, and keep it; return where."""
+    """Make the host half of `module`, which must load on this machine, and keep it; return its path."""
     with opened(module) as descriptor, _mapped(descriptor) as image:
         half = host_half(image)
     return _kept_as(sha256(half).hexdigest(), half, kind, name, root)
 
 
 def pack(half: Path, out: Path) -> str:
-    """Write `half` to `out`, compressed; return the SHA-256 of the half."""
+    """Write `half` compressed to `out`; return the SHA-256 of the half."""
     with opened(half) as descriptor, _mapped(descriptor) as image:
         data = bytes(image)
     packer = lzma.LZMACompressor(preset=_LZMA_PRESET)
@@ -73,7 +73,7 @@ def pack(half: Path, out: Path) -> str:
 
 
 def unpack(packed: Path, kind: Kind, name: str, root: Path) -> Path:
-    """Keep the host half of the module that the file `packed` holds, compressed; return where."""
+    """Keep the host half that the file `packed` holds compressed; return its path."""
     data = bytearray()
     unpacker = lzma.LZMADecompressor(memlimit=_LZMA_MEMORY)
     try:
@@ -103,7 +103,7 @@ def _kept_as(digest: str, half: bytearray, kind: Kind, name: str, root: Path) ->
 
 
 def flashinfer_version(server_site: Path) -> str | None:
-    """The version of FlashInfer in a server's site-packages, by its metadata."""
+    """Return the version of FlashInfer in a server's site-packages, by its metadata."""
     for found in sorted(server_site.glob("flashinfer_python-*.dist-info")):
         version = found.name.removeprefix("flashinfer_python-").removesuffix(".dist-info")
         if _VERSION.fullmatch(version):
@@ -114,9 +114,9 @@ def flashinfer_version(server_site: Path) -> str | None:
 def modules_of(
     server_site: Path, gpu_arch: str, *, cuda: int, root: Path, environment: Mapping[str, str] = os.environ
 ) -> tuple[Module, ...]:
-    """Each FlashInfer module that a server would find compiled, or for which a half is kept; one per name.
+    """Return each FlashInfer module that a server would find compiled, or a kept half of it; one per name.
 
-    A name's real module comes before its half, unless it cannot be loaded here. `gpu_arch` is "90" for an
+    The module itself has precedence over its half, unless it cannot be loaded here. `gpu_arch` is "90" for an
     H200, and `cuda` the major version that the server's torch was built for.
     """
     version = flashinfer_version(server_site)
@@ -137,7 +137,7 @@ def modules_of(
 def halves_for(
     server_site: Path, gpu_arch: str, *, cuda: int, root: Path, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The compiled modules, or their host halves, that a start may load, by name: see `modules_of`."""
+    """Return the modules or host halves that a start may load, by name: see `modules_of`."""
     version = flashinfer_version(server_site)
     if version is None:
         return {}
@@ -146,7 +146,7 @@ def halves_for(
 
 
 def loadable(modules: tuple[Module, ...], kind: Kind, root: Path) -> dict[str, str]:
-    """The path to load for each module's name. Where only a module's half loads here, it is made and kept."""
+    """Return the path to load per module. If only a module's host half loads here, it is made and kept."""
     paths: dict[str, str] = {}
     for one in modules:
         if one.state != "refused":
@@ -160,7 +160,7 @@ def loadable(modules: tuple[Module, ...], kind: Kind, root: Path) -> dict[str, s
 def _candidates(
     site: Path, version: str, arch: str, environment: Mapping[str, str]
 ) -> Iterator[tuple[str, Path]]:
-    """In the order in which FlashInfer looks: its package, the packages of modules, the cache of the user."""
+    """Yield modules in FlashInfer's order: its package, the packages of modules, the user's cache."""
     folders = [site / "flashinfer/data/aot"]
     for package in sorted(site.glob("flashinfer_jit_cache*")):
         if not package.name.endswith(".dist-info"):
@@ -198,7 +198,7 @@ def _judged(name: str, state: State, path: Path, cuda: int) -> Module:
 
 
 def _cuda(image: mmap.mmap) -> int | None:
-    """The major version of the CUDA runtime that a module is linked to."""
+    """Return the major version of the CUDA runtime that a module is linked to."""
     with contextlib.suppress(struct.error, NotALibrary):
         for name in Library(image).needed:
             if match := re.fullmatch(r"libcudart\.so\.(\d+)", name):
@@ -211,7 +211,7 @@ def _machine() -> int:
 
 
 def _glibc() -> int:
-    """36 of glibc 2.36; 0 where the C library is another."""
+    """Return 36 for glibc 2.36, or 0 for another C library."""
     try:
         told = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
@@ -236,13 +236,13 @@ def _checked_name(name: str) -> str:
 
 
 def _make_private(folder: Path, root: Path) -> None:
-    """Create the folders from `root` on, which nobody else may enter."""
+    """Create the folders from `root` on, closed to other users."""
     for one in (*reversed(folder.relative_to(root).parents), folder.relative_to(root)):
         (root / one).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _write(out: Path, data: bytes | bytearray) -> str:
-    """Write `out` whole or not at all, with holes where blocks are zero; return the SHA-256."""
+    """Write `out` completely or not at all, with holes for blocks of zeros; return the SHA-256."""
     handle, part = tempfile.mkstemp(prefix=f".{out.name[:60]}.", suffix=".part", dir=out.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,7 +1,7 @@
-"""An nvcc that compiles host code alone: `host_nvcc.py NVCC ARGUMENTS`, with the arguments of `nvcc -c`.
+"""An nvcc that compiles only host code: `host_nvcc.py NVCC ARGUMENTS`, with the arguments of `nvcc -c`.
 
-nvcc itself says which programs it would run. Those of the GPU's side (cicc, ptxas, fatbinary) are left out,
-and the stub of each kernel, which they would have made, returns at once. It needs the standard library alone.
+nvcc itself lists the programs that it would run. Those for the GPU (cicc, ptxas, fatbinary) are left out, and
+the stub of each kernel, which they would have made, returns at once. It needs only the standard library.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _without_dependencies(words: list[str]) -> tuple[list[str], str, str]:
-    """The arguments without the file of dependencies; the object's name, and that file's."""
+    """Return the arguments without the dependency file, the object's name, and that file's name."""
     left, out, depfile = list[str](), "", ""
     rest = iter(words)
     for word in rest:
@@ -59,7 +59,7 @@ def _without_dependencies(words: list[str]) -> tuple[list[str], str, str]:
 
 
 def _commands(listing: str, environment: dict[str, str]) -> Iterator[list[str]]:
-    """What nvcc would run for the host. Variables that it sets in between come into `environment`."""
+    """Yield nvcc's commands for the host. Variables that it sets between them are added to `environment`."""
     for line in listing.splitlines():
         line = line.removeprefix("#$ ")
         variable = _VARIABLE.fullmatch(line)
@@ -82,7 +82,7 @@ def _split(line: str) -> list[str]:
 
 
 def _host_only(words: list[str]) -> list[str]:
-    """The last compiler takes a file of stubs that nobody made: it becomes an empty one."""
+    """Adapt the last compiler's command: it includes a file of stubs, which is missing and created empty."""
     made = next((word for word in words if word.endswith(".cudafe1.cpp")), None)
     if made is None or "-c" not in words:
         return words
@@ -93,7 +93,7 @@ def _host_only(words: list[str]) -> list[str]:
 
 
 def _add_stubs(out: Path, work: Path) -> None:
-    """Kernels' stubs are hidden, so each object needs its own."""
+    """Add the kernels' stubs to the object. They are hidden symbols, so each object needs its own."""
     undefined = subprocess.run(["nm", "-u", out], capture_output=True, text=True, check=True).stdout
     names = sorted(set(_STUB.findall(undefined)))
     if not names:

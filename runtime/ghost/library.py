@@ -1,4 +1,4 @@
-"""A shared library's bytes (64-bit ELF, little-endian): what it needs of this machine, and its host half."""
+"""The bytes of a shared library (64-bit ELF, little-endian): its needs of a machine, and its host half."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _C23 = "__isoc23_"  # glibc 2.38's name for a function whose older form has the 
 
 
 class NotALibrary(ValueError):
-    """The file is no shared library that this can read, or part of it is missing."""
+    """The file is not a shared library that this code can read, or a part of it is missing."""
 
 
 class Segment(NamedTuple):
@@ -46,7 +46,7 @@ class Segment(NamedTuple):
 
 
 class Version(NamedTuple):
-    """One version of one library that a module asks for; `at` is where its entry stands in the file."""
+    """One version of one library that a module imports; `at` is the offset of its entry in the file."""
 
     number: int
     name: str
@@ -62,9 +62,9 @@ class Version(NamedTuple):
 
 
 class Undefined(NamedTuple):
-    """A symbol that another library must have; `at` is where its entry stands in the file.
+    """A symbol that another library must have; `at` is the offset of its entry in the file.
 
-    `version_at` is where the number of its version stands, and 0 in a library without versions.
+    `version_at` is the offset of its version's number, or 0 in a library without versions.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Library:
 
     @cached_property
     def gpu_code(self) -> tuple[tuple[int, int], ...]:
-        """Offset and size of each section that holds code for GPUs."""
+        """Return the offset and size of each section with GPU code."""
         return tuple(
             (offset, size)
             for name, kind, offset, size in self._sections()
@@ -97,7 +97,7 @@ class Library:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Names of the libraries that it is linked to."""
+        """The names of the libraries that it is linked to."""
         return tuple(self._string(value) for tag, value in self._dynamic if tag == _NEEDED)
 
     @cached_property
@@ -114,7 +114,7 @@ class Library:
                 yield Undefined(self._string(name), is_weak, at, versions and versions + 2 * index)
 
     def defined(self) -> frozenset[str]:
-        """Names that it gives to others. Needs the table of sections, which a half has not."""
+        """Return the names that it exports. This needs the section table, which a host half does not have."""
         symbols = self._place(_SYMTAB)
         size = next((size for name, _, _, size in self._sections() if name == ".dynsym"), 0)
         found = (_SYMBOL.unpack_from(self.image, symbols + at) for at in range(0, size, _SYMBOL.size))
@@ -149,7 +149,7 @@ class Library:
         return segments
 
     def _sections(self) -> Iterator[tuple[str, int, int, int]]:
-        """Name, kind, offset and size. A half has none left."""
+        """Yield name, kind, offset and size of each section. A host half has no sections."""
         at, count, names = self._header[11], self._header[17], self._header[18]
         found = [_SECTION.unpack_from(self.image, at + index * _SECTION.size) for index in range(count)]
         for name, kind, _, _, offset, size, *_ in found:
@@ -166,7 +166,7 @@ class Library:
         return tuple(_PAIR.unpack_from(self.image, at) for at in steps)
 
     def _place(self, tag: int) -> int:
-        """Where in the file lies what `tag` gives the address of; 0 where there is none."""
+        """Return the file offset of the thing whose address `tag` has, or 0 if there is none."""
         address = next((value for found, value in self._dynamic if found == tag), 0)
         if not address:
             return 0
@@ -179,7 +179,7 @@ class Library:
         return _text(self.image, self._place(_STRTAB) + offset)
 
     def _symbol_count(self) -> int:
-        """At least all that are undefined: they stand before those that a hash table finds."""
+        """Return a number of symbols that includes all undefined ones, which come before the hashed ones."""
         if at := self._place(_GNU_HASH):
             return int(struct.unpack_from("<II", self.image, at)[1])
         if at := self._place(_HASH):
@@ -208,7 +208,7 @@ def _text(image: Image, at: int) -> str:
 
 
 def host_half(image: Image) -> bytearray:
-    """The library without its GPU code, and without what asks for a newer glibc than it needs.
+    """Return the library without its GPU code, and without entries that require a newer glibc than it needs.
 
     Equal libraries give equal bytes on every machine.
     """
@@ -240,7 +240,7 @@ def _half(image: Image) -> bytearray:
 
 
 def unloadable(image: Image, glibc: int, machine: int) -> str:
-    """Why a machine of this kind with glibc 2.`glibc` cannot load the library; empty where it can."""
+    """Return why such a machine with glibc 2.`glibc` cannot load the library, or "" if it can."""
     try:
         library = Library(image)
         if library.machine != machine:

@@ -1,7 +1,7 @@
-"""The table of what lies outside torch: how many bytes come with what, and how far off they may be.
+"""The table of memory outside torch: the bytes of each use, and their possible error.
 
-The C libraries charge each number when what needs it comes: a context, a new kernel, a handle of cuBLAS, a
-communicator of NCCL, an instantiated graph. No number belongs to a model.
+The C libraries charge each number at the first use of what needs it: a context, a new kernel, a handle of
+cuBLAS, a communicator of NCCL, an instantiated graph. No number depends on a model.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OFTEN = {"module": "modules", "node": "nodes", "message": "messages", "message_
 
 @dataclass(frozen=True)
 class Number:
-    """Bytes, and how many more or fewer they may be."""
+    """Bytes, and their possible error in both directions."""
 
     bytes: int
     doubt: int
@@ -42,7 +42,7 @@ class Outside:
     numbers: Mapping[str, Number]
 
     def text(self) -> str:
-        """The numbers as the C libraries read them. A communicator that nobody measured lies on a line."""
+        """Return the numbers as the C libraries read them. Unmeasured communicators lie on a line."""
         pairs = {name: one.bytes for name, one in self.numbers.items() if not name.startswith(COMMUNICATOR)}
         for ranks in range(2, MOST_RANKS + 1):
             if self.communicators:
@@ -68,7 +68,7 @@ class Outside:
         return Number(guess, guess // 2, f"on a line through {few} and {many} ranks")
 
     def doubt_of(self, counted: Mapping[str, int]) -> int:
-        """How many bytes more or fewer a start may hold outside torch that brought what a record counted."""
+        """Return the possible error of a start's memory outside torch, from what its record counted."""
         brought = {
             **dict.fromkeys(_ONCE, 1),
             "graph": counted.get("graphs", 0) + counted.get("branches", 0),
@@ -90,7 +90,7 @@ class Outside:
         return self.numbers[name].doubt
 
     def _beyond_rank_0(self, ranks: int) -> int:
-        """How many bytes more than rank 0 the fullest may hold; as many as elsewhere if nobody measured."""
+        """Return how much more than rank 0 the fullest rank may hold; the largest such if unmeasured."""
         if ranks <= ALIKE:
             return 0
         known = {name: one.bytes + one.doubt for name, one in self.numbers.items() if name.startswith(PEERS)}
@@ -99,7 +99,7 @@ class Outside:
         return known.get(f"{PEERS}{ranks}", max(known.values()))
 
     def with_numbers(self, **bytes: int) -> Outside:
-        """The same table with other bytes, as a fit to fewer starts gives them."""
+        """Return the same table with other bytes, for a fit to fewer starts."""
         changed = {name: replace(self.numbers[name], bytes=value) for name, value in bytes.items()}
         return Outside({**self.numbers, **changed})
 

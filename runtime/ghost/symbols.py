@@ -1,6 +1,6 @@
-"""Which functions of NVIDIA's libraries a server wants, read from the libraries that import them.
+"""Which functions of NVIDIA's libraries a server needs, read from the libraries that import them.
 
-NVIDIA's own libraries are not read: they may be absent, and the ghost stands before them anyway.
+NVIDIA's own libraries are not read: they may be absent, and the ghost's are found before them anyway.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from runtime.ghost.library import Library, NotALibrary, Version
 
-# What the functions of each library begin with, for symbols without a version. The first match counts.
+# The prefixes of each library's functions, for symbols without a version. The first match is used.
 _PREFIXES = {
     "libcudart": r"_{0,2}cuda[A-Z]",
     "libcublasLt": r"cublasLt",
@@ -45,9 +45,9 @@ _BEGINS = {name: re.compile(pattern) for name, pattern in _PREFIXES.items()}
 _SONAME = re.compile(rf"({'|'.join(map(re.escape, _PREFIXES))})\.so(\.\d+)?")
 _COPY = re.compile(r"libcudart[.-][0-9a-f]{8}\.so\.\d+")  # a wheel's own copy, renamed when it was packed
 
-# Opened by name, whatever else is linked: Triton, pynvml, `cuda.bindings`, static runtimes.
+# Libraries that are opened by name: by Triton, pynvml, `cuda.bindings`, static runtimes.
 _OPENED = ("libcuda.so.1", "libnvidia-ml.so.1")
-# Where functions are named in text, to be looked up in an opened library.
+# Files whose text names functions that are looked up in an opened library.
 _NAMED_IN = (
     "pynvml.py",
     "triton/backends/nvidia/driver.c",
@@ -66,7 +66,7 @@ class NoCuda(ValueError):
 
 @dataclass(frozen=True)
 class Needed:
-    """One library that must be there: each function with the version under which it is imported, or none."""
+    """One library that must exist: each function with the version under which it is imported, or None."""
 
     soname: str
     functions: tuple[tuple[str, str | None], ...]
@@ -74,7 +74,7 @@ class Needed:
 
 @dataclass(frozen=True)
 class Needs:
-    """`versions`: the numbers that the libraries answer when they are asked for their own."""
+    """The libraries to build. `versions` are the version numbers that the libraries report."""
 
     major: int
     libraries: tuple[Needed, ...]
@@ -82,7 +82,7 @@ class Needs:
 
 
 def needs(folders: Sequence[Path]) -> Needs:
-    """What the environment with these folders of packages wants. Raises NoCuda without a torch for CUDA."""
+    """Return what the environment with these package folders needs. Raises NoCuda if torch has no CUDA."""
     site_packages = next((one for one in folders if (one / "torch").is_dir()), folders[0])
     major = _cuda_major(site_packages)
     found: dict[str, set[tuple[str, str | None]]] = {soname: set() for soname in _OPENED}
@@ -115,7 +115,7 @@ def _cuda_major(site_packages: Path) -> int:
 
 @contextmanager
 def opened_library(path: Path) -> Iterator[Library | None]:
-    """The library in this file, while it is open; None for a file that is no library of 64 bits."""
+    """Yield the library in this file while it is open, or None if it is not a 64-bit library."""
     with path.open("rb") as file:
         if file.read(4) != _ELF:
             yield None
@@ -125,8 +125,8 @@ def opened_library(path: Path) -> Iterator[Library | None]:
 
 
 def _shared_objects(site_packages: Path) -> Iterator[Path]:
-    """Every shared object of a folder but NVIDIA's own, which the ghost stands before. A package may be a
-    link to where it lies; below that no link is followed."""
+    """Yield every shared object of a folder except NVIDIA's own, which the ghost replaces. A package may be a
+    link; no other links are followed."""
     tops = [site_packages]
     if site_packages.is_dir():
         found = (one for one in sorted(site_packages.iterdir()) if one.name != "nvidia")
@@ -144,7 +144,7 @@ def _shared_objects(site_packages: Path) -> Iterator[Path]:
 
 
 def _read(path: Path, found: dict[str, set[tuple[str, str | None]]], loose: set[str]) -> None:
-    """Add what one library imports: to `found` where a version names the library, else to `loose`."""
+    """Add the imports of one library, to `found` if a version names the library, else to `loose`."""
     try:
         with opened_library(path) as library:
             if library is None:
@@ -180,7 +180,7 @@ def _named_in(path: Path) -> set[str]:
 
 
 def _assign(names: set[str], found: dict[str, set[tuple[str, str | None]]], major: int) -> None:
-    """Put each name without a version into the library that its beginning names."""
+    """Add each name without a version to the library that its prefix belongs to."""
     by_name = {match[1]: soname for soname in sorted(found) if (match := _SONAME.fullmatch(soname))}
     by_name["libcudart"] = f"libcudart.so.{major}"
     for name in names:
@@ -193,7 +193,7 @@ def _assign(names: set[str], found: dict[str, set[tuple[str, str | None]]], majo
 
 
 def _versions(site_packages: Path, major: int) -> tuple[tuple[str, int], ...]:
-    """CUDA's version as torch was built for; others as its metadata pins them, or 0."""
+    """Return the CUDA version that torch was built for, and those that its metadata pins, or 0."""
     text = _text_of(site_packages / "torch" / "version.py")
     cuda = re.search(r"^cuda\b.*'(\d+)\.(\d+)'", text, re.MULTILINE)
     minor = int(cuda[2]) if cuda and int(cuda[1]) == major else 0
@@ -225,6 +225,6 @@ def _text_of(path: Path) -> str:
 
 
 def exported(path: Path) -> frozenset[str]:
-    """Names that a library gives to others, from its table of sections."""
+    """Return the names that a library exports, from its section table."""
     with opened_library(path) as library:
         return library.defined() if library else frozenset()

@@ -1,7 +1,7 @@
 """Whether only this user or root can have written a file.
 
-A library that is loaded runs as this user, so another user who may replace it, or a folder or link on the way
-to it, runs code as this user. Every step from / is judged on an opened descriptor.
+A loaded library runs as this user. So another user who may replace the library, or a folder or link on its
+path, can run code as this user. Every step from / is judged on an opened descriptor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Untrusted(ValueError):
-    """Another user can have written this file, or it is no regular file."""
+    """Another user can have written this file, or it is not a regular file."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} is not used: {reason}")
@@ -27,7 +27,7 @@ class Untrusted(ValueError):
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A descriptor to read the regular file `path` from, which only this user or root can have written."""
+    """Yield a descriptor of the regular file `path`, which only this user or root can have written."""
     descriptor = _walked(path)
     try:
         yield descriptor
@@ -36,7 +36,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def objection(path: Path) -> str:
-    """Why `path` may not be loaded; empty where it may."""
+    """Return why `path` may not be loaded, or "" if it may."""
     try:
         os.close(_walked(path))
     except Untrusted as error:
@@ -47,7 +47,7 @@ def objection(path: Path) -> str:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether only this user or root can have made what the folder holds."""
+    """Whether only this user or root can have created the files of the folder."""
     try:
         os.close(_walked(folder, _judge_folder))
     except (Untrusted, OSError):
@@ -56,7 +56,7 @@ def is_private(folder: Path) -> bool:
 
 
 def _walked(path: Path, judge: Callable[[Path, Path, os.stat_result], None] | None = None) -> int:
-    """Open each part from / on, the targets of links too; return the descriptor of the last, a file."""
+    """Open each part of the path from / on, also of links' targets; return the descriptor of the file."""
     left = list(reversed(Path(os.path.abspath(path)).parts[1:]))  # noqa: PTH100 links must be left as they are
     folders = [os.open("/", _STEP)]
     links = 0
@@ -103,7 +103,7 @@ def _judge_owner(path: Path, where: Path, status: os.stat_result) -> None:
 
 
 def _judge_folder(path: Path, where: Path, status: os.stat_result) -> None:
-    """Others may write in a folder like /tmp: its sticky bit keeps them from replacing what is not theirs."""
+    """Refuse a folder in which others may write, unless a sticky bit protects its files, as in /tmp."""
     if not stat.S_ISDIR(status.st_mode):
         raise Untrusted(path, f"{where} is no folder")
     _judge_owner(path, where, status)
