@@ -81,6 +81,9 @@ SHAPES = {
     "qwen3-235b-ep4": Shape(4096, 1536, 128, 8, ep=4),
     "qwen3-next-ep2": Shape(2048, 512, 512, 10, ep=2),
     "mixtral-8x7b-tp2": Shape(4096, 14336, 8, 2, tp=2),
+    "minimax-m2-ep4": Shape(3072, 1536, 256, 8, ep=4),
+    "kimi-k2-ep8": Shape(7168, 2048, 384, 8, ep=8),
+    "glm-4.5-air-tp2": Shape(4096, 1408, 128, 8, tp=2),
 }
 
 
@@ -155,7 +158,7 @@ def compare(shape: Shape, team: Team, runs: list[str]) -> dict[str, Any]:
         tuner = SearchTuner(team, watch=steps) if kind == "shared" else AutoTuner()
         told.append({"search": kind, **tune(layer, team, tuner, lockstep=kind == "stock")})
         if kind == "shared":
-            told[-1]["seconds_of_steps"] = steps.seconds
+            told[-1]["seconds_of_steps"] = team.gather(steps.seconds)
         found.append(winners(tuner))
     equal = len(set(team.gather("".join(map(digest, found))))) == 1 if team.size > 1 else True
     if team.rank == 0:
@@ -170,7 +173,7 @@ def compare(shape: Shape, team: Team, runs: list[str]) -> dict[str, Any]:
 
 
 class Steps:
-    """What each step of each bucket took on this worker, with what it waited for before."""
+    """What each step of each bucket took on one worker, with what it waited for before."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
