@@ -1,4 +1,4 @@
-"""`sgl-tune`, from the shell's call to the exit code."""
+"""Run `sgl-tune`, from the command line as typed to the exit code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODEL = ("--model-path", "--model")
 
 
 def program() -> NoReturn:
-    """Ends without taking the interpreter apart, which takes longer than to list a hundred caches."""
+    """Run the command and exit without Python's own shutdown, which takes longer than listing 100 caches."""
     code = main()
     threading = sys.modules.get("threading")  # to import it takes longer than to look
     if (threading and threading.active_count() > 1) or "torch" in sys.modules:
@@ -30,7 +30,7 @@ def program() -> NoReturn:
 
 
 def main() -> int:
-    # What starts and lists leaves no garbage: to search for it, here and at exit, took a fifth of the time.
+    # Short commands leave no garbage; searching for it, here and at exit, took a fifth of the time.
     gc.set_threshold(100_000)
     steady()
     code = _run()
@@ -58,7 +58,7 @@ def _run() -> int:
 
 
 def check_words(typed: list[str]) -> None:
-    """Refuse a `--` that no server's command follows, and before it empty words and two models."""
+    """Refuse a command line that ends in `--`, and, in its part before `--`, empty words and two models."""
     if typed[-1:] == ["--"]:
         raise UsageError("after -- stands nothing", "a server's command: python -m sglang.launch_server ...")
     models: dict[str, None] = {}
@@ -66,7 +66,7 @@ def check_words(typed: list[str]) -> None:
         option, equals, value = word.partition("=")
         is_inside = word.startswith("--") and equals == "="
         if not (value if is_inside else word):
-            # It is a variable that was not set, and as a path it would be the folder one stands in.
+            # An empty word is an unset shell variable; as a path it would be the current folder.
             name = option if is_inside else before if before.startswith("-") else "an argument"
             raise UsageError(f"{name} is empty", "is a variable in it not set? leave it out, or give a value")
         if before in _MODEL or (is_inside and option in _MODEL):

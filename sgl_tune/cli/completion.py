@@ -1,4 +1,4 @@
-"""`--install-completion zsh`: for the shell that is named, or for the one that this was typed in."""
+"""`--install-completion zsh`: install completion for the named shell, or else for the current shell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHOW = "--show-completion"
 
 
 def complete(words: Sequence[str]) -> None:
-    """Typer's own options take no name: they are in the help, and answered here."""
+    """Answer typer's completion options here, because typer's own versions do not accept a shell's name."""
     from typer import completion  # the page of commands is not needed
 
     option, _, named = words[0].partition("=")

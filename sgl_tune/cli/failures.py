@@ -1,4 +1,4 @@
-"""Every way a command can end badly, as a line on stderr and an exit code."""
+"""Turn every way a command can fail into a line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def guarded(command: Callable[[], Any]) -> int:
 
 
 def wrong_usage(error: Exception) -> int:
-    """What click finds wrong with a command line, or we before it; 0 where it was neither."""
+    """Print a usage error that click or sgl-tune raised; return its exit code, or 0 for any other error."""
     if isinstance(error, UsageError):
         _say(error.message, error.remedy)
         return error.exit_code
@@ -59,7 +59,7 @@ def interrupted() -> int:
 
 
 def refused(error: OSError) -> int:
-    """The system said no: a folder nobody may enter, a full disk under a file of ours."""
+    """Print an error of the operating system, such as a full disk; return the exit code."""
     _trace(error)
     if _is_nowhere():
         _say("the folder that this was started in is gone", "cd to one that is there")
@@ -88,7 +88,7 @@ def unexpected(error: Exception) -> int:
 
 
 def with_loss(code: int, why: str | None) -> int:
-    """The exit code of a command whose result was lost: wrong usage and signals keep theirs."""
+    """Return the exit code of a command whose output was partly lost. Only 0 and 1 change."""
     if not why:
         return code
     _say(f"not all of the output could be written: {why}", "make room where it goes, and run it again")

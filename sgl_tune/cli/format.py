@@ -1,4 +1,4 @@
-"""How a result is printed, and for how long is waited: the flags that many commands have."""
+"""Options that many commands share: the output format and the timeout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Format(str, Enum):
 
 
 class DocumentFormat(str, Enum):
-    """Of a command whose answer people also paste somewhere."""
+    """The formats of a command whose result people also paste into documents."""
 
     human = "human"
     json = "json"
@@ -30,7 +30,7 @@ class DocumentFormat(str, Enum):
 
 
 class FindingsFormat(str, Enum):
-    """Of a command that a pull request's checks run."""
+    """The formats of a command that also runs in the checks of a pull request."""
 
     human = "human"
     json = "json"
@@ -43,7 +43,7 @@ class FindingsFormat(str, Enum):
 
 
 class EnvironmentFormat(str, Enum):
-    """Of a command that tells a server's variables."""
+    """The formats of a command that prints environment variables for a server."""
 
     human = "human"
     json = "json"
@@ -53,7 +53,7 @@ class EnvironmentFormat(str, Enum):
 
 
 def sink(format: Enum, quiet: bool) -> Format:
-    """What the one sink prints by itself; lines of any other format are made by the command."""
+    """Return the format that `Output` prints. The command itself makes the lines of any other format."""
     if quiet and format.value not in (Format.human.value, Format.quiet.value):
         raise UsageError(f"-q and --format {format.value} are two formats", "give one")
     own = format.value in Format.__members__

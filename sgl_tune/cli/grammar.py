@@ -1,4 +1,4 @@
-"""Every command line as typer reads it, its help and what is wrong with it."""
+"""Build typer's commands from the modules in `commands/`: how they are read, their help, their errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _BEFORE = (
 
 
 def in_typers_words(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The same command, with what its page declares as typer has it; a record of options becomes those."""
+    """Return the command with its options declared as typer needs them.
+
+    A parameter that is a record of options, such as `ServerFlags`, becomes one typer option per field.
+    """
     parameters = parameters_of(command)
     records = {one.name: _options_of(one.kind) for one in parameters if one.declared is None}
     own = [one for one in parameters if one.name not in records]
@@ -63,7 +66,7 @@ def _options_of(record: Any) -> list[Parameter]:
 
 
 def _help_server(options: list[Parameter]) -> inspect.Parameter:
-    """The one line of help for SGLang's flags, which lists them."""
+    """Return the option --help-server, which lists SGLang's flags that --help hides."""
     flags = [
         one.declared
         for one in options
@@ -102,7 +105,7 @@ def _as_typer_has_it(one: Parameter) -> inspect.Parameter:
 
 
 class Level(TyperGroup):
-    """Commands beside each other, each on a page that is imported when it is asked for."""
+    """A group of commands. A command's module is imported only when the command is needed."""
 
     above = ""
 
@@ -125,7 +128,7 @@ class Level(TyperGroup):
         return typer.main.get_command(page)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """From the table of them: asking every command for its own words would import them all."""
+        """Write the list of commands from `panels`, because asking each command would import all modules."""
         for panel, commands in self.panels.items():
             with formatter.section(panel):
                 formatter.write_dl(list(commands.items()))
@@ -133,7 +136,7 @@ class Level(TyperGroup):
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
-        # Typer brings a click of its own, or an older one takes the installed: the group's is the right one.
+        # Newer typers bundle click, older ones use the installed one: take the group's.
         click = TyperGroup.__mro__[1].__module__.rpartition(".")[0]
         item = import_module(f"{click}.shell_completion").CompletionItem
         return [item(name, help=text) for name, text in self.own.items() if name.startswith(incomplete)]
@@ -146,7 +149,7 @@ class Level(TyperGroup):
 
 
 def group_of(name: str) -> Any:
-    """The commands of a command."""
+    """Return the group of subcommands below the command `name`."""
     level = type("Group", (Level,), {"above": f"{name} "})
     settings = {"help_option_names": ["-h", "--help"]}
     page = typer.Typer(
@@ -165,7 +168,7 @@ def group_of(name: str) -> Any:
 
 
 class Pages(Level):
-    """The commands of the program; some have commands of their own."""
+    """The top level of the program: commands, some of which are groups of subcommands."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         found: list[Any] = super().get_params(ctx)
@@ -177,14 +180,14 @@ class Pages(Level):
         return group_of(cmd_name) if cmd_name in GROUPS else super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
-        # Inside the frame's own handling, which would answer Ctrl-C and a closed pipe with 1.
+        # Inside typer's own handling, which would turn Ctrl-C and a closed pipe into exit code 1.
         raise typer.Exit(guarded(lambda: self._run(ctx)))
 
     def _run(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except Exception as error:
-            # A parser that lacks a value does not say of which command.
+            # An option without a value raises an error that does not name the command.
             if getattr(error, "ctx", ctx) is None and ctx.invoked_subcommand:
                 command = self.get_command(ctx, ctx.invoked_subcommand)
                 error.ctx = type(ctx)(command, info_name=command.name, parent=ctx)  # type: ignore[attr-defined]

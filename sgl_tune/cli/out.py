@@ -1,4 +1,4 @@
-"""The one sink: stdout is data (human, json, quiet or agent), stderr is talk."""
+"""The only place that prints: results go to stdout, notes and errors go to stderr."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONG_WORD = re.compile(rf"\S{{{2 * _LONG},}}")
 
 
 class Output:
-    """A command computes one result and hands it over here; how it looks is decided in this class alone."""
+    """Prints a command's result and its messages. Only this class decides how they look."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Output:
         stderr: TextIO | None = None,
         version: int = SCHEMA_VERSION,
     ) -> None:
-        """`version`: of the JSON, where the command's is another."""
+        """`version`: the schema version of the JSON, if it is not the default."""
         self.format, self._version = format, version
         self._stdout = stdout or sys.stdout
         self._stderr = stderr or sys.stderr
@@ -45,11 +45,11 @@ class Output:
         )  # on a terminal; to ask for each line takes as long as it
 
     def calls(self, path: str, name: str) -> None:
-        """What lies at this path for a moment has a name that a user gave: that is printed from here on."""
+        """From here on, print `name`, which the user typed, in place of the temporary `path`."""
         self._path, self._called = path, name
 
     def result(self, data: Mapping[str, Any], human: Callable[[], None], quiet: Iterable[str] = ()) -> None:
-        """Print the data in the asked format; `human` calls `line` and `table` of this object."""
+        """Print `data` in the chosen format. For the human format, `human` calls `line` and `table`."""
         if self.format is Format.json:
             indent = 2 if self._stdout.isatty() else None  # indenting a megabyte takes longer than reading it
             text = to_json({"schema_version": self._version, **data}, indent)
@@ -80,7 +80,7 @@ class Output:
         self._stdout.writelines(line + "\n" for row in lines for line in row)
 
     def fields(self, values: Mapping[str, object]) -> None:
-        """A name and its value a line; what is None goes without saying."""
+        """Print one line per name and value; leave out values that are None."""
         width = max(map(len, values), default=0) + 2
         for name, value in values.items():
             if value is not None and self.format is Format.agent:
@@ -105,7 +105,7 @@ class Output:
             self._say("  fix: ", remedy, "cyan")
 
     def confirm(self, question: str) -> bool:
-        """Ask on the terminal. Where nobody can answer, that is a usage error and not a yes."""
+        """Ask on the terminal. Without a terminal, raise a usage error; never assume yes."""
         if not sys.stdin.isatty():
             raise UsageError(f"no terminal to answer '{question}'", "add -y, or --dry-run to only look")
         self._stderr.write(f"{question} [y/N] ")
@@ -114,12 +114,12 @@ class Output:
 
     @property
     def width(self) -> int | None:
-        """Of the terminal that shows results; None where they go to a file or a pipe."""
+        """Return the width of the terminal that shows results, or None if results go to a file or a pipe."""
         return _width(self._stdout) if self._is_shown else None
 
     @property
     def is_live(self) -> bool:
-        """Whether talk may rewrite itself: somebody is watching a terminal."""
+        """Whether messages go to a terminal, where a progress line can be rewritten in place."""
         return self._stderr.isatty()
 
     def progress(self, label: str, total: int | None = None) -> ProgressLine:
@@ -141,7 +141,7 @@ class Output:
 
 
 class ProgressLine:
-    """Silent for two seconds; then one rewritten line on a terminal, or a line every ten seconds in a log."""
+    """A progress message: silent for 2 s, then one rewritten line (terminal) or a line every 10 s (log)."""
 
     def __init__(
         self, stream: TextIO | None, label: str, total: int | None, patience: float = SLOW_SECONDS
@@ -177,7 +177,7 @@ class ProgressLine:
         self.clear()
 
     def clear(self) -> None:
-        """For what else is said on the same terminal."""
+        """Erase the progress line, so that another message can be printed on the same terminal."""
         if self._shown and self._stream is not None:
             self._stream.write("\r" + " " * self._shown + "\r")
             self._stream.flush()
@@ -188,7 +188,7 @@ class ProgressLine:
 
 
 def to_json(data: Any, indent: int | None = None) -> str:
-    """Valid JSON whatever a hostile file held: no NaN, no bottomless nesting."""
+    """Return valid JSON for any input: values that JSON lacks, such as NaN, and deep nesting are replaced."""
     try:
         return json.dumps(data, indent=indent, allow_nan=False)
     except (ValueError, RecursionError):
@@ -208,7 +208,7 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def _cut(text: str) -> str:
-    """Somebody's file may hold a value of a megabyte, or a path of 4096 letters, and it be quoted."""
+    """Shorten long words and long texts, because a quoted file may contain a value of 1 MB."""
     text = _LONG_WORD.sub(lambda word: f"{word[0][: _LONG // 2]} ... {word[0][-_LONG // 2 :]}", text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 300]} ... {text[-295:]}"
 
@@ -218,14 +218,14 @@ def _bounded(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without control characters: a cache file must not be able to drive the terminal."""
+    """Return the text with control characters escaped, so that a cache file cannot control the terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _width(stream: TextIO) -> int | None:
-    """Columns of the terminal; None for a file or a pipe, where nothing is shortened or folded."""
+    """Return the terminal's columns, or None for a file or a pipe, where nothing is shortened or folded."""
     if not stream.isatty():
         return None
     try:

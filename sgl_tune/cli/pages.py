@@ -1,4 +1,4 @@
-"""The commands and where their pages are; a page is imported when its command is asked for."""
+"""The table of commands. A command's module is imported when the command is called."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PANELS = {
         "pack": "Put caches and stores into one file, the same bytes for the same contents.",
         "unpack": "Check such a file, and put its contents where a server looks.",
         "push": "Send a bundle to a registry.",
-        "pull": "Get a bundle from a registry.",
-        "relocate": "Make stores of kernels that were moved work where they are.",
+        "pull": "Fetch a bundle from a registry.",
+        "relocate": "Make moved stores of compiled kernels work at their new path.",
         "export": "Write a cache where vLLM or FlashInfer's managed store looks for it.",
     },
     "Maintain": {
@@ -28,19 +28,19 @@ PANELS = {
         "diff": "Compare two caches, or two files.",
         "prune": "Remove caches that are no longer needed.",
         "env": "Describe this machine, for --target: GPU, driver, FlashInfer, caches.",
-        "server": "Keep releases of SGLang here, for questions that only a server can answer.",
+        "server": "Manage releases of SGLang that sgl-tune asks; asking needs no GPU.",
     },
 }
 COMMANDS = {name: text for panel in PANELS.values() for name, text in panel.items()}
-# What a command prints as JSON has version 1, but for these.
+# The schema version of each command's JSON, if it is not 1.
 SCHEMA_VERSIONS = {"warm": 2, "explain": 2, "mem-report": 2, "start-report": 2}
-# Commands of commands.
+# Subcommands.
 GROUPS = {
     "server": {
         "list": "List the servers here, and which of them can be used.",
         "add": "Download a release of SGLang into a Python of its own.",
         "remove": "Remove a server that was added.",
-        "modules": "List, take or build the compiled modules that a start needs.",
+        "modules": "List, take or build the compiled modules whose host code a start needs.",
     },
 }
 
@@ -51,7 +51,7 @@ EXIT_CODES = (
 
 
 def page_of(command: str) -> Callable[..., Any]:
-    """The function that the command calls, with its options for parameters: `prune`, or `server add`."""
+    """Return the function that runs a command such as `prune` or `server add`. Its parameters are options."""
     module = command.split()[0].replace("-", "_")
     name = command.replace("-", "_").replace(" ", "_")
     page: Callable[..., Any] = getattr(import_module(f"sgl_tune.commands.{module}"), name)
@@ -59,7 +59,7 @@ def page_of(command: str) -> Callable[..., Any]:
 
 
 def pages() -> list[str]:
-    """Every command that is a page of its own."""
+    """Return the names of all commands; a group is replaced by its subcommands."""
     return [
         page for name in COMMANDS for page in ([f"{name} {own}" for own in GROUPS.get(name, ())] or [name])
     ]

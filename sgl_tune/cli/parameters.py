@@ -1,6 +1,7 @@
-"""What a command's page says of its options and arguments: in typer's words, and without typer.
+"""How a command's module declares its options and arguments without importing typer.
 
-Typer reads command lines by it (`grammar.py`); who imports a page for its functions need not import typer.
+`grammar.py` translates the declarations for typer. Code that imports a command's module only for its
+functions need not import typer.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ REQUIRED = object()
 
 
 class Option:
-    """`told`: as `typer.Option` takes it."""
+    """An option. `told`: the keyword arguments for `typer.Option`."""
 
     def __init__(self, *names: str, **told: Any) -> None:
         self.names, self.told = names, told
 
 
 class Argument:
-    """`told`: as `typer.Argument` takes it."""
+    """An argument. `told`: the keyword arguments for `typer.Argument`."""
 
     names = ()
 
@@ -28,7 +29,7 @@ class Argument:
 
 
 class Parameter(NamedTuple):
-    """Of a command's function. `kind`: its type; `declared` is None of what is no option by itself."""
+    """A parameter of a command's function. `kind`: its type. `declared`: None for a record of options."""
 
     name: str
     kind: Any
@@ -37,7 +38,7 @@ class Parameter(NamedTuple):
 
 
 def parameters_of(command: Callable[..., Any]) -> list[Parameter]:
-    """Not by `inspect`: it takes a tenth of a command on files to import."""
+    """Return the function's parameters. `inspect` is not used: its import takes 10 % of a short command."""
     code, given = command.__code__, command.__defaults__ or ()
     names = code.co_varnames[: code.co_argcount]
     defaults = dict(zip(reversed(names), reversed(given), strict=False))
@@ -46,7 +47,7 @@ def parameters_of(command: Callable[..., Any]) -> list[Parameter]:
 
 
 def declared_as(name: str, hint: Any, default: Any) -> Parameter:
-    # Python 3.10 wraps the hint of what defaults to None in an Optional.
+    # Python 3.10 wraps the hint of a parameter that defaults to None in an Optional.
     hint = next((arm for arm in get_args(hint) if get_origin(arm) is Annotated), hint)
     if get_origin(hint) is Annotated:
         kind, declared = get_args(hint)

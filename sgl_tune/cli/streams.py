@@ -1,4 +1,4 @@
-"""stdout and stderr that never raise: the work goes on, and what was lost is known at its end."""
+"""stdout and stderr whose writes never raise. A write error is kept until the command ends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SIGNS = {"±": "+-", "…": "..."}
 
 
 def _stand_in(error: UnicodeError) -> tuple[str | bytes, int]:
-    """A sign of ours as ASCII has it; what is no sign of ours as an escape."""
+    """Codec error handler: write our own symbols as ASCII, and escape any other character."""
     if isinstance(error, UnicodeEncodeError) and (sign := _SIGNS.get(error.object[error.start])):
         return sign, error.start + 1
     return codecs.backslashreplace_errors(error)
 
 
 class Unfailing(io.FileIO):
-    """`lost` is why a write failed; all that follows is dropped: the rest of a broken page helps nobody."""
+    """A stream that drops everything after a failed write. `lost`: the error of that write."""
 
     lost: OSError | None = None
 
@@ -38,7 +38,7 @@ class Unfailing(io.FileIO):
 
 
 def steady() -> None:
-    """A closed descriptor is opened on nothing, lest the next file that is opened become our stdout."""
+    """Make the standard streams usable. A closed one is opened on /dev/null: no file may take its number."""
     codecs.register_error(_STAND_INS, _stand_in)
     for descriptor in range(3):
         try:
@@ -62,7 +62,7 @@ def _unfailing(descriptor: int, stream: TextIO | None) -> TextIO:
 
 
 def lost_output() -> str | None:
-    """Why not all of stdout was written. A reader that left, as `head` does, had enough."""
+    """Return why stdout was not fully written, or None. A reader that closed the pipe is no error."""
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     lost = raw.lost if isinstance(raw, Unfailing) else None

@@ -1,4 +1,4 @@
-"""A table as lines of text, within a terminal's width: paths lose their middle, and rows go on below."""
+"""Format a table for a terminal's width: long paths are shortened, wide rows continue on the next line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _GAP, _BELOW = 2, 4  # between columns, and before what of a row goes on below i
 
 
 class Column(NamedTuple):
-    """`right` aligns numbers; `path` may lose its middle when the terminal is too narrow."""
+    """A column. `right`: align to the right. `path`: shorten its middle if the terminal is too narrow."""
 
     title: str
     right: bool = False
@@ -20,14 +20,14 @@ class Column(NamedTuple):
 def laid_out(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None
 ) -> Iterable[list[str]]:
-    """The lines of the head, then of each row."""
+    """Yield the lines of the header, then the lines of each row."""
     shape = _shaped(columns, rows, width)
     for row in ([column.title for column in columns], *rows):
         yield [_whole(row, columns, shape.widths)] if width is None else list(_lines(row, columns, shape))
 
 
 def shorten(text: str, width: int) -> str:
-    """Drop the middle: of a path, the beginning and the last parts are what tells it apart."""
+    """Cut the middle out of a text, because a path's beginning and last parts identify it."""
     if len(text) <= width or width < 5:
         return text
     parts = text.split("/")
@@ -40,7 +40,7 @@ def shorten(text: str, width: int) -> str:
 
 
 class _Shape(NamedTuple):
-    """How wide each column is, and which share a line: a row of a narrow terminal goes on below."""
+    """The width of each column, and which columns share a line if a row needs several lines."""
 
     widths: list[int]
     lines: list[range]
@@ -78,7 +78,7 @@ def _taken(widths: Sequence[int]) -> int:
 
 
 def _whole(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
-    """Where no terminal is too narrow: lists go into files by the thousand rows."""
+    """Return a row as one line, for a file or a pipe. Fast: such tables can have thousands of rows."""
     parts = [
         cell.rjust(width) if column.right else cell.ljust(width)
         for cell, column, width in zip(cells, columns, widths, strict=True)

@@ -1,4 +1,4 @@
-"""click's complaints about a command line, told as every other error is: the name, the value, the way out."""
+"""Reword click's usage errors like all other errors: the option, the value, and what to write instead."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def told(error: Any) -> UsageError:
 
 
 def _undivided(context: Any) -> str | None:
-    """A server's command whose `--` was forgotten: its flags are read as ours."""
+    """If the user forgot `--` before a server command, return the advice to add it."""
     words = sys.argv[1:]
     at = next((i for i, word in enumerate(words) if _STARTS_A_SERVER.fullmatch(word)), None)
     if at is None or "--" in words or not takes_command(context):
@@ -81,7 +81,7 @@ def _undivided(context: Any) -> str | None:
 
 
 def _name(param: Any) -> str:
-    """As it is typed: the shortest spelling of an option; an argument by its place."""
+    """Return the parameter's name as it is typed: an option's shortest spelling, or an argument's name."""
     spellings = [name for name in getattr(param, "opts", ()) if name.startswith("-")]
     return str(min(spellings, key=len) if spellings else param.human_readable_name)
 
@@ -92,7 +92,7 @@ def _plain(message: str) -> str:
 
 
 def _values(context: Any, option: str) -> str | None:
-    """What the option is known to take: what completion offers, else its metavar."""
+    """Return the values that the option accepts: those that completion offers, else its metavar."""
     param = next((p for p in context.command.params if option in getattr(p, "opts", ())), None)
     if param is None:
         return None
@@ -103,19 +103,19 @@ def _values(context: Any, option: str) -> str | None:
 
 
 def _nearest(error: Any) -> str | None:
-    """`'jsn' is not one of 'human', 'json'`: the one that was meant."""
+    """Return the choice nearest to the value in an error such as `'jsn' is not one of 'human', 'json'`."""
     quoted = re.findall(r"'([^']*)'", error.message)
     return meant(quoted[0], quoted[1:]) if len(quoted) > 2 else None
 
 
 def replacement(context: Any, option: str) -> str | None:
-    """What to write in place of an option that the command had."""
+    """Return what to write in place of an option that the command had in an older release."""
     general = _REPLACED.get(option) if takes_command(context) else None
     return _REPLACED.get(f"{context.info_name} {option}") or general
 
 
 def divided(context: Any, typed: Sequence[str], option: str) -> str | None:
-    """The same command line with an option that is not ours behind `--`, where a server's command stands."""
+    """Return the same command line with the options that are not ours moved behind `--`."""
     name = context.command.name
     if not takes_command(context) or not option.startswith("--"):
         return None
@@ -139,7 +139,7 @@ def takes_command(context: Any) -> bool:
 
 
 def _parted(context: Any, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our own options with their values, and all others."""
+    """Split words into our own options with their values, and everything else."""
     params = [one for one in context.command.params if not one.hidden or "--quiet" in one.opts]
     shown = {name: one for one in params for name in one.opts}
     ours, server = list[str](), list[str]()

@@ -1,1 +1,1 @@
-"""One command per file: parse, one call, hand the result to the sink."""
+"""One file per command. Each parses options, makes one call and passes the result to `Output`."""

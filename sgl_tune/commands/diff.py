@@ -1,4 +1,4 @@
-"""`sgl-tune diff A B`: what differs between two caches or two files."""
+"""`sgl-tune diff A B`: the differences between two caches or two files."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _APART = (Column("APART", right=True), Column(""))
 def diff(
     a: Annotated[
         str,
-        Argument(metavar="A", help="A file, a folder, or the beginning of a key.", autocompletion=keys),
+        Argument(metavar="A", help="A file, a folder, or a prefix of a key.", autocompletion=keys),
     ],
-    b: Annotated[str, Argument(metavar="B", help="The one to compare with A.", autocompletion=keys)],
+    b: Annotated[str, Argument(metavar="B", help="What to compare with A.", autocompletion=keys)],
     ignore_noise: Annotated[
         bool,
         Option(
@@ -133,7 +133,7 @@ def _row(change: Change) -> tuple[object, ...]:
 
 
 def _grouped(keys: Sequence[str]) -> list[str]:
-    """One line per op and shapes, with the buckets: nobody reads 42 keys that differ in one number."""
+    """Return one line per op and shapes with all buckets, not 42 keys that differ in one number."""
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     odd = []
     for key in keys:

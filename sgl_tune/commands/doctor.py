@@ -1,4 +1,4 @@
-"""`sgl-tune doctor`: is this server's cache used now, in one line."""
+"""`sgl-tune doctor`: say in one line whether this server's cache is used now."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def doctor(
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Say in one line whether the caches on this machine are used by the server's next start.
+    """Say in one line whether the next start of a server will use the caches on this machine.
 
-    Run it where the server runs, with the server's command or its manifest; without either, the caches in the
-    server's folder are judged by themselves. `sgl-tune verify` shows the details.
+    Run it where the server runs, with the server's command or its manifest. If neither is given, the caches
+    in the server's folder are judged by themselves. `sgl-tune verify` shows the details.
 
     Example: sgl-tune doctor -- python -m sglang.launch_server --model-path M --tp 8
 

@@ -1,4 +1,4 @@
-"""`sgl-tune env`: this machine's fingerprint and what it holds, for `verify` elsewhere."""
+"""`sgl-tune env`: describe this machine and its caches, for `verify` on another machine."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def env(
     cache_dir: CacheDirOption = None,
     name: Annotated[
         str | None,
-        Option("--name", metavar="NODE", help="This machine's name in a fleet's table. Default: its own."),
+        Option("--name", metavar="NODE", help="Name in a fleet's table. Default: the host name."),
     ] = None,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Describe this machine, for --target: what FlashInfer would write into a cache file here, what else
-    distinguishes machines, and which caches and stores a server started here would find.
+    """Describe this machine, for --target: the environment that FlashInfer writes into cache files, the GPUs
+    and versions, and the caches and stores that a server started here would find.
 
-    Takes a few seconds: it imports torch and FlashInfer to ask them. Run it as the server's user, in the
+    Takes a few seconds, because torch and FlashInfer are imported. Run it as the server's user, in the
     server's environment.
 
     Example: sgl-tune env --format json > env.json

@@ -1,4 +1,4 @@
-"""`sgl-tune explain`: what a server made of a command, and what another server would."""
+"""`sgl-tune explain`: what a server makes of a command, and what another server would make of it."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def explain(
     format: DocumentFormatOption = DocumentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Show what SGLang's own start makes of a command: each argument, its gate, its key, in SGLang's words.
+    """Show what SGLang makes of a command: each argument, whether it tunes and why, and its cache key.
 
-    The server's start stops before its model is built, so it takes seconds. --against asks a second server,
-    or about another GPU, and starts both completely to compare what they tune. It may be given twice.
+    The server's start stops before the model is built, so this takes seconds. --against names a second server
+    or another GPU. Then both starts run to their end and are compared. --against may be given twice.
 
     Example: sgl-tune explain --gpu h200 -- python -m sglang.launch_server --model-path M --tp 8
 
@@ -100,7 +100,7 @@ def _json(account: Account, comparison: Comparison | None) -> dict[str, Any]:
 
 
 def _others(against: Sequence[str], first: Server) -> tuple[Server, str | None]:
-    """The second server, and the GPU, that --against names; the first server where it names a GPU alone."""
+    """Return the server and the GPU that --against names. If it names only a GPU, return the first server."""
     servers = [name for name in against if name.lower() not in gpus()]
     named = [name for name in against if name not in servers]
     if len(servers) > 1 or len(named) > 1:
@@ -110,7 +110,7 @@ def _others(against: Sequence[str], first: Server) -> tuple[Server, str | None]:
 
 
 def _other(against: str) -> Server:
-    """A release that was added, or a Python or a venv."""
+    """Return the server of an added release, of a Python or of a venv."""
     is_release = RELEASE.fullmatch(against) is not None and not Path(against).exists()
     found = find_server(None, against) if is_release else server_at(Path(against))
     if isinstance(found, Server):

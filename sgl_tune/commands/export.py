@@ -1,4 +1,4 @@
-"""`sgl-tune export`: a cache of SGLang's, for vLLM or for FlashInfer's managed store."""
+"""`sgl-tune export`: write a cache of SGLang's for vLLM or for FlashInfer's managed store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def export(
         str,
         Argument(
             metavar="PATH|KEY",
-            help="A cache of SGLang's: its key or folder, or one file.",
+            help="A cache of SGLang's: its key, its folder, or one file.",
             autocompletion=keys,
         ),
     ],
@@ -41,8 +41,8 @@ def export(
             "-o",
             "--output",
             metavar="DIR",
-            help="flashinfer-store: the store's root, $FLASHINFER_AUTOTUNE_CACHE_DIR of the server; vllm: the"
-            " folder of the file that vLLM names in its log.",
+            help="flashinfer-store: the server's $FLASHINFER_AUTOTUNE_CACHE_DIR; vllm: the"
+            " folder of the cache file that vLLM prints in its log.",
         ),
     ],
     tp: Annotated[int | None, _vllms("--tensor-parallel-size")] = None,
@@ -55,11 +55,11 @@ def export(
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a tuned cache where vLLM, or a server on FlashInfer's managed store, looks for its own.
+    """Write a tuned cache where vLLM, or a server that uses FlashInfer's managed store, looks for it.
 
-    It needs no GPU. A store is written by the FlashInfer version that tuned the cache, so run it where that
-    version is installed. FlashInfer's reader checks the result, and a miss is exit code 1. Existing entries
-    stay, except those of the same key.
+    No GPU is needed. FlashInfer itself writes a store, so run this where the FlashInfer version that tuned
+    the cache is installed. FlashInfer's reader checks the result; a miss is exit code 1. Existing entries
+    stay, except those with the same key.
 
     Example: sgl-tune export 8e60 --to vllm -o ~/.cache/vllm/flashinfer_autotune_cache/0.7.2/90a/HASH
     """

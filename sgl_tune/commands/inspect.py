@@ -1,4 +1,4 @@
-"""`sgl-tune inspect`: which caches there are and what they hold."""
+"""`sgl-tune inspect`: list the caches and what they contain."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def inspect(
         str | None,
         Argument(
             metavar="PATH|KEY|BUNDLE",
-            help="A folder, a file, a bundle, or the beginning of a cache's key.",
+            help="A folder, a file, a bundle, or a prefix of a cache's key.",
             autocompletion=keys,
         ),
     ] = None,
@@ -78,10 +78,9 @@ def inspect(
 ) -> None:
     """List the caches on this disk: age, size, entries, ranks, and whether the ranks have the same content.
 
-    PATH may be SGLang's or vLLM's cache directory, FlashInfer's managed store, any folder below, or one file;
-    a bundle of `sgl-tune pack` is checked to its last byte.
-    Stores of compiled kernels in it are listed too; --store lists one of them item by item. Without a PATH,
-    --store looks where a server started here would look.
+    PATH may be SGLang's or vLLM's cache directory, FlashInfer's managed store, any folder in them, one file,
+    or a bundle of `sgl-tune pack`, which is checked completely. Stores of compiled kernels in PATH are listed
+    too; --store lists the items of one store. Without a PATH, --store looks where a server here would look.
 
     Example: sgl-tune inspect --filter 'age>30d'
     """
@@ -226,8 +225,7 @@ def _show_environment(out: Output, cache: ScannedCache) -> None:
 
 
 def _measured_cells(entry: Entry, told: Mapping[str, float | None]) -> tuple[str, str, str]:
-    """The winner's time, over the default's, and how far ahead of the second it was: as the manifest or the
-    entry itself says."""
+    """Return the winner's time, its speed-up over the default and its lead over the second as cells."""
     best, default, ahead = (told.get(name) for name in ("best_ms", "default_ms", "runner_up"))
     best, ahead = (entry.ms if best is None else best), (entry.margin if ahead is None else ahead)
     return (

@@ -48,13 +48,18 @@ def mem_report(
     command: ServerCommand = None,
     file: FileOption = None,
     gpu_memory: Annotated[
-        str | None, _question("--gpu-memory", help="A GPU of another size.", metavar="178.35GiB")
+        str | None, _question("--gpu-memory", help="Assume a GPU with this much memory.", metavar="178.35GiB")
     ] = None,
     taken: Annotated[
         str | None, _question("--taken", help="GPU memory that other processes hold.", metavar="2GiB")
     ] = None,
     ranks: Annotated[
-        str, _question("--ranks", help="distinct (one of each kind), all, or one number.", metavar="WHICH")
+        str,
+        _question(
+            "--ranks",
+            help="distinct (one of each kind), all, or a rank's number.",
+            metavar="WHICH",
+        ),
     ] = "distinct",
     what_if: Annotated[
         list[str] | None,
@@ -71,7 +76,7 @@ def mem_report(
     ] = None,
     fit: Annotated[
         bool,
-        _fit("--fit", help="Solve for the fraction, chunk, graphs and requests; print the flags to paste."),
+        _fit("--fit", help="Find memory fraction, chunk, graphs and requests that fit; print the flags."),
     ] = False,
     free: Annotated[
         str | None, _fit("--free", help="With --fit: memory to leave free at the peak.", metavar="2GiB")
@@ -97,24 +102,24 @@ def mem_report(
     log: Annotated[
         Path | None,
         _file(
-            "--log", help="A server's log (.gz or - too): say what killed it. Or a file of --measure --out."
+            "--log", help="A server's log (.gz and - too): say what killed it. Or a file of --measure --out."
         ),
     ] = None,
     target: TargetOption = None,
     server: ServerOption = None,
     trust_remote_code: RemoteCodeOption = False,
-    html: Annotated[Path | None, _file("--html", help="Write a page with each phase's memory.")] = None,
+    html: Annotated[Path | None, _file("--html", help="Write an HTML page with each phase's memory.")] = None,
     snapshot: Annotated[
-        Path | None, _file("--snapshot", help="A snapshot for pytorch.org/memory_viz.")
+        Path | None, _file("--snapshot", help="Write a snapshot for pytorch.org/memory_viz.")
     ] = None,
-    record: Annotated[Path | None, _file("--record", help="The record of the start, as JSON.")] = None,
+    record: Annotated[Path | None, _file("--record", help="Write the start's record, as JSON.")] = None,
     verbose: Annotated[
         bool, Option("-v", "--verbose", help="Also show where the numbers come from.", show_default=False)
     ] = False,
     format: DocumentFormatOption = DocumentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Predict or measure the memory of every phase of a server's start: does it fit, and what would help.
+    """Predict or measure the memory of each phase of a server's start: does it fit, and if not, what helps.
 
     Give the start as SGLang's own flags, as a server command after --, or in sgl-tune.toml. A prediction
     needs no GPU. --log alone says why a server died. docs/memory.md explains the report.

@@ -1,4 +1,4 @@
-"""`sgl-tune pack`: caches and stores in one file, the same bytes for the same contents."""
+"""`sgl-tune pack`: put caches and stores into one file; the same contents give the same bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pack(
         list[str] | None,
         Argument(
             metavar="[PATH|KEY ...] [-- SERVER COMMAND]",
-            help="Caches by the beginning of their keys, or folders; after --, a server command.",
+            help="Caches by a prefix of their keys, or folders; after --, a server command.",
             show_default=False,
             autocompletion=keys,
         ),
@@ -46,7 +46,7 @@ def pack(
         Option(
             "--store",
             metavar="ID|all",
-            help="Add these stores of compiled kernels. Repeatable. `tactics`: no store.",
+            help="Add this store of compiled kernels. Repeatable. `tactics`: add no store.",
             autocompletion=lambda: [*STORE_IDS, TACTICS, "all"],
         ),
     ] = None,
@@ -64,12 +64,12 @@ def pack(
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Put caches, and stores of compiled kernels, into one file that is also a layer of an image.
+    """Put caches and stores of compiled kernels into one file, which is also a layer of an image.
 
-    The same contents give the same bytes, whoever packs them, when and where. Choose tactics by key, by
-    folder or by a deployment's flags; a folder brings its stores. Files that `verify` calls bad are refused,
-    judged for --target or for the machine that the files name. Locks, half-written items and files that only
-    this machine can use are left out. quiet prints the digest.
+    The same contents give the same bytes on every machine and at any time. Choose tactics by key, by folder
+    or by a deployment's flags; a folder's stores are packed with it. Files that `verify` calls bad are
+    refused, judged for --target or for the machine that the files name. Locks, half-written items and files
+    that only this machine can use are left out. quiet prints the digest.
 
     Example: sgl-tune pack 8e60 -o cache.tar.gz
     """

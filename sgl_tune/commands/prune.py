@@ -1,4 +1,4 @@
-"""`sgl-tune prune`: remove the caches nobody needs, after saying which and why."""
+"""`sgl-tune prune`: show which caches are no longer needed and why, then remove them."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ def prune(
     folder: Annotated[
         Path | None,
         Argument(
-            metavar="FOLDER|KEY", help="Only below this folder, or the cache of this key.", show_default=False
+            metavar="FOLDER|KEY", help="Only caches below this folder, or with this key.", show_default=False
         ),
     ] = None,
     stale: Annotated[
         bool,
         Option(
-            "--stale", help="Caches of an older FlashInfer than others here, dead writers' files, old runs."
+            "--stale",
+            help="Caches of an older FlashInfer than others here; what dead writers and old runs left.",
         ),
     ] = False,
     unusable: Annotated[
-        bool, Option("--unusable", help="Files that end or fail every server that reads them.")
+        bool, Option("--unusable", help="Files that make every server that reads them fail.")
     ] = False,
     older_than: Annotated[
-        str | None, Option("--older-than", metavar="AGE", help="Not written since: 30d, 12h.")
+        str | None, Option("--older-than", metavar="AGE", help="Not written for this long: 30d, 12h.")
     ] = None,
     max_size: Annotated[
         str | None,
-        Option("--max-size", metavar="SIZE", help="The least recently used, until the rest fits: 1GB."),
+        Option("--max-size", metavar="SIZE", help="Least recently used, until the rest fits: 1GB."),
     ] = None,
     store: Annotated[
         str | None,
@@ -56,16 +57,16 @@ def prune(
         Option(
             "--library",
             metavar="NAME=X.Y.Z",
-            help="Only caches of this flashinfer, or arch=sm90; with --store of this triton, tilelang, ...",
+            help="Only caches of this flashinfer=X.Y.Z, or arch=sm90; with --store also triton=X.Y.Z, ...",
         ),
     ] = None,
     answers: Annotated[
         bool,
-        Option("--answers", help="Answers that sgl-tune keeps of servers: all, or beyond --max-size."),
+        Option("--answers", help="Kept answers of servers: all, or those beyond --max-size."),
     ] = False,
     keep: Annotated[
         list[str] | None,
-        Option("--keep", metavar="KEY", help="Keep this one. A key or its beginning; repeatable."),
+        Option("--keep", metavar="KEY", help="Keep this cache: its key or a prefix. Repeatable."),
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only print what would be removed.")] = False,
     yes: Annotated[bool, Option("-y", "--yes", help="Do not ask.")] = False,
@@ -73,10 +74,10 @@ def prune(
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Remove caches from the disk. Several rules together narrow the choice.
+    """Remove caches from the disk. If several rules are given, only caches that match all of them go.
 
     Caches that are being written are left alone, and so are files that neither a server nor sgl-tune wrote.
-    With --store it removes items of stores of compiled kernels instead.
+    --store removes items of stores of compiled kernels instead.
 
     Example: sgl-tune prune --stale --dry-run
 
@@ -144,7 +145,7 @@ def prune(
 
 
 def _prune_answers(out: Output, most_bytes: int, dry_run: bool) -> None:
-    """Records and compiled kernels. The same question makes them again, so nobody is asked."""
+    """Remove kept records and kernels without a question, because asking the server again restores them."""
     kept = kept_here()
     found = kept.beyond(most_bytes)
     if not dry_run:
@@ -161,7 +162,7 @@ def _prune_answers(out: Output, most_bytes: int, dry_run: bool) -> None:
 
 
 def _key(named: Path | None, cache_dir: Path) -> str:
-    """The beginning of a key that a cache here has. What begins none is refused as inspect refuses it."""
+    """Return `named` if a cache here has a key that begins with it, "" for a path; refuse any other text."""
     if named is None or os.path.lexists(named) or not KEY.fullmatch(str(named)):
         return ""
     resolve(str(named), cache_dir)

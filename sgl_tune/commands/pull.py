@@ -1,4 +1,4 @@
-"""`sgl-tune pull`: a bundle from where it was pushed to."""
+"""`sgl-tune pull`: fetch a bundle that `sgl-tune push` sent."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def pull(
     """Fetch the bundle for this machine, and put its caches and stores where a server looks.
 
     If a tag holds several bundles, the one for this machine's GPU and processor is taken. Its digest is
-    checked. An interrupted pull from a registry goes on when the command is run again. Otherwise it works as
-    `unpack`, but unsigned kernels are refused.
+    checked. An interrupted pull from a registry continues when the command is run again. Everything else
+    works as in `unpack`, but unsigned kernels are refused.
 
     Example: sgl-tune pull oci://registry.local/caches/glm:0.5.23 --trust cosign.pub
     """

@@ -1,4 +1,4 @@
-"""`sgl-tune push`: a bundle to where others pull it."""
+"""`sgl-tune push`: send a bundle to a registry, a folder or an object store, from where others pull it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def push(
         str,
         Argument(
             metavar="FILE|KEY|FOLDER",
-            help="A file of `sgl-tune pack`; or something to pack now: tactics by the beginning of their key,"
-            " or a folder with its stores.",
+            help="A file of `sgl-tune pack`; or what to pack now: a cache, by a prefix of its key,"
+            " or a folder and the stores in it.",
             show_default=False,
             autocompletion=keys,
         ),
@@ -63,10 +63,10 @@ def push(
 ) -> None:
     """Send a bundle to a registry, to a folder or to an object store.
 
-    A key or a folder is packed first, as `pack` does it. In a registry the bundle is an image that any tool
-    can pull. A tag holds one bundle for each GPU and set of caches: the bundle of a second GPU is added, a
-    newer one of the same GPU replaces the older. Blobs that the registry has are not sent again. User and
-    password are those of `docker login`. quiet prints the reference that always names this very bundle.
+    A key or a folder is packed first, as `pack` does. In a registry the bundle is an image that any tool can
+    pull. A tag holds one bundle per GPU and set of caches: a bundle for a second GPU is added, and a newer
+    one for the same GPU replaces the older one. Blobs that the registry already has are not sent again. User
+    and password are those of `docker login`. quiet prints the reference that always names this exact bundle.
 
     Example: sgl-tune push 8e60 oci://registry.local/caches/glm:0.5.23
     """
@@ -91,7 +91,7 @@ def push(
 
 @contextmanager
 def _bundle(out: Output, source: str, cache_dir: Path | None) -> Iterator[Path]:
-    """The file that was named, or one that is packed now and gone afterwards."""
+    """Yield the bundle that `source` names, or a temporary bundle packed from the cache or folder."""
     if Path(source).is_file() or Path(source).name.endswith(tuple(SUFFIXES)):
         if not Path(source).is_file():
             raise UsageError(f"{source}: no such file", "`sgl-tune pack` writes one")
@@ -106,7 +106,7 @@ def _bundle(out: Output, source: str, cache_dir: Path | None) -> Iterator[Path]:
 
 
 def _warn_of_rivals(out: Output, url: str, pushed: Pushed) -> None:
-    """A pull of this URL would refuse to choose: warn who can change it."""
+    """Warn if a pull of this URL would refuse to choose between several bundles."""
     rivals = [one.reference for one in pushed.beside if fits(one.machine, pushed.offer.machine)]
     if rivals:
         out.warn(

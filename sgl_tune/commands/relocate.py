@@ -1,4 +1,4 @@
-"""`sgl-tune relocate`: make a root of stores right for the path that a server finds it under."""
+"""`sgl-tune relocate`: adapt a folder of stores to the path under which a server finds it."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ _COLUMNS = (
 def relocate(
     root: Annotated[
         Path | None,
-        Argument(metavar="ROOT", help="The folder of the stores. Default: SGLang's.", show_default=False),
+        Argument(metavar="ROOT", help="The stores' folder. Default: SGLang's.", show_default=False),
     ] = None,
     at: Annotated[
         str | None,
-        Option("--at", metavar="PATH", help="Where the server will see it, if not where it is now."),
+        Option("--at", metavar="PATH", help="The folder's path as the server sees it, if not its path here."),
     ] = None,
     sglang_version: Annotated[
         str | None, Option("--sglang-version", metavar="X.Y.Z", help="The server's release.")
     ] = None,
     scratch: Annotated[
         str | None,
-        Option("--scratch", metavar="PATH", help="With a read-only root: the server's private folder."),
+        Option("--scratch", metavar="PATH", help="If ROOT is read-only: a folder that the server may write."),
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only print what would change.")] = False,
     format: EnvironmentFormatOption = EnvironmentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Make stores that were copied, unpacked or mounted elsewhere work there: nothing is compiled again.
+    """Make stores that were copied, unpacked or mounted elsewhere work there, without compiling again.
 
-    It rewrites the absolute paths in Triton's groups, adds a small package that offers FlashInfer's modules
-    without ninja or file times, and makes the files that libraries would otherwise create. Run it once where
-    the root is writable; then the root may be mounted read-only. quiet prints the variables that the server
-    needs as `export` lines, kubernetes prints them as a container's `env:`.
+    This rewrites the absolute paths in Triton's groups, adds a small package that offers FlashInfer's modules
+    without ninja or file times, and creates the files that libraries would create at their first use. Run it
+    once while the folder is writable; then the folder may be mounted read-only. quiet prints the variables
+    that the server needs as `export` lines; kubernetes prints them as a container's `env:`.
 
     Example: sgl-tune relocate /srv/root --at /mnt/root
     """

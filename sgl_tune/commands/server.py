@@ -1,4 +1,4 @@
-"""`sgl-tune server`: the releases of SGLang that are kept here, apart from every other environment."""
+"""`sgl-tune server`: keep releases of SGLang here, separate from every other environment."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
 
 
 def server_list(format: FormatOption = Format.human, quiet: QuietOption = False) -> None:
-    """List the SGLang of this environment and those that were added, and which of them can be used.
+    """List this environment's SGLang and the added releases, and say which of them can be used.
 
-    It reads their files and starts none.
+    Only files are read; no server is started.
 
     Example: sgl-tune server list
     """
@@ -122,12 +122,12 @@ def server_add(
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Download a release of SGLang, with the packages that it asks for, into a Python of its own.
+    """Download a release of SGLang and its dependencies into a Python environment of their own.
 
-    pip chooses and downloads them, with your own pip configuration. NVIDIA's libraries are left out, since no
-    GPU is used; their headers and the CUDA compiler are included. The server is kept in $SGL_TUNE_SERVERS,
-    else $XDG_DATA_HOME/sgl-tune/servers, else ~/.local/share/sgl-tune/servers. An interrupted download
-    continues when the command is run again.
+    pip chooses and downloads the packages, with your own pip configuration. NVIDIA's libraries are left out,
+    since no GPU is used; their headers and the CUDA compiler are included. The server is kept in
+    $SGL_TUNE_SERVERS, else $XDG_DATA_HOME/sgl-tune/servers, else ~/.local/share/sgl-tune/servers. An
+    interrupted download continues when the command is run again.
 
     Example: sgl-tune server add 0.5.23
     """
@@ -184,7 +184,7 @@ def _said(making: Making, plan: Plan, left: list[Wheel]) -> str:
 
 
 def _drop(making: Making, begun: bool) -> None:
-    """Nobody wants the server, and nothing of it is there but an empty Python."""
+    """Remove the folder of a server that was not added, unless an earlier download left packages in it."""
     if not begun:
         shutil.rmtree(making.folder)
 

@@ -1,4 +1,4 @@
-"""`sgl-tune server modules`: the compiled modules whose host code a start needs, found, taken or built."""
+"""`sgl-tune server modules`: list, take or build the compiled modules whose host code a start needs."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def server_modules(
     to: Annotated[
         Path | None,
         Option(
-            "--to", metavar="FOLDER", help="Write the kept halves there, as NAME.so.xz.", show_default=False
+            "--to", metavar="FOLDER", help="Write the kept host code here, as NAME.so.xz.", show_default=False
         ),
     ] = None,
-    build: Annotated[bool, Option("--build", help="Build the host code of the modules named.")] = False,
+    build: Annotated[bool, Option("--build", help="Build the host code of these modules.")] = False,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """List the compiled FlashInfer modules that a start on a GPU that is not there can use.
+    """List the compiled FlashInfer modules that a start on a simulated GPU (the ghost) can use.
 
-    Such a start runs a module's host code and needs none of its GPU code. `real` is a module that the server
-    has, `half` is one kept without its GPU code, and `none` is missing: answers that need it are not exact.
-    --from takes the modules of a serving machine or image; --build compiles for minutes, and refuses builds
-    that would take hours. Modules are code: only those that no other user may write are used.
+    Such a start runs a module's host code and needs none of its GPU code. `real`: the server has this module.
+    `half`: sgl-tune keeps its host code. `none`: the module is missing, and answers that need it are not
+    exact. --from takes the modules of a serving machine or image. --build compiles for minutes, and refuses
+    builds that would take hours. Modules are code: only those that no other user may write are used.
 
     Example: sgl-tune server modules --gpu h200 --from ~/.cache/flashinfer
     """
@@ -129,7 +129,7 @@ def _rows(wanted: Wanted, names: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _take(wanted: Wanted, source: Path, names: Sequence[str]) -> list[str]:
-    """Keep the halves of the modules at `source` that are of the server's FlashInfer and the GPU's kind."""
+    """Keep the host code of the modules at `source` that fit the server's FlashInfer and the GPU's kind."""
     taken = []
     for name, path in _offered(source, wanted):
         if names and name not in names:
@@ -147,7 +147,7 @@ def _take(wanted: Wanted, source: Path, names: Sequence[str]) -> list[str]:
 
 
 def _offered(source: Path, wanted: Wanted) -> Iterator[tuple[str, Path]]:
-    """A file is taken at the user's word; below a folder a path says of which FlashInfer and GPU it is."""
+    """Yield name and path of each usable module. A file always counts; below a folder, the path must fit."""
     if source.is_file():
         yield source.name.removesuffix(".xz").removesuffix(".so"), source
         return
@@ -166,7 +166,7 @@ def _offered(source: Path, wanted: Wanted) -> Iterator[tuple[str, Path]]:
 
 
 def _fits(folder: Path, wanted: Wanted) -> bool:
-    """`VERSION/ARCH/cached_ops/NAME`, or NAME in a package of modules beside FlashInfer's own metadata."""
+    """Whether `folder` is VERSION/ARCH/cached_ops/NAME, or is in a package beside this FlashInfer."""
     above = folder.parents
     if above[0].name == "cached_ops":
         arch = above[1].name.rstrip("abcdefghijklmnopqrstuvwxyz")
@@ -182,7 +182,7 @@ def _fits(folder: Path, wanted: Wanted) -> bool:
 
 
 def _pack(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
-    """Write each kept half to `folder`; return the files."""
+    """Write the kept host code of each module to `folder`; return the files."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         halves = [row for row in rows if row["state"] == "half"]

@@ -1,4 +1,4 @@
-"""`sgl-tune start-report`: where the seconds of a server's start went."""
+"""`sgl-tune start-report`: show where the seconds of a server's start went."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def start_report(
         ),
     ] = None,
     ready: Annotated[
-        str | None, _option("--ready", metavar="REGEX", help="Another line that says the server is ready.")
+        str | None, _option("--ready", metavar="REGEX", help="A log line that says the server is ready.")
     ] = None,
     start: Annotated[
-        int | None, _option("--start", metavar="N", help="Which start of the log. Default: the last.")
+        int | None, _option("--start", metavar="N", help="Which start in the log. Default: the last.")
     ] = None,
     most: Annotated[
         str | None, _option("--max", metavar="60s", help="Exit with 1 if the start took longer.")
@@ -49,9 +49,9 @@ def start_report(
         Path | None,
         _option("--against", metavar="LOG", help="Compare with an earlier start."),
     ] = None,
-    html: Annotated[Path | None, _option("--html", metavar="FILE", help="A page with a timeline.")] = None,
+    html: Annotated[Path | None, _option("--html", metavar="FILE", help="An HTML page to write.")] = None,
     stop_when_ready: Annotated[
-        bool, Option("--stop-when-ready", help="With a COMMAND: end it when it is ready.")
+        bool, Option("--stop-when-ready", help="With a COMMAND: stop the server when it is ready.")
     ] = False,
     out_file: Annotated[
         Path | None, _option("-o", "--out", metavar="FILE", help="With a COMMAND: write the report here.")
@@ -59,7 +59,7 @@ def start_report(
     format: DocumentFormatOption = DocumentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Show where the seconds of a server's start went, what was built anew, and what would save it.
+    """Show where the seconds of a server's start went, what was built anew, and what would save time.
 
     It reads any log of SGLang since 0.5.12, of one rank or many. Anything the log does not show is marked
     unknown. With a command after --, the server is started here: its output and signals pass through, and
@@ -93,7 +93,7 @@ def start_report(
 
 
 class _Shown(NamedTuple):
-    """How a report is printed, and what it makes of the exit code."""
+    """How a report is printed, and what decides the exit code."""
 
     format: DocumentFormat
     quiet: bool
@@ -114,7 +114,7 @@ class _Shown(NamedTuple):
         out.result(data, human=lambda: _human(out, report, found), quiet=lines)
 
     def code(self, out: Output, report: StartReport) -> int:
-        """Not ready is bad in itself: such a start failed, or goes on still."""
+        """Return 1 for a start that was not ready (it failed or still runs) or took longer than the limit."""
         if self.limit is not None and report.ready and report.wall_seconds > self.limit:
             out.warn(f"the start took {report.wall_seconds:.1f} s, more than {self.limit:.0f} s")
             return 1
@@ -130,7 +130,7 @@ def _human(out: Output, report: StartReport, found: Against | None) -> None:
 def _run(
     words: list[str], shown: _Shown, ready: str | None, start: int | None, stop: bool, out_file: Path | None
 ) -> None:
-    """The server's output has stdout and stderr; the report goes beside it."""
+    """Start the server. It keeps stdout and stderr, so the report goes to stderr or to `out_file`."""
     if start is not None:
         raise UsageError("--start chooses from a log, and a command after -- is one start", "leave it away")
     own = sink(shown.format, shown.quiet)

@@ -1,4 +1,4 @@
-"""`sgl-tune unpack`: a bundle, checked whole, and then where a server looks."""
+"""`sgl-tune unpack`: check a whole bundle, then put its contents where a server looks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from sgl_tune.verify.environment import read_target
 
 def unpack(
     bundle: Annotated[
-        str, Argument(metavar="FILE|URL", help="A file of `sgl-tune pack`, or an address that `pull` takes.")
+        str, Argument(metavar="FILE|URL", help="A file of `sgl-tune pack`, or a URL for `pull`.")
     ],
     cache_dir: CacheDirOption = None,
     replace: ReplaceOption = False,
@@ -55,11 +55,11 @@ def unpack(
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Check a bundle to its last byte, then put its caches and stores where a server looks.
+    """Check a whole bundle, then put its caches and stores where a server looks.
 
-    Nothing is written before the whole bundle is checked. Existing caches are added to, or replaced. Paths
-    inside stores are rewritten for their new place. With --trust, the signature (FILE.sig) is checked before
-    the bundle is opened. An address is pulled first, as with `pull`. quiet prints the folders of the caches.
+    Nothing is written before the whole bundle is checked. Existing caches are added to, or replaced with
+    --replace. Paths inside stores are rewritten for their new place. With --trust, the signature (FILE.sig)
+    is checked before the bundle is opened. A URL is pulled first. quiet prints the caches' folders.
 
     Example: sgl-tune unpack cache.tar.gz --target env.json
     """

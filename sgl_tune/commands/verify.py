@@ -1,4 +1,4 @@
-"""`sgl-tune verify`: what the next server start will do with every file, and why."""
+"""`sgl-tune verify`: predict what the next server start does with every file, and why."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def verify(
         list[str] | None,
         Argument(
             metavar="[PATH|KEY|BUNDLE] [-- SERVER COMMAND]",
-            help="A folder, a file, a bundle, or the beginning of a key; after --, a server command.",
+            help="A folder, a file, a bundle, or a prefix of a key; after --, a server command.",
             show_default=False,
             autocompletion=keys,
         ),
@@ -60,14 +60,14 @@ def verify(
     target: TargetOption = None,
     as_user: Annotated[
         str | None,
-        Option("--as-user", metavar="NAME|UID", help="Check that this user can read the files, and save."),
+        Option("--as-user", metavar="NAME|UID", help="Check that this user can read and write the files."),
     ] = None,
     file: FileOption = None,
     server: ServerOption = None,
     trust_remote_code: RemoteCodeOption = False,
     replay: Annotated[
         bool,
-        Option("--replay", help="On the serving machine: time each choice against the default again."),
+        Option("--replay", help="On the serving machine: time each choice and the default again."),
     ] = False,
     store: Annotated[
         str | None,
@@ -79,30 +79,30 @@ def verify(
     ] = None,
     fleet: Annotated[
         Path | None,
-        Option("--fleet", metavar="FILE.JSONL", help="One line of `sgl-tune env --format json` per node."),
+        Option("--fleet", metavar="FILE.JSONL", help="A file with each node's `sgl-tune env --format json`."),
     ] = None,
     cold_start: Annotated[
         Path | None,
         Option("--cold-start", metavar="REPORT.JSON", help="With --fleet: a cold start's start-report."),
     ] = None,
     lock: LockOption = None,
-    strict: Annotated[bool, Option("--strict", help="Warnings fail too.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Exit with 1 on warnings too.")] = False,
     format: FindingsFormatOption = FindingsFormat.human,
     quiet: QuietOption = False,
 ) -> None:
     """Predict what the next server start does with every cache file, without a GPU.
 
-    If SGLang can be asked and a deployment is given, its own start on a GPU that is not there reads the
-    files, and exit code 0 means that it would measure nothing. Without a server, files are judged by
+    If SGLang can be asked and a deployment is given, its own start on a simulated GPU (the ghost) reads the
+    files, and exit code 0 means that the start would tune nothing. Without a server, files are judged by
     themselves or against the runtime core's plan, and the last line says that no server was asked.
 
-    --replay needs the GPU (except for a cache tuned on a CPU): it names the choices that a new driver or
-    other clocks made stale.
+    --replay needs the GPU, except for a cache tuned on a CPU. It names the choices that a new driver or other
+    clocks made stale.
 
-    With a deployment (SGLang's flags, a server command after --, or sgl-tune.toml) it also lists missing
-    files and entries. It judges stores of compiled kernels in PATH too, by their libraries' own rules; with
-    --store, only those. quiet prints the files that the start will not use, github prints annotations for a
-    workflow. docs/findings.md explains every finding. --fleet judges a deployment on many nodes at once.
+    With a deployment (SGLang's flags, a server command after --, or sgl-tune.toml), missing files and entries
+    are listed too. Stores of compiled kernels in PATH are also judged, by their libraries' own rules; with
+    --store, nothing else is. quiet prints the files that the start will not use, github prints annotations
+    for a workflow. docs/findings.md explains every finding. --fleet judges many nodes at once.
 
     Example: sgl-tune verify --target env.json -- python -m sglang.launch_server --model-path M --tp 8
 
@@ -150,7 +150,7 @@ def verify(
 
 
 def _folder(out: Output, path: str | None, at: str | None) -> _Folder:
-    """The same path and place, but for a bundle, which is a folder for a while."""
+    """Yield path and place unchanged, but for a bundle yield a temporary folder with its contents."""
     if path is None or not is_bundle(path):
         return nullcontext((path, at))
     from sgl_tune.ship.unfolded import as_folder
@@ -159,7 +159,7 @@ def _folder(out: Output, path: str | None, at: str | None) -> _Folder:
 
 
 class Told(NamedTuple):
-    """What is judged, for which server. `at`: where that finds the folder."""
+    """What to judge, for which server. `at`: the path where that server finds the folder."""
 
     asked: VerifyOptions
     machine: Target
@@ -170,7 +170,7 @@ class Told(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """`verdict`: the last line of the page."""
+    """The result of a verify. `verdict`: the last line that is printed."""
 
     report: VerifyReport
     stores: Sequence[StoreReport]
@@ -181,7 +181,7 @@ class Judged(NamedTuple):
 
 
 def warming(told: Told) -> str:
-    """The command that fills the caches which are judged, ready to paste."""
+    """Return the command that fills the judged caches, ready to paste."""
     flags, _, command, deployment, _ = told.asked
     return to_paste("warm", flags, command, deployment, "core" if told.who[1] else told.who[0])
 
@@ -228,7 +228,7 @@ def _show(out: Output, machine: Target, found: Judged, format: FindingsFormat) -
 
 
 def _scope(out: Output, told: Told, stores: Sequence[StoreReport]) -> tuple[Scope, Served | None]:
-    """As a server answers where one is there to ask, else as the runtime core plans."""
+    """Return the files to judge: as a server answers if one can be asked, else as the runtime core plans."""
     asked = told.asked._replace(stores=frozenset(one.stored.path for one in stores))
     if asked.names_a_deployment or told.who[0] is not None:
         from sgl_tune.commands.verify_served import Who, ask_server
@@ -240,7 +240,7 @@ def _scope(out: Output, told: Told, stores: Sequence[StoreReport]) -> tuple[Scop
 
 
 def _stores(out: Output, asked: VerifyOptions, only: str | None) -> list[Stored]:
-    """Those that were asked for, or that lie in the folder that was named."""
+    """Return the stores that --store names, or those in the given folder."""
     if store_asked_for(only):
         from sgl_tune.stores.describe import stores_meant
 
@@ -256,7 +256,7 @@ def _unused(report: VerifyReport) -> Iterable[str]:
 
 
 def _replay_all(scope: Scope, report: VerifyReport, out: Output) -> list[ReplayedCache]:
-    """One file of each cache that its server would load: the ranks of a group hold the same."""
+    """Replay one loadable file of each cache; one is enough, since the files of a group are equal."""
     from sgl_tune.verify.planned import plan_of
     from sgl_tune.warm.replaying import replay as replay_entries
 

@@ -1,4 +1,4 @@
-"""What `sgl-tune verify` prints for a person: files by folder, findings, and the last line."""
+"""The human output of `sgl-tune verify`: files by folder, findings, and the last line."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _which(files: Sequence[FileReport]) -> str:
 
 
 def _distinct(files: Sequence[FileReport]) -> dict[Finding, list[FileReport]]:
-    """That its group differs is said once, of the group."""
+    """Return each finding with its files. "ranks-differ" is left out: it is printed once per group."""
     found: dict[Finding, list[FileReport]] = {}
     for file in files:
         for item in file.findings:

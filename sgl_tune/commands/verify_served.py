@@ -1,4 +1,4 @@
-"""`sgl-tune verify` where a server is there to ask: its own start reads the rank files."""
+"""`sgl-tune verify` if a server can be asked: its own start on the ghost reads the rank files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sgl_tune.verify.scope import Scope, VerifyOptions
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who is asked, as typed. `only_core`: an option that the runtime core alone answers."""
+    """Which server is asked, as typed. `only_core`: an option that only the runtime core supports."""
 
     server: str | None
     core: bool
@@ -28,7 +28,7 @@ class Who:
 
 
 def ask_server(out: Output, asked: VerifyOptions, who: Who, target: Target) -> tuple[Served, Scope] | None:
-    """None where no server is there to ask, or the question is not for one."""
+    """Return the server's answer, or None if no server can be asked or the question is not for a server."""
     flags, words, path = asked.flags, asked.command, asked.path
     if asked.deployment is not None:
         _, flags, words = the_one(flags, words, asked.deployment)

@@ -39,13 +39,13 @@ def warm(
         ProofKind,
         Option(
             "--prove",
-            help="files: a fresh process loads them and replays every lookup. server: the server's own start"
-            " on a GPU that is not there reads them too. none saves some seconds.",
+            help="files: a fresh process loads the files and repeats every lookup. server: the server's own"
+            " start on a simulated GPU reads them too. none: skip the proof, some seconds less.",
         ),
     ] = ProofKind.files,
     everything: Annotated[
         bool,
-        Option("--everything", help="Also compile all kernels of a start, and print the server's variables."),
+        Option("--everything", help="Also compile all kernels of a start; print the server's variables."),
     ] = False,
     compile_only: Annotated[
         bool, Option("--compile-only", help="With --everything: do only the steps that need no GPU.")
@@ -58,11 +58,11 @@ def warm(
 ) -> None:
     """Tune a deployment's FlashInfer caches once, for every rank, and prove that its server will use them.
 
-    If SGLang can be asked, its own start on a GPU that is not there shows what it tunes, for any model.
-    Without it the runtime core plans for the model families it knows.
-    Give the deployment as SGLang's own flags, as a server command after --, or in sgl-tune.toml.
-    A second warm reuses existing entries. Warm a server of several nodes on one of them, for all ranks.
-    With --everything the cache directory also gets every kernel that a start compiles.
+    If SGLang can be asked, its own start on a simulated GPU (the ghost) shows what it tunes, for any model.
+    Otherwise the runtime core makes the plan, for the model families it knows. Give the deployment as
+    SGLang's own flags, as a server command after --, or in sgl-tune.toml. A second warm reuses existing
+    entries. Warm a server of several nodes on one node, for all ranks. With --everything the cache directory
+    also gets every kernel that a start compiles.
 
     Example: sgl-tune warm --model-path Qwen/Qwen3-30B-A3B --moe-runner-backend flashinfer_cutlass --tp 4
 

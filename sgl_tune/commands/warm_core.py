@@ -1,4 +1,4 @@
-"""`sgl-tune warm` where no server is asked: the runtime core plans for the families it has."""
+"""`sgl-tune warm` if no server is asked: the runtime core plans, for the model families it knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sgl-tune warm` of the runtime core's plans: one result, also where Ctrl-C ends it."""
+"""`sgl-tune warm` of the runtime core's plans, with one result even if Ctrl-C interrupts it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def warm_all(judged: Judged, wishes: Wishes, out: Output) -> NoReturn:
 
 @dataclass
 class Outcome:
-    """`warmed` by the place of its deployment in `judged`."""
+    """The results of one warm. `warmed`: the result of each deployment, by its index in `judged`."""
 
     judged: Judged
     out: Output
@@ -56,7 +56,7 @@ class Outcome:
     code: int = 0
 
     def warm(self, settings: Settings, force: Workforce) -> None:
-        """One deployment's failure is no reason to leave the others cold."""
+        """Warm each deployment. If one fails, the others are still warmed."""
         planned = [number for number, (plan, _) in enumerate(self.judged) if plan.caches]
         for number in planned:
             with self._failure_of(number):
@@ -71,12 +71,12 @@ class Outcome:
         self.code = max(self.code, *(self._verdict(number).exit_code for number in range(len(self.judged))))
 
     def _verdict(self, number: int) -> Verdict:
-        """After a proof by its own FlashInfer, an unknown one leaves no doubt."""
+        """Return the plan's verdict. A proof removes the doubt about an unknown FlashInfer."""
         return verdict_of(self.judged[number][0], number in self.warmed and self.warmed[number].is_proven)
 
     @contextmanager
     def _failure_of(self, number: int) -> Iterator[None]:
-        """Of one deployment among several: it is told, and the others go on."""
+        """If one of several deployments fails in this block, print the error and continue; else raise it."""
         try:
             yield
         except SglTuneError as error:
@@ -86,13 +86,13 @@ class Outcome:
             self.code = max(self.code, error.exit_code)
 
     def tell_end(self, said: str) -> None:
-        """With what is done, where a signal ends the rest."""
+        """When a signal ends the warm, print what was already done."""
         if self.warmed:
             self._show([])
         self.out.error(said)
 
     def show(self) -> None:
-        """What was not warmed whole comes first, and says so."""
+        """Print the results, beginning with the deployments that were not warmed completely."""
         left = [n for n in range(len(self.judged)) if self._verdict(n).tunes != "planned"]
         if self.warmed or left:
             self._show(left)

@@ -1,4 +1,4 @@
-"""`sgl-tune warm` where a server is there to ask: the plan is the record of its own start."""
+"""`sgl-tune warm` if a server can be asked: the plan comes from the record of the server's own start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def warm_by_server(asked: ByServer, server: Server, wishes: Wishes, out: Output) -> NoReturn:
-    """Ends as the command does."""
+    """Warm by the server's plan and end the command with its exit code."""
     if wishes.target:
         wishes.target.check_server(server.python, server.flashinfer)
     from sgl_tune.config_tuning.page import show_plan, tell

@@ -1,4 +1,4 @@
-"""`sgl-tune warm --everything`: what the server's start compiles, then its tactics, then that start."""
+"""`sgl-tune warm --everything`: compile the kernels, tune the tactics, then start the server once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from sgl_tune.warm.result_page import show_warmed
 def fill_root(
     asked: ByServer, server: Server, wanted: Wanted, wishes: Wishes, out: Output, for_kubernetes: bool
 ) -> NoReturn:
-    """Ends as the command does."""
+    """Do all of `warm --everything` and end the command with its exit code."""
     tunes = not wanted.compiles_only
     with asking(asked, server, Live(out, server)) as one:
         plan = one.plan(max(1, len(wishes.here)))
@@ -62,7 +62,7 @@ def fill_root(
 def show_root(
     asked: ByServer, server: Server, wanted: Wanted, here: tuple[Gpu, ...], out: Output
 ) -> NoReturn:
-    """The dry run: the plan of the tactics, and the modules."""
+    """Print what `warm --everything` would do: the plan of the tactics, and the modules to compile."""
     with asking(asked, server, Live(out, server)) as one:
         plan = one.plan(max(1, len(here)))
         goal: Goal = goal_of(one, plan, asked.command)

@@ -1,4 +1,4 @@
-"""A plan of a server's own start, tuned on the GPUs that are here."""
+"""Tune a plan that came from a server's own start, on the GPUs of this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tuned(plan: RecordedPlan, meant: Gpu, wishes: Wishes, server: Server, out: O
 
 
 def devices_of(meant: Gpu, wishes: Wishes) -> Devices:
-    """The GPUs must be of the kind that the plan is for."""
+    """Return the GPUs to tune on, which must be of the kind that the plan is for."""
     devices = choose_devices(wishes.device.value, wishes.here)
     if devices.kind != "cuda":
         raise UsageError(

@@ -1,4 +1,4 @@
-"""How a warm is made, as typed."""
+"""The options of a `warm`, as typed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ProofKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """`target`: None where no --target is given. `here`: the GPUs of this machine."""
+    """The options. `target`: None if no --target is given. `here`: the GPUs of this machine."""
 
     dry_run: bool
     device: DeviceKind
@@ -53,7 +53,7 @@ class Wishes:
         return self.prove is not ProofKind.none
 
     def are_read(self, files: Iterable[Path], out: Output) -> bool:
-        """Whether the server of --target takes files that were tuned in the environment of this machine."""
+        """Whether the server of --target accepts files that were tuned in this machine's environment."""
         if self.target is None or self.target.metadata is None:
             return True
         from sgl_tune.verify.judge import Judge, Verdict
@@ -68,7 +68,7 @@ class Wishes:
 
 
 def check_one_process(environ: Mapping[str, str] | None = None) -> None:
-    """Refuse to be one of several processes that a launcher started: each would warm on all GPUs."""
+    """Refuse to run as one of several processes of a launcher, because each would tune on all GPUs."""
     environ = os.environ if environ is None else environ
     for launcher, (marks, counts) in _LAUNCHERS.items():
         if marks in environ and environ.get(counts, "1") != "1":

@@ -32,12 +32,12 @@ ServerOption = Annotated[
     Option(
         "--server",
         metavar="PATH|X.Y.Z|core",
-        help="The server to ask: a Python or a venv with SGLang, an added release, or the runtime core.",
+        help="The server to ask: a Python or a venv with SGLang, an added release, or `core`.",
         show_default=False,
     ),
 ]
 RemoteCodeOption = Annotated[
-    bool, Option("--trust-remote-code", help="Let the model's own code run, in the server's cage.")
+    bool, Option("--trust-remote-code", help="Let the model's own code run in the server's sandbox.")
 ]
 
 
@@ -58,13 +58,13 @@ def _target(name: str, help: str, metavar: str, offers: Offer | None = None) -> 
 
 TargetOption = Annotated[
     Path | None,
-    Option("--target", metavar="ENV.JSON", help="The serving machine, as its `sgl-tune env` says."),
+    Option("--target", metavar="ENV.JSON", help="The serving machine, described by its `sgl-tune env`."),
 ]
 ServerCommand = Annotated[
     list[str] | None,
     Argument(
         metavar="[-- SERVER COMMAND]",
-        help="After --: a server command as you start it; its flags are read as SGLang reads them.",
+        help="After --: the command that starts the server, read by SGLang's own parser.",
         show_default=False,
     ),
 ]
@@ -106,7 +106,7 @@ class ServerFlags:
     pp: Annotated[_Number, _server("--pp-size --pp --pipeline-parallel-size", "Pipeline stages.")] = None
     ep: Annotated[_Number, _server("--ep-size --ep --expert-parallel-size", "Expert-parallel ranks.")] = None
     enable_dp_attention: Annotated[
-        bool | None, _server("--enable-dp-attention", "One server, no replicas.")
+        bool | None, _server("--enable-dp-attention", "Use data-parallel attention.")
     ] = None
     quantization: Annotated[
         _Text,
@@ -120,7 +120,7 @@ class ServerFlags:
         _Text, _server("--moe-runner-backend", "Used verbatim when set.", lambda: [*BACKENDS])
     ] = None
     mem_fraction_static: Annotated[
-        float | None, _server("--mem-fraction-static", "Weights and KV share.")
+        float | None, _server("--mem-fraction-static", "Share for weights and KV cache.")
     ] = None
     chunked_prefill_size: Annotated[
         _Number, _server("--chunked-prefill-size", "Tokens per prefill chunk.")

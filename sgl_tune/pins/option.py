@@ -9,5 +9,5 @@ from sgl_tune.cli.parameters import Option
 
 LockOption = Annotated[
     Path | None,
-    Option("--lock", metavar="FILE", help="The sgl-tune.lock that the files must hold to; others fail."),
+    Option("--lock", metavar="FILE", help="Fail if a file is not the one in this sgl-tune.lock."),
 ]

@@ -57,7 +57,7 @@ PlaceOption = Annotated[
     Option(
         "--at",
         metavar="PATH",
-        help="Where the server sees the cache directory, if elsewhere.",
+        help="The cache directory's path as the server sees it, if not its path here.",
     ),
 ]
 OwnerOption = Annotated[
@@ -71,8 +71,8 @@ PlainHttpOption = Annotated[
 TimeoutOption = Annotated[
     float,
     timeout_option(
-        "Longest wait for an answer. In this time at least 256 KiB of a file must arrive (from an object"
-        " store: 8 MiB), or 8 MiB be sent.",
+        "Longest wait for an answer. Within it, at least 256 KiB of a file must arrive (from an object"
+        " store: 8 MiB), or 8 MiB must be sent.",
         0.1,
         86400,
     ),
@@ -99,12 +99,12 @@ TrustOption = Annotated[
     Option(
         "--trust",
         metavar="KEY",
-        help="Accept only bundles that this public key signed. Repeatable: any one of them.",
+        help="Accept only bundles signed by this public key. Repeatable: one of the keys is enough.",
     ),
 ]
 AllowUnsignedCodeOption = Annotated[
     bool,
-    Option(ALLOW, help="Also unpack unsigned kernels. Whoever made them can run code in the server."),
+    Option(ALLOW, help="Also unpack unsigned kernels. Their author can run code in the server."),
 ]
 
 
