@@ -1,1 +1,1 @@
-"""Which startup phase takes the memory: predicted without a GPU, measured on one, or read from a log."""
+"""The memory of each startup phase: predicted without a GPU, measured on one, or read from a log."""

@@ -1,4 +1,4 @@
-"""Who answers a question about memory: a log, a measurement, the user's own server or the core."""
+"""Choose what answers a question about memory: a log, a measurement, the user's own server or the core."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sgl_tune.memory.study import of_project, starter_of, study
 from sgl_tune.server_log.log import ServerLog
 
 _MISSED = "the prediction does not include these settings of the log's server:"
-# Printed resolved: SGLang reads them from elsewhere when they are not set.
+# The log shows their resolved values: SGLang reads them from elsewhere when they are not set.
 _LEFT_OUT = TARGET_FIELDS | {"dist_init_addr", "flashinfer_autotune_skip_ops", "cuda_graph_bs"}
 _MATTER = (
     "cpu_offload_gb",
@@ -48,7 +48,7 @@ def answer(asked: MemoryOptions, shown: ShowOptions, out: Output) -> Answer:
 
 
 def _beside_log(asked: MemoryOptions, log: ServerLog, shown: ShowOptions, out: Output) -> Answer:
-    """The log's own flags say what to predict, where the command line does not."""
+    """Predict the start that the log's own flags describe; flags of the command line win over them."""
     given = asked.command or asked.deployment
     asked = asked if given else replace(asked, flags=flags_of_log(log.server_args or "", asked.flags))
     if not asked.names_a_start:
@@ -67,7 +67,8 @@ def _beside_log(asked: MemoryOptions, log: ServerLog, shown: ShowOptions, out: O
 
 
 def flags_of_log(server_args: str, given: ServerFlags) -> ServerFlags:
-    """`given` flags win over the log's. The line is a repr of ServerArgs, or of a dict since 0.5.18."""
+    """Return the flags in the log's server_args= line, changed by the `given` flags. The line is a repr of
+    ServerArgs, or of a dict since 0.5.18."""
     logged = {}
     for name, kind in flag_types().items():
         if name not in _LEFT_OUT and (value := _value(server_args, LONG.get(name, name), kind)) is not None:
@@ -79,7 +80,7 @@ def flags_of_log(server_args: str, given: ServerFlags) -> ServerFlags:
 
 
 def not_taken(server_args: str) -> tuple[str, ...]:
-    """What the server was set to that takes memory and is none of our flags."""
+    """Return the server's settings that take memory and that sgl-tune has no flag for."""
     said = {name: _word(server_args, name) for name in _MATTER}
     return tuple(f"--{name.replace('_', '-')} {word}" for name, word in said.items() if word not in _UNSET)
 

@@ -1,4 +1,4 @@
-"""Starts of the user's own server, on a GPU that is not there."""
+"""Starts of the user's own server on the ghost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GRAPHS = ("cuda_graph_max_bs", "cuda_graph_max_bs_decode")
 def server_starter(
     asked: MemoryOptions, server: Server, trust_remote_code: bool, total_bytes: int | None, out: Output
 ) -> Iterator[ServerStarter]:
-    """`total_bytes`: of the GPU, where a log says it."""
+    """Yield what starts the server. `total_bytes`: the GPU's memory, if a log says it."""
     total = parse_size(asked.gpu_memory, "--gpu-memory") if asked.gpu_memory else total_bytes
     taken = parse_size(asked.taken, "--taken") if asked.taken else 0
     first_rank(asked.ranks)
@@ -45,7 +45,7 @@ def server_starter(
 
 
 class ServerStarter:
-    """`typed`: the flags as the user gave them; in the question a folder may stand for the model."""
+    """Starts the user's server. `typed`: the flags as given, with the model's name and not its folder."""
 
     def __init__(
         self, answers: Answers, question: Question, typed: Sequence[str], ranks: str, out: Output
@@ -55,7 +55,7 @@ class ServerStarter:
 
     @property
     def release(self) -> Release:
-        """A release that is not known here takes the flags of the newest that is."""
+        """Return the server's release. An unknown release gets the flags of the newest known one."""
         return NEWEST._replace(version=self._question.server.sglang)
 
     def check(self, change: Change) -> None:
@@ -65,8 +65,8 @@ class ServerStarter:
         return changed_command(self._typed, self._question.environment, change)
 
     def start(self, change: Change, least: int | None = None, snapshot: Path | None = None) -> Started:
-        """The first rank, and those that its record says may differ. Each of them gets as many tokens as the
-        rank with the fewest."""
+        """Start the first rank, and the ranks whose memory may differ according to its record. Each rank
+        gets as many KV tokens as the rank with the fewest."""
         if change is not AS_IS:
             self._out.note(f"trying {change.line}")
         question = changed(self._question, change)
@@ -74,7 +74,7 @@ class ServerStarter:
         live = self._live if is_same else Live(self._out, question.server)
 
         def say(event: Event) -> object:
-            """Ends a start once a phase has left less than `least`: what comes after decides nothing."""
+            """Stop the start when a phase has left less than `least`, because later phases decide nothing."""
             live(event)
             if least is None or event["event"] != "phase":
                 return None
@@ -105,7 +105,7 @@ class ServerStarter:
         return replace(found, record=records[reports.index(found.report)])
 
     def _report(self, record: Record, question: Question) -> MemoryReport:
-        """With what of the command the start was not given."""
+        """Return the report of a record, with a note for each flag that the start was not given."""
         title = question.title.rstrip("/").rpartition("/")[2] or question.title
         flags = shlex.join(question.argv).replace(question.model, question.title)
         outside = self._answers.asking.outside
@@ -114,7 +114,7 @@ class ServerStarter:
 
 
 def _graphs(record: Record) -> int | None:
-    """The largest batch of a decode graph, as SGLang resolved it; None where it captures none."""
+    """Return the largest batch of a decode graph that SGLang resolved, or None if it captures none."""
     if record.arguments.get("disable_cuda_graph") is True:
         return None
     sizes = (record.arguments.get(name) for name in _GRAPHS)
@@ -122,7 +122,7 @@ def _graphs(record: Record) -> int | None:
 
 
 def _left_notes(left: Sequence[Left]) -> list[str]:
-    """One line per reason."""
+    """Return one line per reason for not giving flags to the start."""
     names: dict[str, list[str]] = {}
     for one in left:
         if not one.matters:

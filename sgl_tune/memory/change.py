@@ -1,4 +1,4 @@
-"""Another start of the same server: `dp=4`, `tp=4+ep=4`, `SGLANG_X=1`, `gpu=b200`, `sglang=0.5.23`."""
+"""A changed start of the same server: `dp=4`, `tp=4+ep=4`, `SGLANG_X=1`, `gpu=b200`, `sglang=0.5.23`."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _WRITE = "write a flag as dp=4, a variable as SGLANG_X=1, gpu=b200 or sglang=0.5
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`parts`: flags without their dashes, variables, `gpu`, `sglang` and behaviours of the core, each with
-    its value."""
+    """A change of a start. `parts`: names and values of flags (without dashes), variables, `gpu`, `sglang`
+    or behaviours of the core."""
 
     name: str
     parts: tuple[tuple[str, str | None], ...] = ()
 
     @property
     def line(self) -> str:
-        """The changed flags, to paste."""
+        """Return the changed flags as text to paste."""
         return " ".join(
             f"--{name} {value}" if value is not None else f"--{name}" for name, value in self.parts
         )
@@ -46,7 +46,7 @@ AS_IS = Change("as is")
 
 
 def parse_change(text: str) -> Change:
-    """One start that differs in all parts, which are joined by `+`."""
+    """Parse a change whose parts are joined by `+`."""
     parts: list[tuple[str, str | None]] = []
     for part in text.split("+"):
         name, equals, value = part.partition("=")
@@ -57,7 +57,7 @@ def parse_change(text: str) -> Change:
 
 
 def parse_sweep(text: str) -> tuple[Change, ...]:
-    """`mem-fraction-static=0.80:0.94:0.01`: first, last, step."""
+    """Parse FLAG=FIRST:LAST:STEP, such as `mem-fraction-static=0.80:0.94:0.01`."""
     match = _SWEEP.fullmatch(text)
     if match is None:
         raise UsageError(
@@ -77,7 +77,8 @@ def parse_sweep(text: str) -> tuple[Change, ...]:
 
 
 def change_of(flags: Mapping[str, Any], release: Release) -> Change:
-    """`flags`: values by SGLang's names of the arguments. The change has them as that release spells them."""
+    """Return a change of these flags, spelled as the release spells them. Keys are SGLang's argument
+    names."""
     parts = []
     for argument, value in flags.items():
         shown = f"{value:.3f}" if isinstance(value, float) else value
@@ -87,7 +88,7 @@ def change_of(flags: Mapping[str, Any], release: Release) -> Change:
 
 
 def changed_command(argv: Sequence[str], variables: Mapping[str, str], change: Change) -> str:
-    """The user's own server command with this change, ready to paste."""
+    """Return the user's own server command with this change, ready to paste."""
     for name, value in change.parts:
         field = flag_names().get(f"--{name}")
         same = {f"--{name}", *(flag for flag, of in flag_names().items() if of == field)}

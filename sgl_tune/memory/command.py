@@ -1,4 +1,4 @@
-"""A prediction, a measurement or a fit, from what was asked to what is printed."""
+"""Run mem-report: make a prediction, a measurement or a fit, and print it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _lines(found: Answer, shown: ShowOptions) -> list[str]:
 
 
 def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowOptions) -> None:
-    """The log's verdict comes first, and stays where the prediction beside it fails."""
+    """Print the log's verdict, then the prediction; if that fails, the verdict stands alone."""
     is_markdown = shown.format is DocumentFormat.markdown
     show_outcome(out, dead)
     found, why = None, ""

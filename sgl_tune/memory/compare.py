@@ -1,4 +1,4 @@
-"""A prediction beside what happened: a measured run, or a server's own log."""
+"""Compare a prediction with what happened: a measured run, or a server's own log."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""The largest start that fits: few starts, each of them whole.
-
-What the phases take beside the KV pool hardly depends on the pool, so what one start leaves says which
-fraction leaves as much as is wanted. That fraction is started, and so is the one a notch higher, up to the
-phase that decides. Where no fraction fits, what the tightest phase depends on is halved.
-"""
+"""Find the largest start that fits, with few starts, each of them complete. The memory of the phases
+beside the KV pool hardly depends on the pool. So one start shows which memory fraction leaves the wanted
+bytes. That fraction is started, and so is the fraction one step higher, up to the phase that decides. If
+no fraction fits, the size that the tightest phase depends on is halved."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ _GRAPHS = ("decode graphs", "graphs", "draft decode graphs", "draft graphs")
 
 @dataclass(frozen=True, slots=True)
 class _Blocked:
-    """No fraction fits: `why` ends a sentence, `phase` is the tightest then."""
+    """No fraction fits. `why`: the end of a sentence. `phase`: the tightest phase."""
 
     why: str
     phase: str
@@ -77,7 +75,8 @@ class Search:
         return self._goals.free_bytes + trial.report.margin_bytes
 
     def _highest(self, knobs: Knobs, notch: int, known: Trial | None = None) -> Trial | _Blocked:
-        """The highest fraction that leaves what is wanted, begun at `notch`, whose trial may be there."""
+        """Return the highest fraction that leaves the wanted bytes. The search begins at `notch`; `known`
+        is its trial, if already made."""
         fitting: Trial | None = None
         lowest_bad = _HIGHEST + 1
         blocked = _Blocked("no fraction leaves the wanted memory free", "")
@@ -115,7 +114,8 @@ class Search:
         return self._trial(best.knobs, best.notch + 1, self._wanted(best))
 
     def _relieved(self, knobs: Knobs, phase: str, first: Started) -> tuple[str, Knobs] | None:
-        """With half of what the phase depends on, or of what else is left; and what was halved, in words."""
+        """Return flags with one size halved: the one that the phase depends on, else another; and its
+        name."""
         sizes = first.report.sizes
         now = Knobs(
             knobs.chunk or (sizes.chunked_prefill_size or 0) * self._ranks or None,

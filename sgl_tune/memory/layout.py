@@ -1,4 +1,4 @@
-"""Which ranks of a server are started: those whose memory can differ."""
+"""Choose which ranks of a server are started: those whose memory can differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WRITE = "write distinct, all or one number"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a server's ranks share the work. `dp`: the groups of DP attention."""
+    """How a server's ranks share the work. `dp`: the number of DP attention groups."""
 
     tp: int = 1
     pp: int = 1
@@ -29,18 +29,16 @@ class Layout:
         return self.tp * self.pp
 
     def name(self, rank: int) -> str:
-        """As SGLang's log names it: `DP1 PP0 TP3`."""
+        """Return the rank's name as in SGLang's log: `DP1 PP0 TP3`."""
         tp_rank, stage = rank % self.tp, rank // self.tp
         names = [f"DP{tp_rank // max(1, self.tp // self.dp)}"] if self.dp > 1 else []
         names += [f"PP{stage}"] if self.pp > 1 else []
         return " ".join([*names, f"TP{tp_rank}"])
 
     def started(self, asked: str) -> tuple[int, ...]:
-        """The ranks to start.
-
-        The ranks of a stage hold as much as each other: SGLang divides heads, experts and the vocabulary
-        evenly, or refuses. Stages differ by their layers; the first has the embedding and the last the head.
-        """
+        """Return the ranks to start. The ranks of a stage hold equal memory, because SGLang divides heads,
+        experts and the vocabulary evenly or refuses. Stages differ by their layers; the first has the
+        embedding and the last has the head."""
         first = first_rank(asked)
         if first >= self.ranks:
             raise UsageError(f"--ranks {shown(asked)}: this server has ranks 0 to {self.ranks - 1}", _WRITE)
@@ -53,7 +51,7 @@ class Layout:
 
 
 def layout_of(record: Record) -> Layout:
-    """As SGLang resolved it; one rank if the start ended before that."""
+    """Return the layout that SGLang resolved, or one rank if the start ended before that."""
     given = record.arguments
     has_dp_attention = given.get("enable_dp_attention") is True
     return Layout(_size(given, "tp_size"), _size(given, "pp_size"), _size(given, "dp_size", has_dp_attention))
@@ -69,7 +67,7 @@ def _size(given: Mapping[str, Any], name: str, counts: bool = True) -> int:
 
 
 def first_rank(asked: str) -> int:
-    """The rank to start first; its record says which others there are."""
+    """Return the rank to start first; its record says how many ranks the server has."""
     if asked in (DISTINCT, ALL):
         return 0
     if not (asked.isascii() and asked.isdecimal()) or len(asked) > 6:

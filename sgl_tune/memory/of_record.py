@@ -1,4 +1,4 @@
-"""A record of a start, on the ghost or a GPU, as the report that every view shows."""
+"""Make the report that every view shows from the record of a start, on the ghost or on a GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _OURS = ("/runtime/sglang/inside/", "/runtime/ghost/inside/")
 def report_of(
     record: Record, gpu: Gpu, title: str, outside: Outside, flags: str = "", taken_bytes: int = 0
 ) -> MemoryReport:
-    """`outside`: the table by which memory outside torch is known. `taken_bytes`: by other processes."""
+    """Return the report of a record. `outside`: the table of memory outside torch. `taken_bytes`: held by
+    other processes."""
     at, layout, versions = record.ending.at, layout_of(record), record.asked.versions
     seen = next(iter(record.phases), at)
     ranks = f"rank {record.asked.rank} of {layout.ranks}, SGLang {versions.get('sglang', '?')}"
@@ -73,7 +74,7 @@ def _owned(record: Record, outside: Outside, taken_bytes: int) -> Owned:
 
 
 def _nccl(record: Record, outside: Outside) -> int:
-    """By the table: the first communicator takes more than a later one."""
+    """Return the bytes of NCCL's communicators by the table. The first one takes more than later ones."""
     sizes = [
         count * outside.communicator(int(name.removeprefix(COMMUNICATOR_COUNT))).bytes
         for name, count in record.counted.items()
@@ -84,7 +85,7 @@ def _nccl(record: Record, outside: Outside) -> int:
 
 
 def _notes(record: Record, gpu: Gpu) -> Iterator[str]:
-    """What nobody knows of the memory, beside the error bar, and what is assumed."""
+    """Yield what is assumed or unknown about the memory, beside the error bar."""
     is_ghost = record.asked.source == "ghost"
     if is_ghost and record.phases and gpu.key != MEASURED_ON:
         measured = gpus()[MEASURED_ON].name
@@ -108,7 +109,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _sizes(record: Record) -> Sizes:
-    """Of a start that did not become ready, as far as SGLang resolved them."""
+    """Return the sizes of the start. If it did not become ready, only those that SGLang had resolved."""
     if record.sizes is not None:
         return Sizes(**vars(record.sizes))
     settled, given = record.settled, record.arguments
@@ -124,7 +125,7 @@ def _sizes(record: Record) -> Sizes:
 
 
 def _without_graphs(record: Record) -> Iterator[str]:
-    """Graphs that a server gives up by itself, which no flag shows."""
+    """Yield a note if the server captured no prefill graphs although no flag shows it."""
     is_off = record.arguments.get("disable_cuda_graph") is True
     for one in record.phases:
         if one.name == "prefill graphs" and one.allocated_before == one.allocated == one.peak and not is_off:
@@ -139,14 +140,15 @@ def _why(one: parts.Inexact) -> str:
 
 
 def stack_of(ending: parts.Ending) -> tuple[str, ...]:
-    """The calls that led to the end, of the server's packages and no others."""
+    """Return the stack of calls that led to the end, without sgl-tune's own frames."""
     return tuple(
         _PACKAGES.sub("", frame) for frame in ending.stack if not any(ours in frame for ours in _OURS)
     )
 
 
 def _phase(one: parts.Phase, is_counted: bool = False) -> Phase:
-    """`is_counted`: the least free memory was counted all the time, and not read before and after alone."""
+    """Return a phase as the report shows it. `is_counted`: free memory was watched all the time, not only
+    read before and after the phase."""
     least = one.least_free if is_counted else max(0, one.total - one.outside - one.reserved_peak)
     return Phase(
         name=NAMES.get(one.name, one.name),
@@ -185,7 +187,7 @@ def _failure(record: Record) -> Failure | None:
 
 
 def _last(record: Record, name: str) -> Phase:
-    """An end between the phases: memory is what the last one left."""
+    """Return a phase for an end between two phases, with the memory that the last phase left."""
     if not record.phases:
         return Phase(name, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0)
     last = record.phases[-1]
@@ -193,13 +195,13 @@ def _last(record: Record, name: str) -> Phase:
 
 
 def _where(ending: parts.Ending) -> str:
-    """The innermost call in SGLang's own code."""
+    """Return the innermost call in SGLang's own code."""
     own = [frame for frame in stack_of(ending) if frame.startswith("sglang/")]
     return own[-1].removeprefix("sglang/") if own else ""
 
 
 def _refusal(ending: parts.Ending) -> str:
-    """SGLang's own words, where it refused the command."""
+    """Return SGLang's own message if it refused the command, else ""."""
     if ending.how != "refused":
         return ""
     lines = (ending.text or "").strip().splitlines()

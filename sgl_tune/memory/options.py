@@ -1,4 +1,4 @@
-"""What mem-report was asked, as typed. Light: a log is judged without what predicts a start."""
+"""The options of mem-report, as typed. A log is judged without importing the code of predictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sgl_tune.units import parse_size
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:
-    """The command's own options, as typed."""
+    """The options that say what to report, as typed."""
 
     flags: ServerFlags
     command: tuple[str, ...] = ()
@@ -37,12 +37,12 @@ class MemoryOptions:
 
     @property
     def is_log_alone(self) -> bool:
-        """Nothing is asked but what a log shows: no prediction beside it."""
+        """Whether only a log is asked about, without a prediction."""
         return self.from_log is not None and replace(self, from_log=None) == MemoryOptions(ServerFlags())
 
 
 def is_of_a_run(path: Path) -> bool:
-    """Whether `--measure --out` wrote the file, and no server."""
+    """Whether `--measure --out` wrote the file. Otherwise it is a server's log."""
     try:
         return path.is_file() and path.open("rb").read(8) == b'{"event"'
     except OSError:
@@ -50,7 +50,7 @@ def is_of_a_run(path: Path) -> bool:
 
 
 def check_alone(asked: MemoryOptions) -> None:
-    """--fit is a question of its own."""
+    """Refuse --fit together with options of other questions."""
     others = {
         "--measure": asked.measure,
         "--log": asked.from_run or asked.from_log,
@@ -65,14 +65,14 @@ def check_alone(asked: MemoryOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """What must hold of the start: bytes free at the peak, and a KV cache for requests of a length."""
+    """What the start must leave: bytes free at the peak, and a KV cache for requests of a length."""
 
     free_bytes: int = 0
     requests: int | None = None
     context_length: int | None = None
 
     def tokens(self, ranks: int) -> int:
-        """In the KV cache of each of `ranks`: one request of the length, or the rank's share of all."""
+        """Return the KV tokens each of `ranks` must hold: its share of all requests, each of full length."""
         return (self.context_length or 1) * -(-(self.requests or 1) // ranks)
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class Goals:
 
     @property
     def way_out(self) -> str:
-        """What to do where nothing fits."""
+        """Return the advice to print if nothing fits."""
         given = {"--free": self.free_bytes, "--requests": self.requests}
         asked = [name for name, value in given.items() if value]
         less = f"ask for less {' and '.join(asked)}, or use " if asked else "use "
@@ -90,7 +90,7 @@ class Goals:
 
 @dataclass(frozen=True, slots=True)
 class FitOptions:
-    """As typed."""
+    """The options of a fit, as typed."""
 
     fit: bool = False
     free: str | None = None
@@ -111,7 +111,7 @@ class FitOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
-    """How the answer is shown, and to whom the question goes."""
+    """How the answer is shown, and which server is asked."""
 
     format: DocumentFormat = DocumentFormat.human
     html: Path | None = None

@@ -1,4 +1,4 @@
-"""What holds the GPU's memory at the peak of each phase of a start: shares that add up to the GPU."""
+"""Divide the GPU's memory at the peak of each phase into shares that add up to the GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EMBEDDINGS, TEMPORARY, CACHED = "embeddings", "temporary", "cached by torch"
 OTHERS, NCCL, GRAPHS_OUTSIDE, OUTSIDE, FREE = (
     "other processes", "NCCL", "graphs outside torch", "outside torch", "free",
 )  # fmt: skip
-# As a page stacks them, the lowest first.
+# The order in which a page stacks them, the lowest first.
 ORDER = (OTHERS, OUTSIDE, NCCL, GRAPHS_OUTSIDE, WEIGHTS, "experts", "attention", "mlp", EMBEDDINGS, KV,
          BUFFERS, GRAPHS, OTHER, TEMPORARY, CACHED, FREE)  # fmt: skip
 _BUFFERS = ("attention backend", "eager buffers", "autotune", "kernel warmup", "moe dispatcher")
@@ -21,7 +21,7 @@ _BUFFERS = ("attention backend", "eager buffers", "autotune", "kernel warmup", "
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Bytes of the GPU that something holds."""
+    """Bytes of the GPU that one thing holds."""
 
     what: str
     bytes: int
@@ -29,8 +29,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """`weights`: by the phase that loads them, what each kind of module owns. `outside`: what is known of the
-    memory outside torch."""
+    """Known owners of memory. `weights`: the bytes of each kind of module, by the phase that loads them.
+    `outside`: known memory outside torch."""
 
     weights: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     outside: tuple[Share, ...] = ()
@@ -39,7 +39,7 @@ class Owned:
 def parts_of(
     phases: Sequence[Phase], failed: Phase | None, owned: Owned, total: int
 ) -> tuple[tuple[Share, ...], ...]:
-    """The shares of each phase at its peak. `phases` stand in the order they began."""
+    """Return the shares of each phase at its peak. `phases`: in the order they began."""
     kept, around, found = _Kept(owned), list[Phase](), []
     for place, phase in enumerate(phases):
         while around and around[-1].depth >= phase.depth:
@@ -57,7 +57,7 @@ def parts_of(
 
 
 def _outside(phase: Phase, left: int, before: Sequence[Phase], owned: Owned) -> dict[str, int]:
-    """What is known of it by name, and the rest."""
+    """Divide the memory outside torch into known shares and the rest."""
     shares = {}
     for share in (*owned.outside, Share(GRAPHS_OUTSIDE, _graphs_outside(phase, before))):
         shares[share.what] = min(left, share.bytes)
@@ -66,14 +66,14 @@ def _outside(phase: Phase, left: int, before: Sequence[Phase], owned: Owned) -> 
 
 
 def _graphs_outside(phase: Phase, before: Sequence[Phase]) -> int:
-    """What grew outside torch since the first phase that captures graphs began."""
+    """Return the growth of memory outside torch since the first phase that captures graphs began."""
     others = [one for one in before if not one.name.endswith("graphs")]
     has_begun = phase.name.endswith("graphs") or any(one.name.endswith("graphs") for one in before)
     return max(0, phase.non_torch_bytes - others[-1].non_torch_bytes) if has_begun and others else 0
 
 
 class _Kept:
-    """What is allocated, by who allocated it. Freed memory is taken from the last one who allocated."""
+    """Allocated memory by the phase that allocated it. Freed memory is taken from the newest allocation."""
 
     def __init__(self, owned: Owned) -> None:
         self._stack: list[tuple[str, int]] = []
@@ -91,7 +91,7 @@ class _Kept:
             more = min(0, size + more)
 
     def at_peak(self, phase: Phase, has_failed: bool) -> dict[str, int]:
-        """With what the phase itself holds then: what it leaves, and what is temporary."""
+        """Return the parts at the phase's peak, with what the phase adds: lasting and temporary memory."""
         own = phase.peak_bytes - self._now
         stays = max(0, min(own, own if has_failed else phase.persistent_bytes))
         if has_failed and not phase.name.endswith(("weights", "kv pool")):
@@ -102,7 +102,7 @@ class _Kept:
         return found
 
     def _parts(self, phase: str, size: int) -> Iterator[tuple[str, int]]:
-        """Of weights by the modules that own them, embeddings last: a draft gives its own back."""
+        """Yield weights by module kind, embeddings last, because a draft model frees its own embeddings."""
         if not phase.endswith("weights"):
             yield _kind(phase), size
             return

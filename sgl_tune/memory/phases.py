@@ -1,4 +1,4 @@
-"""The phases of a start: their order, and which of them has a peak of its own."""
+"""The order of a start's phases, and which phases have a peak of their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime.start.run_record import Phase, Run
 
 
 def rooted(run: Run) -> Run:
-    """The same run, where a phase whose outer phase did not end stands for itself."""
+    """Return the run with new depths: a phase whose outer phase did not end counts as outermost."""
     ended = [*run.phases, *([run.failure.at_failure] if run.failure else [])]
     found = []
     for place, phase in enumerate(ended):
@@ -22,15 +22,15 @@ def rooted(run: Run) -> Run:
 
 
 def beyond_peak(phase: Phase, total: int) -> tuple[int, int]:
-    """What torch held without using it when least was free, and what lay outside torch: this was read at the
-    phase's end, and a peak may be before that."""
+    """Return two sizes at the peak: bytes that torch held without using them, and bytes outside torch. The
+    second was read at the end of the phase, and the peak may be earlier."""
     held = total - phase.free_at_peak_bytes - phase.peak_bytes
     outside = min(phase.non_torch_bytes, held)
     return held - outside, outside
 
 
 def peaking(phases: Sequence[Phase]) -> list[Phase]:
-    """Phases in the order they began, without those whose peak is that of a phase within them."""
+    """Return the phases in the order they began, without those whose peak is that of an inner phase."""
     return [
         phase
         for place, phase in enumerate(phases)
@@ -46,7 +46,8 @@ def _within(phases: Sequence[Phase], place: int) -> Iterator[Phase]:
 
 
 def in_begin_order(ended: Iterable[Phase]) -> list[Phase]:
-    """Phases in the order they began, from the order in which they ended: an inner one ends first."""
+    """Sort phases, given in the order they ended, by their begin. An inner phase ends before its outer
+    one."""
     done: list[list[Phase]] = []
     for phase in ended:
         inner: list[Phase] = []

@@ -1,8 +1,6 @@
-"""What would let a server start that ran out of memory, the cheapest change first.
-
-Each remedy is a whole start of its own. Of each kind of change the mildest that fits is kept. Its price is
-the share of the service that it costs.
-"""
+"""Find changes with which a server that ran out of memory would start, the cheapest first. Each remedy is
+tried in a complete simulated start. Of each kind of change, the smallest that fits is kept. A remedy's
+price is the share of the service that it costs."""
 
 from __future__ import annotations
 
@@ -32,7 +30,8 @@ _ABSURD = 0.02  # of the GPU, for the table of requests
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`price`: 0 costs nothing and 1 the whole service; None where the KV tokens that are lost say it."""
+    """A change to try. `price`: from 0 (free) to 1 (the whole service); None: computed from the lost KV
+    tokens."""
 
     changes: Mapping[str, Any]
     price: float | None = None
@@ -40,7 +39,7 @@ class Attempt:
 
 
 def helpful(first: Started, starter: Starter) -> tuple[tuple[Remedy, ...], tuple[str, ...]]:
-    """What fits, the cheapest first, and the flags that there was no time to try."""
+    """Return the remedies that fit, the cheapest first, and the flags that there was no time to try."""
     report, spent = first.report, 0.0
     found: list[tuple[float, Remedy]] = []
     left: list[str] = []
@@ -61,7 +60,7 @@ def helpful(first: Started, starter: Starter) -> tuple[tuple[Remedy, ...], tuple
 
 
 def _tried(starter: Starter, change: Change) -> Started | None:
-    """None where the server cannot be laid out so, or its start broke off: the first answer stands."""
+    """Start with a change. Return None if the server refuses the change or the start breaks off."""
     try:
         return starter.start(change)
     except (ConfigError, UsageError, WorkFailed):
@@ -69,7 +68,7 @@ def _tried(starter: Starter, change: Change) -> Started | None:
 
 
 def attempts_for(report: MemoryReport, layout: Layout) -> list[list[Attempt]]:
-    """Changes to try, one list per kind, the mildest change of each kind first."""
+    """Return the changes to try, one list per kind, the smallest change of each kind first."""
     failed = (report.run.failed_in or "").removeprefix("draft ")
     if failed in _POOLS and report.oom is None:
         return [[*_higher(report)], [*_more_gpus(layout)]]
@@ -99,7 +98,7 @@ def _remedy(
 
 
 def _lost(before: MemoryReport, after: MemoryReport) -> float | None:
-    """The share of the KV cache that a start has less than the other."""
+    """Return the share of the KV cache that `after` lacks against `before`."""
     held = [report.sizes.kv_tokens or 0 for report in (before, after)]
     if not all(held):
         pools = [report.phase("kv pool") for report in (before, after)]
@@ -108,12 +107,12 @@ def _lost(before: MemoryReport, after: MemoryReport) -> float | None:
 
 
 def _missing(report: MemoryReport) -> int:
-    """With the error bar. What the driver refused names no size."""
+    """Return the missing bytes plus the error bar. A refusal of the driver names no size and counts as 0."""
     return (report.missing_bytes or 0) + report.margin_bytes
 
 
 def _shorter_context(report: MemoryReport) -> Iterator[Attempt]:
-    """Where the table of requests takes much of the GPU: it has a column for each token of the context."""
+    """Yield shorter contexts if the table of requests is large: it has a column per token of the context."""
     context, requests = report.sizes.context_length or 0, report.sizes.max_running_requests or 0
     table = context * requests * _TABLE_ENTRY
     if table < _ABSURD * report.total_bytes:
@@ -127,7 +126,7 @@ def _shorter_context(report: MemoryReport) -> Iterator[Attempt]:
 
 
 def _lower(report: MemoryReport) -> Iterator[Attempt]:
-    """By what was missing."""
+    """Yield memory fractions that are lower by the missing bytes."""
     fraction = report.sizes.mem_fraction_static
     if fraction is None:
         return
@@ -139,7 +138,7 @@ def _lower(report: MemoryReport) -> Iterator[Attempt]:
 
 
 def _higher(report: MemoryReport) -> Iterator[Attempt]:
-    """Weights leave nothing of the fraction: one that leaves the pool something."""
+    """Yield higher memory fractions if the weights leave no room for the KV pool."""
     weights = report.phase("weights")
     fraction = report.sizes.mem_fraction_static
     if weights is None or fraction is None:
@@ -159,7 +158,7 @@ def _chunks(report: MemoryReport, layout: Layout) -> Iterator[Attempt]:
 
 
 def _requests(report: MemoryReport, layout: Layout) -> Iterator[Attempt]:
-    """The dummy batch has a row for each request that may run."""
+    """Yield fewer requests, because the dummy batch has a row per running request."""
     now = report.sizes.max_running_requests
     for requests in (1024, 256, _FEWEST_REQUESTS):
         if now is None or requests < now:

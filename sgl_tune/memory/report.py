@@ -1,4 +1,4 @@
-"""What one rank's start takes, as data: the same for a prediction, a measurement and a run's file."""
+"""The memory of one rank's start as data, the same for a prediction, a measurement and a run's file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Verdict = Literal["fits", "oom", "failed", "refused", "unfinished"]
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Memory that torch cannot count: `bytes` for `times` things of a kind. `doubt`: how many bytes more or
-    less it may be; a tenth where it is None."""
+    """Memory that torch cannot count: `bytes` for `times` things of one kind. `doubt`: the error in bytes;
+    None means a tenth."""
 
     name: str
     bytes: int
@@ -31,7 +31,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the start resolved: each size follows from the ones before it."""
+    """The sizes that the start resolved. Each follows from the ones before it."""
 
     mem_fraction_static: float | None = None
     kv_bytes_per_token: int | None = None
@@ -48,7 +48,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change of flags with which a simulated start fits. `command`: the user's own with this change."""
+    """A change of flags with which a simulated start fits. `command`: the user's own command with it."""
 
     flags: str
     free_at_peak_bytes: int
@@ -66,7 +66,7 @@ class Row:
 
     @property
     def difference(self) -> str:
-        """Of the prediction from what happened: `+120 MiB, +0.1 %`."""
+        """Return by how much the prediction differs from what happened: `+120 MiB, +0.1 %`."""
         amount = self.predicted - self.other
         text = f"{'+' if amount > 0 else ''}{memory_bytes(amount) if self.in_bytes else f'{amount:,}'}"
         return f"{text}, {amount / self.other:+.1%}".replace("%", " %") if self.other else text
@@ -99,8 +99,8 @@ class Whose:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How far a report can be believed. `exact`: what torch counts up to ready is that of a real start;
-    `inexact` names what may be wrong. `warnings` are always shown, `notes` say where numbers come from."""
+    """How far a report can be believed. `exact`: torch's numbers up to ready equal those of a real start.
+    `inexact`: what may be wrong. `warnings`: always shown. `notes`: where the numbers come from."""
 
     exact: bool = False
     inexact: tuple[str, ...] = ()
@@ -147,21 +147,21 @@ class MemoryReport:
 
     @property
     def missing_bytes(self) -> int | None:
-        """What the allocation that did not fit lacked; None where the driver named no size."""
+        """Return the bytes that the failed allocation lacked, or None if the driver named no size."""
         if self.oom is None or self.oom.by_driver:
             return None
         return max(0, self.oom.tried_bytes - self.oom.free_bytes)
 
     @property
     def is_inside_bar(self) -> bool:
-        """Whether the error bar is wide enough for the other verdict."""
+        """Whether the opposite verdict lies within the error bar."""
         if self.verdict == "fits":
             return self.margin_bytes > self.free_at_peak_bytes
         return self.missing_bytes is not None and self.margin_bytes > self.missing_bytes
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """Every phase that was read, in the order they began; the failed one as it failed."""
+        """Return all phases in the order they began, with the failed one as it was at the failure."""
         seen = list(self.run.phases)
         if self.failure is not None:
             seen.append(self.failure.at_failure)
@@ -173,14 +173,14 @@ class MemoryReport:
 
     @property
     def peak(self) -> Phase | None:
-        """The phase that leaves the GPU least; of nested ones the innermost."""
+        """Return the phase that leaves the least free memory; of nested phases, the innermost."""
         return min(
             peaking(self.phases), key=lambda phase: (phase.free_at_peak_bytes, -phase.depth), default=None
         )
 
     @property
     def tightest(self) -> Phase | None:
-        """Where memory ran out, else where it is least."""
+        """Return the phase that ran out of memory, else the phase with the least free memory."""
         return self.failed or self.peak
 
     @property
@@ -189,24 +189,24 @@ class MemoryReport:
 
     @property
     def parts(self) -> tuple[tuple[Share, ...], ...]:
-        """What holds the GPU at the peak of each phase; the shares of a phase add up to the GPU."""
+        """Return the shares of each phase at its peak; they add up to the GPU."""
         return parts_of(self.phases, self.failed, self.owned, self.total_bytes)
 
     @property
     def held(self) -> tuple[Share, ...]:
-        """The same at the tightest moment."""
+        """Return the shares at the tightest moment."""
         found = zip(self.phases, self.parts, strict=True)
         return next((parts for phase, parts in found if phase is self.tightest), ())
 
     def free_after(self, phase: Phase) -> int:
-        """What the driver has left when the phase has ended."""
+        """Return the driver's free memory after the phase has ended."""
         return self.total_bytes - phase.non_torch_bytes - phase.reserved_bytes
 
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.name == name), None)
 
     def with_notes(self, *notes: str, warnings: Iterable[str] = ()) -> MemoryReport:
-        """With these before its own."""
+        """Return the report with these notes and warnings before its own."""
         mine, said = (*notes, *self.trust.notes), (*warnings, *self.trust.warnings)
         return replace(self, trust=replace(self.trust, notes=mine, warnings=said))
 
@@ -259,7 +259,7 @@ class MemoryReport:
 
 
 def worst(reports: Sequence[MemoryReport]) -> MemoryReport:
-    """The rank that dies, else the one with the least to spare."""
+    """Return the report of the rank that ran out of memory, else of the rank with the least free memory."""
     return min(reports, key=lambda report: (report.verdict == "fits", report.free_at_peak_bytes))
 
 

@@ -1,4 +1,4 @@
-"""What starting a server came to, whoever started it: SGLang on the ghost, or the core."""
+"""The result of starting a server, either SGLang on the ghost or the core."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sgl_tune.memory.report import MemoryReport, worst
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """`reports`: one for each rank that was started. `graphs`: the largest batch of a decode graph.
-    `seconds` of CPU. `record`: of the rank that leads, where SGLang itself was started."""
+    """The result of a start. `reports`: one per started rank. `graphs`: the largest batch of a decode
+    graph. `seconds`: CPU seconds. `record`: the record of the leading rank, if SGLang itself was started."""
 
     reports: tuple[MemoryReport, ...]
     layout: Layout
@@ -27,22 +27,22 @@ class Started:
 
     @property
     def report(self) -> MemoryReport:
-        """The rank that leads: it dies, or has the least to spare."""
+        """Return the leading rank's report: it ran out of memory, or has the least free memory."""
         return worst(self.reports)
 
 
 class Starter(Protocol):
-    """Starts one server again and again. `least`: end the start once a phase leaves fewer bytes."""
+    """Starts one server several times. `least`: stop a start when a phase leaves fewer free bytes."""
 
     @property
     def release(self) -> Release: ...
     def start(self, change: Change, least: int | None = None, snapshot: Path | None = None) -> Started: ...
     def check(self, change: Change) -> None:
-        """Raises UsageError for a change that this server cannot have, before anything is started."""
+        """Raise UsageError for a change that this server cannot have, before anything is started."""
 
     def command(self, change: Change) -> str:
-        """The user's own server command with this change."""
+        """Return the user's own server command with this change."""
 
 
-# For a search: starts with a change, up to the phase that leaves fewer bytes than are given.
+# For a search: start with a change, until a phase leaves fewer free bytes than given.
 Start = Callable[[Change, int | None], Started]

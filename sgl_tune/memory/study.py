@@ -1,4 +1,4 @@
-"""One question about memory, from the start as it is to all that was asked beside it."""
+"""Answer one question about memory: the start as it is, and all that was asked beside it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sgl_tune.writing import write_text
 
 
 def fitted(asked: MemoryOptions, goals: FitOptions, shown: ShowOptions, out: Output) -> tuple[Fit, Starter]:
-    """The largest start that fits, and who started it."""
+    """Return the largest start that fits, and what started it."""
     check_alone(asked)
     asked = of_project(asked)
     with starter_of(asked, shown, out) as starter:
@@ -44,7 +44,7 @@ def fitted(asked: MemoryOptions, goals: FitOptions, shown: ShowOptions, out: Out
 def starter_of(
     asked: MemoryOptions, shown: ShowOptions, out: Output, total_bytes: int | None = None
 ) -> Iterator[Starter]:
-    """The user's own server where one is there, else the core."""
+    """Yield a starter of the user's own server if there is one, else of the core."""
     only = {"--measure": asked.measure, "--log": asked.from_run, "-f": asked.deployment}
     only_core = next((name for name, value in only.items() if value), None)
     server = ByServer(asked.flags, asked.command, shown.server, shown.core, only_core=only_core).found()
@@ -61,7 +61,7 @@ def starter_of(
 
 
 def study(asked: MemoryOptions, starter: Starter, out: Output, record: Path | None = None) -> Answer:
-    """The start, each what-if and each step of the sweep, and what would help."""
+    """Return the start, each what-if, each step of the sweep, and the remedies."""
     what_ifs = [parse_change(text) for text in asked.what_if]
     sweep = parse_sweep(asked.sweep) if asked.sweep else ()
     for change in (*what_ifs, *sweep):
@@ -91,6 +91,6 @@ def _ranks_note(first: Started, asked: str) -> Sequence[str]:
 
 
 def of_project(asked: MemoryOptions) -> MemoryOptions:
-    """With the flags and the command of the project file's deployment, where that is meant."""
+    """Return the options with the flags and the command of the project file's deployment, if one is meant."""
     _, flags, command = the_one(asked.flags, asked.command, asked.deployment)
     return replace(asked, flags=flags, command=command, deployment=None)

@@ -1,4 +1,4 @@
-"""One trial of a fit: the flags that are solved for, and the report of a whole start with them."""
+"""One trial of a fit: the flags that the fit solves for, and the report of a complete start with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTCHES = 1000  # SGLang itself rounds its fraction to this
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """Flags of the whole server; None is left as it was asked. `graphs` is the largest batch."""
+    """Flags of the whole server; None: as the user asked. `graphs`: the largest batch."""
 
     chunk: int | None = None
     graphs: int | None = None
@@ -32,7 +32,7 @@ class Knobs:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`report` is of the rank with the least to spare. `notch`: of the fraction."""
+    """A trial. `report`: the rank with the least free memory. `notch`: the memory fraction in thousandths."""
 
     knobs: Knobs
     notch: int
@@ -44,20 +44,20 @@ class Trial:
 
     @property
     def slack(self) -> int:
-        """Bytes left where the start is tightest; negative where it died."""
+        """Return the free bytes at the tightest moment; negative if the start ran out of memory."""
         if self.report.oom is not None:
             return min(-1, self.report.oom.free_bytes - self.report.oom.tried_bytes)
         return self.report.free_at_peak_bytes
 
     @property
     def notch_bytes(self) -> int:
-        """The bytes of one notch of the fraction."""
+        """Return the bytes of one thousandth of the memory fraction."""
         first = self.report.phase("communicator")
         return 0 if first is None else self.report.free_after(first) // NOTCHES
 
     @property
     def least_notch(self) -> int:
-        """Below it weights alone take more than the fraction."""
+        """Return the least `notch` whose memory fraction has room for the weights."""
         weights = [of for of in self.report.phases if of.name in ("weights", "draft weights")]
         if not weights or not self.notch_bytes:
             return 1
@@ -74,8 +74,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`beyond` is the best start with a fraction one notch higher: it dies or leaves less than is wanted.
-    None where no fraction is higher."""
+    """The result of a fit. `beyond`: the best start with the next higher fraction, which runs out of
+    memory or leaves too little; None if there is no higher fraction."""
 
     goals: Goals
     asked: MemoryReport

@@ -1,7 +1,5 @@
-"""Whether the server's user can read a cache and write beside it, from modes, owners and groups alone.
-
-Access control lists and container user mappings are not looked at.
-"""
+"""Check whether the server's user can read a cache and write beside it, by modes, owners and groups.
+Access control lists and container user mappings are not considered."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ class User(NamedTuple):
 
 
 def find_user(name: str, option: str = "--as-user") -> User:
-    """By name, or by number: a container's user need not have a name here."""
+    """Find a user by name or by number. A container's user need not have a name on this machine."""
     number = int(name) if name.isdecimal() and len(name) <= len(str(_LARGEST_UID)) else None
     if number is None or number > _LARGEST_UID:
         entry = _named(name, option)
@@ -58,7 +56,7 @@ def _named(name: str, option: str) -> pwd.struct_passwd:
 
 
 class Access:
-    """Asks every folder once."""
+    """The access that one user has. Each folder is checked only once."""
 
     def __init__(self, user: User) -> None:
         self.user = user
@@ -99,7 +97,7 @@ class Access:
         return [_not_writable(folder, f"{self.user.name} cannot write there ({why})")]
 
     def _blocking_folder(self, folder: Path) -> Path | None:
-        """The first folder on the way that the user may not pass; links are followed to where they lead."""
+        """Return the first folder on the path that the user may not enter, with links resolved, or None."""
         real = Path(os.path.realpath(folder))
         for step in [*reversed(real.parents), real]:
             try:
@@ -129,7 +127,8 @@ def _not_writable(folder: Path, why: str) -> Finding:
 
 
 def only_root_reads(folder: Path, files: int) -> list[Finding]:
-    """What root wrote for itself, as FlashInfer's own writer does, is useless to a server of another user."""
+    """Return a finding for files that only root can read, because a server of another user cannot use
+    them. FlashInfer's own writer makes such files when it runs as root."""
     if not files:
         return []
     message = f"only root can read {count(files, 'file')} in it"

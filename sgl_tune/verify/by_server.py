@@ -1,4 +1,4 @@
-"""What a server's own start made of the rank files that are here: read, taken, and what it still measured."""
+"""What a server's own start did with the rank files here: which it read and loaded, and what it tuned."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sgl_tune.verify.findings import Finding, Severity, finding
 
 @dataclass(frozen=True)
 class Served:
-    """`plan` is None where the server does not start: `ends` says how."""
+    """The answer of a server's own start. `plan`: None if the server does not start; then `ends` says why."""
 
     name: str
     versions: Mapping[str, str]
@@ -95,7 +95,7 @@ class Served:
 
 
 def served(asked: Asked, target: Target) -> Served:
-    """Start the ranks that may differ, each with its own file."""
+    """Start the ranks that may differ, each with its own rank file."""
     server = asked.question.server
     target.check_server(server.python, server.flashinfer)
     reading, root = asked.reading(target.said if target.metadata is not None else None), asked.whose.cache_dir
@@ -128,9 +128,9 @@ def _caches_in(folder: Path, root: Path) -> Cache | None:
 
 
 def _no_matter(error: OSError) -> None:
-    """What cannot be looked into holds no file that a server reads."""
+    """Ignore the error: a folder that cannot be opened holds no file that a server reads."""
 
 
 def expected_of_record(cache: RecordedCache) -> Expected:
-    """All that a recorded start asks for, with the calls that a warm cannot make again."""
+    """Return all lookups of a recorded start, with the calls that a warm cannot make again."""
     return Expected.of(cache, cache.all_ops, WARM if not cache.left else BY_ITSELF)

@@ -1,4 +1,4 @@
-"""A cache with what is known of it before it is judged."""
+"""Combine a cache with what is known about it before it is judged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sgl_tune.verify.expected import Checked, Expected
 
 
 def check(cache: Cache, sglang: str | None, whole: bool = True, expected: Sequence[Expected] = ()) -> Checked:
-    """What nobody said is taken from the cache's own manifest. Of several expectations the key decides."""
+    """Return the cache with the expectation for its key. What the caller leaves out comes from the
+    manifest."""
     manifest, problem = None, None
     if cache.manifest is not None and cache.layout == "sglang":
         try:

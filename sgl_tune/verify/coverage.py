@@ -1,4 +1,4 @@
-"""Whether a file holds what a deployment's server will ask for."""
+"""Check whether a file contains the entries that a deployment's server will look up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FATES = {
 
 
 class Coverage:
-    """What one deployment asks for, against the table that a file loads as."""
+    """The lookups of one deployment, compared with the table of entries that a file loads as."""
 
     def __init__(self, wants: Expected) -> None:
         self._wants, self._ops = wants, wants.ops
@@ -59,7 +59,7 @@ class Coverage:
         return found
 
     def _differing_extras(self, unused: Sequence[str]) -> dict[str, tuple[KeyParts, KeyParts]]:
-        """Entries of the right op and shapes with other options: another SGLang's, or another flag's."""
+        """Return the entries with the right op and shapes but other options, from another SGLang or flag."""
         asked = {_shapes(parts): parts for key in self.keys if (parts := parse_key(key))}
         pairs = {key: (parts, asked.get(_shapes(parts))) for key in unused if (parts := parse_key(key))}
         return {key: (parts, wanted) for key, (parts, wanted) in pairs.items() if wanted}
@@ -105,7 +105,7 @@ def _option(parts: KeyParts, place: int) -> str:
 
 
 def _unused(keys: Sequence[str], total: int) -> list[Finding]:
-    """Harmless, but every lookup that misses pays for them."""
+    """Return a finding for unused entries. They are harmless, but make each lookup that misses slower."""
     if not keys:
         return []
     cost = (miss_seconds(total) - miss_seconds(total - len(keys))) * 1e6

@@ -1,4 +1,4 @@
-"""Caches that the server in question never opens: another FlashInfer's, another GPU's, an older one's."""
+"""Judge caches that the server never opens, because they are of another FlashInfer or GPU."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from sgl_tune.verify.judge import Judge
 
 
 def is_elsewhere(cache: Cache, target: Target) -> bool:
-    """In a folder that the target's server does not look into, whatever its files say. The managed store
-    names its folders after more than version and architecture."""
+    """Whether the cache is in a folder that the target's server does not open, whatever its files say.
+    Folders of the managed store are not judged, since their names depend on more than version and
+    architecture."""
     if cache.layout == "flashinfer-v2":
         return False
     version = cache.flashinfer and target.flashinfer and cache.flashinfer != target.flashinfer
@@ -26,12 +27,13 @@ def is_elsewhere(cache: Cache, target: Target) -> bool:
 
 
 def _capability(arch: str) -> str:
-    """SGLang writes sm90 where vLLM writes 90."""
+    """Return the digits of an architecture, because SGLang writes sm90 and vLLM writes 90."""
     return "".join(filter(str.isdigit, arch))
 
 
 def verify_elsewhere(checked: Checked, target: Target, stale: bool) -> VerifyReport:
-    """`stale`: there are caches for the target too, so that these are merely in the way."""
+    """Report a cache that the server never opens. `stale`: the target has other caches, so this one is
+    only in the way."""
     cache = checked.cache
     judge = _its_own(cache.flashinfer)
     files = tuple(
@@ -48,7 +50,8 @@ def verify_elsewhere(checked: Checked, target: Target, stale: bool) -> VerifyRep
 
 @lru_cache(maxsize=8)
 def _its_own(flashinfer: str | None) -> Judge:
-    """Of the servers that do look there: one for all their caches, so that what is alike is judged once."""
+    """Return the judge for the servers that do open such a folder. All their caches share it, so that
+    equal files are judged once."""
     return Judge(Target(None, "its own").in_folder(flashinfer))
 
 
@@ -63,7 +66,7 @@ def _broken_there(judge: Judge, path: Path, root: Path | None) -> Iterator[Findi
 
 
 def stale_siblings(caches: Sequence[Cache]) -> Iterator[Finding]:
-    """An older FlashInfer's caches beside a newer one's."""
+    """Yield a finding for each cache of an older FlashInfer beside a cache of a newer one."""
     newest: dict[tuple[str, str | None], str] = {}
     for cache in caches:
         place = (cache.layout, cache.arch)

@@ -1,4 +1,4 @@
-"""Which entries of a file that loads will serve a lookup, and which will not."""
+"""Check which entries of a loadable file will serve a lookup, and which will not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOO_LARGE = 1 << 31
 
 
 class OpRule(NamedTuple):
-    """What a server's lookups of an op ask for, and the tactics its kernels take."""
+    """The policy that a server's lookups of an op use, and the tactics that the op's kernels accept."""
 
     policy: Policy
     tactic: Literal["index", "pair", "any"]  # a pair is a tile size and an index
@@ -45,7 +45,7 @@ OPS: dict[str, OpRule] = {
 
 
 def entry_name(key: str) -> str:
-    """Short enough for a sentence: the op and its bucket."""
+    """Return a short name of an entry for a sentence: the op and its bucket."""
     parts = parse_key(key)
     if parts is None:
         return repr(cut(key))
@@ -53,7 +53,7 @@ def entry_name(key: str) -> str:
 
 
 def cut(text: str, length: int = 40) -> str:
-    """Keys and values are anybody's: none may fill a screen."""
+    """Shorten a text from a file, because keys and values there may be of any length."""
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
@@ -65,7 +65,8 @@ def some(names: Sequence[str], shown: int = 3) -> str:
 def check_entries(
     entries: Mapping[str, Any], loaded: Loaded, reader: FlashInfer, is_known: bool = True
 ) -> list[Finding]:
-    """One finding for each kind, however many entries it has. `is_known`: the reader's own code was read."""
+    """Return one finding per kind of problem. `is_known`: whether the reading FlashInfer's version is
+    known."""
     problems: dict[str, list[str]] = defaultdict(list)
     for key, value in entries.items():
         for code in _problems(key, value, loaded, reader):
@@ -92,7 +93,7 @@ def _problems(key: str, value: Any, loaded: Loaded, reader: FlashInfer) -> Itera
         rule = OPS.get(asked.op)
         if not _is_usable(choice[1], rule):
             yield "tactic-unusable"
-        # Without a policy the loader assumes hot L2: right for the hot ops.
+        # An entry without a policy is loaded as hot L2, which is right for the hot ops.
         if rule and reader.keeps_policies and loaded.policies.get(key, HOT) != rule.policy:
             yield "policy-misses"
 
@@ -134,7 +135,7 @@ _OF_AN_UNKNOWN_READER = {
 
 
 def miss_seconds(entries: int) -> float:
-    """An estimate of what one lookup that misses costs with so many entries loaded."""
+    """Estimate the cost of one lookup that misses, with this many entries loaded."""
     return _MISS_SECONDS_EMPTY + entries * _MISS_SECONDS_PER_ENTRY
 
 

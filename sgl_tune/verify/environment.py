@@ -1,4 +1,4 @@
-"""The machine that serves, and how a cache file's own environment compares with it."""
+"""The serving machine, and how a cache file's own environment compares with it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _OF_EVERY_SERVER = ("flashinfer_version", "gpu", "cuda_version")
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """`metadata` is None where FlashInfer cannot be asked; `unknown` says in words what could not be told."""
+    """A machine's description. `metadata`: None if FlashInfer cannot be asked. `unknown`: what could not
+    be found out, in words."""
 
     metadata: dict[str, str] | None
     arch: str | None
@@ -54,7 +55,8 @@ class Fingerprint:
 
 
 def take_fingerprint() -> Fingerprint:
-    """Imports torch and FlashInfer, which takes seconds: only they know what they would write."""
+    """Describe this machine. torch and FlashInfer are imported, which takes seconds, because only they
+    know what they would write."""
     unknown = []
     metadata = None
     try:
@@ -77,11 +79,10 @@ def take_fingerprint() -> Fingerprint:
 
 
 class Target(NamedTuple):
-    """The machine that serves, as --target names it in every command: GPUs, driver, SGLang and FlashInfer.
-
-    `metadata` holds FlashInfer's strings as the target has them. It is None where no target is named: then
-    each file is compared with its own environment, except for `flashinfer`, which the folder or a flag may
-    give, and for `gpu`, which --gpu names. What is typed beside a target replaces what the target says."""
+    """The serving machine that --target names: GPUs, driver, SGLang and FlashInfer. `metadata`:
+    FlashInfer's own strings; None if no target is named. Then each file is compared with its own
+    environment, except for `flashinfer`, which the folder or a flag may give, and `gpu`, which --gpu
+    gives. Flags typed beside --target replace its values."""
 
     metadata: Mapping[str, str] | None
     origin: str
@@ -95,13 +96,13 @@ class Target(NamedTuple):
 
     @property
     def gpu_name(self) -> str | None:
-        """The GPU's name as its driver reports it."""
+        """Return the GPU's name as its driver reports it."""
         name = self.gpus[0].name if self.gpus else (self.metadata or {}).get("gpu")
         return None if name in INDETERMINATE else name
 
     @property
     def model(self) -> GpuModel | None:
-        """The GPU's row in our table, or a row made of what its driver reports."""
+        """Return the GPU's row in our table, or a row made from its driver's report."""
         if self.gpus:
             return local_model(self.gpus[0])
         try:
@@ -111,15 +112,15 @@ class Target(NamedTuple):
 
     @classmethod
     def of(cls, metadata: Mapping[str, str], origin: str, arch: str | None, **more: Any) -> Target:
-        """A named target; its architecture is its GPU's."""
+        """Return a named target. Its architecture is that of its GPU."""
         flashinfer = metadata.get("flashinfer_version")
         target = cls(metadata, origin, None if flashinfer in INDETERMINATE else flashinfer, **more)
         model = target.model
         return target._replace(arch=model.arch if model else None if arch in INDETERMINATE else arch)
 
     def flags(self, flags: ServerFlags, command: Sequence[str] = ()) -> ServerFlags:
-        """The same flags with the SGLang and the GPU of the command's manifest, else of the target, where
-        they name none."""
+        """Return the flags. An SGLang or GPU that they do not name comes from the manifest, else the
+        target."""
         from sgl_tune.deployment.launch import container_of
 
         named, container = flags.target, container_of(command)
@@ -135,7 +136,7 @@ class Target(NamedTuple):
         return flags.changed(sglang_version=named.sglang_version or self.sglang, gpu=gpu)
 
     def typed(self, flags: TargetFlags) -> Target:
-        """The same target with what is typed beside it."""
+        """Return the target with the values of these flags."""
         gpu = find_gpu(flags.gpu) if flags.gpu else None
         return self._replace(
             flashinfer=flags.flashinfer_version or self.flashinfer,
@@ -154,8 +155,8 @@ class Target(NamedTuple):
 
     @property
     def said(self) -> dict[str, str]:
-        """What the target says of FlashInfer's fields. Where it does not know what every server has,
-        FlashInfer was not asked in the server's environment: then `unknown` is no answer for any field."""
+        """Return the target's values of FlashInfer's fields. If a field that every server has is unknown,
+        FlashInfer was not asked in the server's environment; then `unknown` is no value for any field."""
         told = dict(self.metadata or {})
         if any(told.get(name) in INDETERMINATE for name in _OF_EVERY_SERVER):
             told = {name: value for name, value in told.items() if value not in INDETERMINATE}
@@ -166,14 +167,14 @@ class Target(NamedTuple):
         return told
 
     def for_file(self, saved: Any) -> dict[str, str]:
-        """The environment in which a file is read. A field that the target does not say is as in the file."""
+        """Return the environment in which a file is read. Fields that the target lacks are as in the file."""
         own, said = own_environment(saved, self.reader(saved)), self.said
         if self.gpu and not ("gpu" in said and may_be(said["gpu"], self.gpu)):
             said["gpu"] = own["gpu"] if may_be(own["gpu"], self.gpu) else f"NVIDIA {self.gpu}"
         return {name: said.get(name, value) for name, value in own.items()}
 
     def unsaid(self, saved: Any) -> tuple[str, ...]:
-        """The fields that FlashInfer compares with the file's, and that a named target does not say."""
+        """Return the fields that FlashInfer compares and that a named target does not give."""
         if self.metadata is None or not isinstance(saved, Mapping):
             return ()
         said = {**self.said, **({"gpu": self.gpu} if self.gpu else {})}
@@ -185,11 +186,11 @@ class Target(NamedTuple):
         )
 
     def reader(self, saved: Any) -> FlashInfer:
-        """The FlashInfer that reads a file with this `_metadata`."""
+        """Return the FlashInfer that reads a file with this `_metadata`."""
         return flashinfer_of(looking_up(saved, self))
 
     def in_folder(self, flashinfer: str | None) -> Target:
-        """The same target; where none is named, whoever opens a version's folder runs that version."""
+        """Return the target. If none is named, it gets the FlashInfer of the folder that holds the file."""
         is_said = self.metadata is not None or self.flashinfer or not flashinfer
         return self if is_said else self._replace(flashinfer=flashinfer)
 
@@ -198,8 +199,8 @@ UNTOLD = Target(None, "each file's own environment")  # no --target is given
 
 
 def own_environment(saved: Any, reader: FlashInfer) -> dict[str, str]:
-    """The server a file was written for, as far as it says: what it says matches, what it leaves out or
-    says in no string matches nowhere."""
+    """Return the environment for which a file was written. A field that it lacks, or that is no string,
+    gets a value that matches nothing."""
     known = saved if isinstance(saved, dict) else {}
     return {
         name: known[name] if isinstance(known.get(name), str) else "a definite value"
@@ -208,15 +209,15 @@ def own_environment(saved: Any, reader: FlashInfer) -> dict[str, str]:
 
 
 def looking_up(saved: Any, target: Target) -> str:
-    """The FlashInfer version that will look a file's entries up: the newest where nothing says."""
+    """Return the FlashInfer version that will look up a file's entries; the newest if none is known."""
     own = saved.get("flashinfer_version") if isinstance(saved, dict) else None
     version = target.flashinfer or own
     return version if isinstance(version, str) and number(version) else NEWEST.since
 
 
 def target_here() -> Target:
-    """A machine with a GPU and FlashInfer is taken for the one that serves; asking it takes seconds.
-    Without a GPU FlashInfer would answer `unknown`, which tells nothing about any server."""
+    """Return this machine as the target if it has a GPU and FlashInfer; that takes seconds. Without a GPU,
+    FlashInfer would answer `unknown`, which says nothing about any server."""
     if find_spec("flashinfer") is None or not any(Path(device).exists() for device in _GPU_DEVICES):
         return UNTOLD
     return target_of(take_fingerprint())
@@ -231,7 +232,7 @@ def target_of(here: Fingerprint) -> Target:
 
 
 def read_target(path: Path) -> Target:
-    """What `sgl-tune env --format json` printed there, or FlashInfer's strings alone."""
+    """Read the output of `sgl-tune env --format json`, or a file with FlashInfer's strings alone."""
     content = read_object(path, _HOW)
     metadata = _environment_strings(path, content.get("metadata", content))
     gpus = tuple(_gpus(content.get("gpus")))
@@ -249,7 +250,7 @@ def read_target(path: Path) -> Target:
 
 
 def _environment_strings(path: Path, told: Any) -> dict[str, str]:
-    """Those of FlashInfer's fields that are there; none where FlashInfer could not be asked."""
+    """Return the FlashInfer fields that are given; none if FlashInfer could not be asked."""
     if not isinstance(told, dict | None):
         raise UsageError(f"{path}: `metadata` is not a JSON object", _HOW)
     told = told or {}
@@ -270,7 +271,7 @@ def _environment_strings(path: Path, told: Any) -> dict[str, str]:
 
 
 def _libraries(told: Any) -> dict[str, str]:
-    """By name; an older sgl-tune wrote none."""
+    """Return the versions of libraries by name. Files of an older sgl-tune have none."""
     members = told.items() if isinstance(told, dict) else ()
     return {name: version for name, version in members if isinstance(version, str)}
 

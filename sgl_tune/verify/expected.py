@@ -1,4 +1,4 @@
-"""What is known of a cache before it is judged: the SGLang that reads it, and what its start looks up."""
+"""What is known about a cache before it is judged: the SGLang that reads it, and its lookups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNKNOWN = "_gpu<UUID>"
 
 
 class Expected(NamedTuple):
-    """`groups` are the names of the files that a start compares with each other; `way_out` fills them."""
+    """What a start looks up. `groups`: names of files that a start compares. `way_out`: what fills them."""
 
     folder: str
     key: str
@@ -34,7 +34,7 @@ class Expected(NamedTuple):
         return cls(plan.folder, plan.key, names, ops, way_out)
 
     def named_as_in(self, cache: Cache) -> Expected:
-        """Where a plan cannot know the GPU in a file's name, the name that is there."""
+        """Return this with the file names of the cache, if a plan cannot know the GPU in them."""
         there = {file.rank._replace(gpu=None).filename: file.path.name for file in cache.files if file.rank}
         groups = tuple(
             tuple(there.get(name.replace(_UNKNOWN, ""), name) if _UNKNOWN in name else name for name in group)
@@ -43,13 +43,13 @@ class Expected(NamedTuple):
         return self._replace(groups=groups)
 
     def empty_cache(self, cache_dir: Path) -> Cache:
-        """The folder as a server finds it before anybody warmed it."""
+        """Return the folder as a server finds it before any warm."""
         flashinfer, arch, key = self.folder.rsplit("/", 3)[1:]
         return Cache(cache_dir / self.folder, "sglang", flashinfer=flashinfer, arch=arch, key=key)
 
 
 class Checked(NamedTuple):
-    """`sglang` is None for the newest release; `whole`: not one of the cache's files alone."""
+    """A cache to judge. `sglang`: None for the newest release. `whole`: False if only one file is judged."""
 
     cache: Cache
     sglang: str | None = None

@@ -1,4 +1,4 @@
-"""The rank files of a cache as they lie on the disk, each with the verdict on its content."""
+"""Read the rank files of a cache on the disk, and judge their contents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sgl_tune.verify.vllm import looks_before_loading
 
 
 class Read(NamedTuple):
-    """`blocked`: why the server's user cannot read the file."""
+    """A file that was read. `blocked`: why the server's user cannot read the file."""
 
     path: Path
     judged: Judged
@@ -37,7 +37,7 @@ class Read(NamedTuple):
 
 
 def read_files(cache: Cache, judge: Judge, access: Access | None, way: Way) -> dict[str, Read]:
-    """By their names."""
+    """Read and judge the files of a cache; return them by name."""
 
     def refused(path: Path) -> Slurped:
         raise closed
@@ -52,8 +52,8 @@ def read_files(cache: Cache, judge: Judge, access: Access | None, way: Way) -> d
 
 
 def unusable_files(cache: Cache) -> Iterator[Path]:
-    """The files that end, or fail in the kernels of, the very server that they say they were tuned for. Links
-    and what cannot be read here are not judged."""
+    """Yield the files that crash the server they were tuned for, or fail in its kernels. Links and files
+    that cannot be read here are not judged."""
     if cache.layout == "flashinfer-v2":
         reports = verify_managed(cache, UNTOLD).files
     else:
@@ -89,7 +89,7 @@ def _read(
         return Read(path, judge.judge(path, raw), blocked, status.st_uid == 0 and not status.st_mode & 0o044)
     if stat.S_ISLNK(status.st_mode):
         return Read(path, _linked(path, root, judge), blocked)
-    # The server looks for a file, finds none, tunes, and moves its own into place; a folder stays.
+    # The server finds no file, tunes, and moves its own file into this place; a folder would stay.
     if stat.S_ISDIR(status.st_mode):
         found = finding("not-a-file", "it is a folder: the server dies with IsADirectoryError when it saves")
         return Read(path, Judged(Verdict.CRASH, (found,)), blocked)
@@ -98,8 +98,8 @@ def _read(
 
 
 def _linked(path: Path, root: Path, judge: Judge) -> Judged:
-    """A server follows a link. It is followed here as far as it stays in the cache: what lies outside is not
-    opened, and only its status is looked at."""
+    """Judge a link. A server follows it. Here it is followed only inside the cache: a file outside is not
+    opened, only its status is read."""
     link = f"it is a link to {_target(path)}"
     raw = _read_through(path, root)
     if raw is not None:

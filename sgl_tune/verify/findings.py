@@ -1,4 +1,4 @@
-"""What `verify` can say: verdicts on files, and findings that each carry a code, a sentence and a way out."""
+"""The results of `verify`: a verdict per file, and findings with a code, a sentence and a remedy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Verdict(str, Enum):
 
 
 class Row(NamedTuple):
-    """What is usual of a code. `in_part`: lookups in a file that has it miss, so its verdict is `partial`."""
+    """The defaults of a code. `in_part`: lookups in such a file miss, so that its verdict is `partial`."""
 
     severity: Severity
     remedy: str = ""
@@ -45,7 +45,7 @@ _READ = "run as a user who may, or repair the mode"
 _DEFAULT = "remove the cache and warm it again: `warm` keeps the entries that it finds"
 _PRUNE = "prune it if nobody else needs it"
 
-# Every code; docs/findings.md explains each.
+# All codes; docs/findings.md explains each.
 CODES: dict[str, Row] = {
     "not-text": Row(ERROR, WAY_OUT),
     "not-json": Row(ERROR, WAY_OUT),
@@ -119,12 +119,12 @@ CODES: dict[str, Row] = {
     "store-offered": Row(INFO),
     "store-odd-file": Row(WARNING, "remove it"),
 }
-# What ends or fails every server that reads the file: `prune --unusable` removes the file.
+# Codes of files that make every server that reads them fail; `prune --unusable` removes the files.
 UNUSABLE = frozenset(code for code, row in CODES.items() if row.remedy == WAY_OUT)
 
 
 class Finding(NamedTuple):
-    """`where` is the folder or the deployment that it is about; empty in a file's own report."""
+    """A finding. `where`: the folder or deployment that it is about; "" in a file's own report."""
 
     code: str
     severity: Severity
@@ -148,7 +148,7 @@ class Finding(NamedTuple):
 def finding(
     code: str, message: str, remedy: str = "", severity: Severity | None = None, where: Path | str = ""
 ) -> Finding:
-    """With the remedy and the severity that are usual for the code, unless others are given."""
+    """Return a finding. The code gives the remedy and the severity if the caller does not."""
     usual = CODES[code]
     return Finding(code, severity or usual.severity, str(where), message, remedy or usual.remedy)
 
@@ -169,7 +169,7 @@ class FileReport(NamedTuple):
 
 
 class VerifyReport(NamedTuple):
-    """`findings` are those of whole caches and of the deployment, not of one file."""
+    """The whole result. `findings`: those of whole caches and of the deployment, not of one file."""
 
     files: tuple[FileReport, ...]
     findings: tuple[Finding, ...]

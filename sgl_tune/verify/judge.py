@@ -1,4 +1,4 @@
-"""One file's content against one server: the verdict, and why. A group's equal contents are judged once."""
+"""Judge one file's content for one server. Equal contents of a group are judged once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _BROKEN_CODES = {
 
 
 class Judged(NamedTuple):
-    """`file` is None when the loader cannot even parse it; `unread`: nobody here looked into it."""
+    """A verdict. `file`: None if the loader cannot parse it. `unread`: True if the file was not opened
+    here."""
 
     verdict: Verdict
     findings: tuple[Finding, ...]
@@ -39,7 +40,7 @@ class Judged(NamedTuple):
 
 
 class Judge:
-    """Judges for one server: its environment, and what its deployment asks for (None: not known)."""
+    """Judges files for one server: its environment, and its deployment's lookups (None: not known)."""
 
     def __init__(
         self, target: Target, wants: Expected | None = None, looks_before_loading: bool = False
@@ -119,7 +120,7 @@ def _broken(error: BrokenCacheFile) -> Finding:
 
 
 def _kills_a_lookup(runner: object, reader: FlashInfer) -> bool:
-    """Before 0.6.16 a lookup remembers the runner that it finds in a set, whatever it is."""
+    """Whether this runner crashes a lookup: FlashInfer before 0.6.16 puts any runner it finds into a set."""
     return not reader.matches_runners and isinstance(runner, (list, dict))
 
 

@@ -1,4 +1,4 @@
-"""FlashInfer's managed store: one entry per file, where nearly all that is wrong is a miss and no crash."""
+"""Judge FlashInfer's managed store: one entry per file. Nearly every fault is a miss, not a crash."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport,
 from sgl_tune.verify.mismatches import unsaid_finding
 
 _RECORD = "('__protocol__',"
-# A text as repr writes it: then its value can be read without a warning about odd escapes.
+# A text as repr writes it, which literal_eval reads without warnings about odd escapes.
 _ESCAPE = r"""\\(?:[\\'nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"""
 _TEXT = rf"""'(?:[^'\\\n]|{_ESCAPE})*'|"(?:[^"\\\n]|{_ESCAPE})*\""""
 _RECORD_KEY = re.compile(rf"\('__protocol__', ({_TEXT}), ({_TEXT})\)")
 _SCHEMA = {"cache_schema": "v2"}
-# FlashInfer takes what it cannot parse for a miss, but unpacks the tactic outside of that care.
+# An entry that FlashInfer cannot parse is a miss, but it unpacks the tactic outside of that `try`.
 _TOO_DEEP = finding("nested-too-deep", "its tactic kills the lookup with RecursionError")
 
 
@@ -49,7 +49,7 @@ def verify_managed(cache: Cache, target: Target) -> VerifyReport:
 
 
 def _elsewhere(cache: Cache, manifest: dict[str, Any] | None, target: Target) -> list[Finding]:
-    """A store's folder is named after its environment, and a server computes that name from its own."""
+    """Report a store for another server. A folder's name is computed from the environment of its server."""
     if manifest is None:
         message = "its manifest.json cannot be read, so for which server it is is unknown"
         remedy = "nothing to do: FlashInfer reads the entries without it"
@@ -110,8 +110,8 @@ def _verify_entry(cache: Cache, path: Path, version: str) -> FileReport:
 
 
 def _namespace(key: str) -> str | None:
-    """The namespace in the key of a record, str(("__protocol__", namespace, name)): since 0.7.4 ops that tune
-    themselves keep records, and take only those whose runner is their namespace."""
+    """Return the namespace in a record's key, str(("__protocol__", namespace, name)), or None. Ops that
+    tune themselves keep records since 0.7.4, and accept only those whose runner is their namespace."""
     found = _RECORD_KEY.fullmatch(key)
     try:
         namespace, name = map(ast.literal_eval, found.groups()) if found else ("", "")

@@ -1,4 +1,4 @@
-"""Findings about environments: the target's, a file's own, and how the two differ."""
+"""Findings about environments: the target's, a file's own, and their differences."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def _short(value: Any) -> str:
 
 
 def other_driver(tuned_on: str | None, target: Target) -> list[Finding]:
-    """FlashInfer does not record the driver; the manifest does."""
+    """Return a finding if the driver differs. FlashInfer does not record the driver, but the manifest
+    does."""
     if tuned_on is None or target.driver in (None, *INDETERMINATE) or tuned_on == target.driver:
         return []
     message = f"tuned on driver {tuned_on}, the server has {target.driver}; FlashInfer does not compare them"

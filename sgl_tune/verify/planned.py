@@ -1,4 +1,4 @@
-"""What deployments say of the caches that their servers look for: those that are named, or a manifest's."""
+"""Plan the caches that servers look for: those of given deployments, or of a cache's manifest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sgl_tune.verify.findings import Finding, finding
 
 
 def expected_of(plan: Plan) -> list[Expected]:
-    """The target's, and a draft worker's own; none of a server that tunes nothing."""
+    """Return the caches of the target and of a draft worker; none if the server tunes nothing."""
     caches = [cache for cache in (plan.target, plan.draft) if cache and cache.groups]
     if not caches:
         return []
@@ -30,7 +30,7 @@ def expected_of(plan: Plan) -> list[Expected]:
 
 
 def expected_by_manifest(cache: Cache, manifest: Manifest) -> Expected | None:
-    """None when the manifest's deployment is not one, or looks under another key."""
+    """Return what the manifest's deployment looks up; None if it is invalid or uses another key."""
     plan = _plan_by_manifest(cache, manifest)
     expected = expected_of(plan) if plan else []
     return next((item for item in expected if item.key == cache.key), None)
@@ -44,7 +44,7 @@ def _plan_by_manifest(cache: Cache, manifest: Manifest) -> Plan | None:
 
 
 def plan_of(checked: Checked, plans: Sequence[Plan]) -> Plan | None:
-    """The deployment whose key the cache has: one that was named, else the one of its manifest."""
+    """Return the plan that has the cache's key: a given one, else the plan of the cache's manifest."""
     mine = [_plan_by_manifest(checked.cache, checked.manifest)] if checked.manifest else []
     known = [plan for plan in (*plans, *mine) if plan]
     keys = {checked.cache.key}
@@ -54,8 +54,8 @@ def plan_of(checked: Checked, plans: Sequence[Plan]) -> Plan | None:
 def meant_on(
     target: Target, flags: ServerFlags, command: Sequence[str], deployment: str | None
 ) -> list[Meant]:
-    """The servers that are meant, as they start on the target. The target's own GPU counts more than that of
-    sgl-tune.toml and less than --gpu; it is left to `plans_of`."""
+    """Return the given servers as they start on the target. The target's own GPU wins over that of
+    sgl-tune.toml and loses to --gpu; `plans_of` adds it."""
     row = None if flags.target.gpu or flags.target.arch else target.model
     found = []
     for one in meant_by(flags, command, deployment):
@@ -74,14 +74,15 @@ def plans_of(meant: Sequence[Meant], target: Target) -> list[Plan]:
 
 
 def findings_of(plans: Sequence[Plan], caches: Sequence[Cache] | None) -> list[Finding]:
-    """`caches`: where a key is looked for, None for all of each deployment's cache directory."""
+    """Return the plans' findings. `caches`: where keys are looked for; None for each whole cache
+    directory."""
     return [*_of_plans(plans), *_near_keys(plans, caches)]
 
 
 def looked_for(
     plans: Sequence[Plan], there: list[Cache] | None, where: str | None, on_error: Callable[[OSError], None]
 ) -> list[tuple[Cache, Sequence[Expected]]]:
-    """The caches that the starts look for, of those that are `there`, or in their cache directories."""
+    """Return the caches that the starts look for, among `there` or in the cache directories."""
     if there is None:
         return [(cache, [expected]) for cache, expected in _of_deployments(plans, on_error)]
     expected = [item for plan in plans for item in expected_of(plan)]
@@ -103,7 +104,8 @@ def _of_plans(plans: Sequence[Plan]) -> Iterator[Finding]:
 def _of_deployments(
     plans: Sequence[Plan], on_error: Callable[[OSError], None]
 ) -> Iterator[tuple[Cache, Expected]]:
-    """Each folder that a start looks into, there or not; then the same key under other versions and GPUs."""
+    """Yield each folder that a start opens, even if it does not exist; then the same key under other
+    versions and GPUs."""
     for plan in plans:
         cache_dir = plan.deployment.cache_dir
         for expected in expected_of(plan):
@@ -116,12 +118,12 @@ def _of_deployments(
 
 
 def _caches_in(cache_dir: Path) -> list[Cache]:
-    """What cannot be looked into is a folder that this deployment's server does not look into."""
+    """Return the caches below a folder. A server cannot open what cannot be opened here."""
     return find_caches(cache_dir, lambda error: None) if cache_dir.is_dir() else []
 
 
 def _near_keys(plans: Sequence[Plan], caches: Sequence[Cache] | None) -> Iterator[Finding]:
-    """Of each key that no cache has: which cache comes nearest, and what it was made for."""
+    """Yield a finding for each key that no cache has: the nearest cache, and what it was made for."""
     for plan in plans:
         there = _caches_in(plan.deployment.cache_dir) if caches is None else caches
         draft = plan.deployment.draft_deployment
@@ -138,7 +140,7 @@ def _near_keys(plans: Sequence[Plan], caches: Sequence[Cache] | None) -> Iterato
 def _matching(
     caches: list[Cache], plans: Sequence[Plan], expected: Sequence[Expected], where: str
 ) -> list[Cache]:
-    """A deployment's own caches among these, or the only one there is, to say what is wrong."""
+    """Return the caches with a deployment's key. A single cache is returned anyway, to say what is wrong."""
     keys = [item.key for item in expected]
     own = [cache for cache in caches if cache.key in keys]
     if own or len(caches) == 1:

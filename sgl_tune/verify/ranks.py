@@ -1,4 +1,4 @@
-"""Which rank files a server compares, what it makes of a difference, and which are missing."""
+"""Find the rank files that a server compares, the effect of a difference, and the missing files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LARGEST_GROUP = 1024  # a number beyond is no rank, and no reason to look for a
 
 
 class Member(NamedTuple):
-    """One rank of a group. `file` is None when it is missing or the server cannot parse it."""
+    """One rank of a group. `file`: None if it is missing or the server cannot parse it."""
 
     path: Path
     present: bool
@@ -27,7 +27,7 @@ class Member(NamedTuple):
 
 
 class Disagreement(NamedTuple):
-    """`odd` says how a path differs from most of its group; `deletes`: the start removes all of them."""
+    """A difference in a group. `odd`: how a path differs from most. `deletes`: the start removes all."""
 
     summary: Finding
     odd: Mapping[Path, str]
@@ -39,7 +39,8 @@ class Disagreement(NamedTuple):
 
 
 def compare(members: Sequence[Member], deletes: bool) -> Disagreement | None:
-    """As the ranks of one TP group compare at their start: by parsed content, an unreadable file as none."""
+    """Compare as the ranks of one TP group do at their start: by parsed content. An unreadable file counts
+    as none."""
     if len({id(member.file) for member in members}) <= 1:
         return None
     contents = [signature(member.file) for member in members]
@@ -65,7 +66,7 @@ def compare(members: Sequence[Member], deletes: bool) -> Disagreement | None:
 
 
 def signature(file: CacheFile | None) -> tuple[str | None, str]:
-    """SGLang's own comparison: order and white space do not count, everything else does."""
+    """Return the file's content as SGLang compares it: order and white space do not count."""
     return (None, "") if file is None else (file.computed_generation, _text(file.generation))
 
 
@@ -95,12 +96,12 @@ def _changes(ours: CacheFile, theirs: CacheFile, differ: Callable[[Any, Any], bo
 
 
 def _differ(one: Any, other: Any) -> bool:
-    """Cheap, and right for all but what Python holds equal and JSON does not."""
+    """Whether two values differ. Fast, but wrong for values that are equal in Python and not in JSON."""
     return one != other and _differ_as_text(one, other)
 
 
 def _differ_as_text(one: Any, other: Any) -> bool:
-    """To SGLang True is not 1, and 1 is not 1.0."""
+    """Whether two values differ as JSON, as SGLang compares: True is not 1, and 1 is not 1.0."""
     return _text(one) != _text(other)
 
 
@@ -127,7 +128,7 @@ def _rank(path: Path) -> str:
 
 
 def inferred_groups(cache: Cache) -> list[tuple[str, ...]]:
-    """The groups as far as the names tell: holes between the ranks, and stages that lack a rank."""
+    """Return the groups that the file names imply, with missing ranks and stages that lack a rank."""
     if len(cache.files) == 1 and cache.files[0].rank:
         return [(cache.files[0].rank.filename,)]
     groups = cache.groups()
@@ -151,7 +152,8 @@ def _group_names(group: Sequence[RankName], wanted: range, dp_of: Mapping[int, i
 
 
 def _dp_of(ranks: Sequence[RankName]) -> dict[int, int]:
-    """Under DP attention neighbours share a DP rank; other stages may still have what one lacks."""
+    """Return the DP rank of each TP rank. With DP attention, neighbours share a DP rank, so that the rank
+    of a missing file follows from the others."""
     known = {rank.tp: rank.dp for rank in ranks}
     largest = max(known, default=0)
     for width in range(1, largest + 2):

@@ -1,4 +1,4 @@
-"""What a replay says of entries: which of them the default beats now, and whether all became slower."""
+"""The result of a replay: which entries now lose to the default, and whether all became slower."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sgl_tune.verify.entries import some
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.findings import Finding, finding
 
-# A choice that loses by less to the default is as good as it.
+# A choice that loses to the default by less than this is as good as the default.
 SLACK = 0.05
-# The default was measured in few launches when the choice was made, so gains are compared roughly.
+# The search measured the default in few launches, so gains are compared roughly.
 LEAST_GAIN = 1.1
 
 State = Literal["holds", "beaten", "faded", "fails"]
 
 
 class ReplayedCache(NamedTuple):
-    """`path` is the file whose entries were timed."""
+    """The replay of a cache. `path`: the file whose entries were timed."""
 
     path: Path
     judgements: tuple[Judgement, ...]
@@ -38,8 +38,8 @@ class ReplayedCache(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """`then_*`: as the search measured it, where the manifest says. A gain is the default's time over the
-    choice's."""
+    """An entry, timed again. `then_*`: times of the search, from the manifest. A gain is the default's
+    time divided by the choice's."""
 
     now: Timed
     state: State
@@ -66,7 +66,7 @@ class Judgement(NamedTuple):
 def judge_replay(
     path: Path, entries: Iterable[Timed], manifest: Manifest | None, target: Target
 ) -> ReplayedCache:
-    """What the manifest measured counts for the file that it was written with."""
+    """Judge the timed entries. The manifest's times count only for the file it was written with."""
     written = manifest.files.get(path.name) if manifest else None
     told = manifest.measured if manifest and written == sha256(path.read_bytes()).hexdigest() else {}
     judged = [_judged(entry, told.get(entry.key, {})) for entry in entries]
@@ -96,7 +96,7 @@ def _gain(best: float | None, default: float | None) -> float | None:
 
 
 def replay_line(replayed: Sequence[ReplayedCache]) -> str:
-    """How many choices hold, of all that were timed."""
+    """Return a sentence with how many of the timed choices hold."""
     states = [judged.state for one in replayed for judged in one.judgements]
     lost = sum(state in ("beaten", "fails") for state in states)
     faded = states.count("faded")
@@ -106,7 +106,7 @@ def replay_line(replayed: Sequence[ReplayedCache]) -> str:
 
 
 def drift(judgements: Sequence[Judgement]) -> float | None:
-    """How much longer the same kernels take now: a clock's or a driver's doing, and no entry's."""
+    """Return how much slower the same kernels are now. The clock or the driver explains it, not an entry."""
     ratios = [
         one.now.best_ms / one.then_best_ms for one in judgements if one.now.best_ms and one.then_best_ms
     ]

@@ -1,4 +1,4 @@
-"""Which caches `verify` is about: those of a deployment, those at a path, or all of the cache directory."""
+"""Choose the caches to verify: a deployment's, those at a path, or all of the cache directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class VerifyOptions(NamedTuple):
-    """The command line, as far as it says what to look at."""
+    """The options that say what to verify."""
 
     flags: ServerFlags
     path: str | None = None
@@ -42,7 +42,7 @@ class VerifyOptions(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """`target` knows at least what the deployments say of FlashInfer and GPU."""
+    """What to verify. `target`: has at least the FlashInfer and the GPU that the deployments name."""
 
     checked: tuple[Checked, ...]
     target: Target
@@ -86,7 +86,7 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
 
 
 def _check_ours(path: str | None, caches: Sequence[Cache]) -> None:
-    """Of somebody else's file nobody is to hear that a server dies of it."""
+    """Refuse a file that is no cache file, because a verdict that a server crashes on it helps nobody."""
     if any(one.is_foreign for one in Scanner().scan_all(caches)):
         raise UsageError(f"{path}: not a cache file", "`sgl-tune inspect` lists the caches there are")
 
@@ -107,14 +107,14 @@ def _unreadable(error: OSError) -> Finding:
 
 
 def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:
-    """None where only a cache's manifest may know."""
+    """Return the SGLang release, or None if only a cache's manifest may know it."""
     if asked:
         return checked_version(asked)
     return plans[0].deployment.sglang_version if plans else installed_version("sglang")
 
 
 def _narrowed(target: Target, plans: Sequence[Plan]) -> Target:
-    """The target, and what all of the plans say alike where it says nothing."""
+    """Return the target; what it leaves out comes from the plans, if they all agree."""
     versions = {plan.deployment.flashinfer_version for plan in plans}
     archs = {plan.deployment.arch for plan in plans}
     return target._replace(

@@ -1,4 +1,4 @@
-"""What the next start finds in its stores of compiled kernels: each item as its library looks it up."""
+"""Predict what the next start finds in its stores of compiled kernels, as each library looks items up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OTHER_TRITON = "it is taken, with a warning, where the server finds none for it
 
 
 class Machine(NamedTuple):
-    """The server's, as far as it is known; what is None is not compared."""
+    """The server's machine as far as it is known. Values that are None are not compared."""
 
     release: KeptFiles
     libraries: Mapping[str, str]
@@ -112,7 +112,7 @@ def _verify(stored: Stored, machine: Machine) -> StoreReport:
 
 
 def _place(stored: Stored, named: str | None) -> str:
-    """As the server sees it; a library asks for no path's real name."""
+    """Return the store's path as the server sees it. Links stay, because no library resolves a path."""
     if named is None:
         return str(stored.path.absolute())
     below = stored.path.relative_to(stored.root).as_posix()
@@ -139,7 +139,7 @@ def _judged(item: Item, machine: Machine, access: Access | None) -> FileReport:
 
 
 def _closed(item: Item, user: User) -> Iterator[Finding]:
-    """The folder may be open, and a file in it not."""
+    """Yield a finding if the user cannot read a file in an item whose folder is readable."""
     status = item.size.closed
     if status and not user.may(status, _READ):
         mode = stat.filemode(status.st_mode)
@@ -155,7 +155,7 @@ def _fate(fault: Fault) -> tuple[Verdict, Finding]:
 
 
 def for_another(item: Item, machine: Machine) -> Finding | None:
-    """What a server like that never looks at."""
+    """Return a finding if a server like `machine` never looks at the item."""
     for name, version in item.versions.items():
         wanted = machine.libraries.get(name)
         if wanted and wanted != version:
@@ -176,7 +176,7 @@ def _number(arch: str) -> str:
 
 
 def _numbers(arch: str) -> list[str]:
-    """FlashInfer builds a module for several GPUs at once: `sm80_90a`."""
+    """Return the GPUs of a module's name. FlashInfer builds a module for several at once: `sm80_90a`."""
     return [_number(one) for one in arch.removeprefix("sm").split("_")]
 
 
@@ -207,7 +207,8 @@ def _of_the_store(
 
 
 def _without_staging(stored: Stored) -> Iterator[Finding]:
-    """TileLang makes its folders at the first kernel, whether it will write or not."""
+    """Yield a finding for a missing folder that TileLang creates at the first kernel, even if it writes
+    none."""
     for kernels in sorted(stored.path.glob("*/*/kernels")):
         staging = kernels.parent / ".staging"
         if not staging.is_dir():

@@ -1,4 +1,4 @@
-"""What `verify` shows of stores: each one's fates counted, and every kind of fault once, with an example."""
+"""Print the stores in `verify`: items counted by fate, and each kind of fault once with an example."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _rows(files: Sequence[FileReport]) -> Iterator[tuple[object, ...]]:
 
 
 def _kinds(report: StoreReport) -> Iterator[tuple[Finding, str]]:
-    """One of each code and severity: ten thousand kernels that were moved are one thing to say."""
+    """Yield one finding of each code and severity, because 10,000 moved kernels have one cause."""
     first: dict[tuple[str, Severity], tuple[Finding, str]] = {}
     times: Counter[tuple[str, Severity]] = Counter()
     for file in report.files:

@@ -1,4 +1,4 @@
-"""The last line of `verify`: what the next start loads, or that no server is known to say it of."""
+"""The last line of `verify`: what the next start loads, or that no server was asked."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def verdict_line(
     server: str | None = None,
     replay: str | None = None,
 ) -> str:
-    """`stores` tells of them what `report` tells of rank files; `doubts`: which versions are not known;
-    `server`: what a server's own start made of the files; `replay`: how many choices still hold."""
+    """Return the last line. `stores`: the sentence about stores. `doubts`: versions that are not known.
+    `server`: what a server's own start made of the files. `replay`: how many choices still hold."""
     tactics = [file for file in report.files if file.store == "tactics"]
     loads = _loads(tactics, plans, server) if tactics or plans or server or stores is None else None
     asked = server or ("no server was asked" if plans else None)
@@ -35,7 +35,7 @@ def verdict_line(
 
 
 def _faults(report: VerifyReport) -> str:
-    """Of the severest kind that there is, by their codes: what loads well may still not be saved."""
+    """Return the codes of the worst severity, because a file that loads may still fail to be saved."""
     faults = list(report.all_findings())
     worst = Severity.ERROR if any(found.severity is Severity.ERROR for found in faults) else Severity.WARNING
     codes = list(dict.fromkeys(found.code for found in faults if found.severity is worst))

@@ -1,4 +1,4 @@
-"""What the next server start does with every file of a cache: pure checks over what is on the disk."""
+"""Predict what the next server start does with every file of a cache, by checks of the disk alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _JOURNAL = ".journal"
 
 
 class Server(NamedTuple):
-    """The start that is predicted. `user` is None for whoever runs this."""
+    """The start that is predicted. `user`: None for the user who runs this command."""
 
     target: Target
     user: User | None = None
@@ -53,7 +53,8 @@ def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
 def _verify_each(
     server: Server, used: bool, caches: Sequence[tuple[Checked, bool]]
 ) -> Iterator[VerifyReport]:
-    """Each with whether its server looks elsewhere; `used`: whether there are caches where it does look."""
+    """Yield a report for each cache. `caches`: each with whether its server looks elsewhere. `used`:
+    whether there are caches that the server does open."""
     judges: dict[tuple[Expected | None, str | None, bool], Judge] = {}
     with Way() as way:
         for checked, away in caches:
@@ -132,7 +133,7 @@ def _is_unread(read: Read | None) -> bool:
 
 
 def _member(report: FileReport, read: Read | None) -> Member:
-    """A file as the other ranks of its group see it."""
+    """Return a file as the other ranks of its group see it."""
     is_present = read is not None and read.judged.verdict is not Verdict.MISSING
     return Member(report.path, is_present, read.judged.file if read and not read.blocked else None)
 

@@ -1,7 +1,5 @@
-"""vLLM's files, a rank each: before any rank loads its own, all tell each other what theirs are like.
-
-Read from vLLM 0.33's `kernel_warmup.py` and `flashinfer_autotune_cache.py`.
-"""
+"""Judge vLLM's files, one per rank. Before a rank loads its file, all ranks exchange what theirs are like.
+From vLLM 0.33's `kernel_warmup.py` and `flashinfer_autotune_cache.py`."""
 
 from __future__ import annotations
 
@@ -22,14 +20,14 @@ _ANEW = CODES["vllm-ranks-differ"].remedy
 
 
 def looks_before_loading(names: Sequence[str]) -> bool:
-    """Releases that write a file a rank read it before FlashInfer does."""
+    """Whether these are files of a vLLM release that reads a rank's file before FlashInfer loads it."""
     return any(VllmRank.parse(name) for name in names)
 
 
 def broken_before_loading(
     error: BrokenCacheFile, raw: bytes, target: Mapping[str, str], reader: FlashInfer
 ) -> tuple[Verdict, str] | None:
-    """What vLLM makes of what FlashInfer's loader would die of; None where it dies too."""
+    """Return what vLLM does with a file that crashes FlashInfer's loader; None if vLLM crashes too."""
     if error.exception in ("TypeError", "RecursionError"):
         return None
     saved = next_save(raw, target, reader)
@@ -41,7 +39,7 @@ def broken_before_loading(
 def settle_vllm(
     folder: Path, files: Mapping[str, CacheFile | None], reader: FlashInfer, reports: dict[str, FileReport]
 ) -> Iterator[Finding]:
-    """Adds the ranks that lack a file to the reports."""
+    """Judge a folder's files, and add the ranks that lack a file to the reports."""
     ranks = {rank: name for name in files if (rank := VllmRank.parse(name))}
     if not ranks:
         return
@@ -81,7 +79,7 @@ def _told(file: CacheFile | None, reports: dict[str, FileReport]) -> tuple[str, 
 
 
 def _holes(ranks: Sequence[VllmRank]) -> Iterator[str]:
-    """Missing files below the largest rank, if the names of the others show how many ranks a replica has."""
+    """Yield the missing files below the largest rank, if the other names show a replica's number of ranks."""
     known = {rank.rank: rank.dp for rank in ranks}
     largest = max(known)
     if largest >= _LARGEST_GROUP:

@@ -1,4 +1,4 @@
-"""Starts of the core: predicted, for the model families that it has."""
+"""Starts that the runtime core predicts, for the model families it knows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _MOST_BYTES = 16 << 40
 
 
 class CoreStarter:
-    """`total_bytes`: of the GPU, where a log or a measurement says it. `done` is called after each start."""
+    """Starts the core. `total_bytes`: the GPU's memory, if a log or a measurement says it. `done`: called
+    after each start."""
 
     def __init__(
         self, asked: MemoryOptions, total_bytes: int | None = None, done: Callable[[], object] = lambda: None
@@ -55,7 +56,7 @@ class CoreStarter:
         return changed_command(self._argv, self._variables, change)
 
     def start(self, change: Change, least: int | None = None, snapshot: Path | None = None) -> Started:
-        """A prediction goes to its end, whatever is left."""
+        """Predict the start to its end. `least` is ignored, because a prediction is cheap."""
         began, deployment = time.process_time(), self.deployment(change)
         starts = self.starts(change, deployment)
         reports = predict_all(starts, snapshot)
@@ -92,7 +93,7 @@ class CoreStarter:
 
 
 def taken(change: Change) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The core's behaviours, and its flags by their fields."""
+    """Split a change into behaviours of the core and flags, by their field names."""
     behaviours, flags = [], {}
     for name, value in change.parts:
         field = flag_names().get(f"--{name}")
@@ -120,7 +121,7 @@ def _value(field: str, flag: str, text: str) -> Any:
 
 
 def target_gpu(name: str | None, memory: str | None, arch: str | None, here: Sequence[Gpu] = ()) -> Chosen:
-    """The one that all commands choose, unless its memory is given."""
+    """Return the GPU that all commands choose, or one with the given memory."""
     if arch == CPU.arch:
         raise UsageError("--gpu cpu has no GPU memory to report", "name the GPU: --gpu h200")
     if memory is not None:

@@ -1,4 +1,4 @@
-"""A start of the core on the GPUs here, in processes that may die: their files say what it took."""
+"""Measure starts of the core on this machine's GPUs, in processes that may die; each writes a file."""
 
 from __future__ import annotations
 
@@ -40,12 +40,10 @@ def measure(
     snapshot: Path | None = None,
     device: DeviceKind = "cuda",
 ) -> tuple[MemoryReport, ...]:
-    """Several starts are all ranks of a server, with a process and a GPU each and collectives among them.
-    One start alone computes its peers.
-
-    `file` is written as the start goes on; those of other ranks than the first have their rank's number in
-    their names, and their snapshots too. A start that dies of memory leaves a snapshot beside its file.
-    """
+    """Measure starts and return a report for each. Several starts are all ranks of one server: each has a
+    process and a GPU, and collectives are real. A single start computes its peers' share. `file` is
+    written while the start runs. The files and snapshots of ranks other than the first have the rank's
+    number in their names. A start that runs out of memory leaves a snapshot beside its file."""
     is_alone = len(starts) == 1
     ranks = [
         _Rank(
@@ -93,7 +91,8 @@ class _Rank:
 
 
 def _end_of(member: Member) -> tuple[str | None, str | None]:
-    """How it ended badly, and its last words. The first is empty where another was dead before it ended."""
+    """Return how the process failed, and its last words. The first is "" if another process had died
+    before."""
     if member.code is None:
         return "", None
     member.show_output()
@@ -132,7 +131,7 @@ def _check_runs(start: Start) -> None:
 
 
 def _wait(crew: Crew, file: Path, out: Output) -> None:
-    """Until all have ended. Where one dies, the others get some seconds to end too."""
+    """Wait until all processes have ended. When one dies, the others get some seconds to end too."""
     until = None
     with out.progress("measuring") as progress:
         while len(crew.ended) < len(crew.members) and (until is None or time.monotonic() < until):
@@ -150,7 +149,7 @@ def _last_phase(file: Path) -> str:
 
 
 def main(child: Child) -> None:
-    """What fails inside a phase is in the file already."""
+    """Run one start in this process. A failure inside a phase is already written to the file."""
     asked = child.command()
     snapshot = None if asked["snapshot"] is None else Path(asked["snapshot"])
     try:
@@ -182,7 +181,7 @@ def _start(start: Start, file: Path, snapshot: Path | None, asked: dict[str, Any
 
 
 def _meeting(place: str | None) -> str | None:
-    """Where all ranks meet; they talk over the loopback, where nobody else hears them."""
+    """Return the address where the ranks meet. They use the loopback, which no other machine can reach."""
     if place is None:
         return None
     os.environ.update(GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")

@@ -1,4 +1,4 @@
-"""What was measured on GPUs here, or is read from the file of a measurement, beside what was predicted."""
+"""A measurement on this machine's GPUs, or the file of an earlier one, compared with the prediction."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def measured_answer(asked: MemoryOptions, out: Output) -> Answer:
 
 
 def _all_here(asked: MemoryOptions, start: Start) -> tuple[Start, ...]:
-    """Every rank of the server, where this machine has a GPU for each and nobody asked for one of them."""
+    """Return a start of every rank if this machine has a GPU for each and the user did not ask for one
+    rank."""
     ranks = start.parallel.world_size
     if ranks == 1 or asked.ranks not in (DISTINCT, ALL) or ranks > len(local_gpus()):
         return ()
@@ -57,8 +58,9 @@ def _all_here(asked: MemoryOptions, start: Start) -> tuple[Start, ...]:
 def _beside_prediction(
     ranks: Sequence[MemoryReport], together: Sequence[Start], asked: MemoryOptions, out: Output
 ) -> Answer:
-    """The rank that ran out of memory leads: the others ended with it. It is compared with a prediction of
-    what was measured, which is less than a server's start."""
+    """Return the answer with the measured ranks, compared with a prediction of the measured start. The
+    rank that ran out of memory leads, because its death ended the others. A measured start does less than
+    a server's start; the compared prediction is of the measured one."""
     measured = next((report for report in ranks if report.oom is not None), worst(ranks))
     starter = CoreStarter(asked, measured.total_bytes)
     found = study(asked, starter, out)

@@ -1,4 +1,4 @@
-"""The report of a run of the core: predicted, measured, or read from anybody's file of a start that died."""
+"""Make the report of a run of the core: predicted, measured, or read from the file of a start that died."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_report(path: Path) -> MemoryReport:
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """What a run's lines say of the whole start, beside its sizes."""
+    """What a run's file says about the whole start, beside its sizes."""
 
     device: str = ""
     total_bytes: int = 0
@@ -47,7 +47,7 @@ class _About:
 
 
 def report_of(run: Run, where: str) -> MemoryReport:
-    """`where` names the run in errors."""
+    """Return the report of a run. `where`: the run's name in errors."""
     try:
         about, sizes = from_plain(_About, run.about, where), from_plain(Sizes, run.about, where)
     except WrongMember as error:
@@ -73,13 +73,13 @@ def report_of(run: Run, where: str) -> MemoryReport:
 
 
 def _margin(constants: tuple[Constant, ...]) -> int:
-    """How far predictions were off so far, and the doubt of what is only calibrated."""
+    """Return the error bar: the errors of predictions so far, plus the doubt about each calibrated number."""
     doubts = (_DOUBT * of.bytes if of.doubt is None else of.doubt for of in constants)
     return _COUNTED_MARGIN + round(sum(doubts))
 
 
 def read_run(path: Path) -> Run:
-    """A last line that a kill cut short is dropped, other damage is an error."""
+    """Read a run's file. A last line that was cut short is dropped; other damage is an error."""
     lines = bounded_bytes(path, _LARGEST).splitlines()
     records = []
     for number, line in enumerate(lines, 1):

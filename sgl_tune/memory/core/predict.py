@@ -1,4 +1,4 @@
-"""A start predicted by the core: on meta tensors, as one virtual rank of a GPU that is not there."""
+"""Predict a start with the core: on meta tensors, as one rank, without a GPU."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _KINDS = {
 
 
 def predict_all(starts: Sequence[Start], snapshot: Path | None = None) -> list[MemoryReport]:
-    """The ranks of one server. Ranks of one stage are alike. A stage that has room for more tokens than
-    another gets as many as that one. `snapshot` is of the first rank."""
+    """Predict the ranks of one server. Ranks of the same stage are alike. All stages get as many KV tokens
+    as the stage with the least room. `snapshot` shows the first rank."""
     stages: dict[int, MemoryReport] = {}
     for start in starts:
         stage = start.rank // start.parallel.tp
@@ -59,7 +59,7 @@ def predict_all(starts: Sequence[Start], snapshot: Path | None = None) -> list[M
 
 
 def predict(start: Start, snapshot: Path | None = None) -> MemoryReport:
-    """`snapshot` is written as PyTorch's memory_viz page reads it."""
+    """Predict one rank. `snapshot`: a file to write for PyTorch's memory_viz page."""
     import torch
 
     from runtime.devices.meta import Meta
@@ -79,10 +79,8 @@ def predict(start: Start, snapshot: Path | None = None) -> MemoryReport:
 
 
 def run_start(start: Start, device: Device, recorder: PhaseRecorder, meeting: str | None = None) -> None:
-    """Run a start to its end. Peers join at `meeting`; without one they are arithmetic.
-
-    A failure that belongs into the report is kept by the recorder, any other is raised.
-    """
+    """Run a start to its end. Peers join at `meeting`; without it, their share is computed. The recorder
+    keeps a failure that belongs into the report. Any other failure is raised."""
     import torch
 
     from runtime.forward.comm import Communicator, VirtualCommunicator, connect
@@ -103,7 +101,7 @@ def run_start(start: Start, device: Device, recorder: PhaseRecorder, meeting: st
 
 
 def _constants(device: Meta) -> list[Constant]:
-    """What was claimed beside torch's allocator, by its name."""
+    """Return the memory claimed outside torch's allocator, by name."""
     found = []
     for what, times in device.claims.items():
         known = device.constants.claimed(what)
@@ -115,7 +113,7 @@ def _constants(device: Meta) -> list[Constant]:
 
 
 def weights_of(runner: ModelRunner) -> dict[str, dict[str, int]]:
-    """By the phase that loads them; as far as the start came."""
+    """Return the bytes of each kind of module, by the phase that loads them, as far as the start came."""
     models = {
         "weights": getattr(runner, "decoder", None),
         "draft weights": runner.draft and runner.draft.decoder,
@@ -125,7 +123,7 @@ def weights_of(runner: ModelRunner) -> dict[str, dict[str, int]]:
 
 
 def _owned(model: nn.Module, seen: set[int]) -> dict[str, int]:
-    """A module is of the kind of its class, else of the kind of the module around it."""
+    """Return the bytes of each kind of module. A module of no known kind counts as its parent's kind."""
     found: dict[str, int] = {}
     kinds: dict[str, str] = {}
     for path, module in model.named_modules():

@@ -1,4 +1,4 @@
-"""One start of one rank of the core, as data that another process can be given. No torch."""
+"""One start of one rank of the core, as data that can be sent to another process. No torch."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MEASURED_MOE = "flashinfer_cutlass"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """`backend`: the MoE runner that the server takes; `runtime` may name another that stands for it.
-    `behaviours` are those of a what-if. `most_tokens`: what the other stages of its pipeline have room for.
-    `has_peers` is off where one GPU stands for a rank."""
+    """A start of one rank. `backend`: the MoE runner that the server uses; `runtime` may name another in
+    its place. `behaviours`: those of a what-if. `most_tokens`: the KV tokens that the other pipeline
+    stages have room for. `has_peers`: False if one GPU stands for a rank."""
 
     title: str
     subtitle: str
@@ -51,18 +51,19 @@ class Start:
         )
 
     def alone(self) -> Start:
-        """As one GPU measures it: peers are arithmetic and take no buffers."""
+        """Return the start as one GPU measures it: the peers' share is computed and takes no buffers."""
         return replace(self.as_measured(), has_peers=False)
 
     def as_measured(self) -> Start:
-        """No tactic is profiled, and experts that FlashInfer does not tune run by kernels of its own."""
+        """Return the start as it is measured. No tactic is profiled, and experts that FlashInfer does not
+        tune use FlashInfer's own kernels."""
         kernels = self.runtime.kernels
         if self.model.moe is not None and not backend_row(kernels.moe).is_tuned:
             kernels = replace(kernels, moe=MEASURED_MOE)
         return replace(self, runtime=replace(self.runtime, autotune_cached=True, kernels=kernels))
 
     def about(self) -> dict[str, Any]:
-        """The first line of the run's file."""
+        """Return the first line of the run's file."""
         return {
             "title": self.title,
             "subtitle": self.subtitle,
@@ -74,7 +75,7 @@ class Start:
 
 
 def starts_of(deployment: Deployment, ranks: str, behaviours: tuple[str, ...] = ()) -> tuple[Start, ...]:
-    """One start for each rank that is asked for."""
+    """Return one start for each rank that `ranks` asks for."""
     runtime, notes = _runtime(deployment, DISPATCHER in behaviours)
     start = Start(
         title=deployment.name,
@@ -91,7 +92,8 @@ def starts_of(deployment: Deployment, ranks: str, behaviours: tuple[str, ...] = 
 
 
 def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, tuple[str, ...]]:
-    """With the nearest kernels that this runtime has for those it lacks: the weights take the same memory."""
+    """Return the config and notes. Kernels that the core lacks are replaced; the weights' memory stays
+    equal."""
     tokens = _dispatch_tokens(deployment.server, by_requests)
     kernels, notes = replace(deployment.runtime.kernels, a2a_max_tokens=tokens), tuple[str, ...]()
     backend = backend_row(kernels.moe)
@@ -102,7 +104,7 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
 
 
 def _dispatch_tokens(server: Server, by_requests: bool) -> int:
-    """SGLang's workspace holds a rank's chunk and any batch it resolves; once it held the requests alone."""
+    """Return the rows of SGLang's workspace: a rank's chunk or the most requests; once only its requests."""
     if not by_requests:
         return max(server.runtime.prefill_tokens, MOST_REQUESTS)
     if server.runtime.max_running_requests is None:

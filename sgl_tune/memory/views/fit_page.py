@@ -1,4 +1,4 @@
-"""A fit on a terminal, in an issue or a pull request, and for scripts."""
+"""Print a fit for a terminal, as Markdown, and as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sgl_tune.units import memory_bytes
 
 
 def fit_json(found: Fit, release: Release, command: str) -> dict[str, Any]:
-    """As docs/schemas/mem-report-fit.json says."""
+    """Return the JSON that docs/schemas/mem-report-fit.json describes."""
     return {
         "title": heading(found.best.report),
         "gpu": found.best.report.whose.gpu,
@@ -62,7 +62,7 @@ def fit_markdown(found: Fit, command: str) -> Iterator[str]:
 
 
 def fit_lines(found: Fit) -> Iterator[str]:
-    """The answer in a line, then what it rests on."""
+    """Yield the answer in one line, then the reasons."""
     best, report = found.best, found.best.report
     doubt = f"; {report.trust.not_modelled}" if report.trust.not_modelled else ""
     yield f"{_raised(found)}: {best.tokens:,} KV tokens per rank{_more(found)}{doubt}"

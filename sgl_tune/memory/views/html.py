@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: no network, no library, light and dark."""
+"""Write the report as one HTML page without network or libraries, in light and dark."""
 
 from __future__ import annotations
 

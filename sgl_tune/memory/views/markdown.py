@@ -1,4 +1,4 @@
-"""A report for an issue or a pull request."""
+"""Print a report as Markdown, for an issue or a pull request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a report, as data: a terminal, Markdown and the page show the same ones."""
+"""The tables of a report as data. A terminal, Markdown and the HTML page show the same tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUMMARY = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`marks`: for some rows, "bad" or "peak"."""
+    """A table. `marks`: "bad" or "peak" for a row that stands out, else ""."""
 
     title: str
     columns: tuple[Column, ...]
@@ -50,7 +50,7 @@ def _sized(*names: str) -> tuple[Column, ...]:
 
 
 def phases(report: MemoryReport) -> Table:
-    """What each phase leaves, and how the GPU was shared at its peak."""
+    """Return a table with what each phase leaves, and the parts of the GPU at its peak."""
     rows, marks = [], []
     for phase in report.phases:
         is_failed = phase is report.failed
@@ -66,7 +66,7 @@ def phases(report: MemoryReport) -> Table:
 
 
 def held(report: MemoryReport) -> Table:
-    """What holds the GPU at the tightest moment."""
+    """Return a table with what holds the GPU at the tightest moment."""
     total, at = report.total_bytes or 1, report.tightest
     rows = [(one.what, memory_bytes(one.bytes), f"{one.bytes / total:.1%}") for one in report.held]
     title = f"What holds the GPU at the peak of {at.name}" if at else ""
@@ -75,7 +75,7 @@ def held(report: MemoryReport) -> Table:
 
 
 def parts_by_phase(report: MemoryReport) -> Table:
-    """What holds the GPU at the peak of each phase that has one of its own: a row for each part."""
+    """Return a table with the shares at the peak of each phase that has its own peak; a row per share."""
     both = dict(zip(report.phases, report.parts, strict=True))
     shown = peaking(report.phases)
     shares = [{one.what: one.bytes for one in both[phase]} for phase in shown]
@@ -123,7 +123,7 @@ def what_ifs(report: MemoryReport) -> Table:
 
 
 def sweep(found: Mapping[str, MemoryReport]) -> Table:
-    """What each value gives to the KV cache, and what it leaves at the peak."""
+    """Return a table with the KV cache and the free memory that each value of the sweep gives."""
     flag = next(iter(found), "").partition("=")[0]
     values = {name.partition("=")[2]: report for name, report in found.items()}
     best = highest_that_fits(found)
@@ -147,7 +147,7 @@ def _compared(row: Row) -> tuple[str, str, str, str]:
 
 
 def beside(answer: Answer) -> Iterator[Table]:
-    """Several starts beside each other, and what really happened."""
+    """Yield the tables that compare several starts, and predictions with what happened."""
     report = answer.report
     found: Iterable[Table] = (
         what_ifs(report),

@@ -1,4 +1,4 @@
-"""A report for a terminal of 80 columns: the verdict first, then bars against the GPU's capacity."""
+"""Print a report on a terminal of 80 columns: the verdict, then bars on the scale of the GPU."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _show_failures(out: Output, report: MemoryReport) -> None:
 
 
 def _show_provenance(out: Output, report: MemoryReport, verbose: bool) -> None:
-    """Where the numbers come from."""
+    """Print where the numbers come from."""
     notes = report.trust.notes
     if verbose:
         show_table(out, tables.constants(report))
@@ -101,7 +101,7 @@ def _show_phases(out: Output, report: MemoryReport, unicode: bool) -> None:
 def phase_lines(
     report: MemoryReport, unicode: bool = True, room: int = _BAR
 ) -> Iterator[tuple[str, str | None]]:
-    """One line per phase: what it leaves, torch's peak, what the driver had left, and the GPU as a bar."""
+    """Yield a line per phase: memory it leaves, torch's peak, the driver's free memory, and a bar."""
     held, peak = (_HELD, _PEAK) if unicode else (_HELD_ASCII, _PEAK_ASCII)
     width = min(_BAR, room) if room >= _SHORTEST_BAR else 0
     scale = f"  0{report.total_bytes / GIB:>{width - 5}.2f} GiB" if width else ""
@@ -121,7 +121,7 @@ def phase_lines(
 
 
 def _amounts(report: MemoryReport, phase: Phase) -> tuple[int | None, int, int, int, int]:
-    """A phase that ran out of memory leaves nothing, and torch said what was free then."""
+    """Return the numbers of a phase. A phase that ran out of memory leaves None; torch said what was free."""
     held = (phase.peak_bytes, *beyond_peak(phase, report.total_bytes))
     if report.oom is not None and phase is report.failed:
         return None, *held, report.oom.free_bytes

@@ -1,4 +1,4 @@
-"""A report in words: its verdict, how far to believe it, what SGLang or torch said."""
+"""The words of a report: its verdict, how far to believe it, and what SGLang or torch said."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXACT = "exact (what torch counts up to ready, with random weights; not traffic
 
 
 def heading(report: MemoryReport) -> str:
-    """The model, the GPU and the ranks."""
+    """Return the title: the model, the GPU and the ranks."""
     size, whose = memory_bytes(report.total_bytes), report.whose
     known = f"{whose.gpu}{' (assumed)' if whose.is_gpu_assumed else ''}"
     gpu = known if size in known else f"{known}, {size}"
@@ -22,13 +22,13 @@ def heading(report: MemoryReport) -> str:
 
 
 def verdict_line(report: MemoryReport) -> str:
-    """The verdict, and what makes it uncertain."""
+    """Return the verdict and what makes it uncertain."""
     parts = [verdict(report)[0], report.trust.not_modelled, exactness(report)]
     return "; ".join(filter(None, parts))
 
 
 def verdict(report: MemoryReport) -> tuple[str, str]:
-    """The verdict and its colour."""
+    """Return the verdict and its colour."""
     if report.refused:
         return f"REFUSED by SGLang: {report.refused}", "red"
     if report.oom is not None and report.failure is not None:
@@ -46,7 +46,7 @@ def verdict(report: MemoryReport) -> tuple[str, str]:
 
 
 def _out_of_memory(report: MemoryReport, oom: OutOfMemory, phase: str) -> tuple[str, str]:
-    """With the error bar of the free bytes, which a measured start does not have."""
+    """Return the out-of-memory verdict. A prediction shows the error bar; a measured start has none."""
     tried = "the driver refused" if oom.by_driver else f"tried {memory_bytes(oom.tried_bytes)}"
     bar = f" (±{memory_bytes(report.margin_bytes)})" if report.margin_bytes else ""
     barely = ", inside the error bar," if report.is_inside_bar else ""
@@ -55,13 +55,14 @@ def _out_of_memory(report: MemoryReport, oom: OutOfMemory, phase: str) -> tuple[
 
 
 def _cached(phase: Phase, total: int) -> str:
-    """What torch holds and does not use: it gives some of it back before it gives up."""
+    """Return what torch holds and does not use, as text. It gives some back before it fails."""
     cached, _ = beyond_peak(phase, total)
     return f", {memory_bytes(cached)} cached" if cached >= GIB else ""
 
 
 def exactness(report: MemoryReport) -> str:
-    """Whether what torch counts is that of a real start; if not, the first reasons. Else who answered."""
+    """Return whether torch's numbers equal a real start's, else the first reasons why not. A core's report
+    only says that the core answered."""
     if report.whose.source == "core":
         return "by the runtime core, no server was asked"
     if report.whose.source == "measured" or report.refused:
@@ -74,7 +75,7 @@ def exactness(report: MemoryReport) -> str:
 
 
 def failure_text(report: MemoryReport) -> str:
-    """The exception in its own words, as far as they are about this failure."""
+    """Return the exception's own words, as far as they are about this failure."""
     if report.failure is None:
         return ""
     message = report.failure.error
