@@ -1,4 +1,4 @@
-"""A server that is open for questions, and one call for planners and scripts."""
+"""Open a server for questions, and ask one question in a single call, for planners and scripts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def opened(
     total_bytes: int | None = None,
     taken_bytes: int = 0,
 ) -> Iterator[tuple[Question, Question, Answers]]:
-    """The question as it was typed, the same with folders as its models, and who answers it."""
+    """Yield the question as typed, the question with local folders as its models, and what answers it."""
     with scratch() as private, Answers(Asking(private.folder, trust_remote_code)) as answers:
         typed = question_of(server, flags, command, total_bytes, taken_bytes)
         yield typed, with_local_models(typed, flags.target.model_config, private.folder, os.environ), answers
@@ -52,10 +52,9 @@ def ask(
     environment: Mapping[str, str] | None = None,
     say: Listener | None = None,
 ) -> Record:
-    """The record that `mem-report --record` writes. `argv`: SGLang's flags; `server`: a Python or a venv.
-
-    Raises an error of sgl_tune.errors where there is no server, or part of the command is not run.
-    """
+    """Return the record that `mem-report --record` writes. `argv`: SGLang's flags. `server`: a Python or a
+    venv. An error of sgl_tune.errors is raised if there is no server, or if part of the command cannot be
+    run."""
     found = find_server(server, None)
     if isinstance(found, NoServer):
         raise UsageError(found.why, found.remedy)
@@ -67,16 +66,14 @@ def ask(
 def with_local_models(
     question: Question, named: str | None, work: Path, environ: Mapping[str, str]
 ) -> Question:
-    """The same question with folders as its models. `named`: a config, or a preset, for the main one.
-
-    Weights are random and nothing is asked of a tokenizer: a folder with a config.json is enough.
-    """
+    """Return the question with local folders as its models. `named`: a config or a preset for the main
+    model. A folder with a config.json is enough, because weights are random and no tokenizer is used."""
     for flags in (_MAIN, MODELS - _MAIN):
         config = named if flags is _MAIN else None
         value = value_of(question.argv, sorted(flags))
         if value is None or (Path(value).is_dir() and config is None):
             continue
-        # Some of SGLang's choices go by the name of a model's folder.
+        # Some of SGLang's choices depend on the name of the model's folder.
         folder = work / f"models{len(list(work.iterdir()))}" / _ODD.sub("-", value.strip("/").lstrip("."))
         folder.mkdir(mode=0o700, parents=True)
         _fill(folder, value, config, environ)
@@ -97,7 +94,7 @@ def _fill(folder: Path, model: str, named: str | None, environ: Mapping[str, str
 
 
 def _copy(snapshot: Path, folder: Path) -> None:
-    """The configs and the model's own code, which are links in a hub's cache."""
+    """Copy the configs and the model's own code, which are links in a hub's cache."""
     for file in sorted(snapshot.iterdir()):
         if file.suffix in _COPIED and stat.S_ISREG(file.stat().st_mode) and file.stat().st_size <= _LARGEST:
             (folder / file.name).write_bytes(bounded_bytes(file, _LARGEST))

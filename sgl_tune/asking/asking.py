@@ -1,4 +1,4 @@
-"""Asks a server: the record of a start, from the ghost, or kept from an earlier time."""
+"""Ask a server for the record of a start: from the ghost, or kept from an earlier question."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _LARGEST_SNAPSHOT = 4 << 30
 
 @dataclass(frozen=True)
 class Asking:
-    """How questions are asked. `work`: a folder of ours in which models' folders may have been made;
-    `fresh`: a kept record is no answer."""
+    """How questions are asked. `work`: our folder, which may hold folders made for models. `fresh`: do not
+    answer with a kept record."""
 
     work: Path
     trust_remote_code: bool = False
@@ -38,7 +38,7 @@ class Asking:
 
 
 class Answers(ExitStack):
-    """Answers questions. The processes that imported a server are kept until it closes."""
+    """Answers questions. Processes that imported a server stay until this is closed."""
 
     def __init__(self, asking: Asking) -> None:
         super().__init__()
@@ -47,14 +47,12 @@ class Answers(ExitStack):
         self._askers: dict[object, Any] = {}
 
     def kept(self, question: Question) -> Record | None:
-        """The record of an earlier time, if nothing changed that it depends on."""
+        """Return an earlier record, if nothing that it depends on has changed."""
         return None if self.asking.fresh else self._kept.find(self._digest(question, self.check(question)))
 
     def answer(self, question: Question, say: Listener | None = None, snapshot: Path | None = None) -> Record:
-        """`say` sees each event of a start. torch's own history of it is written to `snapshot`.
-
-        A record that `say` stopped is no whole start, and is not kept.
-        """
+        """Return the record of a start. `say` gets each event. `snapshot`: a file for torch's own history.
+        A record that `say` stopped is incomplete and is not kept."""
         command = self.check(question)
         digest = self._digest(question, command)
         kept = None if self.asking.fresh or snapshot is not None else self._kept.find(digest)
@@ -93,7 +91,7 @@ class Answers(ExitStack):
         return record
 
     def check(self, question: Question) -> Checked:
-        """The flags and variables of a question that a start is given, and what it is not."""
+        """Return the flags and variables that the start is given, and those it is not."""
         try:
             return checked(
                 question.argv, question.environment, trust_remote_code=self.asking.trust_remote_code
@@ -126,7 +124,7 @@ class Answers(ExitStack):
 
 
 def ingredients(question: Question, command: Checked, asking: Asking) -> dict[str, object]:
-    """What an answer depends on beside the ghost's own source and the server's packages."""
+    """Return what an answer depends on, beside the ghost's source and the server's packages."""
     made = str(asking.work)
     return {
         "python": [str(question.server.python), question.server.python_version],
@@ -148,19 +146,20 @@ def ingredients(question: Question, command: Checked, asking: Asking) -> dict[st
 
 
 def _outside(question: Question, asking: Asking) -> str:
-    """As the C libraries read it. What others hold is there before SGLang looks, as its own context is."""
+    """Return the table for the C libraries. Other processes' memory is added to the context's, because
+    both are there before SGLang reads the free memory."""
     context = asking.outside.numbers["context"].bytes
     return asking.outside.with_numbers(context=context + question.taken_bytes).text()
 
 
 def _halves(question: Question) -> dict[str, str]:
-    """The compiled modules, or their host halves, that a start on this GPU may load, by name."""
+    """Return the compiled modules, or their kept host code, that a start on this GPU may load, by name."""
     server = question.server
     return halves_for(server.packages, question.gpu.arch, cuda=server.cuda, root=cache_folder())
 
 
 def _marks(modules: dict[str, str]) -> dict[str, list[object]]:
-    """Each module's file, its size and its time: a half's name is its digest."""
+    """Return each module's path, size and time. The name of kept host code is its digest."""
     marks: dict[str, list[object]] = {}
     for name, path in sorted(modules.items()):
         status = Path(path).stat()
@@ -179,7 +178,7 @@ def _fingerprint(server: Server) -> str:
 
 
 def _copy(made: Path, out: Path) -> None:
-    """What a server's process wrote, which may be a link to anything: a regular file alone is copied."""
+    """Copy a file that a server's process wrote. Only a regular file is copied, never a link."""
     if made.is_symlink():
         raise WorkFailed(f"the start wrote no snapshot for {out}: {made.name} is a link")
     try:

@@ -1,4 +1,4 @@
-"""Records that were made before, by a digest of everything that they depend on, and compiled kernels."""
+"""Keep records by a digest of everything they depend on, and compiled kernels."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 
 
 class Kept:
-    """A private folder of records, and the folder where starts keep what Triton made of its kernels.
-
-    Where the two take too much, the least recently used go. A kernel counts as used when it was compiled.
-    """
+    """A private folder of records, and the folder where starts keep Triton's kernels. If both together are
+    too large, the least recently used files are removed. A kernel counts as used when it was compiled."""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES, kernels: Path | None = None) -> None:
         self._folder, self._most, self._kernels = folder, most_bytes, kernels
@@ -47,7 +45,7 @@ class Kept:
         self.forget(self._most)
 
     def files(self) -> list[Path]:
-        """The last used first."""
+        """Return the files, the most recently used first."""
         found = []
         for file in (*self._folder.glob("*.json"), *self._kernel_files()):
             with suppress(OSError):
@@ -60,7 +58,7 @@ class Kept:
         return self._kernels is not None and self._kernels in file.parents
 
     def _kernel_files(self) -> Iterator[Path]:
-        """No link is followed: what lies behind one was not kept by a start."""
+        """Yield the kept kernels. Links are not followed, because no start makes any."""
         if self._kernels is not None:
             for folder in self._kernels.glob("*"):
                 if folder.is_dir() and not folder.is_symlink():
@@ -72,7 +70,7 @@ class Kept:
             file.unlink(missing_ok=True)
 
     def beyond(self, most_bytes: int) -> dict[Path, int]:
-        """The files that are too many, and the bytes of each."""
+        """Return the least recently used files beyond `most_bytes`, with the size of each."""
         total, found = 0, {}
         for file in self.files():
             with suppress(FileNotFoundError):
@@ -88,7 +86,8 @@ def digest_of(parts: Mapping[str, object]) -> str:
 
 
 def digest_of_files(files: Mapping[str, Path]) -> str:
-    """Of names and every byte; of weights the size alone, since a start fills them with random numbers."""
+    """Return a digest of names and contents. Of weights only the size counts: a start fills them with
+    random numbers."""
     digest = hashlib.sha256()
     for name, file in sorted(files.items()):
         is_weight = file.suffix in _WEIGHTS
@@ -98,7 +97,7 @@ def digest_of_files(files: Mapping[str, Path]) -> str:
 
 
 def data_files(places: Sequence[Path]) -> dict[str, Path]:
-    """The files that a command names, and those in the folders that it names."""
+    """Return the files that a command names, and those in the folders that it names."""
     found: dict[str, Path] = {}
     for place in dict.fromkeys(places):
         inside = sorted(place.iterdir()) if place.is_dir() else [place]
@@ -107,7 +106,7 @@ def data_files(places: Sequence[Path]) -> dict[str, Path]:
 
 
 def own_source(runtime: Path = RUNTIME) -> dict[str, Path]:
-    """The files that decide what a ghost answers, its tables among them."""
+    """Return the files that decide what the ghost answers, including its tables."""
     files = (file for room in _SOURCES for file in (runtime / room).rglob("*") if file.is_file())
     return {str(file.relative_to(runtime)): file for file in files if "__pycache__" not in file.parts}
 
@@ -121,12 +120,12 @@ def _bytes(file: Path) -> bytes:
 
 
 def kept_here() -> Kept:
-    """What earlier questions left on this machine."""
+    """Return the records and kernels that earlier questions left on this machine."""
     return Kept(cache_folder() / "records", kernels=cache_folder() / "kernels")
 
 
 def cache_folder() -> Path:
-    """Where sgl-tune keeps what can be made again."""
+    """Return the folder for everything that sgl-tune can make again."""
     named = os.environ.get("XDG_CACHE_HOME")
     above = Path(named) if named and Path(named).is_absolute() else Path.home() / ".cache"
     return above / "sgl-tune"

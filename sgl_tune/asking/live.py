@@ -1,4 +1,4 @@
-"""Shows the steps of a start while they pass."""
+"""Show the steps of a start while it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = {"eager": "eager buffers"}
 
 
 class Live:
-    """Hears the events of each start. A record that was kept has none."""
+    """Listens to the events of a start. A kept record has none."""
 
     def __init__(self, out: Output, server: Server) -> None:
         self._out, self._server = out, server

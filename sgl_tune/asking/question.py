@@ -1,4 +1,4 @@
-"""A question to a server: its own flags and variables, as the user gave them, and a GPU of our table."""
+"""A question to a server: its flags and variables, as the user gave them, and a GPU of our table."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ MODEL_FLAGS = ("--model-path", "--model")
 
 @dataclass(frozen=True)
 class Question:
-    """`argv`: SGLang's flags. `total_bytes`: of the GPU, where it is another than the table's. `taken_bytes`:
-    what other processes hold of it. `title`: the model as it was typed. `until`: where the start stops,
-    "arguments" or "gates"; None is its end. `tactics`: the rank files that it finds; none otherwise."""
+    """A question. `argv`: SGLang's flags. `total_bytes`: the GPU's memory, if not the table's.
+    `taken_bytes`: the part that other processes hold. `title`: the model as typed. `until`: the start
+    stops at "arguments" or "gates"; None: at its end. `tactics`: the rank files that it finds; None: no
+    files."""
 
     server: Server
     argv: tuple[str, ...]
@@ -42,7 +43,7 @@ class Question:
         return value_of(self.argv, MODEL_FLAGS) or ""
 
     def with_flags(self, flags: Sequence[str]) -> Question:
-        """The same start with these flags after the others: the later of two counts."""
+        """Return the same start with these flags at the end, where they win over earlier ones."""
         return replace(self, argv=(*self.argv, *flags))
 
 
@@ -53,7 +54,7 @@ def question_of(
     total_bytes: int | None = None,
     taken_bytes: int = 0,
 ) -> Question:
-    """From our own options, or from the server command after `--`, which may be a manifest."""
+    """Return the question of our own options, or of the server command after `--` (or a manifest)."""
     launch = launch_of(command) if command else None
     if launch and launch.behind_router:
         raise UsageError(
@@ -71,8 +72,8 @@ def question_of(
 
 
 def argv_of(flags: ServerFlags, command: Sequence[str], release: Release) -> tuple[list[str], dict[str, str]]:
-    """The server's flags, as that release spells them, and its variables. A folder that a container mounts is
-    the one of this machine."""
+    """Return the server's flags, as the release spells them, and its variables. A folder that a container
+    mounts is replaced by this machine's folder."""
     argv, environment = server_flags(flags, release), dict[str, str]()
     if command:
         if argv:
@@ -90,13 +91,13 @@ def argv_of(flags: ServerFlags, command: Sequence[str], release: Release) -> tup
 
 
 def _here() -> str | None:
-    """The key of this machine's GPU, where there is one and the table has it."""
+    """Return the key of this machine's GPU, or None if there is none or the table lacks it."""
     names = {one.name: key for key, one in gpus().items()}
     return next((names[gpu.name] for gpu in local_gpus() if gpu.name in names), None)
 
 
 def server_flags(flags: ServerFlags, release: Release) -> list[str]:
-    """The flags that are the server's, as that release spells them."""
+    """Return the server's flags as the release spells them."""
     words: list[str] = []
     for field, value in flags.given().items():
         if value is not False:
@@ -106,7 +107,7 @@ def server_flags(flags: ServerFlags, release: Release) -> list[str]:
 
 
 def value_of(argv: Sequence[str], names: Sequence[str]) -> str | None:
-    """The value of a flag; of several the last, as argparse takes it."""
+    """Return the value of a flag. If it is given twice, the last counts, as in argparse."""
     found = None
     for place, word in enumerate(argv):
         name, equals, value = word.partition("=")
@@ -116,7 +117,7 @@ def value_of(argv: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 def replaced(argv: Sequence[str], flags: Collection[str], words: Sequence[str]) -> tuple[str, ...]:
-    """The same command with `words` in place of these flags and their values, else at its end."""
+    """Return the command with `words` in place of these flags and their values, or at its end."""
     found, rest, skips = list[str](), list(words), False
     for word in argv:
         if word.startswith("-"):
@@ -129,7 +130,7 @@ def replaced(argv: Sequence[str], flags: Collection[str], words: Sequence[str]) 
 
 
 def gpu_of(name: str | None) -> Gpu:
-    """The row of the table that --gpu names."""
+    """Return the row of the GPU table that --gpu names."""
     table = gpus()
     if name is None:
         raise UsageError("no GPU is named, and there is none here", "name the target: --gpu h200")

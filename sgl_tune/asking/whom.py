@@ -1,4 +1,4 @@
-"""Which server a command asks: the one it names, the one that is here, or none."""
+"""Choose which server a command asks: the named one, the one found here, or none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _NAME_IT = "--model-path, or a server command after --"
 
 @dataclass(frozen=True, slots=True)
 class ByServer:
-    """What of the command says who is asked. `only_core`: an option that the runtime core alone answers."""
+    """The part of a command that decides which server is asked. `only_core`: an option that only the
+    runtime core supports."""
 
     flags: ServerFlags
     command: tuple[str, ...]
@@ -26,7 +27,7 @@ class ByServer:
     only_core: str | None = None
 
     def found(self) -> Server | None:
-        """The server that is asked; None where the runtime core plans."""
+        """Return the server to ask, or None if the runtime core makes the plan."""
         if self.core or self.only_core or not (self.flags.model_path or self.command):
             if self.server is not None:
                 why = f"{self.only_core} does not go with it" if self.only_core else "no model is named"
@@ -50,7 +51,7 @@ class ByServer:
         return find_server(option, self.flags.target.sglang_version or image)
 
     def needed(self, what: str) -> Server:
-        """The server that must be there, for `what` that nobody else answers."""
+        """Return the server, or refuse: nothing else can do `what`."""
         if not (self.flags.model_path or self.command):
             raise UsageError(f"{what}, and no model is named", _NAME_IT)
         if self.core or self.only_core:

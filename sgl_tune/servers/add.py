@@ -1,9 +1,7 @@
-"""Make a server of a release: the only work of sgl-tune that downloads packages.
-
-A server is made where it will stay, since the programs in a venv name its path. Its mark, `server.json`, is
-written when everything else is there and checked. Until then the folder holds the plan, and what is done of
-it: a package is done when its RECORD is there, which pip writes last.
-"""
+"""Install a release of SGLang as a server; no other code of sgl-tune downloads packages. A server is made
+in its final folder, because the programs in a venv contain its path. Its mark, `server.json`, is written
+when everything else is there and checked. Until then the folder holds the plan and the finished packages:
+a package is finished when its RECORD is there, which pip writes last."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ _MB = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """A server that is being made, under the lock of its folder's folder."""
+    """A server that is being made. `lock`: the lock of the folder that holds all servers."""
 
     release: str
     folder: Path
@@ -59,7 +57,7 @@ def _python() -> str:
 
 
 def planned(making: Making) -> Plan:
-    """What pip chooses for this Python, or chose in an earlier attempt."""
+    """Return the wheels that pip chooses for this Python, or chose in an earlier attempt."""
     held = read_plan(making.folder / "plan.json")
     if held and (held.release, held.python) == (making.release, _python()) and making.packages.is_dir():
         return held
@@ -107,7 +105,7 @@ def _measured(making: Making, wheels: list[Wheel]) -> list[Wheel]:
 
 
 def missing(making: Making, plan: Plan) -> list[Wheel]:
-    """The wheels that are not installed yet, or not wholly."""
+    """Return the wheels that are not, or not completely, installed yet."""
     try:
         there = packages_in([making.packages])
     except Unclear as error:
@@ -117,7 +115,8 @@ def missing(making: Making, plan: Plan) -> list[Wheel]:
 
 
 def needed_bytes(wheels: list[Wheel]) -> int:
-    """Of free disk, for these wheels: with the files of one chunk, which are removed once installed."""
+    """Return the free disk that these wheels need, with the largest chunk of downloads, which are removed
+    once installed."""
     kept = [wheel for wheel in wheels if not wheel.headers_only]
     largest = max((sum(wheel.size for wheel in chunk) for chunk in chunks(kept)), default=0)
     return int(sum(wheel.unpacked for wheel in kept) * _ROOM) + largest + _BYTECODE * bool(kept)
@@ -131,7 +130,7 @@ def check_disk(folder: Path, needed: int) -> None:
 
 
 def install(making: Making, plan: Plan) -> None:
-    """What is missing, chunk after chunk."""
+    """Install the missing wheels, chunk after chunk."""
     left = missing(making, plan)
     kept = [wheel for wheel in left if not wheel.headers_only]
     files = making.folder / "wheels"
@@ -158,14 +157,14 @@ def install(making: Making, plan: Plan) -> None:
 
 
 def compile_bytecode(making: Making) -> None:
-    """Here and once: where a server is started later it can write nothing, and would compile each time."""
+    """Compile all bytecode once. A started server may write nothing, and would compile at each start."""
     with making.out.progress("packages compiled to bytecode") as progress:
         for line in making.pip.work("compile", {"packages": str(making.packages)}):
             progress.advance(detail=line["name"])
 
 
 def finish(making: Making, plan: Plan) -> Added:
-    """The server, with its mark: it is usable from here on."""
+    """Write the mark and return the server, which is usable from here on."""
     left = missing(making, plan)
     if left:
         raise WorkFailed(f"{left[0].name} {left[0].version} is not installed after all", AGAIN)
@@ -193,7 +192,7 @@ def bytes_below(folder: Path) -> int:
 
 
 def refuse_planted(folder: Path) -> None:
-    """Where a server is to be made lies what `server add` did not make: a file, or a link to elsewhere."""
+    """Refuse a file or a link at the server's place, because `server add` makes neither."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UsageError(f"{folder} is no folder that `server add` made", "remove it yourself")
     if folder.is_dir():

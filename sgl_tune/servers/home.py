@@ -1,7 +1,5 @@
-"""The folder of the servers that `sgl-tune server add` made, one folder per release.
-
-A server is whole when its folder holds `server.json`, which is written last. Only then it is used.
-"""
+"""The folder of the servers that `sgl-tune server add` made, one folder per release. A server is complete
+and may be used when its folder holds `server.json`, which is written last."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ _REMOVED = re.compile(rf"{re.escape(_HIDDEN)}[0-9a-f]{{16}}")
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """`unusable`: why this server must not be used, in one line; None where it can be."""
+    """An added server. `unusable`: why it must not be used, in one line; None if it may."""
 
     release: str
     folder: Path
@@ -46,7 +44,7 @@ class Added:
 
 
 def servers_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """$SGL_TUNE_SERVERS, else sgl-tune/servers in the user's data folder."""
+    """Return $SGL_TUNE_SERVERS, else sgl-tune/servers in the user's data folder."""
     named = environ.get(VARIABLE)
     if named:
         return Path(named).expanduser().absolute()
@@ -62,7 +60,7 @@ def check_release(text: str) -> str:
 
 
 def added_servers(home: Path | None = None) -> list[Added]:
-    """The newest release first, with those that are not whole or not safe to use."""
+    """Return the added servers, newest release first, even if they are incomplete or unsafe to use."""
     home = home or servers_home()
     try:
         with os.scandir(home) as entries:
@@ -89,7 +87,7 @@ def added_server(release: str, home: Path) -> Added:
 
 
 def release_order(release: str) -> tuple[tuple[int, ...], int, int, int, int]:
-    """As PEP 440 orders versions: 0.5.23.dev1, 0.5.23rc1, 0.5.23, 0.5.23.post1, 0.5.24."""
+    """Return a sort key in PEP 440's order: 0.5.23.dev1, 0.5.23rc1, 0.5.23, 0.5.23.post1, 0.5.24."""
     numbers = tuple(map(int, re.match(r"[\d.]*\d", release)[0].split(".")))  # type: ignore[index]
     before, after, dev = (re.search(rf"{word}(\d+)", release) for word in ("(?:a|b|rc)", "post", "dev"))
     return (
@@ -102,7 +100,7 @@ def release_order(release: str) -> tuple[tuple[int, ...], int, int, int, int]:
 
 
 def why_not_ours(path: Path) -> str | None:
-    """Why a folder may hold what somebody else put there; None if only this user or root may write in it."""
+    """Return why another user could have written into a folder, or None if only this user or root can."""
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -122,7 +120,8 @@ def why_not_ours(path: Path) -> str | None:
 
 @contextmanager
 def locked(home: Path) -> Iterator[int]:
-    """The lock's descriptor, in a folder that is made and is this user's own."""
+    """Hold the lock of the servers' folder and yield its descriptor. The folder is created if needed, and
+    refused if it is not this user's."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         unsafe = why_not_ours(home)
@@ -149,7 +148,7 @@ def locked(home: Path) -> Iterator[int]:
 
 
 def remove_server(release: str, home: Path) -> None:
-    """Under the lock of `home`."""
+    """Remove an added server. The caller holds the lock of `home`."""
     folder = home / release
     if folder.is_symlink():
         raise UsageError(f"{folder} is a link, which `server add` makes none of", "remove the link yourself")
@@ -163,7 +162,7 @@ def remove_server(release: str, home: Path) -> None:
 
 
 def sweep(home: Path) -> None:
-    """What earlier removals, killed midway, have left. Under the lock of `home`."""
+    """Remove what killed removals have left. The caller holds the lock of `home`."""
     with os.scandir(home) as entries:
         left = [Path(entry.path) for entry in entries if _REMOVED.fullmatch(entry.name)]
     for folder in left:

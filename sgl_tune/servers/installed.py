@@ -1,4 +1,4 @@
-"""Which packages an environment has, read from their .dist-info folders: nothing in it is imported or run."""
+"""Find the packages of an environment by their .dist-info folders, without importing or running any."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CUDA = re.compile(r"^cuda\b[^=\n]*=\s*(?:'(\d+)\.\d+[\w.]*'|\"(\d+)\.\d+[\w.]*\
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """`info`: its .dist-info folder."""
+    """An installed package. `info`: its .dist-info folder."""
 
     name: str
     version: str
@@ -26,11 +26,11 @@ class Package:
 
 
 class Unclear(ValueError):
-    """Why one cannot say which version is installed. The text names the folder."""
+    """The installed version is not clear. The text says why and names the folder."""
 
 
 def packages_in(folders: Sequence[Path]) -> dict[str, Package]:
-    """By normalised name. The first folder that has a package counts, as for an import."""
+    """Return packages by normalised name. The first folder that has a package counts, as for an import."""
     found: dict[str, Package] = {}
     for folder in folders:
         here: dict[str, Package] = {}
@@ -44,7 +44,7 @@ def packages_in(folders: Sequence[Path]) -> dict[str, Package]:
 
 
 def normal(name: str) -> str:
-    """`FlashInfer_Python` and `flashinfer-python` are one package."""
+    """Return the normalised name: `FlashInfer_Python` and `flashinfer-python` are one package."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -58,13 +58,13 @@ def _infos(folder: Path) -> Iterator[Package]:
 
 
 def is_whole(package: Package, module: str) -> bool:
-    """Whether its code is there too, beside its .dist-info; an editable install has it in another folder."""
+    """Whether the package's code lies beside its .dist-info, or is an editable install elsewhere."""
     beside = package.info.parent / module / "__init__.py"
     return beside.is_file() or (package.info / "direct_url.json").is_file()
 
 
 def cuda_of(torch: Package) -> int | None:
-    """The major version of CUDA that this torch was built for; None for a torch of CPUs or another GPU."""
+    """Return the CUDA major version of a torch; None for a torch of CPUs or of another vendor's GPU."""
     path = torch.info.parent / "torch/version.py"
     try:
         match = _CUDA.search(bounded_bytes(path, 1 << 16).decode("utf-8", "replace"))
@@ -77,8 +77,8 @@ def cuda_of(torch: Package) -> int | None:
 
 
 def fingerprint_of(packages: Sequence[Package], walked: Sequence[Path]) -> str:
-    """A digest of what each package installed. Of the folders in `walked`, whose files people change by hand,
-    it also covers the size and the time of each file."""
+    """Return a digest of what each package installed. For folders in `walked`, whose files people edit, it
+    also covers the size and time of each file."""
     digest = hashlib.sha256()
     for package in sorted(packages, key=lambda one: one.name):
         try:

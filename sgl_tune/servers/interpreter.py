@@ -1,4 +1,4 @@
-"""A Python on this machine and the folders it imports packages from, found without running it."""
+"""Find a Python on this machine and the folders from which it imports packages, without running it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _USR = Path("/usr")
 
 
 class NotPython(ValueError):
-    """Why a path names no Python that can be read. The text names the path."""
+    """A path names no readable Python. The text names the path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """`folders`: where it finds packages, in the order of its search path. A user's own folder is left out:
-    the servers are started without it."""
+    """A Python. `folders`: its search path. The user's own site folder is left out, because servers start
+    without it."""
 
     python: Path
     version: str
@@ -33,7 +33,7 @@ class Interpreter:
 
 
 def interpreter_at(path: Path) -> Interpreter:
-    """The Python that `path` names: a program, a venv or another folder with bin/python3 in it."""
+    """Return the Python that `path` names: a program, or a venv or another folder with bin/python3 in it."""
     python = _program(path.expanduser().absolute())
     venv = next((one for one in (python.parent, python.parents[1]) if (one / "pyvenv.cfg").is_file()), None)
     if venv is None:
@@ -80,7 +80,7 @@ def _settings(path: Path) -> Mapping[str, str]:
 
 
 def _version_of(home: Path, named: str) -> str:
-    """Such as 3.12: from what its program or its venv is called, else from the one library folder it has."""
+    """Return a version such as 3.12, from the name of the program, else from its only library folder."""
     match = _VERSION.search(named)
     if match:
         return f"{match[1]}.{match[2]}"
@@ -91,7 +91,7 @@ def _version_of(home: Path, named: str) -> str:
 
 
 def _packages(home: Path, version: str) -> Iterator[Path]:
-    """Debian's own Python has folders of other names, and one more above the system's."""
+    """Yield the package folders. Debian's Python has other names, and uses /usr/local too."""
     above = (Path("/usr/local"), home) if home == _USR else (home,)
     for one in above:
         for name in ("site-packages", "dist-packages"):
@@ -109,7 +109,7 @@ def _existing(*folders: Path) -> Iterator[Path]:
 
 
 def _added_by(folders: list[Path]) -> Iterator[Path]:
-    """What .pth files add to the search path. Their lines of code are not run."""
+    """Yield the folders that .pth files add to the search path. Code lines in them are not run."""
     for folder in folders:
         for file in sorted(folder.glob("*.pth")):
             try:

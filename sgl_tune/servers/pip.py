@@ -1,4 +1,4 @@
-"""The pip of a server that is being made, as a process that ends with this one and holds its lock."""
+"""Run the pip of a new server as a process that ends with this one and inherits its lock."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _NEAREST = 5
 
 
 class NoRelease(UsageError):
-    """The package index has no such release of SGLang."""
+    """The package index does not have this release of SGLang."""
 
 
 class Pip:
-    """`log`: the file that takes what pip prints; `lock`: a descriptor that its processes inherit."""
+    """A server's pip. `log`: the file for pip's output. `lock`: a descriptor that its processes inherit."""
 
     def __init__(self, python: Path, log: Path, lock: int) -> None:
         self._python, self._log, self._lock = python, log, lock
 
     def run(self, *arguments: str, **told: Any) -> None:
-        """One pip command; `release` and `report` are told where it chooses the packages of a release."""
+        """Run one pip command. `told`: `release` and `report`, if it chooses the packages of a release."""
         for _ in self.work("pip", {"arguments": [arguments[0], *_COMMON, *arguments[1:]], **told}):
             pass
 
     def work(self, name: str, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The lines that one work of with_pip.py prints. WorkFailed says why it failed."""
+        """Yield the lines that one task of with_pip.py prints. WorkFailed says why it failed."""
         with self._log.open("a+", errors="replace") as log:
             since = log.tell()
             process = subprocess.Popen(
@@ -80,7 +80,7 @@ def no_release(asked: str, offered: list[str]) -> NoRelease:
 
 
 class _Failed(Exception):
-    """What the process said last."""
+    """The last message of a failed process."""
 
 
 def _lines(process: subprocess.Popen[str], request: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -98,7 +98,7 @@ def _lines(process: subprocess.Popen[str], request: dict[str, Any]) -> Iterator[
 
 
 def make_venv(folder: Path, log: Path, lock: int) -> None:
-    """Of this very Python, with a pip in it."""
+    """Create a venv of the running Python, with pip in it."""
     done = subprocess.run(
         [sys.executable, "-I", "-m", "venv", "--clear", folder],
         stdin=subprocess.DEVNULL,

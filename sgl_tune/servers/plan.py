@@ -1,4 +1,4 @@
-"""What `server add` will install: every wheel of a release, chosen by pip, with its size."""
+"""The plan of `server add`: every wheel of a release, as pip chooses them, with its size."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _LEFT_OUT = re.compile(
 _RUNTIME = re.compile(r"nvidia-cuda-runtime(-cu\d+)?")
 _COMPILER = {
     "": ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl"),
-    # Its package for CUDA 12 has the assembler, the device compiler and headers, and no nvcc.
+    # NVIDIA's package for CUDA 12 has the assembler, the device compiler and headers, but no nvcc.
     "-cu12": ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-cccl-cu12"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """`size`: of the file; `unpacked`: of what is in it; `headers_only`: its libraries are left out."""
+    """A wheel. `size`: of the file. `unpacked`: of its contents. `headers_only`: its libraries are left
+    out."""
 
     name: str
     version: str
@@ -42,7 +43,7 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`python`: the version that the wheels are for."""
+    """The wheels of a release. `python`: the Python version they are for."""
 
     release: str
     python: str
@@ -58,7 +59,7 @@ class Plan:
 
 
 def chosen_by_pip(report: Path) -> list[Wheel]:
-    """The wheels of the report that pip wrote; ValueError where one of them is not told exactly."""
+    """Return the wheels in pip's report; raise ValueError if one of them is not described exactly."""
     found = []
     for one in object_of(bounded_bytes(report, _LARGEST))["install"]:
         told, download = one["metadata"], one["download_info"]
@@ -71,7 +72,8 @@ def chosen_by_pip(report: Path) -> list[Wheel]:
 
 
 def chunks(wheels: Sequence[Wheel]) -> Iterator[list[Wheel]]:
-    """Installed one after the other, so that not all files lie on the disk twice."""
+    """Yield groups of wheels that are installed one after the other, so that not all files lie on the disk
+    twice."""
     chunk: list[Wheel] = []
     for wheel in wheels:
         if chunk and (len(chunk) == _CHUNK_WHEELS or sum(one.size for one in [*chunk, wheel]) > _CHUNK_BYTES):
@@ -87,7 +89,7 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan | None:
-    """None where there is none that can be gone on with."""
+    """Return the plan of an earlier attempt, or None if none can be continued."""
     try:
         held: dict[str, Any] = object_of(bounded_bytes(path, _LARGEST))
         wheels = tuple(Wheel(**wheel) for wheel in held["wheels"])
@@ -102,8 +104,8 @@ def is_left_out(name: str) -> bool:
 
 
 def compiler_for(resolved: Mapping[str, str]) -> list[str]:
-    """Requirements of the compiler that fits the CUDA headers among these packages (name: version). pip by
-    itself takes the newest of each part, and parts of two CUDA releases do not compile together."""
+    """Return requirements of the compiler that fits the CUDA headers among these packages (name: version).
+    pip alone would take the newest of each part, and parts of two CUDA releases do not compile together."""
     for name, version in resolved.items():
         match = _RUNTIME.fullmatch(name)
         if match:

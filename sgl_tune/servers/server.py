@@ -1,4 +1,4 @@
-"""The SGLang that a question is put to: a stock one, in a Python of its own, found without running it."""
+"""Find the stock SGLang that is asked questions, in a Python of its own, without running it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Found = Literal["--server", "here", "added"]
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """An environment in which SGLang can start. `folders`: where its Python finds packages; `packages`: the
-    one of them that has torch; `cuda`: the major version torch was built for; `found`: how we came to it."""
+    """An environment in which SGLang can start. `folders`: its Python's search path. `packages`: the
+    folder of them that has torch. `cuda`: the CUDA major version of torch. `found`: how it was found."""
 
     python: Path
     python_version: str
@@ -35,15 +35,15 @@ class Server:
     found: Found
 
     def fingerprint(self) -> str:
-        """Changes when a package is installed, removed or replaced, and when SGLang's files are edited."""
+        """Return a digest that changes with the installed packages and with edits of SGLang's files."""
         walked = [folder / name for folder in self.folders for name in _CHANGED_BY_HAND]
         return fingerprint_of(list(packages_in(self.folders).values()), walked)
 
 
 @dataclass(frozen=True, slots=True)
 class NoServer:
-    """Why there is no server to ask, in one line, and what to do about it. `has_sglang`: a Python was found
-    that has SGLang, and cannot be used."""
+    """Why no server can be asked, in one line, and what to do. `has_sglang`: a Python with SGLang was
+    found, but it cannot be used."""
 
     why: str
     remedy: str
@@ -51,8 +51,8 @@ class NoServer:
 
 
 def find_server(option: str | None, release: str | None) -> Server | NoServer:
-    """The one that `option` names (--server: a Python or a venv), else the SGLang of this environment, else
-    one that was added: of `release` where one is asked for, else the newest."""
+    """Return the server that `option` (--server: a Python or a venv) names; else this environment's
+    SGLang; else an added one: `release`, or the newest."""
     if option is not None:
         return _of_release(server_at(Path(option)), release)
     here = server_at(Path(sys.executable), "here") if sys.executable else None
@@ -70,7 +70,7 @@ def find_server(option: str | None, release: str | None) -> Server | NoServer:
 
 
 def adding(release: str | None) -> str:
-    """The way to a server: one that was added is asked unless the core was chosen."""
+    """Return how to get a server. An added server is asked by default, unless the core was chosen."""
     there = (one.release for one in added_servers() if one.unusable is None)
     if added := next((one for one in there if release in (None, one)), None):
         return f"SGLang {added} is added here and answers that: name it with --server {added}"
@@ -79,7 +79,7 @@ def adding(release: str | None) -> str:
 
 
 def server_at(path: Path, found: Found = "--server") -> Server | NoServer:
-    """What a Python, or a venv, has."""
+    """Return the server in a Python or a venv."""
     try:
         interpreter = interpreter_at(path)
         installed = packages_in(interpreter.folders)

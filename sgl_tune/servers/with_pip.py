@@ -1,9 +1,7 @@
-"""What `server add` has the new server's own pip do: `with_pip.py PARENT WORK`, a JSON request on stdin.
-
-Run by path with that server's Python and -I. It downloads through pip's own session, so the user's index,
-proxy, certificates and passwords count, and it dies with the process that started it. Lines of JSON on stdout
-tell how far it is; a line with "error" is the last one.
-"""
+"""The tasks of `server add` that run in the new server's own pip: `with_pip.py PARENT WORK`, with a JSON
+request on stdin. It is run by its path, with that server's Python and -I. It downloads through pip's own
+session, so that the user's index, proxy, certificates and passwords apply, and it dies with its parent.
+JSON lines on stdout show the progress; a line with "error" is the last one."""
 
 import compileall
 import contextlib
@@ -53,8 +51,8 @@ def _say(**fields: Any) -> None:
 
 
 def _pip(request: dict[str, Any]) -> None:
-    """One pip command. With `report` it chooses packages: those of the days of SGLang's release, as far as
-    the index says when it got them, and those of which the others say that they can use them."""
+    """Run one pip command. With `report` it chooses packages: those that the index had when SGLang was
+    released, if it gives dates, within the bounds that packages' extras set."""
     arguments, report = request["arguments"], request.get("report")
     arguments += ["--report", report] if report else []
     until = _uploaded(request["release"]) if report else []
@@ -76,7 +74,7 @@ def _runs(arguments: list[str]) -> bool:
 
 @contextlib.contextmanager
 def _session(finds: bool = False) -> Iterator[Any]:
-    """pip's session, or its finder."""
+    """Yield pip's session, or its finder of packages."""
     from pip._internal.commands import create_command
 
     command: Any = create_command("download")
@@ -87,7 +85,8 @@ def _session(finds: bool = False) -> Iterator[Any]:
 
 
 def _uploaded(release: str) -> list[str]:
-    """Until a day after the index got a release, since what it pins may come a little later."""
+    """Return the option that limits pip to one day after the release's upload: dependencies may come
+    later."""
     with contextlib.redirect_stdout(sys.stderr), _session(finds=True) as finder:
         found = [one.link for one in finder.find_all_candidates("sglang") if str(one.version) == release]
     times = [time for link in found if (time := getattr(link, "upload_time", None))]
@@ -95,8 +94,8 @@ def _uploaded(release: str) -> list[str]:
 
 
 def _bounds(report: dict[str, Any]) -> list[str]:
-    """What packages say in an extra that has another's name: transformers[kernels] bounds `kernels`, which
-    pip does not look at where something else wants it. A package that somebody pins is left as it is."""
+    """Return bounds that pip ignores because they stand in an extra: transformers[kernels] bounds
+    `kernels`, also if another package requires `kernels`. A pinned package is left as it is."""
     from pip._vendor.packaging.requirements import Requirement
     from pip._vendor.packaging.utils import canonicalize_name
 
@@ -115,7 +114,7 @@ def _bounds(report: dict[str, Any]) -> list[str]:
 
 
 def _measure(request: dict[str, Any]) -> None:
-    """The size of each wheel, and of what is in it."""
+    """Print the size of each wheel, packed and unpacked."""
     with _session() as session, ThreadPoolExecutor(_AT_ONCE) as pool:
         for size, unpacked in pool.map(lambda url: _sizes(session, url), request["urls"]):
             _say(size=size, unpacked=unpacked)
@@ -140,7 +139,7 @@ def _sizes(session: Any, url: str) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _opened(session: Any, url: str) -> Iterator[zipfile.ZipFile]:
-    """Without a download: parts of the file are asked for."""
+    """Open a remote wheel without downloading it: only the needed parts are fetched."""
     from pip._internal.network.lazy_wheel import LazyZipOverHTTP
 
     local = _local(url)
@@ -155,7 +154,7 @@ def _local(url: str) -> Path | None:
 
 
 def _fetch(request: dict[str, Any]) -> None:
-    """Every wheel whole in the folder. What an earlier attempt got of one is not asked for again."""
+    """Download every wheel into the folder, continuing what an earlier attempt began."""
     folder = Path(request["folder"])
     with _session() as session:
         for wheel in request["wheels"]:
@@ -208,7 +207,8 @@ def _check(path: Path, wheel: dict[str, Any], name: str) -> None:
 
 
 def _headers(request: dict[str, Any]) -> None:
-    """Of wheels whose libraries are left out: their headers, and the .dist-info by which they are found."""
+    """Unpack only the headers, and the .dist-info that makes the wheel visible, of wheels without
+    libraries."""
     from pip._internal.network.lazy_wheel import HTTPRangeRequestUnsupported
 
     with _session() as session:
@@ -226,7 +226,7 @@ def _headers(request: dict[str, Any]) -> None:
 
 
 def _unpack_headers(archive: zipfile.ZipFile, packages: Path) -> None:
-    """RECORD is written last, and says that everything else is there."""
+    """Unpack the headers of a wheel. RECORD is written last and marks the package as finished."""
     names = [name for name in archive.namelist() if _OF_HEADERS.fullmatch(name) and "/../" not in f"/{name}"]
     info = next(name.partition("/")[0] for name in names if name.endswith(".dist-info/METADATA"))
     for name in names:
@@ -241,7 +241,7 @@ def _unpack_headers(archive: zipfile.ZipFile, packages: Path) -> None:
 
 
 def _compile(request: dict[str, Any]) -> None:
-    """Bytecode of every package, where it is not there. What is no Python of this version is passed over."""
+    """Compile every package that has no bytecode. Files that are not Python of this version are skipped."""
     for folder in sorted(Path(request["packages"]).iterdir()):
         if folder.is_dir() and not folder.name.endswith(".dist-info"):
             compileall.compile_dir(folder, quiet=2, workers=0)

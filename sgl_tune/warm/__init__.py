@@ -1,1 +1,1 @@
-"""Plan, launch, write, prove: the caches of a whole deployment from whatever devices are here."""
+"""Plan, launch, write, prove: tune the caches of a whole deployment on whatever devices are here."""

@@ -1,10 +1,7 @@
-"""What is compiled while a proof forwards: the kernel of a persisted tactic that is not there would make a
-server's first request wait.
-
-FlashInfer's builds are heard where it starts ninja, and count when a file of the module changed, since it
-runs ninja to look, too. Triton tells what it compiled. Any other compiler is seen at work, ten times a
-second.
-"""
+"""Count what is compiled while a proof runs forwards. If the kernel of a chosen tactic is missing, a
+server's first request has to wait for it. FlashInfer's builds are seen where it starts ninja, and count if
+a file of the module changed, since it runs ninja only to look, too. Triton reports its compilations. Any
+other compiler is looked for ten times a second."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _FLASHINFER, _TRITON = "FlashInfer JIT", "Triton"
 
 @dataclass
 class Compilations:
-    """`triton` are kernels of this runtime, which a server has its own in place of."""
+    """Compilations by compiler. `triton`: kernels of this runtime; a server uses its own instead."""
 
     flashinfer: dict[str, None] = field(default_factory=dict)
     triton: dict[str, None] = field(default_factory=dict)
@@ -32,13 +29,13 @@ class Compilations:
 
     @property
     def of_a_server(self) -> list[str]:
-        """What a server would have to compile as well."""
+        """Return what a server would have to compile too."""
         return [*(f"{_FLASHINFER} {name}" for name in self.flashinfer), *self.others]
 
 
 @contextmanager
 def counted(watches: bool = True) -> Iterator[Compilations]:
-    """Around a forward, in the process that runs it; to watch costs a busy CPU some of its time."""
+    """Count compilations in this process. `watches`: also look for other compilers, which costs CPU time."""
     seen = Compilations()
     with _flashinfer(seen), _triton(seen):
         if not watches:
@@ -82,14 +79,14 @@ def _flashinfer(seen: Compilations) -> Iterator[None]:
 
 
 def _newest(folder: Path) -> int:
-    """Of what ninja makes there; 0 where nothing is."""
+    """Return the newest time of ninja's outputs in a folder, or 0 if it has none."""
     made = [one for one in folder.glob("*") if one.suffix in (".o", ".so")]
     return max((one.stat().st_mtime_ns for one in made), default=0)
 
 
 @contextmanager
 def _triton(seen: Compilations) -> Iterator[None]:
-    """Its listener is told of hits as well."""
+    """Count Triton's compilations. Its listener is also called for cache hits, which do not count."""
     knobs = getattr(getattr(sys.modules.get("triton"), "knobs", None), "compilation", None)
     if knobs is None or not hasattr(knobs, "listener"):
         yield

@@ -1,4 +1,4 @@
-"""Which devices of this machine search, and whether what they find is what the target looks for."""
+"""Choose the devices that search, and check that the target will use what they find."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Devices:
 
 
 def choose_devices(kind: str, here: tuple[Gpu, ...]) -> Devices:
-    """The CPU, or every GPU that CUDA_VISIBLE_DEVICES leaves."""
+    """Return the CPU, or every GPU that CUDA_VISIBLE_DEVICES leaves."""
     if kind == "cpu" or (kind == "auto" and not here):
         return Devices("cpu", (), 1)
     if not here:
@@ -37,7 +37,7 @@ def choose_devices(kind: str, here: tuple[Gpu, ...]) -> Devices:
 
 
 def check_importable() -> None:
-    """In the process that tunes: what an installation fails with is said, whatever it is."""
+    """Import FlashInfer in the process that tunes, and report any failure in one line."""
     try:
         import flashinfer.autotuner  # noqa: F401
     except Exception as error:
@@ -49,7 +49,7 @@ def check_importable() -> None:
 
 
 def target_doubts(deployment: Deployment) -> Iterator[str]:
-    """What the installed FlashInfer cannot do, or nobody knows of it."""
+    """Yield what the installed FlashInfer cannot do, or what is not known about it."""
     version = deployment.flashinfer_version
     unread = doubt_of(version)
     if unread:
@@ -62,7 +62,7 @@ def target_doubts(deployment: Deployment) -> Iterator[str]:
 
 
 def check_target(deployment: Deployment, devices: Devices, here: tuple[Gpu, ...]) -> None:
-    """A cache is tuned by the FlashInfer and on the GPU that will read it, or not at all."""
+    """Refuse to tune with another FlashInfer or GPU than the one that will read the cache."""
     installed = deployment.flashinfer_version
     require_flashinfer(installed)
     skipped = deployment.server.asked.flashinfer_autotune_skip_ops

@@ -1,4 +1,4 @@
-"""The words between workers and whoever launched them: a JSON line each, see `processes.child`."""
+"""The messages between workers and the process that started them: JSON lines, see `processes.child`."""
 
 from __future__ import annotations
 

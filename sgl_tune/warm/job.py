@@ -1,4 +1,4 @@
-"""What a launcher hands to its workers and to the proof: which calls to rehearse, where results go."""
+"""What a launcher sends to its workers and to the proof: the calls to make, and where results go."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CacheJob:
-    """One cache: its files on this node, the entries they must hold, the rows that ask for all of them."""
+    """A cache of the core. `tuning_rows`, `serving_rows`: rows of the forwards that look up all its
+    `keys`."""
 
     model: ModelConfig
     parallel: ParallelConfig
@@ -35,7 +36,7 @@ class CacheJob:
 
 @dataclass(frozen=True, slots=True)
 class CallCache:
-    """One cache: its files on this node, and the recorded calls that ask for all of its entries."""
+    """A recorded cache: its files on this node, and the recorded calls that look up all its entries."""
 
     calls: tuple[Call, ...]
     files: tuple[Path, ...]
@@ -47,7 +48,7 @@ class CallCache:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`folder` is private to this warm: what FlashInfer loads and saves on the way is there."""
+    """A job. `folder`: private to this warm; FlashInfer loads and saves its intermediate files there."""
 
     folder: Path
     caches: tuple[CacheJob | CallCache, ...]
@@ -64,12 +65,12 @@ def read_job(data: Any) -> Job:
 
 
 def base_path(folder: Path, cache: int, worker: int) -> Path:
-    """Entries that were there before, in one file for FlashInfer's loader."""
+    """Return the file of the existing entries, for FlashInfer's loader."""
     return folder / f"base.{cache}.{worker}.json"
 
 
 def tuned_path(folder: Path, cache: int) -> Path:
-    """What FlashInfer's saver writes: during a search after every op, and at its end."""
+    """Return the file that FlashInfer's saver writes after every op and at the end of a search."""
     return folder / f"tuned.{cache}.json"
 
 
@@ -89,15 +90,15 @@ def _cache_job(deployment: Deployment, cache: CachePlan) -> CacheJob:
         skip_ops=deployment.server.asked.flashinfer_autotune_skip_ops,
         files=tuple(deployment.cache_dir / path for path in cache.paths),
         keys=tuple(dict.fromkeys(key for op in cache.ops for key in op.keys)),
-        # One call at an op's largest bucket asks for all of its buckets.
+        # One call at an op's largest bucket looks up all of its buckets.
         tuning_rows=tuple(sorted({op.buckets[-1] for op in cache.ops}, reverse=True)),
         serving_rows=tuple(sorted({bucket for op in cache.ops for bucket in op.buckets}, reverse=True)),
     )
 
 
 def only_for(device: str) -> None:
-    """FlashInfer looks for CuTe DSL and does without: its kernels are a GPU's, and on a CPU their import is a
-    third of the time until a worker works, and 115 MB of its memory."""
+    """Keep FlashInfer from importing CuTe DSL on a CPU: it has kernels for GPUs only, and its import takes
+    a third of a worker's starting time and 115 MB."""
     if device == "cpu":
         sys.modules.setdefault("cutlass", None)  # type: ignore[arg-type]  # what Python means by: there is none
 

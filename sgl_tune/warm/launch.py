@@ -1,4 +1,4 @@
-"""One worker per device: hand jobs out, carry what they tell each other, and name the one that failed."""
+"""Run one worker per device: send jobs, pass their messages on, and name the worker that failed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Fleet:
 
 
 class Workers:
-    """They stay for one job after the other, until they are closed. After a failed one they are of no use."""
+    """Worker processes that do one job after the other until closed. After a failed job they are useless."""
 
     def __init__(self, module: str, scratch: Scratch, fleet: Fleet, python: Python = THIS) -> None:
         self.fleet = fleet
@@ -50,7 +50,7 @@ class Workers:
         self.close()
 
     def run(self, job: Mapping[str, Any], on_event: OnEvent) -> Mapping[str, Any]:
-        """On every worker; what the first one reports when all ended it well."""
+        """Run a job on every worker; return the first worker's result when all have succeeded."""
         for member in self._crew.members:
             member.moved_at = time.monotonic()
             member.send(JOB, local=member.number, **job)

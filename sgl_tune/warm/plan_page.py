@@ -1,4 +1,4 @@
-"""A plan, for a person: the core's, or the one that a server's own start made."""
+"""The human output of a plan, from the core or from a server's own start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher's side of the proof: are the files of a group equal, and what did the fresh process find."""
+"""The launcher's side of the proof: check that a group's files are equal, and ask a fresh process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sgl_tune.warm.job import Job
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """Which modules work and prove, and in which Python: this one, or that of a server."""
+    """The modules of the worker and the prover, and the Python they run in: this one or a server's."""
 
     worker: str
     prover: str
@@ -34,7 +34,7 @@ HERE = How("sgl_tune.warm.worker", "sgl_tune.warm.prove")
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Of so many rows, with the files and without them, in turns; `gain` is the middle turn's."""
+    """A forward of `rows`, timed with and without the files in turns. `gain`: the median turn's."""
 
     rows: int
     tuned_ms: float
@@ -59,7 +59,8 @@ class Proof:
 
     @property
     def compiled_for_a_server(self) -> list[str]:
-        """Kernels of the chosen tactics; no server with these files runs what the untuned forward took."""
+        """Return the compiled kernels of the chosen tactics, without those of the untuned forward, which
+        no server with these files runs."""
         return list(dict.fromkeys((*self.compiled["tuned"], *self.compiled["captured"])))
 
     @property
@@ -69,10 +70,8 @@ class Proof:
 
 
 class Prover:
-    """A process that searches nothing, started before it is needed: importing takes it longer than proving.
-
-    It sees no file and no GPU until it is asked, and stays for one proof after the other.
-    """
+    """A process that proves. It starts early, because its imports take longer than a proof. It opens no
+    file and no GPU until asked, and does one proof after the other."""
 
     def __init__(self, scratch: Scratch, device: str, how: How = HERE) -> None:
         self.device, self.how = device, how
@@ -86,7 +85,7 @@ class Prover:
     def prove(
         self, job: Job, written: Sequence[Written], timeout: float, tick: Callable[[], None]
     ) -> list[Proof]:
-        """Under the writers' lock, so that another warm of this deployment cannot change a file meanwhile."""
+        """Prove the written files under the writers' lock, so that no other warm changes them meanwhile."""
         with ExitStack() as stack:
             for group in sorted({one.paths[0].parent for one in written}):
                 stack.enter_context(locked(group))

@@ -1,8 +1,6 @@
-"""The proof: a fresh process does what the next start does, with FlashInfer's stock loader and lookups.
-
-It loads each written file, asks for every entry, and says what was asked, what was found, and how long the
-largest forward takes with the files and without them.
-"""
+"""The proof: a fresh process does what the next start does, with FlashInfer's stock loader and lookups. It
+loads each written file, looks up every entry, and reports the lookups, the hits, and how long the largest
+forward takes with and without the files."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 _FIRST_LINE = 300
 _BY_BOTH = ("flashinfer.fused_moe", "triton", "runtime.autotune.record", "runtime.devices.cuda")
 _MOST_TURNS = 64
-# A machine's whims favour either side in turn: this many standard deviations more than half of the turns.
+# Noise favours either side in turn: a clear winner wins this many standard deviations more than half.
 _CLEAR = 3.0
 
 
@@ -40,8 +38,8 @@ def main(child: Child) -> None:
 
 
 def serve(child: Child, proof: type[CacheProof], modules: tuple[str, ...]) -> None:
-    """One proof after the other. A prover is started while the search still runs, and imports meanwhile all
-    that takes long and needs no GPU."""
+    """Do one proof after the other. While the search still runs, import all that takes long and needs no
+    GPU."""
     told, started = child.command(), time.perf_counter()
     only_for(told["device"])
     for name in (*_BY_BOTH, *modules):
@@ -68,7 +66,7 @@ def _summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def stock_tuner(device: str) -> AutoTuner:
-    """FlashInfer's own; without CUDA it needs a clock, and nothing else, that is not its own."""
+    """Return FlashInfer's own tuner. Without CUDA, only its clock is replaced."""
     from flashinfer.autotuner import AutoTuner
 
     if device != "cuda":
@@ -87,7 +85,7 @@ class Answers(NamedTuple):
 
 
 class CacheProof(ABC):
-    """Of one cache. Who asks for its entries, and how, a subclass says."""
+    """The proof of one cache. A subclass makes the lookups."""
 
     patience_seconds = 3.0
 
@@ -98,16 +96,16 @@ class CacheProof(ABC):
 
     @abstractmethod
     def ask(self, as_a_start: bool) -> Answers:
-        """Every entry, as a server that serves asks for it; `as_a_start`: where none is missing, then once
-        more as a start asks that tunes."""
+        """Look up every entry as a serving server does. `as_a_start`: if all are found, look them up again
+        as a start that tunes."""
 
     @abstractmethod
     def largest(self) -> AbstractContextManager[tuple[int, Callable[[], object]]]:
-        """The forward of the most rows, and how many they are."""
+        """Return the forward with the most rows, and how many rows these are."""
 
     @abstractmethod
     def capture(self) -> None:
-        """A forward as a decode graph."""
+        """Capture a forward as a decode graph."""
 
     def made(self) -> dict[str, Any]:
         tuner, steps = self._tuner, self._steps
@@ -165,7 +163,8 @@ class CacheProof(ABC):
         return {**told, "tuned_ms": seen.one_ms, "untuned_ms": seen.other_ms, "gain": seen.gain}, compiled
 
     def _capture(self) -> tuple[Compilations, str | None]:
-        """With the reason where there is no graph, which a CPU has not: that says nothing of the files."""
+        """Capture a graph; return its compilations, and why there is no graph. A CPU has none, which says
+        nothing about the files."""
         uncaptured = None
         with counted(self._on_gpu) as seen:
             try:
@@ -177,7 +176,7 @@ class CacheProof(ABC):
 
 
 class CoreProof(CacheProof):
-    """One layer of each kind of the core's model asks."""
+    """The proof of a core's cache: one layer of each kind of the core's model makes the lookups."""
 
     _cache: CacheJob
 
@@ -192,7 +191,7 @@ class CoreProof(CacheProof):
         with record_asked() as record:
             self._rehearsal.forward_all(cache.serving_rows)
             if as_a_start and not record.missed:
-                # In tuning mode an entry also needs the policy it is asked with; without, it is tuned now.
+                # In tuning mode an entry must also have the policy of the lookup, or it is tuned now.
                 with self._device.side_stream(), tuning_mode(cache.skip_ops):
                     self._rehearsal.forward_all(cache.tuning_rows)
         missing = {entry.file_key for entry in record.missed}
@@ -230,7 +229,8 @@ def in_turns(
     seconds: float,
     now: Callable[[], float] = time.perf_counter,
 ) -> Comparison:
-    """Each returns its milliseconds. Who goes first changes with each turn."""
+    """Compare two functions, which return their milliseconds, in turns. Each turn changes which goes
+    first."""
     ones: list[float] = []
     others: list[float] = []
     end = now() + seconds

@@ -1,4 +1,5 @@
-"""The process that times a cache's entries again: each file is loaded as a server loads it, and asked for."""
+"""The process that times a cache's entries again. It loads each file as a server does and looks entries
+up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher's side of a replay: the entries of a cache and how long each takes now, beside the default."""
+"""The launcher's side of a replay: how long each entry of a cache, and the default, take now."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORKER = "sgl_tune.warm.replay_worker"
 
 
 def replay(plan: Plan, key: str, path: Path, timeout: float, tick: Callable[[], None]) -> list[Timed]:
-    """`path`: of the deployment's cache of this key a file that its server would load."""
+    """Time the entries of one file. `path`: a file of the cache `key` that the deployment's server loads."""
     here = local_gpus()
     kind = "cpu" if plan.deployment.arch == CPU.arch else "cuda"
     if kind == "cuda" and not here:

@@ -1,4 +1,4 @@
-"""What a warm came to: what the workers measured, and what was written and proven."""
+"""The result of a warm: what the workers measured, and what was written and proven."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MEASURED = ("best_ms", "default_ms", "runner_up", "launches")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A bucket without any tactic that works: a server would search it again at every start."""
+    """A bucket for which no tactic works. A server would search it again at every start."""
 
     op: str
     bucket: int
@@ -77,7 +77,7 @@ def _cache_report(data: dict[str, Any]) -> CacheReport:
 
 @dataclass(frozen=True, slots=True)
 class WarmCache:
-    """One key's result."""
+    """The result of one cache key."""
 
     plan: CachePlan
     report: CacheReport
@@ -122,7 +122,7 @@ class Warmed:
 
     @property
     def is_good(self) -> bool:
-        """Whether no later start searches: by the proof, or without one by the search itself."""
+        """Whether no later start searches, by the proof, or else by the search's own result."""
         return all(cache.proof.is_good if cache.proof else not cache.report.failed for cache in self.caches)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a warm came to, for a person."""
+"""The human output of a warm's result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows a search while it runs: a table that is redrawn on a terminal, plain lines in a log."""
+"""Show a search while it runs: a table that is redrawn on a terminal, or plain lines in a log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Listener(Protocol):
 
 @dataclass
 class _Bucket:
-    """`left` counts tactics still in the race, for each worker that has looked at its share."""
+    """A bucket. `left`: tactics still in the race, by the worker that has measured its share."""
 
     tactics: int = 0
     left: dict[int, int] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def shown(out: Output) -> Iterator[Listener]:
 
 
 class _Lines:
-    """A sign of life now and then, and at the end a line for each op."""
+    """Prints progress from time to time, and one line per op at the end."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
@@ -109,7 +109,7 @@ def _live_table() -> Iterator[Listener]:
 
 
 def _render(ops: dict[str, dict[int, _Bucket]]) -> Table:
-    """Every bucket of the op in work, and a line for each op before it."""
+    """Return a table with every bucket of the current op, and one line per finished op."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")

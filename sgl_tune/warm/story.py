@@ -1,4 +1,5 @@
-"""A warm, in order: search, write, prove. The core's plan and a record's differ in their job alone."""
+"""A warm in order: search, write, prove. A plan of the core and a plan of a record differ only in their
+job."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ class Settings:
 
 @dataclass
 class Story:
-    """`members`: what the manifest of a cache says beside its measurements. `completed`: entries with what
-    other ranks of the group ask for."""
+    """A warm. `members`: what a cache's manifest says beside its measurements. `completed`: adds to the
+    entries what other ranks of the group look up."""
 
     plan: Plan | RecordedPlan
     job: Job
@@ -78,7 +79,7 @@ class Story:
 
     @contextmanager
     def _writable(self) -> Iterator[None]:
-        """Tried before the search and not after it; a folder that was made for nothing goes."""
+        """Check before the search that the folders can be written; remove folders that stay unused."""
         root = self.plan.deployment.cache_dir
         folders = [root / cache.folder for cache in self.plan.caches]
         try:
@@ -109,7 +110,7 @@ class Story:
             try:
                 return self._search_with_room(hear)
             except WorkFailed as failure:
-                # Entries measured while memory ran out may be the wrong ones: none are kept.
+                # Entries measured while memory ran out may be wrong, so none are kept.
                 kept = None if self.memory_ran_out else self._keep_decided()
                 raise WorkFailed(f"{failure.message}; {_what_is_kept(kept)}", failure.remedy) from None
             except Interruption as interruption:
@@ -117,7 +118,7 @@ class Story:
                 raise interruption.saying(f"the workers were stopped; {_what_is_kept(kept)}") from None
 
     def _keep_decided(self) -> int:
-        """Ops that all workers decided before the search ended: complete rank sets of fewer entries."""
+        """Write the ops that all workers had decided when the search broke off, for all ranks."""
         kept = 0
         for number, cache in enumerate(self.plan.caches):
             path = tuned_path(self.job.folder, number)
@@ -141,7 +142,8 @@ class Story:
         )
 
     def _search_with_room(self, hear: Callable[[int, dict[str, Any]], None]) -> Mapping[str, Any]:
-        """What deployments before it left on the device may be what is missing: then once more without."""
+        """Search. If memory ran out beside what earlier deployments left on the device, restart the
+        workers and search once more."""
         shared = self.force.has_worked
         devices = self.settings.devices
         fleet = Fleet(devices.workers, devices.kind, devices.gpus, self.settings.timeout)
@@ -226,8 +228,8 @@ def warm_deployment(plan: Plan, settings: Settings, out: Output, force: Workforc
 
 
 def _for_every_rank(entries: dict[str, Any], cache: CachePlan) -> dict[str, Any]:
-    """Some FlashInfer versions write ranks into keys. The ranks of a group read one content, so it holds the
-    keys of all: a planned key takes the value of the one that differs from it only there."""
+    """Return the entries for all ranks of a group. Some FlashInfer versions write the rank into keys, and
+    the ranks read one content. A planned key takes the value of the key that differs only in the rank."""
     by_shape: dict[Any, Any] = {}
     for key, value in entries.items():
         parts = parse_key(key)

@@ -1,4 +1,4 @@
-"""A worker of a search: it joins its team and serves jobs until nobody has any more."""
+"""A worker of a search: it joins its team and does jobs until there are no more."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def serve(child: Child, searching: type[Search]) -> None:
 
 @contextmanager
 def failures_told(child: Child) -> Iterator[None]:
-    """To the launcher, which prints one line."""
+    """Report any failure in this block to the launcher, which prints one line."""
     try:
         yield
     except Exception as error:
@@ -91,7 +91,7 @@ def _is_known(error: Exception) -> bool:
 
 
 class Search:
-    """One job on this process's device; another one may follow."""
+    """One job on this process's device. Others may follow."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -133,7 +133,7 @@ class Search:
         return {**told, "peak_bytes": _peak_bytes(self._device)}
 
     def give_back_memory(self) -> None:
-        """To the prover, and to what comes next."""
+        """Free the device's memory for the prover and for the next job."""
         gc.collect()
         self._device.empty_cache()
 
@@ -145,7 +145,7 @@ class Search:
         from runtime.start import rehearsal  # noqa: F401
 
     def _asking(self, cache: Any) -> Callable[[], Tuned]:
-        """What asks the tuner for all that this cache must hold."""
+        """Return a function that makes all lookups of the cache under the tuner."""
         from runtime.autotune.session import AutotuneSession
         from runtime.start.rehearsal import Rehearsal
 
@@ -183,7 +183,7 @@ class Search:
 
     def _watch(self, progress: Progress) -> None:
         if self._local == 0 and len(self._tuner.results) > self._saved:
-            # An op is decided, on all workers alike: nobody has to measure it again, whatever happens now.
+            # All workers have decided this op: it is kept even if the search breaks off later.
             self._saved = len(self._tuner.results)
             self._tuner.save_configs(str(tuned_path(self._job.folder, self._current)))
             self._say(TUNED, cache=self._current, entries=self._saved)
@@ -195,13 +195,13 @@ def _peak_bytes(device: Device) -> int | None:
 
 
 def _finite(fields: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: a time that nobody knows yet is null."""
+    """Replace infinity by null, because JSON has no infinity. Such a time is not known yet."""
     return {name: None if value == float("inf") else value for name, value in fields.items()}
 
 
 def usable_entries(files: Sequence[Path], environment: Mapping[str, str], replacing: bool) -> Entries:
-    """Of all files together, what a server here would load and run. Broken files are the writer's to set
-    aside; an entry whose tactic no kernel can take is tuned again."""
+    """Return the entries of all files that a server here would load and run. Broken files are skipped; the
+    writer sets them aside. An entry whose tactic no kernel accepts is tuned again."""
     found: Entries = {}
     here = flashinfer_of(environment["flashinfer_version"])
     for path in files:
@@ -219,7 +219,7 @@ def usable_entries(files: Sequence[Path], environment: Mapping[str, str], replac
 
 
 def agreed(entries: Entries, gather: Callable[[Entries], list[Entries]]) -> Entries:
-    """Every node may have other files: the first worker's entry counts, on all of them."""
+    """Return the entries of all nodes. If nodes differ in an entry, the first worker's counts for all."""
     union: Entries = {}
     for others in gather(entries):
         union = {**others, **union}

@@ -1,4 +1,4 @@
-"""The processes of a whole warm: one worker per device and a prover, started once for all its deployments."""
+"""The processes of a whole warm: one worker per device and a prover, started once for all deployments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sgl_tune.warm.proof import HERE, How, Prover
 
 
 class Workforce:
-    """Who failed once, or was interrupted, is replaced by the next who is asked for."""
+    """The processes. One that failed or was interrupted is replaced at the next request."""
 
     def __init__(self, scratch: Scratch, how: How = HERE) -> None:
         self.scratch, self._how = scratch, how
@@ -22,7 +22,7 @@ class Workforce:
         self._prover: Prover | None = None
 
     def folder(self) -> Path:
-        """Of one deployment, whose files another one's would be mistaken for."""
+        """Return a new folder for one deployment, so that its files are not mistaken for another's."""
         self._folders += 1
         folder = self.scratch.folder / f"deployment.{self._folders}"
         folder.mkdir(mode=0o700)
@@ -30,7 +30,7 @@ class Workforce:
 
     @property
     def has_worked(self) -> bool:
-        """Whether workers are here that an earlier deployment was searched with."""
+        """Whether there are workers that have already searched an earlier deployment."""
         return self._workers is not None
 
     def search(self, fleet: Fleet, job: Mapping[str, Any], on_event: OnEvent) -> Mapping[str, Any]:
@@ -44,7 +44,7 @@ class Workforce:
             raise
 
     def call_prover(self, device: str) -> None:
-        """It imports while the workers search."""
+        """Start a prover, which imports while the workers search."""
         if self._prover is None or self._prover.device != device:
             self._dismiss_prover()
             self._prover = Prover(self.scratch, device, self._how)

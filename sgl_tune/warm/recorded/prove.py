@@ -1,5 +1,5 @@
-"""The proof of a record: every recorded call is made again. What a start asked must be found, and nothing may
-be measured."""
+"""The proof of a record: every recorded call is made again, all its lookups must hit, and nothing may be
+measured."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RecordProof(CacheProof):
         self._pool = Pool(device.torch_device)
 
     def ask(self, as_a_start: bool) -> Answers:
-        """FlashInfer's own lookup is asked for each key of the record, and nothing is tuned."""
+        """Make FlashInfer's own lookup for each key of the record, and tune nothing."""
         asked: dict[str, bool] = {}
         for call in self._cache.calls:
             with self._ready(call) as ready, _only_asked(self._tuner) as found, suppress(Exception):
@@ -47,7 +47,7 @@ class RecordProof(CacheProof):
             asked |= {key: found.get(key, False) for key in call.keys}
         missing = {key for key, hit in asked.items() if not hit}
         if as_a_start and not missing:
-            # An entry measured in another way than is asked for would be tuned now.
+            # An entry that was measured with another policy than the lookup's would be tuned now.
             for call in self._cache.calls:
                 if call.mode == "tune":
                     with self._ready(call) as ready:
@@ -88,7 +88,8 @@ def _rows(call: Call) -> int:
 
 @contextmanager
 def _only_asked(tuner: Any) -> Iterator[dict[str, bool]]:
-    """Each key that is asked for, and whether it is found; the default tactic is what the caller gets."""
+    """Yield a table of each key that is looked up and whether it is found. The caller gets the default
+    tactic."""
     from runtime.autotune.installed import effective_config, search
 
     found: dict[str, bool] = {}

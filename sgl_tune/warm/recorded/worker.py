@@ -1,4 +1,4 @@
-"""A worker that replays recorded calls under our search: it imports torch and FlashInfer, and no server."""
+"""A worker that repeats recorded calls under our search. It imports torch and FlashInfer, but no server."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CallSearch(Search):
         return ask
 
     def _make(self, call: Call, calls: tuple[Call, ...]) -> None:
-        """One call, searched; what it asks for must be what the record says."""
+        """Search one call. Its lookups must be those of the record."""
         import torch
 
         from runtime.autotune.layer import tuned_in
@@ -76,7 +76,7 @@ class CallSearch(Search):
 
 @contextmanager
 def _asked(tuner: Any) -> Iterator[set[str]]:
-    """The keys that the tuner is asked for, told as a record tells them."""
+    """Yield the keys that the tuner looks up, spelled as in a record."""
     keys: set[str] = set()
     choose = tuner.choose_one
 
@@ -93,7 +93,8 @@ def _asked(tuner: Any) -> Iterator[set[str]]:
 
 
 def check_keys(call: Call, asked: set[str]) -> None:
-    """A call that only served asks for its whole range where it tunes: the record's keys must be in it."""
+    """Check that a call looks up the recorded keys. A call recorded while serving looks up more when it
+    tunes."""
     recorded = set(call.keys)
     missing, odd = recorded - asked, (asked - recorded if call.mode == "tune" else set())
     if missing or odd:
@@ -106,7 +107,8 @@ def check_keys(call: Call, asked: set[str]) -> None:
 
 
 def trial_of(call: Call, ready: Ready) -> LayerTrial | None:
-    """The whole call, in which its two ops are settled together, where its tokens can be varied."""
+    """Return a trial of the whole call, in which its two ops are decided together, or None if its number
+    of tokens cannot be varied."""
     import inspect
 
     import torch
