@@ -1,4 +1,4 @@
-"""Where a server of this user looks for its caches."""
+"""The folder where a server of this user keeps its caches."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ CacheDirOption = Annotated[
 
 
 def default_cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """SGLang's own rule: it expands `~` in its default and not in what a user sets."""
+    """Return SGLang's cache folder by SGLang's own rule: `~` is expanded in its default only."""
     set_by_user = environ.get("SGLANG_CACHE_DIR")
     return Path(set_by_user) if set_by_user else Path("~/.cache/sglang").expanduser()
 
 
 def demo_cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the embedded demo keeps its caches."""
+    """Return the folder in which the embedded demo keeps its caches."""
     return Path(environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "sgl-tune" / "demo"
 
 
 def place_named(flag: str, path: str) -> str:
-    """A path as the server sees it, wherever that lies here."""
+    """Return an absolute path as the server sees it. It need not exist on this machine."""
     if not path.startswith("/"):
         raise UsageError(f"{flag} {path} is no absolute path", "give the path as the server will see it")
     return path.rstrip("/") or "/"

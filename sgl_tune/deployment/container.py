@@ -1,4 +1,5 @@
-"""`docker run` and its likes: image, environment, mounts and the command inside. Nothing is run."""
+"""Read `docker run` and similar commands: image, environment, mounts and the inner command. Nothing is
+run."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _TAG = re.compile(r"v?(\d+\.\d+\.\d+(?:\.?post\d+)?)(?:\.?rc\d+)?(?:[-_.].*)?")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """`source` is None where it is no folder of this machine: a volume, a claim."""
+    """A mount. `source`: None if it is no folder of this machine, such as a volume or a claim."""
 
     source: str | None
     target: str
@@ -38,7 +39,8 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """`environment` is all that the server sees; `gpu` is what a manifest asks its node for."""
+    """A container. `environment`: everything that the server sees. `gpu`: the GPU that a manifest requests
+    from its node."""
 
     image: str | None
     command: tuple[Word, ...]
@@ -51,13 +53,13 @@ class Container:
 
     @property
     def release(self) -> str | None:
-        """What the image's tag says of SGLang."""
+        """Return the SGLang release in the image's tag, or None."""
         name, _, tag = (self.image or "").partition("@")[0].rpartition(":")
         found = _TAG.fullmatch(tag) if "sglang" in name.lower() and "/" not in tag else None
         return found[1].replace("post", ".post").replace("..", ".") if found else None
 
     def agreed_gpu(self, named: str | None) -> str | None:
-        """The GPU that is named, else the manifest's; UsageError where they are two."""
+        """Return the GPU that is named, else the manifest's; raise UsageError if they differ."""
         if named and self.gpu and not may_be(self.gpu, named):
             said = f"{named} is named, and the manifest's {PRODUCT} is {self.gpu}"
             raise UsageError(said, "leave --gpu out, or change the manifest")
@@ -65,20 +67,20 @@ class Container:
 
     @property
     def cache_folder(self) -> str:
-        """Where SGLang would keep its caches, were SGLANG_CACHE_DIR not set."""
+        """Return SGLang's default cache folder in the container."""
         return posixpath.join(self.environment.get("HOME", HOME), ".cache/sglang")
 
     def mount_of(self, path: str) -> Mount | None:
-        """The innermost one that `path` lies under."""
+        """Return the innermost mount that contains `path`."""
         over = [m for m in self.mounts if f"{path}/".startswith(f"{m.target.rstrip('/')}/")]
         return max(over, key=lambda mount: len(mount.target), default=None)
 
     def counted_from(self, folder: str) -> Container:
-        """The same, its relative mounts counted from the folder of its file."""
+        """Return the container with relative mounts made relative to the folder of its file."""
         return replace(self, mounts=tuple(mount.counted_from(folder) for mount in self.mounts))
 
     def outside(self, path: str) -> str | None:
-        """Where on this machine the container's `path` lies."""
+        """Return the path on this machine of the container's `path`, or None."""
         mount = self.mount_of(path)
         if mount is None or mount.source is None:
             return None
@@ -127,7 +129,7 @@ def kubectl_run(program: Word, words: Sequence[Word]) -> Container:
 
 
 def _flags(rest: list[Word]) -> Iterator[tuple[str, Word]]:
-    """Takes them from the front of `rest`."""
+    """Yield the flags with their values, and remove them from the front of `rest`."""
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
         if word == "--":
@@ -149,7 +151,7 @@ _LONG = {"e": "env", "v": "volume"}
 
 
 def _short(word: Word, rest: list[Word]) -> Iterator[tuple[str, Word]]:
-    """`-it`, `-e A=b`, `-eA=b`."""
+    """Yield short flags: `-it`, `-e A=b`, `-eA=b`."""
     for index, letter in enumerate(word[1:], 2):
         if letter in _SHORT_SWITCHES:
             continue
@@ -159,7 +161,7 @@ def _short(word: Word, rest: list[Word]) -> Iterator[tuple[str, Word]]:
 
 
 def _variables(flags: Sequence[tuple[str, Word]]) -> Iterator[tuple[str, Word]]:
-    """`-e NAME` alone takes it from the machine that starts the container."""
+    """Yield variables. `-e NAME` alone takes its value from the machine that starts the container."""
     for name, value in flags:
         if name == "env":
             variable, equals, text = value.partition("=")
@@ -181,6 +183,6 @@ def _mounts(flags: Sequence[tuple[str, Word]]) -> Iterator[Mount]:
 
 
 def host_folder(source: str) -> str | None:
-    """A name without a slash is a volume; what a shell would replace is no path yet."""
+    """Return a folder of this machine, or None: a name without a slash is a volume, and `$` needs a shell."""
     is_path = source.startswith(("/", "./", "../", "~/")) or source in (".", "..")
     return source if is_path and "$" not in source else None

@@ -1,4 +1,4 @@
-"""One deployment: a server, the model it serves, and where its cache lies."""
+"""One deployment: a server, the model it serves, and the folder of its cache."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """All that a deployment follows from, and what a manifest keeps of it. `notes` says what was assumed,
-    `warnings` what is doubtful, `not_followed` which flags the core does not know."""
+    """Everything that determines a deployment; a manifest stores it. `notes`: what was assumed.
+    `warnings`: what is doubtful. `not_followed`: flags that the core does not know."""
 
     name: str
     asked: Asked
@@ -47,7 +47,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """`launch`: the server command that it was given by, where it was."""
+    """A deployment. `launch`: the server command that described it, if one did."""
 
     inputs: Inputs
     server: Server
@@ -100,7 +100,7 @@ class Deployment:
 
     @property
     def not_modelled(self) -> str:
-        """For the line of a verdict; empty where the core follows all that was asked for."""
+        """Return what the core does not model, for the verdict's line; "" if it models everything."""
         return "; ".join(filter(None, [self.flags_not_followed, doubt_of(self.flashinfer_version)]))
 
     @property
@@ -110,17 +110,18 @@ class Deployment:
 
     @property
     def quantization(self) -> str | None:
-        """How the weights are quantized. The key holds the server argument, `server.quantization`."""
+        """Return the weights' quantization. The key contains the server's argument instead,
+        `server.quantization`."""
         return self.server.model_quantization
 
     @property
     def replicas(self) -> int:
-        """Whole servers that plain data parallelism starts; DP attention is one server."""
+        """Return the number of servers that plain data parallelism starts. DP attention is one server."""
         return 1 if self.parallel.enable_dp_attention else self.parallel.dp
 
     @property
     def draft_deployment(self) -> Deployment | None:
-        """The layer that drafts as a deployment of its own, on the same ranks."""
+        """Return the draft layer as a deployment of its own, on the same ranks, or None."""
         if self.server.draft is None:
             return None
         server = self.server.as_draft()
@@ -129,12 +130,13 @@ class Deployment:
         return replace(self, server=server, model=own_layer(self.model))
 
     def asking(self, **changes: Any) -> Deployment:
-        """The same start with other arguments, by SGLang's names: everything that follows from them too."""
+        """Return the deployment with other arguments, by SGLang's names, and everything that follows from
+        them."""
         return deploy(replace(self.inputs, asked=replace(self.inputs.asked, **changes)))
 
 
 def deploy(inputs: Inputs) -> Deployment:
-    """Unsupported of what the core does not have."""
+    """Return the deployment; raise Unsupported for anything that the core lacks."""
     server, model = server_of(inputs), model_config(inputs.checkpoint.quantized)
     check_model(model, server)
     return Deployment(inputs, server, model)
@@ -146,12 +148,12 @@ def server_of(inputs: Inputs) -> Server:
 
 
 def deployment_to_json(deployment: Deployment) -> dict[str, Any]:
-    """What it follows from: a later sgl-tune resolves it again."""
+    """Return what determines the deployment, as JSON. A later sgl-tune resolves it again."""
     return {"model_path": deployment.model_path, **given_members(deployment.inputs)}
 
 
 def deployment_from_json(data: Mapping[str, Any], where: str) -> Deployment:
-    """`where` names the file in errors."""
+    """Return the deployment that the JSON describes. `where`: the file's name in errors."""
     try:
         inputs = from_plain(Inputs, data, "deployment")
         checked(inputs.checkpoint, where)

@@ -1,4 +1,5 @@
-"""`-f FILE`: a manifest, a Compose file, a script, or a project file and one of its deployments."""
+"""The option `-f FILE`: a manifest, a Compose file, a script, or a project file and one of its
+deployments."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ FileOption = Annotated[
 
 
 def started_by(file: str | None, command: Sequence[str] | None) -> tuple[tuple[str, ...], str | None]:
-    """The server's command, and the deployment of a project file, as -f names it."""
+    """Return the server's command, or the project file's deployment, that -f names."""
     words = tuple(command or ())
     if file is None:
         return words, None
@@ -69,7 +70,7 @@ def started_by(file: str | None, command: Sequence[str] | None) -> tuple[tuple[s
 
 
 def split_positionals(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """A command's own arguments, and the server command after `--`, which click hands over in one list."""
+    """Split click's one list of words into a command's own arguments and the server command after `--`."""
     for index, word in enumerate(words):
         first = word.split(None, 1)[0] if word.strip() else word  # of a command that is one quoted string
         starts = first.startswith("-") or ASSIGNMENT.fullmatch(first) or is_program(first)
@@ -79,7 +80,7 @@ def split_positionals(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def is_program(word: str) -> bool:
-    """Whether a server command can begin with it."""
+    """Whether a server command can begin with this word."""
     base = base_name(word)
     return base in _FIRST or bool(PYTHON.fullmatch(base))
 

@@ -1,4 +1,4 @@
-"""Every flag that the runtime core reads: its spellings and its kind."""
+"""Every flag that the runtime core reads, with its spellings and its type."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BY_PHASE = (0, 5, 14)  # since when graphs of prefills and of decodes have flag
 
 @functools.cache
 def flag_names() -> dict[str, str]:
-    """Every spelling of a flag -> its field: `--tp-size`, `--tp`, `--tensor-parallel-size` -> `tp`."""
+    """Return the field of every spelling of a flag: `--tp-size`, `--tp`, `--tensor-parallel-size` -> `tp`."""
     names = {}
     hints = {
         **get_type_hints(ServerFlags, include_extras=True),
@@ -48,7 +48,7 @@ def _spellings(field: str) -> list[str]:
 
 @functools.cache
 def flag_types() -> dict[str, type]:
-    """Field -> bool, int, float, str or list."""
+    """Return the type of every field: bool, int, float, str or list."""
     own, target, asked = (get_type_hints(one) for one in (ServerFlags, TargetFlags, Asked))
     short = {*OWN_FIELDS, *LONG.values()}
     hints = {name: own[name] for name in OWN_FIELDS}
@@ -64,7 +64,7 @@ def _kind(hint: Any) -> type:
 
 
 def whole_number(name: str, text: str) -> int:
-    """`4k` is 4000, `4Ki` is 4096 and `1.5k` is 1500."""
+    """Parse a whole number: `4k` is 4000, `4Ki` is 4096 and `1.5k` is 1500."""
     found = _AMOUNT.fullmatch(text)
     if found is None:
         raise UsageError(f"{name} {text[:80]}: a whole number is needed")
@@ -74,7 +74,7 @@ def whole_number(name: str, text: str) -> int:
 
 
 def spelled(release: Release, argument: str, value: Any) -> str:
-    """`--tp-size 8`, or the flag alone where it takes no value, by SGLang's name for the argument."""
+    """Return an argument, by SGLang's name, as the release spells it: `--tp-size 8`, or a flag alone."""
     short = {long: name for name, long in LONG.items()}
     field = short.get(argument, argument)
     name = next((name for name, of in flag_names().items() if of == field), _spellings(argument)[0])

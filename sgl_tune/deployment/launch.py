@@ -1,4 +1,4 @@
-"""From what people paste to the server's own arguments: past the shell, wrappers and containers."""
+"""Find the server's own arguments in what people paste: a shell line, wrappers, containers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ _NO_SERVER = {
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """`behind_router`: its data-parallel ranks are servers of their own, started by sglang_router."""
+    """How a server is started. `behind_router`: its data-parallel ranks are separate servers of
+    sglang_router."""
 
     arguments: tuple[Word, ...]
     environment: dict[str, Word] = field(default_factory=dict)
@@ -52,7 +53,8 @@ class Launch:
 
 
 def launch_of(words: Sequence[str]) -> Launch:
-    """`words` as a shell passes them, or one string: of them, or of a manifest that holds them."""
+    """Return how a server is started. `words`: as a shell passes them, or one string with the command or a
+    manifest."""
     try:
         return _launch_of(words)
     except RecursionError:
@@ -99,7 +101,7 @@ def _of_manifest(text: Pasted) -> Launch:
 
 
 def launch_of_text(text: str, where: str = "after --") -> Launch:
-    """Of several commands one may start a server; exports before it are its environment."""
+    """Return the only command of a text that starts a server. Exports before it become its environment."""
     exported: dict[str, Word] = {}
     found: list[Launch] = []
     refusal: UsageError | None = None
@@ -139,7 +141,7 @@ def _assignments(words: Sequence[Word]) -> dict[str, Word]:
 
 
 def _launch(words: Sequence[Word]) -> Launch:
-    """Bare flags are taken as a server's."""
+    """Return the launch of a command. Words that begin with a flag are taken as a server's flags."""
     environment: dict[str, Word] = {}
     for index, word in enumerate(words):
         rest = words[index + 1 :]
@@ -194,7 +196,7 @@ def _inside(container: Container) -> Launch:
 
 
 def _wrapped(program: Word, rest: Sequence[Word]) -> Launch:
-    """Its own flags are passed over, up to a word that can start a server."""
+    """Return the launch behind a wrapper, whose own flags end at a word that can start a server."""
     for index, word in enumerate(rest):
         if base_name(program) in ("uv", "poetry") and word in ("-m", "--module"):
             return _python(program, rest[index:])
@@ -231,7 +233,7 @@ def _python(program: Word, rest: Sequence[Word]) -> Launch:
 
 
 def _without_router_flags(arguments: Sequence[Word]) -> tuple[Word, ...]:
-    """Its flags begin with --router-, and no value of theirs begins with two dashes."""
+    """Remove the router's flags, which begin with --router-, and their values."""
     kept, drops = [], False
     for word in arguments:
         if word.startswith("--"):

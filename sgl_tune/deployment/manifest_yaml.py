@@ -1,4 +1,4 @@
-"""Containers of a manifest: Kubernetes objects, a Compose file, or one container cut out of them."""
+"""Find the containers in a manifest: Kubernetes objects, a Compose file, or a single container."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMPOSE_REFERENCE = re.compile(r"(?<!\$)\$(?:\{[^}]*\}|[A-Za-z_]\w*)")
 
 
 class _Inside(NamedTuple):
-    """Which objects a container lies in, and the variables that they give to it."""
+    """The objects around a container, and the variables that they set in it."""
 
     where: str
     names: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ def _containers(value: Any, inside: _Inside, depth: int) -> Iterator[Container]:
 
 
 def _given_to_leader(inside: _Inside, size: Any) -> dict[str, Word]:
-    """What a LeaderWorkerSet sets in the first pod of its first group, as far as the manifest tells."""
+    """Return the variables that a LeaderWorkerSet sets in the first pod of its first group."""
     name = inside.names[-1] if inside.names else ""
     given = {"LWS_WORKER_INDEX": "0", "LWS_GROUP_SIZE": str(size) if type(size) is int else ""}
     given["LWS_LEADER_ADDRESS"] = f"{name}-0.{name}" if name else ""
@@ -87,7 +87,8 @@ def _mappings(items: Any) -> list[Mapping[str, Any]]:
 
 
 def _product(pod: Mapping[str, Any]) -> str | None:
-    """What its nodes must have, where that is one product: a selector, or a required affinity."""
+    """Return the one GPU product that the pod's nodes must have, by selector or required affinity, or
+    None."""
     selector = pod.get("nodeSelector")
     told = [selector.get(PRODUCT)] if isinstance(selector, Mapping) else []
     terms = pod.get("affinity")
@@ -131,7 +132,7 @@ def _host_path(volume: Mapping[str, Any]) -> str | None:
 
 
 def _referring(text: str, environment: Mapping[str, Word]) -> Word:
-    """`$(NAME)` is what the manifest's own env says."""
+    """Return the text with `$(NAME)` replaced by the manifest's own env."""
 
     def value(found: re.Match[str]) -> str:
         known = environment.get(found[1])
@@ -153,7 +154,7 @@ def _of_service(item: Mapping[str, Any], inside: _Inside) -> Container:
 
 
 def _with_defaults(value: Any, used: dict[str, str]) -> Any:
-    """`${TP:-2}` in a Compose file is 2 where the environment that starts it sets no TP."""
+    """Replace `${TP:-2}` in a Compose file by 2, assuming that the starting environment does not set TP."""
 
     def default(found: re.Match[str]) -> str:
         return found[0] if found[1] is None else used.setdefault(found[0], found[1])

@@ -1,4 +1,4 @@
-"""From a model path to its config.json: a file, a folder, the local Hugging Face cache, a preset."""
+"""Find a model's config.json: a file, a folder, the local Hugging Face cache, or a preset."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A config.json, and ModelOpt's hf_quant_config.json where it lies beside it."""
+    """A config.json, and ModelOpt's hf_quant_config.json if it lies beside it."""
 
     config: Mapping[str, Any]
     source: str
@@ -56,8 +56,8 @@ def presets() -> tuple[Preset, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """`path` as the server's command has it; `files`: where it lies here, if elsewhere; `config`: the file,
-    or the preset, that the user named in their place."""
+    """A model to find. `path`: as in the server's command. `files`: its folder here, if another. `config`:
+    the file or preset that the user named instead."""
 
     path: str
     files: str | None = None
@@ -66,8 +66,8 @@ class Sought:
 
 
 def find_files(sought: Sought | str, environ: Mapping[str, str]) -> ModelFiles:
-    """What the server would find, as far as this machine can know: a file that was named, a folder, the
-    Hugging Face cache, a preset."""
+    """Return the model's files as far as this machine has them: a named file, a folder, the Hugging Face
+    cache, or a preset."""
     if isinstance(sought, str):
         sought = Sought(sought)
     model_path, unsaid = sought.files or sought.path, ""
@@ -93,7 +93,7 @@ def _preset_of(name: str) -> Preset | None:
 
 
 def _named(config: Path) -> ModelFiles:
-    """By --model-config."""
+    """Return the file or the preset that --model-config names."""
     if os.path.lexists(config):
         return _from_file(config)
     preset = _preset_of(str(config))
@@ -121,7 +121,8 @@ def _names() -> str:
 
 
 def _near(name: str) -> str | None:
-    """What differs in a number is another model; one may not be typed to its end."""
+    """Return the preset that was probably meant. Names with other digits are other models, but a name may
+    be incomplete."""
     digits = _digits(name)
     return meant(name, (one.name for one in presets() if _digits(one.name).startswith(digits)))
 
@@ -145,8 +146,8 @@ def is_hub_id(model_path: str) -> bool:
 
 
 def hub_config(model_path: str, environ: Mapping[str, str], revision: str | None = None) -> Path | None:
-    """Of the revision that a server starts from, whether it may download or not:
-    `models--<org>--<name>/snapshots/<commit>/config.json`, of the commit that refs/<revision> names."""
+    """Return the config.json in the local hub cache of the revision that a server would start:
+    `models--<org>--<name>/snapshots/<commit>/config.json`, with the commit that refs/<revision> names."""
     if not is_hub_id(model_path):
         return None
     repository = _hub(environ) / ("models--" + model_path.replace("/", "--"))

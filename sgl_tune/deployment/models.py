@@ -1,4 +1,4 @@
-"""A model's config.json as the core reads it."""
+"""Read a model's config.json as the core understands it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def find_model(sought: Sought | str, environ: Mapping[str, str]) -> FoundModel:
 
 
 def checked(checkpoint: Checkpoint, file: str) -> Checkpoint:
-    """Members that nobody looks at while reading are checked afterwards: a string may stand for a number."""
+    """Check members that reading does not look at, such as a string in place of a number."""
     try:
         _ = checkpoint.context_length
         with suppress(Unsupported, UnknownModel):

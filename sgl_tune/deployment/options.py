@@ -1,8 +1,6 @@
-"""SGLang's own flags, once, for every command that plans, checks or predicts a deployment.
-
-Flags, a pasted server command, `sgl-tune.toml` and a manifest are all read into one record, `ServerFlags`.
-A field is None when nobody set it: defaults are SGLang's and are resolved in `deployment`.
-"""
+"""SGLang's own flags, defined once for all commands that plan, check or predict a deployment. Flags, a
+pasted server command, `sgl-tune.toml` and a manifest are all read into one record, `ServerFlags`. A field
+is None if nobody set it: defaults are SGLang's and are resolved in `deployment`."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ Offer = Callable[[], list[str]]  # what a shell offers for a flag, read from now
 _Text = str | None
 _Number = int | None
 _ARCHITECTURE = re.compile(r"sm\d+|cpu")
-# Ours -> SGLang's own names of arguments.
+# Our names of arguments -> SGLang's.
 LONG = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size"}
 ServerOption = Annotated[
     str | None,
@@ -47,7 +45,7 @@ def _models() -> list[str]:
 
 
 def _server(names: str, help: str, offers: Offer | None = None, metavar: str | None = None) -> Any:
-    """A flag of SGLang's: `--help-server` lists it, and a command's own help does not."""
+    """Return a flag of SGLang's. `--help-server` lists it, and a command's own help does not."""
     told: dict[str, Any] = {"hidden": True, "show_default": False, "autocompletion": offers}
     return Option(*names.split(), help=help, metavar=metavar, **told)
 
@@ -72,7 +70,7 @@ ServerCommand = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class TargetFlags:
-    """Which GPU, versions and files are meant. A GPU may be named by its architecture alone."""
+    """The target's GPU, versions and files. `--gpu sm90` names a GPU by its architecture alone."""
 
     gpu: Annotated[_Text, _target("--gpu", "Default: this machine's.", "h200|b200|sm90|..", gpu_names)] = None
     model_config: Annotated[
@@ -96,7 +94,7 @@ TARGET_FIELDS = frozenset(one.name for one in fields(TargetFlags))
 
 @dataclass(frozen=True, slots=True)
 class ServerFlags:
-    """What was set, word for word. `more`: flags of a server command alone, by SGLang's names."""
+    """The flags that were set, unchanged. `more`: further flags of a server command, by SGLang's names."""
 
     model_path: Annotated[
         _Text, _server("--model-path --model", "Model, as typed at the server.", _models, "PATH|ID")
@@ -125,7 +123,7 @@ class ServerFlags:
     chunked_prefill_size: Annotated[
         _Number, _server("--chunked-prefill-size", "Tokens per prefill chunk.")
     ] = None
-    max_running_requests: Annotated[_Number, _server("--max-running-requests", "Requests of the server.")] = (
+    max_running_requests: Annotated[_Number, _server("--max-running-requests", "Most requests at once.")] = (
         None
     )
     context_length: Annotated[_Number, _server("--context-length", "Default: the model's.")] = None
@@ -142,7 +140,7 @@ class ServerFlags:
 
     @classmethod
     def of(cls, **given: Any) -> ServerFlags:
-        """From fields of its own, of its target, and arguments by SGLang's names."""
+        """Return flags made of own fields, of the target's fields, and of arguments by SGLang's names."""
         return cls().changed(**given)
 
     def changed(self, **given: Any) -> ServerFlags:
@@ -152,12 +150,12 @@ class ServerFlags:
         return replace(self, **own, more=more, target=replace(self.target, **target))
 
     def over(self, others: ServerFlags) -> ServerFlags:
-        """These flags, and of `others` what these leave out."""
+        """Return these flags; values that they leave out come from `others`."""
         aimed = {name: value for name in TARGET_FIELDS if (value := getattr(self.target, name)) is not None}
         return others.changed(**self.given(), **aimed)
 
     def given(self) -> dict[str, Any]:
-        """What was set of the server's flags."""
+        """Return the server's flags that were set."""
         own = {name: value for name in OWN_FIELDS if (value := getattr(self, name)) is not None}
         return {**own, **self.more}
 
@@ -172,13 +170,14 @@ def by_sglangs_names(flags: ServerFlags) -> dict[str, Any]:
 
 
 def file_and_name(named: str | None, folder: Path | None = None) -> tuple[Path, str | None]:
-    """The project file that is meant, and the deployment in it: `FILE`, `FILE:NAME`, or nothing."""
+    """Return the project file and the deployment's name that `FILE` or `FILE:NAME` means."""
     path, _, name = (named or PROJECT_FILE).partition(".toml:")
     return (folder or Path.cwd()) / (f"{path}.toml" if name else path), name or None
 
 
 def who_is_asked(flags: ServerFlags, server: str | None) -> tuple[ServerFlags, str | None, bool]:
-    """The flags, with the release that --server names; the server's path; and whether the core is asked."""
+    """Return the flags, with the release that --server names; the server's path; whether the core is
+    asked."""
     if server == "core":
         return flags, None, True
     if server is not None and server[:1].isdigit() and not os.path.lexists(server):

@@ -1,5 +1,5 @@
-"""A server command that was pasted after `--`, as a deployment; within a container some of its paths lie on
-this machine, and others do not."""
+"""Make a deployment of a server command that was pasted after `--`. In a container, some of its paths lie
+on this machine and others do not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sgl_tune.errors import UsageError
 def from_command(
     command: Sequence[str], beside: ServerFlags, place: Place, changes: Mapping[str, Any]
 ) -> Deployment:
-    """Beside a server command only the target may be given: what the server does, the command says."""
+    """Return the command's deployment. Beside a command only the target may be given by flags."""
     twice = beside.given()
     if twice:
         flag = min((flag for flag, field in flag_names().items() if field == min(twice)), key=len)
@@ -55,7 +55,8 @@ def from_command(
 
 
 def _placed_in(container: Container, flags: ServerFlags, place: Place) -> tuple[ServerFlags, Place]:
-    """The key keeps the model's path as the container has it; its config.json is read outside."""
+    """Return flags and place of a container's server. The key contains the container's model path;
+    config.json is read at its path on this machine."""
     environ, model_path = dict(place.environ or {}), flags.model_path or ""
     around = around_server(container, flags.target, environ)
     notes = [*place.notes, *around.notes]
@@ -72,7 +73,7 @@ def _placed_in(container: Container, flags: ServerFlags, place: Place) -> tuple[
 
 
 class Around(NamedTuple):
-    """What a container says of its server: where its caches lie on this machine, and what is read where."""
+    """What a container says about its server: the folder of its caches on this machine, and notes."""
 
     cache_dir: str
     notes: tuple[str, ...] = ()
@@ -80,7 +81,7 @@ class Around(NamedTuple):
 
 
 def around_server(container: Container, named: TargetFlags, environ: Mapping[str, str]) -> Around:
-    """`environ`: the server's own."""
+    """Return what the container says about its server. `environ`: the server's own environment."""
     notes = [*_of_image(container, named.sglang_version), *container.assumed]
     notes += [f"not read: {unread}" for unread in container.unread]
     if container.gpu and not named.arch:
@@ -100,7 +101,7 @@ def around_server(container: Container, named: TargetFlags, environ: Mapping[str
 
 
 def _of_image(container: Container, version: str | None) -> list[str]:
-    """What its tag says of the release; `resolve` says what becomes of another than the core's."""
+    """Return notes on the release in the image's tag."""
     if not container.image:
         return []
     if container.release is None:

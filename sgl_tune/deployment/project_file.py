@@ -1,4 +1,4 @@
-"""`sgl-tune.toml`: a project's named deployments, each by flags or by the command that starts its server."""
+"""`sgl-tune.toml`: a project's named deployments, each given by flags or by its server's command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGEST = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ProjectDeployment:
-    """`command` is the server's, still as text; `flags` are beside it, or all there is."""
+    """A deployment of the file. `command`: the server's, as text. `flags`: those beside it, or all flags."""
 
     name: str
     flags: ServerFlags
@@ -30,7 +30,7 @@ class ProjectDeployment:
 
 
 def _toml(text: str) -> dict[str, Any]:
-    """The parser is imported where there is such a file: most commands find none."""
+    """Parse TOML. The parser is imported only here, because most commands find no project file."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -55,7 +55,7 @@ def read_project_file(path: Path) -> tuple[ProjectDeployment, ...]:
 
 
 class Meant(NamedTuple):
-    """One server, before it is resolved: its flags, merged with those of sgl-tune.toml, and its command."""
+    """One server before it is resolved: its flags, merged with those of sgl-tune.toml, and its command."""
 
     name: str
     flags: ServerFlags
@@ -65,7 +65,7 @@ class Meant(NamedTuple):
 def meant_by(
     flags: ServerFlags, command: Sequence[str] = (), name: str | None = None, folder: Path | None = None
 ) -> tuple[Meant, ...]:
-    """One server, or all of the project file's when no model is named. `name` picks one of them."""
+    """Return the server of the flags, or all of the project file if no model is named. `name` picks one."""
     if command and name is not None:
         raise UsageError(f"-f {name} and a server command after -- name two deployments", "give one")
     project, one = file_and_name(name, folder)
@@ -94,7 +94,7 @@ def several(names: Sequence[str]) -> UsageError:
 
 
 def chosen_in(project: Path, name: str | None) -> tuple[ProjectDeployment, ...]:
-    """All of them, or the one of that name."""
+    """Return all deployments of the file, or the one called `name`."""
     deployments = read_project_file(project)
     chosen = tuple(deployment for deployment in deployments if name in (None, deployment.name))
     if not chosen:

@@ -1,4 +1,4 @@
-"""From flags to a deployment, as SGLang's start resolves them; what had to be assumed is noted."""
+"""Resolve flags to a deployment, as SGLang's start does, and note what was assumed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sgl_tune.deployment.versions import installed_version, local_gpus, local_mo
 from sgl_tune.errors import CheckFailed, UsageError
 
 _OWN_BACKENDS = ("triton_kernel", "marlin")  # SGLang's, which FlashInfer does not tune
-# A demo in seconds: a MoE backend that is tuned, and batches that a CPU can time.
+# A demo that takes seconds: a tuned MoE backend, and batches that a CPU can time.
 DEMO_FLAGS = ServerFlags(
     moe_runner_backend="flashinfer_cutlass", chunked_prefill_size=1024, max_running_requests=256
 )
@@ -32,8 +32,8 @@ DEMO_FLAGS = ServerFlags(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is no server argument. `model_files`: where a container's model path lies here; `gpu`: where the
-    caller has chosen one already."""
+    """What is no server argument. `model_files`: the folder here of a container's model path. `gpu`: None
+    if it is not chosen yet."""
 
     name: str = ""
     environ: Mapping[str, str] | None = None
@@ -59,7 +59,7 @@ def resolve_deployment(flags: ServerFlags, place: Place = Place()) -> Deployment
 
 
 def not_known(why: str, release: str | None = None) -> CheckFailed:
-    """Of what the core does not have, and a server does."""
+    """Return the error for a question that a server can answer and the core cannot."""
     from sgl_tune.servers.server import adding
 
     return CheckFailed(f"not known: {why}", adding(release))
@@ -103,7 +103,7 @@ def _inputs(flags: ServerFlags, place: Place) -> Inputs:
 
 
 def _cache_dir(asked: Asked, environ: Mapping[str, str]) -> Path:
-    """The demo is no server's, and stays out of a server's folder."""
+    """Return the cache folder. The demo has its own, because no server reads it."""
     return demo_cache_dir(environ) if asked.model_path == DEMO else default_cache_dir(environ)
 
 
@@ -130,7 +130,8 @@ def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
 
 
 def _flashinfer(target: TargetFlags, release: Release, notes: list[str]) -> str:
-    """What is installed beside the installed server; a server that is only named brings what it pins."""
+    """Return the installed FlashInfer for an installed server, else the version that the named release
+    pins."""
     pinned, here = release.flashinfer, installed_version("flashinfer")
     chosen = target.flashinfer_version or (pinned if target.sglang_version or here is None else here)
     if chosen == pinned:
@@ -152,7 +153,8 @@ def _gpu(flags: ServerFlags, notes: list[str]) -> GpuModel:
 
 
 def _replicas(asked: Asked) -> list[str]:
-    """The note that each replica is a server; refused over several nodes, as SGLang does."""
+    """Return a note if plain data parallelism starts replicas; refuse replicas on several nodes, as SGLang
+    does."""
     if asked.dp_size == 1 or asked.enable_dp_attention or asked.attn_dp_size:
         return []
     if asked.nnodes > 1:

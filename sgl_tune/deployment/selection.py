@@ -1,4 +1,4 @@
-"""Which deployments a command is about: its flags, a pasted server command, or those of `sgl-tune.toml`."""
+"""Choose the deployments of a command: from its flags, a pasted command, or `sgl-tune.toml`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def deployment_of(
     changes: Mapping[str, Any] = MappingProxyType({}),
     gpu: GpuModel | None = None,
 ) -> Deployment:
-    """`changes` are flags set last: the same server started another way. `gpu`: already chosen."""
+    """Resolve one server. `changes`: flags that replace others, as for the same server started
+    differently. `gpu`: the GPU, if already chosen."""
     place = Place(name=one.name, environ=os.environ if environ is None else environ, gpu=gpu)
     if one.command:
         from sgl_tune.deployment.pasted_command import from_command

@@ -1,9 +1,6 @@
-"""A server command as somebody starts it, as far as the runtime core follows its flags.
-
-    SGLANG_CACHE_DIR=/cache python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --tp 4
-
-SGLang takes no positional arguments, so every word up to the next flag is the value of the one before.
-"""
+"""A server command as somebody starts it, as far as the runtime core knows its flags.
+SGLANG_CACHE_DIR=/cache python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --tp 4 SGLang takes
+no positional arguments, so every word up to the next flag is a value of the flag before."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from sgl_tune.deployment.shell_words import Word
 from sgl_tune.errors import UsageError
 
 READ_ENVIRONMENT = ("SGLANG_CACHE_DIR", *HUB_ENVIRONMENT)
-# They change neither a key, nor entries, nor memory.
+# Flags that change neither a key, nor entries, nor memory.
 _PLAIN = """
     --host --port --api-key --admin-api-key --served-model-name --trust-remote-code --tokenizer-path
     --tokenizer-mode --tokenizer-worker-num --chat-template --tool-call-parser --reasoning-parser --log-level
@@ -38,7 +35,8 @@ _VARIABLES = (*DECISIVE, "PYTORCH_", "TORCH_", "NCCL_", "NVSHMEM_")
 
 @dataclass(frozen=True, slots=True)
 class ServerCommandLine:
-    """`unfollowed`: flags that the core does not know. `variables`: of libraries, that nobody looks at."""
+    """The flags of a command. `unfollowed`: flags that the core does not know. `variables`: of libraries;
+    they are ignored."""
 
     flags: ServerFlags
     environment: Mapping[str, str]
@@ -75,7 +73,7 @@ def read_launch(launch: Launch) -> ServerCommandLine:
 
 
 def check_expanded(launch: Launch) -> None:
-    """Refuse a value that a shell or Kubernetes would have put in, where it makes a difference."""
+    """Refuse an unexpanded shell or Kubernetes variable in a value that matters."""
     models: dict[str, None] = {}
     for name, values in _flags(arguments_of(launch)):
         word = next((word for word in values if word.expands), None)
@@ -94,7 +92,7 @@ def _not_expanded(where: str, what: str) -> UsageError:
 
 
 def arguments_of(launch: Launch) -> list[Word]:
-    """`sglang serve MODEL` names its model without a flag."""
+    """Return the arguments. `sglang serve MODEL` gets --model-path before its model."""
     words = list(launch.arguments)
     if launch.serve and words and not words[0].startswith("-"):
         return [Word("--model-path"), *words]
@@ -102,7 +100,7 @@ def arguments_of(launch: Launch) -> list[Word]:
 
 
 def _flags(words: Sequence[Word]) -> Iterator[tuple[str, list[Word]]]:
-    """Each with its values: `--flag=value`, or all words up to the next flag."""
+    """Yield each flag with its values: `--flag=value`, or all words up to the next flag."""
     name, values = "", list[Word]()
     for word in words:
         if not word.startswith("--"):

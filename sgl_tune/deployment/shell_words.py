@@ -1,4 +1,4 @@
-"""A command as text, cut into the words that a shell would pass. Nothing is run, and nothing is expanded."""
+"""Cut a command's text into the words that a shell would pass. Nothing is run or expanded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sgl_tune.errors import UsageError
 from sgl_tune.units import shown
 
-# Within one other of its kind; deeper, or never closed, it is known by its beginning.
+# A substitution, also inside one other; if deeper or never closed, only its beginning matches.
 _EXPANSION = (
     r"(?P<expansion>\$\{(?:[^{}]|\{[^{}]*\})*\}|\$\((?:[^()]|\([^()]*\))*\)|\$\{|\$\("
     r"|\$\w+|\$[@\#?$!*-]|`[^`]*`)"
@@ -28,25 +28,25 @@ _PIECE = re.compile(
 _LAST_CONTINUATION = re.compile(r"(?<!\\)\\\s*\Z")
 _LONGEST = 1 << 15
 _INSIDE_QUOTES = re.compile(r"\\(?P<escaped>[\\\"$`\n])|" + _EXPANSION)
-# What a shell makes more of where it stands unquoted; `q` stands for every quoted letter.
+# What a shell expands if unquoted; `q` stands for every quoted letter.
 _PATTERN = re.compile(r"[*?]|\{[^{},]*,[^{}]*\}|\{[^{}.]*\.\.[^{}]*\}|^~|(?<=[=:])~")
 
 
 class Word(str):
-    """`expands`: the part of it that a shell would have replaced."""
+    """A word. `expands`: the part of it that a shell would have replaced."""
 
     expands: str = ""
 
     def part(self, text: str) -> Word:
-        """A piece of it, or what it says otherwise."""
+        """Return another text with the same `expands`, such as a part of the word."""
         piece = Word(text)
         piece.expands = self.expands
         return piece
 
 
 class Pasted(str):
-    """A text that starts a server: `where` it stands, the folder that relative paths of a Compose file count
-    from, and the `name` of what is meant in it. `file`: as -f names it."""
+    """A text that starts a server. `where`: its place, for errors. `folder`: where relative paths of a
+    Compose file begin. `name`: the container meant. `file`: as -f names it."""
 
     where: str = "after --"
     folder: str = ""
@@ -86,7 +86,7 @@ class _Command:
 
 
 def shell_commands(text: str) -> list[list[Word]]:
-    """Every simple command of `text`, without its redirections."""
+    """Return every simple command of `text`, without its redirections."""
     if len(text) > _LONGEST:
         raise UsageError(f"the server command has {len(text)} letters: {_LONGEST} are the most")
     whole = _LAST_CONTINUATION.sub("", text.replace("\r\n", "\n"))

@@ -1,4 +1,4 @@
-"""Which SGLang, FlashInfer and GPU are here, found without importing any of them."""
+"""Find the SGLang, the FlashInfer and the GPUs of this machine without importing either."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def installed_version(package: str) -> str | None:
 
 
 def installed_libraries() -> dict[str, str]:
-    """Those that name what they compile by their version, as stores' items name them; and Python."""
+    """Return the versions of Python and of the libraries whose stores name their version."""
     from importlib import metadata
 
     found = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
@@ -59,7 +59,7 @@ def require_torch(what: str) -> None:
 
 
 def require_flashinfer(version: str) -> None:
-    """Refuses to tune or compile without the FlashInfer that will read the result."""
+    """Refuse to tune or compile without the FlashInfer that will read the result."""
     installed = installed_version("flashinfer")
     if find_spec("torch") is None or installed is None:
         wanted = f"flashinfer-python=={version}"
@@ -72,14 +72,14 @@ def require_flashinfer(version: str) -> None:
 
 
 def local_gpus() -> tuple[Gpu, ...]:
-    """The GPUs that a process started here would see, in its order; none without a driver."""
+    """Return the GPUs that a process started here would see, in its order; none without a driver."""
     gpus = parse_gpus(asked_driver("name,compute_cap,memory.total,uuid"))
     return visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def visible(gpus: tuple[Gpu, ...], setting: str | None) -> tuple[Gpu, ...]:
-    """Of the driver's, as torch reads CUDA's variable: numbers, or else the beginnings of UUIDs, up to the
-    first that names none; none at all where one is named twice. A MIG instance is none of them."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, by torch's reading: numbers or prefixes of UUIDs,
+    up to the first that matches no GPU; none if a GPU is named twice. MIG instances are not supported."""
     if setting is None:
         return gpus
     by_uuid = setting.startswith("GPU-")
@@ -98,7 +98,7 @@ def visible(gpus: tuple[Gpu, ...], setting: str | None) -> tuple[Gpu, ...]:
 
 
 def held_bytes(gpu: int = 0) -> int | None:
-    """What processes hold of a GPU, numbered as this process would; None where no driver says."""
+    """Return the bytes that processes hold of a GPU, by this process's numbering; None without a driver."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     listed = [str(gpu)] * (gpu + 1) if visible is None else visible.split(",")
     name = listed[gpu].strip() if gpu < len(listed) else ""
@@ -114,7 +114,7 @@ def torch_version() -> str | None:
 
 
 def torch_gpus() -> tuple[Gpu, ...]:
-    """For containers that were given the GPU but not nvidia-smi."""
+    """Return torch's GPUs, for containers that have a GPU but no nvidia-smi."""
     try:
         cuda = import_module("torch").cuda
     except ImportError:
@@ -129,7 +129,7 @@ def driver_version() -> str | None:
 
 
 def asked_driver(fields: str, *which: str) -> str:
-    """A line a GPU; empty where no driver answers."""
+    """Return nvidia-smi's answer, one line per GPU; "" if it does not answer."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""
@@ -144,12 +144,13 @@ def asked_driver(fields: str, *which: str) -> str:
 
 
 def gpu_names() -> list[str]:
-    """What a shell offers for --gpu."""
+    """Return the names that completion offers for --gpu."""
     return [gpu.name.lower().replace(" ", "-") for gpu in GPUS]
 
 
 def local_model(gpu: Gpu) -> GpuModel:
-    """Its row, with what a process can have of it, where one is known; else as its driver tells it."""
+    """Return the table's row for this GPU, with its usable memory, else a row made from its driver's
+    report."""
     known = next((row for row in GPUS if row.memory_mib == gpu.mib and row.arch == gpu.arch), None)
     return known or GpuModel(
         gpu.name.removeprefix("NVIDIA "), gpu.arch, gpu.mib, None, "this machine's driver"
@@ -157,7 +158,7 @@ def local_model(gpu: Gpu) -> GpuModel:
 
 
 def may_be(reported: str, name: str) -> bool:
-    """Whether a driver that reports this may mean that GPU, as far as it can be told."""
+    """Whether the GPU that a driver reports may be the GPU called `name`."""
     try:
         return find_gpu(reported).name == find_gpu(name).name
     except ConfigError:
@@ -165,13 +166,13 @@ def may_be(reported: str, name: str) -> bool:
 
 
 def parse_gpus(table: str) -> tuple[Gpu, ...]:
-    """Lines such as `NVIDIA H200, 9.0, 143771, GPU-6f...`; one with an unknown field is dropped."""
+    """Parse lines such as `NVIDIA H200, 9.0, 143771, GPU-6f...`. Lines with an unknown field are dropped."""
     gpus = []
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != 4 or not (is_number(cells[2]) and is_number(cells[1].replace(".", ""))):
             continue
-        # torch, and so SGLang's file names, write a UUID without nvidia-smi's prefix.
+        # torch, and so SGLang's file names, write a UUID without nvidia-smi's "GPU-".
         uuid = cells[3].removeprefix("GPU-")
         gpus.append(Gpu(cells[0], "sm" + cells[1].replace(".", ""), int(cells[2]), uuid))
     return tuple(gpus)

@@ -1,4 +1,4 @@
-"""YAML as SGLang reads it, by the same reader, of bounded size."""
+"""Read YAML with the reader that SGLang uses, up to a limited size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_VALUES = 10_000
 
 
 def read_yaml(text: str, where: str) -> list[Any]:
-    """Its documents. Tags that build objects are refused by the reader, aliases without end here."""
+    """Return the documents. Tags that build objects and endless aliases are refused."""
     import yaml  # a tenth of a command's start, for the few that need it
 
     if len(text) > LARGEST:
@@ -30,7 +30,7 @@ def read_yaml(text: str, where: str) -> list[Any]:
 
 
 def _documents(loader: SafeLoader, where: str) -> Iterator[Any]:
-    """Each is counted before its values are made: merge keys copy what they name while it is made."""
+    """Yield the documents. Each is counted before its values are made, because merge keys copy values."""
     left = _MOST_VALUES
     while loader.check_node():
         node = loader.get_node()
@@ -41,7 +41,7 @@ def _documents(loader: SafeLoader, where: str) -> Iterator[Any]:
 
 
 def _values(root: Node | None, most: int) -> int:
-    """How many values a document has with each alias written out, or more than `most`."""
+    """Count a document's values with each alias written out; any number above `most` if there are more."""
     sizes: dict[int, int] = {}
     entered: set[int] = set()
     waiting = [root] if root is not None else []
@@ -62,7 +62,7 @@ def _values(root: Node | None, most: int) -> int:
 
 
 def _inner(node: Node) -> list[Node]:
-    """Of a scalar, nothing."""
+    """Return a node's children; none for a scalar."""
     if node.id == "mapping":
         return [item for pair in node.value for item in pair]
     return list(node.value) if node.id == "sequence" else []
