@@ -1,1 +1,1 @@
-"""Caches and stores as one file that arrives usable: packed, checked, unpacked."""
+"""Move caches and stores as one file: pack, check, send, fetch, unpack."""

@@ -1,8 +1,6 @@
-"""A bundle as anybody may have made it: read once, from its first byte to its last, and believed in nothing.
-
-The manifest comes first, and with it all that may follow is known to the byte. What follows is compared with
-that; no member's header is ever acted on, so there is no name, link or size in it that could lead anywhere.
-"""
+"""Read a bundle from an unknown author, once, from its first byte to its last, without trusting it. The
+manifest comes first and determines every following byte. The rest is compared with it; no member's header
+is ever acted on, so no name, link or size in a header can lead anywhere."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ _BLOCK = 4096  # of a disk: what the smallest file takes, and an empty folder
 
 
 class Archive:
-    """One pass over an opened bundle: `manifest` is there at once, `each` gives the rest."""
+    """One pass over an opened bundle. `manifest` is read at once, `each` yields the rest."""
 
     def __init__(self, stream: _Stream, size: int, at_end: Callable[[], None]) -> None:
         self._stream, self._at_end = stream, at_end
@@ -63,7 +61,7 @@ class Archive:
         check_bounds(self.manifest, size)
 
     def each(self) -> Iterator[tuple[Member, Iterator[bytes]]]:
-        """Every member after the manifest. Its content is checked when it has been taken to its end."""
+        """Yield every member after the manifest. A content is checked once it has been read to its end."""
         for member in members(self.manifest):
             self._expect(header(member), member)
             if member.kind == "file":
@@ -102,7 +100,7 @@ class Archive:
 
 
 class _Stream:
-    """Exactly as many bytes as are asked for, of pieces of any size."""
+    """Returns exactly as many bytes as requested, from pieces of any size."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -110,7 +108,7 @@ class _Stream:
         self._at = 0
 
     def take(self, size: int, short: bool = False) -> bytes:
-        """`short`: fewer where the stream ends."""
+        """Return the next bytes. `short`: return fewer if the stream ends."""
         end = self._at + size
         if end <= len(self._buffer):
             found = self._buffer[self._at : end]
@@ -133,7 +131,7 @@ class _Stream:
 
 
 def size_told(block: bytes) -> int:
-    """0 where it is no octal number."""
+    """Return the size in a tar header, or 0 if it is no octal number."""
     field = block[124:136]
     return int(field.rstrip(b"\0 "), 8) if _OCTAL.fullmatch(field) else 0
 
@@ -144,7 +142,7 @@ def _check_digest(member: Member, seen: Hash) -> None:
 
 
 def _objection(there: bytes, wanted: Member | None) -> str:
-    """What stands where a member belongs, or the end. Nothing is done by what it says."""
+    """Describe what stands in place of a member or of the end. Nothing acts on its content."""
     block, place = there[:BLOCK], wanted.path if wanted else "the end of its tar"
     if not block.strip(b"\0") and wanted and len(block) == BLOCK:
         return f"its tar ends before {place}, which belongs there"
@@ -158,8 +156,7 @@ def _objection(there: bytes, wanted: Member | None) -> str:
 
 @dataclass(frozen=True)
 class Opened:
-    """What its bytes hash to is known once `archive` has been read to its end, and is then what was
-    `checked`."""
+    """An opened bundle. Its digest is known once `archive` is read to its end, and then equals `checked`."""
 
     archive: Archive
     checked: str | None
@@ -172,7 +169,7 @@ class Opened:
 
     @property
     def diff_id(self) -> str:
-        """Of the tar in it, where that was asked for: what an image calls its layer's."""
+        """Return the digest of the bundle's tar, if requested: an image's "diff id" of its layer."""
         return f"sha256:{self._tar.hexdigest()}"
 
 
@@ -184,8 +181,8 @@ def opened(
     called: str | None = None,
     hashed: Callable[[int], object] = lambda there: None,
 ) -> Iterator[Opened]:
-    """Nothing is decompressed before `check` has seen the digest, and what has another is not believed.
-    `called`: what the user knows it as, if not by its path. `hashed` hears how far the digest has come."""
+    """Open a bundle. Nothing is decompressed before `check` has approved the digest. `called`: the name
+    that the user knows, if not the path. `hashed`: called with the number of bytes hashed so far."""
     read, tar = sha256(), sha256()
     with named(called or path), _file(path) as file:
         checked = None
@@ -206,7 +203,7 @@ def opened(
 
 @contextmanager
 def named(path: Path | str) -> Iterator[None]:
-    """What is wrong with a bundle is said of its file."""
+    """Add the file's name to errors about a bundle."""
     try:
         yield
     except BadBundle as error:
@@ -239,7 +236,7 @@ def tapped(pieces: Iterator[bytes], tap: Callable[[bytes], object]) -> Iterator[
 
 
 def check_bounds(manifest: BundleManifest, compressed: int) -> None:
-    """BadBundle for what would be more than a file of so many compressed bytes comes to."""
+    """Raise BadBundle if the manifest declares more than a file of this compressed size can contain."""
     tactics = sum(file.size for path, file in manifest.files.items() if store_of(path) == TACTICS)
     if tactics > LARGEST_TACTICS_IN_ALL:
         most = human_bytes(LARGEST_TACTICS_IN_ALL)
@@ -253,5 +250,5 @@ def check_bounds(manifest: BundleManifest, compressed: int) -> None:
 
 
 def on_disk(files: Iterable[PackedFile]) -> int:
-    """What files take there, in whole blocks."""
+    """Return the disk space of files, in whole blocks."""
     return sum(-(-file.size // _BLOCK) for file in files) * _BLOCK

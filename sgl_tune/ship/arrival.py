@@ -1,4 +1,4 @@
-"""What `unpack` and `pull` do with a bundle that is here, and what they say of it."""
+"""What `unpack` and `pull` do with a local bundle, and what they print."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Arrived:
 
 
 def arrive(out: Output, bundle: Path, called: str, how: How, machine: Target | None, force: bool) -> Arrived:
-    """`called` is what the user knows it as. What `machine` would not use is refused, unless forced."""
+    """Unpack a bundle. `called`: its name for the user. `force`: accept files `machine` would not use."""
     verdicts: list[str] = []
 
     def check(folder: Path, manifest: BundleManifest) -> None:
@@ -139,7 +139,7 @@ class Judgement(NamedTuple):
 
 
 def judge(folder: Path, manifest: BundleManifest, target: Target, place: str) -> Judgement:
-    """`folder` holds what will be seen at `place`."""
+    """Judge the files in `folder`, which the server will see at `place`."""
     unread: list[OSError] = []
     caches = find_caches(folder) if manifest.caches else []
     stores = find_stores(folder, unread.append) if manifest.stores else []

@@ -1,4 +1,4 @@
-"""What to pack: the caches and stores that are meant, and whether a server would use them."""
+"""Choose the caches and stores to pack, and check whether a server would use them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OF_THIS_PLACE = ("not-writable",)  # what is packed lands elsewhere
 
 
 class Asked(NamedTuple):
-    """The command line, as far as it says what to pack."""
+    """The options that say what to pack."""
 
     flags: ServerFlags
     paths: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """`objections`: why a server would not call them a hit."""
+    """What to pack. `objections`: why a server would not load all of it."""
 
     checked: tuple[Checked, ...]
     stores: tuple[Stored, ...]
@@ -79,7 +79,7 @@ def choose(asked: Asked, target: Target, on_error: OnError) -> Choice:
 
 
 def _stores(asked: Asked, on_error: OnError) -> Iterator[Stored]:
-    """Those that were asked for, else those of a folder that was named."""
+    """Yield the stores that were requested, else those in a named folder."""
     folders = [Path(path) for path in asked.paths if Path(path).is_dir()]
     named = [store_asked_for(name) for name in asked.stores]
     if asked.stores and not folders:
@@ -98,7 +98,7 @@ def _stores(asked: Asked, on_error: OnError) -> Iterator[Stored]:
 
 
 def _scope(asked: Asked, path: str | None, target: Target, stores: frozenset[Path]) -> Scope | None:
-    """None where only stores are meant."""
+    """Return the caches to pack, or None if only stores are requested."""
     options = asked.options(path, stores)
     if path is None and not options.names_a_deployment:
         only_stores = asked.stores and TACTICS not in asked.stores
@@ -108,7 +108,7 @@ def _scope(asked: Asked, path: str | None, target: Target, stores: frozenset[Pat
 
 
 def _own(asked: Asked, scope: Scope) -> Iterator[Checked]:
-    """With a deployment: the folders that its server looks into, and no key under other versions."""
+    """Yield the caches. For a deployment: only in folders that its server opens, not other versions'."""
     for one in scope.checked:
         if not (scope.plans and is_elsewhere(one.cache, scope.target)):
             yield one
@@ -176,7 +176,7 @@ def packed_cache(checked: Checked) -> PackedCache:
 
 
 def not_for(machine: Machine) -> Callable[[Item], str | None]:
-    """Why a server like that would never look at an item."""
+    """Return a function that says why a server like `machine` would never look at an item."""
 
     def why(item: Item) -> str | None:
         other = for_another(item, machine)

@@ -1,4 +1,4 @@
-"""gzip and zstd with nothing left to chance: a fixed level, and no stream after the first."""
+"""gzip and zstd with fixed settings: a fixed level, and exactly one stream per file."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def codec_of_name(path: Path) -> Codec:
 
 
 def media_type(bundle: Path) -> str:
-    """By what it begins with, whatever its name."""
+    """Return the media type by the file's first bytes, whatever its name."""
     with bundle.open("rb") as file:
         return MEDIA_TYPES["zstd" if file.read(4) == ZSTD_MAGIC else "gzip"]
 
 
 def compressed(pieces: Iterator[bytes], codec: Codec) -> Iterator[bytes]:
-    """The same bytes for the same content, in whatever pieces it comes."""
+    """Compress so that equal contents give equal bytes, however they are cut into pieces."""
     if codec == "gzip":
         stream: Any = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP)
     else:
@@ -55,8 +55,8 @@ def compressed(pieces: Iterator[bytes], codec: Codec) -> Iterator[bytes]:
 
 
 def decompressed(file: BinaryIO, tap: Callable[[bytes], object]) -> Iterator[bytes]:
-    """Pieces of bounded size; `tap` sees every byte that was read. BadBundle unless the file ends with its
-    one compressed stream."""
+    """Yield decompressed pieces of limited size. `tap` gets every byte that is read. BadBundle is raised
+    unless the file is exactly one compressed stream."""
 
     def read(most: int) -> bytes:
         data = file.read(most)
@@ -78,7 +78,7 @@ def decompressed(file: BinaryIO, tap: Callable[[bytes], object]) -> Iterator[byt
 
 
 def _gunzipped(head: bytes, read: Read) -> Generator[bytes, None, bytes]:
-    """Returns the bytes that were read beyond the stream's end."""
+    """Yield decompressed pieces, and return the bytes that were read beyond the stream's end."""
     if head[2:3] != b"\x08" or head[3:4] != b"\0":
         raise BadBundle("its gzip header has a name, a comment or a field that `pack` does not write")
     inflate = zlib.decompressobj(_GZIP)
@@ -97,7 +97,8 @@ def _gunzipped(head: bytes, read: Read) -> Generator[bytes, None, bytes]:
 
 
 def _unzstd(head: bytes, read: Read) -> Generator[bytes, None, bytes]:
-    """Returns what was read beyond its end. It is fed little at a time: each four bytes may become 128 KB."""
+    """Yield decompressed pieces, and return the bytes that were read beyond the stream's end. Little is
+    read at a time, because four bytes may become 128 KB."""
     library = _zstandard()
     frame = library.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj()
     data = head

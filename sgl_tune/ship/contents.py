@@ -1,4 +1,4 @@
-"""What goes into a bundle: the files of caches and stores under their new names, right for one place."""
+"""Collect the contents of a bundle: files of caches and stores under new names, right for one place."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Step = Callable[[], None]
 
 
 class Source(NamedTuple):
-    """A file on this disk, or the `content` that it has in a bundle."""
+    """A file on this disk, or its `content` in the bundle if that differs."""
 
     folder: Path
     root: Path
@@ -49,7 +49,7 @@ class Source(NamedTuple):
 
 @dataclass
 class Contents:
-    """`left_out` counts what was there and is in no bundle, by why."""
+    """What a bundle will contain. `left_out`: counts of files that are not packed, by reason."""
 
     at: str
     files: dict[str, Source] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Contents:
 
 
 def add_cache(contents: Contents, cache: Cache) -> None:
-    """The rank files and their manifest; what writers and old runs left there stays."""
+    """Add a cache's rank files and their manifest, but no files that writers and old runs left."""
     root = cache.root or cache.path
     place = f"flashinfer/autotune/{cache.flashinfer}/{cache.arch}/{cache.key}"
     names = [file.path.name for file in cache.files]
@@ -85,7 +85,7 @@ def add_cache(contents: Contents, cache: Cache) -> None:
 def add_store(
     contents: Contents, stored: Stored, step: Step, wanted: Callable[[Item], str | None] = lambda item: None
 ) -> None:
-    """Its whole items. `wanted` says why one is of no use to the server that is meant."""
+    """Add a store's complete items. `wanted`: returns why an item is of no use to the server."""
     title = BY_ID[stored.store].title
     if not BY_ID[stored.store].ships:
         contents.left_out[f"{title}: of this machine alone"] += 1
@@ -175,7 +175,7 @@ def _add_group(contents: Contents, folder: Folder, name: str, path: str, there: 
 
 
 def _add_offer(contents: Contents, taken: Sequence[Item], folder: Folder) -> None:
-    """The package that offers FlashInfer its modules: what relocation would write."""
+    """Add the package that offers FlashInfer its modules, with the content that a relocation writes."""
     offer = offer_of(taken, folder)
     if offer["modules"]:
         below = os.path.relpath(BY_ID["flashinfer-jit"].folder, OFFER_PACKAGE)

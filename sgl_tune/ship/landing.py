@@ -1,8 +1,6 @@
-"""From the staging folder to where servers look: items of stores by a rename, or file by file where one is
-there already.
-
-If the process is killed, some items have landed, each of them whole. Unpacking again lands the rest.
-"""
+"""Move stores from the staging folder to where servers look. Items are renamed, or merged file by file if
+they already exist. If the process is killed, every item that has landed is complete. Unpacking again lands
+the rest."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ _FULL = (errno.ENOTEMPTY, errno.EEXIST)
 
 @dataclass
 class Landed:
-    """Files by what became of them. `replaced` were there with another content; `removed` are folders."""
+    """Counts of files. `replaced`: had another content. `removed`: counts folders."""
 
     same: int = 0
     replaced: int = 0
@@ -41,7 +39,7 @@ class Landed:
 
 
 def missing_folders(root: Path) -> list[Path]:
-    """`root` and the folders above it that are not there yet, the deepest first."""
+    """Return `root` and the folders above it that do not exist, the deepest first."""
     root = root.absolute()
     return [path for path in (root, *root.parents) if not path.exists()]
 
@@ -53,7 +51,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
 
 
 def check_way(staged: Path, root: Path) -> None:
-    """Nothing that would stop the landing half-way: no file or link where a folder belongs."""
+    """Refuse what would stop the landing half-way: a file or a link in place of a folder."""
     if root.is_dir():
         with explained(root), open_folder(staged, staged) as source, open_folder(root, root) as target:
             _check_way(source, target)
@@ -120,12 +118,12 @@ def _land(name: str, source: Folder, target: Folder, landed: Landed) -> None:
 
 
 def _groups_last(name: str) -> tuple[bool, str]:
-    """A group that is there names files that are there."""
+    """Return a sort key that puts groups last, because a group names files that must exist already."""
     return name.startswith(GROUP), name
 
 
 def _renamed(name: str, source: Folder, target: Folder) -> bool:
-    """False where a folder is there already, or the place is on another file system."""
+    """Rename an item. Return False if its folder already exists or is on another file system."""
     try:
         os.rename(name, name, src_dir_fd=source.descriptor, dst_dir_fd=target.descriptor)
     except OSError as error:
@@ -164,7 +162,7 @@ def _are_equal(name: str, source: Folder, target: Folder) -> bool:
 
 
 def _units(source: Folder, names: Sequence[str]) -> list[tuple[str, ...]]:
-    """What `--replace` replaces as a whole: a store's folder, and of FlashInfer's a version's."""
+    """Return the units that `--replace` replaces: a store's folder, or one version's folder of FlashInfer."""
     found: list[tuple[str, ...]] = []
     for name in names:
         if name != ".cache":
@@ -179,7 +177,7 @@ def _units(source: Folder, names: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _moved_away(source: Folder, target: Folder, parts: tuple[str, ...]) -> bool:
-    """Into the staging folder, which goes at the end with all that is in it."""
+    """Move a folder into the staging folder, which is removed at the end; return whether it existed."""
     with contextlib.ExitStack() as way:
         folder = target
         for name in parts[:-1]:

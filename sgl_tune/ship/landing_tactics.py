@@ -1,4 +1,4 @@
-"""A cache of tactics from the staging folder to where its server looks, by the transaction of all writers."""
+"""Move a cache of tactics from the staging folder to its server's folder, by the common transaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 
 class LandedCache(NamedTuple):
-    """`did`: new, same, merged or replaced."""
+    """A cache that has landed. `did`: new, same, merged or replaced."""
 
     path: str
     did: str
@@ -31,7 +31,7 @@ class LandedCache(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """What the bundle has for one folder."""
+    """The bundle's files for one folder."""
 
     path: Path
     files: Mapping[str, bytes]
@@ -42,7 +42,7 @@ class _Given(NamedTuple):
 
 
 def foreseen(cache: Cache, staged: Path, root: Path, replace: bool) -> LandedCache:
-    """What landing will do. UsageError where what is there and what comes cannot be merged."""
+    """Return what landing will do; raise UsageError if existing files and the bundle's cannot be merged."""
     given = _given(cache, staged, root)
     there = _there(given.path, root)
     did = _did(given, there, replace)
@@ -78,7 +78,7 @@ def _given(cache: Cache, staged: Path, root: Path) -> _Given:
 
 
 def _there(folder: Path, root: Path) -> dict[str, bytes]:
-    """The rank files in it; none where there is no such folder yet."""
+    """Return the rank files in a folder; none if it does not exist."""
     with explained(folder):
         try:
             with open_folder(folder, root) as opened:
@@ -131,7 +131,7 @@ def _check_mergeable(given: _Given, there: Mapping[str, bytes]) -> None:
 
 
 def _parsed(path: Path, files: Mapping[str, bytes], group: set[str]) -> CacheFile:
-    """The one content of a group's files."""
+    """Return the one content of a group's files."""
     try:
         found = [parse_cache_file(path / name, files[name]) for name in sorted(group & files.keys())]
     except BrokenCacheFile as error:
@@ -142,7 +142,7 @@ def _parsed(path: Path, files: Mapping[str, bytes], group: set[str]) -> CacheFil
 
 
 def _groups(given: _Given, there: Mapping[str, bytes]) -> list[set[str]]:
-    """The names that a server compares, of the bundle and of what is there."""
+    """Return the groups of names that a server compares, of the bundle's and the existing files together."""
     names = given.ranks.keys() | there.keys()
     files = tuple(RankFile(given.path / name, RankName.parse(name)) for name in sorted(names))
     groups = [

@@ -1,4 +1,4 @@
-"""`sgl-tune-bundle.json`, the first member of a bundle: what is in it, for whom, and each file's digest."""
+"""`sgl-tune-bundle.json`, the first member of a bundle: its contents, its target, and each file's digest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AS_PACK_WRITES = "get it again, or pack it again with `sgl-tune pack`"
 
 
 class BadBundle(CheckFailed):
-    """What was handed over as a bundle is none, or is not what it says."""
+    """A file is no bundle, or is not what its manifest says."""
 
 
 class PackedFile(NamedTuple):
@@ -44,7 +44,7 @@ class PackedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class PackedCache:
-    """A cache of tactics: its folder, and what its files and their manifest say of it."""
+    """A cache of tactics: its folder, and what its files and their manifest say about it."""
 
     path: str
     key: str
@@ -61,7 +61,7 @@ class PackedCache:
 
 @dataclass(frozen=True)
 class PackedStore:
-    """`executable`: whoever loads it runs it."""
+    """A store in a bundle. `executable`: a server that loads it runs its code."""
 
     store: str
     items: int
@@ -75,7 +75,7 @@ class PackedStore:
 
 @dataclass(frozen=True)
 class BundleManifest:
-    """`at`: the place for which absolute paths in the files are right. `folders`: those that hold nothing."""
+    """A bundle's manifest. `at`: where the files' absolute paths are right. `folders`: empty folders."""
 
     tool: str
     at: str
@@ -85,7 +85,7 @@ class BundleManifest:
     folders: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """One spelling for one content: no clock, no host, names in their order."""
+        """Return the same bytes for the same content: no time, no host name, sorted names."""
         told = {
             "schema_version": SCHEMA_VERSION,
             "tool": self.tool,
@@ -99,16 +99,16 @@ class BundleManifest:
 
     @cached_property
     def digest(self) -> str:
-        """Of what it says: equal for equal contents, however they were compressed."""
+        """Return the digest of the manifest, which is equal for equal contents, however compressed."""
         return f"sha256:{sha256(self.to_bytes()).hexdigest()}"
 
     def all_folders(self, most: int | None = None) -> set[str]:
-        """Those on the way to files, and those that hold nothing."""
+        """Return all folders: those that contain files, and the empty ones."""
         return folders_above((*self.files, *(f"{folder}/" for folder in self.folders)), most)
 
     @property
     def bytes(self) -> int:
-        """Once unpacked."""
+        """Return the size of the unpacked files."""
         return sum(file.size for file in self.files.values())
 
     @property
@@ -131,7 +131,8 @@ class BundleManifest:
 
 
 def parse_bundle_manifest(raw: bytes) -> BundleManifest:
-    """BadBundle for what `pack` never writes. Nothing of a size that was not checked is made."""
+    """Parse a manifest; raise BadBundle for anything that `pack` never writes. Sizes are checked before
+    anything of that size is made."""
     content = _json(raw)
     if content.get("schema_version") != SCHEMA_VERSION:
         version = shown(content.get("schema_version"))
@@ -238,7 +239,7 @@ def _check_names(manifest: BundleManifest) -> None:
 
 
 def _check_rows(manifest: BundleManifest) -> None:
-    """What it sums up is what it lists: a reader who sees the summary alone is not misled."""
+    """Check that the summary of caches and stores matches the list of files, so that it cannot mislead."""
     caches, stores = counted(manifest.files)
     told = {cache.path: cache.files for cache in manifest.caches}
     if told != caches or len(told) != len(manifest.caches):
@@ -255,7 +256,7 @@ def _check_rows(manifest: BundleManifest) -> None:
 
 
 def counted(files: Mapping[str, PackedFile]) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
-    """Files by cache, and files and bytes by store."""
+    """Return the number of files per cache, and the number and bytes of files per store."""
     caches: Counter[str] = Counter()
     stores: dict[str, tuple[int, int]] = {}
     for path, file in files.items():
@@ -271,7 +272,7 @@ def counted(files: Mapping[str, PackedFile]) -> tuple[dict[str, int], dict[str, 
 
 
 def equal_files(manifest: BundleManifest, paths: Iterable[str]) -> dict[str, str]:
-    """Of these, in their order, each that has the content of an earlier one, and which."""
+    """Return the paths, in order, whose content equals an earlier path's, with that earlier path."""
     first: dict[PackedFile, str] = {}
     found = {}
     for path in paths:

@@ -1,6 +1,5 @@
-"""The members of a bundle's tar, which follow from its manifest to the byte: `pack` writes them, and a reader
-expects them. A name, an order, a mode or a kind of member that is any other is none of a bundle's.
-"""
+"""The members of a bundle's tar. Every byte of them follows from the manifest: `pack` writes them, and a
+reader expects them. Any other name, order, mode or kind is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ Kind = Literal["file", "link", "folder", "long"]
 
 
 class Member(NamedTuple):
-    """`link` is the path of an earlier member with the same content."""
+    """A member. `link`: the path of an earlier member with the same content."""
 
     path: str
     kind: Kind
@@ -32,7 +31,7 @@ class Member(NamedTuple):
 
 
 def members(manifest: BundleManifest) -> Iterator[Member]:
-    """All but the manifest itself, in the order of their names."""
+    """Yield all members except the manifest, in the order of their names."""
     folders = manifest.all_folders()
     names = sorted((*manifest.files, *folders))
     links = equal_files(manifest, (path for path in names if path in manifest.files))
@@ -50,7 +49,7 @@ def manifest_member(size: int) -> Member:
 
 
 def header(member: Member) -> bytes:
-    """With the extended header before it, where a name is longer than the field for it."""
+    """Return the tar header of a member, after an extended header if a name is too long for its field."""
     name = member.path + "/" * (member.kind == "folder")
     records = b""
     if _is_long(name):
@@ -81,7 +80,7 @@ def _field(name: str) -> bytes:
 
 
 def _record(word: str, value: str) -> bytes:
-    """Its length counts its own digits, too."""
+    """Return a record of an extended header. The length at its start includes the length's own digits."""
     rest = f" {word}={value}\n".encode()
     size = len(rest) + len(str(len(rest)))
     return str(len(rest) + len(str(size))).encode() + rest

@@ -1,4 +1,4 @@
-"""Options that the commands on bundles share, spelled alike on each."""
+"""Options that several commands on bundles share."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ def digest_asked(text: str | None) -> str | None:
 
 
 def owner_asked(name: str | None, root: Path) -> Owner | None:
-    """None where files are whose they are made by: only root may give them to another."""
+    """Return the owner for new files, or None if they stay with the user who writes them: only root may
+    change an owner."""
     if os.geteuid() != 0:
         if name is not None:
             raise UsageError(f"--owner {name}: only root may give files to another user", "leave it out")
@@ -173,7 +174,7 @@ def way(out: Output, plain_http: bool, timeout: float, label: str) -> Iterator[W
 
 
 def trusted_keys(paths: list[Path] | None, allow_unsigned_code: bool = False) -> tuple[Trusted, ...]:
-    """Read before anything is fetched."""
+    """Read the public keys, before anything is fetched."""
     if paths and allow_unsigned_code:
         raise UsageError(f"--trust and {ALLOW} contradict each other", "give one of them")
     return tuple(Trusted(path.name, read_public_key(path)) for path in paths or ())

@@ -1,4 +1,4 @@
-"""Write a bundle: equal contents give equal bytes, whoever packs them, when, and in which folder they lie."""
+"""Write a bundle. Equal contents give equal bytes, whoever packs them, at any time and from any folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MOST_OBJECTIONS = 5
 
 @dataclass(frozen=True)
 class Packed:
-    """`digest` is of the file's bytes, `diff_id` of the tar in it."""
+    """A written bundle. `digest`: of the file. `diff_id`: of the tar in it."""
 
     path: Path
     manifest: BundleManifest
@@ -49,7 +49,7 @@ class Packed:
 
 
 def manifest_of(contents: Contents, caches: Sequence[PackedCache], progress: Progress) -> BundleManifest:
-    """Reads every file once, for its digest."""
+    """Read every file once for its digest, and return the manifest."""
     files = {}
     with Way() as way:
         for path in sorted(contents.files):
@@ -72,7 +72,7 @@ def manifest_of(contents: Contents, caches: Sequence[PackedCache], progress: Pro
 
 
 def _check_unpackable(check: Callable[[], object]) -> None:
-    """What no reader would take is not written."""
+    """Refuse to write what no reader would accept."""
     try:
         check()
     except BadBundle as error:
@@ -118,7 +118,7 @@ def _tar(manifest: BundleManifest, contents: Contents, way: Way, progress: Progr
 
 
 def _content(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """WorkFailed where it is not what it was when its digest was taken."""
+    """Yield a file's content; raise WorkFailed if it changed since its digest was taken."""
     digest, size = sha256(), 0
     for piece in pieces:
         digest.update(piece)
@@ -143,7 +143,7 @@ def _pieces(source: Source, way: Way) -> Iterator[bytes]:
 def pack_bundle(
     out: Output, asked: Asked, machine: Target, output: Path, at: str = DEFAULT_PLACE, force: bool = False
 ) -> tuple[Packed, Contents, Choice]:
-    """CheckFailed where a server would not use all of it, unless forced."""
+    """Pack a bundle; raise CheckFailed if a server would not use all of it, unless `force` is set."""
     codec = codec_of_name(output)
     choice = choose(asked, machine, lambda error: out.warn(f"{error.filename}: {error.strerror}"))
     _show_objections(out, choice, force)

@@ -1,7 +1,5 @@
-"""Where a file of a bundle may lie: below SGLang's cache directory, in the folder of a store that ships.
-
-A name that is none of pack's would lead elsewhere, or mean another file on another system: it is refused.
-"""
+"""The allowed paths of a bundle's files: below SGLang's cache directory, in the folder of a store that
+ships. Other names are refused: they could lead elsewhere, or mean another file on another system."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ _PLAIN = re.compile(r"[ -\[\]-~]+")  # ASCII that is printed, and no backslash
 
 
 def store_of(path: str) -> str | None:
-    """The store that a file belongs to; None where no store would hold it."""
+    """Return the store that a file belongs to, or None if no store would contain it."""
     if path in OFFERS:
         return "flashinfer-jit"
     folder = next((one for one in _BY_LENGTH if path.startswith(f"{one}/")), None)
@@ -47,8 +45,8 @@ def store_of(path: str) -> str | None:
 
 
 def place_of(store: str, found: Path, has_targets: bool = False) -> str:
-    """Where a store lies in a bundle, whatever folder it was found in. SGLang's own compiler keeps one for
-    each rank of each graph, below a folder that it knows."""
+    """Return a store's folder in a bundle, wherever it was found. SGLang's own compiler keeps one store
+    per rank and graph, below a known folder."""
     if store == "inductor" and _COMPILED in found.parts:
         return _COMPILED + str(found).rpartition(f"/{_COMPILED}")[2]
     return _JIT if store == "tvm-ffi" and has_targets else BY_ID[store].folder
@@ -64,7 +62,7 @@ def _is_tactic(below: str) -> bool:
 
 
 def name_fault(path: str) -> str | None:
-    """What is wrong with a path, whoever wrote it."""
+    """Return what is wrong with a path, or None."""
     if not _PLAIN.fullmatch(path):
         return "is no plain ASCII"
     parts = path.split("/")
@@ -78,7 +76,7 @@ def name_fault(path: str) -> str | None:
 
 
 def clash(files: Collection[str], above: Collection[str]) -> str | None:
-    """Of names that some system takes for one, and of what is both a file and a folder."""
+    """Return a clash: names that some system takes for equal, or a path that is both file and folder."""
     both = min((path for path in files if path in above), default=None)
     if both is not None:
         return f"{both} is a file and a folder"
@@ -92,7 +90,7 @@ def clash(files: Collection[str], above: Collection[str]) -> str | None:
 
 
 def folders_above(paths: Iterable[str], most: int | None = None) -> set[str]:
-    """All folders on the way to them, until there are more than `most`."""
+    """Return all folders above the paths; stop when there are more than `most`."""
     found: set[str] = set()
     for path in paths:
         above = path.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""A bundle from an address: fetched, and put where a server looks."""
+"""Fetch a bundle from a URL, and put it where a server looks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_address(text: str) -> bool:
 
 @contextmanager
 def pulled(wanted: Wanted, folder: Path) -> Iterator[tuple[Pulled, Guard]]:
-    """The bundle in a file, and what it must be: its digest is the pinned one, if one is."""
+    """Yield the bundle as a file, and what it must be: its digest is now fixed, and equals a pinned one."""
     with (
         wanted.way as how,
         remote(wanted.url, how).pull(folder / f".sgl-tune-pulls-{os.geteuid()}", wanted.machine) as found,
@@ -49,7 +49,7 @@ def pulled(wanted: Wanted, folder: Path) -> Iterator[tuple[Pulled, Guard]]:
 def land(
     out: Output, wanted: Wanted, how: How, target: Target | None, force: bool
 ) -> tuple[Arrived, dict[str, Any]]:
-    """What landed, and what was fetched for it."""
+    """Fetch and unpack a bundle; return what landed and what was fetched."""
     missing = missing_folders(how.root) if how.dry_run else []
     with pulled(wanted, how.root) as (found, guard):
         how = dataclasses.replace(how, guard=guard)

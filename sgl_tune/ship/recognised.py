@@ -1,4 +1,4 @@
-"""What is a bundle, told without what reads one."""
+"""Recognise a bundle without importing its reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 def is_bundle(path: str | Path | None) -> bool:
-    """By its first bytes. Of a pipe or a device nothing is read."""
+    """Whether a file begins like a bundle. Nothing is read from a pipe or a device."""
     if path is None:
         return False
     try:

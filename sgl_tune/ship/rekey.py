@@ -1,8 +1,6 @@
-"""The same cache under the key of a deployment that spells its model's path differently.
-
-SGLang hashes the path as it is typed at the server, so `/models/glm` and the model's name are two keys for
-one set of kernels. Nothing in a rank file depends on it: the folder is another, and the manifest in it.
-"""
+"""Give a cache the key of a deployment that spells its model's path differently. SGLang hashes the path as
+typed, so `/models/glm` and the model's name are two keys for the same kernels. No rank file depends on the
+path: only the folder's name and the manifest in it change."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ _PATHS = ("model_path", "speculative_draft_model_path")  # of a deployment, by S
 
 
 class Rekeyed(NamedTuple):
-    """`path` and `new_path` are the cache's folders."""
+    """A changed key. `path`, `new_path`: the cache's folders."""
 
     path: str
     new_path: str
@@ -34,7 +32,7 @@ class Rekeyed(NamedTuple):
 
 
 def rekeyed(manifest: BundleManifest, asked: Sequence[str]) -> list[Rekeyed]:
-    """What `model_path=NEW`, or `OLD=NEW` where the bundle has several, comes to."""
+    """Return the changes that `model_path=NEW` asks for, or `OLD=NEW` if the bundle has several models."""
     known = {cache.key_parts[_AT] for cache in manifest.caches if _is_proven(cache)}
     changes = dict(_change(one, known) for one in asked)
     if not changes:
@@ -87,7 +85,7 @@ def _check_apart(manifest: BundleManifest, found: Sequence[Rekeyed]) -> None:
 
 
 def with_new_key(raw: bytes, change: Rekeyed) -> bytes:
-    """The manifest beside the rank files."""
+    """Return the manifest beside the rank files with the new key."""
     manifest = parse_manifest(Path(change.path) / "sgl-tune.json", raw)
     parts = [*manifest.key_parts[:_AT], change.after, *manifest.key_parts[_AT + 1 :]]
     told = {**json.loads(raw), "key_parts": parts}

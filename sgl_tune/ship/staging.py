@@ -1,8 +1,6 @@
-"""A bundle's files in a folder that nobody else can enter, before any of them comes where a server looks.
-
-Each is checked on its way. One pass over the file is enough so, and what was checked is what lands: a second
-pass could read another file than the first.
-"""
+"""Write a bundle's files into a private folder, and check each, before any of them comes where a server
+looks. One pass over the bundle is enough, and exactly what was checked lands: a second pass could read a
+changed file."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ Progress = Callable[[int], None]
 
 @dataclass
 class Staged:
-    """`rewritten` are the files whose content is not the bundle's: by their new paths, with what was done."""
+    """Staged files. `rewritten`: new paths of files that differ from the bundle's, and the reason."""
 
     files: dict[str, Checked] = field(default_factory=dict)
     bytes: int = 0
@@ -43,8 +41,8 @@ class Staged:
 
 
 class Staging:
-    """Writes below one opened folder, into which only this process writes. `place`: where a server will find
-    it; None leaves absolute paths as they are."""
+    """Writes below one opened folder that no other process writes to. `place`: where a server will find
+    it; None: absolute paths are not rewritten."""
 
     def __init__(
         self,
@@ -66,7 +64,7 @@ class Staging:
         self._way.__exit__()
 
     def take(self, archive: Archive, progress: Progress) -> Staged:
-        """BadBundle where anything in it is not as its manifest says."""
+        """Write all files; raise BadBundle if anything is not as its manifest says."""
         self._names = _groups(archive.manifest)
         with explained(self._root):
             for member, content in archive.each():
@@ -110,7 +108,7 @@ class Staging:
         return lambda raw: _placed(member.path, raw, place, self._names[folder])
 
     def _copied(self, path: str) -> Iterator[bytes]:
-        """A file of its own: who writes to one of two names would change both."""
+        """Copy a file. A hard link would change both names when a server writes to one."""
         with open_folder(self._root / Path(path).parent, self._root) as folder:
             yield from folder.pieces(Path(path).name)
 
@@ -126,7 +124,7 @@ class Staging:
 
 @contextmanager
 def said_of(name: Path, folder: Path) -> Iterator[None]:
-    """An error about a folder that is there for a moment names what it stands for."""
+    """In errors, replace the path of a temporary folder by the name it stands for."""
     try:
         yield
     except SglTuneError as error:
@@ -137,7 +135,7 @@ def said_of(name: Path, folder: Path) -> Iterator[None]:
 
 
 def check_room(root: Path, manifest: BundleManifest) -> None:
-    """Before anything is written; what is declared is what is written, or nothing lands."""
+    """Check the free space before anything is written. Nothing larger than declared can land."""
     found = os.statvfs(root)
     free, needed = found.f_bavail * found.f_frsize, on_disk(manifest.files.values())
     if needed > free:
@@ -152,7 +150,7 @@ def _is_group(path: str) -> bool:
 
 
 def _groups(manifest: BundleManifest) -> dict[str, set[str]]:
-    """The names in each folder that has a group."""
+    """Return the names in each folder that has a group of Triton's."""
     folders = {path.rpartition("/")[0] for path in manifest.files if _is_group(path)}
     found: dict[str, set[str]] = {folder: set() for folder in folders}
     for path in manifest.files:

@@ -1,4 +1,4 @@
-"""A bundle as a folder for a while, for the commands on folders: checked whole, and nothing of it lands."""
+"""A bundle as a temporary folder, for the commands on folders. It is checked whole, and nothing lands."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Unfolded(NamedTuple):
 
 @contextmanager
 def as_folder(out: Output, path: str, at: str | None) -> Iterator[tuple[str, str | None]]:
-    """The folder that a bundle is for a while, which is called as the bundle is, and the place that it was
-    packed for."""
+    """Yield the temporary folder of a bundle, which is printed as the bundle's name, and the place that
+    the bundle was packed for."""
     with _unfolded(out, Path(path), at) as found:
         yield str(found.folder), at or found.manifest.at
 
 
 @contextmanager
 def as_listing(out: Output, bundle: str) -> Iterator[Listing]:
-    """The folder that a bundle is for a while, and its stores as its manifest tells of them."""
+    """Yield the temporary folder of a bundle, and its stores as its manifest lists them."""
     with _unfolded(out, Path(bundle), None) as found:
         stores = [_summary(row, found.folder) for row in found.manifest.stores]
         yield Listing(found.folder, stores, {"digest": found.digest, **manifest_json(found.manifest)})
@@ -56,7 +56,7 @@ def _summary(row: PackedStore, root: Path) -> Summary:
 
 @contextmanager
 def _unfolded(out: Output, bundle: Path, place: str | None) -> Iterator[Unfolded]:
-    """`place`: where a server would find it; None where it was packed for."""
+    """Unpack into a temporary folder. `place`: where a server would find it; None: as it was packed."""
     with scratch() as private:
         with out.progress("checking the bundle") as progress, opened(bundle) as found:
             manifest = found.archive.manifest

@@ -1,4 +1,4 @@
-"""Unpack a bundle: all of it is checked in a staging folder before any of it comes where a server looks."""
+"""Unpack a bundle. All of it is checked in a staging folder before any file comes where a server looks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Judge = Callable[[Path, BundleManifest], None]
 
 @dataclass(frozen=True)
 class How:
-    """What was asked of an unpacking. `place`: where the server will find the folder."""
+    """How to unpack. `place`: where the server will find the folder."""
 
     root: Path
     place: str
@@ -65,7 +65,7 @@ def unpack(
     called: str | None = None,
     hashed: Progress = lambda there: None,
 ) -> Unpacked:
-    """`judge` sees the staged folder when all in it is checked, and may refuse it."""
+    """Unpack a bundle. `judge`: gets the staged folder after all checks, and may refuse it."""
     with _closed_to_others(), opened(bundle, how.guard.check, called=called, hashed=hashed) as found:
         manifest = found.archive.manifest
         trust = how.guard.judge(found.checked, manifest)
@@ -87,7 +87,7 @@ def unpack(
 
 @contextlib.contextmanager
 def _closed_to_others() -> Iterator[None]:
-    """Whoever may write to what a server loads runs code in it, whatever this user's umask says."""
+    """Make new files unwritable for others whatever the umask: a writer can run code in the server."""
     before = os.umask(0)
     os.umask(before | stat.S_IWOTH)
     try:
@@ -109,7 +109,7 @@ def _land(
 
 
 def _offered(manifest: BundleManifest, how: How) -> Iterator[Mended]:
-    """All of FlashInfer's modules that are there now, the bundle's among them."""
+    """Yield the new offer of all FlashInfer modules, those of the bundle and those that were there."""
     stored = Stored(_FLASHINFER, how.root / BY_ID[_FLASHINFER].folder, how.root)
     if all(row.store != _FLASHINFER for row in manifest.stores) or not stored.path.is_dir():
         return
@@ -121,7 +121,7 @@ def _offered(manifest: BundleManifest, how: How) -> Iterator[Mended]:
 
 @contextlib.contextmanager
 def _staging_folder(how: How) -> Iterator[Path]:
-    """On the file system where the files land, so that a rename is enough; elsewhere for a dry run."""
+    """Yield a staging folder, on the file system where files land for a rename (not in a dry run)."""
     if how.dry_run:
         with scratch() as place, _named(place) as folder:
             yield folder
@@ -142,7 +142,7 @@ def _staging_folder(how: How) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _named(place: Scratch) -> Iterator[Path]:
-    """A path that leads to this very folder, whatever its name comes to mean; errors say its name."""
+    """Yield a path that leads to this exact folder, even if its name is changed; errors print the name."""
     held = Path(f"/proc/self/fd/{place.descriptor}")
     with said_of(place.folder, held):
         yield held

@@ -1,1 +1,1 @@
-"""The ways to a registry, a folder or an object store, and back."""
+"""Send bundles to a registry, a folder or an object store, and fetch them."""

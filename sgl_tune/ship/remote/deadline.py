@@ -1,4 +1,4 @@
-"""An end to waiting, whoever is waited for: a peer that sends a byte a minute is never silent for long."""
+"""A time limit for every wait, because a peer that sends a byte a minute is never silent for long."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from types import FrameType
 
 
 class TooSlow(Exception):
-    """What was waited for did not come in time."""
+    """An answer did not come in time."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[Callable[[], None]]:
-    """Not to be nested. What it gives begins the time anew, from any thread. In a thread other than the first
-    there is no such clock, and no end but the socket's own."""
+    """Raise TooSlow when the time is over. The yielded function restarts the time, from any thread. Limits
+    cannot be nested. Outside the main thread there is no limit but the socket's own."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return

@@ -1,4 +1,4 @@
-"""For which machine a bundle is, and what a registry is told of it."""
+"""Which machine a bundle is for, and what a registry is told about it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """`told` stands in the index and the manifest, where `pull` chooses by it; `labels` in the image."""
+    """A description. `told`: annotations by which `pull` chooses. `labels`: those of the image."""
 
     digest: str
     diff_id: str
@@ -33,7 +33,7 @@ class Described:
 
 
 def described(bundle: Path, machine: Machine, progress: Progress) -> Described:
-    """Read to its end, so that nothing is pushed which no pull would take."""
+    """Read the bundle to its end, so that nothing is pushed that a pull would refuse, and describe it."""
     with opened(bundle, with_diff_id=True) as found:
         done, total = 0, found.archive.manifest.bytes
         for _, content in found.archive.each():
@@ -92,8 +92,7 @@ def machine_for(target: Path | None, gpu: str | None, processor: str | None) -> 
 
 
 def machine_of(bundle: Path, gpu: str | None, processor: str | None) -> Machine:
-    """Whom a bundle is for, as its files say it; where they do not, as it is said. Tactics are for any
-    processor."""
+    """Return the machine a bundle is for, by its files, else by the options. Tactics fit any processor."""
     with opened(bundle) as found:
         manifest = found.archive.manifest
     named = find_gpu(gpu) if gpu else None

@@ -1,4 +1,4 @@
-"""`s3://bucket/folder/name.tar.gz`, `file:///...`: a bundle in a folder of an object store."""
+"""Parse `s3://bucket/folder/name.tar.gz`, `file:///...`: a bundle in a folder of an object store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, slots=True)
 class ObjectName:
-    """`folder` ends without a slash; `bundle` is None where the URL names no file."""
+    """An address. `folder`: without a slash at its end. `bundle`: None if the URL names no file."""
 
     scheme: str
     folder: str

@@ -1,4 +1,4 @@
-"""`s3://`, `gs://`, `hf://`, `file://`: a bundle there, and its signature beside it, through fsspec."""
+"""`s3://`, `gs://`, `hf://`, `file://`: keep a bundle and its signature there, through fsspec."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def remote(url: str, how: How) -> ObjectStore:
 
 
 class ObjectStore:
-    """One folder. Every name is a plain one, of a file right in it."""
+    """One folder of an object store. All names are plain names of files directly in it."""
 
     def __init__(self, name: ObjectName, how: How) -> None:
         self.name, self._how = name, how
@@ -126,7 +126,7 @@ class ObjectStore:
         return offers[0].reference.rpartition("/")[2]
 
     def _state(self, name: str) -> dict[str, Any]:
-        """Two that are equal are of the same content, as far as a store tells."""
+        """Return a file's state. Equal states mean equal contents, as far as the store can tell."""
         told = self._ask(self.name.of(name), lambda: self._files.info(self._path(name)))
         if told["type"] != "file":
             raise UsageError(f"{self.name.of(name)} is no file")
@@ -151,7 +151,7 @@ class ObjectStore:
         return piece
 
     def _part_of_object(self, path: str, start: int, end: int) -> bytes:
-        """No more than that, even from a server that sends more; s3fs itself would hold whatever comes."""
+        """Return no more bytes than requested, even if the server sends more: s3fs would keep them all."""
         bucket, key, _ = self._files.split_path(path)
         what = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{end - 1}"}
 
@@ -168,7 +168,7 @@ class ObjectStore:
         return bytes(sync(self._files.loop, part))
 
     def _write(self, name: str, file: Path) -> None:
-        """Whole or not at all: a put is so where an object is one, and a folder knows renaming."""
+        """Write a file atomically: an object's put is atomic, and a folder uses a rename."""
         what, path = self.name.of(name), self._path(name)
 
         def copy() -> None:
@@ -178,7 +178,8 @@ class ObjectStore:
                 shutil.copyfileobj(source, target, _PIECE)
 
         def put() -> None:
-            """Each piece to S3 has its time. Others send when all is handed over, silent until then."""
+            """Upload a file. S3 gets a time limit per piece; other stores send at the end, and are silent
+            until then."""
             if self.name.scheme != "s3":
                 self._files.put_file(str(file), path, callback=_Sent(self._how, lambda: None))
                 return
@@ -208,7 +209,7 @@ class ObjectStore:
             raise WorkFailed(told, "--timeout gives more") from None
 
     def _try(self, what: str, call: Callable[[], Answer]) -> Answer:
-        """What fails in a way that may pass is tried again."""
+        """Make a call, and try it again after an error that may pass."""
         for pause in (*_PAUSES, None):
             try:
                 return call()
@@ -237,7 +238,7 @@ class ObjectStore:
 
 
 class _Sent(Callback):
-    """fsspec counts what it has sent; whoever waits hears of it."""
+    """Reports the bytes that fsspec has sent."""
 
     def __init__(self, how: How, begin: Callable[[], None]) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""A file that is on its way here: this user's alone, taken up where it broke off, hashed as it grows."""
+"""A file that is being downloaded. It belongs to this user alone, continues where an earlier attempt
+stopped, and is hashed as it grows."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Partial:
-    """`path` leads to the opened file itself, whatever its name comes to mean."""
+    """The file. `path` leads to the opened file itself, even if its name is changed."""
 
     def __init__(self, folder: Folder, name: str, file: BinaryIO) -> None:
         self.path = Path(f"/proc/self/fd/{file.fileno()}")
@@ -38,7 +39,7 @@ class Partial:
         return f"sha256:{self._hash.hexdigest()}"
 
     def take_up(self, most: int) -> int:
-        """What is here from an earlier attempt; anything beyond `most` is not of it."""
+        """Hash what an earlier attempt left, and return its size. Bytes beyond `most` are cut off."""
         self._file.truncate(min(os.fstat(self._file.fileno()).st_size, most))
         while piece := self._file.read(_READ):
             self._count(piece)
@@ -59,7 +60,7 @@ class Partial:
         self._file.flush()
 
     def keep(self, output: Path) -> None:
-        """Move it to `output`, with the rights of any new file."""
+        """Move the file to `output`, with the mode of any new file."""
         move(self._file, self._name, self._folder.descriptor, output)
 
     def _count(self, piece: bytes) -> None:
@@ -69,8 +70,8 @@ class Partial:
 
 @contextmanager
 def arriving(folder: Path, name: str, needed: int, goes_on: bool = True) -> Iterator[Partial]:
-    """The file is gone afterwards. Only after an error, and if the transfer `goes_on`, the next attempt with
-    this name finds it. While another pull writes that file, this one has a file of its own."""
+    """Yield a file that is removed afterwards. Only after an error, and if `goes_on` is set, it stays for
+    the next attempt with this name. If another pull is writing it, this pull gets a file of its own."""
     while True:
         with _folder(folder) as opened, _ours(opened, f"{name}{_SUFFIX}") as (part, file):
             if file is None:  # the folder was taken away just now
@@ -92,7 +93,7 @@ def arriving(folder: Path, name: str, needed: int, goes_on: bool = True) -> Iter
 
 @contextmanager
 def _folder(path: Path) -> Iterator[Folder]:
-    """Whoever may write there could change a file between its check and its use."""
+    """Open the folder. It must be this user's alone: others could change a file after its check."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
@@ -117,7 +118,7 @@ def _not_alone(path: Path) -> WorkFailed:
 
 @contextmanager
 def _ours(folder: Folder, part: str) -> Iterator[tuple[str, BinaryIO | None]]:
-    """This file, or a new one where another pull holds it; and its name. None: the folder is gone."""
+    """Yield the file and its name: this one, or a new one if another pull holds it. None: no folder."""
     try:
         descriptor = os.open(part, _FLAGS, 0o600, dir_fd=folder.descriptor)
     except FileNotFoundError:

@@ -1,7 +1,5 @@
-"""`oci://`: a bundle is an image of one layer; a tag is an index with a line for each GPU.
-
-Signatures are where cosign looks for them: at a tag of the image's digest, a layer each.
-"""
+"""`oci://`: a bundle is an image of one layer; a tag is an index with one entry per GPU. Signatures are
+where cosign looks for them: at a tag named after the image's digest, one layer each."""
 
 from __future__ import annotations
 
@@ -94,7 +92,7 @@ class RegistryRemote:
     def _push_image(
         self, bundle: Path, about: Described, key: PrivateKey | None
     ) -> tuple[dict[str, Any], int]:
-        """By its digest alone. A signature comes before anybody can find the image."""
+        """Push the image by its digest alone. Its signature is pushed before a tag shows the image."""
         signature = read_signature(bundle)
         layer = Blob(about.digest, about.bytes)
         with bundle.open("rb") as file:
@@ -116,8 +114,8 @@ class RegistryRemote:
         return image.make_entry(digest, len(manifest), about.platform, about.told), sent
 
     def _write_tag(self, entry: dict[str, Any], alone: bool) -> list[dict[str, Any]]:
-        """Returns the other entries of the tag. A registry has no lock: a push at the same time may have
-        removed our entry, so we look again after a moment."""
+        """Write the tag, and return its other entries. A registry has no lock: a simultaneous push may
+        have removed our entry, so the tag is read again after a moment."""
         for _ in range(_WRITES):
             old = [] if alone else self._pushed_before()
             beside = [one for one in old if not image.is_same_place(one, entry)]
@@ -162,14 +160,14 @@ class RegistryRemote:
         return UsageError(f"{self.name}: there is no such thing", near or f"there are {_some(tags)}")
 
     def _tags(self) -> list[str]:
-        """Without those that hold signatures."""
+        """Return the tags, without those that hold signatures."""
         try:
             return sorted(tag for tag in self._repository.tags() if not tag.startswith("sha256-"))
         except Absent:
             return []
 
     def _entries(self, found: Document) -> list[dict[str, Any]]:
-        """Of an index its lines, of an image itself as one."""
+        """Return an index's entries, or an image as a single entry."""
         if found.kind == INDEX:
             return image.entries_of(found.content, str(self.name))
         told = image.told_by(found.content)
@@ -193,7 +191,7 @@ def _some(tags: list[str]) -> str:
 
 
 def signatures(repository: Repository, manifest: Mapping[str, Any], digest: str) -> list[Signature]:
-    """Of an image: those at its tag, and the one of the bundle's bytes that was made when it was packed."""
+    """Return an image's signatures: those at its signature tag, and the one that `pack` made."""
     carried = image.told_by(manifest).get(CARRIED)
     found = [parse_signature(carried.encode(errors="replace"), digest)] if carried else []
     for layer in _layers(repository, digest):
@@ -205,7 +203,7 @@ def signatures(repository: Repository, manifest: Mapping[str, Any], digest: str)
 
 
 def put_signature(repository: Repository, signature: Signature, digest: str, key: PublicKey) -> None:
-    """Beside those that others have put there, of the same statement too; an older one of this key goes."""
+    """Add a signature to those of others, and remove an older one by this key."""
     statement = signature.statement or b""
     blob = Blob(digest_of(statement), len(statement))
 

@@ -1,4 +1,4 @@
-"""Logs in to a registry: docker's stored login, and oras's token exchange with a realm that is checked."""
+"""Log in to a registry with docker's stored login. oras exchanges it for a token; its realm is checked."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Auth(TokenAuth):
 
     @property
     def user(self) -> str | None:
-        """Who is logged in. What is no base64 is nobody's name."""
+        """Return the logged-in user, or None if the login is not valid base64."""
         try:
             return base64.b64decode(self._basic_auth or "").decode().partition(":")[0] or None
         except ValueError:
             return None
 
     def _get_auth_from_creds_store(self, suffix: str, hostname: str) -> str | None:
-        """oras would run a program of the working folder, and wait for it without end."""
+        """Run docker's credential helper. oras would run one from the current folder and wait forever."""
         program = shutil.which(f"docker-credential-{suffix}") if _HELPER.fullmatch(suffix) else None
         if program is None or not Path(program).is_absolute():
             told = f"docker-credential-{suffix}, which keeps the password for {hostname}, is not here"
@@ -75,7 +75,8 @@ class Auth(TokenAuth):
     def authenticate_request(
         self, original: requests.Response, headers: dict[str, str], refresh: bool = False
     ) -> tuple[dict[str, str], bool]:
-        """oras would answer `Basic` with a request for a token, and an expired token with itself."""
+        """Return the headers that authenticate. oras would answer `Basic` with a request for a token, and
+        would send an expired token again."""
         asked = original.headers.get("Www-Authenticate") or ""
         sent = str(original.request.headers.get("Authorization", "")).partition(" ")[0]
         kind = asked.partition(" ")[0].lower() if original.status_code == 401 else ""
@@ -128,7 +129,7 @@ class Auth(TokenAuth):
 
 
 def _docker_config(environ: Mapping[str, str]) -> dict[str, Any]:
-    """What `docker login` keeps, as oras reads it: with nothing in it but what has the right type."""
+    """Read what `docker login` keeps, where oras looks for it, without members of the wrong type."""
     folder = environ.get("DOCKER_CONFIG")
     docker = Path(folder or Path("~/.docker").expanduser()) / "config.json"
     path = Path(environ.get("REGISTRY_AUTH_FILE") or docker)  # as podman, skopeo and buildah call theirs

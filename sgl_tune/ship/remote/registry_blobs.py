@@ -1,4 +1,4 @@
-"""Blobs of a registry: sent whole, or fetched to a file, which goes on where it stopped."""
+"""Blobs of a registry: uploaded whole, or downloaded to a file that continues where it stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Blob(NamedTuple):
 
 
 def small_blob(repository: Repository, blob: Blob) -> bytes:
-    """Whole, where it is no longer than an answer may be."""
+    """Return a small blob as bytes."""
     answer = repository.again(lambda: repository.ask("GET", repository.url(f"blobs/{blob.digest}"), 200))
     _check(repository, blob, digest_of(answer.content), len(answer.content))
     return bytes(answer.content)
@@ -34,7 +34,7 @@ def small_blob(repository: Repository, blob: Blob) -> bytes:
 
 @contextmanager
 def downloaded(repository: Repository, blob: Blob, folder: Path) -> Iterator[tuple[Partial, int]]:
-    """The file and how many bytes came now."""
+    """Yield the downloaded file, and how many bytes were received now."""
     with arriving(folder, blob.digest.partition(":")[2], blob.bytes) as partial:
         yield partial, _Download(repository, blob, partial).run()
 
@@ -79,7 +79,7 @@ class _Download:
             raise Broken(f"{self._registry} stopped before the end", "try again", again=0)
 
     def _take_all(self, coming: Iterator[bytes]) -> None:
-        """So much in so many seconds, in however small pieces, or it is no use to wait for the rest."""
+        """Receive the rest. Too few bytes in a time limit end the attempt, even if pieces keep coming."""
         clock = _Clock(self._repository.how.patience)
         while piece := self._next(coming, clock):
             self._take(piece)
@@ -100,7 +100,7 @@ class _Download:
 
 
 class _Clock:
-    """`LEAST` bytes in each `patience`."""
+    """Demands `LEAST` bytes in each `patience` seconds."""
 
     def __init__(self, patience: float) -> None:
         self._patience, self._came = patience, 0
@@ -131,7 +131,7 @@ def _check(repository: Repository, blob: Blob, digest: str, length: int) -> None
 
 
 def upload(repository: Repository, blob: Blob, file: BinaryIO) -> int:
-    """How many bytes were sent. What the registry has is not sent; what broke off begins anew."""
+    """Upload a blob, unless the registry has it; return the bytes sent. A broken upload starts again."""
     return repository.again(lambda: _sent(repository, blob, file))
 
 

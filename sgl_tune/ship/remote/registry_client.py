@@ -1,4 +1,4 @@
-"""One name in a registry, through oras: what is asked is tried again, what is answered is checked."""
+"""One repository of a registry, through oras. Requests are tried again, answers are checked."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Done = TypeVar("Done")
 
 
 class Absent(UsageError):
-    """The registry has no such thing."""
+    """The registry does not have it."""
 
 
 class Document(NamedTuple):
-    """A manifest or an index, as its bytes: their digest is its name."""
+    """A manifest or an index as bytes, because their digest is its name."""
 
     raw: bytes
     kind: str
@@ -47,7 +47,7 @@ class Document(NamedTuple):
 
 
 class _Oras(Registry):
-    """Without oras's own attempts, which would wait for two minutes whatever is wrong."""
+    """oras without its own retries, which take two minutes for any error."""
 
     def do_request(self, *args: Any, **kwargs: Any) -> requests.Response:
         answer: requests.Response = Registry.do_request.__wrapped__(self, *args, **kwargs)
@@ -73,11 +73,11 @@ class Repository:
         return f"{self.session.home}/v2/{self.name.repository}/{path}"
 
     def address(self, url: str, what: str, base: str) -> Address:
-        """Where the registry sends us, in answer to what was asked at `base`."""
+        """Return the checked address to which the registry redirects an answer of `base`."""
         return self.session.check(url, what, read_address(base))
 
     def ask(self, method: str, url: str, *allowed: int, **kwargs: Any) -> requests.Response:
-        """Once; what is not in `allowed` is an error in the registry's own words."""
+        """Send one request; raise the registry's own words for a status that is not in `allowed`."""
         answer = self._oras.do_request(url, method, **kwargs)
         if answer.status_code in allowed:
             return answer
@@ -88,7 +88,7 @@ class Repository:
         raise Absent(told) if answer.status_code == 404 else Broken(told)
 
     def again(self, work: Callable[[], Done], done: Callable[[], int] = lambda: 0) -> Done:
-        """`done` tells how far it has come: who comes further at each attempt has more of them."""
+        """Do the work, and try it again after a failure. Attempts after which `done` is more do not count."""
         failed, before = 0, done()
         for _ in range(_MOST_ATTEMPTS):
             try:
@@ -123,7 +123,7 @@ class Repository:
         self.again(lambda: self.ask("PUT", url, 201, 200, 202, data=raw, headers=dict(headers)))
 
     def tags(self) -> list[str]:
-        """As many as a few pages hold."""
+        """Return the tags, up to a limited number of pages."""
         url, found = self.url("tags/list"), list[str]()
         for _ in range(_MOST_PAGES):
             answer = self.again(lambda url=url: self.ask("GET", url, 200))  # type: ignore[misc]

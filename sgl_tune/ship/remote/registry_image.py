@@ -1,4 +1,4 @@
-"""A bundle as an image, and several as an index: JSON made and JSON read, by the image specification."""
+"""A bundle as an image, and several as an index: JSON by the image specification, written and read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_BUNDLES = 1000
 
 
 def as_bytes(content: Mapping[str, Any]) -> bytes:
-    """Equal contents have equal digests."""
+    """Return JSON with equal bytes, and so an equal digest, for equal contents."""
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -88,7 +88,7 @@ def told_by(entry: Mapping[str, Any]) -> dict[str, str]:
 
 
 def checked(value: Any, what: str) -> dict[str, Any]:
-    """A descriptor whose digest and size are what they are called."""
+    """Return a descriptor after checking that its digest and size are well-formed."""
     if not isinstance(value, dict):
         raise CheckFailed(f"{what} names {shown(value)} where an object should be")
     digest, size = value.get("digest"), value.get("size")
@@ -100,7 +100,7 @@ def checked(value: Any, what: str) -> dict[str, Any]:
 
 
 def layer_of(manifest: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The bundle in an image of ours: one layer, and what `push` says of it."""
+    """Return the bundle's layer in an image of ours; refuse other images."""
     layers = manifest.get("layers")
     if not is_ours(manifest) or not isinstance(layers, list) or len(layers) != 1:
         raise CheckFailed(f"{what} is an image that sgl-tune did not push", "`sgl-tune push` makes bundles")
@@ -113,7 +113,8 @@ def layer_of(manifest: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def check_line(line: Mapping[str, Any], manifest: Mapping[str, Any], what: str) -> None:
-    """It was chosen by what the index says of it: a signature is of what it says itself."""
+    """Check that an index's entry says the same as its image, because `pull` chose by the entry, and a
+    signature covers only the image."""
     said, is_ = told_by(line), told_by(manifest)
     for name in FOR_WHOM:
         if said.get(name) != is_.get(name):
@@ -123,7 +124,7 @@ def check_line(line: Mapping[str, Any], manifest: Mapping[str, Any], what: str) 
 
 
 def offer_of(entry: Mapping[str, Any], place: str) -> Offer:
-    """An index's line, or an image's own description."""
+    """Return the offer in an index's entry, or in an image's own description."""
     told = told_by(entry)
     size = told.get(BYTES, "")
     return Offer(
@@ -140,6 +141,6 @@ def is_platform(text: str) -> bool:
 
 
 def is_same_place(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether a new bundle takes the place of an older."""
+    """Whether a new bundle replaces an older one in a tag."""
     a, b = told_by(one), told_by(other)
     return all(a.get(name) == b.get(name) for name in FOR_WHOM)

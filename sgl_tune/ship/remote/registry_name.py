@@ -1,7 +1,5 @@
-"""Names in a registry, and addresses of the web.
-
-What two libraries could read in two ways is no address, so the host that was checked is connected to.
-"""
+"""Names in a registry, and web addresses. A text that two libraries could read differently is refused, so
+that the host that was checked is the host that is connected to."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """`tag` is what is typed after the colon, `digest` after the @; with both, the digest decides."""
+    """A name. `tag`: after the colon. `digest`: after the @; if both are given, the digest decides."""
 
     registry: str
     repository: str
@@ -78,7 +76,7 @@ def parse_name(url: str) -> Name:
 
 
 def is_loopback(host: str) -> bool:
-    """By its name alone: whoever resolves another name to loopback has not said so."""
+    """Whether a host is loopback by its name alone. Other names may resolve to it, but do not say so."""
     if host == "localhost":
         return True
     try:
@@ -89,7 +87,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """To whom a password belongs. `host` is in lower case, an IPv6 address without its brackets."""
+    """The server to which a password belongs. `host`: in lower case, IPv6 without brackets."""
 
     scheme: str
     host: str
@@ -106,7 +104,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`target` is the path and the query."""
+    """An address. `target`: path and query."""
 
     origin: Origin
     target: str
@@ -116,7 +114,7 @@ class Address:
 
 
 def read_address(text: str, base: Address | None = None) -> Address | None:
-    """None for what is no address. With a `base`, `text` may be a reference relative to it."""
+    """Parse an address, or a reference relative to `base`; return None if it is none."""
     if not _PLAIN.fullmatch(text) or "\\" in text or "#" in text:
         return None
     if base is None or _SCHEME.match(text):

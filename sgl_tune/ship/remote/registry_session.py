@@ -1,4 +1,4 @@
-"""The way to a registry, with an end to everything: time, length, redirects, and who sees the password."""
+"""Requests to a registry, with limits on time, length and redirects, and on who gets the password."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _MOVED = (301, 302, 303, 307, 308)
 
 
 class Broken(WorkFailed):
-    """The way to the registry, or the registry. `again` is after how many seconds to try once more; None
-    where that would be in vain."""
+    """The registry or the connection failed. `again`: seconds until the next attempt; None if it would be
+    useless."""
 
     def __init__(self, message: str, remedy: str | None = None, again: float | None = None) -> None:
         super().__init__(message, remedy)
@@ -38,7 +38,7 @@ class Broken(WorkFailed):
 
 
 class Body:
-    """A file on its way to a registry, which has a new --timeout for each `LEAST_UP` bytes."""
+    """A file that is uploaded, with a new --timeout for each `LEAST_UP` bytes."""
 
     def __init__(self, file: BinaryIO, size: int, progress: Callable[[int], None]) -> None:
         self._file, self._size, self._progress = file, size, progress
@@ -46,7 +46,7 @@ class Body:
         self._begin: Callable[[], None] = lambda: None
 
     def start(self, begin: Callable[[], None]) -> None:
-        """From the first byte, also where it was sent before."""
+        """Begin at the first byte, also in a second attempt."""
         self._file.seek(0)
         self._there = self._since = 0
         self._begin = begin
@@ -66,8 +66,8 @@ class Body:
 
 
 class Session(requests.Session):
-    """`home` is the registry: nobody else is sent the password, but whom it names; and nobody is who was come
-    to by a redirect."""
+    """A session. `home`: the registry. Only it and a server that it names get the password, and never
+    after a redirect."""
 
     def __init__(self, home: Origin, how: How) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Session(requests.Session):
 
     @contextmanager
     def letting_in(self, realm: Address) -> Iterator[None]:
-        """While this one, whom the registry named, looks at a password."""
+        """Allow this address, which the registry named, to get the password within the block."""
         self._let_in = realm.origin
         try:
             yield
@@ -88,7 +88,7 @@ class Session(requests.Session):
             self._let_in = None
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """None is followed by requests itself, which reads a redirect's body first, however long."""
+        """Return None, so that requests follows no redirect: it would read all of its body first."""
         return None
 
     def request(self, method: Any, url: Any, *args: Any, **kwargs: Any) -> requests.Response:  # type: ignore[override]
@@ -107,13 +107,13 @@ class Session(requests.Session):
         return _Told(peer, self._how.patience)
 
     def check(self, url: str, what: str, base: Address | None = None) -> Address:
-        """Nobody is led from https to http, nor from the world into this network."""
+        """Refuse redirects from https to http, and from the internet into a private network."""
         there = self._read(url, what, base)
         self._check(there.origin, what)
         return there
 
     def is_home(self, response: requests.Response) -> bool:
-        """Whether the registry itself answered, and to what it was asked."""
+        """Whether the registry itself answered, without a redirect."""
         there = read_address(str(response.url))
         return there is not None and there.origin == self.home and not response.history
 
@@ -189,7 +189,7 @@ class _Told:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost: what the system said, without the names of libraries around it."""
+    """Return the innermost message, which is the system's own, without the libraries' names around it."""
     seen: list[BaseException] = []
     inner: object = error
     while isinstance(inner, BaseException) and inner not in seen:
@@ -213,8 +213,8 @@ def _without_password(headers: dict[str, str]) -> dict[str, str]:
 
 
 def _depth(host: str) -> int:
-    """0 the world, 1 a private network, 2 this machine and its neighbours. A name that does not resolve is
-    the proxy's to resolve."""
+    """Return 0 for the internet, 1 for a private network, 2 for this machine and link-local addresses. A
+    name that does not resolve is left to the proxy."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -241,7 +241,7 @@ def _bounded(response: requests.Response) -> Iterator[bytes]:
 
 
 def pieces(response: requests.Response) -> Iterator[bytes]:
-    """As it was sent: what is packed on the way could unpack without end."""
+    """Yield the answer's bytes; refuse compression, because decompression could give endless data."""
     packed = response.headers.get("Content-Encoding", "identity").lower()
     if packed not in ("", "identity"):
         response.close()
@@ -250,7 +250,7 @@ def pieces(response: requests.Response) -> Iterator[bytes]:
 
 
 def _keep(response: requests.Response, body: bytes) -> None:
-    """As requests itself keeps what it has read."""
+    """Store a body in the response as requests itself does."""
     response._content, response._content_consumed = body, True
 
 

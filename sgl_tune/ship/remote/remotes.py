@@ -1,4 +1,4 @@
-"""Where a bundle can be pushed to and pulled from: one line a URL's scheme, one module behind it."""
+"""The places to push to and pull from: one line per URL scheme, and one module behind it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STORES = "pip install 'sgl-tune[stores]'"
 
 
 class Place(NamedTuple):
-    """`module` of this package has `remote(url, how)`; it imports `library`, which is installed like that."""
+    """A kind of place. `module`: has `remote(url, how)` and imports `library`. `install`: installs it."""
 
     module: str
     library: str
@@ -46,8 +46,8 @@ PLACES = {
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What a user said of the way there, and who hears of it: `note` of what he should know, `warn` of what
-    no --quiet hides, `progress` of what is being done, the bytes that are done and all of them."""
+    """How a transfer is made. `note`: gets news. `warn`: gets warnings that no --quiet hides. `progress`:
+    gets the current step, the bytes done and all bytes."""
 
     plain_http: bool = False
     patience: float = PATIENCE_SECONDS
@@ -58,7 +58,7 @@ class How:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Whom a bundle is for. None: not known."""
+    """The machine a bundle is for. None: not known."""
 
     gpu: str | None = None
     arch: str | None = None
@@ -69,7 +69,7 @@ class Machine:
 
 
 def fits(bundle: Machine, machine: Machine) -> bool:
-    """What either does not say fits."""
+    """Whether a bundle fits a machine. Values that one of them leaves out fit."""
     if bundle.arch and machine.arch and bundle.arch != machine.arch:
         return False
     if bundle.platform and machine.platform and bundle.platform != machine.platform:
@@ -86,7 +86,7 @@ def _same_gpu(one: str, other: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One bundle at a URL. `reference` names it and nothing else, whatever is pushed there later."""
+    """One bundle at a URL. `reference`: names exactly this bundle, even after later pushes."""
 
     reference: str
     digest: str
@@ -96,7 +96,7 @@ class Offer:
 
 
 def only_fit(offers: Sequence[Offer], machine: Machine, where: str, remedy: str) -> Offer:
-    """The one for this machine. UsageError says what there is, where none or several are."""
+    """Return the one bundle for this machine; raise UsageError with the choice if there is not one."""
     good = [one for one in offers if fits(one.machine, machine)]
     if len(good) == 1:
         return good[0]
@@ -118,7 +118,7 @@ def _in_words(offers: Sequence[Offer]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """`replaced`: what the push removed from this URL; `beside`: what else is still there."""
+    """The result of a push. `replaced`: what it removed from this URL. `beside`: what else is there."""
 
     offer: Offer
     sent: int
@@ -128,7 +128,7 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """`file` has the digest and the size of its offer. Whether the signatures are good is not looked at."""
+    """A fetched bundle. `file`: has its offer's digest and size. Its signatures are not checked yet."""
 
     offer: Offer
     file: Partial
@@ -138,7 +138,7 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is at a URL; of one that names no bundle, the names that would."""
+    """The bundles at a URL; if it names no bundle, the names that do."""
 
     offers: tuple[Offer, ...] = ()
     names: tuple[str, ...] = ()
@@ -146,17 +146,17 @@ class Listing:
 
 class Remote(Protocol):
     def push(self, bundle: Path, machine: Machine, alone: bool, key: PrivateKey | None) -> Pushed:
-        """With the signature that lies beside it, and one by this key. `alone`: nothing is left beside it."""
+        """Send a bundle with the signature beside it, and a new one by `key`. `alone`: remove all others."""
 
     def pull(self, folder: Path, machine: Machine) -> AbstractContextManager[Pulled]:
-        """A file in `folder`, checked, until the block ends. What broke off is taken up there, and what was
-        refused is there for the next attempt."""
+        """Yield a checked file in `folder` until the block ends. A broken download continues there, and a
+        refused file stays for the next attempt."""
 
     def listing(self) -> Listing: ...
 
 
 def without_secrets(text: str) -> str:
-    """The text, without what may be a password in a URL."""
+    """Return the text without passwords in URLs."""
     return _SECRET.sub("//***@", text)
 
 

@@ -1,1 +1,1 @@
-"""Who has signed a bundle, and whom to believe."""
+"""Sign bundles, and check who has signed them."""

@@ -1,4 +1,4 @@
-"""Keys on P-256, the one curve of cosign's formats: public in PEM, private as cosign or openssl writes it."""
+"""Keys on P-256, the only curve of cosign's formats: public as PEM, private as cosign or openssl writes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_private_key(path: Path, environ: Mapping[str, str] = os.environ) -> Ell
 
 
 def read_public_key(path: Path) -> EllipticCurvePublicKey:
-    """Whoever can write the file decides whom this machine believes."""
+    """Read a public key. Others must not be able to write its file: it decides whom we trust."""
     need_library("--trust")
     try:
         raw = _read(path, stat.S_IWGRP | stat.S_IWOTH, f"{path}: others may write it", "go-w", owned=True)
@@ -95,7 +95,7 @@ def _password(path: Path, environ: Mapping[str, str]) -> bytes:
 
 
 def _opened(envelope: bytes, password: bytes) -> bytes:
-    """cosign's own: scrypt, and NaCl's secret box around the key in PKCS #8."""
+    """Decrypt cosign's key file: scrypt, and NaCl's secret box around a PKCS #8 key."""
     need_library("a key of cosign's", "nacl")
     from nacl.exceptions import CryptoError
     from nacl.secret import SecretBox
@@ -122,7 +122,7 @@ def _bytes(text: Any) -> bytes:
 
 
 class WrongKey(ValueError):
-    """The message goes on where the key's name ends: `is a key of the kind RSA`."""
+    """A key cannot be used. The message continues a sentence: `is a key of the kind RSA`."""
 
 
 def need_library(what: str, library: str = "cryptography") -> None:
@@ -145,7 +145,7 @@ def public_key(pem: bytes) -> EllipticCurvePublicKey:
 
 
 def private_key(der: bytes, password: bytes | None) -> EllipticCurvePrivateKey:
-    """In PKCS #8, or in the form that curves had before it."""
+    """Load a private key, in PKCS #8 or in the older form for curves."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.serialization import load_der_private_key
@@ -170,7 +170,7 @@ def _check_curve(key: object) -> None:
 
 
 def sign(key: EllipticCurvePrivateKey, digest: bytes) -> str:
-    """`digest` is the SHA-256 of what is signed; in base64, on one line."""
+    """Sign `digest`, the SHA-256 of the signed content; return the signature in base64 on one line."""
     return base64.b64encode(key.sign(digest, _ecdsa())).decode()
 
 

@@ -1,4 +1,4 @@
-"""Signatures as cosign makes them: over a file, or over a short statement about an image in a registry."""
+"""Signatures as cosign makes them: of a file, or of a short statement about an image in a registry."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`statement` is what was signed, where that is not the bundle: it names the manifest that names the
-    bundle, and whoever found it has followed that."""
+    """A signature. `statement`: what was signed, if it is not the bundle. It names the image's manifest,
+    which names the bundle; the code that found it has checked both."""
 
     text: str
     statement: bytes | None = None
 
     def is_by(self, key: EllipticCurvePublicKey, digest: str) -> bool:
-        """`digest` is the bundle's own."""
+        """Whether this key signed the bundle with this digest."""
         signed = _raw(digest) if self.statement is None else hashlib.sha256(self.statement).digest()
         return verifies(key, signed, self.text)
 
 
 def signature_of(key: EllipticCurvePrivateKey, digest: str) -> Signature:
-    """Of the file whose digest this is, as `cosign sign-blob --key` writes it."""
+    """Sign the file with this digest, as `cosign sign-blob --key` does."""
     return Signature(sign(key, _raw(digest)))
 
 
@@ -63,7 +63,7 @@ def signature_path(bundle: Path) -> Path:
 
 
 def read_signature(bundle: Path) -> Signature | None:
-    """What lies beside a bundle. A link that leads nowhere is there, too."""
+    """Read the signature beside a bundle, or return None. A dangling link is an error."""
     path = signature_path(bundle)
     try:
         return parse_signature(bounded_bytes(path, LARGEST_SIGNATURE), str(path))
@@ -87,7 +87,8 @@ def write_signature(bundle: Path, signature: Signature) -> Path:
 
 
 def keep_signature(bundle: Path, signatures: Iterable[Signature]) -> None:
-    """Beside it, for whoever asks later. One of another file, which would have this one refused, goes."""
+    """Write the fetched signature beside the bundle; remove another file's signature, with which it would
+    be refused."""
     found = next((one for one in signatures if one.statement is None), None)
     if found is None:
         signature_path(bundle).unlink(missing_ok=True)
@@ -96,15 +97,16 @@ def keep_signature(bundle: Path, signatures: Iterable[Signature]) -> None:
 
 
 def statement_about(manifest: str, reference: str) -> bytes:
-    """What is signed in a registry: that `manifest`, a digest, is what the signer means. `reference` is told
-    and binds nobody: cosign does not hold it against where the image lies."""
+    """Return the statement to sign in a registry: that the signer means `manifest`, a digest. `reference`
+    is informative only: cosign does not compare it with the image's place."""
     image = {"docker-manifest-digest": manifest}
     critical = {"identity": {"docker-reference": reference}, "image": image, "type": _WHAT}
     return json.dumps({"critical": critical, "optional": None}, separators=(",", ":")).encode()
 
 
 def signed_statement(key: EllipticCurvePrivateKey, manifest: str, reference: str) -> Signature:
-    """A layer of its own at the tag `statement_tag(manifest)`, with `text` in its annotation."""
+    """Sign a statement. It becomes a layer at the tag `statement_tag(manifest)`, with `text` as
+    annotation."""
     statement = statement_about(manifest, reference)
     return Signature(sign(key, hashlib.sha256(statement).digest()), statement)
 
@@ -114,7 +116,7 @@ def statement_tag(manifest: str) -> str:
 
 
 def statement_found(text: str, statement: bytes, manifest: str) -> Signature:
-    """In the registry, with the digest of the manifest beside whose tag it was found."""
+    """Return a signature found in a registry. `manifest`: the digest in the tag where it was found."""
     about = _manifest_in(statement)
     if about != manifest:
         raise CheckFailed(f"the signature of {manifest} is about {about}", "somebody has moved it: sign anew")

@@ -1,4 +1,4 @@
-"""Whether a bundle may land: by its bytes before anything of it is opened, then by what it holds."""
+"""Decide whether a bundle may land: by its digest before it is opened, then by its contents."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ALLOW = "--allow-unsigned-code"
 
 
 class Trusted(NamedTuple):
-    """A public key of --trust. `name` is its file's."""
+    """A public key of --trust. `name`: its file's name."""
 
     name: str
     key: EllipticCurvePublicKey
 
 
 class Verdict(NamedTuple):
-    """`doubt`: a server would run code that nobody vouches for."""
+    """A verdict. `doubt`: a server would run code that nobody signed."""
 
     signed_by: tuple[str, ...]
     words: str
@@ -34,8 +34,8 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a bundle must be: `pinned` its digest, `trusted` the keys of which one must have signed it.
-    `pulled`: it comes from where others write. `allowed`: code without a signature is wanted all the same."""
+    """What a bundle must be. `pinned`: its digest. `trusted`: keys, one of which must have signed it.
+    `pulled`: it comes from where others can write. `allowed`: unsigned code is accepted."""
 
     pinned: str | None = None
     trusted: tuple[Trusted, ...] = ()
@@ -45,11 +45,11 @@ class Guard:
 
     @property
     def check(self) -> Callable[[str], tuple[str, ...]] | None:
-        """For the digest, before anything is decompressed. None: nothing is asked that needs it."""
+        """Return the check of the digest before anything is decompressed, or None if nothing requires it."""
         return self.signers if self.pinned or self.trusted else None
 
     def signers(self, digest: str) -> tuple[str, ...]:
-        """The names of the keys that signed these very bytes. Raise unless the bytes may be opened."""
+        """Return the names of the keys that signed this digest; raise if the bundle must not be opened."""
         if self.pinned and digest != self.pinned:
             told = f"its digest is {digest}, not {self.pinned}"
             raise BadBundle(told, "this is another bundle: do not use it")
@@ -67,7 +67,7 @@ class Guard:
         return good
 
     def judge(self, digest: str | None, manifest: BundleManifest) -> Verdict:
-        """Before the first byte lands. Raise where code is pulled that nobody signed and nobody allowed."""
+        """Judge before the first byte lands; raise if unsigned code was pulled and is not allowed."""
         if self.trusted and digest:
             good = self.signers(digest)
             return Verdict(good, f"signed by {', '.join(good)}")
