@@ -1,4 +1,4 @@
-"""What a server's start asks of a cache: its files, and the entries of each tuned op."""
+"""What a server's start looks up in a cache: its files, and the entries of each tuned op."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Tunes = Literal["nothing", "planned", "unplanned"]
 
 @dataclass(frozen=True, slots=True)
 class ExpectedEntry:
-    """One lookup. `tuning`: the server's own autotune makes it; `serving`: only its requests do."""
+    """One lookup. `tuning`: the server's own autotune makes it. `serving`: only its requests do."""
 
     key: str
     bucket: int
@@ -47,7 +47,7 @@ class TunedOp:
 
 @dataclass(frozen=True)
 class CachePlan:
-    """One key's folder. `groups` are the files that a server's start expects to be byte-identical."""
+    """One key's folder. `groups`: files that a server's start expects to be equal byte for byte."""
 
     folder: str
     groups: tuple[tuple[str, ...], ...]
@@ -80,7 +80,7 @@ def told(caches: Sequence[CachePlan]) -> str:
 
 
 class Timed(NamedTuple):
-    """One entry that was timed again. Milliseconds; None where it failed, for the reason in `failed`."""
+    """An entry that was timed again, in milliseconds. None: it failed, for the reason in `failed`."""
 
     op: str
     bucket: int
@@ -92,7 +92,7 @@ class Timed(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """`what` the server tunes, and `why` nobody here can say which entries that makes."""
+    """Something that the server tunes (`what`), and `why` its entries cannot be predicted."""
 
     what: str
     why: str
@@ -100,8 +100,8 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a start tunes. `gaps`: what of it cannot be planned. `obstacle`: why no warm can tune what is
-    planned, either."""
+    """What a start tunes. `gaps`: the part that cannot be planned. `obstacle`: why no warm can tune the
+    planned part either."""
 
     tunes: Tunes
     says: str

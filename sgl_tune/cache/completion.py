@@ -1,4 +1,4 @@
-"""The keys of the caches there are, for a shell that completes one."""
+"""Return the existing caches' keys for shell completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scanned cache in words and as JSON."""
+"""Describe a scanned cache in words and as JSON."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def entry_json(entry: Entry) -> dict[str, Any]:
 
 
 def wanted(content: Content, filters: Sequence[Filter]) -> list[Entry]:
-    """The entries that pass, in the order people read them: by op, then by bucket."""
+    """Return the entries that pass the filters, sorted by op, then by bucket."""
     entries = [entry for entry in content.read_entries() if all(f.keeps_entry(entry) for f in filters)]
     return sorted(entries, key=_reading_order)
 
@@ -84,7 +84,7 @@ def _reading_order(entry: Entry) -> tuple[str, int, str]:
 
 
 def place_text(cache: ScannedCache) -> str:
-    """What its caches have in common: the reader, the version, the GPU."""
+    """Return what the caches of one place have in common: the reader, the version, the GPU."""
     place = cache.cache
     if place.layout == "files":
         return f"Files in {place.path}"
@@ -100,7 +100,7 @@ def place_text(cache: ScannedCache) -> str:
 
 
 def deployment_text(cache: ScannedCache) -> str:
-    """What the manifest says it was tuned for: the model and the sizes that are not 1."""
+    """Return the model and the sizes other than 1 that the manifest names."""
     if not cache.manifest:
         return ""
     parts = cache.manifest.key_parts
@@ -109,7 +109,7 @@ def deployment_text(cache: ScannedCache) -> str:
 
 
 def remarks(cache: ScannedCache) -> list[str]:
-    """What a reader of the table should know besides."""
+    """Return remarks that a reader of the table should know."""
     name = cache.cache.key or cache.cache.path.name
     said = []
     if not cache.agree:

@@ -1,4 +1,4 @@
-"""Two caches, or two files, entry by entry."""
+"""Compare two caches, or two files, entry by entry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.scan import Content, ScannedCache
 from sgl_tune.errors import CheckFailed, UsageError
 
-# Two searches of one shape put what is equally fast in another order: by so much do their times differ.
+# Two searches of a shape may order equally fast choices differently: their times differ by this much.
 NOISE = 0.01
 
 Races = Mapping[str, Mapping[str, float]]
@@ -21,8 +21,8 @@ Races = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One table of tuned choices: a rank's file, or what all ranks have in common. `races`: what its search
-    measured of choices side by side."""
+    """One table of tuned choices: a rank's file, or the common content of all ranks. `races`: times that
+    its search measured of choices side by side."""
 
     name: str
     entries: Mapping[str, Any]
@@ -33,7 +33,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`apart`: how much slower the slower choice is, where a search had both in one race."""
+    """A changed entry. `apart`: how much slower the slower choice is, if a search had both in one race."""
 
     key: str
     before: Any
@@ -47,7 +47,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`environment` and `others` (FlashInfer's checksum, its records) are what else a server compares."""
+    """Two tables compared. `environment`, `others` (checksum, records): what else a server compares."""
 
     a: Side
     b: Side
@@ -64,7 +64,7 @@ class Difference:
 
     @property
     def is_noise(self) -> bool:
-        """Whether all that differs, if anything, are choices that are equally fast."""
+        """Whether all differences, if any, are between choices that are equally fast."""
         others = self.only_a or self.only_b or self.environment or self.others
         return not others and all(change.is_noise for change in self.changed)
 
@@ -87,7 +87,7 @@ class Comparison:
 
 
 def compare(a: Sequence[ScannedCache], b: Sequence[ScannedCache]) -> Comparison:
-    """One cache with one other, whatever their keys; several by the place they have on the disk."""
+    """Compare one cache with another, whatever their keys, or several caches by their place on the disk."""
     if len(a) == len(b) == 1:
         return _compare_caches(a[0], b[0])
     left, right = ({_place(cache): cache for cache in caches} for caches in (a, b))
@@ -107,7 +107,7 @@ def _place(cache: ScannedCache) -> tuple[str | None, ...]:
 
 
 def _compare_caches(a: ScannedCache, b: ScannedCache) -> Comparison:
-    """As one table each where their ranks agree, else rank by rank."""
+    """Compare two caches as one table each if their ranks agree, else rank by rank."""
     left, right = _whole(a), _whole(b)
     if left and right:
         return Comparison((_difference(left, right),))
@@ -161,13 +161,13 @@ def _difference(a: Side, b: Side) -> Difference:
     environment = _changes(a.environment, b.environment)
     others = _changes(a.others, b.others)
     if changed or only_a or only_b or environment or len(others) > 1:
-        # The checksum follows from the rest, so it is news only where it alone differs.
+        # The checksum follows from the rest, so it is shown only if nothing else differs.
         others = tuple(change for change in others if change.key != GENERATION)
     return Difference(a, b, len(shared) - len(changed), changed, only_a, only_b, environment, others)
 
 
 def _apart(key: str, a: Side, b: Side) -> float | None:
-    """The larger of what their searches say: what is slow in one of them is no noise."""
+    """Return the larger difference of both searches: what is slow in one of them is no noise."""
     one, other = _choice(a.entries[key]), _choice(b.entries[key])
     if one is None or other is None:
         return None

@@ -1,4 +1,4 @@
-"""Reading what may be anything: somebody else's directory holds the files."""
+"""Read files in a directory that others can change, and that may be anything."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _KINDS = {
 
 
 def kind_of(path: Path) -> str:
-    """Of what is there, whatever leads to it."""
+    """Return the kind of a file, with links followed."""
     return _KINDS.get(stat.S_IFMT(path.stat().st_mode), "something else")
 
 
 def check_place(cache_dir: Path) -> None:
-    """A folder is there, or can be made as far as its parents tell."""
+    """Check that the folder exists, or that its existing parents allow to create it."""
     there = next(p for p in (cache_dir, *cache_dir.absolute().parents) if p.is_symlink() or p.exists())
     what = kind_of(there) if there.exists() else "a link that leads nowhere"
     if not there.is_dir():
@@ -39,8 +39,9 @@ def check_place(cache_dir: Path) -> None:
 
 
 def slurp(path: Path | str, folder: int | None = None) -> tuple[os.stat_result, bytes | None]:
-    """None for what is no regular file: a pipe would wait for ever, a link may lead to somebody's own. Not
-    through a file object: that takes three times as long, which a thousand files make felt."""
+    """Read a file. Content is None if it is no regular file, because a pipe could block and a link could
+    lead to a private file. No file object is used: it takes three times as long, which shows with 1,000
+    files."""
     try:
         descriptor = os.open(path, _FLAGS, dir_fd=folder)
     except OSError as error:

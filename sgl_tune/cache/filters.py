@@ -1,4 +1,4 @@
-"""`--filter 'size>1MB'` and its like: which caches, and which of their entries, a user asked for."""
+"""Filters such as `--filter 'size>1MB'`, for caches and for their entries."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def _equal(text: str, wanted: str) -> bool:
 
 
 def _named(text: str, wanted: str) -> bool:
-    """`gemm1` names the op `trtllm::fused_moe::gemm1` too, as `fused_moe` does: nobody types all of it."""
+    """Whether a name matches by its parts: `gemm1` and `fused_moe` both match `trtllm::fused_moe::gemm1`."""
     return f"::{wanted}::" in f"::{text}::"
 
 
 def _among_words(text: str, wanted: str) -> bool:
-    """`h200` is an `NVIDIA H200`, and no `NVIDIA GH200`."""
+    """Whether all words occur: `h200` matches `NVIDIA H200`, but not `NVIDIA GH200`."""
     return set(_words(wanted)) <= set(_words(text))
 
 
 def _of_path(text: str, wanted: str) -> bool:
-    """`GLM-5.1-FP8` is a `zai-org/GLM-5.1-FP8`, and `zai-org` its owner."""
+    """Whether a path or one of its parts matches: `zai-org` and `GLM-5.1-FP8` match `zai-org/GLM-5.1-FP8`."""
     parts = [part.lower() for part in text.split("/")]
     return text.lower() == wanted.lower() or wanted.lower() in parts
 
@@ -74,7 +74,7 @@ FIELDS = (*_NUMBERS, *_TEXTS, *_ENTRIES)
 
 
 class Filter(NamedTuple):
-    """A cache passes when it has the property; by op, runner or bucket, when one of its entries has it."""
+    """A filter. A cache passes by its property; for op, runner and bucket, by one of its entries."""
 
     field: str
     symbol: str

@@ -1,8 +1,6 @@
-"""An opened folder of a cache: whatever its name comes to mean meanwhile, work goes on in this one.
-
-A user's own path may lead over links. Below the folder that he named, in which others may write too, none is
-followed: neither on the way to a folder nor in the place of a file.
-"""
+"""An opened folder of a cache. Work continues in it even if its name comes to mean another folder. The
+path that a user names may contain links. Below it, where others may write too, no link is followed:
+neither on the way to a folder nor in place of a file."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from typing import NamedTuple
 
 from sgl_tune.cache.disk import read_regular, slurp
 
-# What tells whether a file is still the one that was seen; compared for equality, so no clock matters.
+# What shows whether a file is still the same; compared for equality, so clocks do not matter.
 Signature = tuple[int, int, int]
 
 Slurped = tuple[os.stat_result, bytes | None]
@@ -31,22 +29,22 @@ def signature_of(status: os.stat_result) -> Signature:
 
 
 class Owner(NamedTuple):
-    """Whose new files and folders become, where root makes them."""
+    """The owner of new files and folders, if root makes them."""
 
     uid: int
     gid: int
 
 
 class LeadsOut(OSError):
-    """A link, where only a folder of the cache itself will do."""
+    """A link was found where only a folder of the cache itself is allowed."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.ELOOP, "is a link, and none is followed inside a cache folder", str(path))
 
 
 class Folder:
-    """`parent` is the opened folder above, and None for the one that a user named. `owner` is whose new files
-    and folders in it become."""
+    """An opened folder. `parent`: the opened folder above, or None for the one that a user named. `owner`:
+    the owner of new files and folders."""
 
     def __init__(
         self, descriptor: int, name: Path | str, parent: Folder | None = None, owner: Owner | None = None
@@ -61,7 +59,7 @@ class Folder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """With the folders above, which were opened on the way."""
+        """Close it and the folders above, which were opened on the way."""
         self.close()
         if self.parent:
             self.parent.__exit__()
@@ -70,7 +68,7 @@ class Folder:
         os.close(self.descriptor)
 
     def is_in_place(self, root: Path | None) -> bool:
-        """Whether its path still leads here: nobody has moved it away and put another in its place."""
+        """Whether the path still leads to this folder, and not to another one put in its place."""
         try:
             with open_folder(self.path, root) as named:
                 return os.path.samestat(os.fstat(named.descriptor), os.fstat(self.descriptor))
@@ -81,7 +79,7 @@ class Folder:
         return os.listdir(self.descriptor)  # noqa: PTH208 a descriptor is no path
 
     def status(self, name: str) -> os.stat_result | None:
-        """Of a link itself."""
+        """Return the file's status; of a link, the link's own."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -96,7 +94,7 @@ class Folder:
             return slurp(name, self.descriptor)
 
     def open(self, name: str, flags: int) -> int:
-        """0666 leaves the mode to the umask: who reads here is often another user than who writes."""
+        """Open a file. Mode 0666 leaves the rights to the umask, because readers are often other users."""
         safe = flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with self._naming(name):
             file = os.open(name, safe, 0o666, dir_fd=self.descriptor)
@@ -105,7 +103,7 @@ class Folder:
             return file
 
     def pieces(self, name: str) -> Iterator[bytes]:
-        """The bytes of a file, a megabyte at a time."""
+        """Yield the bytes of a file, one megabyte at a time."""
         file = self.open(name, os.O_RDONLY)
         try:
             while piece := os.read(file, 1 << 20):
@@ -165,12 +163,12 @@ class Folder:
             raise self._named(error, name) from error
 
     def _named(self, error: OSError, name: str) -> OSError:
-        """With the path: a name alone says nothing."""
+        """Return the error with the full path in place of the name."""
         return OSError(error.errno, error.strerror, str(self.path / name))
 
 
 def _give_new(folder: int, owner: Owner) -> None:
-    """Unless somebody has already put another folder of ours under its name."""
+    """Give the folder to `owner`, unless another user's or a filled folder has taken its name."""
     if os.fstat(folder).st_uid == os.geteuid() and not os.listdir(folder):
         os.fchown(folder, *owner)
 
@@ -178,7 +176,7 @@ def _give_new(folder: int, owner: Owner) -> None:
 def open_folder(
     path: Path, root: Path | None = None, create: bool = False, owner: Owner | None = None
 ) -> Folder:
-    """`root` is the part that a user named; without it, what comes before SGLang's layout."""
+    """Open a folder. `root`: the part that a user named; by default the part before SGLang's layout."""
     root = root or _before_layout(path)
     if create:
         root.mkdir(parents=True, exist_ok=True)
@@ -193,10 +191,10 @@ def open_folder(
 
 
 class Way:
-    """The folders on the way to the one that was asked for last stay open: the next is mostly beside it."""
+    """Keeps the folders on the way to the last one open, because the next one mostly lies beside it."""
 
     def __init__(self, create: bool = False, owner: Owner | None = None) -> None:
-        """`create`: folders that are missing below the root are made, for this owner."""
+        """`create`: create missing folders below the root, for this owner."""
         self._create, self._owner = create, owner
         self._root: Path | None = None
         self._folders: list[Folder] = []
@@ -209,7 +207,7 @@ class Way:
         self._leave(0)
 
     def to(self, path: Path, root: Path | None = None) -> Folder:
-        """Open until the next is asked for."""
+        """Open a folder, which stays open until the next one is requested."""
         root = root or _before_layout(path)
         if not self._folders or (root is not self._root and root != self._root):
             self._leave(0)
@@ -236,13 +234,13 @@ class Way:
 
 
 def read_below(path: Path, root: Path | None = None) -> bytes:
-    """A regular file of a cache; OSError for anything else."""
+    """Read a regular file of a cache; raise OSError for anything else."""
     with open_folder(path.parent, root) as folder:
         return read_regular(path.name, folder.descriptor)
 
 
 def reader(path: Path, way: Way, root: Path | None = None) -> Callable[[Path], Slurped]:
-    """Reads the files of one folder, and of a folder in it, until the way leads elsewhere."""
+    """Return a function that reads files of this folder and of its subfolders, until `way` goes elsewhere."""
     folder = way.to(path, root)
 
     def read(file: Path) -> Slurped:

@@ -1,4 +1,4 @@
-"""What a change of several files is about to do, on the disk before it is done."""
+"""A journal: it records on the disk what a change of several files will do, before it is done."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _CLOSED = "no file, or none that can be read"
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """`replace` maps a name to the temporary file that takes its place. `seen` has for every name the content
-    before and after: a file with neither was written by somebody else since, whatever the clocks say."""
+    """A journal. `replace`: names and the temporary files that replace them. `seen`: each name's content
+    before and after; a file with another content was written by somebody else since, whatever its time
+    says."""
 
     replace: Mapping[str, str]
     remove: tuple[str, ...]
@@ -59,7 +60,7 @@ def _content(folder: Folder, name: str) -> str | None:
 
 
 def read_journal(folder: Folder) -> Journal | None:
-    """None when it is not one of ours: it then touches nothing, inside the folder or out of it."""
+    """Read the journal, or return None if it is not ours: then it has no effect."""
     status = folder.status(JOURNAL)
     if status is None or status.st_size > LARGEST:
         return None

@@ -1,8 +1,6 @@
-"""What FlashInfer's `load_configs` and the next `save_configs` do with a file, without FlashInfer or torch.
-
-Follows the reader's version step by step, its failures included: an exception here is a server that dies at
-startup. `tests/stock` holds it against the real loaders.
-"""
+"""Predict what FlashInfer's `load_configs` and the next `save_configs` do with a file, without FlashInfer
+or torch. This code follows the version's reader step by step, including its failures: an exception here is
+a server that dies at startup. `tests/stock` compares it with the real loaders."""
 
 from __future__ import annotations
 
@@ -23,14 +21,14 @@ _SAFE_DEPTH = 100
 
 
 class Mismatch(NamedTuple):
-    """One environment field: what the file says, what the target has."""
+    """A field of the environment that differs between the file and the target."""
 
     saved: Any
     current: str
 
 
 class Loaded(NamedTuple):
-    """The table the server looks entries up in: key -> (runner, tactic), key -> policy."""
+    """The table in which the server looks up entries: key -> (runner, tactic), key -> policy."""
 
     entries: dict[str, tuple[str, Any]]
     policies: dict[str, tuple[Any, ...]]
@@ -38,14 +36,14 @@ class Loaded(NamedTuple):
 
 
 class Ignored(NamedTuple):
-    """Another environment's file. A hard mismatch also forbids every later save to this path."""
+    """A file of another environment is ignored. A hard mismatch also forbids every later save to its path."""
 
     hard: dict[str, Mismatch]
     soft: dict[str, Mismatch]
 
 
 class Raised(NamedTuple):
-    """The loader dies with this exception; `key` is the entry that kills it, if it is one."""
+    """The loader dies with this exception. `key`: the entry that kills it, if it is one."""
 
     exception: str
     reason: str
@@ -56,7 +54,7 @@ Outcome = Loaded | Ignored | Raised
 
 
 class Save(Enum):
-    """What a save of a server that has something to save makes of the file on disk."""
+    """What a save does to the file, if the server has something to save."""
 
     MERGED = "merged"
     REPLACED = "replaced"
@@ -123,15 +121,15 @@ def _load_entries(document: Mapping[str, Any], reader: FlashInfer) -> Loaded:
 
 
 def is_written(value: Any) -> bool:
-    """Whether some FlashInfer writes such a value: a runner and a tactic, since 0.7.1 the policy of their
-    measurement, and since 0.7.4 how they were chosen."""
+    """Whether any FlashInfer writes such a value: a runner and a tactic; since 0.7.1 also the policy of
+    their measurement, and since 0.7.4 how they were chosen."""
     if not isinstance(value, list):
         return False
     return len(value) in (2, 3) or (len(value) == 4 and isinstance(value[3], dict))
 
 
 def could_be_tactic(tactic: Any) -> bool:
-    """Of an op that nothing else is known of, and as a lookup has it: lists are tuples there."""
+    """Whether an unknown op could have this tactic. As in a lookup, lists have become tuples."""
     if isinstance(tactic, tuple):
         return all(item is None or could_be_tactic(item) for item in tactic)
     return isinstance(tactic, (int, str)) or (isinstance(tactic, float) and isfinite(tactic))
@@ -151,7 +149,8 @@ def restore_tactic(value: Any) -> Any:
 def metadata_mismatches(
     saved: Any, target: Mapping[str, str], reader: FlashInfer
 ) -> tuple[dict[str, Mismatch], dict[str, Mismatch]]:
-    """(hard, soft): a definite other value, and one the writer could not tell, where the reader minds."""
+    """Return the (hard, soft) mismatches: another known value, or a value that the writer did not know, if
+    the reader distinguishes them."""
     known = saved if isinstance(saved, dict) else {}
     hard: dict[str, Mismatch] = {}
     soft: dict[str, Mismatch] = {}
@@ -168,7 +167,7 @@ def next_save(raw: bytes, target: Mapping[str, str], reader: FlashInfer) -> Save
     try:
         document = parse_cache_file(Path(), raw).document
     except BrokenCacheFile as error:
-        # What is not JSON is written over, since 0.6.15 also what is no object; anything else kills the save.
+        # A save overwrites a file that is no JSON, since 0.6.15 also one that is no object; others kill it.
         is_object_missing = error.exception in ("TypeError", "AttributeError")
         if error.exception == "JSONDecodeError" or (reader.tells_unknown and is_object_missing):
             return Save.REPLACED

@@ -1,4 +1,4 @@
-"""The lock of a cache's folder: one writer at a time, each telling its name to those that wait."""
+"""The lock of a cache's folder: one writer at a time, whose name those that wait can print."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LONGEST_NAME = 200
 
 
 class FolderBusy(WorkFailed):
-    """Somebody else is writing, and for longer than we would wait."""
+    """Another process has been writing for longer than we wait."""
 
 
 class Lock:
-    """Held until closed. `is_real` is false where the file system has no locks."""
+    """A lock, held until closed. `is_real`: False if the file system has no locks."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class Lock:
             raise _no_lock(folder.path / LOCK)
 
     def _opened(self) -> int:
-        """FileNotFoundError where it was there a moment ago."""
+        """Open the lock file; raise FileNotFoundError if it was removed at this moment."""
         try:
             return self._folder.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         except FileExistsError:
@@ -74,7 +74,7 @@ class Lock:
         return taken is not False
 
     def is_in_place(self) -> bool:
-        """Whether it still guards anything: a prune may have removed the folder while we waited."""
+        """Whether it is still the folder's lock: a prune may have removed the folder while we waited."""
         named, held = self._folder.status(LOCK), os.fstat(self._file)
         return named is not None and os.path.samestat(named, held)
 
@@ -90,7 +90,7 @@ class Lock:
         return text or "another process"
 
     def _is_ours(self) -> bool:
-        """A file of two names may be anybody's: it is locked, but neither written nor shown."""
+        """Whether the file has one name. With two it may be anybody's: it is not written or shown."""
         return os.fstat(self._file).st_nlink == 1
 
 

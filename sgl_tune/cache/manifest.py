@@ -1,4 +1,4 @@
-"""`sgl-tune.json`, beside the rank files: for which deployment, where and when they were tuned."""
+"""`sgl-tune.json`, beside the rank files: the deployment they were tuned for, where and when."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ SCHEMA_VERSION = 1
 
 
 class BrokenManifest(CheckFailed):
-    """Unreadable, or not what sgl-tune writes. The caches themselves may be fine."""
+    """A manifest is unreadable, or not as sgl-tune writes it. The caches themselves may be fine."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """`files` maps a file's name to the sha256 of what we wrote; a server that tunes on changes the file.
-
-    `measured` tells of each entry's key: the winner's and the default's kernel in milliseconds, how much
-    slower the second was where they were played off, and the launches that it took. `races` tells it of
-    all that were, the winner too, by runner and tactic. `routings`: on what it was, in a layer of experts.
-    """
+    """A manifest. `files`: the sha256 of each file as we wrote it; a server that tunes on changes the
+    file. `measured`: for each entry's key, the times of the winner's and the default's kernel in
+    milliseconds, how much slower the second was in the final, and the number of launches. `races`: for
+    each key, how much slower each tactic of the final was, by runner and tactic, the winner included.
+    `routings`: the routings of tokens to experts with which MoE layers were measured."""
 
     environment: Mapping[str, str]
     key_parts: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What to remove from the disk, and why. Nothing here removes anything."""
+"""Plan what to remove from the disk, and why. Nothing is removed here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITING_SECONDS = 600.0  # a save takes milliseconds: an older temporary file ha
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """All that are given must hold; `max_size` then takes the least recently used until the rest fits."""
+    """The rules, all of which must hold. `max_size`: then remove the least recently used beyond it."""
 
     stale: bool = False
     older_than: float | None = None
@@ -35,7 +35,7 @@ class Rules:
 
     @property
     def choose_nothing(self) -> bool:
-        """A version or an architecture only narrows what the others choose."""
+        """Whether no rule chooses anything. A version or an architecture only narrows other rules."""
         return (
             not (self.key or self.stale or self.unusable)
             and self.older_than is None
@@ -45,7 +45,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A whole cache, or only the litter in it. `seen` are the files as they were when this was planned."""
+    """A whole cache, or only some files in it. `seen`: the files' signatures when this was planned."""
 
     cache: Cache
     whole: bool
@@ -103,7 +103,8 @@ def _consider(cache: Cache, rules: Rules, now: float, newest: str | None) -> Rem
 
 
 def _is_abandoned(cache: Cache, age: float) -> bool:
-    """Without any file. A server makes its folder long before it saves; our lock shows it was emptied."""
+    """Whether a cache has no files and is abandoned. A server makes its folder long before it saves; our
+    lock file shows that the cache was emptied."""
     if cache.files or cache.runs or cache.leftovers:
         return False
     return age >= WRITING_SECONDS or (cache.path / LOCK).exists()
@@ -123,7 +124,7 @@ def _litter(cache: Cache, used: float, now: float, age: float) -> Removal | None
 def _harmful(
     cache: Cache, unusable: Callable[[Cache], Iterable[Path]], used: float, before: float
 ) -> Removal | None:
-    """Their signatures are from before they are judged: what is written meanwhile stays."""
+    """Return the unusable files. Signatures are taken before judging: a file written meanwhile stays."""
     seen = _signatures(file.path for file in cache.files if _modified(file.path) <= before)
     bad = {path: seen[path] for path in unusable(cache) if path in seen}
     if not bad:
@@ -142,7 +143,7 @@ def _until_it_fits(removals: list[Removal], excess: int) -> list[Removal]:
 
 
 def _newest_versions(caches: Iterable[Cache]) -> dict[tuple[str, str | None], str]:
-    """Of the caches that a server could read now: an empty folder of a newer version replaces nothing."""
+    """Return the newest version per place. Empty folders do not count, because they replace nothing."""
     newest: dict[tuple[str, str | None], str] = {}
     for cache in caches:
         place = (cache.layout, cache.arch)
@@ -152,13 +153,13 @@ def _newest_versions(caches: Iterable[Cache]) -> dict[tuple[str, str | None], st
 
 
 def belongings(cache: Cache) -> tuple[Path, ...]:
-    """Every file of the cache but our own lock. What else lies in the folder is somebody's."""
+    """Return every file of the cache except our lock. Other files in the folder are not ours."""
     manifest = (cache.manifest,) if cache.manifest else ()
     return (*(file.path for file in cache.files), *cache.leftovers, *cache.runs, *manifest, *cache.broken)
 
 
 def last_used(cache: Cache, files: Iterable[Path]) -> float:
-    """The last write: servers save at every start. The manifest knows better where times were lost."""
+    """Return the time of the last write, since servers save at every start, or the manifest's if later."""
     times = [_modified(path) for path in files] or [_modified(cache.path)]
     if cache.manifest and cache.manifest.name == MANIFEST:
         with contextlib.suppress(BrokenManifest, ValueError):
@@ -182,7 +183,7 @@ def _size(files: Iterable[Path]) -> int:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """Of the link itself where it is one: its target is not ours to judge."""
+    """Return a file's status; of a link, the link's own, because its target is not part of the cache."""
     try:
         return path.lstat()
     except OSError:

@@ -13,7 +13,7 @@ _VLLM_RANK = re.compile(rf"autotune_configs_dp{_NUMBER}_rank{_NUMBER}\.json")
 
 
 class RankName(NamedTuple):
-    """The rank that SGLang puts into a file's name; the GPU's UUID only for the megamoe backend."""
+    """The rank in a file's name. Only the megamoe backend adds the GPU's UUID."""
 
     tp: int
     pp: int
@@ -33,7 +33,7 @@ class RankName(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int, int, str]:
-        """Most names have no GPU, and None does not compare."""
+        """Return a sort key without None, because most names have no GPU."""
         return self.tp, self.pp, self.dp, self.gpu or ""
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class RankName(NamedTuple):
 
 
 class VllmRank(NamedTuple):
-    """A data-parallel rank, and the number of the process among all of the server's."""
+    """A data-parallel rank, and the process's number among all of the server's."""
 
     dp: int
     rank: int
@@ -57,7 +57,7 @@ class VllmRank(NamedTuple):
 
 
 def names_text(names: Iterable[str]) -> str:
-    """The ranks in files' names, whoever named them; empty where one of them says none."""
+    """Return the ranks in SGLang's or vLLM's file names, or "" if one name has none."""
     return _names_text(tuple(names))
 
 
@@ -74,7 +74,7 @@ def _names_text(names: tuple[str, ...]) -> str:
 
 
 def ranks_text(ranks: Sequence[RankName]) -> str:
-    """`tp0-7 dp0-7`; an axis with nothing but 0 goes without saying."""
+    """Return `tp0-7 dp0-7`; an axis that is always 0 is left out."""
     if not ranks:
         return "-"
     words = [f"tp{_spans(rank.tp for rank in ranks)}"]

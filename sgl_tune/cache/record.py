@@ -1,4 +1,4 @@
-"""A FlashInfer autotune cache file as data: parsed, serialised byte for byte as FlashInfer does, digested."""
+"""A FlashInfer autotune cache file as data: parsed, written byte for byte as FlashInfer does, digested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sgl_tune.cache.disk import read_regular
 from sgl_tune.errors import CheckFailed
 
 RESERVED = NEWEST.members
-# Out of a file that harms whichever server reads it.
+# The remedy for a file that harms every server that reads it.
 WAY_OUT = "warm it again, or remove it: `sgl-tune prune --unusable`"
 
 Profile = tuple[tuple[int, ...], ...]
@@ -25,13 +25,13 @@ _TOO_MUCH = 1e9  # for a time in ms: eleven days
 _INT = r"(?:0|-?[1-9][0-9]{0,17})"
 _SHAPE = rf"\((?:{_INT},|{_INT}(?:, {_INT})+)?\)"
 _PROFILE = rf"\((?:{_SHAPE},|{_SHAPE}(?:, {_SHAPE})+)\)"
-# Compiled by the first key: to list caches takes none.
+# A pattern that is compiled at the first key, because listing caches needs none.
 _HEAD = rf"\('([^'\\\n]+)', '(\w+)', ({_PROFILE})(, \(|\)\Z)"
 _TOKEN = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[(,)]|[^(,)'\"]+|['\"]"
 
 
 class BrokenCacheFile(CheckFailed):
-    """A file that FlashInfer's loader cannot even parse; `exception` is the type it would raise."""
+    """FlashInfer's loader cannot parse a file. `exception`: the type that it would raise."""
 
     def __init__(self, path: Path, what: str, exception: str) -> None:
         super().__init__(
@@ -44,8 +44,8 @@ class BrokenCacheFile(CheckFailed):
 
 
 class KeyParts(NamedTuple):
-    """What an entry's key says. `shapes` is the text of the profile, parsed when it is used; `extras` are
-    texts, because a dtype cannot be parsed as a literal."""
+    """The parts of an entry's key. `shapes`: the profile's text, parsed when used. `extras`: texts,
+    because a dtype is no Python literal."""
 
     op: str
     runner: str
@@ -59,7 +59,7 @@ class KeyParts(NamedTuple):
 
     @property
     def bucket(self) -> int | None:
-        """The token count this entry was tuned for."""
+        """Return the number of tokens that the entry was tuned for."""
         if not self.profile or not self.profile[0]:
             return None
         first = self.profile[0]
@@ -68,7 +68,7 @@ class KeyParts(NamedTuple):
 
 @lru_cache(maxsize=65_536)
 def parse_key(text: str) -> KeyParts | None:
-    """The parts of a key that `str((op, runner, profile, extras))` can have produced, else None."""
+    """Return the parts of a key that `str((op, runner, profile, extras))` can have written, else None."""
     head = re.match(_HEAD, text) if len(text) <= _MAX_KEY else None
     if head is None:
         return None
@@ -107,7 +107,7 @@ def _parse_extras(text: str) -> tuple[str, ...] | None:
 
 
 class Entry(NamedTuple):
-    """One tuned choice: `value` is the JSON as found, whatever it is."""
+    """One tuned choice. `value`: the JSON as found, of any kind."""
 
     key: str
     value: Any
@@ -132,17 +132,17 @@ class Entry(NamedTuple):
 
     @property
     def chosen(self) -> Any:
-        """How the tactic was chosen, as FlashInfer writes it since 0.7.4."""
+        """Return how the tactic was chosen, as FlashInfer writes it since 0.7.4."""
         return self._element(3)
 
     @property
     def ms(self) -> float | None:
-        """How long the tactic took when it was chosen."""
+        """Return the tactic's time when it was chosen."""
         return self._measured("time_ms")
 
     @property
     def margin(self) -> float | None:
-        """By what part of its time it was ahead of the second."""
+        """Return how far ahead of the second it was, as a part of its time."""
         return self._measured("margin")
 
     def _measured(self, name: str) -> float | None:
@@ -156,7 +156,7 @@ class Entry(NamedTuple):
 
 
 class CacheFile:
-    """A parsed file. `raw` is kept, so nothing that is not understood is ever lost."""
+    """A parsed file. `raw` is kept, so that content that is not understood is never lost."""
 
     def __init__(self, path: Path, raw: bytes, document: dict[str, Any]) -> None:
         self.path, self.raw, self.document = path, raw, document
@@ -178,7 +178,7 @@ class CacheFile:
         return {key: value for key, value in self.document.items() if key not in RESERVED}
 
     def entries_for(self, reader: FlashInfer) -> dict[str, Any]:
-        """What this version takes for entries."""
+        """Return what this FlashInfer version takes for entries."""
         if reader.members == RESERVED:
             return self.entries
         return {key: value for key, value in self.document.items() if key not in reader.members}
@@ -188,7 +188,7 @@ class CacheFile:
 
     @property
     def count(self) -> int:
-        """Of the entries."""
+        """Return the number of entries."""
         return len(self.document) - sum(name in self.document for name in RESERVED)
 
     @cached_property
@@ -197,7 +197,7 @@ class CacheFile:
 
     @cached_property
     def computed_generation(self) -> str | None:
-        """The checksum FlashInfer would write; None when the content is nested too deep to serialise."""
+        """Return the checksum that FlashInfer would write; None if the content is nested too deep."""
         try:
             return _generation({key: value for key, value in self.document.items() if key != GENERATION})
         except RecursionError:
@@ -233,7 +233,7 @@ def serialise(
     records: Mapping[str, Any] | None = None,
     writer: FlashInfer = NEWEST,
 ) -> bytes:
-    """The file `save_configs` writes for this content; FlashInfer's merges keep what else `metadata` has."""
+    """Return the file that `save_configs` writes for this content, with any further fields of `metadata`."""
     ordered: dict[str, Any] = {METADATA: dict(metadata)}
     if records:
         ordered[RECORDS] = records

@@ -1,4 +1,4 @@
-"""Remove caches with the lock that writers take, and never anything beyond the cache's own folder."""
+"""Remove caches under the writers' lock, and never anything outside the cache's own folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BELOW = ("runs", "entries")
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """`skipped` says why it was left alone; `failed`, that it could not be removed."""
+    """The result of a removal. `skipped`: why it was left alone. `failed`: it could not be removed."""
 
     files: int = 0
     bytes: int = 0
@@ -32,7 +32,7 @@ class Removed:
 
 
 def settle(caches: Iterable[Cache], root: Path) -> list[str]:
-    """Finish or discard what killed writers left; says what was done."""
+    """Finish or discard what killed writers left; return what was done."""
     done: list[str] = []
     for cache in caches:
         if any(is_unfinished(path.name) for path in cache.leftovers):
@@ -66,7 +66,7 @@ def remove(removal: Removal, root: Path) -> Removed:
 
 
 def _objection(removal: Removal, folder: Folder) -> str | None:
-    """Time has passed since the plan; the lock keeps out our own writers, but not a server."""
+    """Return why a cache must stay now: a server, which takes no lock, may have written since the plan."""
     if not removal.whole:
         return None
     if any(_signature(folder, path) not in (None, seen) for path, seen in removal.seen.items()):
@@ -89,7 +89,7 @@ def _exists_since(folder: Folder, path: Path) -> float:
 
 
 def _remove(removal: Removal, folder: Folder) -> int:
-    """How many files went. The lock is the last of them: with it goes what keeps others out."""
+    """Remove the files; return their number. The lock goes last, because it keeps others out."""
     count = 0
     for below in _BELOW:
         count += _remove_below(removal, folder, below)
@@ -101,7 +101,7 @@ def _remove(removal: Removal, folder: Folder) -> int:
 
 
 def _as_seen(removal: Removal, opened: Folder, place: Path) -> list[str]:
-    """The names in an opened folder that nobody has written since they were chosen."""
+    """Return the names in an opened folder that nobody has written since they were chosen."""
     seen = removal.seen.items()
     return [path.name for path, sign in seen if path.parent == place and opened.signature(path.name) == sign]
 
@@ -120,14 +120,14 @@ def _remove_below(removal: Removal, folder: Folder, below: str) -> int:
 
 
 def forget(place: Path, root: Path) -> None:
-    """A folder that was made for files which never came goes, with those above it, unless somebody else
-    holds it or put something there."""
+    """Remove a folder that was made for files which were never written, and empty folders above it, unless
+    another process holds it or put something in it."""
     with contextlib.suppress(WorkFailed), locked(place, 0.0, create=False, root=root) as (folder, _):
         _remove_if_empty(folder)
 
 
 def _remove_if_empty(folder: Folder) -> None:
-    """It and the folders above, once empty, up to the one that a user named."""
+    """Remove the folder if it is empty, and then the empty folders above, up to the one that a user named."""
     if set(folder.names()) - {LOCK}:
         return
     folder.unlink(LOCK)

@@ -1,4 +1,4 @@
-"""What the files of a cache hold, in a pass over the disk that keeps little: caches come by the thousand."""
+"""Read what the files of a cache hold, in one pass that keeps little memory, for thousands of caches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CLUE = 96
 
 
 class Scanner:
-    """Reads caches; equal files share one content, parsed once."""
+    """Reads caches. Equal files share one content, which is parsed once."""
 
     def __init__(self, digests: bool = False) -> None:
         self._digests = digests
@@ -36,7 +36,7 @@ class Scanner:
     def resolve(
         self, target: str | None, cache_dir: Path, on_error: OnError, skip: Collection[Path] = ()
     ) -> list[ScannedCache]:
-        """What a user meant, found and read."""
+        """Find and read the caches that a user means."""
         return self.scan_all(resolve(target, cache_dir, on_error, skip))
 
     def scan_all(self, caches: Iterable[Cache]) -> list[ScannedCache]:
@@ -79,8 +79,8 @@ class Scanner:
         return ScannedFile(file.path, file.rank, status.st_size, status.st_mtime, content, digest)
 
     def _content(self, path: Path, cache: Cache, raw: bytes) -> tuple[Content, str | None]:
-        """Found by the end of the file, where FlashInfer writes its checksum, and then compared in full:
-        to hash every byte of every file would cost a fifth of the parsing."""
+        """Return the content of a file. A known one is found by the file's end, where FlashInfer writes
+        its checksum, and then compared in full. Hashing every byte would cost a fifth of the parsing."""
         clue = (cache.layout, len(raw), raw[-_CLUE:])
         known = self._recent.get(clue)
         if known is None or known[0] != raw:
@@ -114,7 +114,7 @@ def _parse(path: Path, layout: str, raw: bytes) -> Content:
 
 
 def _entry_problem(document: Mapping[str, Any]) -> str | None:
-    """Of an entry of the managed store, {key, runner, tactic, profiling_policy}; FlashInfer skips such."""
+    """Return why FlashInfer would skip a managed entry {key, runner, tactic, profiling_policy}, or None."""
     missing = [name for name in ("key", "runner", "tactic") if name not in document]
     if missing:
         return f"it has no member {', '.join(missing)}"
@@ -131,7 +131,7 @@ def _manifest(path: Path, root: Path | None) -> tuple[Manifest | None, str | Non
 
 
 def _environment(cache: Cache, files: Sequence[ScannedFile]) -> Mapping[str, Any] | None:
-    """Of the first file that says; the managed store says it once for all its entries."""
+    """Return the environment of the first file that has one; the managed store has one for all entries."""
     if cache.layout != "flashinfer-v2":
         return next((file.content.environment for file in files if file.content.environment), None)
     if cache.manifest is None:
@@ -143,8 +143,8 @@ def _environment(cache: Cache, files: Sequence[ScannedFile]) -> Mapping[str, Any
 
 
 class Content(NamedTuple):
-    """One distinct content, whatever number of ranks share it. Its entries are read again when asked for:
-    to hold on to all of them while listing takes longer than to parse them."""
+    """One distinct content, shared by any number of ranks. Its entries are read again when needed, because
+    keeping all of them during a listing takes longer than parsing them."""
 
     path: Path
     layout: str
@@ -178,7 +178,7 @@ class ScannedFile(NamedTuple):
 
 
 class ScannedCache(NamedTuple):
-    """`manifest` is ours; `manifest_problem` says why there is one and yet none."""
+    """A scanned cache. `manifest`: ours. `manifest_problem`: why an existing manifest cannot be used."""
 
     cache: Cache
     files: tuple[ScannedFile, ...]
@@ -188,7 +188,7 @@ class ScannedCache(NamedTuple):
 
     @property
     def contents(self) -> list[Content]:
-        """The distinct contents, in the order of the ranks."""
+        """Return the distinct contents, in the order of the ranks."""
         return list({id(file.content): file.content for file in self.files}.values())
 
     @property
@@ -197,19 +197,19 @@ class ScannedCache(NamedTuple):
 
     @property
     def age(self) -> float | None:
-        """Seconds since the last write."""
+        """Return the seconds since the last write."""
         times = [file.modified for file in self.files if file.modified is not None]
         return max(0.0, time.time() - max(times)) if times else None
 
     @property
     def entries(self) -> int:
-        """Of one rank; in FlashInfer's managed store every entry is a file of its own."""
+        """Return the entries of one rank; in the managed store, all entries, because each is a file."""
         counts = [content.entries for content in self.contents]
         return sum(counts) if self.cache.layout == "flashinfer-v2" else max(counts, default=0)
 
     @property
     def is_foreign(self) -> bool:
-        """One file in no layout that nothing marks as a cache: some other text, or some other JSON."""
+        """Whether this is one file that nothing marks as a cache: other text, or other JSON."""
         if self.cache.layout != "files" or len(self.files) != 1:
             return False
         path, content = self.files[0].path, self.files[0].content
@@ -220,7 +220,8 @@ class ScannedCache(NamedTuple):
 
     @property
     def agree(self) -> bool:
-        """Whether every group that a server compares is equal to it: the same JSON, but for vLLM."""
+        """Whether the files of every group are equal to a server: equal JSON, or for vLLM an equal
+        summary."""
         if len(self.contents) < 2:
             return True
         if self.cache.layout == "vllm":
@@ -238,13 +239,13 @@ def _are_alike(contents: Sequence[Content]) -> bool:
 
 
 def vllm_fingerprint(document: Mapping[str, Any]) -> tuple[str, int]:
-    """What vLLM's ranks tell each other of their files, before any of them loads its own."""
+    """Return what vLLM's ranks exchange about their files before any rank loads its own."""
     others = len(document) - (METADATA in document)
     return json.dumps(document.get(METADATA), sort_keys=True), others
 
 
 def _are_equal(contents: Sequence[Content]) -> bool:
-    """Order and white space do not count; a file that cannot be read equals none."""
+    """Whether contents are equal. Order and white space do not count; an unreadable file equals none."""
     distinct = list({id(content): content for content in contents}.values())
     if len(distinct) < 2:
         return True

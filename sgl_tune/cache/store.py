@@ -1,4 +1,4 @@
-"""The one way cache files are written: merged under a lock, one content for all ranks of a group."""
+"""The only code that writes cache files: merged under a lock, with one content for all ranks of a group."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write came to. `digest` is the sha256 that every file of the group now has."""
+    """The result of a write. `digest`: the sha256 of every file of the group."""
 
     paths: tuple[Path, ...]
     digest: str
@@ -41,7 +41,7 @@ class Written:
 
 @dataclass
 class _Merged:
-    """The content to be: what is kept of the files on disk, and then the new entries over it."""
+    """The content to write: what is kept of the files on the disk, overlaid by the new entries."""
 
     metadata: dict[str, Any]
     writer: FlashInfer
@@ -66,8 +66,8 @@ def write_group(
     say: Callable[[str], None] = silent,
     owner: Owner | None = None,
 ) -> Written:
-    """Add entries to all files of one TP group, which end up equal byte for byte: a server that finds two
-    ranks of a group different deletes every rank's file. Entries that are already there stay."""
+    """Add entries to all files of one TP group and keep existing ones. The files become equal byte for
+    byte, because a server that finds a difference in a group deletes every rank's file."""
     place = _common_folder(paths)
     names = [path.name for path in paths]
     with locked(place, timeout, say, owner=owner) as (folder, notes):
@@ -97,7 +97,7 @@ def _common_folder(paths: Sequence[Path]) -> Path:
 
 
 def _signatures(folder: Folder, names: Sequence[str]) -> list[Signature | None]:
-    """Enough to see that a stock server, which takes no lock, has written meanwhile."""
+    """Return what shows that a stock server, which takes no lock, has written meanwhile."""
     return [folder.signature(name) for name in names]
 
 
@@ -130,7 +130,7 @@ def _merge(
 
 
 def _keep(merged: _Merged, file: CacheFile, metadata: Mapping[str, str], replace_conflicting: bool) -> None:
-    """FlashInfer's own rules for saving: the same environment merges, an unknown one is replaced."""
+    """Merge a file as FlashInfer saves: the same environment merges, an unknown one is replaced."""
     saved = file.metadata
     hard, soft = metadata_mismatches(saved, metadata, NEWEST) if saved is not None else ({}, {})
     if hard and not replace_conflicting:
@@ -176,8 +176,8 @@ def _set_aside(merged: _Merged, path: Path, raw: bytes, why: str) -> None:
 
 
 def _stamp(manifest: Manifest, folder: Folder, names: Sequence[str], content: bytes) -> bytes:
-    """The manifest with these files' digest, the digests of the folder's other groups, and what was measured
-    before of entries that are kept."""
+    """Return the manifest with the digests of these and of the folder's other files, and with earlier
+    measurements of entries that are kept."""
     before = _manifest_in(folder)
     digest = sha256(content).hexdigest()
     files = {name: other for name, other in before.files.items() if _is_there(folder, name)}

@@ -1,8 +1,7 @@
-"""Change several files of one folder as if at once: a lock, temporary files, a journal that rolls forward.
-
-A process may be killed between any two lines. Before the journal is in place nothing has happened, and the
-next one to take the lock throws the temporary files away; after that, the next one finishes the change.
-"""
+"""Change several files of one folder as if at once, with a lock, temporary files, and a journal that is
+rolled forward. The process may be killed between any two lines. Before the journal is in place nothing has
+changed, and the next holder of the lock deletes the temporary files. Afterwards, the next holder finishes
+the change."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def silent(text: str) -> None:
-    """Where nobody listens."""
+    """Print nothing."""
 
 
 class Elsewhere(WorkFailed):
@@ -36,11 +35,11 @@ class Elsewhere(WorkFailed):
 
 
 class FolderGone(WorkFailed):
-    """Somebody removed the folder first."""
+    """Another process has removed the folder."""
 
 
 class Locked(NamedTuple):
-    """`notes` tell what it took to settle what an earlier holder left, and what the lock is worth."""
+    """A locked folder. `notes`: how an earlier holder's unfinished work was settled, and a missing lock."""
 
     folder: Folder
     notes: list[str]
@@ -55,8 +54,8 @@ def locked(
     root: Path | None = None,
     owner: Owner | None = None,
 ) -> Iterator[Locked]:
-    """Hold a folder for writing, once what an earlier holder left unfinished is settled. Without `create`
-    only removals follow: the folder must be there, and no room for a lock is no reason not to make some."""
+    """Hold a folder for writing, after settling what an earlier holder left unfinished. Without `create`
+    only removals follow: the folder must exist, and a disk too full for a lock is accepted."""
     with explained(path):
         folder, lock = _acquire(path, root, timeout, say, create, owner)
     with folder, contextlib.closing(lock) if lock else contextlib.nullcontext():
@@ -98,7 +97,7 @@ def _acquire(
 
 
 def _opened(path: Path, root: Path | None, create: bool, owner: Owner | None) -> Folder:
-    """While it is being made, a prune may remove the folders above: then it is tried again."""
+    """Open the folder. Try again if a prune removes the folders above while it is being made."""
     for _ in range(_TRIES):
         try:
             return open_folder(path, root, create, owner)
@@ -121,8 +120,8 @@ def publish(
     remove: Collection[str] = (),
     unchanged: Callable[[], bool] = lambda: True,
 ) -> bool:
-    """Give the files of a locked folder these contents and remove others: all of it, or, when `unchanged`
-    says at the last moment that somebody without the lock wrote, nothing."""
+    """Give the files of a locked folder these contents and remove others. If `unchanged` says at the last
+    moment that another process wrote, do nothing."""
     temporaries: dict[str, str] = {}
     try:
         with explained(folder.path):
@@ -144,7 +143,7 @@ def publish(
 
 
 def recover(folder: Folder) -> list[str]:
-    """Finish or discard what a killed writer left in a locked folder; says what was done."""
+    """Finish or discard what a killed writer left in a locked folder; return what was done."""
     done = []
     if folder.status(JOURNAL):
         journal = read_journal(folder)
@@ -201,7 +200,7 @@ def _discard(folder: Folder, names: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Turns what the disk says into one sentence with a way out."""
+    """Turn an error of the disk into one sentence with a way out."""
     try:
         yield
     except LeadsOut as error:

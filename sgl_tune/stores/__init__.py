@@ -1,1 +1,1 @@
-"""The other caches of a start, as data: one reader per store, and where they lie."""
+"""A start's other caches as data: where they lie, and one reader per kind of store."""

@@ -1,5 +1,5 @@
-"""The stores in a folder whose rank files are listed. Mostly there are none, and then nothing of how they are
-told is imported."""
+"""Find the stores in a folder whose rank files are listed. If there are none, as usual, the code that
+describes stores is not imported."""
 
 from __future__ import annotations
 

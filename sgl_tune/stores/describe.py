@@ -1,4 +1,4 @@
-"""Stores in words and as JSON."""
+"""Describe stores in words and as JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MOVED = {"as it is": "found", "mended": "relocate", "never": "never"}
 
 @dataclass
 class Summary:
-    """Of one store, in a pass over its items; they are kept where somebody wants to see them."""
+    """One store, counted in a pass over its items. `kept`: the items, if they are to be shown."""
 
     stored: Stored
     size: Size = field(default_factory=Size)
@@ -191,7 +191,8 @@ def _owner(uid: int) -> str:
 def stores_meant(
     out: Output, target: str | None, only: str | None, cache_dir: Path | None
 ) -> tuple[list[Stored], str]:
-    """Below a folder that was named, else where a server started here would look; and that in words."""
+    """Return the stores below a named folder, else those where a server here would look; and that place in
+    words."""
     folder = Path(target) if target else cache_dir
     wanted = None if only == "all" else only
     if folder is None:
@@ -202,7 +203,7 @@ def stores_meant(
 
 
 def show_stores(out: Output, target: str | None, only: str, cache_dir: Path | None) -> None:
-    """The items of one store, or all stores in a line each."""
+    """Print the items of one store, or one line for each of all stores."""
     found, where = stores_meant(out, target, only, cache_dir)
     summaries = summarise(found, keep=only != "all")
     out.result(

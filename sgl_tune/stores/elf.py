@@ -1,4 +1,4 @@
-"""What the head of a compiled file says: for which GPU, and whether the file is all there."""
+"""Read the header of a compiled file: its GPU, and whether the file is complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAGIC = b"\x7fELF"
 
 
 def _head(folder: Folder, name: str) -> bytes:
-    """Nothing where it is no file of 64 bits."""
+    """Return the header, or nothing if it is no 64-bit file."""
     try:
         descriptor = _opened(folder, name)
     except OSError:
@@ -29,7 +29,7 @@ def _head(folder: Folder, name: str) -> bytes:
 
 
 def _opened(folder: Folder, name: str) -> int:
-    """Without leaving a trace of having read it, which only its owner may."""
+    """Open a file without changing its access time, if this user is its owner."""
     try:
         return folder.open(name, os.O_RDONLY | _NOATIME)
     except PermissionError:
@@ -37,7 +37,7 @@ def _opened(folder: Folder, name: str) -> int:
 
 
 def arch_of(folder: Folder, name: str) -> str | None:
-    """Of a cubin."""
+    """Return a cubin's architecture, or None."""
     head = _head(folder, name)
     if not head or struct.unpack_from("<H", head, 18)[0] != _CUDA_MACHINE:
         return None
@@ -47,7 +47,7 @@ def arch_of(folder: Folder, name: str) -> str | None:
 
 
 def is_whole(folder: Folder, name: str, size: int) -> bool:
-    """Whether a library reaches up to its last section: one that a killed linker left does not."""
+    """Whether a library contains its last section. A file that a killed linker left does not."""
     head = _head(folder, name)
     if not head:
         return False

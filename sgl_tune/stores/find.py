@@ -1,4 +1,4 @@
-"""Which stores lie below a folder, by what is in it."""
+"""Find the stores below a folder by their contents."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ _NOT_STORES = ("autotune", "model_streamer", "ple", "rust_extensions", AOT_PACKA
 
 
 class Stored(NamedTuple):
-    """One store on this disk. `root` is what a user named: below it no link is followed."""
+    """One store on this disk. `root`: the folder that the user named; links below it are not followed."""
 
     store: str
     path: Path
     root: Path
 
     def items(self, setting: Setting | None = None) -> Iterator[Item]:
-        """OSError where the store itself cannot be looked into."""
+        """Yield the store's items; raise OSError if its folder cannot be read."""
         with open_folder(self.path, self.root) as folder:
             yield from BY_STORE[self.store].items(folder, setting or setting_here(self.path, looks=False))
 
 
 def find_stores(root: Path, on_error: OnError, only: str | None = None) -> list[Stored]:
-    """Every store at or below `root`. `only`, and `root` is that store whatever it looks like."""
+    """Return every store at or below `root`. `only`: treat `root` as this store, even if it does not look
+    like one."""
     try:
         with open_folder(root, root) as folder:
             found = list(_below(folder, root, _DEEPEST, _Budget(_MOST_FOLDERS), on_error))
@@ -55,7 +56,7 @@ def stores_below(out: Output, folder: Path, only: str | None = None) -> list[Sto
 
 
 def store_asked_for(name: str | None) -> str | None:
-    """None for the rank files, which every command is about by itself."""
+    """Return the store to show, or None for the rank files, which commands show without --store."""
     if name is not None and name not in (*STORE_IDS, TACTICS, "all"):
         known = ", ".join((*STORE_IDS, TACTICS))
         raise UsageError(f"--store {name}: there is no such store", f"one of {known}, or all")
@@ -63,7 +64,7 @@ def store_asked_for(name: str | None) -> str | None:
 
 
 class _Budget:
-    """A user may name a whole disk."""
+    """Limits how many folders are searched, since a user may name a whole disk."""
 
     def __init__(self, folders: int) -> None:
         self._left = folders

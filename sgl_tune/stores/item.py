@@ -1,4 +1,4 @@
-"""One entry of a store: what its library looks up as one, and what that look-up would come to."""
+"""One entry of a store: what its library looks up as a unit, and what that lookup would do."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Literal, NamedTuple
 
 from sgl_tune.stores.sources import Sources
 
-# What a start does about an entry that is not as its library left it.
+# What a start does about an entry that is not as its library wrote it.
 Kind = Literal["half-written", "moved", "stale", "kills", "unread"]
 
 
 class Fault(NamedTuple):
-    """`still_there`: what it points to outside the store can be found today."""
+    """A fault. `still_there`: the file outside the store that the item refers to exists today."""
 
     kind: Kind
     message: str
@@ -39,8 +39,8 @@ class Size(NamedTuple):
 
 
 class Item(NamedTuple):
-    """`name` is its path below the store; `versions`, `arch` and `python` are what the layout or a small file
-    beside it says it was made for."""
+    """An item. `name`: its path below the store. `versions`, `arch`, `python`: what it was made for, by
+    the layout or a small file beside it."""
 
     store: str
     name: str
@@ -63,8 +63,8 @@ def unread(store: str, name: str, path: Path, error: OSError) -> Item:
 
 
 class Setting(NamedTuple):
-    """How a server will see a store: the path it finds it under, and whether it may write there. `looks`:
-    whether the entries themselves are read, or their names and sizes are enough."""
+    """How a server sees a store. `place`: its path there. `writable`: the server may write there. `looks`:
+    read the items, not only names and sizes."""
 
     place: str
     writable: bool = True

@@ -1,4 +1,5 @@
-"""What killed commands left below a root: items half removed, bundles half unpacked, files half copied."""
+"""Find what killed commands left below a root: half-removed items, half-unpacked bundles, half-copied
+files."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Leftover(NamedTuple):
 
 
 def sweep(root: Path, dry_run: bool, on_error: OnError, deep: bool = True) -> list[Leftover]:
-    """Remove what no living command holds; unless `deep`, in the root alone, where bundles are staged."""
+    """Remove what no running command holds. Unless `deep`, only in the root itself, where bundles are
+    staged."""
     try:
         with open_folder(root, root) as folder:
             return list(_below(folder, DEEPEST_FOLDER if deep else 0, [_MOST_FOLDERS], dry_run, on_error))
@@ -40,7 +42,7 @@ def sweep(root: Path, dry_run: bool, on_error: OnError, deep: bool = True) -> li
 
 
 def empty(parent: Folder, name: str, depth: int = DEEPEST_FOLDER) -> None:
-    """Remove a folder with all that is in it, as far as this user may."""
+    """Remove a folder and everything in it that this user may remove."""
     with suppress(OSError), entered(parent, name) as folder:
         found = listing(folder, private=True)
         for file in (*found.files, *found.odd):
@@ -85,7 +87,8 @@ def _dead(parent: Folder, name: str, dry_run: bool) -> Iterator[Leftover]:
 
 
 def _is_nobodys(folder: Folder) -> bool:
-    """Whoever unpacks holds its lock. Where there are no locks, a day without a change tells as much."""
+    """Whether the command that made the folder has ended. A running unpack holds a lock on it; without
+    locks, a day without a change counts as ended."""
     status = os.fstat(folder.descriptor)
     age = time.time() - status.st_mtime
     if status.st_uid != os.geteuid() or age < _JUST_MADE_SECONDS:

@@ -1,9 +1,7 @@
-"""Whether ninja would find anything to do in a folder that FlashInfer or tvm-ffi built with it.
-
-Ninja builds an output again where its command is another than the log's, where an input is newer than the
-log's entry or the output, and where the dependencies it recorded are older than the output. The command is
-not hashed here: it can only be another where the folder's own path is, or the machine's compiler.
-"""
+"""Predict whether ninja would rebuild anything in a folder that FlashInfer or tvm-ffi built with it. Ninja
+rebuilds an output if its command differs from the log's, if an input is newer than the log's entry or the
+output, or if the recorded dependencies are older than the output. The command is not hashed here: it can
+only differ if the folder's path or the machine's compiler does."""
 
 from __future__ import annotations
 
@@ -30,13 +28,14 @@ class _Edge(NamedTuple):
 
 
 class Freshness:
-    """Asks for each header's time once: modules share most of them."""
+    """Compares file times. Each header's time is read once, because modules share most headers."""
 
     def __init__(self) -> None:
         self._times: dict[str, int | None] = {}
 
     def objection(self, folder: Folder, place: str, is_here: bool) -> Fault | None:
-        """Of a folder that is seen at `place`; what lies outside it is only asked about here."""
+        """Return why ninja would rebuild a folder that is seen at `place`. Files outside it are checked
+        only if `is_here`."""
         text = _text(folder, "build.ninja")
         if text is None:
             return Fault("stale", f"build.ninja cannot be read: {AGAIN}")
@@ -121,7 +120,7 @@ def _text(folder: Folder, name: str) -> str | None:
 
 
 def _log(text: str) -> dict[str, int]:
-    """The newest time of each output's inputs when it was built; the last entry of a name counts."""
+    """Return the newest input time of each output when it was built. The last entry of a name counts."""
     found = {}
     for line in text.splitlines():
         parts = line.split("\t")
@@ -142,7 +141,7 @@ def _deps(folder: Folder) -> dict[str, tuple[int, list[str]]]:
 
 
 def _records(raw: bytes, at: int, version: int) -> dict[str, tuple[int, list[str]]]:
-    """Up to the first that is cut off, as ninja itself reads a damaged log."""
+    """Return the records up to the first that is cut off, as ninja itself reads a damaged log."""
     paths: list[str] = []
     found: dict[str, tuple[int, list[str]]] = {}
     head = 12 if version == 4 else 8

@@ -1,6 +1,6 @@
-"""FlashInfer's compiled modules, offered by a package: since 0.6.11 it asks `flashinfer_jit_cache` first
-and loads what that names, without looking at times, commands or paths. A file beside it lists what is whole.
-"""
+"""A package that offers FlashInfer its compiled modules. Since 0.6.11 FlashInfer first asks
+`flashinfer_jit_cache`, and loads the modules it names without checking times, commands or paths. A file in
+the package lists the complete modules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHUNK = 8 << 20
 
 
 def offered_modules(stored: Stored) -> frozenset[str]:
-    """Names of items, as `0.7.2/90a/cached_ops/norm`, that a package of the same root offers."""
+    """Return the items that a package of the same root offers, named like `0.7.2/90a/cached_ops/norm`."""
     for root in dict.fromkeys([stored.root, _base(stored.path)]):
         try:
             with open_folder(root / AOT_PACKAGE / PACKAGE, root) as opened:
@@ -38,19 +38,19 @@ def offered_modules(stored: Stored) -> frozenset[str]:
 
 
 def offer_path(stored: Stored, place: str) -> str:
-    """What PYTHONPATH must name where the store is seen at `place`."""
+    """Return the path that PYTHONPATH needs if the store is seen at `place`."""
     below = stored.path.relative_to(stored.root).as_posix()
     root = place.removesuffix(f"/{below}") if below != "." else place.removesuffix("/.cache/flashinfer")
     return f"{root}/{AOT_PACKAGE}"
 
 
 def _base(flashinfer: Path) -> Path:
-    """FlashInfer appends two folders to what its variable names."""
+    """Return the folder that FlashInfer's variable names, to which FlashInfer appends two more."""
     return flashinfer.parent.parent if flashinfer.parts[-2:] == (".cache", "flashinfer") else flashinfer
 
 
 def offer_of(items: Iterable[Item], folder: Folder) -> dict[str, Any]:
-    """What can be offered: whole modules, by version and architecture, with the CUDA they ask for."""
+    """Return the complete modules, by version and architecture, with the CUDA version that they need."""
     modules: dict[str, dict[str, Any]] = {}
     for item in items:
         version, arch, _, name = item.name.split("/", 3)
@@ -62,7 +62,7 @@ def offer_of(items: Iterable[Item], folder: Folder) -> dict[str, Any]:
 
 
 def _cuda(store: Folder, path: str, name: str) -> str | None:
-    """The major version of the runtime that a library was linked against; None where it says none."""
+    """Return the major version of the CUDA runtime that a library was linked against, or None."""
     folder = store
     opened = []
     try:
@@ -86,7 +86,7 @@ def _cuda(store: Folder, path: str, name: str) -> str | None:
 
 
 def package_files(offer: Mapping[str, Any], store: str) -> dict[str, bytes]:
-    """`store` is the path from the package's own folder to FlashInfer's."""
+    """Return the package's files. `store`: the path from the package's folder to FlashInfer's."""
     return {
         "__init__.py": _SOURCE.replace("@STORE@", store).encode(),
         OFFER: (json.dumps(offer, indent=1) + "\n").encode(),

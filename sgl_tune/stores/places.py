@@ -1,4 +1,5 @@
-"""Where a server of this user looks for its stores, and the variables with which it finds all of a root."""
+"""The folders where a server of this user looks for its stores, and the variables that gather all in one
+root."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from sgl_tune.stores.rows import gathering, places
 
 
 def stores_of_this_user(only: str | None, environment: Mapping[str, str] = os.environ) -> list[Stored]:
-    """The installed release's, else the newest known."""
+    """Return the stores of the installed release, else of the newest known one."""
     release = kept_files(number(release_meant(None)))
     home = environment.get("HOME") or str(Path.home())
     found = places(release, environment, home, _user())
@@ -39,27 +40,28 @@ def _user() -> str:
 
 
 def release_meant(asked: str | None) -> str:
-    """The installed one where nobody says, else the newest known."""
+    """Return the release that was named, else the installed one, else the newest known."""
     return asked or installed_version("sglang") or NEWEST.version
 
 
 def variables(
     sglang_version: str | None, place: str, stores: Collection[str], scratch: str | None = None
 ) -> tuple[dict[str, str], str | None]:
-    """And what is doubtful about that release: None is the installed one, else the newest known. `stores` are
-    those that are there; with a `scratch` folder the server may not write in `place`."""
+    """Return the server's variables, and a doubt about the release or None. `sglang_version`: None for the
+    installed one, else the newest known. `stores`: the existing stores. `scratch`: a writable folder for a
+    server that may not write in `place`."""
     version = release_meant(sglang_version)
     release = number(version)
     return gathering(kept_files(release), place, stores, scratch), files_doubt(version, release)
 
 
 def export_lines(variables: Mapping[str, str]) -> Iterator[str]:
-    """For a shell."""
+    """Return the variables as `export` lines for a shell."""
     return (f"export {name}={quote(value)}" for name, value in variables.items())
 
 
 def kubernetes_lines(variables: Mapping[str, str]) -> Iterator[str]:
-    """The `env:` of a container. Kubernetes replaces $(NAME) in a value, unless it is escaped."""
+    """Return the `env:` of a container. $( is escaped, because Kubernetes replaces $(NAME) in a value."""
     yield "env:"
     for name, value in variables.items():
         yield f"- name: {name}"

@@ -1,4 +1,4 @@
-"""Remove items of stores. Each is renamed before it is emptied: DeepGEMM ends a process over half of one."""
+"""Remove items of stores. Each is renamed before it is emptied, because half an item crashes DeepGEMM."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class StoreRules:
-    """What may go; several rules together narrow the choice."""
+    """What to remove. If several rules are given, an item must match all of them."""
 
     stale: bool = False
     older_than: float | None = None
@@ -114,7 +114,7 @@ def _until_it_fits(chosen: list[Chosen], excess: int) -> list[Chosen]:
 
 
 def remove(chosen: Chosen) -> str | None:
-    """Why it was left alone; None where it went."""
+    """Remove an item. Return why it was left alone, or None if it is gone."""
     path = chosen.item.path
     try:
         with open_folder(path.parent, chosen.stored.root) as parent:
@@ -184,7 +184,7 @@ def _report(out: Output, results: list[tuple[Chosen, str | None]], dry_run: bool
 
 
 class Gone(NamedTuple):
-    """What went, or would go, as JSON tells it."""
+    """An item that was, or would be, removed, as JSON shows it."""
 
     store: str
     path: str
@@ -204,7 +204,7 @@ def tell(
     total: str,
     show: Callable[[], None],
 ) -> None:
-    """`left`: what was left alone, and why."""
+    """Print what was removed. `left`: the paths that were left alone, and why."""
 
     def human() -> None:
         if gone:
@@ -223,7 +223,7 @@ def _total(chosen: Sequence[Chosen]) -> str:
 
 
 def _show(out: Output, chosen: Sequence[Chosen]) -> None:
-    """One line per store and reason: items come by the thousand."""
+    """Print one line per store and reason, because there may be thousands of items."""
     items: Counter[tuple[str, str, Path]] = Counter()
     sizes: Counter[tuple[str, str, Path]] = Counter()
     for one in chosen:

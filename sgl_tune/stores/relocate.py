@@ -1,10 +1,7 @@
-"""Make a root right for the path that a server finds it under, so that nothing in it is compiled again.
-
-Each change is right by itself and is made again without harm: a process that is killed leaves some items
-mended and the others as they were, and the next run mends those. What a library could load before is never
-taken from its place: a new file is written beside the old one, and all reach the disk before the first
-replaces anything.
-"""
+"""Adapt a root to the path under which a server finds it, so that nothing is compiled again. Each change
+is correct by itself and can be repeated: after a kill, some items are adapted and the others are
+unchanged, and the next run adapts those. A file that a library could load stays in place until the new one
+is on the disk beside it; then the new file replaces it."""
 
 from __future__ import annotations
 
@@ -31,7 +28,8 @@ Step = Callable[[], None]
 
 
 class Mended(NamedTuple):
-    """`changed` items of a store are, or would be, changed; `right` were already."""
+    """A store after relocation. `changed`: items that are, or would be, changed. `right`: those that were
+    right already."""
 
     store: str
     path: Path
@@ -44,8 +42,8 @@ class Mended(NamedTuple):
 def relocate(
     stored: Stored, place: str, dry_run: bool, step: Step, owner: Owner | None = None
 ) -> Mended | None:
-    """Make a store right for `place`, the path that a server finds it under; a new package becomes the
-    `owner`'s. None for a store that is found anywhere as it is."""
+    """Adapt a store to `place`, the path under which a server finds it. `owner`: gets a new package.
+    Return None for a store that works anywhere unchanged."""
     with explained(stored.path), open_folder(stored.path, stored.root) as folder:
         if stored.store in ("triton", "inductor"):
             return _groups(stored, folder, place, dry_run, step)
@@ -61,7 +59,7 @@ def relocate(
 
 
 def _groups(stored: Stored, folder: Folder, place: str, dry_run: bool, step: Step) -> Mended:
-    """Triton's groups name their files by absolute paths."""
+    """Rewrite Triton's groups, which name their files by absolute paths."""
     changed = right = 0
     unmended: list[str] = []
     for below, where, group, found in _each_group(folder, place, DEEPEST_FOLDER):
@@ -97,7 +95,7 @@ def _each_group(folder: Folder, place: str, depth: int) -> Iterator[tuple[Folder
 
 
 def group_at(told: Any, place: str, there: Collection[str]) -> Any:
-    """The same group with its files at `place`; ValueError where one of them is not `there`."""
+    """Return the group with its files at `place`; raise ValueError if one of them is not `there`."""
     children = told.get("child_paths") if isinstance(told, dict) else None
     if not isinstance(children, dict) or not all(isinstance(path, str) for path in children.values()):
         raise ValueError("it names no files")
@@ -109,7 +107,7 @@ def group_at(told: Any, place: str, there: Collection[str]) -> Any:
 
 
 def _write_beside(folder: Folder, name: str, content: bytes, before: os.stat_result) -> None:
-    """As whoever wrote the file that it will replace."""
+    """Write a new file with the mode and the owner of the file that it will replace."""
     new = _NEW + name
     folder.unlink(new)
     descriptor = folder.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -121,7 +119,7 @@ def _write_beside(folder: Folder, name: str, content: bytes, before: os.stat_res
 
 
 def _offer(stored: Stored, folder: Folder, place: str, dry_run: bool, owner: Owner | None) -> Mended:
-    """A package that offers the modules, since ninja would build them again in any other place."""
+    """Write the package that offers the modules, because ninja would build them again at any other path."""
     setting = Setting(place, looks=False)
     offer = offer_of(stored.items(setting), folder)
     many = sum(len(row["names"]) for row in offer["modules"].values())
@@ -152,7 +150,8 @@ def _holds(at: Path, root: Path, files: dict[str, bytes]) -> bool:
 
 
 def _locks(folder: Folder, depth: int, dry_run: bool) -> Iterator[bool]:
-    """SGLang opens an object's lock file before it looks, and could not make it in a read-only place."""
+    """Create objects' lock files: SGLang opens one before a lookup, and cannot create it if the folder is
+    read-only."""
     found = listing(folder)
     for match in filter(None, map(OBJECT.fullmatch, sorted(found.files))):
         lock = f"{match[1]}.lock"
@@ -165,7 +164,8 @@ def _locks(folder: Folder, depth: int, dry_run: bool) -> Iterator[bool]:
 
 
 def _staging(folder: Folder, dry_run: bool) -> Iterator[bool]:
-    """TileLang makes its folders at the first kernel, and could not in a read-only place."""
+    """Create TileLang's folders: it creates them at the first kernel, which fails if the folder is
+    read-only."""
     for version in listing(folder).folders:
         with entered(folder, version) as platforms:
             for platform in listing(platforms).folders:
@@ -179,13 +179,13 @@ def _staging(folder: Folder, dry_run: bool) -> Iterator[bool]:
 
 @dataclass(frozen=True, slots=True)
 class MendedRoot:
-    """`failed` stores could not be made right: each was told."""
+    """A relocated root. `failed`: the number of stores that could not be adapted; each was printed."""
 
     mended: tuple[Mended, ...]
     failed: int
 
     def stores(self, stored: Sequence[Stored]) -> set[str]:
-        """Those that a server can look into. FlashInfer's modules are there when they are offered."""
+        """Return the stores that a server can use. FlashInfer's modules count if they are offered."""
         offered = {one.store for one in self.mended if one.changed + one.right}
         return {one.store for one in stored if one.store != "flashinfer-jit" or one.store in offered}
 
@@ -198,7 +198,7 @@ def mend(
     step: Step,
     warn: Callable[[str], None],
 ) -> MendedRoot:
-    """What cannot be mended keeps none of the others from it."""
+    """Relocate every store. If one fails, the others are still relocated."""
     mended: list[Mended] = []
     failed = 0
     for one in stored:

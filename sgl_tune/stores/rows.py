@@ -1,5 +1,5 @@
-"""What a start builds and keeps: one row per store, where each release's server looks for it, and variables
-that gather all of them under one root."""
+"""What a start builds and keeps: one row per store, the folders where each release's server looks for it,
+and variables that gather all stores under one root."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AOT_PACKAGE = "flashinfer-aot"  # below a root: a package that offers FlashInfer
 
 
 class Keeping(Protocol):
-    """What a release does otherwise with its files."""
+    """How a release keeps its files, as far as releases differ."""
 
     @property
     def gathered_caches(self) -> tuple[tuple[str, str], ...]: ...
@@ -28,16 +28,16 @@ class Keeping(Protocol):
 class Store(NamedTuple):
     id: str
     title: str
-    # Where its library looks: below the variable's folder, else below the user's own
+    # Where the library looks: below the variable's folder, else below the user's own
     variable: str
     at_home: str
     # Below a root that holds all stores, as the newest release arranges it
     folder: str
     below_variable: str = ""
-    # Loading it runs what is in it
+    # Loading an item runs its code
     executable: bool = True
     ships: bool = True
-    # Whether the next start finds it in another place
+    # Whether the next start finds a moved store
     moves: Move = "as it is"
 
 
@@ -103,7 +103,7 @@ STORES = (
         moves="mended",
     ),
     Store("moe-configs", "Triton's MoE tiles", _CONFIG_DIR, "", "moe_configs", executable=False),
-    # sgl-tune's own, of which its questions to a server load the host code
+    # sgl-tune's own store of host code, which starts on the ghost load
     Store(
         "halves",
         "host halves of FlashInfer's modules",
@@ -136,7 +136,7 @@ def store_named(id: str) -> Store:
 def places(
     release: Keeping, environment: Mapping[str, str], home: str, user: str
 ) -> dict[str, tuple[str, ...]]:
-    """Every folder that a server of this release looks in, by the store's id; none where it keeps nothing."""
+    """Return every folder in which a server of this release looks, by the store's id."""
     temporary = next(
         (environment[name] for name in ("TMPDIR", "TEMP", "TMP") if environment.get(name)), "/tmp"
     )
@@ -164,7 +164,7 @@ def places(
 
 
 def _kernels(release: Keeping, environment: Mapping[str, str], home: str) -> tuple[str, ...]:
-    """tvm-ffi's own folder stays in use beside a release's, for its bridge to torch."""
+    """Return the folders of kernels. tvm-ffi's own folder stays in use for its bridge to torch."""
     own = _expanded(environment.get("TVM_FFI_CACHE_DIR") or f"{home}/.cache/tvm-ffi", home)
     if not release.keys_kernels_by_content:
         return (own,)
@@ -185,13 +185,11 @@ def _cute_objects(
 def gathering(
     release: Keeping, root: str, there: Collection[str] = (), scratch: str | None = None
 ) -> dict[str, str]:
-    """The variables with which a server of this release finds all its stores below `root`, which is arranged
-    alike for every release. Said in full: what SGLang itself sets comes too late for a library that is there.
-
-    `there`: the stores that the root holds; of FlashInfer's modules, that a package offers them. A server
-    that may not write there has a `scratch` folder: FlashInfer opens a log below its own when it is imported,
-    and torch dies of a folder for Inductor that it cannot make.
-    """
+    """Return the variables with which a server of this release finds all stores below `root`, whose layout
+    is the same for every release. All variables are given, because SGLang sets its own too late for a
+    library that is already loaded. `there`: the stores in the root; FlashInfer's modules only if a package
+    offers them. `scratch`: for a server that may not write in the root: FlashInfer opens a log in its
+    folder on import, and torch dies if it cannot create Inductor's."""
 
     def base(id: str) -> str:
         return root if scratch is None or id in there else scratch

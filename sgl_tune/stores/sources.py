@@ -1,4 +1,4 @@
-"""The files on this machine that SGLang's kernels were made of, by the names that its lists give them."""
+"""The source files of SGLang's kernels on this machine, by the names in SGLang's dependency lists."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _LARGEST = 64 << 20
 
 
 class Sources:
-    """Each file is read once: kernels share most of their headers."""
+    """Reads each file once, because kernels share most of their headers."""
 
     def __init__(self) -> None:
         self._roots = _roots()
         self._digest = cache(_digest)
 
     def changed(self, entries: list[list[str]]) -> str | None:
-        """The first that is gone or another. CUDA's own are taken for the same where no variable names it."""
+        """Return the first missing or changed file. CUDA's own files count as unchanged if no variable
+        names CUDA."""
         for root, relative, digest in entries:
             base = Path("/") if root == "abs" else self._roots.get(root)
             if base is None and root == "toolkit":
@@ -32,7 +33,7 @@ class Sources:
 
 
 def sources_here() -> Sources | None:
-    """None where no SGLang is installed: then its kernels' sources are elsewhere."""
+    """Return the sources, or None if no SGLang is installed here."""
     return Sources() if find_spec("sglang") else None
 
 
@@ -54,13 +55,13 @@ def _roots() -> dict[str, Path]:
 
 
 def _folder_of(package: str) -> Path | None:
-    """Without importing it."""
+    """Return a package's folder without importing it."""
     spec = find_spec(package)
     return Path(spec.origin).resolve().parent if spec and spec.origin else None
 
 
 def _digest(path: Path) -> str | None:
-    """Of as much as the file says it holds: some of the kernel's can be read for ever, and say nothing."""
+    """Return the digest of as many bytes as the file's size says, because some system files never end."""
     import hashlib
 
     try:

@@ -1,4 +1,4 @@
-"""Folders of a store as they are: opened one below the other, never over a link, and bounded in depth."""
+"""Read a store's folders: opened one below the other, never through a link, and to a limited depth."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Listing(NamedTuple):
 
     @property
     def size(self) -> Size:
-        """Of the files alone."""
+        """Return the size of the files alone."""
         if not self.files:
             return Size(odd=tuple(self.odd[:_MOST_NAMED]))
         total, written, closed = 0, 0.0, None
@@ -38,7 +38,7 @@ class Listing(NamedTuple):
 
 
 def listing(folder: Folder, private: bool = False) -> Listing:
-    """What is in one folder; the `private` folders of commands only where asked for."""
+    """Return the contents of one folder. `private`: with the private folders of sgl-tune's commands."""
     files: dict[str, os.stat_result] = {}
     folders: list[str] = []
     odd: list[str] = []
@@ -60,7 +60,7 @@ def listing(folder: Folder, private: bool = False) -> Listing:
 
 @contextlib.contextmanager
 def entered(folder: Folder, name: str) -> Iterator[Folder]:
-    """OSError where it may not be looked into, or a link took its place."""
+    """Open a folder; raise OSError if it cannot be opened or was replaced by a link."""
     below = folder.enter(name)
     try:
         yield below
@@ -69,7 +69,7 @@ def entered(folder: Folder, name: str) -> Iterator[Folder]:
 
 
 def listed(folder: Folder, name: str) -> Listing:
-    """Of a folder in it; empty where it cannot be looked into."""
+    """Return the contents of a folder in it; empty if it cannot be opened."""
     try:
         with entered(folder, name) as below:
             return listing(below)
@@ -78,7 +78,7 @@ def listed(folder: Folder, name: str) -> Listing:
 
 
 def size_of(folder: Folder, depth: int = DEEPEST_FOLDER) -> Size:
-    """Of all that lies below."""
+    """Return the size of everything below."""
     found = listing(folder)
     return below_size(folder, found, depth)
 
@@ -92,7 +92,7 @@ def below_size(folder: Folder, found: Listing, depth: int = DEEPEST_FOLDER) -> S
 
 
 def read_json(folder: Folder, name: str) -> Any:
-    """ValueError for what is no JSON, OSError for what is no file that can be read."""
+    """Read JSON; raise ValueError if it is none, OSError if it is no readable file."""
     _, raw = folder.read(name)
     if raw is None:
         raise ValueError("it is no regular file")

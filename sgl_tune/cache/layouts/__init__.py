@@ -1,4 +1,4 @@
-"""Where caches lie on disk: a reader for each layout, and the finding of caches by them."""
+"""How caches lie on the disk: a reader per layout, and the search for caches."""
 
 from sgl_tune.cache.layouts.cache import (
     BROKEN,

@@ -1,4 +1,4 @@
-"""One cache on disk: whose it is, where, and the files in it."""
+"""One cache on the disk: its layout, its place and its files."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class RankFile(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """One folder that one deployment reads. `runs` are SGLang's results of starts that were told to reuse
-    nothing; `leftovers` are the temporary files of writers, most of them dead; `broken` are rank files that a
-    write of ours set aside."""
+    """One folder that one deployment reads. `runs`: SGLang's results of starts that were told to reuse
+    nothing. `leftovers`: temporary files of writers, most of them dead. `broken`: rank files that our
+    writer set aside."""
 
     path: Path
     layout: str
@@ -42,8 +42,8 @@ class Cache(NamedTuple):
     root: Path | None = None  # what a user named: below it no link is followed
 
     def groups(self) -> list[tuple[RankFile, ...]]:
-        """The files that a server compares byte for byte: a pipeline stage's TP ranks, and under plain
-        data parallelism each replica's own."""
+        """Return the groups of files that a server compares byte for byte: the TP ranks of a pipeline
+        stage, and with plain data parallelism those of each replica."""
         ranked = sorted(((f.rank, f) for f in self.files if f.rank), key=lambda pair: pair[0].order)
         ranks = [rank for rank, _ in ranked]
         replicas = {stage: _is_replicated(ranks, stage) for stage in {rank.pp for rank in ranks}}
@@ -54,7 +54,7 @@ class Cache(NamedTuple):
 
 
 def _is_replicated(ranks: Sequence[RankName], stage: int) -> bool:
-    """Under DP attention a TP rank has one DP rank; seen with several, the DP ranks are whole replicas."""
+    """Whether DP ranks are replicas: with DP attention a TP rank has one DP rank, with replicas several."""
     seen = [(rank.tp, rank.gpu) for rank in ranks if rank.pp == stage]
     return len(set(seen)) < len(seen)
 
@@ -64,11 +64,11 @@ def is_temporary(name: str) -> bool:
 
 
 def is_private(folder: str) -> bool:
-    """Whether only our own commands make folders of this name. What they stage, remove or download there is
-    no part of a cache or a store."""
+    """Whether only our own commands create folders of this name, for staging, removal or downloads. They
+    are no part of a cache or a store."""
     return folder.startswith(PRIVATE)
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether it is part of a write of ours that was cut short, and so is settled with the lock alone."""
+    """Whether the file belongs to an interrupted write of ours, which only the lock's holder may settle."""
     return name == JOURNAL or is_temporary(name)

@@ -1,4 +1,4 @@
-"""The caches that a user means: below a folder, around a file, or by the beginning of a key."""
+"""Find the caches that a user means: below a folder, around a file, or by a prefix of a key."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def find_caches(
     named: Path | None = None,
     skip: Collection[Path] = (),
 ) -> list[Cache]:
-    """Every cache at or below `root`, which may be any folder of a layout, or one file of it. A user `named`
-    it, or a folder above it: links are followed up to there. Folders to `skip` are known to hold none."""
+    """Return every cache at or below `root`: any folder of a layout, or one of its files. `named`: the
+    folder that the user named; links are followed only down to it. `skip`: folders that have no caches."""
     root = Path(root)
     if root.is_file():
         return [_around(root.resolve() if root.is_symlink() else root, on_error)]
@@ -53,7 +53,7 @@ class _Walk(NamedTuple):
     on_error: OnError
 
     def below(self, folder: Path, depth: int = _DEEPEST) -> Iterator[Cache]:
-        """The cache that a folder is, or those in it."""
+        """Yield the cache in this folder, or else the caches below it."""
         listing = list_on(self.way, folder, self.named, self.on_error)
         if folder in self.skip:
             return
@@ -66,7 +66,7 @@ class _Walk(NamedTuple):
 
 
 def _loose(root: Path, named: Path, on_error: OnError) -> list[Cache]:
-    """Of a folder in no layout: whatever JSON files the user put there."""
+    """Return the JSON files of a folder without a known layout as one cache."""
     listing = list_folder(root, named, on_error)
     files = [name for name in listing.files if name.endswith(".json") and name != MANIFEST]
     ranks = tuple(RankFile(path, None) for path in listing.paths(files))
@@ -76,13 +76,13 @@ def _loose(root: Path, named: Path, on_error: OnError) -> list[Cache]:
 def resolve(
     target: str | None, cache_dir: Path, on_error: OnError = _unreadable, skip: Collection[Path] = ()
 ) -> list[Cache]:
-    """What a user meant: nothing (the cache directory), a path, or the beginning of a key in it."""
+    """Return the caches meant by nothing (the cache directory), a path, or a prefix of a key."""
     place = place_meant(target, cache_dir)
     return find_caches(place, on_error, skip=skip) if place else keyed(target or "", cache_dir, on_error)
 
 
 def place_meant(target: str | None, cache_dir: Path) -> Path | None:
-    """None for the beginning of a key."""
+    """Return the path that the target names, or None if it is a prefix of a key."""
     if target is not None:
         return Path(target) if os.path.lexists(target) else None
     if cache_dir.exists() and not cache_dir.is_dir():
@@ -96,7 +96,7 @@ def place_meant(target: str | None, cache_dir: Path) -> Path | None:
 
 
 def keyed(target: str, cache_dir: Path, on_error: OnError) -> list[Cache]:
-    """The caches whose keys begin so."""
+    """Return the caches whose keys begin with the target."""
     if 0 < len(target) < SHORTEST_KEY and all(letter in "0123456789abcdef" for letter in target):
         raise UsageError(
             f"{target}: no such file or folder, and too short for the beginning of a key",
@@ -114,7 +114,7 @@ def keyed(target: str, cache_dir: Path, on_error: OnError) -> list[Cache]:
 
 
 def _around(path: Path, on_error: OnError) -> Cache:
-    """The cache that one file belongs to, with that file alone in it."""
+    """Return the cache that a file belongs to, with only this file in it."""
     for folder in (path.parent, path.parent.parent):
         cache = read_cache(list_folder(folder, folder, on_error), on_error)
         if cache:

@@ -1,4 +1,4 @@
-"""The names in one folder, which a reader tells a layout by."""
+"""The names in one folder, by which a reader recognises a layout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Listing(NamedTuple):
         return tuple(self.folder / name for name in names)
 
     def parents(self, count: int) -> list[str]:
-        """The names of the folder and its ancestors, nearest first."""
+        """Return the names of the folder and its ancestors, nearest first."""
         parts = self.folder.parts
         if len(parts) > count and ".." not in parts:
             return list(parts[: -count - 1 : -1])
@@ -31,7 +31,7 @@ class Listing(NamedTuple):
         return (here[::-1] + [""] * count)[:count]
 
     def temporary(self) -> list[str]:
-        """Of writers, ours and others'."""
+        """Return the temporary files of any writer."""
         return [name for name in self.files if name.startswith(".") and name.endswith((".tmp", ".journal"))]
 
 
@@ -41,8 +41,8 @@ def list_folder(folder: Path, root: Path, on_error: OnError) -> Listing:
 
 
 def list_on(way: Way, folder: Path, root: Path, on_error: OnError) -> Listing:
-    """One folder's names, without those of private folders. Links to folders are not followed: they may lead
-    in circles or out of it."""
+    """Return one folder's names, without private folders. Links to folders are left out: they may lead in
+    circles or elsewhere."""
     files, folders = [], []
     try:
         with os.scandir(way.to(folder, root).descriptor) as entries:

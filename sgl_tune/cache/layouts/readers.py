@@ -20,7 +20,7 @@ _ARCH = re.compile(r"sm\d{2,4}[a-z]?|cpu")
 
 
 class Layout(NamedTuple):
-    """`read` makes a cache of a folder that looks like one; of any other folder None."""
+    """A layout. `read`: returns the cache in a folder of this layout, and None for any other folder."""
 
     name: str
     whose: str
@@ -33,7 +33,7 @@ def are_vllms(names: tuple[str, ...]) -> bool:
 
 
 def _read_vllm(listing: Listing, on_error: OnError) -> Cache | None:
-    """vLLM omits version and architecture when its cache directory is set by the user."""
+    """Read vLLM's cache. Version and architecture are not in the path if the user set its directory."""
     if not are_vllms(listing.files):
         return None
     key, arch, version, root = listing.parents(4)

@@ -1,1 +1,1 @@
-"""One reader per store. Each knows how its library lays out entries, and when the library takes one."""
+"""One reader per kind of store. A reader knows its library's layout, and when the library uses an entry."""

@@ -1,4 +1,4 @@
-"""FlashInfer's cubins: downloaded once, each checked against the checksum that its FlashInfer knows."""
+"""FlashInfer's cubins: downloaded once, and compared with the checksums that FlashInfer knows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class FlashInferCubins:
         return self._below(folder, "", DEEPEST_FOLDER)
 
     def _below(self, folder: Folder, name: str, depth: int) -> Iterator[Item]:
-        """A folder that holds files is an entry: one artifact, with its headers and checksums."""
+        """Yield the items. A folder that contains files is one item: an artifact with its headers and
+        checksums."""
         found = listing(folder)
         if found.files:
             empty = sorted(file for file in found.files if not found.files[file].st_size)

@@ -1,8 +1,6 @@
-"""CuTe DSL's objects as SGLang keeps them: <fingerprint>/[<name>/]<sha256>.o, each with its .lock.
-
-The fingerprint is of Python, the host, the DSL, CUDA, the architecture and the sources; no path is in it. To
-look an object up, a start opens its lock file, and makes it where it is not there.
-"""
+"""CuTe DSL's objects as SGLang keeps them: <fingerprint>/[<name>/]<sha256>.o, each with a .lock file. The
+fingerprint covers Python, the host, the DSL, CUDA, the architecture and the sources, but no path. To look
+up an object, a start opens its lock file, and creates it if it is missing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""DeepGEMM: cache/kernel.<name>.<digest>/ with kernel.cu and kernel.cubin.
-
-The digest is of the name, the compiler's version, the flags and the source, which begins with a hash of all
-headers; no path of the cache is in it. A folder that lacks one of the two files ends the process.
-"""
+"""DeepGEMM: cache/kernel.<name>.<digest>/ with kernel.cu and kernel.cubin. The digest covers the name, the
+compiler's version, the flags and the source, which begins with a hash of all headers, but no path of the
+cache. A folder that lacks one of the two files ends the process."""
 
 from __future__ import annotations
 

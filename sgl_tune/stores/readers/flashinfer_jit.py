@@ -1,9 +1,7 @@
-"""FlashInfer's modules: <version>/<architectures>/cached_ops/<module>/<module>.so, and how ninja built it.
-
-`build_and_load` loads a module that an installed package offers without looking at anything else. Any other
-goes through ninja, whose files name the folder it was built in: at another path all of it is built again.
-CuTe DSL's modules lie among them: `<module>_<arch>_cute_dsl`, loaded where `meta.json` fits.
-"""
+"""FlashInfer's modules: <version>/<architectures>/cached_ops/<module>/<module>.so, and ninja's files. If
+an installed package offers a module, `build_and_load` loads it without any other check. Any other module
+goes through ninja, whose files contain the folder's path: at another path everything is built again. CuTe
+DSL's modules lie there too: `<module>_<arch>_cute_dsl`, loaded if `meta.json` matches the environment."""
 
 from __future__ import annotations
 
@@ -97,7 +95,7 @@ def _faults(
 def _as_ninja(
     folder: Folder, found: Listing, place: str, setting: Setting, freshness: Freshness
 ) -> Iterator[Fault]:
-    """What ninja makes of it, where no package offers the module."""
+    """Yield what ninja would do with a module that no package offers."""
     if "build.ninja" not in found.files:
         yield Fault("stale", "ninja's files are gone: it is compiled again, unless a package offers it")
         return

@@ -1,4 +1,5 @@
-"""Host halves of FlashInfer's modules: <version>/<architecture>/<module>/<sha256>.so, for sgl-tune itself."""
+"""The host code of FlashInfer's modules that sgl-tune keeps:
+<version>/<architecture>/<module>/<sha256>.so."""
 
 from __future__ import annotations
 

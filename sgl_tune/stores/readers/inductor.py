@@ -1,10 +1,7 @@
-"""Inductor: graphs by their key in `fxgraph`, AOTAutograd's in `aotautograd`, generated code by its hash in
-folders of two letters, and Triton's kernels in a folder of their own.
-
-No key and no lookup holds the folder's path: a copy elsewhere is hit. C++ code, which only CPU graphs have,
-is loaded under a lock file in `locks`, so such a graph needs a place where it may write. What lies here is
-pickled: nothing of it is read.
-"""
+"""Inductor: graphs by key in `fxgraph`, AOTAutograd's in `aotautograd`, generated code by its hash in
+folders of two letters, and Triton's kernels in their own folder. No key and no lookup contains the
+folder's path, so a copy elsewhere works. C++ code, which only CPU graphs have, is loaded under a lock file
+in `locks`, so such a graph needs a writable folder. The files are pickles: none is read here."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ class Inductor:
         yield from self._below(folder, "", setting, 4)
 
     def _below(self, folder: Folder, prefix: str, setting: Setting, depth: int) -> Iterator[Item]:
-        """With `torch_compile_cache`'s folders above, which each hold both kinds."""
+        """Yield the items, also below `torch_compile_cache`'s folders, each of which has both kinds."""
         for name in listing(folder).folders:
             inner = f"{prefix}{name}/"
             at = setting._replace(place=f"{setting.place}/{name}")
@@ -53,7 +50,7 @@ class Inductor:
                 yield unread(self.store, f"{prefix}{name}", folder.path / name, error)
 
     def _graphs(self, folder: Folder, prefix: str) -> Iterator[Item]:
-        """`fxgraph` shares its keys out over folders of two letters."""
+        """Yield the graphs. `fxgraph` distributes its keys over folders of two letters."""
         for name in listing(folder).folders:
             with entered(folder, name) as below:
                 found = listing(below)
@@ -70,7 +67,7 @@ class Inductor:
         return Item(self.store, name, folder.path, found.size, faults=faults)
 
     def _triton(self, folder: Folder, prefix: str, setting: Setting) -> Iterator[Item]:
-        """With a folder a device between, where Inductor made it."""
+        """Yield Triton's kernels. If Inductor made them, they lie in one folder per device."""
         yield from kernels(folder, setting, self.store, prefix)
         for device in listing(folder).folders:
             if device.isdecimal():

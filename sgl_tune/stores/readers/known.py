@@ -1,4 +1,4 @@
-"""The stores that are read, and what every reader can do."""
+"""The readers of all known stores, and the protocol of a reader."""
 
 from __future__ import annotations
 

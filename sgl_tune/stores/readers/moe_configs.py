@@ -1,4 +1,4 @@
-"""Triton configurations of SGLang's MoE kernels: tuned ones, and copies that are of no GPU in particular."""
+"""Triton configurations of SGLang's MoE kernels: tuned ones, and copies that name no GPU."""
 
 from __future__ import annotations
 

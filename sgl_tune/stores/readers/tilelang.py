@@ -1,9 +1,7 @@
-"""TileLang: <version>/<platform>/kernels/<sha256>/ (older ones without the folders above), a kernel each.
-
-The key is of the function, the target, the flags, TileLang's version and what its libraries hold; no path is
-in it. An entry without its library or its parameters is compiled again; newer ones are checked against a
-manifest, and what does not fit is removed and compiled again.
-"""
+"""TileLang: <version>/<platform>/kernels/<sha256>/, one kernel each (older releases lack the folders
+above). The key covers the function, the target, the flags, TileLang's version and its libraries, but no
+path. An entry without its library or its parameters is compiled again. Newer entries are compared with a
+manifest; those that differ are removed and compiled again."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ def _faults(folder: Folder, found: Listing) -> Iterator[Fault]:
 
 
 def _fits(folder: Folder, found: Listing) -> bool:
-    """By sizes; what hashes say, TileLang finds out."""
+    """Whether the files' sizes match the manifest. TileLang itself compares hashes."""
     try:
         files: Any = read_json(folder, "manifest.json")["files"]
         return all(found.files[name].st_size == told["size"] for name, told in dict(files).items()) and bool(

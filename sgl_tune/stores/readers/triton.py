@@ -1,9 +1,7 @@
-"""Triton: one folder per kernel, named by the hash of all that it was compiled from.
-
-`FileCacheManager.get_group` reads `__grp__<kernel>.json`, whose `child_paths` are absolute: if one of them is
-missing, the kernel is compiled again. Files without a group (launchers, `cuda_utils`, autotuned choices) are
-looked up by name.
-"""
+"""Triton: one folder per kernel, named by the hash of everything that it was compiled from.
+`FileCacheManager.get_group` reads `__grp__<kernel>.json`, whose `child_paths` are absolute: if one of
+these files is missing, the kernel is compiled again. Files without a group (launchers, `cuda_utils`,
+autotuned choices) are looked up by name."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ class Triton:
 
 
 def kernels(folder: Folder, setting: Setting, store: str, prefix: str = "") -> Iterator[Item]:
-    """Below a store of another kind, too: Inductor keeps Triton's in a folder of its own."""
+    """Yield the kernels in a folder. Inductor has such a folder in its own store."""
     for key in listing(folder).folders:
         if not _KEY.fullmatch(key):
             continue
@@ -72,7 +70,7 @@ def _without_group(found: Listing) -> list[Fault]:
 def _told(
     folder: Folder, groups: list[str], found: Listing
 ) -> tuple[dict[str, str], str | None, list[Fault]]:
-    """What the kernel's own description says of the compiler and the GPU."""
+    """Return the compiler's version and the GPU from the kernel's own description, and its faults."""
     for group in groups:
         name = group.removeprefix(GROUP)
         if name not in found.files:
@@ -98,7 +96,7 @@ def _arch(target: dict[str, Any]) -> str | None:
 
 
 def look_up(folder: Folder, group: str, found: Listing, place: str, setting: Setting) -> Iterator[Fault]:
-    """As get_group does, of a store that is seen at `place`."""
+    """Look up a group as get_group does in a store that is seen at `place`; yield the faults."""
     try:
         told = read_json(folder, group)
     except (OSError, ValueError) as error:

@@ -1,10 +1,8 @@
-"""SGLang's own kernels and whatever else tvm-ffi builds.
-
-Since 0.5.18: <target>/<module>/build-<key>/deps-<key>/, a leaf that is a hit when the files that its
-sgl_deps.json lists still hash to the leaf's own name; nothing in it knows where it lies. Before: a folder a
-module, whose library is loaded when it is there (0.5.14), or looked at by ninja first (0.5.12, 0.5.13, and
-what is no kernel of SGLang's).
-"""
+"""SGLang's own kernels and everything else that tvm-ffi builds. Since 0.5.18:
+<target>/<module>/build-<key>/deps-<key>/. Such a folder is a hit if the files in its sgl_deps.json still
+hash to the folder's name; it contains no path of the store. Before: one folder per module, whose library
+is loaded if it exists (0.5.14), or checked by ninja first (0.5.12, 0.5.13, and modules that are no kernels
+of SGLang's)."""
 
 from __future__ import annotations
 
@@ -118,7 +116,7 @@ def _leaf_faults(folder: Folder, leaf: str, module: str, found: Listing, setting
 
 
 def _are_entries(entries: Any) -> bool:
-    """As SGLang decodes them: arrays of three strings."""
+    """Whether these are entries as SGLang decodes them: arrays of three strings."""
     return isinstance(entries, list) and all(
         isinstance(entry, list) and len(entry) == 3 and all(isinstance(part, str) for part in entry)
         for entry in entries
@@ -126,7 +124,7 @@ def _are_entries(entries: Any) -> bool:
 
 
 def deps_key(entries: list[list[str]]) -> str:
-    """SGLang's own hash of what a build depended on."""
+    """Return SGLang's own hash of a build's dependencies."""
     import hashlib
 
     digest = hashlib.sha256()
