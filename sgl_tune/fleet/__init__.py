@@ -1,1 +1,1 @@
-"""Many nodes at once: what each of them holds, and what its next start makes of that."""
+"""Judge many nodes at once: what each of them holds, and what its next start does with that."""

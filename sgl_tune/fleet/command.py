@@ -1,4 +1,4 @@
-"""What `verify --fleet` does: read, judge, hand over."""
+"""Run `verify --fleet`: read the nodes, judge them, print the result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_SAID = 20
 
 
 class FleetOptions(NamedTuple):
-    """`beside`: flags that were given, and that are about one machine."""
+    """The options. `beside`: given options that are about one machine."""
 
     path: Path
     target: Path | None
@@ -33,7 +33,7 @@ class FleetOptions(NamedTuple):
 
 
 def verify_fleet(out: Output, options: FleetOptions, asked: VerifyOptions) -> bool:
-    """Whether every node would build nothing that is known here."""
+    """Judge the nodes; return whether every node would build nothing, as far as is known."""
     _check(options, asked)
     reference = read_reference(options.target) if options.target else None
     cold = read_cold_start(options.cold_start) if options.cold_start else None
@@ -74,7 +74,7 @@ def _check(options: FleetOptions, asked: VerifyOptions) -> None:
 
 
 def read_reference(path: Path) -> Node:
-    """A node that starts as it should, or FlashInfer's strings alone."""
+    """Read the reference: a node that starts well, or FlashInfer's strings alone."""
     target = read_target(path)
     content: dict[str, Any] = read_object(path)
     if "metadata" not in content:

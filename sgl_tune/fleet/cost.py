@@ -1,4 +1,4 @@
-"""How many seconds a start builds: as a start that was measured took, else as rows say, else not known."""
+"""Estimate the seconds that a start builds: from a measured start, else from a table, else unknown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOW = "write one with `sgl-tune start-report --format json` of a start that fou
 
 
 class Row(NamedTuple):
-    """Seconds that a stock start takes for an entry of an op, at least and at most."""
+    """The seconds that a stock start takes per entry of an op, at least and at most."""
 
     ops: tuple[str, ...]
     arch: str
@@ -40,7 +40,7 @@ MEASURED = (
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`most` is None where something of it was never measured."""
+    """A cost in seconds. `most`: None if a part of it was never measured."""
 
     least: float
     most: float | None
@@ -62,7 +62,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """What a start that was measured would have been spared, by the store."""
+    """A measured cold start. `saves`: the seconds that each store would have saved."""
 
     origin: str
     saves: Mapping[str, float]
@@ -84,7 +84,7 @@ def read_cold_start(path: Path) -> ColdStart:
 
 
 def cost_of(faults: Iterable[Fault], arch: str | None, cold: ColdStart | None) -> Cost | None:
-    """None where nothing is built. Of several faults of one part the largest counts."""
+    """Return the cost, or None if nothing is built. If one part has several faults, the largest counts."""
     largest: dict[tuple[str, str], Fault] = {}
     for fault in faults:
         known = largest.get((fault.store, fault.part))
@@ -101,7 +101,7 @@ def cost_of(faults: Iterable[Fault], arch: str | None, cold: ColdStart | None) -
 
 
 def _by_start(fault: Fault, cold: ColdStart) -> Cost | None:
-    """Of all that a store holds; a part of it takes a part, in proportion for tactics alone."""
+    """Return a fault's cost by the measured seconds of its whole store. Only tactics cost in proportion."""
     seconds = cold.saves.get(fault.store)
     if seconds is None:
         return None

@@ -1,4 +1,4 @@
-"""Names too many to carry, as short digests of a fixed length, sorted and written behind each other."""
+"""Carry many names as short digests of a fixed length, sorted and joined into one text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def digest(text: str) -> str:
 
 
 def joined(digests: Iterable[str], most: int) -> str:
-    """The smallest, where there are more: two lists cut so can be compared below the smaller end."""
+    """Return the digests as one text, only the smallest if there are too many. Two lists that were cut
+    like this can be compared up to the smaller end."""
     return "".join(sorted(set(digests))[:most])
 
 
@@ -32,7 +33,7 @@ def split(text: str) -> list[str]:
 
 
 def missing(wanted: str, held: str, most: int) -> int:
-    """How many of the first are not among the second; at least so many, where a list was cut."""
+    """Return how many of the first are not among the second; a lower bound if a list was cut."""
     have = split(held)
     known = set(have)
     end = have[-1] if len(have) >= most else None
@@ -40,7 +41,7 @@ def missing(wanted: str, held: str, most: int) -> int:
 
 
 def lookups_of(loaded: Loaded, reader: FlashInfer) -> list[str]:
-    """One digest per entry of what a lookup compares: the key, and in some versions runner and policy."""
+    """Return one digest per entry, of what a lookup compares: the key, in some versions runner and policy."""
     return [
         _lookup(key, choice[0], loaded.policies.get(key, HOT), reader)
         for key, choice in loaded.entries.items()
@@ -48,7 +49,7 @@ def lookups_of(loaded: Loaded, reader: FlashInfer) -> list[str]:
 
 
 def asked_lookups(op: TunedOp, reader: FlashInfer, asked_by: str) -> Mapping[str, int]:
-    """What an op's lookups find their entry by, and the bucket of each."""
+    """Return the digests by which an op's lookups find their entries, with the bucket of each."""
     return {
         _lookup(entry.key, op.runner, op.policy, reader): entry.bucket
         for entry in op.entries

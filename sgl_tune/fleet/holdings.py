@@ -1,8 +1,6 @@
-"""What a machine holds of a start, small enough to travel: digests of what decides a verdict.
-
-A file is judged twice. What it is by itself, its own machine says. What a deployment makes of it, and the
-environment of the server that reads it, is judged where the lines of all machines are read.
-"""
+"""What a machine holds for a start, small enough to send: digests of what decides a verdict. A file is
+judged twice: its own machine judges it by itself, and the machine that reads all lines judges it for a
+deployment and for the environment of its server."""
 
 from __future__ import annotations
 
@@ -32,9 +30,9 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """One content and the rank files that have it. `alone` is the verdict where it was tuned; `signature` is
-    equal where SGLang holds two files equal, None where it can parse none. `lookups`: a digest of each entry
-    that a lookup finds, sorted and written as one; None where they were too many, or nobody looked."""
+    """One content and the rank files that have it. `alone`: the verdict for the environment where it was
+    tuned. `signature`: equal if SGLang calls two files equal; None if it cannot parse the file. `lookups`:
+    sorted digests of all entries that a lookup finds; None if there are too many, or nobody looked."""
 
     files: tuple[str, ...]
     alone: Fate
@@ -46,13 +44,13 @@ class Content:
 
     @property
     def is_unread(self) -> bool:
-        """A link that leads out of the cache: the server follows it, and nobody else."""
+        """Whether it is a link out of the cache, which the server follows and sgl-tune does not."""
         return self.signature is None and self.lookups is None
 
 
 @dataclass(frozen=True, slots=True)
 class HeldCache:
-    """`path` is below the cache directory; `findings` are the folder's own."""
+    """A cache. `path`: below the cache directory. `findings`: those of the folder itself."""
 
     path: str
     contents: tuple[Content, ...] = ()
@@ -61,8 +59,8 @@ class HeldCache:
 
 @dataclass(frozen=True, slots=True)
 class HeldStore:
-    """Its items by what the next start does with them; `names` are digests of those that it finds, and the
-    smallest of them where they are many."""
+    """A store: its items counted by what the next start does with them. `names`: digests of the items that
+    it finds, of many only the smallest."""
 
     store: str
     path: str
@@ -80,7 +78,7 @@ class HeldStore:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """`unseen`: what could not be looked into, or was too much to tell."""
+    """What a machine holds. `unseen`: what could not be opened, or was too much to list."""
 
     cache_dir: str
     user: str = ""

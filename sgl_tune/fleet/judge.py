@@ -1,4 +1,4 @@
-"""One node against the deployments: each with what its next start comes to there."""
+"""Judge one node for each deployment: what its next start would do there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AGAIN = "bring it there: sgl-tune pull, or start the server there once"
 
 
 def filled(node: Node, reference: Node | None) -> Node:
-    """What a machine could not say of its server, as the reference says it."""
+    """Return the node; what it could not say about its server comes from the reference."""
     if reference is None:
         return node
     sglang = node.sglang or reference.sglang
@@ -34,7 +34,7 @@ def filled(node: Node, reference: Node | None) -> Node:
 
 
 def judge(node: Node, planner: Planner, reference: Node | None) -> Iterator[tuple[Planned | None, Outcome]]:
-    """One outcome per deployment; one alone where no deployment can be planned there."""
+    """Yield one outcome per deployment, or a single one if no deployment can be planned there."""
     holdings = node.holdings
     if holdings is None:
         yield None, _unknown("older-env", "it says nothing of caches: an older sgl-tune wrote it", _NEWER)
@@ -66,7 +66,7 @@ def _tactics(planned: Planned, node: Node, holdings: Holdings) -> Iterator[Fault
 
 
 def _best(planned: Planned, caches: dict[str, HeldCache], node: Node) -> tuple[Fault, ...]:
-    """Of a deployment on several nodes, as the one of them that this may be."""
+    """Return the faults of a deployment on several nodes, for the node of them that this may be."""
     uuids = [gpu.uuid for gpu in node.gpus]
     tried = [
         Outcome(tuple(fault for asked in of_node for fault in asked.judge(caches, uuids)))
@@ -76,7 +76,7 @@ def _best(planned: Planned, caches: dict[str, HeldCache], node: Node) -> tuple[F
 
 
 def signatures(planned: Planned, node: Node) -> frozenset[str]:
-    """Of the files that a start on several nodes compares with those of the others."""
+    """Return the signatures of the files that a start on several nodes compares across nodes."""
     folders = {asked.expected.folder for of_node in planned.asks for asked in of_node}
     caches = node.holdings.caches if node.holdings and len(planned.asks) > 1 else ()
     told = (one.signature for cache in caches if cache.path in folders for one in cache.contents)
@@ -84,7 +84,7 @@ def signatures(planned: Planned, node: Node) -> frozenset[str]:
 
 
 def _unseen(planned: Planned, holdings: Holdings, caches: dict[str, HeldCache]) -> Iterator[Fault]:
-    """What is asked for may be what nobody saw."""
+    """Yield a doubt if a cache that is needed may be among what could not be opened."""
     asked = {one.expected.folder for of_node in planned.asks for one in of_node}
     if holdings.unseen:
         state: State = "good" if asked <= caches.keys() else "unknown"

@@ -1,4 +1,4 @@
-"""One machine, as a line of `sgl-tune env --format json` tells it: anybody may have written it."""
+"""One machine, as a line of `sgl-tune env --format json` from any author describes it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MOST_LINES = 100_000
 
 
 class UnreadLine(ValueError):
-    """Why a line is no node."""
+    """A line is no node. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`holdings` is None in what an older sgl-tune wrote; `metadata` where FlashInfer could not be asked."""
+    """A machine. `holdings`: None from an older sgl-tune. `metadata`: None if FlashInfer was not asked."""
 
     name: str = ""
     metadata: dict[str, str] | None = None
@@ -45,7 +45,7 @@ class Node:
 
 
 def holdings_json(holdings: Holdings) -> dict[str, Any]:
-    """Members of the whole line; rows leave out what is nothing: there may be a thousand lines."""
+    """Return the members of a line. Empty values are left out, because there may be 1,000 lines."""
     plain = to_plain(holdings)
     return {**plain, "caches": _lean(plain["caches"]), "stores": _lean(plain["stores"])}
 
@@ -89,7 +89,7 @@ def node_of(content: Mapping[str, Any]) -> Node:
 
 
 class Line(NamedTuple):
-    """`size` with its end; `problem` where it is no node."""
+    """A line. `size`: with its line break. `problem`: why it is no node."""
 
     number: int
     size: int
@@ -98,7 +98,7 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """`-` is the standard input."""
+    """Yield the lines of a file; `-` is the standard input."""
     try:
         if str(path) == "-":
             yield from _lines(sys.stdin.buffer)

@@ -1,4 +1,4 @@
-"""What one node's next start of one deployment comes to, and why."""
+"""What one node's next start of one deployment would do, and why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ORDER = tuple(STATES)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`builds` counts what is built anew: of tactics entries by their op, of another store its items."""
+    """A fault. `builds`: counts of what is built anew: entries of tactics by their op, or a store's items."""
 
     state: State
     code: str
@@ -46,7 +46,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A fault whose state is `good` is merely worth knowing."""
+    """The faults of a node. A fault in the state `good` is only a remark."""
 
     faults: tuple[Fault, ...] = ()
 
@@ -60,5 +60,5 @@ class Outcome:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The larger, the better."""
+        """Return a sort key: the larger, the better."""
         return _ORDER.index(self.state), -len(self.bad)

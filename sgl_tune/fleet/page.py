@@ -1,4 +1,4 @@
-"""A survey as a table for people, and as Markdown for a pull request."""
+"""Print a survey as a table on a terminal, and as Markdown for a pull request."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def sources(survey: Survey) -> Iterable[str]:
 
 
 def _columns(rows: Iterable[tuple[Alike, list[str]]]) -> list[str]:
-    """Which deployment goes without saying where there is one."""
+    """Return the titles of columns. The deployment's is left out if there is only one."""
     several = len({alike.deployment for alike, _ in rows}) > 1
     return ["nodes", "next start", "seconds", *["deployment"] * several, "which", "machine"]
 
@@ -88,7 +88,7 @@ def _which(names: list[str]) -> str:
 
 
 def _faults(rows: Iterable[tuple[Alike, list[str]]]) -> Iterator[tuple[Fault, list[str]]]:
-    """Each once, with the nodes that have it."""
+    """Yield each fault once, with the nodes that have it."""
     found: dict[Fault, dict[str, None]] = {}
     for alike, names in rows:
         for fault in alike.outcome.faults:
@@ -105,7 +105,7 @@ def _store(fault: Fault) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Names and messages are anybody's: none becomes a cell, a link or markup of its own."""
+    """Return a text of any author as plain Markdown text: no cell, link or markup can be made with it."""
     text = printable(text)
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>|#!~" else letter for letter in text)
 

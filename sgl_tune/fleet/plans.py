@@ -1,4 +1,4 @@
-"""The deployments of a command line, as each kind of machine among the nodes would start them."""
+"""Plan the deployments of a command line for each kind of machine among the nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_KINDS = 256
 
 @dataclass(frozen=True)
 class Planned:
-    """One deployment on one kind of machine. `asks`: what each of its nodes looks up, if it has several."""
+    """One deployment on one kind of machine. `asks`: the lookups of each of its nodes."""
 
     name: str
     plan: Plan
@@ -37,13 +37,13 @@ class Planned:
 
     @property
     def cache_dir(self) -> Path | None:
-        """None where nobody named one: then each machine has its own."""
+        """Return the named cache directory, or None: then each machine uses its own."""
         named = self.plan.deployment.cache_dir
         return None if named == default_cache_dir() else named
 
 
 class NotServing(UsageError):
-    """Of a machine, where any other is of the command line."""
+    """A machine cannot serve this. Other usage errors concern the command line."""
 
 
 class Planner:
@@ -54,7 +54,7 @@ class Planner:
         self._kinds: dict[object, Sequence[Planned] | UsageError] = {}
 
     def planned(self, node: Node) -> Sequence[Planned]:
-        """UsageError where no such machine can be planned."""
+        """Return the plans for a node; raise UsageError if none can be made for such a machine."""
         gpu = replace(node.gpus[0], uuid="") if node.gpus else None
         kind = (node.sglang, node.arch, gpu, tuple(sorted((node.metadata or {}).items())))
         found = self._kinds.get(kind)
@@ -68,7 +68,7 @@ class Planner:
 
     @property
     def refusal(self) -> UsageError | None:
-        """Where no machine at all can start such a server: then it is not the machines."""
+        """Return the first error if no machine at all can start such a server."""
         errors = [found for found in self._kinds.values() if isinstance(found, UsageError)]
         return errors[0] if errors and len(errors) == len(self._kinds) else None
 

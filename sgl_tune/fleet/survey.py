@@ -1,4 +1,4 @@
-"""All nodes of a file, judged as they are read; those that are alike become one row."""
+"""Judge all nodes of a file while it is read; equal nodes become one row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_KEPT, _MOST_NOTES = 1000, 20
 
 
 class Alike(NamedTuple):
-    """What a row of the table tells of its nodes."""
+    """What one row of the table says about its nodes."""
 
     deployment: str
     machine: str
@@ -51,18 +51,18 @@ class Survey:
 
     @property
     def contents(self) -> int:
-        """Of the files that starts on several nodes compare."""
+        """Return the number of different contents of the files that starts on several nodes compare."""
         return len({node.shared for node in self.nodes if node.shared})
 
     @property
     def counted(self) -> Counter[State]:
-        """Nodes by the worst that any deployment comes to there."""
+        """Return the number of nodes by the worst outcome of any deployment there."""
         order = list(STATES)
         return Counter(min((one.state for one in node.alike), key=order.index) for node in self.nodes)
 
     @property
     def rows(self) -> Iterator[tuple[Alike, list[str]]]:
-        """The worst first."""
+        """Yield the rows, the worst first."""
         found: dict[Alike, list[str]] = {}
         for node in self.nodes:
             for alike in node.alike:
@@ -164,7 +164,7 @@ def _notes(again: Sequence[str], tools: set[str], as_root: int) -> Iterator[str]
 
 
 def _identity(node: Node) -> object:
-    """A host name may be that of many machines; their GPUs are not."""
+    """Return what identifies a machine: its GPUs, because machines may share a host name."""
     if node.gpus:
         return frozenset(gpu.uuid for gpu in node.gpus)
     return sha256(repr(node).encode("utf-8", "backslashreplace")).digest()
@@ -197,7 +197,7 @@ def _machine(node: Node, planned: Planned | None) -> str:
 
 
 def _apart(nodes: list[Judged]) -> list[Judged]:
-    """Machines of one name are told apart by their lines."""
+    """Add the line numbers to the names of machines that share a name."""
     times = Counter(node.name for node in nodes)
     return [
         node._replace(name=f"{node.name} (line {node.line})") if times[node.name] > 1 else node

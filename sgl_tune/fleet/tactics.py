@@ -1,4 +1,4 @@
-"""What a node's rank files come to for one deployment, of what its own machine said of each."""
+"""Judge a node's rank files for one deployment, by what its own machine says about each file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Lacks = Sequence[tuple[str, Sequence[int]]]  # buckets by op
 
 
 class _Op(NamedTuple):
-    """Digests of lookups, and the bucket of each."""
+    """An op: digests of its lookups, with the bucket of each."""
 
     name: str
     tuning: Mapping[str, int]
@@ -34,10 +34,10 @@ class _Op(NamedTuple):
 
 
 class Asked:
-    """What one deployment's start looks up, on the machines that are alike."""
+    """The lookups of one deployment's start, on machines of one kind."""
 
     def __init__(self, expected: Expected, release: KeptFiles, target: Target, of: int) -> None:
-        """`of` so many entries, with those of its draft."""
+        """`of`: the number of entries, with those of the draft."""
         self.expected, self.release, self.target, self.of = expected, release, target, of
         self.reader = flashinfer_of(expected.folder.split("/")[2])
         self._ops = [
@@ -156,7 +156,7 @@ def _missing(asked: Mapping[str, int], held: frozenset[str]) -> list[int]:
 
 
 def _named(groups: Sequence[Sequence[str]], uuids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Files that are named by their GPU are named in its order."""
+    """Yield the groups. File names that contain a GPU get this machine's UUIDs, in its order."""
     place = 0
     for group in groups:
         names = []

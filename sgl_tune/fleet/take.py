@@ -1,4 +1,4 @@
-"""What this machine holds, read from its disk: bounded, since a line of it travels."""
+"""Read from the disk what this machine holds; limited in size, because the line is sent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def take_holdings(
     advance: Callable[[], None],
     environment: Mapping[str, str] = os.environ,
 ) -> Holdings:
-    """Those of `cache_dir`, and the stores where a server that was given it would look."""
+    """Return the caches of `cache_dir`, and the stores where a server with it would look."""
     unseen: list[str] = []
 
     def on_error(error: OSError) -> None:
@@ -125,7 +125,7 @@ def _environment(file: CacheFile) -> dict[str, str] | None:
 
 
 def _told(found: Iterable[Finding]) -> tuple[Told, ...]:
-    """The worst first; what is merely worth knowing stays here."""
+    """Return the worst findings; remarks are not sent."""
     bad = [one for one in found if one.severity is not Severity.INFO]
     bad.sort(key=lambda one: one.severity is not Severity.ERROR)
     return tuple(map(Told.of, bad[:_MOST_FINDINGS]))

@@ -1,1 +1,1 @@
-"""A server start as its log shows it: the memory of each rank, the death, and what would have helped."""
+"""A server's start as its log shows it: the memory of each rank, the death, and what would have helped."""

@@ -1,4 +1,4 @@
-"""Progress bars: what the tuner measured, and for how long, by tqdm's own clock."""
+"""Read progress bars: what the tuner measured, and for how long by tqdm's own clock."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ _BAR = re.compile(
 
 @dataclass
 class Bars:
-    """The bars of one start. A bar rewrites its line, or is many lines where a collector breaks them.
-
-    By the number of the event that began a build: `limits` is how long its own bar took, `tuned_after` the
-    tuning that came after it.
-    """
+    """The bars of one start. A bar rewrites its line, or becomes many lines if a log collector splits it.
+    Both tables are indexed by the event that began a build. `limits`: the duration of its own bar.
+    `tuned_after`: the seconds of tuning after it."""
 
     count: int = 0
     profiled: dict[str, int] = field(default_factory=dict)
@@ -42,7 +40,7 @@ class Bars:
             self.limits[build] = _seconds(bar["elapsed"])
 
     def _tuned(self, op: str, done: int, total: int, seconds: float) -> float:
-        """The seconds that this line adds. tqdm writes the end of a bar again: that adds nothing."""
+        """Return the seconds that this line adds. tqdm repeats the end of a bar, which adds nothing."""
         before, under_way, until = self._last.get(op, (0, 0, 0.0))
         if done < total:
             under_way = total
@@ -53,7 +51,7 @@ class Bars:
 
 
 def _measured(bar: re.Match[str]) -> float:
-    """tqdm's elapsed time is in whole seconds; the rate of a bar at its end is more exact."""
+    """Return a bar's seconds. tqdm shows whole seconds; at a bar's end, its rate is more exact."""
     elapsed = _seconds(bar["elapsed"])
     if bar["rate"] is None or bar["done"] != bar["total"] or float(bar["rate"]) <= 0:
         return elapsed

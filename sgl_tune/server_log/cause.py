@@ -1,4 +1,4 @@
-"""Why a server ran out of memory, or used less than it has, as its own log shows it."""
+"""Find in a server's log why it ran out of memory, or used less memory than it has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FRACTION = re.compile(r"mem[_-]fraction[_-]static'?[=:] ?(0?\.\d{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """`what` in few words, the numbers that show it, and the names of the changes that would have helped."""
+    """A cause. `what`: in few words. `shown_by`: the numbers. `changes`: names of helpful changes."""
 
     what: str
     shown_by: str
@@ -30,7 +30,7 @@ class Cause:
 
 
 _WHILE_SERVING = ("chunk", "logprobs")  # these change what requests ask for, and no capture
-# What an innermost frame shows about the last allocation: the first row that fits, from the innermost on.
+# What a frame shows about the last allocation: the first row that fits, from the innermost frame on.
 _ASKING = (
     (r"logits_processor\.py|logprob|\b_get_logits\b", "a matrix of logits, rows by vocabulary",
      "requests chunk logprobs fraction"),
@@ -45,7 +45,7 @@ _ASKING = (
     (r"init_memory_pool|memory_pool\.py|kv_cache_configurator|_create_buffers|alloc_memory_pool",
      "the KV pool itself", "fraction"),
 )  # fmt: skip
-# Where no frame shows it, the phase in which memory ended does.
+# If no frame shows it: by the phase in which memory ran out.
 _LEAVES = "the KV pool leaves too little for "
 _BY_PHASE = {
     "setup": ("memory ended in a phase that the log does not show", "fraction"),
@@ -60,7 +60,7 @@ _BY_PHASE = {
 
 
 def cause_of(log: ServerLog) -> Cause | None:
-    """None where the log shows nothing amiss."""
+    """Return the cause, or None if the log shows no problem."""
     rules: tuple[Callable[[ServerLog], Iterator[Cause]], ...] = (_occupied, _refused, _ran_out, _given_back)
     return next((cause for rule in rules for cause in rule(log)), None)
 
@@ -71,19 +71,19 @@ def fraction_of(log: ServerLog) -> float | None:
 
 
 def least_fraction(log: ServerLog) -> float | None:
-    """The share of the GPU that the weights take: SGLang's own bound of the fraction."""
+    """Return the share of the GPU that the weights take, SGLang's own lower bound of the fraction."""
     loaded = [step for step in log.lead.steps if step.phase in ("weights", "draft weights")]
     base, free = log.lead.baseline_bytes, loaded[-1].free_bytes if loaded else None
     return 1 - free / base if base and free is not None else None
 
 
 def graphs_or(phase: str) -> str:
-    """The graphs that a phase is of or comes after, else the phase."""
+    """Return the graphs that a phase captures or follows, else the phase."""
     return phase.removeprefix("after ") if phase.removeprefix("after ") in GRAPHS else phase
 
 
 def _occupied(log: ServerLog) -> Iterator[Cause]:
-    """Torch shows another process, or this rank had less than its peers before the weights."""
+    """Torch shows another process, or this rank had less memory than its peers before the weights."""
     oom, baseline = log.oom, log.lead.baseline_bytes
     total = oom.numbers.total_bytes if oom and oom.numbers else 0
     most = max((rank.baseline_bytes or 0 for rank in log.peers), default=0)
@@ -102,7 +102,7 @@ def _occupied(log: ServerLog) -> Iterator[Cause]:
 
 
 def _refused(log: ServerLog) -> Iterator[Cause]:
-    """SGLang itself ended the start: nothing of the fraction is left for the KV cache."""
+    """SGLang itself ended the start: the memory fraction leaves nothing for the KV cache."""
     if not log.refusal:
         return
     base, fraction, least = log.lead.baseline_bytes, fraction_of(log), least_fraction(log)
@@ -167,7 +167,7 @@ def _ready(log: ServerLog, oom: Death) -> Iterator[str]:
 
 
 def _given_back(log: ServerLog) -> Iterator[Cause]:
-    """Memory came back after the pool was sized, so the pool is smaller than it could be."""
+    """Memory was freed after the KV pool was sized, so the pool is smaller than it could be."""
     if log.death is not None:
         return
     lead = log.lead
@@ -196,7 +196,7 @@ def _tried(oom: Death) -> str:
 
 
 def missing_of(log: ServerLog) -> Iterator[str]:
-    """What a log lacks that would show more."""
+    """Yield what the log lacks that would show more."""
     oom, lead = log.oom, log.lead
     if lead.baseline_bytes is None:
         yield "no 'Load weight begin' line: what others held is unknown"

@@ -1,7 +1,5 @@
-"""How a server dies, as data: the line that shows it, what it means, and the way out.
-
-The lines are those of SGLang, torch, NCCL, Python and the kernel.
-"""
+"""How servers die, as data: the line that shows a death, its meaning, and the remedy. The lines come from
+SGLang, torch, NCCL, Python and the kernel."""
 
 from __future__ import annotations
 
@@ -14,14 +12,14 @@ from runtime.devices.readings import OutOfMemory, parse_out_of_memory, parse_siz
 from runtime.server.nearest import meant
 from sgl_tune.log_lines import LogLine
 
-# Of several deaths in a log the lowest level is the cause: the others follow from it.
+# If a log shows several deaths, the one of the lowest level is the cause of the others.
 MEMORY, REFUSED, CAUSE, EXCEPTION, FOLLOWS, NOTICE = range(6)
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`at_start`: the words count only where the last line of a traceback begins. `paste`: to start again
-    with."""
+    """A kind of death. `at_start`: its words count only at the beginning of a traceback's last line.
+    `paste`: flags for a new start."""
 
     name: str
     words: re.Pattern[str]
@@ -41,9 +39,8 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """`text` is the line that shows it, `line` its number from 1. `numbers` is None where the message has
-    none; `others_bytes` is what other processes held of the GPU, where torch shows this process's share.
-    """
+    """A death. `text`: the line that shows it. `line`: its number from 1. `numbers`: None if the message
+    has none. `others_bytes`: the GPU memory of other processes, if torch shows this process's share."""
 
     kind: Kind
     text: str
@@ -58,7 +55,7 @@ class Death:
 
     @property
     def where(self) -> str:
-        """The innermost frame that is not torch's own: what a reader can act on."""
+        """Return the innermost frame outside torch, because a reader can act on it."""
         frame = next((frame for frame in reversed(self.frames) if "/torch/" not in frame.file), None)
         return f"{frame.file.rsplit('/', 1)[-1]}:{frame.line} in {frame.function}" if frame else ""
 
@@ -152,7 +149,7 @@ KINDS = (
           "a process of the server ended",
           "the log does not show why: look for an earlier part of it, or the output of the other ranks"),
 )  # fmt: skip
-# An exception whose traceback shows more than its last line does.
+# Exceptions whose traceback shows more than their last line.
 _BY_FRAME = (
     (
         re.compile(r"server_args\.py|\bcheck_server_args|model_config\.py"),
@@ -166,9 +163,9 @@ _BY_FRAME = (
               "the folder holds one complete checkpoint"),
     ),
 )  # fmt: skip
-# Printed by the server's own process or by a shell: the rank that logged last is not the one that died.
+# Printed by the server's own process or by a shell: not by the rank that logged last.
 _OF_NO_RANK = frozenset(("killed", "crash", "port in use", "arguments", "ended", "NCCL"))
-# Cheap to look for: a line without any of these shows no death.
+# A fast first check: a line without any of these shows no death.
 _HINTS = (
     "rror", "xception", "xit code", "xitcode", "terminated with", "Killed", "atchdog", "in use.", "sigquit",
     "SIGTERM", "No space", "Initialization failed", "NVIDIA", "CUDA", "ninja", "nvcc", "is not a local",
@@ -179,7 +176,7 @@ _PROCESS = re.compile(r"[Tt]his process has (\d{1,9}(?:\.\d+)? (?:bytes|KiB|MiB|
 
 
 def kind_of(text: str, is_entry: bool) -> Kind | None:
-    """The death that a line shows. An entry of the log is no last line of a traceback."""
+    """Return the death that a line shows. A log entry cannot be the last line of a traceback."""
     if not any(hint in text for hint in _HINTS):
         return None
     text = text[:2000]
@@ -192,7 +189,8 @@ def kind_of(text: str, is_entry: bool) -> Kind | None:
 def death_of(
     line: LogLine, number: int, phase: str, frames: Sequence[Frame], at: float, flags: Iterable[str] = ()
 ) -> Death | None:
-    """What a line shows that ends the server, with the traceback before it. `flags`: of the usage above."""
+    """Return the death that a line shows, with the traceback before it. `flags`: those in the usage text
+    above."""
     text, rank = line.text, line.rank
     kind = kind_of(text, line.is_entry)
     if kind is None:

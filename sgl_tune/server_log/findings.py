@@ -1,4 +1,4 @@
-"""What a log shows beside the start itself: settings that make the server slower, requests that failed."""
+"""Findings in a log beside the start itself: settings that slow the server down, and failed requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPARED = {"Triton MoE config": "; `sgl-tune warm` tunes it"}
 
 
 class Finding(NamedTuple):
-    """`file` is the file that SGLang looked for, "" for other kinds."""
+    """A finding. `file`: the file that SGLang looked for; "" for other kinds."""
 
     kind: str
     text: str

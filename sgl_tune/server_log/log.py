@@ -1,4 +1,4 @@
-"""A server's log as one answer needs it: who died of what, on which rank, and what each rank had."""
+"""Summarise a server's log: which rank died of what, and the memory of each rank."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Key = tuple[str, str]  # source and rank
 
 @dataclass(frozen=True, slots=True)
 class ServerLog:
-    """`lead` is the rank that died, else the one with the least memory left; `peers` are the ranks of its
-    server. `starts`: how many the log holds; `is_last`: whether this one is the last."""
+    """A server's log. `lead`: the rank that died, else the one with the least free memory. `peers`: the
+    ranks of its server. `starts`: the number of starts in the log. `is_last`: this is the last one."""
 
     lead: RankLog
     ranks: Sequence[RankLog] = ()
@@ -41,7 +41,7 @@ class ServerLog:
 
     @property
     def refusal(self) -> str:
-        """What SGLang printed where it found too little memory and ended the start itself."""
+        """Return what SGLang printed when it found too little memory and ended the start itself, or ""."""
         return self.death.text if self.death and self.death.kind.level == REFUSED else ""
 
     @property
@@ -50,7 +50,7 @@ class ServerLog:
 
 
 def read_server_log(path: Path) -> ServerLog:
-    """The last start that `path` shows; a file without one is the user's mistake."""
+    """Return the last start in the file; raise UsageError if it shows none."""
     reader = read_starts(path)
     if not reader.latest:
         raise UsageError(
@@ -63,7 +63,7 @@ def read_server_log(path: Path) -> ServerLog:
 
 
 def log_of(starts: Iterable[Start], count: int = 1, path: Path = Path("-")) -> ServerLog:
-    """Of starts side by side: the pods of one service."""
+    """Return the log of starts side by side, such as the pods of one service."""
     starts = list(starts)
     ranks: dict[Key, RankLog] = {}
     for start in starts:
@@ -96,7 +96,7 @@ def log_of(starts: Iterable[Start], count: int = 1, path: Path = Path("-")) -> S
 
 
 def _is_death(death: Death, start: Start) -> bool:
-    """A traceback may be of a request that failed: the server then goes on, and no process ends."""
+    """Whether the process ended. A failed request has a traceback too, and then the server goes on."""
     if not death.kind.at_start:
         return True
     if start.spoke.get(death.source, 0) < death.line:
@@ -105,7 +105,7 @@ def _is_death(death: Death, start: Start) -> bool:
 
 
 def _with_rank(death: Death, deaths: Iterable[Death], ranks: Mapping[Key, RankLog]) -> Death:
-    """The server's own process names the rank whose process died, by its number."""
+    """Return the death with its rank. The server's own process names it by the dead process's number."""
     texts = (one.text for one in deaths if one.kind is death.kind and one.source == death.source)
     number = next(filter(None, map(_PROCESS.search, texts)), None)
     if death.rank or number is None:
@@ -116,7 +116,7 @@ def _with_rank(death: Death, deaths: Iterable[Death], ranks: Mapping[Key, RankLo
 
 
 def _led_by(death: Death | None, ranks: Mapping[Key, RankLog]) -> Key:
-    """The rank that died; else the one that came least far, or with the least memory left."""
+    """Return the rank that died, else the rank that came least far or has the least free memory."""
     if death is None:
         return min(ranks, key=lambda key: _least(ranks[key]), default=("", ""))
     key = death.source, death.rank
@@ -131,5 +131,5 @@ def _least(rank: RankLog) -> float:
 
 
 def _order(key: Key) -> tuple[str, list[int]]:
-    """TP10 comes after TP9."""
+    """Return a sort key with which TP10 comes after TP9."""
     return key[0], [int(number) for number in re.findall(r"\d+", key[1])]

@@ -1,8 +1,6 @@
-"""The lines by which a start is known, as data: what each line says about the time of its process.
-
-They stand in the wheels of SGLang and of the FlashInfer that each pins. SGLang's server silences FlashInfer's
-own lines (`configure_logger`), so most logs lack those.
-"""
+"""The lines that show a start, as data: what each line says about the time of its process. They were read
+in the wheels of SGLang and of the FlashInfer that each release pins. SGLang's server silences FlashInfer's
+own lines (`configure_logger`), so most logs lack those."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ GRAPHS = ("prefill graphs", "decode graphs", "draft graphs")
 
 
 class Edge(str, Enum):
-    """What a line does to the time of its process."""
+    """What a line says about the time of its process."""
 
     opens = "opens"  # the phase goes on until the line that closes it
     closes = "closes"
@@ -29,9 +27,8 @@ class Edge(str, Enum):
 
 @dataclass(frozen=True)
 class Mark:
-    """`says` is how the line begins. `then` is what may follow, up to the process's next line of this table:
-    the first phase that ends with that line, or with no line where the log ends.
-    """
+    """A line. `says`: its beginning. `then`: what may follow, up to the next line of this process in the
+    table: the first phase that ends with that line, or, at the end of a log, with no line."""
 
     says: str
     edge: Edge
@@ -110,13 +107,14 @@ MARKS = (
     Mark(rf"{_GRAPH} end", Edge.closes, "graphs", _AFTER_GRAPHS),
 )  # fmt: skip
 
-# The first line of a server that we start ourselves: its beginning is known.
+# The first line of a server that we start ourselves, whose beginning is known.
 FIRST_LINE = Mark("first line", Edge.passes, "first line", ("arguments", "setup"))
 NOTHING_BUILT = Mark("", Edge.tells)  # a process that built something printed something else
 
 
 def graph_phase(what: str) -> str:
-    """`target prefill`, `draft decode`; older releases name none, and capture decode alone."""
+    """Return the phase of graphs in `target prefill` or `draft decode`. Older releases name no graphs and
+    capture only decode."""
     words = what.split()
     if "draft" in words:
         return "draft graphs"

@@ -1,7 +1,5 @@
-"""The memory of one rank while it starts, phase by phase, from its own lines.
-
-SGLang prints GiB and writes GB.
-"""
+"""The memory of one rank in each phase of its start, from its own lines. Where SGLang prints GB, it means
+GiB."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ _SIZES = re.compile(
     r"\b(max_total_num_tokens|max_running_requests|chunked_prefill_size|context_len)=(\d{1,15})\b"
 )
 _CAPTURING = re.compile(r"Capturing [^()]{1,40}\(((?:[a-z_]{1,20}=\d{1,9} )?)avail_mem=(\d{1,6}\.\d+) GB\)")
-# What a prediction of memory calls the phases that it knows, and where a rank stands after each.
+# The names of phases in a prediction of memory, and the state of a rank after each.
 _NAMES = {"tactics": "autotune", "scheduler": "ready"}
 _NEXT = {"communicator": "weights", "weights": "kv pool", "draft weights": "kv pool", "kv pool":
          "attention backend", "ready": "ready"}  # fmt: skip
@@ -28,7 +26,7 @@ _NEXT = {"communicator": "weights", "weights": "kv pool", "draft weights": "kv p
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A phase that ended. `before_bytes` were free when it began."""
+    """A phase that ended. `before_bytes`: free when it began."""
 
     phase: str
     free_bytes: int | None = None
@@ -39,7 +37,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The shape that was captured last, and what was free then."""
+    """The shape that was captured last, and the free memory at that time."""
 
     shape: str
     free_bytes: int
@@ -47,7 +45,7 @@ class Capture:
 
 @dataclass(slots=True)
 class RankLog:
-    """`source` is the pod or the container, "" where the log has only one. `phase` is where its log ends."""
+    """A rank. `source`: its pod or container, or "" if the log has only one. `phase`: where its log ends."""
 
     source: str = ""
     rank: str = ""
@@ -78,7 +76,7 @@ class RankLog:
         return step.free_bytes if step else None
 
     def phase_of(self, mark: Mark, said: Mapping[str, str]) -> str:
-        """The phase that a line is of: a second model that is loaded is the draft."""
+        """Return the phase of a line. The second model to be loaded is the draft."""
         if mark.phase == "graphs":
             return graph_phase(said["what"])
         if mark.phase == "weights" and self.step("weights"):
@@ -102,12 +100,12 @@ class RankLog:
             self.pool_comes_last = True
         elif mark.fact in ("pool", "last pool") and (pool := _POOL.search(text)):
             tokens, size = int(pool[1]), round((float(pool[2] or 0) + float(pool[3])) * GIB)
-            # The pools of a draft and of a sparse-attention indexer have lines of their own.
+            # The pools of a draft and of a sparse-attention indexer print their own lines.
             before = (None, 0) if mark.fact == "last pool" else (self.kv_tokens, self.kv_bytes or 0)
             self.kv_tokens, self.kv_bytes = before[0] or tokens, before[1] + size
 
     def see_bar(self, text: str) -> None:
-        """A progress bar's line."""
+        """Read a progress bar's line."""
         if found := _CAPTURING.search(text):
             self.capture = Capture(found[1].strip(), round(float(found[2]) * GIB))
             self.see_free(self.capture.free_bytes)

@@ -1,4 +1,4 @@
-"""Lines of a server's log go in, in their order; the starts that they show come out."""
+"""Read the lines of a server's log in order, and collect the starts that they show."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OF_MEMORY = frozenset(("communicator", "weights", "kv pool", "tactics", "graphs
 _NODE = re.compile(r"\bnode_rank'?[=:] ?(\d{1,5})")
 _NODES = re.compile(r"\bnnodes'?[=:] ?(\d{1,6})\b")
 _ELAPSED = re.compile(r"(?:elapsed=|Time elapsed: )(\d{1,7}(?:\.\d{1,6})?)")
-# What other loggers put before their words: time, level, place and name.
+# The prefix of other loggers' lines: time, level, place and name.
 _LOGGER = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})? "
     r"(?:- [A-Z]{4,8} - )?(?:[\w.-]{1,80}:\d{1,6} - )?(?:[A-Za-z_][\w.]{0,120}:? )?"
@@ -53,7 +53,7 @@ def _rows(marks: Iterable[Mark]) -> dict[str, list[Mark]]:
 
 
 class Reader:
-    """`ready` is the line that says ready, where it is another than SGLang's."""
+    """Collects starts. `ready`: the line that says ready, if it is not SGLang's."""
 
     _rows = _rows(MARKS)
 
@@ -72,8 +72,8 @@ class Reader:
 
     @property
     def latest(self) -> list[Start]:
-        """The last start of each pod, or of the nodes that serve together. One that goes on is passed over
-        for the one before, if that died: a container that restarts is asked why."""
+        """Return the last start of each pod, or of the nodes that serve together. If it still runs and the
+        start before it died, return the one before, because the user asks why a container restarts."""
         pairs = ((start, self._died.get(group)) for group, start in self._now.items() if start.shows_a_start)
         return [
             before if before and not start.deaths and not start.ready else start for start, before in pairs
@@ -81,18 +81,18 @@ class Reader:
 
     @property
     def is_ready(self) -> bool:
-        """Every start so far is ready."""
+        """Whether every start so far is ready."""
         begun = [start for start in self._now.values() if start.events or start.is_launched]
         return bool(begun) and all(start.ready is not None for start in begun)
 
     def launch(self, at: float) -> None:
-        """We start a server now, whatever its first line says."""
+        """Begin a start now, because we start the server ourselves; its first line does not matter."""
         start = self._begin("")
         start.began = start.ended = at
         start.is_launched = start.is_timed = True
 
     def hear(self, line: LogLine, at: float | None = None) -> None:
-        """`at` is when we heard the line, of a server that we started."""
+        """Read a line. `at`: when it arrived, from a server that we started."""
         self.lines += 1
         text = line.text
         if not text or text.isspace():
@@ -141,7 +141,7 @@ class Reader:
     def _marked(
         self, start: Start, group: str, speaker: Speaker, line: LogLine, text: str, now: float | None
     ) -> Start:
-        """The start that the line is of: it may begin a new one."""
+        """Return the start that the line belongs to, which may be a new one."""
         for mark in self._rows.get(text[:HEAD], ()):
             if match := mark.pattern.match(text):
                 break
@@ -183,14 +183,15 @@ class Reader:
         return start
 
     def _is_new(self, start: Start, mark: Mark, key: tuple[str, str]) -> bool:
-        """A pod that prints its arguments again starts again; each node of one server prints its own."""
+        """Whether the line begins a new start: a pod prints its arguments again. Nodes of one server each
+        print them."""
         if mark is ARGUMENTS:
             return key in start.server_args
         opens = mark.edge is Edge.opens and mark.phase in ("communicator", "weights")
         return opens and start.ready is not None
 
     def _joined(self, start: Start, source: str) -> Start:
-        """The nodes of one server start together, whatever pod each is in."""
+        """Return the start that the nodes of one server share, whatever pods they are in."""
         if source in self._nodes or not source:
             return start
         self._nodes.add(source)
@@ -200,14 +201,15 @@ class Reader:
         return one
 
     def _stop_building(self, start: Start, speaker: Speaker, at: float) -> None:
-        """A line without a rank may be anybody's: any line ends its building. A rank's ends with its own."""
+        """End builds. A line without a rank may come from any process, so any line ends its build; a
+        rank's build ends with the rank's own line."""
         for builder in [one for one in self._building if not one.rank or one == speaker]:
             del self._building[builder]
             if len(start.events) < _MOST_EVENTS:
                 start.events.append(Event(at, builder, NOTHING_BUILT, {}))
 
     def _judge(self, start: Start, line: LogLine, text: str, at: float) -> None:
-        """Deaths and findings, and what shows that the server went on."""
+        """Collect deaths and findings, and drop deaths after which the server went on."""
         frames = self._frames.get(line.source)
         if line.is_entry:
             if frames:
@@ -235,7 +237,7 @@ class Reader:
         self._before = text
 
     def _survived(self, start: Start, speaker: Speaker) -> None:
-        """A rank that goes on with the start, or serves, did not die of what was logged before."""
+        """Drop a rank's deaths, because the rank went on after what was logged."""
         start.deaths = [death for death in start.deaths if (death.source, death.rank) != speaker]
 
 
@@ -245,7 +247,8 @@ def _bare(text: str) -> str:
 
 
 class Clock:
-    """A clock that goes back for one process was set back for all: the time goes on from there."""
+    """The time of lines. If a clock is set back for one process, it is set back for all, and time goes on
+    from there."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str, str], float] = {}
@@ -254,7 +257,7 @@ class Clock:
         self._is_collected: set[str] = set()
 
     def read(self, group: str, line: LogLine) -> tuple[float | None, str]:
-        """The line's time, None where no line had one yet, and a note where the clock went back."""
+        """Return the line's time, or None if no line had one yet, and a note if the clock was set back."""
         if line.collected is not None:
             self._is_collected.add(group)
             seconds = line.collected.timestamp()

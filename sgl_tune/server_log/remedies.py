@@ -1,7 +1,5 @@
-"""The changes that would have helped a server that ran out of memory, the cheapest first, from its log alone.
-
-Numbers follow from the log's own. A flag is only pasted where the log shows that the release has it.
-"""
+"""Changes that would have helped a server that ran out of memory, the cheapest first, from its log alone.
+The numbers are computed from the log's. A flag is printed only if the log shows that the release has it."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from sgl_tune.server_log.marks import GRAPHS
 from sgl_tune.units import memory_bytes
 
 _SPARE = 256 << 20  # beyond what was short
-# By phase: the fields of server_args for fewer graphs, and those for none.
+# For each phase: the fields of server_args for fewer graphs, and those for none.
 _FEWER = {"prefill graphs": ("cuda_graph_max_bs_prefill", "piecewise_cuda_graph_max_tokens")}
 _NONE = {"prefill graphs": ("disable_prefill_cuda_graph", "disable_piecewise_cuda_graph")}
 _AFTER_POOL = ("kv pool", "after kv pool", "attention backend", "autotune", "after autotune", "ready",
@@ -25,8 +23,8 @@ _AFTER_POOL = ("kv pool", "after kv pool", "attention backend", "autotune", "aft
 
 @dataclass(frozen=True, slots=True)
 class LogRemedy:
-    """`flags` are to be pasted, "" where no flag does it. `price` is what the change costs the service,
-    comparable with the percent of the KV cache that a lower fraction takes."""
+    """A change. `flags`: to paste, or "" if no flag does it. `price`: what it costs the service, on the
+    same scale as the percent of the KV cache that a lower fraction takes."""
 
     change: str
     flags: str = ""
@@ -64,7 +62,7 @@ def _segments(log: ServerLog) -> Iterator[LogRemedy]:
 
 
 def _lower_fraction(log: ServerLog) -> Iterator[LogRemedy]:
-    """By what was short, if torch's message shows it, and something to spare."""
+    """Yield a fraction that is lower by the missing memory in torch's message and a reserve."""
     oom, fraction = log.oom, fraction_of(log)
     numbers = oom.numbers if oom else None
     base = log.lead.baseline_bytes or (numbers.total_bytes if numbers else 0)
@@ -84,7 +82,7 @@ def _lower_fraction(log: ServerLog) -> Iterator[LogRemedy]:
 
 
 def _raise_fraction(log: ServerLog) -> Iterator[LogRemedy]:
-    """Just beyond what the weights take."""
+    """Yield a fraction just above what the weights take."""
     base, least = log.lead.baseline_bytes, least_fraction(log)
     if not base or least is None:
         return
@@ -125,7 +123,7 @@ def _more_ranks(log: ServerLog) -> Iterator[LogRemedy]:
         yield LogRemedy("spread the weights", f"--tp {2 * tp}", cost, 100)
 
 
-# By the name that a cause gives: how numbers are found for a change, and its words where the log has none.
+# For each name of a change: how its numbers are found, and its words if the log has none.
 _CHANGES: dict[str, tuple[Callable[[ServerLog], Iterator[LogRemedy]] | None, str]] = {
     "segments": (_segments, ""),
     "occupied": (None, "end the other process"),

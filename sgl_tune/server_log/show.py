@@ -1,4 +1,4 @@
-"""The verdict about a log, for a terminal and for an issue."""
+"""Print the verdict on a log, for a terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def outcome_markdown(found: Outcome) -> Iterator[str]:
 
 
 def _parts(found: Outcome) -> Iterator[tuple[str, list[str]]]:
-    """Titles with their lines, in the order in which a reader needs them."""
+    """Yield titles with their lines, in the order in which a reader needs them."""
     yield "", [*_evidence(found)]
     if found.cause is not None and found.verdict != "failed":
         yield f"Why: {found.cause.what}", [found.cause.shown_by]
@@ -73,7 +73,7 @@ def _evidence(found: Outcome) -> Iterator[str]:
 
 
 def _show_phases(out: Output, rank: RankLog) -> None:
-    """What each phase took, by SGLang's own lines."""
+    """Print what each phase took, by SGLang's own lines."""
     columns = [Column("PHASE"), *(Column(name, right=True) for name in ("TOOK", "USED", "FREE AFTER"))]
     steps = []
     for step in rank.steps:

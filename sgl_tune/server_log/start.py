@@ -1,4 +1,4 @@
-"""What a log shows of one start: events with their times, and each rank's memory."""
+"""One start in a log: events with their times, and each rank's memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sgl_tune.server_log.rank_log import RankLog
 
 
 class Speaker(NamedTuple):
-    """A process of a pod or container. The server's own process has no rank, nor have other loggers."""
+    """A process in a pod or container. The server's own process has no rank, and nor do other loggers."""
 
     source: str
     rank: str
@@ -39,7 +39,7 @@ class Word(NamedTuple):
 
 @dataclass
 class Start:
-    """`spoke`: the last line of each source that shows no death. `is_launched`: we started the server."""
+    """A start. `spoke`: each source's last line that shows no death. `is_launched`: we started the server."""
 
     began: float = 0.0
     ended: float = 0.0
@@ -66,7 +66,7 @@ class Start:
 
     @property
     def capturing(self) -> str:
-        """The graphs that are captured now."""
+        """Return the graphs that are being captured, or ""."""
         opened = (event.phase for event in reversed(self.events) if event.mark.edge is Edge.opens)
         return next((phase for phase in opened if phase.endswith("graphs")), "")
 

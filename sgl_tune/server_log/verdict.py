@@ -1,4 +1,4 @@
-"""What became of a server, by its log: the verdict, the cause, and the changes that would have helped."""
+"""What happened to a server by its log: the verdict, the cause, and changes that would have helped."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Outcome:
 
     @property
     def rank(self) -> str:
-        """The rank that died, where the log shows it: a line of the server's own process may not."""
+        """Return the rank that died, or "": a line of the server's own process may not show it."""
         death, lead = self.log.death, self.log.lead
         is_shown = self.verdict != "failed" or death is None or death.rank or len(self.log.ranks) < 2
         return lead.name if is_shown and lead.name != "the server" else ""
 
     @property
     def failed_in(self) -> str:
-        """The phase of the death, "" where the log shows none."""
+        """Return the phase of the death, or "" if the log shows none."""
         oom, lead = self.log.oom, self.log.lead
         phase = oom.phase if oom else lead.last_phase
         phase = "serving" if phase == "setup" and self.log.is_ready else phase
@@ -67,7 +67,7 @@ class Outcome:
 
     @property
     def _place(self) -> str:
-        """`in weights`."""
+        """Return the place of the death as text, such as `in weights`."""
         if self.failed_in:
             return _placed(self.failed_in)
         death = self.log.death
@@ -77,7 +77,7 @@ class Outcome:
 
     @property
     def _behind(self) -> str:
-        """Of a lost communication: the one rank that all others waited for."""
+        """Return the one rank that all others waited for when their communication was lost."""
         ranks, death = sorted(self.log.ranks, key=lambda rank: len(rank.steps)), self.log.death
         is_one = len(ranks) > 1 and len(ranks[0].steps) < len(ranks[1].steps)
         return f"; {ranks[0].name} came least far" if is_one and death and death.kind.name == "NCCL" else ""

@@ -1,4 +1,4 @@
-"""A start beside an earlier one: what is gone, what is new, and whether the predicted saving came."""
+"""Compare a start with an earlier one: what is gone, what is new, and whether the predicted saving came."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Against:
 
     @property
     def changes(self) -> dict[str, tuple[float, float]]:
-        """Seconds before and after of each phase, in the order of a start."""
+        """Return each phase's seconds before and after, in the order of a start."""
         old, new = _seconds(self.before), _seconds(self.after)
         names = [name for name in (*PHASES, UNEXPLAINED) if name in old or name in new]
         return {name: (old.get(name, 0.0), new.get(name, 0.0)) for name in names}
 
     @property
     def saved_seconds(self) -> float | None:
-        """None where one of them was not ready: nobody knows how long it would have taken."""
+        """Return the saved seconds, or None if one start was not ready, because its duration is unknown."""
         is_known = self.before.ready and self.after.ready
         return self.before.wall_seconds - self.after.wall_seconds if is_known else None
 

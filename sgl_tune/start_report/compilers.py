@@ -1,4 +1,4 @@
-"""Compilers at work below a process, seen by looking: when, and for which store by their folder."""
+"""Watch the compilers below a process: when they run, and for which store, by their folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = frozenset((
     "nvcc", "cicc", "ptxas", "fatbinary", "cudafe++", "nvlink", "ninja", "hipcc", "c++", "g++", "gcc", "cc",
     "cc1", "cc1plus", "clang", "clang++", "ld", "collect2", "as",
 ))  # fmt: skip
-# What stands in a compiler's folder or command line, and whose it is. The first that fits counts.
+# A part of a compiler's folder or command line, and its store. The first that fits counts.
 _BY_PLACE = (
     ("deep_gemm", "DeepGEMM"),
     ("torchinductor", "Inductor"),
@@ -32,7 +32,7 @@ UNKNOWN = "compilers"
 
 
 class Turn(NamedTuple):
-    """From when to when compilers of one kind ran. `what` is the module, where the folder names it."""
+    """A time during which compilers of one kind ran. `what`: the module, if the folder names it."""
 
     phase: str
     what: str
@@ -41,7 +41,7 @@ class Turn(NamedTuple):
 
 
 class Compilers:
-    """A thread that looks ten times a second; what lives shorter than that may go unseen."""
+    """A thread that looks ten times a second. It may miss a process that lives shorter."""
 
     def __init__(self, root: int, names: frozenset[str] = NAMES) -> None:
         self._turns: list[Turn] = []
@@ -53,13 +53,13 @@ class Compilers:
 
     @property
     def turns(self) -> list[Turn]:
-        """Those that go on too."""
+        """Return all turns, including those that go on."""
         now = [Turn(*whose, *times) for whose, times in self._running.copy().items()]
         return [*self._turns, *now]
 
     @property
     def at_work(self) -> list[str]:
-        """What is compiled now."""
+        """Return what is being compiled now."""
         return sorted({what or phase for phase, what in self._running.copy()})
 
     @property

@@ -1,4 +1,4 @@
-"""The phases of a start as data: what each is spent on, and the store that could spare it."""
+"""The phases of a start as data: what each spends its time on, and the store that could save it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from sgl_tune.server_log.marks import GRAPHS
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """`depth` decides between lines that overlap: a compilation inside a capture is a compilation.
-
-    A phase without lines of its own is known by what stands around it: it ends `until` a line of these
-    phases, and where another comes first, nothing is known.
-    """
+    """A phase. `depth`: decides between lines that overlap, because a compilation inside a capture is a
+    compilation. `until`: for a phase without own lines: it ends at a line of these phases. If a line of
+    another phase comes first, nothing is known."""
 
     name: str
     spent_on: str

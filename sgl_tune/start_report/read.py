@@ -1,4 +1,4 @@
-"""A log becomes the report of one of its starts."""
+"""Make the report of one start in a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sgl_tune.units import human_age
 def read_start(
     path: Path, ready: re.Pattern[str] | None, number: int | None, advance: Callable[[int], None]
 ) -> StartReport:
-    """The last start in it, or the asked one."""
+    """Return the report of the last start, or of the requested one."""
     reader = read_starts(path, ready, advance)
     timed = [start for start in reader.starts if start.events]
     starts = timed or [start for start in reader.starts if start.deaths]
@@ -46,6 +46,6 @@ def parse_ready(text: str | None) -> re.Pattern[str] | None:
 
 
 def _age(path: Path) -> str:
-    """A log that goes on is written to: the first question about a start that hangs."""
+    """Return when a log was last written: the first question about a start that hangs."""
     seconds = time.time() - path.stat().st_mtime
     return f"{human_age(seconds)} ago" if seconds >= 60 else "less than a minute ago"

@@ -1,4 +1,4 @@
-"""The report of a start: its phases, what would have spared each, and what nothing explains."""
+"""The report of a start: its phases, what would have saved each, and the unexplained time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DEEP_GEMM_CACHED_SECONDS = 1.0  # "typically 1 sec", says SGLang of each shape 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A start of ours: `exit_code` of a command that ended before it was ready, as a shell shows it."""
+    """A start of ours. `exit_code`: of a command that ended before it was ready, as a shell shows it."""
 
     command: str = ""
     exit_code: int | None = None
@@ -34,7 +34,8 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class PhaseReport:
-    """`hit` is whether its store held what it needed; None where it has none or the log does not show it."""
+    """A phase. `hit`: whether its store held what it needed; None if it has no store or the log does not
+    show it."""
 
     name: str
     begins: float
@@ -48,7 +49,7 @@ class PhaseReport:
 
 @dataclass(frozen=True, slots=True)
 class LastWord:
-    """`at` is since the start began."""
+    """A rank's last line. `at`: seconds since the start began."""
 
     rank: str
     text: str
@@ -57,7 +58,7 @@ class LastWord:
 
 @dataclass(frozen=True, slots=True)
 class StartReport:
-    """`number` is which of the log's `starts` it is."""
+    """The report. `number`: which of the log's `starts` this is."""
 
     start: Start
     outcome: Outcome
@@ -99,7 +100,7 @@ class StartReport:
 
     @property
     def compiled(self) -> tuple[str, ...]:
-        """Modules that were built."""
+        """Return the modules that were built."""
         built = (event for event in self.start.events if event.phase in PHASES and PHASES[event.phase].store)
         said = (event.said.get("module", "") for event in built)
         turns = self.watched.turns if self.watched else ()
@@ -114,7 +115,7 @@ class StartReport:
 
     @property
     def last_words(self) -> tuple[LastWord, ...]:
-        """The rank that fell silent first comes first: look at that one."""
+        """Return the ranks' last lines, beginning with the rank that fell silent first, to look at first."""
         words = () if self.ready else sorted((w.at, who, w.text) for who, w in self.start.last_words.items())
         return tuple(LastWord(who.name, text, at - self.start.began) for at, who, text in words)
 

@@ -1,4 +1,4 @@
-"""A server that we start ourselves: its output goes on as it comes, its lines are timed as they come."""
+"""Start a server ourselves: its output is passed on, and its lines are timed as they arrive."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def run_server(
     stop_when_ready: bool,
     tell: Callable[[StartReport], None],
 ) -> tuple[int, StartReport]:
-    """The exit code as a shell shows it, and the report. `tell` gets the report once, when the server is
-    ready or has ended before."""
+    """Return the exit code as a shell shows it, and the report. `tell`: gets the report once, when the
+    server is ready or has ended before."""
     command, environment = _parsed(words)
     with scratch() as place, _Server(command, place.marked(environment), ready) as server:
         place.watch(server.pid)
@@ -58,8 +58,8 @@ def run_server(
 def start_and_stop(
     command: list[str], environment: dict[str, str], silence: float, tick: Callable[[str], None]
 ) -> StartReport:
-    """Until it is ready, without its output. `silence`: seconds without a word of it, and without a compiler
-    at work, before it is given up; its report then says where it stands."""
+    """Start a server until it is ready, without its output. `silence`: the seconds without output and
+    without a running compiler after which it is stopped; the report then shows where."""
     with scratch() as place, Path(os.devnull).open("wb") as nothing:
         outputs = (nothing, nothing)
         with _Server(command, place.marked(environment), None, outputs) as server:
@@ -124,7 +124,7 @@ class _Server:
 
     @property
     def moved_at(self) -> float:
-        """When it said something last, or a compiler of its was at work."""
+        """Return when it last printed something, or one of its compilers was running."""
         return time.monotonic() if self._compilers.are_at_work else self._moved_at
 
     @property
@@ -146,7 +146,7 @@ class _Server:
         start = self._reader.starts[-1]
         start.ended = max(start.ended, time.time())
         code = self.code if self._process.returncode is not None else None
-        # Triton's own first: the ptxas of a kernel does not show whose it is.
+        # Triton's own turns first: a ptxas process does not show that it works for Triton.
         turns = (*kernel_turns(self._began, self._environment), *self._compilers.turns)
         written = written_since(self._began, self._environment)
         return report_of(start, watched=Watched(self._command, code, turns, written))
@@ -197,13 +197,15 @@ class _Server:
             os.killpg(self.pid, number)
 
     def _kill(self) -> None:
-        """The janitor of the scratch folder then ends what has left its group."""
+        """Kill the server's group. The janitor of the scratch folder then ends processes that left the
+        group."""
         self._signal(signal.SIGKILL)
         self._process.wait()
 
 
 def _parsed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Settings first, as a shell has them; one word with blanks is a shell's line."""
+    """Return the command and its environment: settings stand first, as in a shell. A single word with
+    blanks is split as a shell line."""
     environment, rest = dict(os.environ), list(words)
     while rest and (setting := _SETTING.fullmatch(rest[0])) and len(rest) > 1:
         environment[setting[1]] = setting[2]
@@ -219,7 +221,7 @@ def _parsed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 @contextmanager
 def _forwarding(group: int) -> Iterator[None]:
-    """A signal to us is one to the server's whole group; what it makes of it is its own."""
+    """Pass signals to this process on to the server's whole group, and let the server decide what to do."""
 
     def forward(number: int, frame: FrameType | None) -> None:
         with suppress(ProcessLookupError):
@@ -234,7 +236,8 @@ def _forwarding(group: int) -> Iterator[None]:
 
 
 def kernel_turns(moment: float, environment: Mapping[str, str]) -> list[Turn]:
-    """From a kernel's first stage to its last. What Triton does before the first is not told."""
+    """Return turns of Triton's compiler, from a kernel's first stage to its last. Its work before the
+    first stage is not visible."""
     folders = {folder for store in _STORES for folder in folders_of(store, environment)}
     kernels: dict[str, tuple[float, float]] = {}
     for place, at in _stages(folders, moment):

@@ -1,4 +1,4 @@
-"""A start's report for a person: on a terminal, or as markdown for a pull request or an issue."""
+"""Print a start's report on a terminal, or as Markdown for a pull request or an issue."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def notes(report: StartReport) -> Iterator[str]:
 
 
 def _parts(report: StartReport) -> Iterator[tuple[str, list[str]]]:
-    """What stands below the table: a line, and lines that belong to it."""
+    """Yield what stands below the table: a line, and the lines that belong to it."""
     wall, unexplained = report.wall_seconds, report.unexplained_seconds
     share = 100 * unexplained / wall if wall else 0.0
     if report.start.is_timed:
@@ -112,7 +112,7 @@ def _parts(report: StartReport) -> Iterator[tuple[str, list[str]]]:
 
 
 def _last_words(report: StartReport) -> Iterator[str]:
-    """Ranks that fell silent together with the same words share a line."""
+    """Yield the ranks' last lines. Ranks that fell silent together with the same words share a line."""
     said: dict[tuple[str, str], list[str]] = {}
     for word in report.last_words:
         silent = f"{report.wall_seconds - word.at:.1f} s before the log's end"

@@ -1,4 +1,4 @@
-"""Which tactics a start used, as far as its log shows: which files, how many entries, what was measured."""
+"""The tactics that a start used, as far as its log shows: files, entries, and what was measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sgl_tune.units import count
 
 @dataclass(frozen=True, slots=True)
 class CacheFile:
-    """`loaded` and `entries` are None where the log does not show them."""
+    """A cache file. `loaded`, `entries`: None if the log does not show them."""
 
     path: str
     loaded: bool | None
@@ -30,7 +30,7 @@ class CacheFile:
 
 @dataclass(frozen=True, slots=True)
 class Tactics:
-    """`hit` is None where the log does not show whether anything was measured."""
+    """The tactics. `hit`: None if the log does not show whether anything was measured."""
 
     files: tuple[CacheFile, ...]
     hit: bool | None
@@ -38,7 +38,7 @@ class Tactics:
 
 
 def tactics_of(start: Start) -> Tactics | None:
-    """None where the log shows no tuner."""
+    """Return the tactics, or None if the log shows no tuner."""
     files = _files(start)
     if not files and not start.bars.profiled and not any(e.phase == "tactics" for e in start.events):
         return None

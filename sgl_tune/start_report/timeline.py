@@ -1,8 +1,6 @@
-"""The seconds of a start, each given to one phase: that of the rank everybody waits for.
-
-Ranks meet: each line that all of them print is a meeting, over when the last has printed it. Until then the
-rank that is behind holds the start up, and what it does is what the second was spent on.
-"""
+"""Give each second of a start to one phase: the phase of the rank for which all others wait. A line that
+all ranks print is a meeting, which ends when the last rank has printed it. Until then the rank that is
+behind delays the start, and its phase gets the seconds."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ class Span(NamedTuple):
 
 @dataclass
 class _Track:
-    """What one process did: one span after the other, and over them spans whose length a later line gives."""
+    """One process. `spans`: one after the other. `told`: spans above them whose length a later line gives."""
 
     spans: list[Span] = field(default_factory=list)
     told: list[Span] = field(default_factory=list)
@@ -59,7 +57,7 @@ class Timeline(NamedTuple):
 
 
 def timeline(start: Start, turns: Iterable[Turn] = ()) -> Timeline:
-    """From the start's first line to its last, one span after the other; `turns` of compilers were seen."""
+    """Return spans from the start's first line to its last. `turns`: compilers that were seen running."""
     events: dict[Speaker, dict[int, Event]] = {}
     for number, event in enumerate(start.events):
         events.setdefault(event.speaker, {})[number] = event
@@ -82,7 +80,7 @@ def timeline(start: Start, turns: Iterable[Turn] = ()) -> Timeline:
 
 
 def _moments(tracks: Iterable[_Track], began: float, end: float) -> list[float]:
-    """When anything changes; with a thousand ranks not every hundredth of a second."""
+    """Return the times at which anything changes; with 1,000 ranks, at a limited resolution."""
     edges = {edge for t in tracks for span in (*t.spans, *t.told) for edge in (span.begin, span.end)}
     moments = sorted({began, end, *(edge for edge in edges if began <= edge <= end)})
     if len(moments) <= _MOST_MOMENTS:
@@ -102,7 +100,7 @@ def _chosen(held: _Held, others: Sequence[_Track], moment: float) -> tuple[str, 
 
 
 class _Held:
-    """Which ranks are behind, by the lines that all of them have printed."""
+    """Finds the ranks that are behind, by the lines that all ranks have printed."""
 
     def __init__(self, ranks: Sequence[_Track]) -> None:
         self._ranks = ranks
@@ -114,7 +112,8 @@ class _Held:
         self._last = max((track.done for track in ranks if track.done is not None), default=None)
 
     def back(self, moment: float) -> list[_Track]:
-        """None while no rank is at work: before their first line, and after their last is ready."""
+        """Return the ranks that are behind; none before the first line of a rank and after the last is
+        ready."""
         if self._first is None or moment < self._first or (self._last is not None and moment >= self._last):
             return []
         reached = [bisect_right(passed, moment) for passed in self._passed]
@@ -145,7 +144,8 @@ def _track(start: Start, speaker: Speaker, events: Mapping[int, Event]) -> _Trac
 
 
 def _heard_of_ranks(start: Start, speaker: Speaker) -> dict[int, Event]:
-    """A pod's own process waits from the first line of its last rank until the ranks are ready."""
+    """Return the ranks' events for a pod's own process, which waits from its last rank's first line until
+    the ranks are ready."""
     first: dict[Speaker, int] = {}
     ready = []
     for number, event in enumerate(start.events):
@@ -157,13 +157,13 @@ def _heard_of_ranks(start: Start, speaker: Speaker) -> dict[int, Event]:
 
 
 class _Walk:
-    """One process's events in their order: what is open, and what stands between."""
+    """Walks through one process's events, with the phases that are open, and fills the time between."""
 
     def __init__(self, start: Start, speaker: Speaker) -> None:
         self.spans: list[Span] = []
         self.told: list[Span] = []
         self._open: list[str] = []
-        # A model that is loaded without a server prints no server_args, and has no other processes.
+        # Without a server, a model prints no server_args and has no other processes.
         is_server = bool(start.server_args or start.speakers)
         begins = (*(["imports"] if start.is_launched else []), "arguments", *([] if is_server else ["setup"]))
         self._then: tuple[str, ...] = () if speaker.rank else begins
@@ -200,11 +200,11 @@ class _Walk:
             self._building = None
 
     def finish(self, end: float) -> None:
-        """The process goes on as it was."""
+        """End the walk: the process goes on as it was."""
         self._pass(end, "", False)
 
     def _doubt(self) -> None:
-        """A phase begins and the one before has no end: its line is missing, and when it ended is unknown."""
+        """Mark open phases as doubtful: a new phase begins, and the line of their end is missing."""
         while self._open:
             name, number = self._open.pop(), len(self.spans) - 1
             while number >= 0 and self.spans[number].phase == name:
@@ -216,7 +216,7 @@ class _Walk:
             self.told.append(Span(phase, at - float(seconds), at))
 
     def _pass(self, at: float, phase: str, is_met: bool) -> None:
-        """The time since the last event. A line of `phase` ends it where `is_met`."""
+        """Fill the time since the last event. `is_met`: a line of `phase` ends it."""
         begin, self._at = self._at, at
         if begin is None or at <= begin:
             return
@@ -236,6 +236,6 @@ class _Walk:
 
 
 def _weight(span: Span) -> tuple[int, bool]:
-    """Of spans at the same moment the deepest counts, and one with lines of its own."""
+    """Return the weight of a span. At any moment the deepest counts, and one with own lines."""
     phase = PHASES.get(span.phase)
     return (phase.depth, not phase.until) if phase and span.is_sure else (0, bool(phase))

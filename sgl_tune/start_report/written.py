@@ -1,4 +1,4 @@
-"""What a start wrote into the stores: a store that held everything is only read."""
+"""Find what a start wrote into the stores. A complete store is only read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Written:
 
 
 def written_since(moment: float, environment: Mapping[str, str]) -> tuple[Written, ...]:
-    """Wherever a server would look with these variables."""
+    """Return what was written where a server with these variables would look."""
     found = []
     for store in STORES:
         for folder in folders_of(store.id, environment):
@@ -42,7 +42,7 @@ def folders_of(store: str, environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def fresh_files(folder: str, moment: float) -> Iterator[tuple[str, str, os.stat_result]]:
-    """The folder, the name and the status of each that was written since, by anybody but sgl-tune."""
+    """Yield folder, name and status of each file that was written since `moment`, except by sgl-tune."""
     seen = 0
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".sgl-tune-")]
