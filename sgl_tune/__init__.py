@@ -2,7 +2,7 @@
 
 
 def __getattr__(name: str) -> str:
-    # On demand: importlib.metadata is half of what `sgl-tune --help` may cost.
+    # On demand: importing importlib.metadata takes half of the time that `sgl-tune --help` may take.
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib.metadata import PackageNotFoundError, version

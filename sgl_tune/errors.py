@@ -1,10 +1,10 @@
-"""What a user, a disk or another process can do wrong. The command line prints these as one line."""
+"""What a user, a disk or another process can do wrong. The command line prints each as one line."""
 
 from __future__ import annotations
 
 
 class Ended(Exception):
-    """The command is done, and this is its exit code: nothing more is to be said."""
+    """The command is done, with this exit code. Nothing more is printed."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -12,7 +12,7 @@ class Ended(Exception):
 
 
 class SglTuneError(Exception):
-    """A failure with a sentence that names the file, the value and the way out."""
+    """A failure, described by a sentence that names the file, the value and the way out."""
 
     exit_code = 3
 
@@ -23,13 +23,13 @@ class SglTuneError(Exception):
 
 
 class UsageError(SglTuneError):
-    """Wrong flags, or something named that does not exist."""
+    """Wrong flags, or a name of something that does not exist."""
 
     exit_code = 2
 
 
 class CheckFailed(SglTuneError):
-    """The thing that was checked is bad: an unusable cache, a predicted OOM, a missed proof."""
+    """A check failed: an unusable cache, a predicted OOM, a missed proof."""
 
     exit_code = 1
 

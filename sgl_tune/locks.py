@@ -1,4 +1,4 @@
-"""Locks on files and folders that the caller has opened and checked: filelock's own, which follow no path."""
+"""Lock files and folders that the caller has opened and checked, without following a path."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _LOCKLESS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
 
 
 def take_lock(descriptor: int) -> bool | None:
-    """False where somebody else holds it; None where the file system has no locks. Closing gives it back."""
+    """Return False if another process has the lock, None if the file system has no locks. Closing unlocks."""
     from filelock import lock_descriptor  # a tenth of a second, which no listing waits for
 
     try:

@@ -1,7 +1,5 @@
-"""A server's log line by line, whoever collected it: by pod and rank, without colours, with both clocks.
-
-Logs come from anywhere, so a line is read in pieces of bounded length.
-"""
+"""Read a server's log line by line, from any log collector: by pod and rank, without colours, with both
+clocks. Logs may come from anyone, so lines are read in pieces of limited length."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ _JOURNAL = re.compile(
     r"([A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )?([\w.-]{1,100}) (?:kernel|[\w@.:/-]{1,100}\[\d{1,10}\]): "
 )
 _STREAM = re.compile(r"(?:stdout|stderr) [FP] ")
-# Before a server's entry these name a task, or a pod and its container; elsewhere they may be anything.
+# Before a server's entry these name a task, or a pod and its container; elsewhere any text.
 _TASK = re.compile(
     r"(\d{1,6}): |\[(\d{1,6},\d{1,6})\](?:<std(?:out|err)>)?: ?|\[((?:rank|default)\d{1,6})\]: ?"
     r"|([a-z0-9][a-z0-9.-]{0,250}-[a-z0-9.-]{1,100} [a-z0-9-]{1,63}) "
@@ -50,12 +48,9 @@ _MOST_TASKS = 1024
 
 
 class LogLine(NamedTuple):
-    """`text` is what the server wrote, of an entry without its time and rank; what goes on with an entry, as
-    a traceback does, is of its rank.
-
-    `logged` is the server's own clock, of an entry alone; `collected` that of the collector. `source` is the
-    pod, the container or the task that the collector named.
-    """
+    """A line. `text`: what the server wrote; of an entry, without time and rank. Lines that continue an
+    entry, such as a traceback, have the entry's rank. `logged`: the server's own clock, only of an entry.
+    `collected`: the collector's clock. `source`: the pod, container or task that the collector named."""
 
     text: str
     source: str = ""
@@ -66,7 +61,7 @@ class LogLine(NamedTuple):
 
 
 def log_pieces(path: Path) -> Iterator[str]:
-    """The same, each line as it stands there: for who has no use for most of them."""
+    """Yield the lines unparsed, for a caller that needs few of them."""
     try:
         yield from _pieces(path)
     except (EOFError, zlib.error) as error:
@@ -76,7 +71,8 @@ def log_pieces(path: Path) -> Iterator[str]:
 
 
 def line_parser() -> Callable[[str], LogLine]:
-    """For the lines of one log in their order: it remembers who spoke last, and how a task's lines begin."""
+    """Return a parser for the lines of one log in order: it remembers the last rank, and how a task's
+    lines begin."""
     return _Parser().line
 
 
@@ -92,7 +88,7 @@ def _pieces(path: Path) -> Iterator[str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """`-` is standard input; what begins as gzip does is unpacked."""
+    """Open a log: `-` is standard input, and gzip is unpacked."""
     with ExitStack() as stack:
         named = sys.stdin.buffer if path == STDIN else stack.enter_context(open_regular(path, _LARGEST))
         file = cast(BufferedReader, named)
@@ -116,7 +112,7 @@ class _Parser:
         if desktop := _DESKTOP.match(text):
             self._is_desktop |= desktop["known"] is not None
             text = text[20:] if self._is_desktop else text
-        # A progress bar rewrites its line; only what stands last is left to read.
+        # A progress bar rewrites its line; only the last state can be read.
         text = text.rpartition("\r")[2]
         entry = _ENTRY.search(text)
         text, task = self._without_task(text, entry)
@@ -145,7 +141,7 @@ class _Parser:
 
 
 def _uncollected(text: str) -> tuple[str, str, datetime | None]:
-    """Without what a collector put before each line: the line, whose it is, and when it was collected."""
+    """Return a line without its collector's prefix, its source, and the time when it was collected."""
     source, collected = "", None
     if text.startswith('{"log":'):
         text, collected = _docker_json(text)
@@ -175,7 +171,7 @@ def _docker_json(text: str) -> tuple[str, datetime | None]:
 
 @lru_cache(maxsize=64)
 def _time(second: str, fraction: str | None, zone: str | None = None) -> datetime | None:
-    """None for a time that no clock shows."""
+    """Return a time, or None if the text is no valid time."""
     try:
         time = datetime.fromisoformat(second.replace("T", " "))
         if zone is not None:

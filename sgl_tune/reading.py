@@ -1,4 +1,4 @@
-"""Files that a user named and anybody may have written: regular ones alone, no larger than they can be."""
+"""Read files that a user named and that may come from anyone: only regular files, up to a limited size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPENED = (Path("/dev/fd"), Path("/proc/self/fd"))  # a shell's <(...): who star
 
 
 def open_regular(path: Path, most: int) -> BinaryIO:
-    """OSError for what is larger, and for a pipe or a device, which could make us wait for ever."""
+    """Open a file; raise OSError if it is larger, or a pipe or a device, which could block forever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(descriptor)
     if stat.S_ISFIFO(status.st_mode) and path.parent in _OPENED:
@@ -52,7 +52,7 @@ def read_bytes(path: Path, remedy: str | None = None, most: int = LARGEST_TEXT) 
 def read_text(
     path: Path, remedy: str | None = None, most: int = LARGEST_TEXT, what: str = "is not text"
 ) -> str:
-    """`what` is said of bytes that are no UTF-8."""
+    """Return the text. `what`: the words of the error if it is no UTF-8."""
     try:
         return read_bytes(path, remedy, most).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -60,7 +60,7 @@ def read_text(
 
 
 def read_object(path: Path, remedy: str | None = None, most: int = LARGEST_TEXT) -> dict[str, Any]:
-    """A file that holds one JSON object."""
+    """Return the JSON object in a file."""
     text = read_text(path, remedy, most, "is not JSON")
     try:
         return object_of(text)
@@ -69,11 +69,11 @@ def read_object(path: Path, remedy: str | None = None, most: int = LARGEST_TEXT)
 
 
 class NoObject(ValueError):
-    """What text is, if it is no JSON object that one may look into."""
+    """A text is no JSON object that can be read. The message says what it is."""
 
 
 class NoJson(NoObject):
-    """It may be the beginning of one."""
+    """A text is no JSON; it may be the beginning of JSON."""
 
 
 def object_of(text: str | bytes) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def object_of(text: str | bytes) -> dict[str, Any]:
 
 
 def is_deeper(value: Any, limit: int) -> bool:
-    """Without recursion, which is what gives up on such a value."""
+    """Whether a value is nested deeper than this, without recursion, which fails on such a value."""
     level = [value]
     for _ in range(limit):
         nested = [item.values() if isinstance(item, dict) else item for item in level]

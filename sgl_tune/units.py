@@ -15,12 +15,12 @@ _NUMBER = r"(\d{1,15}(?:\.\d{1,6})?) ?([a-z]*)"
 
 
 def parse_size(text: str, option: str = "") -> int:
-    """`1GB`, `500 kB`, `1.5GiB`, `4096`."""
+    """Parse a size: `1GB`, `500 kB`, `1.5GiB`, `4096`."""
     return int(_parse(text, _SIZES, "a size such as 500MB or 1.5GiB", option))
 
 
 def parse_limit(text: str, option: str) -> int:
-    """A size that decides what is deleted: with its unit, since 20 is hardly twenty bytes."""
+    """Parse a size that decides what is deleted. It needs a unit, because 20 hardly means 20 bytes."""
     size = parse_size(text, option)
     if size and text.strip().isdigit():
         raise UsageError(f"{option} '{text}' is a size without its unit", f"write {size}GB or {size}MB")
@@ -28,7 +28,7 @@ def parse_limit(text: str, option: str) -> int:
 
 
 def parse_age(text: str, option: str = "") -> float:
-    """`90s`, `30d`, `12h`, `90min`, `2w`, in seconds."""
+    """Return the seconds in `90s`, `30d`, `12h`, `90min`, `2w`."""
     return _parse(text, _AGES, "a time such as 90s, 12h or 30d", option)
 
 
@@ -48,7 +48,7 @@ def human_bytes(count: float) -> str:
 
 
 def shown(value: object, most: int = 60) -> str:
-    """A value of somebody else's in an error: short, whatever it is."""
+    """Return a value from anyone for an error's text, shortened."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # a number of 4,300 digits, lists in lists
@@ -64,14 +64,14 @@ def human_age(seconds: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 entry`, `42 entries`, `1,000 files`."""
+    """Return `1 entry`, `42 entries`, `1,000 files`."""
     if number != 1:
         noun = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
     return f"{number:,} {noun}"
 
 
 def memory_bytes(amount: float) -> str:
-    """GPU memory in torch's units: `6.38 GiB`, `57 MiB`."""
+    """Return GPU memory in torch's units: `6.38 GiB`, `57 MiB`."""
     if abs(amount) >= GIB:
         return f"{amount / GIB:.2f} GiB"
     return f"{amount / MIB:.0f} MiB" if abs(amount) >= MIB else f"{amount / KIB:.0f} KiB"

@@ -1,4 +1,4 @@
-"""Write a file whole or not at all; what a disk refuses is the user's to mend."""
+"""Write a file completely or not at all. A disk's refusal is a usage error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TRIES = 100
 
 
 def check_place(path: Path) -> None:
-    """UsageError if no file can be written there: asked before the work, not after it."""
+    """Raise UsageError if no file can be written there. Callers check before the work."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise UsageError(f"{path} cannot be written: there is no folder {folder}", "make it, or name another")
@@ -31,8 +31,8 @@ def check_place(path: Path) -> None:
 
 @contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
-    """The file to write to; it becomes `path` when everything is in it. A device would be lost to that. Files
-    of writers that were killed are removed from the folder first."""
+    """Yield a file that becomes `path` when it is complete. Devices are refused. Files that killed writers
+    left in the folder are removed first."""
     with _folder_of(path) as folder:
         _sweep(folder)
         with _part(folder) as (name, file):
@@ -42,8 +42,7 @@ def written(path: Path) -> Iterator[BinaryIO]:
 
 
 def move(file: BinaryIO, name: str, above: int, path: Path) -> None:
-    """Rename an opened file, which is `name` in the opened folder `above`, to `path`, with the rights of any
-    new file."""
+    """Rename an opened file, `name` in the opened folder `above`, to `path`, with the mode of a new file."""
     mask = os.umask(0)
     os.umask(mask)
     with _folder_of(path) as folder:
@@ -53,7 +52,7 @@ def move(file: BinaryIO, name: str, above: int, path: Path) -> None:
 
 @contextmanager
 def _folder_of(path: Path) -> Iterator[int]:
-    """The opened folder of a file that may be written; UsageError for any failure in it."""
+    """Yield the opened folder of a file that may be written; raise UsageError for any failure in it."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} cannot be written: it is there and is no regular file")
     try:
@@ -67,7 +66,7 @@ def _folder_of(path: Path) -> Iterator[int]:
 
 
 def _put(file: BinaryIO, name: str, above: int, path: Path, folder: int) -> None:
-    """UsageError where somebody put another file under one of the names."""
+    """Rename the part to `path`; raise UsageError if another file has taken one of the names."""
     os.rename(name, path.name, src_dir_fd=above, dst_dir_fd=folder)
     if not _is(file.fileno(), path.name, folder):
         raise UsageError(f"{path} is another file than was written", "see who else writes in its folder")
@@ -75,13 +74,13 @@ def _put(file: BinaryIO, name: str, above: int, path: Path, folder: int) -> None
 
 @contextmanager
 def _part(folder: int) -> Iterator[tuple[str, BinaryIO]]:
-    """A new file with the rights of any other. Its lock tells others that it is being written."""
+    """Yield a new file with the usual mode. Its lock shows others that it is being written."""
     for _ in range(_TRIES):
         name = f".sgl-tune-{token_hex(8)}.part"
         part = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPENED, 0o666, dir_fd=folder)
         with os.fdopen(part, "wb") as file:
             try:
-                # Or another writer is just sweeping it away.
+                # Otherwise another writer is removing it at this moment.
                 if take_lock(part) is not False and _is(part, name, folder):
                     yield name, file
                     return
@@ -103,7 +102,7 @@ def _sweep(folder: int) -> None:
 
 
 def _remove_dead(name: str, folder: int) -> None:
-    """A part of this user's that nobody holds. Without locks there is no telling, and it stays."""
+    """Remove a part of this user's whose writer is dead. Without locks that is unknown, and it stays."""
     with suppress(OSError):
         part = os.open(name, os.O_WRONLY | _OPENED, dir_fd=folder)
         try:

@@ -1,1 +1,1 @@
-"""What a start compiles, compiled before it."""
+"""Compile what a start would compile, before the start."""

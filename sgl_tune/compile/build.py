@@ -1,8 +1,6 @@
-"""FlashInfer's modules built side by side, each by its own ninja as a start would run it.
-
-What is compiled stays: ninja goes on from there, and an object that was cut off is compiled again. Each
-module is built under FlashInfer's own lock, so that a server that starts meanwhile waits for it.
-"""
+"""Build FlashInfer's modules in parallel, each with its own ninja, as a start would. Compiled objects
+stay: ninja continues from there, and compiles an incomplete object again. Each module is built under
+FlashInfer's own lock, so that a server that starts meanwhile waits for it."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ _TAIL = 200
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A module whose folder holds its build.ninja."""
+    """A module whose folder contains its build.ninja."""
 
     name: str
     folder: Path
@@ -44,7 +42,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """`steps` were run of it now; `why` it is not there."""
+    """A module's result. `steps`: how many ninja ran now. `why`: why it is not built."""
 
     name: str
     state: State
@@ -56,13 +54,13 @@ class Built:
 def build(
     tasks: Sequence[Task], jobs: int, environment: Mapping[str, str], scratch: Scratch, out: Output
 ) -> list[Built]:
-    """All of them, whatever becomes of one."""
+    """Build all modules, even if one fails."""
     with _Yard(tasks, jobs, environment, scratch, out) as yard:
         return yard.run()
 
 
 def shares(sources: Sequence[int], jobs: int) -> list[int]:
-    """How many compilers each of the modules gets, of so many in all: by its size, and one at least."""
+    """Return how many of the compilers each module gets: by its size, and at least one."""
     total = sum(sources) or 1
     return [max(1, jobs * one // total) for one in sources]
 
@@ -168,7 +166,7 @@ class _Yard:
         return ", ".join(names) + waits
 
     def _stop(self) -> None:
-        """Ninja ends its compilers, which lead groups of their own, when it is asked to."""
+        """Ask every ninja to end, which ends its compilers; they lead groups of their own."""
         for ninja, _ in self._running:
             _signal(ninja.process.pid, signal.SIGINT)
         limit = time.monotonic() + _PATIENCE_SECONDS
@@ -183,7 +181,7 @@ class _Yard:
 
 
 def _start(task: Task, jobs: int, environment: Mapping[str, str]) -> _Ninja | None:
-    """None where somebody else builds this module now."""
+    """Start ninja, or return None if another process builds this module now."""
     lock = _locked(task.lock)
     if lock is None:
         return None
@@ -224,7 +222,7 @@ _ERROR = re.compile(r"\b(fatal error|error|undefined reference|cannot find|Kille
 
 
 def _cause(said: Sequence[bytes]) -> str:
-    """The first line that names an error; a command line may hold the word, too."""
+    """Return the first line that names an error, except command lines, which may contain the word too."""
     lines = [line.decode(errors="replace").strip() for line in said]
     told = [line for line in lines if line and not line.startswith("[") and len(line) < 2000]
     return next(filter(_ERROR.search, told), told[-1] if told else "ninja said nothing")[:400]

@@ -1,4 +1,4 @@
-"""All that a server's start compiles, under one root, and how the server finds it there."""
+"""Compile everything that a server's start compiles, under one root, and make it usable from there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`compiles_only`: nothing that needs a GPU."""
+    """What to compile. `compiles_only`: do nothing that needs a GPU."""
 
     compiles_only: bool = False
     timeout: float = 600.0
@@ -43,8 +43,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """`left`: what a start still compiles by itself, as far as that is known; `unknown`: modules that it
-    loads, of which nobody saw how they are made."""
+    """The filled root. `left`: what a start still compiles itself, as far as known. `unknown`: modules
+    that it loads and whose build was not seen."""
 
     root: Path
     built: tuple[Built, ...]
@@ -78,26 +78,26 @@ class Filled:
 
 
 def toolkit_of(goal: Goal) -> Toolkit:
-    """The one that was added with the server, else the machine's."""
+    """Return the CUDA toolkit that was added with the server, else the machine's."""
     own = next(goal.python.parents[1].glob("lib/python3*/site-packages/nvidia/cu*/bin/nvcc"), None)
     environ = {**os.environ, "CUDA_HOME": str(own.parents[1])} if own is not None else os.environ
     return find_toolkit(environ)
 
 
 def compile_all(goal: Goal, wanted: Wanted, toolkit: Toolkit, out: Output) -> list[Built]:
-    """First: what follows then loads them."""
+    """Compile the modules, before the steps that load them."""
     goal.cache_dir.mkdir(parents=True, exist_ok=True)
     with scratch() as private:
         return compile_modules(goal, goal.modules.known, toolkit, private, out)
 
 
 def variables_while_filling(goal: Goal) -> dict[str, str]:
-    """With which what tunes and starts here compiles into the root."""
+    """Return the variables with which tuning and starting here compile into the root."""
     return variables(goal.sglang, str(goal.cache_dir.absolute()), ())[0]
 
 
 def finish(goal: Goal, wanted: Wanted, built: Sequence[Built], here: Sequence[Gpu], out: Output) -> Filled:
-    """Last: the server's own start, where it can be started here, and a root that can move."""
+    """Start the server itself, if possible on this machine, and then make the root movable."""
     why_not = why_not_started(goal, here)
     started = failed = None
     if why_not is None and not wanted.compiles_only:

@@ -1,7 +1,5 @@
-"""The process that asks FlashInfer for its modules: each gets its folder and its build.ninja, as at a start.
-
-Nothing is compiled here, and no GPU is needed: FLASHINFER_CUDA_ARCH_LIST names the one that they are for.
-"""
+"""The process that asks FlashInfer for its modules. Each gets its folder and its build.ninja, as at a
+start. Nothing is compiled here, and no GPU is needed: FLASHINFER_CUDA_ARCH_LIST names the target's."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ def _written(module: dict[str, Any]) -> dict[str, Any]:
 
 
 def _argument(value: Any) -> Any:
-    """A word that torch knows as a dtype stands for it."""
+    """Return the torch dtype that a word names, or the word."""
     import torch
 
     found = getattr(torch, value, None) if isinstance(value, str) else None

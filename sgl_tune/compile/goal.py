@@ -1,4 +1,4 @@
-"""What is compiled beforehand and for which server, from the records of its own start."""
+"""What to compile and for which server, from the records of its own start."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _OTHER_SERVERS = ("grpc_mode", "smg_grpc_mode", "encoder_only", "use_ray")
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One of FlashInfer's compiled modules. `maker` is FlashInfer's own function, MODULE:NAME below
-    `flashinfer.jit`; a word of its arguments that names a dtype stands for torch's."""
+    """One of FlashInfer's compiled modules. `maker`: FlashInfer's function MODULE:NAME below
+    `flashinfer.jit`. A word in `arguments` that names a dtype stands for torch's."""
 
     name: str
     maker: str
@@ -31,7 +31,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Modules:
-    """`unknown`: those that the start loads, and nobody saw how they are made."""
+    """Modules. `unknown`: those that the start loads and whose build was not seen."""
 
     known: tuple[Module, ...]
     unknown: tuple[str, ...]
@@ -43,8 +43,8 @@ class Modules:
 
 @dataclass(frozen=True)
 class Goal:
-    """`python`, `words` and `environment` are the server's own start. `ghost`: variables with which its
-    libraries are imported where there is no GPU."""
+    """The server to compile for. `python`, `words`, `environment`: its own start. `ghost`: variables with
+    which its libraries can be imported without a GPU."""
 
     name: str
     cache_dir: Path
@@ -69,7 +69,7 @@ class Goal:
 
     @property
     def is_alone(self) -> str | None:
-        """Why its start is no whole server of this machine; None where it is one."""
+        """Return why its start is no complete server of one machine, or None if it is."""
         if int(self.arguments.get("nnodes") or 1) > 1:
             return "its ranks are on several nodes"
         mode = self.arguments.get("disaggregation_mode")
@@ -100,7 +100,7 @@ def goal_of(asked: Asked, plan: RecordedPlan, command: Sequence[str]) -> Goal:
 
 
 def modules_of(records: Sequence[Record]) -> Modules:
-    """FlashInfer's modules that these ranks load, at their start or with the first requests, each once."""
+    """Return FlashInfer's modules that these ranks load at their start or with the first requests."""
     known, unknown = dict[str, Module](), dict[str, None]()
     for name, maker, arguments in _loaded(records):
         if maker:

@@ -1,4 +1,4 @@
-"""Builds the host code of FlashInfer's modules by their own files for ninja, without nvcc's GPU side."""
+"""Build the host code of FlashInfer's modules with their own files for ninja, but without GPU code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LINKED = re.compile(r"-l(cudart|cuda|cublas|cublasLt|nvrtc|cudnn)\b(?!\.)")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Halves of one server's modules for one GPU, kept below `root`."""
+    """The server, the GPU and the folder `root` for which host code is built."""
 
     server: Server
     gpu: Gpu
@@ -50,12 +50,12 @@ class Wanted:
 
 
 def minutes_of(sources: int, jobs: int) -> int:
-    """The most that building so many files takes."""
+    """Return an upper bound of the minutes to build this many files."""
     return -(-sources * _SECONDS_A_SOURCE // (60 * jobs))
 
 
 def build_halves(wanted: Wanted, names: Sequence[str], out: Output) -> list[Built]:
-    """Build the modules' host code and keep it. What would take hours is refused."""
+    """Build the modules' host code and keep it. Builds that would take hours are refused."""
     toolkit = _toolkit(wanted.server)
     for tool in ("ninja", "c++", "nm", "ld"):
         find_tool(tool, os.environ)
@@ -77,7 +77,7 @@ def build_halves(wanted: Wanted, names: Sequence[str], out: Output) -> list[Buil
 
 
 def _toolkit(server: Server) -> Toolkit:
-    """The one that was added with the server, else the machine's."""
+    """Return the CUDA toolkit that was added with the server, else the machine's."""
     own = server.packages / f"nvidia/cu{server.cuda}"
     environ = {**os.environ, "CUDA_HOME": str(own)} if (own / "bin/nvcc").exists() else os.environ
     return find_toolkit(environ, _HEADERS)
@@ -102,7 +102,7 @@ def _environment(wanted: Wanted, toolkit: Toolkit, place: Scratch) -> dict[str, 
 def _asked(
     wanted: Wanted, names: Sequence[str], toolkit: Toolkit, place: Scratch, ghost: Ghost
 ) -> dict[str, dict[str, Any]]:
-    """What FlashInfer says of each module, in the server's own Python."""
+    """Return FlashInfer's description of each module, asked in the server's own Python."""
     try:
         done = subprocess.run(
             [wanted.server.python, "-I", TOOLS / "specs.py", *names],
@@ -140,7 +140,7 @@ def _check(names: Sequence[str], told: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _host_only(ninja: Path, toolkit: Toolkit, ghost: Path, cuda: int) -> None:
-    """Let the file for ninja call our nvcc, and link to the ghost's libraries."""
+    """Make the file for ninja call our nvcc, and link to the ghost's libraries."""
     ours = f"{sys.executable} -I {Path(host_nvcc.__file__)} {toolkit.home}/bin/nvcc"
     text = re.sub(r"^nvcc = .*$", f"nvcc = {ours}", ninja.read_text(), flags=re.MULTILINE)
 

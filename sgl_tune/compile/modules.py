@@ -1,5 +1,4 @@
-"""FlashInfer's modules that a server loads, compiled under a root: asked for, built, and told what became of
-each."""
+"""Compile FlashInfer's modules that a server loads, under a root, and report the result of each."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def compile_modules(
 
 
 def usual_jobs(environ: Mapping[str, str] = os.environ) -> int:
-    """What the cores can do and the memory holds; MAX_JOBS is what FlashInfer itself goes by."""
+    """Return the number of compilers for these cores and this memory, or FlashInfer's own $MAX_JOBS."""
     asked = environ.get("MAX_JOBS", "")
     if asked.isascii() and asked.isdigit() and int(asked[:6]) > 0:
         return int(asked[:6])
@@ -60,7 +59,7 @@ def _environment(goal: Goal, toolkit: Toolkit, scratch: Scratch) -> dict[str, st
 
 
 def arch_list(arch: str) -> str:
-    """`sm90` as FlashInfer's variable has it; it adds the letter of an architecture by itself."""
+    """Return `sm90` as FlashInfer's variable spells it. FlashInfer adds an architecture's letter itself."""
     digits = arch.removeprefix("sm")
     return f"{digits[:-1]}.{digits[-1]}"
 

@@ -1,4 +1,4 @@
-"""The server's own start, for what it compiles: dummy weights, and an end when it is ready."""
+"""Start the server once for what it compiles, with dummy weights, and stop it when it is ready."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEETING = ("--dist-init-addr", "--nccl-init-addr")
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """`compiled` as the start's report tells it; `written` files of each store."""
+    """The result. `compiled`: modules in the start's report. `written`: number of files per store."""
 
     seconds: float
     ranks: int
@@ -63,7 +63,7 @@ def _remedy(words: list[str]) -> str:
 
 
 def why_not_started(goal: Goal, here: Sequence[Gpu]) -> str | None:
-    """What keeps the server from being started on this machine; None where nothing does."""
+    """Return why the server cannot be started on this machine, or None if it can."""
     if goal.is_alone is not None:
         return goal.is_alone
     if len(here) < goal.ranks:
@@ -74,7 +74,7 @@ def why_not_started(goal: Goal, here: Sequence[Gpu]) -> str | None:
 
 
 def server_words(goal: Goal) -> list[str]:
-    """What is added stands last: of a flag that is given twice the last counts."""
+    """Return the server's command. Our flags come last, because the last of two equal flags counts."""
     own = ["--load-format", "dummy", "--host", _LOOPBACK, "--port", str(_free_port())]
     arguments = goal.arguments
     if int(arguments.get("dp_size") or 1) > 1 and not arguments.get("enable_dp_attention"):
@@ -85,7 +85,7 @@ def server_words(goal: Goal) -> list[str]:
 
 
 def _free_port() -> int:
-    """SGLang takes more behind it; the ports that a system gives away lie high."""
+    """Return a free port. SGLang also uses ports after it; the system's free ports are high numbers."""
     with socket.socket() as asker:
         asker.bind((_LOOPBACK, 0))
         return int(asker.getsockname()[1])

@@ -1,8 +1,7 @@
-"""The CUDA toolkit that compiles FlashInfer's modules: found where FlashInfer finds one, or where pip put it.
-
-Packages of one CUDA release come from a dozen wheels, and pip takes the newest of each that nobody pinned: a
-compiler of one release before an assembler of another fails after minutes. Such a mixture is refused at once.
-"""
+"""Find the CUDA toolkit that compiles FlashInfer's modules: where FlashInfer looks, or where pip put it.
+The packages of one CUDA release are a dozen wheels, and pip takes the newest of each that is not pinned. A
+compiler of one release with an assembler of another fails after minutes, so such a mixture is refused at
+once."""
 
 from __future__ import annotations
 
@@ -27,14 +26,14 @@ _RELEASE = re.compile(r"release (\d+)\.(\d+)")
 _HEADER = re.compile(r"#define\s+CUDART_VERSION\s+(\d+)")
 _SHARED = re.compile(r"(lib\w+\.so)\.\d[\d.]*")
 _SECONDS = 30
-# Programs and headers that modules are made with, below the toolkit's folder.
+# Programs and headers that building modules needs, below the toolkit's folder.
 _PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "nvvm/bin/cicc")
 _HEADERS = ("cuda_runtime.h", "crt/host_config.h")
 
 
 @dataclass(frozen=True, slots=True)
 class Toolkit:
-    """`links`: a folder of names that a linker looks for, where the packages have none."""
+    """A toolkit. `links`: a folder with the names that a linker looks for, if the packages lack them."""
 
     home: Path
     release: str
@@ -59,7 +58,7 @@ def pip_command(release: str = USUAL) -> str:
 
 
 def find_toolkit(environ: Mapping[str, str], headers: Iterable[str] = ()) -> Toolkit:
-    """The first that is there; what it lacks is an error and no reason to take another."""
+    """Return the first toolkit found. If it lacks something, that is an error; no other one is tried."""
     home = next(_places(environ), None)
     if home is None:
         raise UsageError("no CUDA compiler is here: CUDA_HOME is not set, nvcc not found", pip_command())
@@ -68,7 +67,7 @@ def find_toolkit(environ: Mapping[str, str], headers: Iterable[str] = ()) -> Too
 
 
 def find_tool(name: str, environ: Mapping[str, str]) -> str:
-    """Of this Python's own folder too, where pip puts programs: it need not be on the path."""
+    """Find a program, also in this Python's own folder, where pip puts programs; it need not be on PATH."""
     found = shutil.which(name, path=program_path(environ))
     if found is None:
         package = "pip install ninja" if name == "ninja" else "install g++, the system's C++ compiler"
@@ -98,8 +97,8 @@ def _places(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _home_of(nvcc: str) -> Path:
-    """As FlashInfer takes it, for ninja compares the path; else as it tells itself: on a path lie links, and
-    scripts that call it."""
+    """Return the toolkit's folder. Use the path as FlashInfer does, because ninja compares it. If that is
+    no toolkit, ask nvcc itself, because the path may be a link or a wrapper script."""
     home = Path(nvcc).parent.parent
     if (home / "include/cuda_runtime.h").exists():
         return home
@@ -134,7 +133,7 @@ def _told(program: Path) -> str | None:
 
 
 def _of_packages(home: Path) -> dict[str, str]:
-    """cicc does not say of which release it is; where pip put it, its package does."""
+    """Return releases by pip's packages, because the program cicc does not print its release."""
     found = {}
     for name in PACKAGES:
         for told in home.parent.parent.glob(f"{name.replace('-', '_')}-*.dist-info"):
@@ -167,7 +166,8 @@ def _output(*words: str | Path) -> str:
 
 
 def _links(home: Path) -> Path | None:
-    """pip's libraries bear a version, and none stands for the driver's: a folder of the names without."""
+    """Return a folder of library names without versions, as a linker needs them. pip's libraries have
+    versions, and the driver's library is missing."""
     if (home / "lib64/libcudart.so").exists():
         return None
     own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sgl-tune"
@@ -183,7 +183,7 @@ def _links(home: Path) -> Path | None:
 
 
 def _stand_in(folder: Path) -> None:
-    """Empty, with the name of the driver's library: what is linked to it asks for that at the start."""
+    """Make an empty library with the driver's name: what links to it loads the real one when it runs."""
     made = folder / f".libcuda.{os.getpid()}.so"
     words = [find_tool("c++", os.environ), "-shared", "-Wl,-soname,libcuda.so.1", "-x", "c++", os.devnull]
     done = subprocess.run([*words, "-o", made], capture_output=True, text=True, timeout=_SECONDS)

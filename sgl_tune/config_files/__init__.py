@@ -1,1 +1,1 @@
-"""SGLang's files of Triton configurations: named, read as its loader reads them, and gathered in a root."""
+"""SGLang's files of Triton configurations: their names, read as SGLang reads them, and a root of them."""

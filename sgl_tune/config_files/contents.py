@@ -1,4 +1,4 @@
-"""What a file of MoE configurations does to the server that looks it up, by what SGLang's loader does."""
+"""Predict what a file of MoE configurations does to a server that looks it up, by SGLang's loader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _OTHERS = ("num_warps", "num_stages", "num_ctas", "USE_TMA", "waves_per_eu", "ma
 
 
 class Contents(NamedTuple):
-    """`kills`: why the look-up ends the server; `fault`: why it comes to nothing, or ends it later."""
+    """A file's contents. `kills`: why the lookup ends the server. `fault`: why it has no effect, or ends
+    the server later."""
 
     entries: Mapping[int, Any]
     kills: str = ""
@@ -20,7 +21,7 @@ class Contents(NamedTuple):
 
 
 def contents(raw: bytes) -> Contents:
-    """SGLang makes a number of each key, and takes the values as they are."""
+    """Read a file as SGLang does: keys become numbers, and values stay as they are."""
     try:
         document = json.loads(raw.decode("utf-8"))
         entries = {int(key): value for key, value in document.items()}
@@ -59,5 +60,5 @@ def _fault(entry: Any) -> str:
 
 
 def as_file(entries: Mapping[int, Mapping[str, Any]]) -> bytes:
-    """The first of two batch sizes that are as near wins: they ascend."""
+    """Return the file, sorted by batch size: of two equally near sizes SGLang takes the first."""
     return (json.dumps({str(rows): entries[rows] for rows in sorted(entries)}, indent=4) + "\n").encode()

@@ -1,4 +1,4 @@
-"""Two files of MoE configurations compared, or two roots of them: in the form that `diff` prints."""
+"""Compare two files of MoE configurations, or two roots of them, in the form that `diff` prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OP = "moe"
 
 
 def compared(a: str, b: str) -> dict[str, Any] | None:
-    """None unless both are such files, or folders that SGLang can be pointed at."""
+    """Return the comparison, or None unless both are such files or folders."""
     first, second = _files(Path(a)), _files(Path(b))
     if first is None or second is None:
         return None
@@ -40,7 +40,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _files(place: Path) -> dict[str, Path] | None:
-    """By the name below the folder of all; a single file has none, so that any two are a pair."""
+    """Return files by their path below the common folder. A single file has the name "", so that any two
+    files form a pair."""
     if place.is_file():
         return {"": place} if config_name(place.name) else None
     folder = place / FOLDER

@@ -1,4 +1,4 @@
-"""One file of MoE configurations and the note beside it, judged for whoever lists them."""
+"""Judge one file of MoE configurations and the note beside it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sgl_tune.config_files.provenance import digest_of, provenance
 
 
 class Judged(NamedTuple):
-    """`kind` of what is wrong, if anything is; `versions` and `note` of a file that sgl-tune tuned."""
+    """A judged file. `kind`: the kind of fault, if any. `versions`, `note`: of a file that sgl-tune tuned."""
 
     kind: Literal["kills", "stale", ""] = ""
     why: str = ""

@@ -1,4 +1,4 @@
-"""How SGLang names a file of MoE configurations, and the folder of the Triton that it is for."""
+"""SGLang's names of MoE configuration files, and of the folder for a Triton version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TRITON = re.compile(r"triton_(\d+(?:_\d+)*)")
 
 
 class ConfigName(NamedTuple):
-    """`rest`: what follows of types and scales."""
+    """The parts of a name. `rest`: what follows, such as types and scales."""
 
     experts: int
     size: int
@@ -37,7 +37,7 @@ def config_name(file: str) -> ConfigName | None:
 
 
 def triton_of(folder: str) -> str | None:
-    """`triton_3_6_0` -> 3.6.0"""
+    """Return the Triton version in a folder's name: `triton_3_6_0` -> 3.6.0."""
     match = _TRITON.fullmatch(folder)
     return match[1].replace("_", ".") if match else None
 
@@ -47,5 +47,5 @@ def triton_folder(version: str) -> str:
 
 
 def beside(file: str) -> str:
-    """Where sgl-tune says how it tuned a file: no name that SGLang looks for."""
+    """Return the name of the note beside a file, which SGLang never looks for."""
     return file.removesuffix(JSON) + BESIDE

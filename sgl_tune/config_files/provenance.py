@@ -1,4 +1,4 @@
-"""How a file of configurations was tuned, in a small file beside it."""
+"""How a file of configurations was tuned, in a small file (the note) beside it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Bucket:
-    """Milliseconds a forward of the layer in turns, and how much faster the choice was than the server's own;
-    `changed` where that was beyond noise."""
+    """A bucket: milliseconds of the layer's forward, measured in turns, and the gain over the server's own
+    choice. `changed`: the gain was beyond noise."""
 
     present_ms: float
     best_ms: float
@@ -26,7 +26,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Provenance:
-    """`digest` is the file's: another one says that somebody changed it. `seconds`: of each step."""
+    """A note. `digest`: the file's; another digest shows a later change. `seconds`: of each step."""
 
     schema_version: int
     gpu: str
@@ -53,7 +53,7 @@ def digest_of(raw: bytes) -> str:
 
 
 def provenance(raw: bytes | Mapping[str, Any]) -> Provenance | None:
-    """None of what no sgl-tune wrote."""
+    """Parse a note, or return None if sgl-tune did not write it."""
     try:
         told: Any = json.loads(raw) if isinstance(raw, bytes) else raw
         found = read(Provenance, told, "provenance")

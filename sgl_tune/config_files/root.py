@@ -1,4 +1,4 @@
-"""A folder that SGLANG_MOE_CONFIG_DIR can name: it replaces SGLang's own, so it holds those files as well."""
+"""A folder for SGLANG_MOE_CONFIG_DIR. It replaces SGLang's own, so it contains SGLang's files as well."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tuned:
 
 @dataclass(frozen=True)
 class For:
-    """The environment whose server takes the files."""
+    """The environment of the server that uses the files."""
 
     gpu: str
     triton: str
@@ -37,7 +37,7 @@ class For:
 
 
 def write_root(root: Path, source: Path | None, tuned: list[Tuned], whose: For) -> list[Path]:
-    """The server's own files first, from `source`; then those that were tuned. Returns the latter's paths."""
+    """Write the server's own files from `source`, then the tuned ones, and return the tuned files' paths."""
     if source is not None and source.resolve() != (root / FOLDER).resolve():
         _copy(source, root / FOLDER)
     folder = root / FOLDER / triton_folder(whose.triton)
@@ -46,7 +46,7 @@ def write_root(root: Path, source: Path | None, tuned: list[Tuned], whose: For) 
 
 
 def _write(folder: Path, tuned: Tuned, whose: For) -> Path:
-    """The note beside it comes last: without one, the file counts as not tuned here."""
+    """Write a file, then the note beside it: without a note, the file counts as not tuned here."""
     raw, path = as_file(tuned.entries), folder / tuned.name
     buckets = {str(rows): one for rows, one in sorted(tuned.buckets.items())}
     told = Provenance(
@@ -59,7 +59,7 @@ def _write(folder: Path, tuned: Tuned, whose: For) -> Path:
 
 
 def _copy(source: Path, root: Path) -> None:
-    """Every file of the server's, but where sgl-tune tuned one of that name."""
+    """Copy the server's files, except where sgl-tune tuned a file of the same name."""
     for file in own_files(source):
         target = root / file.relative_to(source)
         if target.with_name(beside(target.name)).exists():
@@ -72,7 +72,7 @@ def _copy(source: Path, root: Path) -> None:
 
 
 def own_files(source: Path) -> Iterator[Path]:
-    """What SGLang's package has there: files, and the folder of each Triton."""
+    """Yield the files of SGLang's package, with those in the folder of each Triton."""
     for path in sorted(source.iterdir()):
         inner = sorted(path.iterdir()) if path.is_dir() else [path]
         yield from (one for one in inner if one.is_file() and not one.name.endswith(BESIDE))

@@ -1,1 +1,1 @@
-"""A server's Triton MoE configurations, tuned: what its start looks for, compiled, measured and written."""
+"""Tune a server's Triton MoE configurations: what its start looks for, compiled, measured and written."""

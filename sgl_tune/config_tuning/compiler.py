@@ -1,4 +1,4 @@
-"""A process of the server's Python that compiles what will be measured, for a GPU that it does not open."""
+"""A process of the server's Python that compiles the kernels to measure, without opening the GPU."""
 
 from __future__ import annotations
 

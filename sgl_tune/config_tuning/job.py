@@ -1,4 +1,4 @@
-"""What the processes that compile and measure one layer are given, and what they answer."""
+"""The jobs and the answers of the processes that compile and measure one layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.record.layers import LayerCall
 
 @dataclass(frozen=True)
 class LayerJob:
-    """`gpu`: its name and compute capability, for the process that opens none."""
+    """A job. `gpu`: name and compute capability, for the process that does not open the GPU."""
 
     call: LayerCall
     kind: Layer
@@ -32,7 +32,7 @@ def read_layer_job(data: Any) -> LayerJob:
 
 @dataclass(frozen=True)
 class Bucket:
-    """`choice`: both GEMMs' tiles, none where the server's own entries stay, which are `present`."""
+    """A bucket's result. `choice`: both GEMMs' tiles, or None if the server's own `present` entries stay."""
 
     rows: int
     choice: Choice | None
@@ -48,7 +48,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Report:
-    """`late`: kernels that were compiled while the GPU waited; `failed`: choices that did not run."""
+    """A layer's result. `late`: kernels compiled while the GPU waited. `failed`: choices that did not run."""
 
     buckets: tuple[Bucket, ...]
     versions: dict[str, str]

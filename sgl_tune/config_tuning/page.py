@@ -1,4 +1,4 @@
-"""Files of Triton configurations, for a person and as JSON: what a start finds, what a warm made of it."""
+"""Print files of Triton configurations, also as JSON: what a start finds, and what a warm did."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def configs_json(plan: ConfigPlan, done: Sequence[LayerResult]) -> dict[str, Any]:
-    """`environment`: what a server must be given to find the files."""
+    """Return the files as JSON. `environment`: the variables with which a server finds them."""
     has_files = any(one.paths for one in done) or any(one.tuned for one in plan.files)
     environment = {VARIABLE: str(plan.root)} if has_files else {}
     return {"files": plan.to_json(), "tuned": [one.to_json() for one in done], "environment": environment}
@@ -46,7 +46,7 @@ def tell(
     done: Sequence[LayerResult],
     paths: Sequence[Path],
 ) -> None:
-    """The answer of a warm, beside what it is about: `data`, shown by `show`, and its files' `paths`."""
+    """Print a warm's answer with the configurations. `data`, `show`, `paths`: the rest of the answer."""
 
     def human() -> None:
         show()
@@ -57,7 +57,7 @@ def tell(
 
 
 def show_plan(out: Output, plan: RecordedPlan, configs: ConfigPlan, done: Sequence[LayerResult] = ()) -> None:
-    """Of a dry run, and of a server that tunes nothing with FlashInfer."""
+    """Print a dry run, or a warm for a server that tunes nothing with FlashInfer."""
     paths = [plan.deployment.cache_dir / path for cache in plan.caches for path in cache.paths]
     tell(out, plan.to_json(), partial(show_recorded, out, plan), configs, done, paths)
     if out.format is Format.quiet and plan.exit_code:

@@ -1,4 +1,4 @@
-"""The files of Triton configurations that the next start looks for, and the layers to tune them for."""
+"""The files of Triton configurations that the next start looks for, and the layers to tune for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_VARIABLE = "SGLang reads it in its own package alone: no variable names anot
 
 @dataclass(frozen=True)
 class Looked:
-    """One file that a start looks for. `tuned`: how sgl-tune tuned the one in the root, if it did."""
+    """One file that a start looks for. `tuned`: how sgl-tune tuned the file in the root, if it did."""
 
     lookup: ConfigLookup
     tuned: Provenance | None
@@ -34,7 +34,7 @@ class Looked:
 
     @property
     def state(self) -> str:
-        """What a start takes today."""
+        """Return what a start finds today."""
         if not self.lookup.found:
             return "not there"
         folder = Path(self.lookup.found).parent.name
@@ -56,7 +56,7 @@ class Looked:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One layer: its files, up and down, and the batch sizes to tune for."""
+    """One layer: the files of its two GEMMs (up, down), and the batch sizes to tune."""
 
     call: LayerCall
     names: tuple[str, str]
@@ -66,7 +66,7 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class ConfigPlan:
-    """`source`: the folder whose files the server takes today, which a root must hold too."""
+    """A plan. `source`: the folder whose files the server uses today; a root must contain these files too."""
 
     root: Path
     files: tuple[Looked, ...]
@@ -94,7 +94,7 @@ class ConfigPlan:
 
 
 def config_plan(records: Sequence[Record], cache_dir: Path, again: bool = False) -> ConfigPlan:
-    """`again`: files that were tuned before count as untuned."""
+    """Plan the files to tune. `again`: treat files that were tuned before as untuned."""
     first, root = records[0], cache_dir / STORE
     versions, gpu = first.asked.versions, first.asked.gpu
     looked = {one.asked: one for record in records for one in record.configs}
@@ -124,7 +124,7 @@ def config_plan(records: Sequence[Record], cache_dir: Path, again: bool = False)
 
 
 def _looked(lookup: ConfigLookup, root: Path, sglang: str) -> Looked:
-    """A file in the root counts as tuned while it is for this Triton and SGLang, and as it was written."""
+    """Return a file. It counts as tuned if it is unchanged and for this Triton and SGLang."""
     file = root / FOLDER / triton_folder(lookup.triton) / Path(lookup.asked).name
     told = provenance(_bytes(file.with_name(beside(file.name))))
     raw = _bytes(file)
@@ -140,7 +140,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _names(call: LayerCall) -> tuple[str, str] | None:
-    """The first GEMM's file and the second's, where the release has one for it."""
+    """Return the file names of both GEMMs; the second is "" if the release has none for it."""
     names = [Path(path).name for path in call.files]
     up = next((name for name in names if (told := config_name(name)) and not told.is_down), None)
     return (up, next((name for name in names if (t := config_name(name)) and t.is_down), "")) if up else None

@@ -1,4 +1,4 @@
-"""Tunes the files of a plan, in order: compile on the CPUs, measure on the GPU, write what won."""
+"""Tune the files of a plan in order: compile on the CPUs, measure on the GPU, write the winners."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class LayerResult:
-    """`paths`: the files that were written, none where the server's own choice won in every bucket."""
+    """A layer's result. `paths`: the files written; none if the server's own choice won in every bucket."""
 
     plan: LayerPlan
     report: Report
@@ -73,7 +73,7 @@ def tuned_configs(plan: ConfigPlan, gpu: Gpu, python: Path, timeout: float, out:
 
 
 def tune(plan: ConfigPlan, gpu: Gpu, python: Python, timeout: float, say: Say) -> list[LayerResult]:
-    """Of the layers that have no tuned file yet. The kernels that lose are kept nowhere."""
+    """Tune the layers that have no tuned file yet. The compiled kernels that lose are not kept."""
     with ExitStack() as stack:
         private = stack.enter_context(scratch())
         kernels = private.folder / "triton"
@@ -99,7 +99,7 @@ def _job(plan: ConfigPlan, layer: LayerPlan, gpu: Gpu) -> LayerJob:
 
 
 def _check(plan: ConfigPlan, report: Report) -> None:
-    """A file is for the Triton and the GPU that measured it."""
+    """Check that the Triton and the GPU that measured are those of the plan."""
     for what, wanted in (("triton", plan.triton), ("gpu", plan.gpu)):
         if report.versions[what] != wanted:
             raise WorkFailed(f"the record is of {what} {wanted}, and {report.versions[what]} measured")

@@ -1,4 +1,4 @@
-"""A process of the server's Python that measures a layer: it imports torch, Triton and SGLang's MoE alone."""
+"""A process of the server's Python that measures a layer. It imports torch, Triton and SGLang's MoE."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def measured(job: LayerJob, here: Any, say: Any = lambda **_: None) -> dict[str,
 
 
 def _late_kernels() -> list[str]:
-    """Kernels that Triton compiles from now on: what the compiling process left out."""
+    """Return a list to which Triton's later compilations are added, which the compiling process missed."""
     import triton
 
     late: list[str] = []

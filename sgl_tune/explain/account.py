@@ -1,4 +1,4 @@
-"""What a server made of a command, from the record of its start: each value, and SGLang's words for it."""
+"""What a server made of a command, from the record of its start: each value, with SGLang's own messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WHOLE = "its model was not built: the KV cache's size, tuner keys, modules and 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """`given`: what the command sets it to; `default`: SGLang's, where the value is another. `why`: the
+    """An argument. `given`: the command's value. `default`: SGLang's, if the value differs. `why`: the
     lines that SGLang logged about it."""
 
     name: str
@@ -36,7 +36,7 @@ class Argument:
 
     @property
     def is_decided(self) -> bool:
-        """By SGLang, and not just what the command or the default says."""
+        """Whether SGLang chose the value: it is neither the command's nor the default."""
         return not self.is_default and not (self.is_given and self.given == self.value)
 
     def to_json(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Account:
-    """`typed`: the flags as the user wrote them; a folder may stand for a model in the record."""
+    """An account. `typed`: the flags as the user wrote them; in the record a folder may replace a model."""
 
     record: Record
     typed: tuple[str, ...]
@@ -63,7 +63,7 @@ class Account:
 
     @property
     def refused(self) -> str | None:
-        """SGLang's own words, where it does not take the command."""
+        """Return SGLang's own words if it refuses the command, else None."""
         ending = self.record.ending
         return (ending.text or "").strip()[-1000:] if ending.how == "refused" else None
 
@@ -84,7 +84,7 @@ class Account:
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """Of all ranks; of this one alone where SGLang did not name the others'."""
+        """Return the files of all ranks, or of this rank alone if SGLang did not name the others."""
         settled = self.record.settled
         return files_of([self.record], is_draft=False) or ((settled.gate.file,) if settled else ())
 
@@ -96,7 +96,7 @@ class Account:
 
     @cached_property
     def settled(self) -> dict[str, Any]:
-        """What the server settles beside its arguments. Empty where its start did not come to it."""
+        """Return what the server resolves beside its arguments; empty if its start ended before."""
         settled, sizes = self.record.settled, self.record.sizes
         found = {} if settled is None else asdict(settled)
         gate, draft = found.pop("gate", None), found.pop("draft", None)
@@ -108,7 +108,7 @@ class Account:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """Lines from before the model is built that name no argument which is shown."""
+        """Return log lines from before the model is built that belong to no shown argument."""
         told = {line for one in self.arguments if not one.is_default for line in one.why}
         return tuple(line for line in self._lines if line not in told)
 
@@ -130,7 +130,7 @@ class Account:
 
     @property
     def doubt(self) -> str:
-        """What makes the verdict uncertain, to follow it; empty where nothing does."""
+        """Return what makes the verdict uncertain, as its end, or ""."""
         first, *others = [f"{one.name}: {one.why}" for one in self.record.inexact] or [""]
         more = f" and {count(len(others), 'other reason')}" if others else ""
         return f"; not exact, because of {first}{more}" if first else ""
@@ -166,7 +166,7 @@ class Account:
         return Argument(name, value, name in resolved.given, given, default, is_default, why)
 
     def _typed(self, value: Any) -> Any:
-        """A model as the user named it."""
+        """Return a value with models named as the user named them."""
         if isinstance(value, str):
             return self._models.get(value, value)
         if isinstance(value, list):
@@ -181,7 +181,7 @@ class Account:
 
     @cached_property
     def _lines(self) -> tuple[str, ...]:
-        """Without those about what a recorded start sets itself."""
+        """Return the log's lines, without those about values that sgl-tune itself sets."""
         lines = (_ESCAPES.sub("", one.text).strip() for one in self.record.said if not one.phase)
         foreign = (line for line in lines if line and not any(_names(line, name) for name in OURS))
         return tuple(dict.fromkeys(line for line in foreign if not line.startswith("server_args=")))
@@ -196,7 +196,7 @@ def _stand_ins(argv: Sequence[str], typed: Sequence[str]) -> Iterator[tuple[str,
 
 
 def _names(line: str, argument: str) -> bool:
-    """In any spelling: a flag, a name in Python, plain words. A name of one word must be the flag."""
+    """Whether a line names an argument: as a flag, a Python name or words; if it is one word, as a flag."""
     plain = _APART.sub(" ", argument) if "_" in argument else f"--{argument}"
     text = _APART.sub(" ", line.lower()) if "_" in argument else line
     return re.search(rf"(?<!\w){re.escape(plain)}(?!\w)", text) is not None

@@ -1,4 +1,4 @@
-"""Two servers' accounts of one command, and what their whole starts tune: field by field, key by key."""
+"""Compare two servers' accounts of one command, and what their complete starts tune."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ABSENT = "no such argument"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`why`: what the second server logged about it; `why_before`: the first."""
+    """A difference. `why`: what the second server logged about it. `why_before`: what the first logged."""
 
     group: str
     name: str
@@ -31,7 +31,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`unasked`: why it is not known what the two tune; the arguments are compared all the same."""
+    """A comparison. `unasked`: why it is unknown what the two tune; the arguments are compared anyway."""
 
     before: Account
     after: Account
@@ -80,7 +80,7 @@ def _of_arguments(before: Account, after: Account) -> Iterator[Difference]:
 
 
 def _changes(name: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Of a structure the parts that differ."""
+    """Yield the differing values; of a structure, the parts that differ."""
     if isinstance(before, dict) and isinstance(after, dict):
         for part in {**before, **after}:
             yield from _changes(f"{name}.{part}", before.get(part), after.get(part))

@@ -1,4 +1,4 @@
-"""An account, and a comparison of two, for a person: as text and as Markdown."""
+"""Print an account, or a comparison of two, as text and as Markdown."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _shown(account: Account) -> list[Argument]:
 
 
 def _is_news(one: Argument) -> bool:
-    """None and an empty list look alike."""
+    """Whether the value looks different from the default. None and an empty list look alike."""
     return not one.is_default and text_of(one.value) != text_of(one.default)
 
 

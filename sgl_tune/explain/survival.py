@@ -1,4 +1,4 @@
-"""Whether the rank files that are here serve a second server, as `verify` judges files without a start."""
+"""Judge whether the rank files here serve a second server, as `verify` judges files without a start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOADED = (Verdict.HIT, Verdict.PARTIAL)
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """Of one cache. `files`: those that the first server reads and that are here; `loaded`: of `wanted`."""
+    """The fate of one cache. `files`: the first server's files here. `loaded`: entries out of `wanted`."""
 
     role: str
     key: str
@@ -39,7 +39,7 @@ class Survival:
 
 
 def survivals(before: RecordedPlan, after: RecordedPlan, gpu: str) -> Iterator[Survival]:
-    """`gpu`: the second server's, as its driver names it."""
+    """Yield each cache's fate. `gpu`: the second server's GPU, as its driver names it."""
     old, new = (dict(zip(("target", "draft"), plan.all_caches, strict=False)) for plan in (before, after))
     for role in {**old, **new}:
         mine, other = old.get(role), new.get(role)
@@ -81,7 +81,7 @@ def _there(plan: RecordedPlan, cache: RecordedCache | None) -> int:
 
 
 def _judged(plan: RecordedPlan, cache: RecordedCache, gpu: str) -> VerifyReport:
-    """As each file's own environment would read it, but on the GPU and by the FlashInfer that are meant."""
+    """Judge files in their own environment, but for this GPU and this FlashInfer."""
     expected, root = expected_of_record(cache), plan.deployment.cache_dir
     folder = root / cache.folder
     found = find_caches(folder, _no_matter, root) if folder.is_dir() else []
@@ -91,7 +91,7 @@ def _judged(plan: RecordedPlan, cache: RecordedCache, gpu: str) -> VerifyReport:
 
 
 def _no_matter(error: OSError) -> None:
-    """What cannot be looked into is not loaded either."""
+    """Ignore the error: a file that cannot be opened is not loaded either."""
 
 
 def _complaints(report: VerifyReport) -> Iterator[str]:

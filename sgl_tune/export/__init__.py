@@ -1,1 +1,1 @@
-"""A cache of SGLang's, written where FlashInfer's managed store and vLLM look for theirs."""
+"""Write a cache of SGLang's where FlashInfer's managed store and vLLM look for theirs."""

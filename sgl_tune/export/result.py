@@ -1,4 +1,4 @@
-"""What an export came to."""
+"""The result of an export."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Reader(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """`hits`: what FlashInfer's own reader found in a store; None where nobody read back."""
+    """The result. `hits`: entries that FlashInfer's own reader found in a store; None if none was asked."""
 
     to: Reader
     source: Source

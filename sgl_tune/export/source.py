@@ -1,4 +1,4 @@
-"""What is exported: the entries of a cache, a table a pipeline stage, as its own server would load them."""
+"""What is exported: a cache's entries as its own server would load them, one table per pipeline stage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VERIFY = "`sgl-tune verify` says what is wrong with it"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`environment` holds what FlashInfer compares, and no member that somebody added."""
+    """A stage. `environment`: the fields that FlashInfer compares, without fields that others added."""
 
     number: int
     tp_ranks: int
@@ -48,7 +48,7 @@ class Source:
         return flashinfer_of(self.flashinfer)
 
     def entries(self) -> dict[str, Any]:
-        """Of all stages together."""
+        """Return the entries of all stages together."""
         found: dict[str, Any] = {}
         for stage in self.stages:
             for key, value in stage.entries.items():
@@ -117,7 +117,7 @@ def _stage(number: int, replicas: Sequence[Sequence[RankFile]], cache: Cache) ->
 
 
 def _is_whole(value: Any) -> bool:
-    """FlashInfer's loader takes by position whatever has positions."""
+    """Whether FlashInfer's loader, which reads by position, gets a complete entry."""
     return (
         is_written(value)
         and isinstance(value[0], str)

@@ -1,4 +1,4 @@
-"""FlashInfer's managed store, written and read back by FlashInfer's own code in a process of its own."""
+"""Write FlashInfer's managed store and read it back with FlashInfer's own code, in a separate process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ WRITE, WRITTEN, REFUSED = "write", "written", "refused"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """`hits` and `in_memory` are what FlashInfer's reader finds afterwards: by a lookup each, and at once
-    when a server attaches the store. Without a policy an entry serves, and is tuned again all the same."""
+    """The written store. `hits`: entries that a lookup finds afterwards. `in_memory`: entries that a
+    server loads when it attaches the store. `without_policy`: entries that serve, but are tuned again
+    anyway."""
 
     folder: Path
     entries: int
@@ -34,7 +35,7 @@ class Stored:
 
 
 def check_writer(source: Source) -> None:
-    """The store's layout belongs to the FlashInfer that reads it, so that one writes it."""
+    """Refuse to write with another FlashInfer than the one that will read, because it defines the layout."""
     if not source.ways.has_v2:
         raise UsageError(
             f"FlashInfer {source.flashinfer} has no managed store: 0.7.0 brought it",
@@ -53,7 +54,7 @@ def write_store(source: Source, root: Path, tick: Callable[[], None]) -> Stored:
     check_writer(source)
     entries = source.entries()
     command = {"root": str(root), "environment": dict(source.environment), "entries": entries}
-    # FlashInfer's writer would follow a link.
+    # FlashInfer's writer would follow a link here.
     open_folder(root, root, create=True).close()
     with scratch() as private, Crew("sgl_tune.export.store_writer", 1, private) as crew:
         (writer,) = crew.members

@@ -1,5 +1,5 @@
-"""The process that writes a managed store: FlashInfer's own writer, and then its own reader. It alone imports
-torch and FlashInfer."""
+"""The process that writes a managed store with FlashInfer's own writer, then reads it with FlashInfer's
+reader. Only this process imports torch and FlashInfer."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def write(root: Path, environment: Mapping[str, str], entries: Mapping[str, Any]
 
 def _read(store: Any, entries: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     found = {key: store.lookup(key) for key in entries}
-    # A version without policies answers with a pair.
+    # A FlashInfer version without policies returns a pair.
     return {key: (entry[0], entry[1]) for key, entry in found.items() if entry is not None}
 
 
 def fields_of(key: str) -> tuple[Any, ...] | None:
-    """The values that an entry's key was printed from, with which FlashInfer reads the entry when a server
-    attaches the store, and not at its first lookup. None where a value is neither a literal nor a dtype."""
+    """Return the values from which an entry's key was printed; None if one is neither a literal nor a
+    dtype. With them, FlashInfer reads the entry when a server attaches the store, not only at a lookup."""
     try:
         fields = _value(ast.parse(key, mode="eval").body)
     except (ValueError, SyntaxError, RecursionError, MemoryError):

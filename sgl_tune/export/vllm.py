@@ -1,4 +1,4 @@
-"""vLLM's files: what FlashInfer saves, under the names of vLLM's own ranks."""
+"""Write vLLM's files: FlashInfer's content under the names of vLLM's ranks."""
 
 from __future__ import annotations
 

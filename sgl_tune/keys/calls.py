@@ -1,4 +1,4 @@
-"""Which tuned ops a server's layers call, and with which sizes: by MoE backend and quantization."""
+"""Find the tuned ops that a server's layers call, and their sizes, by MoE backend and quantization."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 def op_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
-    """Of the experts, then of dense layers; none where the server tunes nothing."""
+    """Return the ops of experts, then those of dense layers; none if the server tunes nothing."""
     if not deployment.server.tuning.tunes:
         return ()
     return (*_of_experts(deployment), *_of_linears(deployment))
 
 
 def unknown_experts(deployment: Deployment) -> str | None:
-    """Why the lookups of experts that a server tunes are not planned here."""
+    """Return why the lookups of a server's experts cannot be planned here, or None."""
     if not _tunes_experts(deployment) or deployment.arch == CPU.arch or _of_experts(deployment):
         return None
     return f"{deployment.runtime.kernels.moe} with quantization {deployment.quantization}"
 
 
 def calls_of(deployment: Deployment) -> Calls | None:
-    """Of gpt-oss on Hopper and on sm120 CUTLASS's kernels, by the name of TRT-LLM's."""
+    """Return whose kernels are called: flashinfer_mxfp4 uses TRT-LLM's on sm100, and CUTLASS's elsewhere."""
     calls = deployment.server.backend.calls
     return "cutlass" if calls == "mxfp4" and deployment.server.gpu.major != 10 else calls
 
@@ -49,7 +49,7 @@ def _form(deployment: Deployment) -> KeyForm:
 
 
 def _tunes_experts(deployment: Deployment) -> bool:
-    """gpt-oss in plain weights runs by SGLang's own kernels where mxfp4's were asked for."""
+    """Whether FlashInfer tunes the experts. Plain gpt-oss weights use SGLang's kernels, not mxfp4's."""
     calls = deployment.server.backend.calls
     own = calls is None or (calls == "mxfp4" and deployment.quantization is None)
     return not own and deployment.server.tuning.tunes and deployment.model.num_moe_layers > 0
@@ -105,7 +105,7 @@ def _cutlass_fp8(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _cutlass_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
-    """Sixteen values in an int64, of rows padded to a tile of scales where there is no gate."""
+    """Return nvfp4 calls of CUTLASS: 16 values in an int64; without a gate, rows are padded to a tile."""
     experts = _experts(deployment, 1 if deployment.model.style.gated else 128)
     stored = Stored(BF16, Dtype("torch.int64"), BF16, packed=16)
     if deployment.runtime.kernels.a2a == "flashinfer":
@@ -129,7 +129,8 @@ def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:
-    """gpt-oss, padded: hidden to 256, intermediate to 128. CUTLASS has rows in mxfp8 on sm120, or in bf16."""
+    """Return gpt-oss's calls, padded: hidden to 256, intermediate to 128. CUTLASS has rows in mxfp8 on
+    sm120, else in bf16."""
     experts, major = _experts(deployment, 128), deployment.server.gpu.major
     padded = replace(experts, hidden=round_up(experts.hidden, 256))
     if major == 10:
@@ -170,8 +171,8 @@ def fp4_is_tuned(deployment: Deployment) -> bool:
 
 
 def _absorbed(deployment: Deployment, form: KeyForm) -> Iterator[OpShape]:
-    """Queries into latents and answers out of them, a product a head, where a checkpoint has them in fp8 with
-    one scale: in blocks of 128 they are made plain."""
+    """Yield MLA's products per head, of queries into latents and out of them, if the checkpoint has them
+    in fp8 with one scale. Blocks of 128 are converted to plain weights."""
     model, mla = deployment.model, deployment.model.mla
     kind = model.quantized.of_linear([f"{model.layer_name(0)}.{model.names.attention}.kv_b_proj"])
     if mla is None or kind is None or kind.name != "fp8" or (kind.per, kind.block) == ("block", (128, 128)):
@@ -182,7 +183,7 @@ def _absorbed(deployment: Deployment, form: KeyForm) -> Iterator[OpShape]:
 
 
 def _linears(deployment: Deployment) -> tuple[tuple[int, int, Seen], ...]:
-    """(K, N) of each kind of quantized linear layer on one rank, and which rows it sees."""
+    """Return (K, N) of each kind of quantized linear layer on one rank, and which rows it gets."""
     tp, alone = deployment.parallel.tp, deployment.runtime.kernels.a2a != "none"
     seen: dict[str, Seen] = {
         "dense": "gathered",
@@ -194,7 +195,7 @@ def _linears(deployment: Deployment) -> tuple[tuple[int, int, Seen], ...]:
 
 
 def _fuses_swiglu(deployment: Deployment) -> bool:
-    """DeepSeek's shared experts in nvfp4, activated by the kernel that multiplies."""
+    """Whether DeepSeek's shared experts in nvfp4 are activated by the kernel that multiplies."""
     server = deployment.server
     fits = deployment.model.traits.of_deepseek and server.gpu.major == 10
     return fits and fp4_is_tuned(deployment) and server.runtime.kernels.fp4_gemm != "flashinfer_trtllm"

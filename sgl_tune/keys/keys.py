@@ -1,4 +1,4 @@
-"""Which autotune entries a deployment's server will ask for, while tuning at its start and while serving."""
+"""Find the autotune entries that a deployment's server looks up while it tunes and while it serves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST_OF_CHUNKS = 8192
 
 
 def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
-    """Empty where the server tunes nothing, or where its calls are not known."""
+    """Return the tuned ops; none if the server tunes nothing, or if its calls are not known."""
     form = flashinfer_of(deployment.flashinfer_version).keys
     merged: dict[tuple[str, str], TunedOp] = {}
     for shape in op_shapes(deployment):
@@ -30,7 +30,7 @@ def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
 
 
 def _both(known: TunedOp, op: TunedOp) -> TunedOp:
-    """A start tunes what one of its layers asks for, whatever others do."""
+    """Merge the entries of two layers for one op. An entry that one layer tunes counts as tuned."""
     entries = {entry.key: entry for entry in known.entries}
     for entry in op.entries:
         if entry.asked_by == "tuning" or entry.key not in entries:
@@ -39,7 +39,7 @@ def _both(known: TunedOp, op: TunedOp) -> TunedOp:
 
 
 def asks_nothing(deployment: Deployment) -> bool:
-    """The gate is closed, or no layer goes through it: a dense model with a MoE backend, say."""
+    """Whether no layer calls a tuned op: tuning is off, or the model is dense with a MoE backend, say."""
     if unknown_experts(deployment) is not None:
         return False
     return all(shape.op in skipped_ops(deployment) for shape in op_shapes(deployment))
@@ -60,7 +60,7 @@ def _tuned_op(deployment: Deployment, shape: OpShape, form: KeyForm) -> TunedOp:
 
 
 def _buckets(deployment: Deployment, shape: OpShape) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """All, and those among them that the server's own autotune covers."""
+    """Return all buckets, and those of them that the server's own autotune covers."""
     rows = batch_rows(deployment.server, shape.seen)
     if shape.op in DENSE_OPS:
         return _lattice(rows.serving), _lattice(rows.tuning)
@@ -72,6 +72,6 @@ def _buckets(deployment: Deployment, shape: OpShape) -> tuple[tuple[int, ...], t
 
 
 def _lattice(rows: int) -> tuple[int, ...]:
-    """Dense GEMMs round up without an upper end."""
+    """Return a dense GEMM's buckets. They round up without a limit."""
     buckets = tuning_buckets(next_power_of_2(rows))
     return tuple(bucket for bucket in buckets if bucket <= bucket_of(rows, buckets))

@@ -1,7 +1,6 @@
-"""Of the caches under other keys, the one that comes nearest to a deployment's, and what it was made for.
-
-Only what is proven: the parts in a manifest make the folder's key, or the deployment asked otherwise does.
-"""
+"""Find the cache under another key that is nearest to a deployment's, and what it was made for. Only what
+is proven counts: the parts in a manifest hash to the folder's key, or the key of the deployment with one
+change does."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """`made_for`: what differs, as that cache has it."""
+    """A near cache. `made_for`: the values that differ, as that cache has them."""
 
     cache: Cache
     made_for: Words
@@ -35,7 +34,7 @@ class Near:
 
 
 def nearest(deployment: Deployment, caches: Iterable[Cache]) -> Near | None:
-    """Of those with files, under another key. None where none is this deployment's asked otherwise."""
+    """Return the nearest cache that has files, or None if no cache is of this deployment with changes."""
     others = [one for one in caches if one.layout == "sglang" and one.files and one.key]
     others = [one for one in others if one.key != deployment.server.tuning.key]
     asked_otherwise: dict[str, dict[str, Words]] = {}
@@ -53,7 +52,7 @@ def nearest(deployment: Deployment, caches: Iterable[Cache]) -> Near | None:
 
 
 def _beside(deployment: Deployment, cache: Cache) -> Iterator[str]:
-    """What stands in a folder's path and not in its key."""
+    """Yield the differences in a folder's path that are not in its key."""
     if cache.flashinfer not in (None, deployment.flashinfer_version):
         yield f"FlashInfer {cache.flashinfer}"
     if cache.arch not in (None, deployment.arch):
@@ -62,7 +61,7 @@ def _beside(deployment: Deployment, cache: Cache) -> Iterator[str]:
 
 
 def _by_manifest(deployment: Deployment, cache: Cache) -> Words | None:
-    """By the parts that it keeps, if they make the folder's key."""
+    """Return the differences by the key parts in the manifest, if they hash to the folder's key."""
     try:
         parts = read_manifest(cache.manifest, cache.root).key_parts if cache.manifest else ()
         if len(parts) < len(PART_NAMES) or cache_key(parts) != cache.key:
@@ -77,7 +76,7 @@ def _by_manifest(deployment: Deployment, cache: Cache) -> Words | None:
 
 
 def _variants(deployment: Deployment, arch: str) -> dict[str, Words]:
-    """The keys of this deployment on such a GPU, asked otherwise in one thing or in none."""
+    """Return the keys of this deployment on this GPU, with one argument changed or none."""
     gpu = next((gpu for gpu in GPUS if gpu.arch == arch), None)
     here = (
         deployment.inputs if arch == deployment.arch else replace(deployment.inputs, gpu=gpu) if gpu else None

@@ -1,8 +1,6 @@
-"""The lookups of FlashInfer's tuned ops, as its key functions write them: op, runner, shapes, extras.
-
-Held against that package's own key functions in tests/stock. A bucket stands for every row count that rounds
-to it; an input that is absent has the shape (0,).
-"""
+"""The lookups of FlashInfer's tuned ops as its key functions write them: op, runner, shapes, extras.
+tests/stock compares them with FlashInfer's own key functions. A bucket stands for every row count that
+rounds to it; an absent input has the shape (0,)."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ _MODULE = "Module"
 _BFLOAT16, _E4M3, _MX_E4M3, _E2M1, _MX_E2M1 = 1052672, 1050629, 17827853, 17826818, 17826828
 _NO_FP8, _DEEPSEEK_FP8 = 0, 1
 _MAJOR_K, _BLOCK_MAJOR_K = 0, 2
-# Of mm_fp4's backends, by SGLang's names for them.
+# The runners of mm_fp4's backends, by SGLang's names.
 FP4_RUNNERS = {
     "flashinfer_cutedsl": "CuteDSLFp4GemmRunner",
     "flashinfer_cutlass": "CutlassFp4GemmRunner",
@@ -50,7 +48,7 @@ E4M3, BF16 = Dtype("torch.float8_e4m3fn"), Dtype("torch.bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class OpShape:
-    """One op of one deployment. `extras` has a member for each rank where a version names ranks, else one."""
+    """One op of one deployment. `extras`: one member per rank if the version's keys name ranks, else one."""
 
     op: str
     policy: Policy
@@ -73,7 +71,7 @@ class OpShape:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """One rank's share of a MoE layer. `intermediate` is what the kernel is given: padded where it pads."""
+    """One rank's share of a MoE layer. `intermediate`: the size that the kernel gets, with padding."""
 
     hidden: int
     intermediate: int
@@ -90,13 +88,14 @@ class Experts:
 
     @property
     def activation(self) -> int:
-        """FlashInfer's number for it."""
+        """Return FlashInfer's number of the activation."""
         return SWIGLU if self.gated else RELU2
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Dtypes of a CUTLASS call, values in one element of a weight and of a row, and how mxfp4 is called."""
+    """Dtypes of a CUTLASS call, the number of values in one element of a weight and of a row, and its
+    mxfp4 flags."""
 
     rows: Dtype
     weight: Dtype
@@ -111,7 +110,7 @@ class Stored:
 def cutlass_moe(
     experts: Experts, form: KeyForm, stored: Stored, fused_finalize: bool, alltoall: bool
 ) -> tuple[OpShape, ...]:
-    """`cutlass_fused_moe` tunes its two GEMMs as two ops with the same inputs."""
+    """Return the ops of `cutlass_fused_moe`, which tunes its two GEMMs as two ops with the same inputs."""
     e, h, i = experts.local, experts.hidden, experts.intermediate
     first, second = ((e, experts.first_rows), (e, h)) if stored.biases else (ABSENT, ABSENT)
 
@@ -127,7 +126,7 @@ def cutlass_moe(
 
 
 def _sizes(experts: Experts, form: KeyForm) -> list[tuple[int, ...]]:
-    """tp, ep and cluster sizes, each followed by the rank where the version names ranks."""
+    """Return tp, ep and cluster sizes, each followed by the rank if the version names ranks."""
     if not form.names_ranks:
         return [(experts.tp, experts.ep, 1)]
     ranks = [(tp, ep) for tp in range(experts.tp) for ep in range(experts.ep)]
@@ -146,7 +145,7 @@ def trtllm_bf16_moe(experts: Experts, routing: Routing) -> OpShape:
 
 
 def trtllm_nvfp4_moe(experts: Experts, routing: Routing) -> OpShape:
-    """Activations are packed two a byte, with a scale for sixteen."""
+    """Return TRT-LLM's nvfp4 op. Activations are packed two per byte, with a scale per 16 values."""
     h = experts.hidden
     profile = _trtllm_profile(experts, routing, lambda t: (t, h // 16), width=h // 2, buffers=True)
     extras = _trtllm_extras(experts, _E2M1, _E2M1, shuffled=True)
@@ -154,7 +153,7 @@ def trtllm_nvfp4_moe(experts: Experts, routing: Routing) -> OpShape:
 
 
 def trtllm_mxfp4_moe(experts: Experts, output: int) -> OpShape:
-    """mxfp4 weights, rows in mxfp8, both padded; `output`: the model's width."""
+    """Return TRT-LLM's mxfp4 op: mxfp4 weights and mxfp8 rows, both padded. `output`: the model's width."""
     h = experts.hidden
     profile = _trtllm_profile(experts, "logits", lambda t: (t, h // 32), output=output, buffers=True)
     extras = _trtllm_extras(experts, _MX_E4M3, _MX_E2M1, shuffled=True)
@@ -169,10 +168,9 @@ def _trtllm_profile(
     width: int | None = None,
     buffers: bool = False,
 ) -> Callable[[int], Profile]:
-    """Output, logits, top-k ids and weights, activations, their scales, LoRA delta, per-token scales.
-
-    Where the kernel routes, ids and weights are placeholders, or `buffers` that the op allocates.
-    """
+    """Return the shapes: output, logits, top-k ids and weights, activations, their scales, LoRA delta,
+    per-token scales. If the kernel does the routing, ids and weights are placeholders, or `buffers` that
+    the op allocates."""
     h, k = experts.hidden, experts.top_k
 
     def profile(t: int) -> Profile:
@@ -198,7 +196,7 @@ def _trtllm_extras(
 
 
 def dense_fp8(k: int, n: int, output: Dtype, form: KeyForm, seen: Seen, products: int = 1) -> OpShape:
-    """`bmm_fp8`: one product of a linear layer quantized per tensor, or one a head."""
+    """Return `bmm_fp8`'s op: one product of a linear layer quantized per tensor, or one per head."""
 
     def profile(tokens: int) -> Profile:
         sizes = ((products, tokens, k), (products, k, n))
@@ -208,7 +206,8 @@ def dense_fp8(k: int, n: int, output: Dtype, form: KeyForm, seen: Seen, products
 
 
 def dense_fp4(k: int, n: int, backend: str, output: Dtype, form: KeyForm, seen: Seen) -> OpShape:
-    """`mm_fp4`: two values a byte, weights as columns and padded, a scale for sixteen values, one for all."""
+    """Return `mm_fp4`'s op: two values per byte, weights as padded columns, a scale per 16 values, and one
+    for all."""
     aligned_n, aligned_k = (_SCALE_ROWS, 64) if backend == "flashinfer_trtllm" else (32, 32)
     rows, columns = round_up(n, aligned_n), round_up(k, aligned_k)
     groups = round_up(columns // _FP4_GROUP, _SCALE_COLUMNS)
@@ -223,7 +222,7 @@ def dense_fp4(k: int, n: int, backend: str, output: Dtype, form: KeyForm, seen: 
 
 
 def cpu_moe(experts: Experts, dtype: Dtype) -> tuple[OpShape, ...]:
-    """Our own grouped GEMMs, which stand in for FlashInfer's where there is no GPU."""
+    """Return our own grouped GEMMs, which replace FlashInfer's on a machine without a GPU."""
     e, h, i, k = experts.local, experts.hidden, experts.intermediate, experts.top_k
     gemms: tuple[Callable[[int], Profile], ...] = (
         lambda t: ((t, h), (t, k), (e, 2 * i, h)),

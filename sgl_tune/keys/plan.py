@@ -1,4 +1,4 @@
-"""From a deployment to its exact cache: the key, the rank files, which must be identical, the entries."""
+"""Derive a deployment's exact cache: the key, the rank files, which of them must be equal, the entries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.keys.keys import asks_nothing, expected_keys
 
 _FOLDER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,99}")
-# Bytes a weight, with its share of block scales.
+# Bytes per weight, with its share of block scales.
 _WEIGHT_BYTES = {"modelopt_fp4": 0.57, "mxfp4": 0.54, "fp8": 1.01, "modelopt_fp8": 1.0}
 _PLAIN_BYTES, _ACTIVATION_BYTES = 2.0, 2
 # Hidden-sized buffers alive at once around a layer: input, residual, normed, attention's, the layer's output.
@@ -34,31 +34,31 @@ class Plan:
 
     @property
     def worker_bytes(self) -> int:
-        """About what each worker's GPU must have free; 0 where nothing is planned for."""
+        """Return about how many bytes each worker's GPU must have free; 0 if nothing is planned."""
         return tuning_bytes(self.deployment, self.target.ops) if self.target.ops else 0
 
     @property
     def is_idle(self) -> bool:
-        """A server that tunes nothing: it has a key, but never looks for a file."""
+        """Whether the server tunes nothing: it has a key, but never looks for a file."""
         return not any(cache.groups for cache in (self.target, self.draft) if cache)
 
     @property
     def caches(self) -> tuple[CachePlan, ...]:
-        """Those that a warm fills. A draft's alone is not: the server's own start fills it."""
+        """Return the caches that a warm fills. A draft's cache alone is filled by the server's own start."""
         if not self.target.ops:
             return ()
         return (self.target, self.draft) if self.draft and self.draft.ops else (self.target,)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is doubtful, what was assumed, and what neither this plan nor the server's start covers."""
+        """Return what is doubtful, what was assumed, and what neither this plan nor the start covers."""
         chosen = self.deployment
         of_caches = _assumed(chosen) if self.caches else ()
         return chosen.warnings + chosen.notes + of_caches
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Every file of this node, target and draft, each once."""
+        """Return every file of this node, target and draft, each once."""
         caches = [self.target, self.draft] if self.draft else [self.target]
         return tuple(
             dict.fromkeys(self.deployment.cache_dir / path for plan in caches for path in plan.paths)
@@ -78,7 +78,7 @@ class Plan:
 
 
 def make_plan(deployment: Deployment, gpus: tuple[Gpu, ...] | None = None) -> Plan:
-    """`gpus`: this machine's, when the caller has looked already."""
+    """Make the plan. `gpus`: this machine's, if the caller knows them."""
     gpus = local_gpus() if gpus is None else gpus
     draft = deployment.draft_deployment
     return Plan(
@@ -103,13 +103,13 @@ def _cache_plan(deployment: Deployment) -> CachePlan:
 
 
 def _check_name(flag: str, value: str) -> None:
-    """It becomes a folder's name: `../../x` would lead out of the cache."""
+    """Refuse a value that is no folder name: `../../x` would lead out of the cache."""
     if not _FOLDER_NAME.fullmatch(value):
         raise UsageError(f"{flag} {value}: is no name of a folder in a cache", "write it like 0.7.2 or sm90")
 
 
 def _groups(deployment: Deployment, folder: str) -> tuple[tuple[str, ...], ...]:
-    """Each replica's stages, in the order of the ranks of this node."""
+    """Return the files of each replica's stages, in the order of the ranks of this node."""
     stages: dict[tuple[int, int], list[str]] = {}
     ranks = node_ranks(deployment.parallel)
     for replica in range(deployment.replicas):
@@ -127,7 +127,7 @@ def _assumed(deployment: Deployment) -> tuple[str, ...]:
 
 
 def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:
-    """An estimate from shapes; CUDA's own context is not in it."""
+    """Estimate the memory of tuning from shapes, without CUDA's own context."""
     model, parallel, moe = deployment.model, deployment.parallel, deployment.model.moe
     rows = max((bucket for op in ops for bucket in op.buckets), default=0)
     weight = _WEIGHT_BYTES.get(deployment.quantization or "", _PLAIN_BYTES)
@@ -137,7 +137,7 @@ def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:
         width, local = moe.intermediate_size // parallel.moe_tp, moe.num_experts // parallel.moe_ep
         matrices, hidden = 2 + model.style.gated, moe.latent_size or model.hidden_size
         total += local * matrices * hidden * width * weight
-        # Tokens are copied to each of their experts, in the widths of both GEMMs.
+        # Each token is copied to each of its experts, in the widths of both GEMMs.
         total += rows * moe.top_k * (2 * model.hidden_size + 3 * width) * _ACTIVATION_BYTES
     return int(total)
 

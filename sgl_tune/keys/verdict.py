@@ -1,4 +1,4 @@
-"""What a server's start tunes, in one line: the first of every answer about a plan."""
+"""Say in one line what a server's start tunes, as the first line of every answer about a plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _FP4_GEMMS = ("flashinfer_cutedsl", "flashinfer_cutlass", "flashinfer_cudnn")
 
 
 def verdict_of(plan: Plan, is_proven: bool = False) -> Verdict:
-    """`is_proven`: the FlashInfer itself has found all that is planned, so nothing of it is in doubt."""
+    """Return the verdict. `is_proven`: the FlashInfer itself has found all that is planned, so nothing is
+    in doubt."""
     found, chosen = _verdict(plan), plan.deployment
     doubt = None if is_proven else doubt_of(chosen.flashinfer_version)
     if doubt:
@@ -59,7 +60,7 @@ def _gaps(plan: Plan) -> Iterator[Gap]:
 
 
 def cannot_tune(plan: Plan) -> str | None:
-    """Why a warm of this plan would end in an error; None where it would not, or where nothing is planned."""
+    """Return why a warm of this plan would fail, or None if it would not or nothing is planned."""
     if not plan.caches:
         return None
     drafts = plan.deployment.draft_deployment if len(plan.caches) > 1 else None

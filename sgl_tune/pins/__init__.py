@@ -1,1 +1,1 @@
-"""A lock: which tactics and Triton configurations every node of a deployment must have."""
+"""A lock: the tactics and Triton configurations that every node of a deployment must have."""

@@ -1,4 +1,4 @@
-"""Whether a cache directory, or a bundle, has the files of a lock and no others."""
+"""Check that a cache directory, or a bundle, has exactly the files of a lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 10
 
 
 def show_held(out: Output, lock: Path, named: str | Path | None) -> bool:
-    """Print whether the bundle or the cache directory that is named holds to the lock."""
+    """Print whether the bundle or the cache directory matches the lock, and return whether it does."""
     place = Path(named or default_cache_dir())
     said = against(lock, place)
     verdict = (
@@ -35,7 +35,7 @@ def show_held(out: Output, lock: Path, named: str | Path | None) -> bool:
 
 
 def refuse_another(lock: Path, bundle: str) -> None:
-    """Before a byte of it lands."""
+    """Refuse a bundle that differs from the lock, before any of it lands."""
     if not is_bundle(bundle):
         raise UsageError(f"--lock needs a bundle's file, and {bundle} is none", "pull it with -o first")
     said = against(lock, Path(bundle))

@@ -1,4 +1,4 @@
-"""The lock of a cache directory: a digest of each file that chooses kernels, and the environment of them."""
+"""The lock of a cache directory: the digest of each file that chooses kernels, and their environment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Lock:
 
 
 def is_pinned(path: str) -> bool:
-    """Whether a file of a cache directory chooses kernels of a server, by its path there."""
+    """Whether the file with this path in a cache directory chooses a server's kernels."""
     return path.endswith(".json") and path.startswith((_TACTICS, _CONFIGS)) and not path.endswith(_OURS)
 
 
@@ -55,7 +55,7 @@ def lock_of(root: Path) -> Lock:
 
 
 def write_lock(root: Path) -> Path | None:
-    """None where the directory has no file to pin."""
+    """Write the lock, or return None if the directory has no file to pin."""
     lock = lock_of(root)
     if not lock.files:
         return None
@@ -72,7 +72,7 @@ def read_lock(path: Path) -> Lock:
 
 
 def differences(lock: Lock, found: Mapping[str, str]) -> list[str]:
-    """A line for each file that is missing, other, or not in the lock."""
+    """Return a line for each file that is missing, different, or not in the lock."""
     said = [f"{name}: missing" for name in lock.files if name not in found]
     said += [f"{name}: not in the lock" for name in found if name not in lock.files]
     said += [f"{name}: differs" for name, digest in lock.files.items() if found.get(name, digest) != digest]
@@ -80,7 +80,7 @@ def differences(lock: Lock, found: Mapping[str, str]) -> list[str]:
 
 
 def _below(root: Path) -> list[Path]:
-    """No link is followed: a lock says what is in the directory itself."""
+    """Return the files below a folder. Links are left out: a lock covers only the directory's own files."""
     found = []
     for above, folders, names in os.walk(root):
         folders.sort()

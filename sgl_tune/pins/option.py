@@ -1,4 +1,4 @@
-"""How a lock is named on a command line."""
+"""The option that names a lock."""
 
 from __future__ import annotations
 

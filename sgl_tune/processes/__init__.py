@@ -1,1 +1,1 @@
-"""Processes of our own: started where nobody else's code is found, spoken to over pipes, gone when we are."""
+"""Our own processes: started so that they import no foreign code, reached through pipes, ended with us."""

@@ -1,8 +1,6 @@
 """The first lines of every Python process that we start, run by path: `boot.py ROOT PARENT FD.. MODULE`.
-
-Python puts a script's folder first on its path, and with `-c` or `-m` the working folder: whatever lay there
-would be imported in place of what is meant. What is ours is taken from ROOT and nothing else of that folder.
-"""
+Python puts a script's folder first on its path, and with `-c` or `-m` the current folder: files there
+would be imported in place of the intended modules. Only our own modules are imported from ROOT."""
 
 import sys
 
@@ -20,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _die_with(parent: int) -> None:
-    """At once and whatever it is doing; where the system cannot, the pipe that ends is noticed instead."""
+    """Let the system kill this process when its parent dies. Elsewhere, the closed pipe ends it later."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

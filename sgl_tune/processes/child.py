@@ -1,4 +1,4 @@
-"""A process's own end of its pipes: commands come in, events go out, a JSON line each."""
+"""A process's end of its pipes: commands come in and events go out, as JSON lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class Child:
-    """Two threads: one says that the process lives, one waits for commands and ends it with their pipe."""
+    """Two threads: one reports that the process lives; one reads commands, and ends it with their pipe."""
 
     def __init__(self, commands: int, events: int) -> None:
         self._commands, self._events = commands, events
@@ -56,7 +56,7 @@ class Child:
 
 
 def run(module: str, commands: int, events: int) -> None:
-    """Never comes back: torch's own goodbyes take longer than the system's, and nothing here needs one."""
+    """Run a module's `main`, then exit without the shutdown of Python and torch, which is slow."""
     code = 1
     try:
         child = Child(commands, events)

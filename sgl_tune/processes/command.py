@@ -1,4 +1,4 @@
-"""How a Python process is started so that nothing of the working folder is imported, on 3.10 too."""
+"""Start a Python process so that it imports nothing from the current folder, on 3.10 too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BOOT = Path(__file__).resolve().with_name("boot.py")
 
 @dataclass(frozen=True)
 class Python:
-    """An interpreter, with the variables that it is started with beside ours."""
+    """An interpreter, with variables that its processes get beside ours."""
 
     path: str
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -24,12 +24,12 @@ THIS = Python(sys.executable)
 
 
 def boot_command(module: str, *descriptors: int, python: Python = THIS) -> list[str]:
-    """`module` is imported and its `main` called, with the pipes of these descriptors."""
+    """Return the command that imports `module` and calls its `main` with the pipes of these descriptors."""
     return [python.path, str(_BOOT), str(ROOT), str(os.getpid()), *map(str, descriptors), module]
 
 
 def safe_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """PYTHONPATH is the user's word, but for its places that mean whatever folder we happen to be in."""
+    """Return the environment without relative paths in PYTHONPATH, which depend on the current folder."""
     settings = dict(os.environ if environ is None else environ)
     places = [
         place for place in settings.pop("PYTHONPATH", "").split(os.pathsep) if Path(place).is_absolute()

@@ -1,4 +1,4 @@
-"""The processes that work for us: commands to each, events from all, and what became of those that ended."""
+"""Processes that work for us: send commands to each, read events from all, and see how they ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.1
 
 
 class Member:
-    """One process. `heard_at` is its last sign of life, `moved_at` its last word about its work."""
+    """One process. `heard_at`: its last sign of life. `moved_at`: its last event about its work."""
 
     def __init__(self, number: int, module: str, scratch: Scratch, pump: Pump, python: Python = THIS) -> None:
         self.number = number
@@ -38,7 +38,7 @@ class Member:
         commands, self._commands = os.pipe()
         self._events, events = os.pipe()
         kept = (commands, events, scratch.guard)
-        # What torch and compilers leave in the temporary folder goes with ours.
+        # Temporary files of torch and of compilers are removed with our folder.
         settings = {**safe_environment(), "TMPDIR": str(scratch.folder), **python.variables}
         try:
             with self._log.open("wb") as log:
@@ -72,18 +72,18 @@ class Member:
 
     @property
     def last_words(self) -> str | None:
-        """Where it died without telling why, the last line that it printed may."""
+        """Return the last line that it printed, which may show why it died."""
         lines = self._output().strip().splitlines()
         return f"its last words: {lines[-1]}" if lines else None
 
     def show_output(self) -> None:
-        """For who asked for tracebacks: theirs are in what it printed."""
+        """Print its output if $SGL_TUNE_TRACEBACK is set, because the output contains the traceback."""
         if os.environ.get("SGL_TUNE_TRACEBACK"):
             sys.stderr.write(self._output())
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Never waits: a process that stopped reading must not stop us. What its pipe takes is sent at once,
-        since the pump may not turn before something is wanted of this process."""
+        """Send a command without ever waiting, because a process may have stopped reading. What its pipe
+        accepts is sent at once, since the pump may run only later."""
         waiting = bool(self._unsent)
         self._unsent += json.dumps({"kind": kind, **fields}).encode() + b"\n"
         if not waiting and self.code is None:
@@ -129,7 +129,7 @@ class Member:
                 self.events.append(event)
 
     def _end(self) -> None:
-        """Its pipe has ended, or is of no interest any more: so has the process."""
+        """End it: its pipe has ended, or it is no longer needed."""
         if self.code is not None:
             return
         for descriptor in (self._commands, self._events):
@@ -141,7 +141,7 @@ class Member:
 
 
 class Crew:
-    """Processes of one module that serve jobs over pipes."""
+    """Processes of one module that do jobs over pipes."""
 
     def __init__(self, module: str, count: int, scratch: Scratch, python: Python = THIS) -> None:
         self.pump = Pump()
@@ -162,7 +162,7 @@ class Crew:
         self.close()
 
     def events(self, seconds: float) -> Sequence[tuple[Member, Event]]:
-        """What has been said, after waiting for it for so long at most."""
+        """Return the events, after waiting for them for at most this many seconds."""
         self.pump.turn(seconds)
         said = []
         for member in self.members:
@@ -171,7 +171,7 @@ class Crew:
         return said
 
     def told(self, tick: Callable[[], None], is_over: Callable[[], bool]) -> Iterator[Event]:
-        """What they say, until that is over or one of them has ended."""
+        """Yield events until `is_over()`, or until a process has ended."""
         while not is_over():
             for _, event in self.events(_POLL_SECONDS):
                 yield event

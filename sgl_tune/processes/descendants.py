@@ -1,4 +1,4 @@
-"""Who runs below a process: those that it started, and those that they did."""
+"""Find all processes that a process started, directly or not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def below(root: int) -> set[int]:
-    """All descendants that there are now."""
+    """Return all current descendants."""
     parents: dict[int, int] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP as one exception in the main thread, and the end that each of them calls for."""
+"""Turn Ctrl-C, SIGTERM and SIGHUP into one exception in the main thread, and end as each of them requires."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption(BaseException):
-    """No `Exception`: whoever mends what goes wrong with the work has no say in this."""
+    """An interruption. It is no `Exception`, so that code that handles failures does not catch it."""
 
     def __init__(self, number: int, said: str | None = None) -> None:
         self.number, self.said = number, said
@@ -33,7 +33,7 @@ class Interruption(BaseException):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """The first signal raises; of later ones only Ctrl-C is heard, and ends the process at once."""
+    """Raise at the first signal. Afterwards only Ctrl-C is accepted; it ends the process at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -56,7 +56,7 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def ending(tell: Callable[[str], None]) -> Iterator[None]:
-    """Interruptible, and where a signal comes its last words, and the end of the command."""
+    """Make the block interruptible; after a signal, print its message and end the command."""
     try:
         with interruptible():
             yield
@@ -66,7 +66,7 @@ def ending(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def end_by(interruption: Interruption) -> int:
-    """As whoever sent the signal expects: 130 after Ctrl-C, an end by the signal itself after another."""
+    """End as the sender of the signal expects: with 130 after Ctrl-C, else by the signal itself."""
     if interruption.number == signal.SIGINT:
         return INTERRUPTED
     for stream in (sys.stdout, sys.stderr):

@@ -1,11 +1,8 @@
-"""Outlives us by a moment: `janitor.py FOLDER` waits until its pipe has no writer left, and cleans up.
-
-Lines on the pipe name process groups that begin (+) and have ended (-): what is left of those is asked
-to end and then killed, and so is what has left such a group and still has in its environment the setting (*)
-that the group was started with. One line (=) says which folder it is, and that one is emptied and removed;
-another that somebody has put under its name is left alone. Run with -I -S: it needs and imports nothing but
-the standard library.
-"""
+"""A process that cleans up after ours: `janitor.py FOLDER` waits until its pipe has no writer left. Lines
+on the pipe name process groups that begin (+) and that have ended (-). What is left of the groups is asked
+to end and then killed, and so are processes that left such a group and still have the group's setting (*)
+in their environment. One line (=) identifies the folder, which is emptied and removed; another folder
+under its name is left alone. It runs with -I -S and imports only the standard library."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ def identity(folder: int) -> str:
 
 
 def empty(folder: int) -> None:
-    """Remove all that is in an opened folder, as far as this user may."""
+    """Remove everything in an opened folder that this user may remove."""
     for _, folders, files, at in os.fwalk(".", topdown=False, dir_fd=folder):
         for name in (*files, *folders):
             with suppress(OSError):
@@ -33,8 +30,8 @@ def empty(folder: int) -> None:
 
 
 def remove(folder: str, known: str) -> None:
-    """Empty and remove the folder of this name, if it is the known one. Where none is known only an empty
-    folder is removed."""
+    """Empty and remove the folder of this name, if it is the known one. If none is known, remove only an
+    empty folder."""
     with suppress(OSError):
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -54,7 +51,7 @@ def _remove(name: str, folder: int) -> None:
 
 
 def marked(setting: bytes) -> set[int]:
-    """Processes of this user that were started with this setting."""
+    """Return the processes of this user that were started with this setting."""
     found = set()
     for name in os.listdir("/proc") if setting else ():  # noqa: PTH208 as few imports as can be
         with suppress(OSError):
@@ -69,7 +66,7 @@ def _environment(process: str) -> bytes:
 
 
 def _end_marked(setting: bytes) -> None:
-    """Again until none is left, since they may start others."""
+    """Kill them until none is left, since they may start others."""
     limit = time.monotonic() + MARKED_SECONDS
     while (left := marked(setting)) and time.monotonic() < limit:
         for number in left:

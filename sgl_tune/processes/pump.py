@@ -1,4 +1,4 @@
-"""One loop for every pipe and socket: whoever is ready is called."""
+"""One loop for all pipes and sockets: it calls a function for each that is ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A private folder that is gone in every ending: a process of its own waits to remove it after us."""
+"""A private folder that is always removed, however this process ends: a separate process removes it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _MARK = "STARTED_BY_SGL_TUNE_IN"  # SGLang warns of every variable that begins w
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """`guard` is the janitor's pipe: processes that write into the folder hold it too. `descriptor` is the
-    opened folder, whatever its name comes to mean."""
+    """A folder. `guard`: the janitor's pipe, which processes that write into the folder hold too.
+    `descriptor`: the opened folder, even if its name is changed."""
 
     folder: Path
     guard: int
@@ -37,7 +37,7 @@ class Scratch:
             os.write(self.guard, b"+%d\n" % group)
 
     def marked(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """The environment for a process whose descendants may leave its group, and are to end with us too."""
+        """Return the environment for a process whose descendants may leave its group and must end with us."""
         with suppress(BrokenPipeError):
             os.write(self.guard, f"*{_MARK}={self.folder.name}\n".encode())
         return {**environment, _MARK: self.folder.name}
@@ -49,13 +49,13 @@ class Scratch:
 
 @contextmanager
 def scratch(above: Path | None = None) -> Iterator[Scratch]:
-    """`above`: where it is made, if not where temporary files go; it is hidden there."""
+    """Yield the folder. `above`: a parent other than the temporary folder; the folder is hidden there."""
     folder = Path(tempfile.gettempdir()) / f"sgl-tune-{token_hex(8)}"
     if above is not None:
         folder = above.absolute() / f".sgl-tune-{token_hex(8)}"
     theirs, ours = os.pipe()
     try:
-        # In a session of its own: Ctrl-C on a terminal is not for it.
+        # In a session of its own, which a terminal's Ctrl-C does not reach.
         janitor = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_JANITOR), str(folder)],
             stdin=theirs,
@@ -87,8 +87,8 @@ def scratch(above: Path | None = None) -> Iterator[Scratch]:
 
 @contextmanager
 def _held(folder: Path) -> Iterator[int]:
-    """The opened folder, if it is the one just made. Who owns the folder above may put another in its
-    place, and what is in that would be used and removed."""
+    """Yield the opened folder if it is the one just made. The owner of the folder above could replace it
+    by another, whose content would be used and removed."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)

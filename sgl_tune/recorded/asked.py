@@ -1,4 +1,4 @@
-"""A command as questions to a server: what it settles, and what its ranks tune and read."""
+"""Ask a server about a command: what it resolves, and what its ranks tune and read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_RANKS = 1024  # of one server
 
 @dataclass(frozen=True)
 class Asked:
-    """One command put to one server. `say` hears the steps of each start."""
+    """One command for one server. `say`: gets the events of each start."""
 
     question: Question
     whose: Whose
@@ -44,15 +44,15 @@ class Asked:
     say: Listener
 
     def settled(self) -> Record:
-        """What the server settles: of a whole start that is kept, else of one that stops there."""
+        """Return the record of what the server resolves, from a kept complete start or a short one."""
         kept = self.answers.kept(self.question)
         if kept is not None and kept.settled is not None:
             return kept
         return self.answers.answer(replace(self.question, until=GATES), self.say)
 
     def reading(self, metadata: Mapping[str, str] | None = None) -> Asked:
-        """The same server where it finds the rank files that are here. It reads them in the environment that
-        they were tuned in, except for its own FlashInfer and GPU, and for `metadata`."""
+        """Return the same question with the rank files that are here. The server reads them in the
+        environment in which they were tuned, except for its own FlashInfer and GPU, and for `metadata`."""
         root, record = self.whose.cache_dir, self.settled()
         names = [*files_of([record], is_draft=False), *files_of([record], is_draft=True)]
         files = {name: raw for name in names if (raw := _bytes(root / name)) is not None}
@@ -61,15 +61,15 @@ class Asked:
 
     @property
     def handed(self) -> frozenset[str]:
-        """The rank files that a start finds."""
+        """Return the names of the rank files that a start finds."""
         return frozenset(self.question.tactics.files if self.question.tactics else ())
 
     def plan(self, workers: int = 1) -> RecordedPlan:
-        """Of whole starts of the ranks that may differ."""
+        """Return the plan from complete starts of the ranks that may differ."""
         return plan_of(records_of(self.question, self.answers, self.say), self.whose, workers)
 
     def of(self, server: Server, gpu: Gpu, say: Listener) -> Asked:
-        """The same command put to another server, or on another GPU."""
+        """Return the same command for another server or GPU."""
         return replace(self, question=replace(self.question, server=server, gpu=gpu), say=say)
 
 
@@ -86,7 +86,7 @@ def asking(by: ByServer, server: Server, say: Listener) -> Iterator[Asked]:
 
 
 def _bytes(path: Path) -> bytes | None:
-    """None of what is no file that can be read: `verify` says why."""
+    """Return a file's bytes, or None if it cannot be read: `verify` says why."""
     try:
         return bounded_bytes(path, _LARGEST)
     except (OSError, ValueError):
@@ -115,8 +115,8 @@ def _around(by: ByServer, question: Question) -> Around:
 
 
 def records_of(question: Question, answers: Answers, say: Listener) -> list[Record]:
-    """The first rank, then the first of each later stage, then the last of each stage. Where the first and
-    the last of a stage ask for other entries, all ranks of it are started."""
+    """Return records: of the first rank, the first of each later stage, and the last of each stage. If a
+    stage's first and last look up different entries, all its ranks are started."""
     records = {0: _one(question, answers, say, 0)}
     tp, pp = (_size(records[0], name) for name in ("tp_size", "pp_size"))
     if tp * pp > MOST_RANKS:

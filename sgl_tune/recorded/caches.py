@@ -1,4 +1,5 @@
-"""What a warm tunes, from the records of a server's start: each cache, its files, the calls that fill it."""
+"""Find what a warm tunes, from the records of a server's start: caches, their files, and the calls that
+fill them."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _MOST_LINES = 6
 
 @dataclass(frozen=True)
 class RecordedCache(CachePlan):
-    """`ops` are what a warm can fill: those of the calls that it can make again."""
+    """A cache. `ops`: those that a warm can fill, with calls that can be repeated."""
 
     calls: tuple[Call, ...] = ()
 
@@ -35,12 +36,12 @@ class RecordedCache(CachePlan):
 
     @property
     def left(self) -> tuple[Call, ...]:
-        """Calls that a warm cannot make again: the server's own start tunes what they ask for."""
+        """Return the calls that a warm cannot repeat; the server's own start tunes their entries."""
         return tuple(call for call in self.calls if call.unreplayable)
 
     @property
     def all_ops(self) -> tuple[TunedOp, ...]:
-        """What the server asks for."""
+        """Return all ops that the server looks up."""
         return tuple(_ops(self.calls))
 
     def to_json(self) -> dict[str, Any]:
@@ -66,22 +67,19 @@ def _ops(calls: Iterable[Call]) -> Iterator[TunedOp]:
 
 
 def caches_of(records: Sequence[Record]) -> tuple[RecordedCache, ...]:
-    """The target's cache and its draft's, from the records of ranks that may differ.
-
-    The files of all ranks are named by SGLang itself. Each is filled with what all of these ranks ask for: a
-    file that holds more than its own rank asks for is as good.
-    """
+    """Return the target's cache and the draft's. SGLang itself names the files of all ranks. Each file
+    gets the entries of all ranks, because additional entries do no harm."""
     found = [_cache(records, is_draft) for is_draft in (False, True)]
     return tuple(cache for cache in found if cache is not None)
 
 
 def files_of(records: Sequence[Record], is_draft: bool) -> tuple[str, ...]:
-    """The rank files of a server, below its cache directory, as SGLang names them."""
+    """Return a server's rank files below its cache directory, as SGLang names them."""
     return tuple(_names(records, is_draft))
 
 
 def unplaced(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
-    """What the records' starts tune, and no plan has all files of, with the reason."""
+    """Yield what the starts tune and no plan has all files of, with the reason."""
     for is_draft in (False, True):
         if not any(call.mode == "tune" for call in _calls(records, is_draft)):
             continue
@@ -95,7 +93,8 @@ def unplaced(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 
 def _named_for_all(records: Sequence[Record], is_draft: bool) -> bool:
-    """A start that names its own file alone may also run on a folder that stands for the model."""
+    """Whether SGLang named all ranks' files. A start that names only its own may use a folder in place of
+    the model."""
     return any(True for one in records for _ in _files(one, is_draft, NAMED))
 
 
@@ -109,7 +108,7 @@ def _folders(names: Sequence[str]) -> list[str]:
 
 
 def _calls(records: Sequence[Record], is_draft: bool) -> list[Call]:
-    """Each of them once."""
+    """Return the calls, each once."""
     found = {
         _mark(call): call
         for record in records
@@ -136,7 +135,7 @@ def _cache(records: Sequence[Record], is_draft: bool) -> RecordedCache | None:
 
 
 def _is_drafts(call: Call, record: Record) -> bool:
-    """By the file that was open; of a call that only serves, by the step in which it was made."""
+    """Whether a call is the draft's: by the file that was open, or, of a call while serving, by its step."""
     for file in record.files:
         if file.store == OWN and file.path == call.cache:
             return file.phase.startswith(_DRAFT)
@@ -148,7 +147,7 @@ def _mark(call: Call) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _files(record: Record, is_draft: bool, store: str) -> Iterator[str]:
-    """The files as SGLang named them, below its cache directory: a record may name anything."""
+    """Yield the files below the cache directory as SGLang named them. Other paths in a record are dropped."""
     for file in record.files:
         if file.store == store and file.phase.startswith(_DRAFT) == is_draft:
             parts = PurePosixPath(file.path).parts
@@ -159,9 +158,9 @@ def _files(record: Record, is_draft: bool, store: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`files`: by their names below the cache directory, whether the start took each; None where there was
-    none. `asked`: its questions to the tuner, each by the key of its own rows. `profiled`: those for which it
-    measured some bucket. `said`: its own lines about that."""
+    """What one rank read. `files`: by name, whether the start loaded it; None: no such file. `asked`: the
+    number of lookups. `profiled`: lookups for which it measured a bucket. `said`: its own lines about
+    that."""
 
     rank: int
     files: Mapping[str, bool | None]
@@ -190,7 +189,7 @@ class Reading:
 
 
 def readings_of(records: Sequence[Record], given: Collection[str]) -> tuple[Reading, ...]:
-    """`given`: the files that the starts were handed."""
+    """Return what each rank read. `given`: the files that the starts were given."""
     return tuple(_reading(record, given) for record in records)
 
 
@@ -203,8 +202,8 @@ def _reading(record: Record, given: Collection[str]) -> Reading:
 
 
 def _opened(record: Record) -> Iterator[tuple[str, str, bool]]:
-    """The file that this rank opens, as the server of the typed model names it, and whether it was taken; and
-    its draft's, where a draft tunes."""
+    """Yield this rank's file, by the typed model's name, and whether it was loaded; then the draft's, if a
+    draft tunes."""
     for is_draft in (False, True):
         own = next((file.path for file in record.files if _is_own(file.store, file.phase, is_draft)), None)
         looked = {file.path: file.found for file in record.files if file.store == LOOKED_FOR}

@@ -1,4 +1,4 @@
-"""The plan of a warm that a server's own start made: its caches, and what is not certain about them."""
+"""The plan of a warm from a server's own start: its caches, and what is uncertain about them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """The server that a plan is for, as pages name it. `argv`: its flags as they were typed."""
+    """The server of a plan, as pages name it. `argv`: its flags as typed."""
 
     name: str
     model_path: str
@@ -31,7 +31,7 @@ class Whose:
 
 @dataclass(frozen=True)
 class RecordedPlan:
-    """`records`: of the ranks that were started, the first of them first."""
+    """A plan. `records`: of the started ranks, the first rank first."""
 
     deployment: Whose
     records: tuple[Record, ...]
@@ -51,7 +51,7 @@ class RecordedPlan:
 
     @property
     def caches(self) -> tuple[RecordedCache, ...]:
-        """Those that a warm fills."""
+        """Return the caches that a warm fills."""
         return tuple(cache for cache in self.all_caches if cache.replayable)
 
     @property
@@ -65,13 +65,13 @@ class RecordedPlan:
 
     @property
     def left(self) -> tuple[tuple[str, str], ...]:
-        """Calls that no warm can make again, with the reason."""
+        """Return the calls that no warm can repeat, with the reason."""
         named = ((call.function, call.unreplayable) for cache in self.all_caches for call in cache.left)
         return tuple(dict.fromkeys(named))
 
     @property
     def unknown(self) -> tuple[tuple[str, str], ...]:
-        """What the records do not show of what this server tunes and reads, with the reason."""
+        """Return what the records do not show of this server's lookups, with the reason."""
         cut = (
             (f"what rank {record.asked.rank} asks for later", f"its start {_end(record)}")
             for record in self.records
@@ -85,7 +85,7 @@ class RecordedPlan:
 
     @property
     def obstacle(self) -> str | None:
-        """Why no warm can write what this server reads."""
+        """Return why no warm can write the files that this server reads, or None."""
         if any(
             (rank := RankName.parse(Path(path).name)) and rank.gpu
             for cache in self.caches
@@ -146,7 +146,7 @@ class RecordedPlan:
 
     @property
     def worker_bytes(self) -> int:
-        """What the largest call is given: one call is made at a time."""
+        """Return the bytes of the largest call's tensors, because calls are made one at a time."""
         calls = [call for cache in self.caches for call in cache.replayable]
         return max((sum(one.bytes for one in call.storages) for call in calls), default=0)
 

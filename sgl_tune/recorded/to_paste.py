@@ -1,4 +1,4 @@
-"""A command about the same server, ready to paste."""
+"""Return a command about the same server, ready to paste."""
 
 from __future__ import annotations
 

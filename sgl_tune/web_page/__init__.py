@@ -1,1 +1,1 @@
-"""Pages that need nothing else: no network, no library, light and dark, wide and narrow."""
+"""HTML pages without network or libraries, in light and dark, for wide and narrow screens."""

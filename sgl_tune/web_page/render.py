@@ -1,4 +1,4 @@
-"""A page of one file: the frame that all share, its style, its scripts and its data."""
+"""Write a page as one file: the common frame, its style, its scripts and its data."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _HOUSE = Path(__file__).parent
 def rendered(
     folder: Path, scripts: Sequence[str], title: str, chart: tuple[str, str], data: Mapping[str, Any]
 ) -> str:
-    """Of `folder`'s scripts, the last one draws; they read `data` from the page. `chart`: what stands above
-    it and below."""
+    """Return the page. The last of `folder`'s scripts draws; scripts read `data` from the page. `chart`:
+    the texts above and below it."""
     own = [folder / "style.css"] if (folder / "style.css").exists() else []
     parts = {
         "title": html.escape(title),
@@ -24,7 +24,7 @@ def rendered(
         "hint": html.escape(chart[1]),
         "style": _joined([_HOUSE / "style.css", *own]),
         "script": _joined([_HOUSE / "elements.js", *(folder / name for name in scripts)]),
-        # A `</script>` in somebody's name would end the element that holds the data.
+        # A `</script>` in a name would end the element that contains the data.
         "data": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
     }
     page = (_HOUSE / "page.html").read_text(encoding="utf-8")
