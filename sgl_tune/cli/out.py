@@ -60,7 +60,7 @@ class Output:
             human()
 
     def line(self, text: str = "", style: str | None = None, indent: int = 0, hanging: int = 2) -> None:
-        """One paragraph of human output, folded at the terminal's width with a hanging indent."""
+        """Print one paragraph, folded at the terminal's width with a hanging indent."""
         if self.format is Format.agent:
             self._stdout.write(" " * indent + printable(self._as_called(text)) + "\n")
         elif self.format is Format.human:

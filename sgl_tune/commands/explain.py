@@ -55,10 +55,11 @@ def explain(
     format: DocumentFormatOption = DocumentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Show what SGLang makes of a command: each argument, whether it tunes and why, and its cache key.
+    """Show what SGLang makes of a command: its arguments, whether it tunes and why, and its cache key.
 
-    The server's start stops before the model is built, so this takes seconds. --against names a second server
-    or another GPU. Then both starts run to their end and are compared. --against may be given twice.
+    The server's start stops before the model is built, so this takes seconds. --against names a second
+    server or another GPU. Then both starts run to their end and are compared. --against may be given
+    twice.
 
     Example: sgl-tune explain --gpu h200 -- python -m sglang.launch_server --model-path M --tp 8
 

@@ -1,4 +1,4 @@
-"""`sgl-tune mem-report`: which startup phase takes the memory."""
+"""`sgl-tune mem-report`: show which startup phase takes the memory."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _tactics(planned: Planned, node: Node, holdings: Holdings) -> Iterator[Fault
 
 
 def _best(planned: Planned, caches: dict[str, HeldCache], node: Node) -> tuple[Fault, ...]:
-    """Return the faults of a deployment on several nodes, for the node of them that this may be."""
+    """Return a deployment's faults; if it has several nodes, those of the node that this one fits best."""
     uuids = [gpu.uuid for gpu in node.gpus]
     tried = [
         Outcome(tuple(fault for asked in of_node for fault in asked.judge(caches, uuids)))

@@ -199,8 +199,8 @@ class Checked(NamedTuple):
 
 
 def check_landed(files: Mapping[str, Checked], root: Path) -> None:
-    """Raise WorkFailed where a file is not there as it was checked. Tactics that were there are merged, and a
-    server may already add to them, so of those any regular file will do."""
+    """Raise WorkFailed if a file is not as it was checked. Of tactics any regular file will do: they are
+    merged with existing ones, and a server may already add to them."""
     with Way() as way:
         wrong = [path for path, checked in sorted(files.items()) if not _landed(path, checked, root, way)]
     if wrong:

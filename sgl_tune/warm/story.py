@@ -142,8 +142,8 @@ class Story:
         )
 
     def _search_with_room(self, hear: Callable[[int, dict[str, Any]], None]) -> Mapping[str, Any]:
-        """Search. If memory ran out beside what earlier deployments left on the device, restart the
-        workers and search once more."""
+        """Search. If memory ran out on workers that had searched earlier deployments, search once more on
+        new workers."""
         shared = self.force.has_worked
         devices = self.settings.devices
         fleet = Fleet(devices.workers, devices.kind, devices.gpus, self.settings.timeout)

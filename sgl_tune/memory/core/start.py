@@ -104,7 +104,8 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
 
 
 def _dispatch_tokens(server: Server, by_requests: bool) -> int:
-    """Return the rows of SGLang's workspace: a rank's chunk or the most requests; once only its requests."""
+    """Return the tokens in SGLang's dispatch workspace: a rank's chunk, or any batch that SGLang resolves.
+    `by_requests`: an older rule, by the running requests alone."""
     if not by_requests:
         return max(server.runtime.prefill_tokens, MOST_REQUESTS)
     if server.runtime.max_running_requests is None:
