@@ -9,5 +9,5 @@ def __getattr__(name: str) -> str:
 
     try:
         return version("sgl-tune")
-    except PackageNotFoundError:  # run from a checkout that was never installed
+    except PackageNotFoundError:  # a checkout that was never installed
         return "0+unknown"

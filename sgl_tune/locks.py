@@ -9,7 +9,7 @@ _LOCKLESS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
 
 def take_lock(descriptor: int) -> bool | None:
     """Return False if another process has the lock, None if the file system has no locks. Closing unlocks."""
-    from filelock import lock_descriptor  # a tenth of a second, which no listing waits for
+    from filelock import lock_descriptor  # imports in 0.1 s, which a listing does not need
 
     try:
         return lock_descriptor(descriptor, blocking=False)

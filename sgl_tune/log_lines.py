@@ -99,12 +99,12 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 class _Parser:
     def __init__(self) -> None:
         self._speakers: dict[str, str] = {}  # the last rank that logged, by source
-        self._telling: dict[str, str] = {}  # the rank whose traceback goes on, though others log meanwhile
-        self._tasks: dict[str, str] = {}  # what their lines begin with
+        self._telling: dict[str, str] = {}  # by source, the rank of the current traceback
+        self._tasks: dict[str, str] = {}  # by source, the prefix of a task's lines
         self._is_desktop = False
 
     def line(self, raw: str) -> LogLine:
-        if raw[:3] == "[20" and "\x1b" not in raw and not self._tasks:  # nearly all, ten times as fast
+        if raw[:3] == "[20" and "\x1b" not in raw and not self._tasks:  # nearly all lines; ten times as fast
             entry = _ENTRY.match(raw.rstrip("\r\n"))
             if entry is not None and "\r" not in entry[4]:
                 return self._entry(entry, "", None)

@@ -14,7 +14,7 @@ from sgl_tune.units import human_bytes
 
 LARGEST_TEXT = 8 << 20
 DEEPEST = 60
-_OPENED = (Path("/dev/fd"), Path("/proc/self/fd"))  # a shell's <(...): who started us writes to it
+_OPENED = (Path("/dev/fd"), Path("/proc/self/fd"))  # a shell's <(...), which our parent writes
 
 
 def open_regular(path: Path, most: int) -> BinaryIO:
@@ -37,7 +37,7 @@ def open_regular(path: Path, most: int) -> BinaryIO:
 def bounded_bytes(path: Path, most: int = LARGEST_TEXT) -> bytes:
     with open_regular(path, most) as file:
         raw = file.read(most + 1)
-    if len(raw) > most:  # it grew meanwhile
+    if len(raw) > most:  # the file grew meanwhile
         raise OSError(errno.EOVERFLOW, "grows while it is read", str(path))
     return raw
 
@@ -102,5 +102,5 @@ def is_deeper(value: Any, limit: int) -> bool:
 def is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # a name of any length, with any byte in it
+    except (OSError, ValueError):  # a name too long, or with a NUL byte
         return False

@@ -51,7 +51,7 @@ def shown(value: object, most: int = 60) -> str:
     """Return a value from anyone for an error's text, shortened."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # a number of 4,300 digits, lists in lists
+    except (ValueError, RecursionError):  # a number of 4,300 digits, or deep nesting
         return f"a {type(value).__name__} too long to show"
     return text if len(text) <= most else f"{text[:most]}..."
 

@@ -122,4 +122,4 @@ def _is(file: int, name: str, folder: int) -> bool:
 
 def write_text(path: Path, text: str) -> None:
     with written(path) as file:
-        file.write(text.encode("utf-8", errors="backslashreplace"))  # half a character is no text
+        file.write(text.encode("utf-8", errors="backslashreplace"))  # lone surrogates cannot be encoded

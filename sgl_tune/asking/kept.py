@@ -34,7 +34,7 @@ class Kept:
             record = Record.from_json(bounded_bytes(file, _LARGEST))
         except (OSError, NotARecord, ValueError):
             return None
-        with suppress(OSError):  # a home that is read-only still answers
+        with suppress(OSError):  # a read-only home does not prevent answers
             os.utime(file)
         return record
 

@@ -7,7 +7,7 @@ from sgl_tune.cli.out import Output
 from sgl_tune.servers.server import Server
 from sgl_tune.units import memory_bytes
 
-ROOT = "start"  # the phase around all others, which no view shows
+ROOT = "start"  # the outermost phase, which no view shows
 NAMES = {"eager": "eager buffers"}
 
 

@@ -11,7 +11,7 @@ from sgl_tune.errors import SglTuneError
 
 
 def keys(ctx: Any) -> list[str]:
-    given = ctx.params.get("cache_dir")  # still text, while a shell completes
+    given = ctx.params.get("cache_dir")  # still text during completion
     root = Path(given) if given else default_cache_dir()
     try:
         found = resolve(None, root, on_error=lambda error: None)

@@ -15,7 +15,7 @@ from sgl_tune.cache.record import Entry
 from sgl_tune.cache.scan import Content, ScannedCache
 from sgl_tune.units import count, human_bytes
 
-_LONGEST = 60  # of a name that anybody may have written
+_LONGEST = 60  # characters of a name, which may come from anyone
 
 
 def cache_json(cache: ScannedCache, with_entries: bool, filters: Sequence[Filter] = ()) -> dict[str, Any]:

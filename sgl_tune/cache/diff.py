@@ -171,7 +171,7 @@ def _apart(key: str, a: Side, b: Side) -> float | None:
     one, other = _choice(a.entries[key]), _choice(b.entries[key])
     if one is None or other is None:
         return None
-    if one == other:  # measured anew; or under another policy, which no race compares
+    if one == other:  # the same choice, measured again or under another policy
         return 0.0 if a.entries[key][2:3] == b.entries[key][2:3] else None
     races = [side.races.get(key, {}) for side in (a, b)]
     return max((abs(race[one] - race[other]) for race in races if race.keys() >= {one, other}), default=None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from sgl_tune.errors import UsageError
 from sgl_tune.units import human_bytes
 
-LARGEST = 16 << 20  # a thousand entries take half a megabyte
+LARGEST = 16 << 20  # 1,000 entries take 0.5 MB
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _LINK_OR_SOCKET = (errno.ELOOP, errno.ENXIO)
 
@@ -57,7 +57,7 @@ def slurp(path: Path | str, folder: int | None = None) -> tuple[os.stat_result, 
             raise OSError(errno.EOVERFLOW, f"{size} are more than a cache file can hold", str(path))
         raw = os.read(descriptor, status.st_size + 1)
         while status.st_size < len(raw) <= LARGEST and (more := os.read(descriptor, 1 << 20)):
-            raw += more  # it grew meanwhile
+            raw += more  # the file grew meanwhile
         return status, raw
     finally:
         os.close(descriptor)

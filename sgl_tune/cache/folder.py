@@ -98,7 +98,7 @@ class Folder:
         safe = flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with self._naming(name):
             file = os.open(name, safe, 0o666, dir_fd=self.descriptor)
-            if self.owner and flags & os.O_EXCL:  # by its descriptor: the name may be another file's by now
+            if self.owner and flags & os.O_EXCL:  # the name may be another file's by now
                 os.fchown(file, *self.owner)
             return file
 
@@ -131,7 +131,7 @@ class Folder:
             with self._naming("."):
                 os.fsync(self.descriptor)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot sync
                 raise
 
     def enter(self, name: str, create: bool = False) -> Folder:

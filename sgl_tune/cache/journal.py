@@ -15,7 +15,7 @@ from sgl_tune.cache.layouts import JOURNAL, LOCK, is_temporary
 from sgl_tune.errors import WorkFailed
 
 _LONGEST_NAME = 255
-_PART = 1 << 20  # rank files are smaller; of what is not, the beginning and the end tell enough
+_PART = 1 << 20  # of larger files, only the beginning and the end are compared
 _CLOSED = "no file, or none that can be read"
 
 

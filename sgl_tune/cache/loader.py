@@ -84,7 +84,7 @@ def _load(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashI
         hard, soft = metadata_mismatches(saved, target, reader)
         if hard or soft:
             for mismatch in hard.values():
-                str(mismatch.saved)  # the loader prints them, and a deep enough value kills that
+                str(mismatch.saved)  # the loader prints the value, which fails if it is nested too deep
             return Ignored(hard, soft)
     if RECORDS in reader.members:
         _check_records(document.get(RECORDS, {}))

@@ -81,7 +81,7 @@ class Lock:
     def sign(self) -> None:
         if self._is_ours():
             text = f"process {os.getpid()} on {socket.gethostname()} ({_command()})"
-            with contextlib.suppress(OSError):  # a full disk: those that wait will not know for whom
+            with contextlib.suppress(OSError):  # on a full disk, those that wait see no name
                 os.ftruncate(self._file, 0)
                 os.pwrite(self._file, text.encode(errors="replace"), 0)
 

@@ -17,7 +17,7 @@ from sgl_tune.cache.manifest import BrokenManifest, read_manifest
 from sgl_tune.errors import UsageError
 from sgl_tune.units import count, human_age
 
-WRITING_SECONDS = 600.0  # a save takes milliseconds: an older temporary file has no writer
+WRITING_SECONDS = 600.0  # a save takes ms: the writer of an older temporary file is dead
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Rules:
     arch: str | None = None
     max_size: int | None = None
     keep: tuple[str, ...] = ()
-    key: str = ""  # the beginning of the one that is named
-    unusable: Callable[[Cache], Iterable[Path]] | None = None  # only these files of a cache
+    key: str = ""  # a prefix of the named key
+    unusable: Callable[[Cache], Iterable[Path]] | None = None  # remove only these files
 
     @property
     def choose_nothing(self) -> bool:
@@ -60,7 +60,7 @@ class Removal:
 
 
 def plan(caches: Sequence[Cache], rules: Rules, now: float) -> list[Removal]:
-    ours = [cache for cache in caches if cache.layout != "files"]  # loose files are nobody's cache
+    ours = [cache for cache in caches if cache.layout != "files"]  # loose files belong to no cache
     for key in rules.keep:
         if not any(_has_key(cache, key) for cache in ours):
             raise UsageError(f"--keep {key}: no cache here has this key", "`sgl-tune inspect` lists them")

@@ -61,7 +61,7 @@ def names_text(names: Iterable[str]) -> str:
     return _names_text(tuple(names))
 
 
-@lru_cache(maxsize=256)  # one folder has the same names as the next
+@lru_cache(maxsize=256)  # folders mostly have the same names
 def _names_text(names: tuple[str, ...]) -> str:
     ranks = [rank for name in names if (rank := RankName.parse(name))]
     if ranks and len(ranks) == len(names):

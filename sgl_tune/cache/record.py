@@ -21,7 +21,7 @@ Profile = tuple[tuple[int, ...], ...]
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _MAX_KEY = 16_384
-_TOO_MUCH = 1e9  # for a time in ms: eleven days
+_TOO_MUCH = 1e9  # ms: eleven days
 _INT = r"(?:0|-?[1-9][0-9]{0,17})"
 _SHAPE = rf"\((?:{_INT},|{_INT}(?:, {_INT})+)?\)"
 _PROFILE = rf"\((?:{_SHAPE},|{_SHAPE}(?:, {_SHAPE})+)\)"
@@ -80,13 +80,13 @@ def parse_key(text: str) -> KeyParts | None:
     return None if extras is None else KeyParts(head[1], head[2], head[3], extras)
 
 
-@lru_cache(maxsize=512)  # the GEMMs of a layer share theirs
+@lru_cache(maxsize=512)  # the GEMMs of a layer have equal shapes
 def _profile(text: str) -> Profile:
     shapes = (shape.split(",") for shape in re.findall(r"\(([^()]*)\)", text))
     return tuple(tuple(int(number) for number in shape if number.strip()) for shape in shapes)
 
 
-@lru_cache(maxsize=512)  # an op has the same for all its buckets
+@lru_cache(maxsize=512)  # an op has the same extras in all buckets
 def _parse_extras(text: str) -> tuple[str, ...] | None:
     tokens: list[str] = []
     current, depth = "", 0
@@ -249,6 +249,6 @@ def _generation(document: Mapping[str, Any]) -> str:
 
 
 def sha256_of(raw: bytes) -> str:
-    import hashlib  # a tenth of what a listing needs of all modules, and most ask for no digest
+    import hashlib  # a tenth of a listing's imports, and most listings need no digest
 
     return hashlib.sha256(raw).hexdigest()

@@ -57,7 +57,7 @@ class Scanner:
         try:
             read = reader(cache.path, way, cache.root)
             for file in cache.files:
-                with suppress(FileNotFoundError):  # a server replaced or removed it meanwhile
+                with suppress(FileNotFoundError):  # a server replaced or removed the file meanwhile
                     yield self._scan_file(file, cache, read)
         except FileNotFoundError:
             return
@@ -164,7 +164,7 @@ class Content(NamedTuple):
         try:
             document = self.read_file().document
         except (OSError, BrokenCacheFile):
-            return []  # it was there and fine a moment ago: somebody is writing, and will be done
+            return []  # it was fine a moment ago, so it is being written now
         return [Entry(key, value) for key, value in _entries(document, self.layout).items()]
 
 

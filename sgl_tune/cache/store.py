@@ -150,7 +150,7 @@ def _keep(merged: _Merged, file: CacheFile, metadata: Mapping[str, str], replace
     loads = {key for key, value in document.items() if key == METADATA or _loads(key, value, writer)}
     if len(loads) < len(document):
         _set_aside(merged, file.path, file.raw, "some of its entries would crash the server")
-    if isinstance(saved, dict):  # it matches, so this keeps its wildcards and members that are not ours
+    if isinstance(saved, dict):  # same environment: keep its wildcards and foreign members
         merged.metadata = {**merged.metadata, **saved}
     usable = {key: value for key, value in file.entries.items() if key in loads}
     merged.entries = {**usable, **merged.entries}

@@ -177,13 +177,13 @@ def _commit(folder: Folder, journal: Journal) -> None:
     except OSError as error:
         if journal.replace or error.errno not in _FULL:
             raise
-        return  # only removals: what a kill leaves of them is incomplete, and the next prune takes it
+        return  # only removals: after a kill, the next prune removes the rest
     folder.sync()
 
 
 def _apply(folder: Folder, journal: Journal) -> None:
     for name, temporary in journal.replace.items():
-        with contextlib.suppress(FileNotFoundError):  # recovering: this one was already in place
+        with contextlib.suppress(FileNotFoundError):  # recovering: this file was already in place
             folder.rename(temporary, name)
     for name in journal.remove:
         folder.unlink(name)

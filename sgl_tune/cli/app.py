@@ -20,7 +20,7 @@ _MODEL = ("--model-path", "--model")
 def program() -> NoReturn:
     """Run the command and exit without Python's own shutdown, which takes longer than listing 100 caches."""
     code = main()
-    threading = sys.modules.get("threading")  # to import it takes longer than to look
+    threading = sys.modules.get("threading")  # importing it takes longer than this look
     if (threading and threading.active_count() > 1) or "torch" in sys.modules:
         sys.exit(code)
     atexit._run_exitfuncs()
@@ -53,7 +53,7 @@ def _run() -> int:
         return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
         return interrupted()
-    except Exception as error:  # the one place that catches everything: no traceback unless asked for
+    except Exception as error:  # the only place that catches everything: no traceback unless asked for
         return wrong_usage(error) or unexpected(error)
 
 

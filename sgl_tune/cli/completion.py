@@ -12,7 +12,7 @@ _SHOW = "--show-completion"
 
 def complete(words: Sequence[str]) -> None:
     """Answer typer's completion options here, because typer's own versions do not accept a shell's name."""
-    from typer import completion  # the page of commands is not needed
+    from typer import completion  # imported here: no command is needed
 
     option, _, named = words[0].partition("=")
     shell = _shell(option, [*filter(None, [named]), *words[1:]])

@@ -73,6 +73,6 @@ def timeout_option(help: str, least: float = 1, most: float = _WEEK_SECONDS) -> 
 
 
 def _number(seconds: float) -> float:
-    if math.isnan(seconds):  # no range that it would be out of
+    if math.isnan(seconds):  # click's range check accepts NaN
         raise UsageError("--timeout nan is no number of seconds", "such as 600")
     return seconds

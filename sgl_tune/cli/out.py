@@ -21,7 +21,7 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 _DEEPEST = 60
 _LONGEST = 2000
 _LONG = 400
-_LONGEST_SHOWN = 5000  # of a paragraph or a cell: a file may name a GPU in eight million letters
+_LONGEST_SHOWN = 5000  # characters of a paragraph or a cell: a file may contain any text
 _LONG_WORD = re.compile(rf"\S{{{2 * _LONG},}}")
 
 
@@ -51,7 +51,7 @@ class Output:
     def result(self, data: Mapping[str, Any], human: Callable[[], None], quiet: Iterable[str] = ()) -> None:
         """Print `data` in the chosen format. For the human format, `human` calls `line` and `table`."""
         if self.format is Format.json:
-            indent = 2 if self._stdout.isatty() else None  # indenting a megabyte takes longer than reading it
+            indent = 2 if self._stdout.isatty() else None  # indenting 1 MB takes longer than reading it
             text = to_json({"schema_version": self._version, **data}, indent)
             self._stdout.write(self._as_called(text, json.dumps(self._called)[1:-1]) + "\n")
         elif self.format is Format.quiet:

@@ -29,7 +29,7 @@ class Unfailing(io.FileIO):
     def write(self, data: Any, /) -> int:
         if self.lost is None:
             try:
-                while (written := super().write(data)) is None:  # somebody made this pipe non-blocking
+                while (written := super().write(data)) is None:  # the pipe was made non-blocking
                     select.select([], [self], [])
                 return written
             except OSError as error:
@@ -56,7 +56,7 @@ def _unfailing(descriptor: int, stream: TextIO | None) -> TextIO:
     return io.TextIOWrapper(
         io.BufferedWriter(Unfailing(descriptor, "wb", closefd=False)),
         encoding=stream.encoding if stream else "utf-8",
-        errors=_STAND_INS,  # file names need not be text, nor need a terminal know our signs
+        errors=_STAND_INS,  # file names may be no text, and a terminal may lack our symbols
         line_buffering=descriptor == 2 or os.isatty(descriptor),
     )
 

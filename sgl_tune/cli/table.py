@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 _MIN_PATH = 16
-_GAP, _BELOW = 2, 4  # between columns, and before what of a row goes on below it
+_GAP, _BELOW = 2, 4  # between columns; before the continuation of a row
 
 
 class Column(NamedTuple):

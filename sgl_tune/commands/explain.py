@@ -127,7 +127,7 @@ def _compared(account: Account, asked: Asked, other: Asked) -> Comparison:
         return Comparison(account, second)
     try:
         before, after = asked.plan(), other.plan()
-    except SglTuneError as error:  # a start that dies settles its arguments all the same
+    except SglTuneError as error:  # a start that dies has resolved its arguments anyway
         return Comparison(account, second, unasked=error.message)
     from sgl_tune.explain.survival import survivals
 

@@ -165,7 +165,7 @@ def mem_report(
     if asked.from_run is None:
         out.note("simulating the start, which takes some seconds")
     require_torch("mem-report")
-    from sgl_tune.memory.command import report_start  # with torch; a dead server's log is judged without
+    from sgl_tune.memory.command import report_start  # imports torch, which a log does not need
 
     report_start(out, asked, goals, shown)
 

@@ -81,7 +81,7 @@ def github_lines(report: VerifyReport) -> Iterator[str]:
     for file in report.files:
         for found in file.findings:
             yield _line(found, f"file={_escaped(str(file.path), _PROPERTY)},")
-    for found in report.findings:  # of a folder or a deployment: no annotation can stand beside it
+    for found in report.findings:  # folders and deployments have no file to annotate
         yield _line(found, "")
 
 

@@ -62,7 +62,7 @@ class Outcome:
             with self._failure_of(number):
                 plan, verdict = self.judged[number]
                 for note in plan.notes[len(plan.deployment.warnings) :]:
-                    if note != NO_MODEL:  # it was the first line
+                    if note != NO_MODEL:  # printed before, as the first line
                         self.out.note(f"{plan.deployment.name}: {note}")
                 _check_tunable(verdict)
                 warmed = warm_deployment(plan, settings, self.out, force, is_last=number == planned[-1])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sgl_tune.verify.environment import Target
 
 
-ONE_NODE = {"nnodes": 1, "node_rank": 0}  # the number of nodes is in no key and in no entry
+ONE_NODE = {"nnodes": 1, "node_rank": 0}  # no key and no entry depends on the number of nodes
 _LAUNCHERS = {
     "torchrun": ("TORCHELASTIC_RUN_ID", "WORLD_SIZE"),
     "srun": ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"),

@@ -103,7 +103,7 @@ def finish(goal: Goal, wanted: Wanted, built: Sequence[Built], here: Sequence[Gp
     if why_not is None and not wanted.compiles_only:
         try:
             started = start(goal, variables_while_filling(goal), wanted.timeout, out)
-        except WorkFailed as error:  # what was compiled before it is of use
+        except WorkFailed as error:  # compiled modules stay useful
             failed = why_not = error.message
             out.error(f"{goal.name}: {error.message}", error.remedy)
     environment = _made_right(goal, out)

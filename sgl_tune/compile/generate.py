@@ -19,7 +19,7 @@ def main(child: Child) -> None:
     for module in command["modules"]:
         try:
             child.say(READY, name=module["name"], **_written(module))
-        except Exception as error:  # whatever FlashInfer finds wrong with one keeps no other from being built
+        except Exception as error:  # a module that FlashInfer refuses does not stop the others
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
             child.say(REFUSED, name=module["name"], why=why[:_FIRST_LINE])
     child.say(DONE)

@@ -30,7 +30,7 @@ from sgl_tune.servers.server import Server
 from sgl_tune.units import count
 
 MOST_MINUTES = 60
-_SECONDS_A_SOURCE = 90  # 46 to 130 s of one core for those of a fused MoE; others take 5
+_SECONDS_A_SOURCE = 90  # measured on one core: 46 to 130 s for a fused MoE's, 5 s for others
 _ASKING_SECONDS = 300
 _HEADERS = ("cuda_runtime.h",)
 _LINKED = re.compile(r"-l(cudart|cuda|cublas|cublasLt|nvrtc|cudnn)\b(?!\.)")

@@ -17,7 +17,7 @@ from sgl_tune.processes.command import Python
 from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import Scratch
 
-_COMPILER_BYTES = 4 << 30  # one of CUTLASS's larger sources takes so much
+_COMPILER_BYTES = 4 << 30  # the memory for one of CUTLASS's larger sources
 _GENERATOR = "sgl_tune.compile.generate"
 
 

@@ -78,7 +78,7 @@ def server_words(goal: Goal) -> list[str]:
     own = ["--load-format", "dummy", "--host", _LOOPBACK, "--port", str(_free_port())]
     arguments = goal.arguments
     if int(arguments.get("dp_size") or 1) > 1 and not arguments.get("enable_dp_attention"):
-        own += ["--dp-size", "1"]  # replicas are alike
+        own += ["--dp-size", "1"]  # replicas are equal, so one is enough
     if value_of(goal.words, _MEETING) is not None:
         own += [_MEETING[0], f"{_LOOPBACK}:{_free_port()}"]
     return [str(goal.python), "-m", "sglang.launch_server", *goal.words, *own]

@@ -13,7 +13,7 @@ from sgl_tune.warm.events import DONE, ERROR, PROGRESS, START
 
 def main(child: Child) -> None:
     began = time.perf_counter()
-    child.command()  # its team, which is itself
+    child.command()  # the first command, its team: this process alone
     child.say(START)
     for command in child.commands():
         job = read_layer_job(command["job"])

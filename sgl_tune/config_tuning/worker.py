@@ -17,12 +17,12 @@ from sgl_tune.config_tuning.job import LayerJob, read_layer_job
 from sgl_tune.processes.child import Child
 from sgl_tune.warm.events import DONE, ERROR, JOB, PROGRESS, START
 
-_FEW = 512  # rows below which a routing decides much
+_FEW = 512  # rows below which the routing matters
 
 
 def main(child: Child) -> None:
     began = time.perf_counter()
-    child.command()  # its team, which is itself
+    child.command()  # the first command, its team: this process alone
     import torch
 
     here = places()

@@ -36,7 +36,7 @@ def _offered() -> list[str]:
     try:
         names = [deployment.name for deployment in read_project_file(Path.cwd() / PROJECT_FILE)]
     except (OSError, SglTuneError, ConfigError):
-        return []  # a shell that completes has no place for an error
+        return []  # shell completion cannot show an error
     return [f"{PROJECT_FILE}:{name}" for name in names]
 
 
@@ -72,7 +72,7 @@ def started_by(file: str | None, command: Sequence[str] | None) -> tuple[tuple[s
 def split_positionals(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split click's one list of words into a command's own arguments and the server command after `--`."""
     for index, word in enumerate(words):
-        first = word.split(None, 1)[0] if word.strip() else word  # of a command that is one quoted string
+        first = word.split(None, 1)[0] if word.strip() else word  # the first word of a quoted command
         starts = first.startswith("-") or ASSIGNMENT.fullmatch(first) or is_program(first)
         if starts or "\n" in word:
             return list(words[:index]), list(words[index:])

@@ -21,11 +21,11 @@ _ODD = {
     "speculative_draft_model_path": "--speculative-draft-model-path --speculative-draft-model",
     "dist_init_addr": "--dist-init-addr --nccl-init-addr",
 }
-_BESIDE = {"speculative_draft_model_path": str, "dist_init_addr": str}  # which `Asked` does not have
+_BESIDE = {"speculative_draft_model_path": str, "dist_init_addr": str}  # flags that `Asked` does not have
 _AMOUNT = re.compile(r"(-?\d{1,15})(?:(\.\d{1,15})?([kMGT])|([KMGT]i))?")
 _TIMES = {letter: 1000**power for power, letter in enumerate("kMGT", 1)}
 _TIMES |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGT", 1)}
-_BY_PHASE = (0, 5, 14)  # since when graphs of prefills and of decodes have flags of their own
+_BY_PHASE = (0, 5, 14)  # since then prefill and decode graphs have separate flags
 
 
 @functools.cache

@@ -26,7 +26,7 @@ from sgl_tune.units import shown
 _LONGEST_ECHO = 80
 _MANIFEST = re.compile(r"(?:[ \t]*(?:#[^\n]*|---[ \t]*)?\n)*[ \t]*(?:- )?[A-Za-z_][\w.-]*:(?:[ \t\n]|\Z)")
 _SERVER_FILE = re.compile(r"(.*/)?sglang/launch_server\.py")
-_OFFICIAL = re.compile(r"(^|/)lmsysorg/")  # its images start what they are given
+_OFFICIAL = re.compile(r"(^|/)lmsysorg/")  # these images run the command that they are given
 _NO_SERVER = {
     "sglang.bench_one_batch": "it measures batches, without a server's start",
     "sglang.bench_offline_throughput": "it measures an engine of its own",
@@ -106,7 +106,7 @@ def launch_of_text(text: str, where: str = "after --") -> Launch:
     found: list[Launch] = []
     refusal: UsageError | None = None
     for words in shell_commands(text):
-        if words[0] == "$" and len(words) > 1:  # a prompt, copied with its command
+        if words[0] == "$" and len(words) > 1:  # a pasted prompt
             words = words[1:]
         if words[0] == "export":
             exported |= _assignments(words[1:])

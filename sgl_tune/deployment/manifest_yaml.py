@@ -14,7 +14,7 @@ from sgl_tune.deployment.yaml_text import read_yaml
 from sgl_tune.errors import UsageError
 
 _DEEPEST = 30
-_REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)")  # Kubernetes'
+_REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)")  # Kubernetes's references
 _COMPOSE_DEFAULT = re.compile(r"\$\$|\$\{[A-Za-z_]\w*:?-([^{}$]*)\}")
 _COMPOSE_REFERENCE = re.compile(r"(?<!\$)\$(?:\{[^}]*\}|[A-Za-z_]\w*)")
 
@@ -48,7 +48,7 @@ def _containers(value: Any, inside: _Inside, depth: int) -> Iterator[Container]:
     metadata, services = value.get("metadata"), value.get("services")
     inside = inside.named(metadata.get("name")) if isinstance(metadata, Mapping) else inside
     group = value.get("leaderWorkerTemplate")
-    if isinstance(group, Mapping):  # of one server: its workers are started as its leader is
+    if isinstance(group, Mapping):  # one server: the workers' command is the leader's
         inside = inside._replace(given=_given_to_leader(inside, group.get("size", 1)))
         value = {"leader": group.get("leaderTemplate") or group.get("workerTemplate")}
     if isinstance(services, Mapping):

@@ -19,7 +19,7 @@ from sgl_tune.deployment.versions import gpu_names
 from sgl_tune.errors import UsageError
 
 PROJECT_FILE = "sgl-tune.toml"
-Offer = Callable[[], list[str]]  # what a shell offers for a flag, read from nowhere slow
+Offer = Callable[[], list[str]]  # values for completion, from a fast source
 _Text = str | None
 _Number = int | None
 _ARCHITECTURE = re.compile(r"sm\d+|cpu")

@@ -37,7 +37,7 @@ def from_command(
     if flags.model_path is None:
         raise UsageError("the server command names no model", "add --model-path, as the server's has it")
     outside = place.environ or {}
-    if container is not None:  # its cache of models is most often this machine's, mounted
+    if container is not None:  # its model cache is usually mounted from here
         outside = {name: outside[name] for name in HUB_ENVIRONMENT if name in outside}
         gpu = container.agreed_gpu(target.gpu or (place.gpu.name if place.gpu else None))
         if not (target.gpu or target.arch or place.gpu):

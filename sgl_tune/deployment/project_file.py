@@ -113,7 +113,7 @@ def _deployment(path: Path, name: str, table: Any, defaults: Mapping[str, Any]) 
     given = {**defaults, **_flags(path, where, members)}
     try:
         return ProjectDeployment(name, ServerFlags.of(**given), command)
-    except UsageError as error:  # a size without bound
+    except UsageError as error:  # a number that is too large
         raise UsageError(f"{path}: {where}: {error.message}", error.remedy) from None
 
 

@@ -23,7 +23,7 @@ from sgl_tune.deployment.options import ServerFlags, TargetFlags, by_sglangs_nam
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
 from sgl_tune.errors import CheckFailed, UsageError
 
-_OWN_BACKENDS = ("triton_kernel", "marlin")  # SGLang's, which FlashInfer does not tune
+_OWN_BACKENDS = ("triton_kernel", "marlin")  # SGLang's own backends, which FlashInfer does not tune
 # A demo that takes seconds: a tuned MoE backend, and batches that a CPU can time.
 DEMO_FLAGS = ServerFlags(
     moe_runner_backend="flashinfer_cutlass", chunked_prefill_size=1024, max_running_requests=256

@@ -29,7 +29,7 @@ _PLAIN = """
 """
 _USUAL = ("--device cuda", "--load-format auto", "--load-format safetensors", "--load-format dummy")
 _ANYTHING = {*_PLAIN.split(), "--dist-init-addr", "--nccl-init-addr"}
-DECISIVE = ("SGLANG_", "SGL_", "FLASHINFER_")  # may change what is tuned, and how much memory there is
+DECISIVE = ("SGLANG_", "SGL_", "FLASHINFER_")  # may change tuned ops and memory
 _VARIABLES = (*DECISIVE, "PYTORCH_", "TORCH_", "NCCL_", "NVSHMEM_")
 
 

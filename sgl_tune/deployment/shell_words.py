@@ -76,7 +76,7 @@ class _Writing:
 @dataclass
 class _Command:
     words: list[Word] = field(default_factory=list)
-    drops_next: bool = False  # a redirection's file
+    drops_next: bool = False  # the next word is a redirection's file
 
     def take(self, writing: _Writing) -> _Writing:
         if writing.begun and not self.drops_next:
@@ -102,10 +102,10 @@ def _commands(text: str) -> Iterator[list[Word]]:
                 f"the server command cannot be split into words: {shown(text[at:])} is not closed"
             )
         kind, at = piece.lastgroup, piece.end()
-        if kind == "comment" and writing.begun:  # a # inside of a word
+        if kind == "comment" and writing.begun:  # a # inside a word
             writing.add("#", quoted=False)
             at = piece.start() + 1
-        elif kind == "redirect" and writing.begun and piece[0][0].isdigit():  # digits that end a word
+        elif kind == "redirect" and writing.begun and piece[0][0].isdigit():  # digits at a word's end
             digits = len(piece[0]) - len(piece[0].lstrip("0123456789"))
             writing.add(piece[0][:digits], quoted=False)
             at = piece.start() + digits

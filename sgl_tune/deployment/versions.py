@@ -34,7 +34,7 @@ class Gpu:
 def installed_version(package: str) -> str | None:
     if find_spec(package) is None:
         return None
-    from importlib import metadata  # a seventh of a file command's start
+    from importlib import metadata  # takes 1/7 of a file command's start
 
     try:
         return metadata.version(DISTRIBUTIONS[package])
@@ -133,7 +133,7 @@ def asked_driver(fields: str, *which: str) -> str:
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""
-    import subprocess  # which machines without a driver need not load
+    import subprocess  # not needed without a driver
 
     query = [program, f"--query-gpu={fields}", "--format=csv,noheader,nounits", *which]
     try:

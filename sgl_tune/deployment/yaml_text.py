@@ -16,7 +16,7 @@ _MOST_VALUES = 10_000
 
 def read_yaml(text: str, where: str) -> list[Any]:
     """Return the documents. Tags that build objects and endless aliases are refused."""
-    import yaml  # a tenth of a command's start, for the few that need it
+    import yaml  # takes 10 % of a command's start, and few commands need it
 
     if len(text) > LARGEST:
         raise UsageError(f"{where} has {len(text)} letters: {LARGEST} are the most")
@@ -53,7 +53,7 @@ def _values(root: Node | None, most: int) -> int:
         elif id(node) not in entered:
             entered.add(id(node))
             if any(id(item) in entered and id(item) not in sizes for item in inner):
-                return most + 1  # it holds itself
+                return most + 1  # an alias that contains itself
             waiting += inner
         else:
             sizes[id(node)] = min(1 + sum(sizes[id(item)] for item in inner), most + 1)

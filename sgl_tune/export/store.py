@@ -15,7 +15,7 @@ from sgl_tune.export.source import Source
 from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import scratch
 
-_SECONDS = 600  # for its writer
+_SECONDS = 600  # for the writer's process
 WRITE, WRITTEN, REFUSED = "write", "written", "refused"
 
 

@@ -17,7 +17,7 @@ from sgl_tune.reading import LARGEST_TEXT, NoJson, NoObject, object_of, open_reg
 from sgl_tune.units import human_bytes, shown
 from sgl_tune.verify.environment import Target
 
-_LONGEST_NAME = 253  # as long as a host's may be
+_LONGEST_NAME = 253  # the longest host name
 _LARGEST_FILE = 16 << 30
 _MOST_LINES = 100_000
 

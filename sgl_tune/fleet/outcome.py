@@ -27,8 +27,8 @@ class Fault:
     remedy: str
     store: str = "tactics"
     builds: Mapping[str, int] = field(default_factory=dict, hash=False)
-    of: int = 0  # so many it would be if nothing were there
-    part: str = ""  # the key, of tactics
+    of: int = 0  # the number of builds if nothing were there
+    part: str = ""  # for tactics, the key
 
     @property
     def size(self) -> int:

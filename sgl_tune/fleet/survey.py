@@ -37,16 +37,16 @@ class Judged(NamedTuple):
     name: str
     line: int
     alike: tuple[Alike, ...]
-    shared: frozenset[str]  # what must be equal on all nodes of its start
+    shared: frozenset[str]  # digests that must be equal on all nodes of its start
 
 
 @dataclass
 class Survey:
     nodes: list[Judged] = field(default_factory=list)
     problems: list[Line] = field(default_factory=list)
-    unread: int = 0  # lines with a problem, those that are not kept too
+    unread: int = 0  # the number of bad lines, including those not kept
     notes: tuple[str, ...] = ()
-    asides: tuple[str, ...] = ()  # of flags that no rule follows
+    asides: tuple[str, ...] = ()  # flags that the core does not know
     has_reference: bool = False
 
     @property
@@ -119,7 +119,7 @@ def survey(
 ) -> Survey:
     found = Survey(has_reference=bool(reference and reference.holdings))
     seen: dict[tuple[str, object], Judged] = {}
-    alike: dict[Alike, Alike] = {}  # a hundred thousand nodes are few kinds
+    alike: dict[Alike, Alike] = {}  # 100,000 nodes are of few kinds
     again, tools, as_root = list[str](), set[str](), 0
     for line in read_lines(path):
         advance(line.size)

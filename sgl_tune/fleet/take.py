@@ -26,7 +26,7 @@ from sgl_tune.verify.ranks import signature
 from sgl_tune.verify.stores import Machine, StoreReport, verify_stores
 from sgl_tune.verify.verify import leftovers
 
-MOST_NAMES = 512  # of a store's items
+MOST_NAMES = 512  # digests of a store's items
 _MOST_CACHES, _MOST_FILES, _MOST_CONTENTS = 128, 1024, 64
 _MOST_LOOKUPS, _MOST_LETTERS = 2048, 3 << 20
 _MOST_FINDINGS = 3

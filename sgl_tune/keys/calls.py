@@ -60,7 +60,7 @@ def _of_experts(deployment: Deployment) -> tuple[OpShape, ...]:
         return ()
     if deployment.arch == CPU.arch:
         return ops.cpu_moe(_experts(deployment), dtype_of(deployment))
-    if deployment.model.plain_experts is not None:  # for which SGLang calls another op
+    if deployment.model.plain_experts is not None:  # SGLang calls another op for them
         return ()
     builder = _MOE_CALLS.get((deployment.server.backend.calls, deployment.quantization))
     return builder(deployment) if builder else ()
@@ -142,7 +142,7 @@ def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     return _called(deployment, padded, stored) if major == 12 else ()
 
 
-FUSED_FINALIZE = False  # as SGLang leaves it since 0.5.21
+FUSED_FINALIZE = False  # SGLang's value since 0.5.21
 _MOE_CALLS: dict[tuple[Calls | None, str | None], Callable[[Deployment], tuple[OpShape, ...]]] = {
     ("cutlass", None): _cutlass,
     ("cutlass", "modelopt_fp8"): _cutlass_fp8,

@@ -17,7 +17,7 @@ from sgl_tune.cache.manifest import BrokenManifest, read_manifest
 from sgl_tune.deployment.deployment import Deployment, Inputs, server_of
 
 _SIZES = (1, 2, 4, 8, 16, 32)
-_FAR = 3  # of so many differences it is another deployment's
+_FAR = 3  # with so many differences it is another deployment's cache
 Words = tuple[str, ...]
 
 
@@ -85,7 +85,7 @@ def _variants(deployment: Deployment, arch: str) -> dict[str, Words]:
     for words, inputs in _asked_otherwise(here) if here else ():
         try:
             server = server_of(inputs)
-        except ConfigError:  # SGLang refuses to be asked so
+        except ConfigError:  # SGLang refuses these arguments
             continue
         worker = server.draft if deployment.server.is_draft else server.tuning
         if worker is not None and worker.tunes:

@@ -31,7 +31,7 @@ FP4_RUNNERS = {
     "flashinfer_cudnn": "CudnnFp4GemmRunner",
     "flashinfer_trtllm": "TrtllmGemmRunner",
 }
-_FP4_GROUP, _SCALE_ROWS, _SCALE_COLUMNS = 16, 128, 4  # the latter a tile of interleaved scales
+_FP4_GROUP, _SCALE_ROWS, _SCALE_COLUMNS = 16, 128, 4  # the last two: a tile of interleaved scales
 
 
 class Dtype(str):

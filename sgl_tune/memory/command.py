@@ -35,7 +35,7 @@ def report_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: Sh
     try:
         found = _answered(out, asked, shown)
     except UsageError:
-        if asked.from_log is not None and (cause := asked.from_log.cause):  # though it cannot be predicted
+        if asked.from_log is not None and (cause := asked.from_log.cause):  # also without a prediction
             out.warn(f"{asked.from_log.log.path}: {cause.what}: {cause.shown_by}")
         raise
     out.result(found.to_json(), human=lambda: _show(out, found, shown), quiet=_lines(found, shown))

@@ -19,7 +19,7 @@ from sgl_tune.units import memory_bytes
 _HIGHEST, _SOME_POOL = 999, 20
 _STEPS, _MOST_STARTS = 6, 14
 _FEWEST_REQUESTS, _SHORTEST_CHUNK, _FEWEST_GRAPHS = 16, 256, 8
-MOST_SECONDS = 90.0  # of CPU; then the best so far is the answer
+MOST_SECONDS = 90.0  # CPU seconds, after which the best start so far is the answer
 _GRAPHS = ("decode graphs", "graphs", "draft decode graphs", "draft graphs")
 
 

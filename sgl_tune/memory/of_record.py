@@ -19,8 +19,8 @@ from sgl_tune.memory.report import MemoryReport, Sizes, Source, Trust, Whose
 from sgl_tune.units import count
 
 SOURCES: dict[str, Source] = {"ghost": "ghost", "measured": "measured"}
-_DRIVERS = "CUDA error: out of memory"  # torch's text where memory outside it was refused
-COMPILED = "torch.compile"  # the store of kernels that it times where they are not there
+_DRIVERS = "CUDA error: out of memory"  # torch's text if memory outside it was refused
+COMPILED = "torch.compile"  # the store whose missing kernels it times
 _SILENT = "SGLang refused the command without a word"
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 _NAMED = 3

@@ -17,15 +17,15 @@ from sgl_tune.memory.report import MemoryReport, Remedy
 from sgl_tune.memory.starting import Started, Starter
 from sgl_tune.units import memory_bytes
 
-MOST_SECONDS = 60.0  # of CPU; what is under way then is finished
+MOST_SECONDS = 60.0  # CPU seconds, after which no further start begins
 _LOADING = ("communicator", "weights", "draft weights")
 _POOLS = ("kv pool", "draft kv pool")
 _GRAPHS = ("graphs", "decode graphs", "draft graphs", "draft decode graphs", "prefill graphs")
 _PREFILLS = ("autotune", "kernel warmup", "eager buffers", "prefill graphs")
 _LOWER = (0.0, 0.02, 0.05)  # below the fraction that lacks nothing
 _FEWEST_REQUESTS, _SHORTEST_CHUNK, _SHORTEST_CONTEXT = 64, 512, 8192
-_TABLE_ENTRY = 4  # bytes for each token that a request may have
-_ABSURD = 0.02  # of the GPU, for the table of requests
+_TABLE_ENTRY = 4  # bytes per request and token of the context
+_ABSURD = 0.02  # share of the GPU for the table of requests
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Sizes:
     mem_fraction_static: float | None = None
     kv_bytes_per_token: int | None = None
     kv_tokens: int | None = None
-    states: int | None = None  # of recurrent layers, one per request
+    states: int | None = None  # states of recurrent layers, one per request
     state_bytes: int | None = None
     context_length: int | None = None
     max_running_requests: int | None = None
@@ -120,8 +120,8 @@ class MemoryReport:
     trust: Trust = Trust()
     owned: Owned = field(default_factory=Owned)
     constants: tuple[Constant, ...] = ()
-    refused: str = ""  # in SGLang's own words
-    stack: tuple[str, ...] = ()  # the server's calls that led to its end, the innermost last
+    refused: str = ""  # SGLang's own words
+    stack: tuple[str, ...] = ()  # calls that led to the server's end, the innermost last
     remedies: tuple[Remedy, ...] = ()
     what_if: Mapping[str, MemoryReport] = field(default_factory=dict)
     ranks: tuple[MemoryReport, ...] = ()

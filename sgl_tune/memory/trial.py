@@ -11,7 +11,7 @@ from sgl_tune.memory.options import Goals
 from sgl_tune.memory.report import MemoryReport
 
 NO_GRAPHS = 0
-NOTCHES = 1000  # SGLang itself rounds its fraction to this
+NOTCHES = 1000  # SGLang rounds its fraction to thousandths
 
 
 @dataclass(frozen=True, slots=True)

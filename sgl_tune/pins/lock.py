@@ -19,7 +19,7 @@ from sgl_tune.writing import written
 
 NAME, SCHEMA = "sgl-tune.lock", 1
 _TACTICS, _CONFIGS = "flashinfer/autotune/", f"moe_configs/{FOLDER}/triton_"
-_OURS = "sgl-tune.json"  # beside rank files: how they were measured, which no server reads
+_OURS = "sgl-tune.json"  # measurements beside rank files, which no server reads
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LARGEST, _MOST = 64 << 20, 100_000
 

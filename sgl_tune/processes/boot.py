@@ -38,7 +38,7 @@ def main(root: str, parent: str, *rest: str) -> None:
     _die_with(int(parent))
     *descriptors, module = rest
     for descriptor in map(int, descriptors):
-        os.set_inheritable(descriptor, False)  # ours alone: whoever we start would keep them open
+        os.set_inheritable(descriptor, False)  # our children must not keep it open
     for package in PACKAGES:
         _claim(root, package)
     child = import_module("sgl_tune.processes.child")

@@ -36,4 +36,4 @@ def safe_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]
     ]
     if places:
         settings["PYTHONPATH"] = os.pathsep.join(places)
-    return {**settings, "PYTHONSAFEPATH": "1"}  # for what our processes start: heard from 3.11 on
+    return {**settings, "PYTHONSAFEPATH": "1"}  # for our processes' children; Python reads it since 3.11

@@ -49,7 +49,7 @@ class Member:
                     stderr=log,
                     pass_fds=kept,
                     env=settings,
-                    start_new_session=True,  # Ctrl-C on a terminal is for us, and a group is killed whole
+                    start_new_session=True,  # a terminal's Ctrl-C reaches only us, and groups can be killed
                 )
         finally:
             os.close(commands)
@@ -104,7 +104,7 @@ class Member:
             return log.read().decode(errors="replace")
 
     def _write(self) -> None:
-        if self.code is not None:  # it ended in the same turn, and its pipe is closed
+        if self.code is not None:  # it ended in this turn, and its pipe is closed
             return
         try:
             del self._unsent[: os.write(self._commands, self._unsent)]

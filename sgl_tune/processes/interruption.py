@@ -38,7 +38,7 @@ def interruptible() -> Iterator[None]:
         yield
         return
     before = {number: signal.getsignal(number) for number in _SIGNALS}
-    heard = [number for number in _SIGNALS if before[number] is not signal.SIG_IGN]  # as under nohup
+    heard = [number for number in _SIGNALS if before[number] is not signal.SIG_IGN]  # ignored under nohup
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         for other in heard:

@@ -12,7 +12,7 @@ import sys
 import time
 from contextlib import suppress
 
-ASKED_SECONDS = 0.3  # ninja ends its compilers, which lead groups of their own, when it is asked to
+ASKED_SECONDS = 0.3  # SIGINT lets ninja end its compilers, which lead own groups
 MARKED_SECONDS = 2.0
 
 

@@ -20,7 +20,7 @@ from sgl_tune.processes.janitor import empty, identity, remove
 
 _JANITOR = Path(__file__).resolve().with_name("janitor.py")
 _PATIENCE_SECONDS = 5.0
-_MARK = "STARTED_BY_SGL_TUNE_IN"  # SGLang warns of every variable that begins with SGL_
+_MARK = "STARTED_BY_SGL_TUNE_IN"  # SGLang warns about variables that begin with SGL_
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def scratch(above: Path | None = None) -> Iterator[Scratch]:
     finally:
         os.close(theirs)
     try:
-        folder.mkdir(mode=0o700)  # after the janitor's start, so that no moment leaves one behind
+        folder.mkdir(mode=0o700)  # after the janitor's start, so that a kill leaves no folder
         with _held(folder) as descriptor:
             os.write(ours, f"={identity(descriptor)}\n".encode())
             try:
@@ -95,7 +95,7 @@ def _held(folder: Path) -> Iterator[int]:
         is_ours = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
         if not is_ours or os.listdir(descriptor):  # noqa: PTH208 a descriptor is no path
             raise WorkFailed(f"{folder}: somebody put another folder in its place", "see who writes there")
-        with suppress(OSError):  # a prune removes those that nobody holds
+        with suppress(OSError):  # a prune removes folders without a holder
             take_lock(descriptor)
         yield descriptor
     finally:

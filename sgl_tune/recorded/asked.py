@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from sgl_tune.deployment.pasted_command import Around
 
 GATES = "gates"
-_LARGEST = 16 << 20  # of a rank file
+_LARGEST = 16 << 20  # bytes of a rank file
 _THE_STARTS_OWN = ("flashinfer_version", "gpu")
-MOST_RANKS = 1024  # of one server
+MOST_RANKS = 1024  # ranks of one server
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _one(question: Question, answers: Answers, say: Listener, rank: int) -> Reco
     record = answers.answer(replace(question, rank=rank), say)
     ending = record.ending
     if ending.how == "refused":
-        _usage, _, said = (ending.text or "").strip().rpartition(": error: ")  # argparse prints all flags
+        _usage, _, said = (ending.text or "").strip().rpartition(": error: ")  # all flags precede it
         raise UsageError(f"SGLang refuses this command: {said[-600:]}")
     if ending.how != "ready" and not any(call.mode == "tune" for call in record.calls):
         where = f"in {ending.phase}: " if ending.phase else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-HEADS = frozenset(("[Aut", "Deep", "Capt", "Comp", "Load", "Mult"))  # a bar's first letters
+HEADS = frozenset(("[Aut", "Deep", "Capt", "Comp", "Load", "Mult"))  # how progress bars begin
 _BAR = re.compile(
     r"(?P<what>\[AutoTuner\]: Tuning (?P<op>\S{1,200})|DeepGEMM warmup|Capturing|Compiling|Loading|Multi)"
     r".{0,400}?(?P<done>\d{1,9})/(?P<total>\d{1,9}) \[(?P<elapsed>[\d:]{4,12})<"

@@ -12,10 +12,10 @@ from sgl_tune.server_log.marks import GRAPHS
 from sgl_tune.units import memory_bytes
 
 _OTHERS = 1 << 30
-_CONTEXT = 5 << 30  # the most that a server holds before its weights: its context, NCCL's buffers
+_CONTEXT = 5 << 30  # the most before the weights: the context and NCCL's buffers
 _BALANCED = 0.9  # SGLang's own bound
 _RETURNED = 1 << 30
-_TOO_HIGH = 0.95  # a fraction beyond it leaves too little for graphs and activations
+_TOO_HIGH = 0.95  # above it, graphs and activations have too little
 _DRAFTS = re.compile(r"speculative_algorithm'?[=:] ?'")
 _FRACTION = re.compile(r"mem[_-]fraction[_-]static'?[=:] ?(0?\.\d{1,9})")
 
@@ -29,7 +29,7 @@ class Cause:
     changes: tuple[str, ...] = ()
 
 
-_WHILE_SERVING = ("chunk", "logprobs")  # these change what requests ask for, and no capture
+_WHILE_SERVING = ("chunk", "logprobs")  # they change the memory of requests, not of captures
 # What a frame shows about the last allocation: the first row that fits, from the innermost frame on.
 _ASKING = (
     (r"logits_processor\.py|logprob|\b_get_logits\b", "a matrix of logits, rows by vocabulary",

@@ -207,7 +207,7 @@ def death_of(
     elif kind.level == EXCEPTION:
         kind = next((by for words, by in _BY_FRAME if words.search(calls)), kind)
         if re.fullmatch(r"\w+(?:Error|Exception):?\s*", text) and frames and frames[-1].code:
-            text = f"{text.strip()}: {frames[-1].code}"  # an assertion without words
+            text = f"{text.strip()}: {frames[-1].code}"  # an assertion without a message
     if not line.is_entry and kind.name in _OF_NO_RANK:
         rank = ""
     text = text.strip()[:1000]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-HEAD = 4  # letters by which the rows of a line are found
+HEAD = 4  # the first letters, by which a line's rows are found
 NUMBER = r"(?P<seconds>\d{1,7}(?:\.\d{1,6})?)"
 GRAPHS = ("prefill graphs", "decode graphs", "draft graphs")
 
@@ -19,10 +19,10 @@ class Edge(str, Enum):
 
     opens = "opens"  # the phase goes on until the line that closes it
     closes = "closes"
-    passes = "passes"  # the next line of this table alone shows what follows
-    took = "took"  # the line gives the length of what ends with it
+    passes = "passes"  # only the next line of this table shows what follows
+    took = "took"  # the line gives the duration of what it ends
     builds = "builds"  # the phase goes on until the process prints anything else
-    tells = "tells"  # a fact, and no time
+    tells = "tells"  # a fact without a time
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ MARKS = (
 
 # The first line of a server that we start ourselves, whose beginning is known.
 FIRST_LINE = Mark("first line", Edge.passes, "first line", ("arguments", "setup"))
-NOTHING_BUILT = Mark("", Edge.tells)  # a process that built something printed something else
+NOTHING_BUILT = Mark("", Edge.tells)  # a process that was building printed another line
 
 
 def graph_phase(what: str) -> str:

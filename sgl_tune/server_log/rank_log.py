@@ -50,14 +50,14 @@ class RankLog:
     source: str = ""
     rank: str = ""
     phase: str = "setup"
-    baseline_bytes: int | None = None  # free before the weights
-    entered_bytes: int | None = None  # free when `phase` began
-    least_free_bytes: int | None = None  # of all its lines
+    baseline_bytes: int | None = None  # free bytes before the weights
+    entered_bytes: int | None = None  # free bytes when `phase` began
+    least_free_bytes: int | None = None  # the least in any line
     steps: list[Step] = field(default_factory=list)
     capture: Capture | None = None
     kv_tokens: int | None = None
     kv_bytes: int | None = None
-    pool_comes_last: bool = False  # it was sized by what the captures left
+    pool_comes_last: bool = False  # the pool was sized after the captures
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -127,7 +127,7 @@ class RankLog:
     def _load(self, phase: str, text: str, edge: Edge) -> None:
         if edge is Edge.opens:
             self._enter(phase, text)
-        elif self.phase != phase:  # the line of its begin is missing
+        elif self.phase != phase:  # the phase's first line is missing
             free, used = _gib(_FREE, text), _gib(_USED, text)
             self.phase = phase
             self.entered_bytes = free + used if free is not None and used is not None else None

@@ -16,7 +16,7 @@ from sgl_tune.server_log.marks import ARGUMENTS, FIRST_LINE, HEAD, MARKS, NOTHIN
 from sgl_tune.server_log.rank_log import RankLog
 from sgl_tune.server_log.start import Event, Speaker, Start, Word
 
-_MOST_EVENTS = 50_000  # of a start; a thousand ranks need as many
+_MOST_EVENTS = 50_000  # per start; 1,000 ranks need as many
 _MOST_DEATHS = 1_024
 _MOST_FINDINGS = 64
 _FLAG = re.compile(r"[\[ ](--[a-z][a-z0-9-]{1,80})")
@@ -31,7 +31,7 @@ _LOGGER = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})? "
     r"(?:- [A-Z]{4,8} - )?(?:[\w.-]{1,80}:\d{1,6} - )?(?:[A-Za-z_][\w.]{0,120}:? )?"
 )
-BACK_SECONDS = 5.0  # by which lines of several processes come out of order
+BACK_SECONDS = 5.0  # how far the lines of several processes may be out of order
 MOST_PROCESSES = 1_024
 
 
@@ -62,13 +62,13 @@ class Reader:
         self.lines = 0
         self._ready = ready
         self._now: dict[str, Start] = {}  # by pod, or by the nodes of one server
-        self._died: dict[str, Start] = {}  # the start before, where it died
+        self._died: dict[str, Start] = {}  # the start before, if it died
         self._nodes: set[str] = set()
         self._clock = Clock()
         self._building: dict[Speaker, int] = {}
-        self._flags: dict[str, None] = {}  # of a usage that argparse printed
+        self._flags: dict[str, None] = {}  # flags in a usage text of argparse
         self._before = ""
-        self._frames: dict[str, deque[Frame]] = {}  # of the traceback at hand, by source
+        self._frames: dict[str, deque[Frame]] = {}  # the current traceback's, by source
 
     @property
     def latest(self) -> list[Start]:
@@ -97,7 +97,7 @@ class Reader:
         text = line.text
         if not text or text.isspace():
             return
-        if at is not None:  # a table that our server prints is no prefix of a pod
+        if at is not None:  # in our own server's output no prefix names a pod
             line = line._replace(source="")
         group = "" if line.source in self._nodes else line.source
         start = self._now.get(group)
@@ -106,7 +106,7 @@ class Reader:
                 return
             start = self._begin(group)
         elif start.ready and not start.deaths and text.startswith(_SERVING):
-            return  # nearly all lines of a server that serves
+            return  # nearly all lines while serving
         now, note = (at, "") if at is not None else self._clock.read(group, line)
         if note:
             start.notes[note] = None

@@ -13,7 +13,7 @@ from sgl_tune.server_log.log import ServerLog
 from sgl_tune.server_log.marks import GRAPHS
 from sgl_tune.units import memory_bytes
 
-_SPARE = 256 << 20  # beyond what was short
+_SPARE = 256 << 20  # a reserve beside the missing bytes
 # For each phase: the fields of server_args for fewer graphs, and those for none.
 _FEWER = {"prefill graphs": ("cuda_graph_max_bs_prefill", "piecewise_cuda_graph_max_tokens")}
 _NONE = {"prefill graphs": ("disable_prefill_cuda_graph", "disable_piecewise_cuda_graph")}

@@ -22,10 +22,10 @@ from sgl_tune.servers.server import Server, server_at
 from sgl_tune.units import human_bytes
 from sgl_tune.writing import write_text
 
-_OLDEST_PIP = "pip>=24,<27"  # the makes whose inner parts with_pip.py uses
+_OLDEST_PIP = "pip>=24,<27"  # releases with the internals that with_pip.py uses
 _RESOLVE = ("install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--use-feature=fast-deps")
 _INSTALL = ("install", "--no-deps", "--no-index", "--no-compile", "--ignore-installed")
-_ROOM = 1.05  # what a file system needs beyond the files, and bytecode
+_ROOM = 1.05  # for the file system's overhead and bytecode
 _BYTECODE = 700_000_000
 _MB = 1_000_000
 
@@ -64,7 +64,7 @@ def planned(making: Making) -> Plan:
     making.folder.mkdir(mode=0o700, exist_ok=True)
     making.out.note(f"Asking pip what SGLang {making.release} needs; this takes a minute or two.")
     make_venv(making.venv, making.folder / "pip.log", making.lock)
-    making.pip.run("uninstall", "--yes", "setuptools")  # venv's own, until Python 3.12
+    making.pip.run("uninstall", "--yes", "setuptools")  # in venvs until Python 3.12
     try:
         making.pip.run("install", "--upgrade", _OLDEST_PIP)
     except WorkFailed:

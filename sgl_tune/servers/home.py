@@ -139,7 +139,7 @@ def locked(home: Path) -> Iterator[int]:
         if take_lock(held) is False:
             who = os.pread(held, _LONGEST, 0).decode(errors="replace").strip() or "another process"
             raise WorkFailed(f"{home}: in use by {who}", "wait until it has finished, or end it")
-        with suppress(OSError):  # on a full disk nobody learns who it is
+        with suppress(OSError):  # on a full disk, those that wait see no name
             os.ftruncate(held, 0)
             os.pwrite(held, f"process {os.getpid()} on {socket.gethostname()}".encode(errors="replace"), 0)
         yield held

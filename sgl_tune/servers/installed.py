@@ -84,7 +84,7 @@ def fingerprint_of(packages: Sequence[Package], walked: Sequence[Path]) -> str:
         try:
             record = hashlib.sha256(bounded_bytes(package.info / "RECORD", _LARGEST_RECORD)).hexdigest()
         except OSError:
-            record = "none"  # a system's own package manager writes none
+            record = "none"  # system package managers write none
         digest.update(f"{package.name}=={package.version} {record}\n".encode())
     for folder in walked:
         for line in sorted(_files(folder, folder.name)):

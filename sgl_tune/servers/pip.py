@@ -17,7 +17,7 @@ from sgl_tune.processes.command import safe_environment
 from sgl_tune.servers.home import RELEASE, release_order
 
 _SCRIPT = Path(__file__).with_name("with_pip.py")
-_ELSEWHERE = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON")  # where to install is ours
+_ELSEWHERE = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON")  # we choose where to install
 _COMMON = ("--no-input", "--disable-pip-version-check")
 AGAIN = "run the same command again: it goes on where it stopped"
 _MOST_SHOWN = 3

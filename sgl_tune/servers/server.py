@@ -12,7 +12,7 @@ from sgl_tune.servers.home import added_servers
 from sgl_tune.servers.installed import Unclear, cuda_of, fingerprint_of, is_whole, packages_in
 from sgl_tune.servers.interpreter import NotPython, interpreter_at
 
-USUAL_GB = 7.5  # on disk, for a release of this year; `server add` prints the exact size
+USUAL_GB = 7.5  # on disk, for a current release; `server add` prints the exact size
 _OLDEST_PYTHON = (3, 10)
 _CHANGED_BY_HAND = ("sglang", "sgl_kernel", "flashinfer")
 

@@ -28,8 +28,8 @@ _FILE_NAME = re.compile(r"[\w.+!-]+\.whl")
 _OF_HEADERS = re.compile(
     r"(?:[\w.+-]+/)*include/(?:[\w.+-]+/)*[\w.+-]+|[\w.+-]+\.dist-info/(?:METADATA|WHEEL)"
 )
-_GROWTH = 3  # so many times its size a wheel takes on disk, about, where the index sends no parts of files
-_STARTS_AGAIN = 200  # the answer of a server that sends the whole file where its end was asked for
+_GROWTH = 3  # estimate of unpacked size / size, if the index cannot send parts
+_STARTS_AGAIN = 200  # status of a server that ignores a range and sends the whole file
 
 
 def main(parent: int, work: str) -> None:
@@ -62,13 +62,13 @@ def _pip(request: dict[str, Any]) -> None:
             _say(error="pip failed")
             sys.exit(1)
     if report and (bounds := _bounds(json.loads(Path(report).read_text()))):
-        _runs([*arguments, *until, *bounds])  # where there is no such set, the report stands as it is
+        _runs([*arguments, *until, *bounds])  # if it fails, the first report stays
 
 
 def _runs(arguments: list[str]) -> bool:
     from pip._internal.cli.main import main as pip_main
 
-    with contextlib.redirect_stdout(sys.stderr):  # which is the log
+    with contextlib.redirect_stdout(sys.stderr):  # stderr is the log
         return pip_main(arguments) == 0
 
 
@@ -182,7 +182,7 @@ def _download(session: Any, url: str, part: Path) -> None:
     got = part.stat().st_size if part.exists() else 0
     asked = {"Accept-Encoding": "identity", **({"Range": f"bytes={got}-"} if got else {})}
     answer = session.get(url, headers=asked, stream=True)
-    if answer.status_code == 416:  # there is nothing after what we have
+    if answer.status_code == 416:  # the file was already complete
         _say(bytes=got)
         return
     answer.raise_for_status()

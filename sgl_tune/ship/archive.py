@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 _AGAIN = "get it again from where it was packed"
 _PIECE = 1 << 20
 _OCTAL = re.compile(rb"[0-7]{1,11}[\0 ]*")
-LARGEST_TACTICS_IN_ALL = 64 << 20  # some 4,000 ranks: all those of a cache are held at once
-_STEEPEST = 300  # of what compilers write, nothing shrinks to a tenth of that
+LARGEST_TACTICS_IN_ALL = 64 << 20  # some 4,000 ranks, all in memory at once
+_STEEPEST = 300  # compilers' output compresses to no less than ten times that
 _SMALL = 256 << 20
-_BLOCK = 4096  # of a disk: what the smallest file takes, and an empty folder
+_BLOCK = 4096  # disk space of the smallest file or an empty folder
 
 
 class Archive:

@@ -25,7 +25,7 @@ from sgl_tune.verify.stores import Machine, for_another
 from sgl_tune.verify.verify import Server, verify
 
 _NOT_PLACED = "is not packed: it is no cache of SGLang's in its place, where a server would find it"
-_OF_THIS_PLACE = ("not-writable",)  # what is packed lands elsewhere
+_OF_THIS_PLACE = ("not-writable",)  # findings about this folder, and bundles land elsewhere
 
 
 class Asked(NamedTuple):

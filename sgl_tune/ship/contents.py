@@ -32,7 +32,7 @@ _NEVER = re.compile(
 _NINJAS = re.compile(r"build\.ninja|\.ninja_log|\.ninja_deps|.*\.o")
 _BUILT_BY_NINJA = ("flashinfer-jit", "tvm-ffi")
 _CUTE = "_cute_dsl"
-_NO_MATTER: tuple[Kind, ...] = ("moved", "stale")  # relocation mends it, or the server's sources decide
+_NO_MATTER: tuple[Kind, ...] = ("moved", "stale")  # relocation mends it, or the server decides
 _WHY: dict[Kind, str] = {"half-written": "are half-written", "kills": "would end a start"}
 _STAGING = ".staging"
 Step = Callable[[], None]
@@ -100,7 +100,7 @@ def add_store(
                 continue
             _add_item(contents, stored, folder, item)
             contents.stores.setdefault(stored.store, Summary(stored)).add(item, keep=False)
-            taken.append(item._replace(faults=()))  # none that matters
+            taken.append(item._replace(faults=()))  # those left do not matter
         if stored.store == "flashinfer-jit" and taken:
             _add_offer(contents, taken, folder)
 
@@ -161,7 +161,7 @@ def _add_file(contents: Contents, stored: Stored, folder: Folder, path: str) -> 
     name = path.rpartition("/")[2]
     contents.add(path, Source(folder.path, stored.root, name))
     match = OBJECT.fullmatch(name) if stored.store == "cute-dsl" else None
-    if match:  # which a look-up opens, and could not make in a read-only place
+    if match:  # a lookup opens the lock, and cannot create it in a read-only folder
         contents.add(f"{path.rpartition('/')[0]}/{match[1]}.lock", Source(folder.path, stored.root, "", b""))
 
 

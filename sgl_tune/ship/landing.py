@@ -214,7 +214,7 @@ def check_landed(files: Mapping[str, Checked], root: Path) -> None:
 def _landed(path: str, checked: Checked, root: Path, way: Way) -> bool:
     name = path.rpartition("/")[2]
     is_tactic = store_of(path) == TACTICS
-    if path in OFFERS or (is_tactic and name == MANIFEST):  # written here, or not at all
+    if path in OFFERS or (is_tactic and name == MANIFEST):  # sgl-tune itself writes these here, if at all
         return True
     try:
         folder = way.to((root / path).parent, root)

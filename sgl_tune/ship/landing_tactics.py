@@ -118,7 +118,7 @@ def _check_mergeable(given: _Given, there: Mapping[str, bytes]) -> None:
             try:
                 file = parse_cache_file(given.path / name, there[name])
             except BrokenCacheFile:
-                continue  # set aside, as `warm` does
+                continue  # the writer sets it aside, as in `warm`
             known = file.metadata if isinstance(file.metadata, dict) else {}
             hard, _ = metadata_mismatches(known, {k: str(v) for k, v in saved.items()}, NEWEST)
             if known and hard:

@@ -28,7 +28,7 @@ MOST_FOLDERS = 250_000
 LARGEST_FILE = 4 << 30
 LARGEST_TACTICS = 16 << 20
 LARGEST_BUNDLE = 64 << 30
-_MOST_MARKS = 3 * MOST_FILES + 50_000  # commas and brackets: in memory each is many bytes
+_MOST_MARKS = 3 * MOST_FILES + 50_000  # commas and brackets, each of which takes many bytes in memory
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _AS_PACK_WRITES = "get it again, or pack it again with `sgl-tune pack`"
 

@@ -15,7 +15,7 @@ from sgl_tune.stores.rows import AOT_PACKAGE, BY_ID
 LONGEST_PATH = 1000
 _LONGEST_NAME = 255
 _DEEPEST = 16
-_JIT = "jit"  # of SGLang's own kernels, whose store is tvm-ffi's
+_JIT = "jit"  # SGLang's own kernels, in tvm-ffi's store
 _COMPILED = "torch_compile_cache"
 OFFER_PACKAGE = f"{AOT_PACKAGE}/flashinfer_jit_cache"
 OFFERS = (f"{OFFER_PACKAGE}/__init__.py", f"{OFFER_PACKAGE}/offer.json")
@@ -26,7 +26,7 @@ _FOLDERS = {
 }
 _BY_LENGTH = sorted(_FOLDERS, key=len, reverse=True)
 _MODULE = re.compile(r"\d[^/]*/[^/]+/cached_ops/[^/]+/.+")
-_PLAIN = re.compile(r"[ -\[\]-~]+")  # ASCII that is printed, and no backslash
+_PLAIN = re.compile(r"[ -\[\]-~]+")  # printable ASCII without a backslash
 
 
 def store_of(path: str) -> str | None:

@@ -16,7 +16,7 @@ from sgl_tune.ship.manifest import BundleManifest, PackedCache
 
 PART = "model_path"
 _AT = PART_NAMES.index("model path")
-_PATHS = ("model_path", "speculative_draft_model_path")  # of a deployment, by SGLang's names
+_PATHS = ("model_path", "speculative_draft_model_path")  # a deployment's paths, by SGLang's names
 
 
 class Rekeyed(NamedTuple):

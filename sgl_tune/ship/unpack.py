@@ -100,8 +100,8 @@ def _land(
     caches: Sequence[Cache], folder: Path, manifest: BundleManifest, how: How, say: Say
 ) -> tuple[tuple[LandedCache, ...], Landed, tuple[Mended, ...]]:
     with contextlib.ExitStack() as held:
-        if manifest.stores:  # caches have locks of their own
-            os.sync()  # what a library loads reaches the disk before its name does
+        if manifest.stores:  # caches have their own locks
+            os.sync()  # the files' content reaches the disk before their names do
             held.enter_context(locked(how.root, say=say, root=how.root, owner=how.owner))
         landed = tuple(land_cache(cache, folder, how.root, how.replace, how.owner, say) for cache in caches)
         stores = land_stores(folder, how.root, how.replace, how.owner)

@@ -92,10 +92,10 @@ def _seen(root: int, names: frozenset[str]) -> Iterator[tuple[str, str]]:
             if name in names:
                 place = Path(f"/proc/{pid}/cwd").readlink()
                 line = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
-                if line:  # one that is ending has none any more
+                if line:  # an ending process has no command line
                     yield _whose(f"{place}\0{line}")
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process ended meanwhile
 
 
 def _whose(text: str) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from sgl_tune.units import count
 
 _COMMAND = "THE SERVER'S COMMAND"
 _BUILT_ANEW = ("FlashInfer JIT", "FlashInfer cubins", "SGLang JIT", "Triton")
-_DEEP_GEMM_CACHED_SECONDS = 1.0  # "typically 1 sec", says SGLang of each shape that its cache holds
+_DEEP_GEMM_CACHED_SECONDS = 1.0  # SGLang logs "typically 1 sec" per cached shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def _phases(
         begins, took = own[0].begin - start.began, sum(span.seconds for span in own)
         phase = PHASES[name]
         if name == "tactics" and tactics is not None:
-            tuned = min(took, start.bars.tuned_seconds or took)  # each of many ranks has its bars
+            tuned = min(took, start.bars.tuned_seconds or took)  # each rank has its own bars
             saves = None if tactics.hit is None else 0.0 if tactics.hit else tuned
             cause, remedy = tactics.cause, f"sgl-tune warm -- {command}" if tactics.hit is False else None
             if remedy and took - tuned >= 1:

@@ -24,12 +24,12 @@ from sgl_tune.start_report.compilers import Compilers, Turn
 from sgl_tune.start_report.report import StartReport, Watched, report_of
 from sgl_tune.start_report.written import folders_of, fresh_files, written_since
 
-PATIENCE_SECONDS = 30.0  # of a server that was asked to end
+PATIENCE_SECONDS = 30.0  # seconds for a server that was asked to end
 _LONGEST_LINE = 1 << 16
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SETTING = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _STAGES = (".source", ".ttir", ".ttgir", ".llir", ".ptx", ".cubin")
-_STORES = ("triton", "inductor")  # which keeps Triton's below it
+_STORES = ("triton", "inductor")  # Inductor keeps Triton's in its own store
 _MOST_KERNELS = 5_000
 
 
@@ -94,7 +94,7 @@ class _Server:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=environment,
-                start_new_session=True,  # so that its whole group can be reached
+                start_new_session=True,  # its whole group gets signals
             )
         except OSError as error:
             raise UsageError(f"{command[0]} cannot be started: {error.strerror}", "name a command") from None

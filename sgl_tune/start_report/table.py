@@ -62,7 +62,7 @@ def report_lines(report: StartReport) -> Iterator[str]:
     if report.outcome.log.death:
         yield from (f"- {line}" for line in (headline(report), *_failure(report)))
         yield ""
-    rows = ((*row[:3], *row[4:]) for row in _rows(report))  # without the bars
+    rows = ((*row[:3], *row[4:]) for row in _rows(report))  # drop the bars
     yield from _table((*_PHASES[:3], *_PHASES[4:]), rows)
     for title, lines in _parts(report):
         yield f"- {title}"

@@ -71,7 +71,7 @@ def _hit(start: Start, files: dict[str, CacheFile]) -> bool | None:
     new = [file.new_entries for file in files.values() if file.new_entries is not None]
     if sum(start.bars.profiled.values()) or any(new):
         return False
-    if start.bars.count:  # bars of other work are there, so the tuner's would be
+    if start.bars.count:  # other bars are shown, so the tuner's would be
         return True
     ended = any(event.phase == "tactics" and event.mark.edge is Edge.closes for event in start.events)
     return True if any(file.loaded for file in files.values()) and ended and not new else None

@@ -18,7 +18,7 @@ from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
 
 _MOST_MOMENTS = 5_000
 _MOST_TOLD = 2_000
-_ALWAYS = 2  # depth from which a line without a rank counts beside the ranks' lines
+_ALWAYS = 2  # from this depth, a line without a rank counts beside the ranks' lines
 _MET = (Edge.opens, Edge.closes, Edge.passes)
 
 
@@ -27,7 +27,7 @@ class Span(NamedTuple):
     begin: float
     end: float
     what: str = ""
-    is_sure: bool = True  # False: the line that closes its phase is missing
+    is_sure: bool = True  # False: the line of its phase's end is missing
 
     @property
     def seconds(self) -> float:
@@ -53,7 +53,7 @@ class _Track:
 
 class Timeline(NamedTuple):
     spans: tuple[Span, ...]
-    after: str  # the phase in which the start stands at its end
+    after: str  # the phase at the start's end
 
 
 def timeline(start: Start, turns: Iterable[Turn] = ()) -> Timeline:
@@ -168,9 +168,9 @@ class _Walk:
         begins = (*(["imports"] if start.is_launched else []), "arguments", *([] if is_server else ["setup"]))
         self._then: tuple[str, ...] = () if speaker.rank else begins
         self._is_told = start.is_launched
-        self._building: Span | None = None  # without its end
+        self._building: Span | None = None  # its end is not known yet
         self._limit: float | None = None
-        self._tuned = 0.0  # of the time since the build began
+        self._tuned = 0.0  # seconds of tuning since the build began
         self._at = None if speaker.rank else start.began
 
     def step(self, event: Event, limit: float | None, tuned: float) -> None:

@@ -27,8 +27,8 @@ class Size(NamedTuple):
     bytes: int = 0
     modified: float = 0.0
     owner: int | None = None
-    odd: tuple[str, ...] = ()  # links, pipes, devices: none is opened
-    closed: os.stat_result | None = None  # of a file that not everybody may read
+    odd: tuple[str, ...] = ()  # links, pipes, devices, which are not opened
+    closed: os.stat_result | None = None  # the status of a file that others may not read
 
     def plus(self, other: Size) -> Size:
         owner = self.owner if self.files else other.owner
@@ -50,7 +50,7 @@ class Item(NamedTuple):
     arch: str | None = None
     python: str | None = None
     faults: tuple[Fault, ...] = ()
-    note: str = ""  # of how it was tuned
+    note: str = ""  # how it was tuned
 
     @property
     def is_complete(self) -> bool:
@@ -69,9 +69,9 @@ class Setting(NamedTuple):
     place: str
     writable: bool = True
     looks: bool = True
-    is_here: bool = True  # what lies outside the store may be asked about, too
-    offered: frozenset[str] = frozenset()  # modules that a package of the root offers FlashInfer
-    sources: Sources | None = None  # what SGLang's kernels are made of here
+    is_here: bool = True  # files outside the store can be checked
+    offered: frozenset[str] = frozenset()  # modules that a package in the root offers
+    sources: Sources | None = None  # the sources of SGLang's kernels here
 
 
 def setting_here(path: Path, looks: bool = True) -> Setting:

@@ -22,7 +22,7 @@ GOING = ".sgl-tune-removed-"
 _STAGING = re.compile(r"\.sgl-tune-[0-9a-f]{16}")
 _MOST_FOLDERS = 500_000
 _JUST_MADE_SECONDS, _COPYING_SECONDS, _UNLOCKED_SECONDS = 60.0, 3600.0, 86400.0
-_LOCKED_APART = "autotune"  # its writers settle what they left under locks of their own
+_LOCKED_APART = "autotune"  # its writers settle their leftovers under their own locks
 
 
 class Leftover(NamedTuple):

@@ -71,7 +71,7 @@ class Freshness:
         if edge.output not in log:
             return f"ninja's log does not know {name}"
         inputs = list(edge.inputs)
-        if any(not _is_below(one, place) for one in edge.inputs):  # compiled, and not linked
+        if any(not _is_below(one, place) for one in edge.inputs):  # an object, not the linked library
             if edge.output not in deps:
                 return f"ninja's dependencies of {name} are lost"
             recorded, headers = deps[edge.output]

@@ -25,7 +25,7 @@ from sgl_tune.stores.rows import CONFIGS
 from sgl_tune.stores.walk import entered, size_of
 from sgl_tune.units import count, human_age, human_bytes
 
-_WRITING_SECONDS = 3600.0  # what is younger may still be compiled
+_WRITING_SECONDS = 3600.0  # a younger item may still be compiled
 _COLUMNS = (
     Column("STORE"),
     Column("ITEMS", right=True),

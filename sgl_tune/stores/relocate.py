@@ -131,7 +131,7 @@ def _offer(stored: Stored, folder: Folder, place: str, dry_run: bool, owner: Own
     if many and not dry_run:
         with open_folder(at, stored.root, create=True, owner=owner) as package:
             for name, content in files.items():
-                temporary = f".{name}.new"  # which the next one takes, if this one is killed
+                temporary = f".{name}.new"  # if this run is killed, the next one uses the file
                 package.unlink(temporary)
                 with os.fdopen(package.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
                     stream.write(content)

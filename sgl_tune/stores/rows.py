@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple, Protocol
 
 Move = Literal["as it is", "mended", "never"]
-AOT_PACKAGE = "flashinfer-aot"  # below a root: a package that offers FlashInfer the modules beside it
+AOT_PACKAGE = "flashinfer-aot"  # in a root: the package that offers FlashInfer the modules
 
 
 class Keeping(Protocol):
@@ -206,7 +206,7 @@ def gathering(
         found["SGLANG_CUTE_AOT_CACHE_DIR"] = cute
     elif release.cute_objects == "on demand":
         found |= {f"{_FLASH_ATTENTION}_ENABLED": "1", f"{_FLASH_ATTENTION}_DIR": cute}
-    if CONFIGS in there:  # a server whose variable names no such folder dies
+    if CONFIGS in there:  # a server dies if its variable names a missing folder
         found[_CONFIG_DIR] = f"{root}/moe_configs"
     if "flashinfer-jit" in there:
         found["PYTHONPATH"] = f"{root}/{AOT_PACKAGE}"

@@ -52,7 +52,7 @@ def listing(folder: Folder, private: bool = False) -> Listing:
                     files[name] = entry.stat(follow_symlinks=False)
                 else:
                     odd.append(name)
-            except OSError:  # gone meanwhile
+            except OSError:  # removed meanwhile
                 continue
     folders.sort()
     return Listing(files, folders, odd)

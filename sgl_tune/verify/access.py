@@ -69,7 +69,7 @@ class Access:
         try:
             status = path.stat()
         except OSError:
-            return []  # reading it says more
+            return []  # reading the folder shows more
         if self.user.may(status, _READ):
             return []
         mode = stat.filemode(status.st_mode)

@@ -28,7 +28,7 @@ class OpRule(NamedTuple):
 OPS: dict[str, OpRule] = {
     "trtllm::fused_moe::gemm1": OpRule(HOT, "index"),
     "trtllm::fused_moe::gemm2": OpRule(HOT, "index"),
-    "fp8_gemm": OpRule(HOT, "any"),  # each of its runners has its own
+    "fp8_gemm": OpRule(HOT, "any"),  # each of its runners has own tactics
     **{
         f"flashinfer::trtllm_{kind}_moe": OpRule(COLD, "pair")
         for kind in (

@@ -33,7 +33,7 @@ from sgl_tune.reading import read_object
 from sgl_tune.units import shown
 
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg")
-_LONGEST = 4096  # characters of a version or of a GPU's name
+_LONGEST = 4096  # characters of a version or a GPU's name
 _HOW = "write one with `sgl-tune env --format json` on the machine that serves"
 ASK_THERE = "run `sgl-tune env` in the server's environment, on its GPU"
 _OF_EVERY_SERVER = ("flashinfer_version", "gpu", "cuda_version")
@@ -60,9 +60,9 @@ def take_fingerprint() -> Fingerprint:
     unknown = []
     metadata = None
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # stdout is for data, whatever an import likes to print
+        with contextlib.redirect_stdout(sys.stderr):  # imports may print, and stdout is for data
             metadata = import_module("flashinfer.autotuner")._collect_metadata()
-    except Exception as error:  # whatever a broken installation raises is the answer, not a failure of ours
+    except Exception as error:  # an exception of a broken installation is the answer
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         unknown.append(f"what FlashInfer would write: it cannot be imported here ({reason})")
     gpus = local_gpus() or torch_gpus()
@@ -90,7 +90,7 @@ class Target(NamedTuple):
     arch: str | None = None
     driver: str | None = None
     gpu: str | None = None
-    libraries: Mapping[str, str] = MappingProxyType({})  # by the names that items of stores use
+    libraries: Mapping[str, str] = MappingProxyType({})  # by the names in stores' items
     sglang: str | None = None
     gpus: tuple[Gpu, ...] = ()
 
@@ -195,7 +195,7 @@ class Target(NamedTuple):
         return self if is_said else self._replace(flashinfer=flashinfer)
 
 
-UNTOLD = Target(None, "each file's own environment")  # no --target is given
+UNTOLD = Target(None, "each file's own environment")  # no --target given
 
 
 def own_environment(saved: Any, reader: FlashInfer) -> dict[str, str]:

@@ -128,5 +128,5 @@ def _read_through(path: Path, root: Path) -> bytes | None:
 def _target(path: Path) -> str:
     try:
         return str(path.readlink())[:200]
-    except OSError:  # it is gone by now
+    except OSError:  # removed meanwhile
         return "somewhere"

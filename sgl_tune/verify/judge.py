@@ -18,7 +18,7 @@ from sgl_tune.verify.findings import CODES, Finding, Verdict, finding
 from sgl_tune.verify.mismatches import ignored_finding, unsaid_finding
 from sgl_tune.verify.vllm import broken_before_loading
 
-_RECENT = 8  # the contents of a cache's stages; to look for more takes longer than to parse again
+_RECENT = 8  # contents of a cache's stages; searching more takes longer than parsing
 _BROKEN_CODES = {
     "UnicodeDecodeError": "not-text",
     "JSONDecodeError": "not-json",
@@ -94,7 +94,7 @@ class Judge:
         entries = file.entries_for(reader)
         found += check_entries(entries, loaded, reader, is_known)
         decisive = found
-        if self._coverage:  # an entry that no lookup asks for decides nothing
+        if self._coverage:  # entries without a lookup decide nothing
             missing, keys = self._coverage.findings(loaded, reader), self._coverage.keys & entries.keys()
             decisive = [*missing, *check_entries({key: entries[key] for key in keys}, loaded, reader)]
             found += missing
@@ -104,7 +104,7 @@ class Judge:
             verdict = Verdict.CRASH
             found.append(_killing(Raised("TypeError", "unhashable", killing[0])))
         checksum = _checksum(file, reader)
-        if checksum or GENERATION not in reader.members:  # else FlashInfer wrote it, and could
+        if checksum or GENERATION not in reader.members:  # otherwise FlashInfer has saved it before
             killed = _killed_save(file, self.target, reader)
             verdict = Verdict.CRASH if killed else verdict
             checksum = [*killed, *checksum]
@@ -183,6 +183,6 @@ def _duplicates(raw: bytes) -> list[str]:
 
     try:
         json.loads(raw.decode(), object_pairs_hook=note)
-    except RecursionError:  # the hook takes more of the stack than the first parse did
+    except RecursionError:  # the hook takes more stack than the first parse
         return []
     return found

@@ -15,7 +15,7 @@ from sgl_tune.cache.record import RESERVED, CacheFile
 from sgl_tune.verify.entries import cut, entry_name, some
 from sgl_tune.verify.findings import Finding, Severity, finding
 
-_LARGEST_GROUP = 1024  # a number beyond is no rank, and no reason to look for a million files
+_LARGEST_GROUP = 1024  # a larger number is no rank: do not look for a million files
 
 
 class Member(NamedTuple):

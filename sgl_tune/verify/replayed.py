@@ -83,7 +83,7 @@ def _state(now: Timed, then: float | None) -> State:
         return "fails"
     gain = _gain(now.best_ms, now.default_ms)
     if gain is None:
-        return "holds"  # what it would be without it cannot run
+        return "holds"  # the default itself cannot run
     if gain < 1 - SLACK:
         return "beaten"
     if then is not None and then > LEAST_GAIN and gain - 1 < (then - 1) / 2:

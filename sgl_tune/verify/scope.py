@@ -32,7 +32,7 @@ class VerifyOptions(NamedTuple):
     path: str | None = None
     command: tuple[str, ...] = ()
     deployment: str | None = None
-    stores: frozenset[Path] = frozenset()  # folders that are judged beside the caches
+    stores: frozenset[Path] = frozenset()  # folders of stores, judged separately
 
     @property
     def names_a_deployment(self) -> bool:

@@ -46,7 +46,7 @@ class Machine(NamedTuple):
     arch: str | None = None
     python: str | None = None
     user: User | None = None
-    place: str | None = None  # where it finds the folder that was named, if not here
+    place: str | None = None  # the folder's path for the server, if another
     sources: Sources | None = None
 
 
@@ -101,7 +101,7 @@ def _verify(stored: Stored, machine: Machine) -> StoreReport:
         sources=machine.sources if stored.store == "tvm-ffi" else None,
         offered=offered_modules(stored) if stored.store == "flashinfer-jit" else frozenset(),
     )
-    if stored.store == "driver":  # no start but this machine's own can say what it is worth
+    if stored.store == "driver":  # only this machine's start can judge it
         return StoreReport(stored, (), ())
     try:
         files = tuple(_judged(item, machine, access) for item in stored.items(setting))

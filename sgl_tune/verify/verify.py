@@ -140,7 +140,7 @@ def _member(report: FileReport, read: Read | None) -> Member:
 
 def _of_expected(cache: Cache, expected: Expected, reports: dict[str, FileReport]) -> Iterator[Finding]:
     if cache.key not in (None, expected.key):
-        for name, report in reports.items():  # their contents are compared, but no such start loads them
+        for name, report in reports.items():  # compared with others, but never loaded by such a start
             if report.verdict in (Verdict.HIT, Verdict.PARTIAL, Verdict.UNKNOWN):
                 reports[name] = report._replace(verdict=Verdict.IGNORED)
         message = f"this deployment looks under the key {expected.key}, in {expected.folder}"

@@ -15,7 +15,7 @@ from sgl_tune.units import count
 from sgl_tune.verify.entries import some
 from sgl_tune.verify.findings import CODES, FileReport, Finding, Verdict, finding
 
-_LARGEST_GROUP = 1024  # a number beyond is no rank, and no reason to look for a million files
+_LARGEST_GROUP = 1024  # a larger number is no rank: do not look for a million files
 _ANEW = CODES["vllm-ranks-differ"].remedy
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from sgl_tune.start_report.compilers import NAMES, Compilers
 
-_TELL_NOT_WHOSE = frozenset(("ninja", "as", "ld", "collect2"))  # and ninja may only look
+_TELL_NOT_WHOSE = frozenset(("ninja", "as", "ld", "collect2"))  # shared by compilers; ninja may only look
 _FLASHINFER, _TRITON = "FlashInfer JIT", "Triton"
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 # to a worker
-TEAM = "team"  # its rank, how many search together, and on what
-IMPORT = "import"  # to a prover: for which device
-JOB = "job"  # what to search; it may get several, one after another
-GATHERED = "gathered"  # what every worker told, in rank order
+TEAM = "team"  # its rank, the number of workers, and the device
+IMPORT = "import"  # to a prover: its device
+JOB = "job"  # what to search; a worker may get several
+GATHERED = "gathered"  # what every worker sent, in rank order
 
 # from a worker
-START = "start"  # it has its device and its team
-GATHER = "gather"  # for all workers; it waits for theirs
+START = "start"  # the worker has its device and its team
+GATHER = "gather"  # something for all workers; it waits for theirs
 PROGRESS = "progress"  # a measurement ended
-TUNED = "tuned"  # an op is decided in every bucket, on every worker alike
+TUNED = "tuned"  # all workers have decided every bucket of an op
 ERROR = "error"  # the search cannot go on
-DONE = "done"  # with its report
+DONE = "done"  # the job is done; with its report

@@ -42,7 +42,7 @@ def _show_plan(out: Output, plan: Plan) -> None:
         f"SGLang {chosen.sglang_version}, FlashInfer {chosen.flashinfer_version}, {chosen.arch}", indent=2
     )
     for note in plan.notes[len(chosen.warnings) :]:
-        if note != NO_MODEL:  # it was the first line
+        if note != NO_MODEL:  # printed before, as the first line
             out.line(f"- {note}", indent=2, style="dim")
     if not plan.is_idle:
         _show_cache(out, plan.target, chosen.cache_dir, named_parts(plan.target.key_parts))

@@ -53,8 +53,8 @@ class Proof:
     profiled: dict[str, int]
     load_seconds: float
     forward: Forward
-    compiled: dict[str, list[str]]  # by the forward that it was seen in
-    own_kernels: int  # of this runtime, by Triton: a server has others
+    compiled: dict[str, list[str]]  # by the forward that compiled
+    own_kernels: int  # kernels of this runtime by Triton; a server has others
     uncaptured: str | None  # why no graph was captured
 
     @property

@@ -43,7 +43,7 @@ def serve(child: Child, proof: type[CacheProof], modules: tuple[str, ...]) -> No
     told, started = child.command(), time.perf_counter()
     only_for(told["device"])
     for name in (*_BY_BOTH, *modules):
-        with suppress(Exception):  # it fails again, and is told, where it is used
+        with suppress(Exception):  # it fails again and is reported when it is used
             import_module(name)
     imported = time.perf_counter() - started
     for command in child.commands():
@@ -74,7 +74,7 @@ def stock_tuner(device: str) -> AutoTuner:
 
         AutoTuner._instance = CpuClock()
     tuner = AutoTuner.get()
-    tuner.stats = type(tuner.stats)()  # of this deployment alone
+    tuner.stats = type(tuner.stats)()  # counts for this deployment only
     return tuner
 
 
@@ -218,7 +218,7 @@ def _timed(steps: dict[str, float], name: str) -> Iterator[None]:
 class Comparison:
     one_ms: float
     other_ms: float
-    gain: float  # how many times longer the other took, in the middle turn
+    gain: float  # the other's time divided by this one's, in the median turn
     turns: int
     clear: bool
 

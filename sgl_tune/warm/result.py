@@ -46,7 +46,7 @@ class Report:
     caches: tuple[CacheReport, ...]
     peak_bytes: int | None
     routings: dict[str, Any]
-    steps: dict[str, float]  # where the first worker's seconds went
+    steps: dict[str, float]  # seconds by step of the first worker
 
 
 def read_report(data: Mapping[str, Any]) -> Report:
@@ -112,7 +112,7 @@ class Warmed:
     plan: Plan | RecordedPlan
     caches: tuple[WarmCache, ...]
     seconds_by_stage: dict[str, float]
-    seconds_by_step: dict[str, dict[str, float]]  # inside the worker and the prover
+    seconds_by_step: dict[str, dict[str, float]]  # seconds inside the worker and the prover
     peak_bytes: int | None
     workers: int
 

@@ -39,7 +39,7 @@ class Cache(NamedTuple):
     runs: tuple[Path, ...] = ()
     broken: tuple[Path, ...] = ()
     manifest: Path | None = None
-    root: Path | None = None  # what a user named: below it no link is followed
+    root: Path | None = None  # the folder that a user named: no link below it is followed
 
     def groups(self) -> list[tuple[RankFile, ...]]:
         """Return the groups of files that a server compares byte for byte: the TP ranks of a pipeline

@@ -54,9 +54,9 @@ def list_on(way: Way, folder: Path, root: Path, on_error: OnError) -> Listing:
                 elif not _leads_to_folder(entry):
                     files.append(entry.name)
     except (FileNotFoundError, NotADirectoryError):
-        pass  # it vanished while we walked
+        pass  # it was removed meanwhile
     except OSError as error:
-        error.filename = error.filename or str(folder)  # of a descriptor Python tells no name
+        error.filename = error.filename or str(folder)  # Python gives no name for a descriptor
         on_error(error)
     return Listing(folder, tuple(sorted(files)), tuple(sorted(folders)), root)
 

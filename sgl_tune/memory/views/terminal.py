@@ -16,8 +16,8 @@ from sgl_tune.units import count
 _NAME, _NUMBER, _BAR = 25, 8, 13
 _TITLES = ("LEAVES", "PEAK", "CACHED", "OUTSIDE", "FREE")
 _CELLS = _NAME + 5 * _NUMBER + 2
-_SHORTEST_BAR = 12  # which its scale fits
-_FRAMES = 8  # the innermost
+_SHORTEST_BAR = 12  # the scale needs as much
+_FRAMES = 8  # of the stack, the innermost
 _HELD, _PEAK, _HELD_ASCII, _PEAK_ASCII = "█", "▒", "#", "+"
 
 

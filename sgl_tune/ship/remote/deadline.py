@@ -35,7 +35,7 @@ def within(seconds: float) -> Iterator[Callable[[], None]]:
     try:
         yield begin
     finally:
-        with turn:  # who still works in another thread begins nothing after this
+        with turn:  # another thread may not restart the time after this
             running.clear()
             signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

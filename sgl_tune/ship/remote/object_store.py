@@ -213,7 +213,7 @@ class ObjectStore:
         for pause in (*_PAUSES, None):
             try:
                 return call()
-            except Exception as error:  # each store's library has errors of its own
+            except Exception as error:  # each store's library has its own errors
                 failure = self._explained(what, error)
                 if isinstance(failure, UsageError) or pause is None:
                     raise failure from None

@@ -74,7 +74,7 @@ def arriving(folder: Path, name: str, needed: int, goes_on: bool = True) -> Iter
     the next attempt with this name. If another pull is writing it, this pull gets a file of its own."""
     while True:
         with _folder(folder) as opened, _ours(opened, f"{name}{_SUFFIX}") as (part, file):
-            if file is None:  # the folder was taken away just now
+            if file is None:  # the folder was removed just now
                 continue
             _forget_old(opened, part)
             _check_room(folder, needed - os.fstat(file.fileno()).st_size, opened)
@@ -83,7 +83,7 @@ def arriving(folder: Path, name: str, needed: int, goes_on: bool = True) -> Iter
                 yield Partial(opened, part, file)
                 is_over = True
             finally:
-                if is_over and _is_in_place(opened, part, file):  # or the name is another pull's
+                if is_over and _is_in_place(opened, part, file):  # else the name is another pull's
                     opened.unlink(part)
                 if is_over:
                     with suppress(OSError):
@@ -101,7 +101,7 @@ def _folder(path: Path) -> Iterator[Folder]:
         try:
             opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             break
-        except FileNotFoundError:  # another pull was done, and took it away
+        except FileNotFoundError:  # another pull has finished and removed it
             continue
         except NotADirectoryError:
             raise _not_alone(path) from None

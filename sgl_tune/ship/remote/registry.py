@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 SETTLE_SECONDS = 0.3
-_WRITES = 3  # of a tag that somebody else writes at the same time
+_WRITES = 3  # attempts, if others write the tag at the same time
 CARRIED = "sgl-tune.signature"
 _MOST = 20
 

@@ -119,7 +119,7 @@ class Auth(TokenAuth):
             with self.session.letting_in(realm):
                 asked_for = self.request_token if self._basic_auth else self.request_anonymous_token
                 token = asked_for(header)
-        except (ValueError, RecursionError, AttributeError):  # no JSON, and JSON that is no object
+        except (ValueError, RecursionError, AttributeError):  # no JSON, or no JSON object
             raise Broken(f"{where} gives no token for {self._name.registry}") from None
         if token is None:
             raise self.refusal()
@@ -132,7 +132,7 @@ def _docker_config(environ: Mapping[str, str]) -> dict[str, Any]:
     """Read what `docker login` keeps, where oras looks for it, without members of the wrong type."""
     folder = environ.get("DOCKER_CONFIG")
     docker = Path(folder or Path("~/.docker").expanduser()) / "config.json"
-    path = Path(environ.get("REGISTRY_AUTH_FILE") or docker)  # as podman, skopeo and buildah call theirs
+    path = Path(environ.get("REGISTRY_AUTH_FILE") or docker)  # the variable of podman, skopeo and buildah
     kept = read_object(path, "`docker login` writes it") if path.exists() else {}
     auths, helpers, store = (kept.get(name) for name in ("auths", "credHelpers", "credsStore"))
     return {

@@ -16,7 +16,7 @@ from sgl_tune.ship.remote.registry_client import Repository, digest_of, own_word
 from sgl_tune.ship.remote.registry_session import PIECE, Body, Broken, pieces
 from sgl_tune.units import human_bytes
 
-LEAST = 256 << 10  # of a blob in each --timeout
+LEAST = 256 << 10  # bytes of a blob in each --timeout
 _BINARY = {"Content-Type": "application/octet-stream"}
 
 
@@ -55,7 +55,7 @@ class _Download:
             self._partial.begin_anew()
             if not kept:
                 raise
-            self._all()  # what was kept was spoilt, and not what came now
+            self._all()  # the kept part was bad, not the new one
         self._partial.flush()
         return self._received
 
@@ -149,7 +149,7 @@ def _sent(repository: Repository, blob: Blob, file: BinaryIO) -> int:
     body = Body(file, blob.bytes, lambda there: repository.how.progress("sent", there, blob.bytes))
     headers = {**_BINARY, "Content-Length": str(blob.bytes)}
     answer = repository.ask("PUT", at, 201, 202, 204, 400, data=body, headers=headers)
-    if answer.status_code == 400:  # what it has is not what was sent
+    if answer.status_code == 400:  # the registry received other bytes than were sent
         raise WorkFailed(f"{registry} does not keep {blob.digest}{own_words(answer)}", "push again")
     told = answer.headers.get("Docker-Content-Digest", blob.digest)
     if told != blob.digest:

@@ -52,7 +52,7 @@ class Name:
 
     def origin(self, scheme: str) -> Origin:
         address = read_address(f"{scheme}://{self.registry}")
-        assert address is not None  # which `parse_name` saw to
+        assert address is not None  # `parse_name` has checked it
         return address.origin
 
 

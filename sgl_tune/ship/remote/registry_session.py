@@ -18,8 +18,8 @@ from sgl_tune.ship.remote.registry_name import Address, Origin, is_loopback, rea
 from sgl_tune.ship.remote.remotes import How
 from sgl_tune.units import human_bytes
 
-LARGEST_ANSWER = 4 << 20  # what registries themselves allow a manifest
-LEAST_UP = 8 << 20  # of what is sent, in each --timeout
+LARGEST_ANSWER = 4 << 20  # registries' own limit for a manifest
+LEAST_UP = 8 << 20  # bytes sent in each --timeout
 PIECE = 1 << 16
 _MOST_REDIRECTS = 5
 _CONNECT_SECONDS = 10.0
@@ -74,8 +74,8 @@ class Session(requests.Session):
         self.home, self._how = home, how
         self._let_in: Origin | None = None
         self.headers.update({"User-Agent": "sgl-tune", "Accept-Encoding": "identity"})
-        self.trust_env = not how.plain_http  # a proxy is no part of this machine
-        self.auth = _as_it_is  # or requests would look into ~/.netrc
+        self.trust_env = not how.plain_http  # plain http must not leave this machine through a proxy
+        self.auth = _as_it_is  # otherwise requests reads ~/.netrc
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     @contextmanager

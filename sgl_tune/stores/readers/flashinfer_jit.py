@@ -18,7 +18,7 @@ MODULES = "cached_ops"
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+]*")
 _ARCH = re.compile(r"\d+[a-z]?(_\d+[a-z]?)*")
 _CUTE = "_cute_dsl"
-_WORK = "tmp"  # locks
+_WORK = "tmp"  # the folder of locks
 _LARGEST_NINJA = 4 << 20
 
 

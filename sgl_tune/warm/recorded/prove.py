@@ -43,7 +43,7 @@ class RecordProof(CacheProof):
         asked: dict[str, bool] = {}
         for call in self._cache.calls:
             with self._ready(call) as ready, _only_asked(self._tuner) as found, suppress(Exception):
-                ready.make()  # the default tactic runs, which may fail: what was asked counts
+                ready.make()  # it runs the default tactic and may fail: only its lookups count
             asked |= {key: found.get(key, False) for key in call.keys}
         missing = {key for key, hit in asked.items() if not hit}
         if as_a_start and not missing:
