@@ -28,7 +28,7 @@ PANELS = {
         "diff": "Compare two caches, or two files.",
         "prune": "Remove caches that are no longer needed.",
         "env": "Describe this machine, for --target: GPU, driver, FlashInfer, caches.",
-        "server": "Manage releases of SGLang that sgl-tune asks; asking needs no GPU.",
+        "server": "Add, list and remove the releases of SGLang that sgl-tune can ask.",
     },
 }
 COMMANDS = {name: text for panel in PANELS.values() for name, text in panel.items()}
