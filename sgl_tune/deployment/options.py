@@ -30,7 +30,7 @@ ServerOption = Annotated[
     Option(
         "--server",
         metavar="PATH|X.Y.Z|core",
-        help="The server to ask: a Python or a venv with SGLang, an added release, or `core`.",
+        help="The server to ask: a Python or a venv with SGLang, an added release, or the runtime core.",
         show_default=False,
     ),
 ]
@@ -62,7 +62,7 @@ ServerCommand = Annotated[
     list[str] | None,
     Argument(
         metavar="[-- SERVER COMMAND]",
-        help="After --: the command that starts the server, read by SGLang's own parser.",
+        help="After --: the command that starts the server, read as SGLang reads it.",
         show_default=False,
     ),
 ]
