@@ -35,7 +35,7 @@ def _ends_well(*command: object) -> None:
 
 
 @pytest.mark.parametrize("path", PODS, ids=lambda path: path.name)
-def test_kubernetes_takes_it(path: Path) -> None:
+def test_kubernetes_schema_accepts_it(path: Path) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     content = yaml.safe_load(path.read_text())
     if content["kind"] == "LeaderWorkerSet":
@@ -81,14 +81,14 @@ def test_what_is_mounted_is_a_volume_that_is_there(path: Path) -> None:
     ("schema", "name"),
     [("github-workflows", "github-actions.yml"), ("compose-spec", "read-only-image.compose.yaml")],
 )
-def test_github_and_compose_take_it(schema: str, name: str) -> None:
+def test_schemas_of_github_and_compose_accept_it(schema: str, name: str) -> None:
     pytest.importorskip("check_jsonschema")
     _ends_well(
         sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", EXAMPLES / name
     )
 
 
-def test_the_linter_of_dockerfiles_has_nothing_to_say() -> None:
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
     hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:/usr/bin:/usr/local/bin")
     if hadolint is None:
         pytest.skip("no hadolint for this processor")
@@ -104,7 +104,7 @@ def test_a_server_has_the_key_that_is_warmed(name: str, command: list[str]) -> N
     assert started.server.tuning.key == wanted.server.tuning.key and started.server.tuning.tunes
 
 
-def test_every_server_was_looked_at() -> None:
+def test_servers_are_found_in_every_manifest_with_one() -> None:
     assert {name for name, _ in servers()} == {
         "Dockerfile", "image-volume.yaml", "init-container.yaml", "leader-worker-set.yaml",
         "read-only-image.compose.yaml",
@@ -125,7 +125,7 @@ def test_the_image_volume_sets_what_relocate_prints(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_no_host_stands_in_it_and_it_is_told_of(path: Path) -> None:
+def test_it_names_no_real_host_and_the_readme_links_it(path: Path) -> None:
     text = path.read_text()
     assert set(re.findall(r"\b(?:[\w-]+\.)+(?:com|io|org|net|ai|dev|example)\b(?!/(?:v\d|gpu))", text)) <= {
         "registry.example"
@@ -133,7 +133,7 @@ def test_no_host_stands_in_it_and_it_is_told_of(path: Path) -> None:
     assert path.name == "README.md" or f"({path.name})" in (EXAMPLES / "README.md").read_text()
 
 
-def test_the_wheel_and_its_extras_are_ours() -> None:
+def test_the_dockerfile_installs_this_version_with_known_extras() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     installed = re.search(
         r"/tmp/sgl_tune-(.*?)-py3-none-any\.whl\[(.*?)\]", (EXAMPLES / "Dockerfile").read_text()

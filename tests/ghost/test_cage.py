@@ -72,13 +72,13 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Said:
     return caged(tmp_path_factory.mktemp("here") / "work", "")
 
 
-def test_what_holds_is_said(here: Said) -> None:
+def test_entering_the_cage_returns_the_protections(here: Said) -> None:
     assert here.code == 0, here.output
     assert holds(here, "imports") and holds(here, "CPU seconds")
     assert holds(here, "files") == bool(landlock.abi())
 
 
-def test_work_goes_on_inside(work: Path, tmp_path: Path) -> None:
+def test_ordinary_work_is_possible_inside(work: Path, tmp_path: Path) -> None:
     body = """
     import subprocess, multiprocessing, tempfile, socket, json, pickle, os
     with tempfile.TemporaryDirectory() as folder:
@@ -249,7 +249,7 @@ def test_a_gpu_s_device_cannot_be_opened(work: Path, here: Said) -> None:
     assert set(said.output.split()) == {"refused"}
 
 
-def test_limits_hold(work: Path) -> None:
+def test_core_files_and_cpu_seconds_are_limited(work: Path) -> None:
     body = """
     import resource
     print(resource.getrlimit(resource.RLIMIT_CORE), resource.getrlimit(resource.RLIMIT_CPU)[0] < 10_000)

@@ -23,12 +23,12 @@ def _empty() -> None:
 
 
 @pytest.mark.parametrize("seed", [10, 11])
-def test_every_step_is_torchs(seed: int) -> None:
+def test_every_step_of_the_model_equals_torchs(seed: int) -> None:
     outcome = compare(steps=3000, seed=seed, streams=2)
     assert outcome.addresses_equal == outcome.measured_equal == 3000, outcome.first_divergence
 
 
-def test_the_error_prints_torchs_numbers() -> None:
+def test_the_predicted_error_has_torchs_numbers() -> None:
     (tried, total, free, _, *rest), (*predicted,) = compare_oom()["numbers"]
     assert [tried, total, free, *rest] == [*predicted[:3], *predicted[4:]]
 

@@ -47,7 +47,7 @@ LATENT = {"DeepSeek tp 8": Latent(16, 512, 64), "GLM dp 8": Latent(64, 512, 64),
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("kind", GROUPED.values(), ids=GROUPED)
-def test_grouped_queries(kind: Grouped, lengths: Lengths) -> None:
+def test_grouped_queries_equal_the_reference(kind: Grouped, lengths: Lengths) -> None:
     torch.manual_seed(0)
     assert relative_error(*run_grouped(kind, lengths, torch.bfloat16, GPU)) < TOLERANCE
 
@@ -55,13 +55,13 @@ def test_grouped_queries(kind: Grouped, lengths: Lengths) -> None:
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("kind", LATENT.values(), ids=LATENT)
 @pytest.mark.parametrize("keep", [None, 8], ids=["all", "selected"])
-def test_latents(kind: Latent, lengths: Lengths, keep: int | None) -> None:
+def test_latent_attention_equals_the_reference(kind: Latent, lengths: Lengths, keep: int | None) -> None:
     torch.manual_seed(0)
     assert relative_error(*run_latent(kind, lengths, torch.bfloat16, GPU, keep=keep)) < TOLERANCE
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_fp8_pools(lengths: Lengths) -> None:
+def test_attention_over_fp8_pools_equals_the_reference(lengths: Lengths) -> None:
     torch.manual_seed(0)
     packed = Latent(64, 512, 64, INDEXER)
     assert relative_error(*run_grouped(GROUPED["Qwen3"], lengths, torch.bfloat16, GPU, FP8)) < TOLERANCE
@@ -71,7 +71,7 @@ def test_fp8_pools(lengths: Lengths) -> None:
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, TOLERANCE), (torch.float32, 1e-5)])
-def test_other_precisions(dtype: torch.dtype, tolerance: float) -> None:
+def test_attention_in_fp16_and_fp32_equals_the_reference(dtype: torch.dtype, tolerance: float) -> None:
     torch.manual_seed(0)
     lengths = LENGTHS["behind prefixes"]
     assert relative_error(*run_grouped(GROUPED["gpt-oss"], lengths, dtype, GPU)) < tolerance

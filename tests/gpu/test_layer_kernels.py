@@ -33,7 +33,7 @@ def _close(got: torch.Tensor, want: torch.Tensor, relative: float = 0.01) -> Non
 
 @pytest.mark.parametrize("rows", [1, 37, 2048])
 @pytest.mark.parametrize("size", [64, 128, 2048, 6144, 7168])
-def test_norms(rows: int, size: int) -> None:
+def test_rms_norms_equal_the_cpus(rows: int, size: int) -> None:
     x, residual, weight = _random(rows, size), _random(rows, size) * 2, _random(size)
     _close(rms_norm(x, weight, 1e-6), rms_norm(x.cpu(), weight.cpu(), 1e-6))
     want_x, want_residual = x.cpu(), residual.cpu()
@@ -55,7 +55,7 @@ def test_heads_inside_a_fused_projection_are_normalized_in_place() -> None:
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_rotary(interleaved: bool) -> None:
+def test_rotary_embedding_equals_the_cpus(interleaved: bool) -> None:
     q, k, table = _random(33, 8, 192), _random(33, 1, 64), _random(512, 64, dtype=torch.float32)
     positions = torch.randint(512, (33,), device=CUDA)
     want_q, want_k = q.cpu(), k.cpu()
@@ -66,21 +66,21 @@ def test_rotary(interleaved: bool) -> None:
 
 
 @pytest.mark.parametrize("size", [96, 1536, 18432])
-def test_silu_and_mul(size: int) -> None:
+def test_silu_and_mul_equals_the_cpus(size: int) -> None:
     x = _random(65, 2 * size)
     _close(silu_and_mul(x), silu_and_mul(x.cpu()))
 
 
 @pytest.mark.parametrize("rows", [1, 16, 33, 300])
 @pytest.mark.parametrize(("outputs", "inputs"), [(576, 7168), (2624, 6144), (256, 2048), (512, 300)])
-def test_fp8_in_blocks(rows: int, outputs: int, inputs: int) -> None:
+def test_block_fp8_products_equal_the_cpus(rows: int, outputs: int, inputs: int) -> None:
     x, weight = _random(rows, inputs), _random(outputs, inputs).to(torch.float8_e4m3fn)
     scale = torch.rand(-(-outputs // 128), -(-inputs // 128), device=CUDA) + 0.5
     want = fp8_block_linear(x.cpu(), weight.cpu(), scale.cpu(), None, (128, 128))
     _close(fp8_block_linear(x, weight, scale, None, (128, 128)), want, 0.04)
 
 
-def test_fp8_per_tensor() -> None:
+def test_tensor_fp8_products_equal_the_cpus() -> None:
     x, weight = _random(64, 512), _random(256, 512).to(torch.float8_e4m3fn)
     scale, input_scale = torch.tensor([0.5], device=CUDA), x.abs().max().float()[None] / FP8_MAX
     want = fp8_tensor_linear(x.cpu(), weight.cpu(), scale.cpu(), input_scale.cpu(), None)
@@ -100,7 +100,7 @@ def test_workspaces_are_as_declared() -> None:
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_moe", "mixtral", "gpt_oss", "deepseek_v3"])
-def test_decoders_on_a_gpu(family: str, tmp_path: Path) -> None:
+def test_decoders_on_a_gpu_answer_as_transformers_does(family: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     from tests.runtime.families import make_reference, prompts, reference_logits, save
     from tests.runtime.generation import Generation, make_runtime

@@ -45,7 +45,7 @@ def _close(got: torch.Tensor, want: torch.Tensor, relative: float) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_convolution(seed: int, keeps: bool, dtype: torch.dtype) -> None:
+def test_the_convolution_equals_the_cpus(seed: int, keeps: bool, dtype: torch.dtype) -> None:
     rows, dim, width = RaggedRows.random(seed), (96, 384)[seed % 2], (2, 3, 4)[seed % 3]
     count = rows.total + rows.padding
     wide, weight = _random(count, dim + 32, dtype=dtype), _random(dim, width, dtype=dtype)
@@ -66,7 +66,7 @@ def test_the_convolution(seed: int, keeps: bool, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("is_delta", [True, False])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_recurrence(seed: int, is_delta: bool, dtype: torch.dtype) -> None:
+def test_the_recurrence_equals_the_cpus(seed: int, is_delta: bool, dtype: torch.dtype) -> None:
     rows, keys, values = RaggedRows.random(seed), (64, 128)[seed % 2], (64, 128, 48)[seed % 3]
     count = rows.total + rows.padding
     q, k, v = _random(count, 2, keys), _random(count, 2, keys), _random(count, 4, values)
@@ -87,7 +87,7 @@ def test_the_recurrence(seed: int, is_delta: bool, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("gate_first", [True, False])
 @pytest.mark.parametrize(("size", "group"), [(128, 128), (512, 128), (96, 96), (4096, 4096)])
-def test_the_gated_norm(size: int, group: int, gate_first: bool) -> None:
+def test_the_gated_norm_equals_the_cpus(size: int, group: int, gate_first: bool) -> None:
     x, gate = _random(33, size, dtype=torch.bfloat16), _random(33, size + 8, dtype=torch.bfloat16)
     weight = _random(size if gate_first else group, dtype=torch.bfloat16)
     want = gated_norm(x, gate[:, :size], weight, group, 1e-6, gate_first)

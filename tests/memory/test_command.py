@@ -37,7 +37,7 @@ def _json(ran: Ran) -> dict[str, Any]:
     return data
 
 
-def test_a_prediction_as_json() -> None:
+def test_json_of_a_prediction_has_its_phases_and_what_ifs() -> None:
     ran = run_here(*DEMO, "--gpu", "l40s", "--what-if", "no-graphs", "--ranks", "0", "--format", "json")
     data = _json(ran)
     assert ran.code == 0 and data["schema_version"] == 2

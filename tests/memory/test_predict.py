@@ -27,7 +27,7 @@ def head_run() -> MemoryReport:
 class TestGlmOnB200:
     """sgl-project/sglang#23796: tried 6.38 GiB, 2.98 GiB free, 170.11 GiB allocated."""
 
-    def test_the_public_failure_comes_out(self, head_run: MemoryReport) -> None:
+    def test_the_public_out_of_memory_is_predicted_where_it_happened(self, head_run: MemoryReport) -> None:
         assert head_run.verdict == "oom" and head_run.run.failed_in == "autotune"
         assert head_run.oom is not None
         assert head_run.oom.tried_bytes == pytest.approx(6.38 * GIB, rel=0.03)
@@ -38,7 +38,7 @@ class TestGlmOnB200:
             and "_gather_vocab" in head_run.oom.where
         )
 
-    def test_its_rows_follow_from_the_kv_pool(self, head_run: MemoryReport) -> None:
+    def test_the_dummy_batch_has_a_row_per_request_of_the_pool(self, head_run: MemoryReport) -> None:
         sizes = head_run.sizes
         assert sizes.kv_tokens is not None and sizes.context_length is not None
         assert sizes.max_running_requests == int(sizes.kv_tokens / sizes.context_length * 512)

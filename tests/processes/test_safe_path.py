@@ -54,7 +54,7 @@ def _sprung(marks: Path) -> list[str]:
     return sorted(mark.name for mark in marks.iterdir())
 
 
-def test_the_traps_work(traps: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_traps_spring_under_plain_python(traps: tuple[Path, Path], tmp_path: Path) -> None:
     work, marks = traps
     subprocess.run([sys.executable, "-c", "import colorsys"], cwd=work, capture_output=True)
     assert _sprung(marks)

@@ -83,7 +83,7 @@ def test_rank_0_allocates_alike_with_and_without_peers(
     assert real == virtual
 
 
-def test_a_later_stage_and_a_later_rank_too(ranks: Ranks, tmp_path: Path) -> None:
+def test_later_stages_and_ranks_allocate_alike_with_and_without_peers(ranks: Ranks, tmp_path: Path) -> None:
     parallel = ParallelConfig(tp=2, pp=2)
     folder = save(make_reference("deepseek_v3"), tmp_path)
     real = ranks.run(parallel, _record, folder, parallel, "none")

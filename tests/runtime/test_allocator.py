@@ -31,7 +31,7 @@ from runtime.simulate.oom import SimulatedOutOfMemory, format_size
         (31 * MIB, 32 * MIB, 32 * MIB),
     ],
 )
-def test_block_and_segment_of_a_request(nbytes: int, block: int, segment: int) -> None:
+def test_a_request_gets_torchs_block_and_segment(nbytes: int, block: int, segment: int) -> None:
     allocator = CachingAllocator()
     made = allocator.malloc(nbytes)
     assert (made.requested, made.size) == (nbytes, block)
@@ -126,7 +126,7 @@ def test_sizes_are_written_as_torch_writes_them(nbytes: int, text: str) -> None:
 
 
 class TestGraphPools:
-    def test_a_pool_is_apart_and_its_blocks_serve_later_captures(self) -> None:
+    def test_a_graph_pool_shares_no_blocks_with_others_but_serves_later_captures(self) -> None:
         allocator = CachingAllocator()
         allocator.free(allocator.malloc(64 * MIB))
         pool = allocator.new_pool()

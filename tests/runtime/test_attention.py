@@ -42,7 +42,7 @@ LATENT = {"latent": Latent(4, 64, 16), "wide latent": Latent(2, 512, 64)}
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("kind", GROUPED.values(), ids=GROUPED)
-def test_grouped_queries(kind: Grouped, lengths: Lengths) -> None:
+def test_grouped_queries_equal_the_reference(kind: Grouped, lengths: Lengths) -> None:
     torch.manual_seed(0)
     assert relative_error(*run_grouped(kind, lengths, torch.float32, CPU)) < 1e-6
 
@@ -50,7 +50,7 @@ def test_grouped_queries(kind: Grouped, lengths: Lengths) -> None:
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("kind", LATENT.values(), ids=LATENT)
 @pytest.mark.parametrize("keep", [None, 8], ids=["all", "selected"])
-def test_latents(kind: Latent, lengths: Lengths, keep: int | None) -> None:
+def test_latent_attention_equals_the_reference(kind: Latent, lengths: Lengths, keep: int | None) -> None:
     torch.manual_seed(0)
     assert relative_error(*run_latent(kind, lengths, torch.float32, CPU, keep=keep)) < 1e-6
 

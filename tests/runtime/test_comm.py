@@ -68,16 +68,16 @@ def test_gathers_are_in_rank_order(ranks: Ranks) -> None:
     assert ranks.run(MIXED, _gathered, "world") == [[1, 2, 3, 4]] * 4
 
 
-def test_parts_of_sums_and_exchanges(ranks: Ranks) -> None:
+def test_reduce_scatter_and_all_to_all_stay_inside_their_group(ranks: Ranks) -> None:
     assert ranks.run(MIXED, _scattered, "moe_tp") == [[30], [32], [70], [72]]
     assert ranks.run(MIXED, _exchanged, "moe_tp") == [[10, 20], [11, 21], [30, 40], [31, 41]]
 
 
-def test_stages_pass_on(ranks: Ranks) -> None:
+def test_a_pipeline_stage_receives_what_the_one_before_sends(ranks: Ranks) -> None:
     assert ranks.run(ParallelConfig(tp=2, pp=2), _through_the_pipeline) == [1, 1, 2, 2]
 
 
-def test_control_data(ranks: Ranks) -> None:
+def test_all_ranks_get_the_smallest_value(ranks: Ranks) -> None:
     assert ranks.run(ParallelConfig(tp=4), _control) == [(7, 0.5)] * 4
 
 

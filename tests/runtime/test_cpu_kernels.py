@@ -53,7 +53,9 @@ def _row_by_row(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch
 @pytest.mark.parametrize("rows", [1, 5, 130])
 @pytest.mark.parametrize("shared", [True, False], ids=["a row for all", "a row for each"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
-def test_every_tactic(tactic: int, rows: int, shared: bool, dtype: torch.dtype, tolerance: float) -> None:
+def test_a_tactic_equals_the_product(
+    tactic: int, rows: int, shared: bool, dtype: torch.dtype, tolerance: float
+) -> None:
     x = _random(rows, HIDDEN, dtype=dtype) if shared else _random(rows, TOP_K, HIDDEN, dtype=dtype)
     expert, w = _experts(rows), _random(EXPERTS, INNER, HIDDEN, dtype=dtype)
     got = CpuGroupedGemm(EXPERTS).forward([x, expert, w], tactic)
@@ -62,7 +64,7 @@ def test_every_tactic(tactic: int, rows: int, shared: bool, dtype: torch.dtype, 
 
 
 @pytest.mark.parametrize("tactic", range(len(KERNELS)))
-def test_rows_that_all_live_elsewhere(tactic: int) -> None:
+def test_rows_of_other_ranks_are_zero(tactic: int) -> None:
     x, w = _random(3, HIDDEN), _random(EXPERTS, INNER, HIDDEN)
     got = CpuGroupedGemm(EXPERTS).forward([x, torch.full((3, TOP_K), -1), w], tactic)
     assert got is not None and not got.any()
@@ -80,7 +82,7 @@ def test_tactics_that_need_memory_are_for_few_rows() -> None:
     assert every_expert not in fitting(1000) and len(fitting(1000)) == 4
 
 
-def test_the_keys_that_a_plan_writes_without_torch() -> None:
+def test_tuning_writes_the_keys_that_a_plan_predicts() -> None:
     x, w = _random(3, HIDDEN, dtype=torch.bfloat16), _random(EXPERTS, 2 * INNER, HIDDEN, dtype=torch.bfloat16)
     with autotune(True):
         grouped_gemm(GEMM1, x, _experts(3, 0), w, num_experts=16, tune_max_num_tokens=4)

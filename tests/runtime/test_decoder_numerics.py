@@ -77,7 +77,7 @@ def test_fused_experts_load_like_single_ones(family: str, tmp_path: Path) -> Non
         ("nemotron_h", {"moe_latent_size": None}),
     ],
 )
-def test_variants_of_a_family(family: str, changes: dict[str, Any], tmp_path: Path) -> None:
+def test_a_variant_answers_as_transformers(family: str, changes: dict[str, Any], tmp_path: Path) -> None:
     model = make_reference(family, **changes)
     generation = _make_generation(save(model, tmp_path))
     [text] = prompts(9)

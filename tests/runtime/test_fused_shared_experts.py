@@ -69,7 +69,7 @@ def test_a_fused_shared_expert_adds_what_it_adds_alone(
         ("qwen3_next", _EVEN, {"moe_runner_backend": CUTLASS}, 2),
     ],
 )
-def test_where_it_stays_apart(
+def test_it_is_not_fused_where_sglang_does_not(
     family: str, changes: dict[str, Any], runtime: dict[str, Any], ep: int, tmp_path: Path
 ) -> None:
     folder = save(make_reference(family, **changes), tmp_path)

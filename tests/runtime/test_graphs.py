@@ -93,7 +93,7 @@ class TestRunners:
             runner.decode_graphs.capture()
 
 
-def test_the_best_branches_of_a_tree() -> None:
+def test_best_branches_gives_the_likeliest_tokens_of_each_request() -> None:
     """Two requests of two branches each, a vocabulary of three."""
     probabilities = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.5, 0.4, 0.1], [0.3, 0.3, 0.4]])
     scores = torch.tensor([[0.6, 0.4], [0.9, 0.1]]).log()

@@ -139,7 +139,7 @@ class TestDrafts:
             ({"num_steps": 1, "num_draft_tokens": 2}, ["draft_extend"]),
         ],
     )
-    def test_their_graphs_are_captured(self, device: str, settings: dict, runners: list[str]) -> None:
+    def test_graphs_of_drafts_are_captured(self, device: str, settings: dict, runners: list[str]) -> None:
         runtime = make_runtime(speculative=SpeculativeConfig(**settings))
         runner = _started(make_qwen(), Cpu() if device == "cpu" else make_meta(), DP4, runtime)
         assert runner.draft_runners is not None
@@ -147,7 +147,7 @@ class TestDrafts:
         assert [r.name for r in captured] == runners
         assert all(set(r.graphs) == set(r.sizes) for r in captured)
 
-    def test_tables_are_the_targets(self) -> None:
+    def test_a_draft_uses_the_targets_tables(self) -> None:
         runner = _started(make_qwen(), make_meta(), runtime=make_runtime(speculative=SpeculativeConfig()))
         phases = {phase.name: phase for phase in runner.recorder.phases}
         table = 320 * 64 * 4

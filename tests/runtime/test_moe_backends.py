@@ -30,6 +30,6 @@ def test_a_row_names_kernels_that_are_there(name: str) -> None:
         assert backend_row(backend.name).kernels == row.kernels
 
 
-def test_what_another_stands_in_for_has_none() -> None:
+def test_a_backend_without_kernels_here_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="--moe-runner-backend deep_gemm: this runtime has auto, triton"):
         _made("deep_gemm")

@@ -28,7 +28,7 @@ SERVERS = {
 
 
 @pytest.mark.parametrize("flags", SERVERS)
-def test_sizes(flags: str) -> None:
+def test_flags_give_the_sizes_of_all_groups(flags: str) -> None:
     parallel, sizes = SERVERS[flags]
     assert (parallel.attn_tp, parallel.attn_dp, parallel.moe_tp, parallel.moe_ep) == sizes
 

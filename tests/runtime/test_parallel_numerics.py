@@ -100,7 +100,7 @@ def _check(ranks: Ranks, saved: Any, family: str, parallel: ParallelConfig, **fl
 
 
 @pytest.mark.parametrize(("family", "layout"), _pairs(FAMILIES, DENSE_LAYOUTS))
-def test_attention_and_mlp_shards(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
+def test_split_layers_answer_as_one_rank(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
     _check(ranks, saved, family, DENSE_LAYOUTS[layout])
 
 
@@ -113,11 +113,11 @@ def test_the_one_group_of_a_mamba_mixer_is_on_every_rank(ranks: Ranks, tmp_path:
 
 
 @pytest.mark.parametrize(("family", "layout"), _pairs(MOE_FAMILIES, MOE_LAYOUTS))
-def test_expert_shards(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
+def test_split_experts_answer_as_one_rank(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
     _check(ranks, saved, family, MOE_LAYOUTS[layout])
 
 
 @pytest.mark.parametrize("layout", A2A_LAYOUTS)
 @pytest.mark.parametrize("family", ["qwen3_moe", "qwen3_next", "deepseek_v3", "gpt_oss"])
-def test_all_to_all(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
+def test_an_all_to_all_answers_as_one_rank(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
     _check(ranks, saved, family, A2A_LAYOUTS[layout], moe_a2a_backend="flashinfer")

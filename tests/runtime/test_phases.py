@@ -29,7 +29,7 @@ def _bytes(mib: int, device: str = "meta") -> torch.Tensor:
 
 
 @pytest.mark.parametrize("device", [Cpu(), Meta(1 << 40)], ids=["cpu", "meta"])
-def test_persistent_peak_and_transient(device: Cpu | Meta) -> None:
+def test_a_phase_has_its_persistent_peak_and_transient_bytes(device: Cpu | Meta) -> None:
     recorder, kind = PhaseRecorder(device), device.torch_device.type
     with device.active():
         with recorder.phase("load"):

@@ -14,7 +14,7 @@ GPUS = tuple(Gpu(str(number), "sm90", 143771, uuid) for number, uuid in enumerat
 WORDS = ("0", "1", "2", "3", " 1", "-1", "GPU-a1", "GPU-b", "GPU-a", "GPU-z", "MIG-a1", "", "none")
 
 
-def test_as_torch_reads_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_visible_devices_is_read_as_torch_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     chance, seen = random.Random(3), set()
     for _ in range(3000):
         setting = ",".join(chance.sample(WORDS, chance.randint(1, 5)))

@@ -132,7 +132,7 @@ def test_some_embeddings_are_whole_under_dp_attention(family: str, parts: int) -
         assert embedding is not None and embedding.weight.shape[0] * expected == model.vocabulary.size
 
 
-def test_a_real_checkpoints_size() -> None:
+def test_the_weights_are_as_large_as_a_stock_server_reported() -> None:
     """Qwen3-30B-A3B in bf16, as a stock server reported it on one GPU: 61.09 GB."""
     assert _bytes(_make_decoder(_make_model("Qwen3-30B-A3B"), ParallelConfig())) / 1e9 == pytest.approx(
         61.09, abs=0.05
@@ -349,7 +349,7 @@ def _fold_by_one_scale(model: Any) -> None:
 
 
 @pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3", "glm_moe_dsa"])
-def test_a_checkpoint_in_fp8_blocks(family: str, tmp_path: Path) -> None:
+def test_a_checkpoint_in_fp8_blocks_is_loaded_and_computed(family: str, tmp_path: Path) -> None:
     model = make_reference(family)
     folder = _save_in_fp8(model, tmp_path, block=8)
     _fold_by_one_scale(model)
@@ -363,7 +363,7 @@ def test_a_checkpoint_in_fp8_blocks(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3"])
-def test_a_checkpoint_in_fp8_blocks_of_which_some_are_plain(family: str, tmp_path: Path) -> None:
+def test_matrices_excluded_from_fp8_blocks_stay_plain(family: str, tmp_path: Path) -> None:
     model = make_reference(family)
     plain = ("model.layers.0.self_attn", "model.layers.1.self_attn.o_proj")
     folder = _save_in_fp8(model, tmp_path, 8, excluded=plain)
@@ -379,7 +379,7 @@ def test_a_checkpoint_in_fp8_blocks_of_which_some_are_plain(family: str, tmp_pat
     torch.testing.assert_close(torch.stack(rows[0]), reference_logits(model, text)[-4:], atol=1e-4, rtol=0)
 
 
-def test_fp4_values() -> None:
+def test_fp4_codes_are_dequantized_with_their_scales() -> None:
     codes = torch.tensor([[0x21, 0xF9]], dtype=torch.uint8)
     nvfp4 = dequantize_fp4(codes, torch.tensor([[2.0]]).to(torch.float8_e4m3fn), torch.tensor([0.5]))
     mxfp4 = dequantize_fp4(codes, torch.tensor([[126]], dtype=torch.uint8), None)

@@ -21,7 +21,7 @@ POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
         (9000, (*POWERS, *range(512, 2049, 256), 2560, 3072, 3584, 4096, 8192, 9000)),
     ],
 )
-def test_tuned_row_counts(maximum: int, buckets: tuple[int, ...]) -> None:
+def test_tuning_buckets_are_flashinfers(maximum: int, buckets: tuple[int, ...]) -> None:
     assert tuning_buckets(maximum) == buckets
 
 
@@ -29,5 +29,5 @@ def test_a_lookup_rounds_up_and_stops_at_the_last() -> None:
     assert [bucket_of(rows, (1, 2, 4)) for rows in (1, 2, 3, 4, 5, 100)] == [1, 2, 4, 4, 4, 4]
 
 
-def test_powers_of_two() -> None:
+def test_the_next_power_of_two_is_found() -> None:
     assert [next_power_of_2(rows) for rows in (0, 1, 2, 3, 4, 5, 4097)] == [1, 1, 2, 4, 4, 8, 8192]

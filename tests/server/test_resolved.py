@@ -37,7 +37,7 @@ DP = {"tp_size": 4, "dp_size": 4, "enable_dp_attention": True}
         (model("gpt_oss"), "B200", "triton_kernel"),
     ],
 )
-def test_an_unset_moe_backend(checkpoint: Checkpoint, gpu: str, backend: str) -> None:
+def test_an_unset_moe_backend_is_sglangs(checkpoint: Checkpoint, gpu: str, backend: str) -> None:
     assert server(checkpoint, gpu).runtime.kernels.moe == backend
 
 
@@ -58,7 +58,9 @@ def test_an_unset_moe_backend(checkpoint: Checkpoint, gpu: str, backend: str) ->
         (model("llama", MODELOPT_FP8), "L40S", {}, False),
     ],
 )
-def test_which_servers_tune(checkpoint: Checkpoint, gpu: str, asked: dict[str, Any], tunes: bool) -> None:
+def test_a_server_tunes_as_sglang(
+    checkpoint: Checkpoint, gpu: str, asked: dict[str, Any], tunes: bool
+) -> None:
     assert server(checkpoint, gpu, **asked).tuning.tunes is tunes
 
 
@@ -73,7 +75,7 @@ def test_which_servers_tune(checkpoint: Checkpoint, gpu: str, asked: dict[str, A
         (model("gpt_oss", MXFP4), "B200", None, "mxfp4"),
     ],
 )
-def test_the_quantization_argument_and_the_models_own(
+def test_the_argument_and_the_weights_quantization_may_differ(
     checkpoint: Checkpoint, gpu: str, argument: str | None, own: str | None
 ) -> None:
     found = server(checkpoint, gpu)
@@ -89,7 +91,7 @@ def test_the_quantization_argument_and_the_models_own(
         ("bfloat16", "half", "float16"),
     ],
 )
-def test_dtype(declared: str | None, asked: str, dtype: str) -> None:
+def test_an_unset_dtype_follows_the_checkpoint(declared: str | None, asked: str, dtype: str) -> None:
     assert server(model("qwen3", dtype=declared), dtype=asked).runtime.dtype == dtype
 
 
@@ -113,14 +115,14 @@ def test_other_quantization_is_refused_by_name(section: Any) -> None:
         server(model("qwen3", quantization_config=section)).model_quantization  # noqa: B018
 
 
-def test_decode_graph_sizes() -> None:
+def test_decode_graphs_have_sglangs_sizes() -> None:
     assert decode_graph_sizes(21) == (1, 2, 4, 8, 12, 16, 21)
     assert decode_graph_sizes(300)[-4:] == (256, 272, 288, 300)
     assert len(decode_graph_sizes(256)) == 36 and len(decode_graph_sizes(512)) == 52
     assert decode_graph_sizes(12, speculative=True) == (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
 
 
-def test_prefill_graph_sizes() -> None:
+def test_prefill_graphs_have_sglangs_sizes() -> None:
     assert prefill_graph_sizes(48) == (4, 8, 12, 16, 20, 24, 28, 32, 48)
     assert prefill_graph_sizes(300)[-3:] == (240, 256, 288), "the largest is not added"
     assert len(prefill_graph_sizes(8192)) == 58 and prefill_graph_sizes(-1) == ()
@@ -139,7 +141,7 @@ def test_prefill_graph_sizes() -> None:
         ({"chunked_prefill_size": -1}, 0),
     ],
 )
-def test_the_largest_prefill_graph(asked: dict[str, Any], largest: int) -> None:
+def test_the_largest_prefill_graph_follows_the_flags(asked: dict[str, Any], largest: int) -> None:
     assert max(server("qwen3_moe", "H200", **asked).runtime.graphs.prefill, default=0) == largest
 
 
@@ -154,7 +156,7 @@ def test_the_largest_prefill_graph(asked: dict[str, Any], largest: int) -> None:
         ({"disable_cuda_graph": True}, 0),
     ],
 )
-def test_the_largest_decode_graph(asked: dict[str, Any], largest: int) -> None:
+def test_the_largest_decode_graph_follows_the_flags(asked: dict[str, Any], largest: int) -> None:
     assert max(server("qwen3_moe", "H200", **asked).runtime.graphs.decode, default=0) == largest
 
 

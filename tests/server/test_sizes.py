@@ -30,5 +30,5 @@ def _server(gpu: str, **flags: Any) -> Server:
         (B200, {"model_path": "GLM-5.1-FP8", "tp": 8, "dp": 8, "enable_dp_attention": True}, 0.743),
     ],
 )
-def test_default_mem_fraction(gpu: str, flags: dict[str, Any], fraction: float) -> None:
+def test_an_unset_mem_fraction_is_sglangs(gpu: str, flags: dict[str, Any], fraction: float) -> None:
     assert _server(gpu, **flags).runtime.mem_fraction_static == fraction

@@ -55,7 +55,7 @@ def _model_folder(folder: Path, **config: Any) -> str:
         ("Llama-3.1-70B", "sm100", (None, "auto")),
     ],
 )
-def test_what_flags_nobody_set_resolve_to(model: str, arch: str, resolved: tuple[str | None, str]) -> None:
+def test_unset_flags_follow_model_and_gpu(model: str, arch: str, resolved: tuple[str | None, str]) -> None:
     server = _deployment(model_path=model, arch=arch).server
     assert (server.quantization, server.runtime.kernels.moe) == resolved
 
@@ -69,7 +69,7 @@ def test_what_flags_nobody_set_resolve_to(model: str, arch: str, resolved: tuple
         ("modelopt_fp4", "sm100", "flashinfer_trtllm"),
     ],
 )
-def test_backends_that_follow_a_quantization_flag(quantization: str, arch: str, backend: str) -> None:
+def test_an_unset_moe_backend_follows_the_quantization(quantization: str, arch: str, backend: str) -> None:
     flags = {"model_path": "Qwen3-30B-A3B", "quantization": quantization, "arch": arch}
     found = _deployment(**as_checkpoint(flags)).server
     assert (found.quantization, found.runtime.kernels.moe) == (quantization, backend)
@@ -155,7 +155,9 @@ def test_the_weights_quantization_is_the_checkpoints_where_the_key_says_none() -
         ("bfloat16", "float", "float32"),
     ],
 )
-def test_dtype(tmp_path: Path, checkpoint: str, asked: str | None, dtype: str) -> None:
+def test_dtype_is_the_flags_or_the_checkpoints(
+    tmp_path: Path, checkpoint: str, asked: str | None, dtype: str
+) -> None:
     model = _model_folder(tmp_path, torch_dtype=checkpoint)
     assert _deployment(model_path=model, dtype=asked).runtime.dtype == dtype
 
@@ -173,7 +175,7 @@ def test_dtype(tmp_path: Path, checkpoint: str, asked: str | None, dtype: str) -
         ({"tp": 8, "enable_dp_attention": True}, 1, 1),
     ],
 )
-def test_dp_attention(flags: dict[str, Any], attention_dp: int, replicas: int) -> None:
+def test_dp_means_groups_or_replicas(flags: dict[str, Any], attention_dp: int, replicas: int) -> None:
     found = _deployment(**flags)
     assert (found.parallel.attn_dp, found.replicas) == (attention_dp, replicas)
 
@@ -210,7 +212,7 @@ def test_cache_dir_is_expanded_only_by_default() -> None:
     assert str(_deployment(named, cache_dir="here").cache_dir) == "here"
 
 
-def test_speculation() -> None:
+def test_a_draft_has_a_deployment_of_its_own() -> None:
     found = _deployment(model_path="DeepSeek-V3", speculative_algorithm="nextn", arch="sm100")
     assert found.runtime.speculative is not None
     assert found.server.draft is not None and found.draft_deployment is not None
@@ -262,7 +264,7 @@ def test_a_broken_config_is_one_sentence(tmp_path: Path, content: bytes, message
         _deployment(model_path=str(tmp_path))
 
 
-def test_a_folder_without_a_config(tmp_path: Path) -> None:
+def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"config\.json is missing"):
         _deployment(model_path=str(tmp_path))
 
@@ -278,7 +280,7 @@ def test_the_hugging_face_cache_is_read_and_nothing_is_downloaded(tmp_path: Path
     assert found.model_path == "some/model" and found.model.quantized.method == "fp8"
 
 
-def test_json_and_back() -> None:
+def test_a_deployment_goes_through_json_unchanged() -> None:
     for model, attends_apart in (("GLM-5.1-FP8", True), ("gpt-oss-20b", True), ("Llama-3.1-8B", False)):
         found = _deployment(
             model_path=model,
@@ -317,7 +319,7 @@ def test_a_hostile_manifest_is_one_sentence(path: tuple[str, ...], value: Any) -
         deployment_from_json(data, "a manifest")
 
 
-def test_a_manifest_that_lacks_a_member() -> None:
+def test_a_missing_member_of_a_manifest_is_named() -> None:
     data = deployment_to_json(_deployment())
     del data["gpu"]["memory_mib"]
     with pytest.raises(UsageError, match=r"deployment\.gpu\.memory_mib is missing"):

@@ -101,7 +101,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_pages_are_full_of_them() -> None:
+def test_the_pages_show_every_command() -> None:
     assert len(CALLS) > 50 and {call.split()[0] for call in CALLS} == set(COMMANDS)
 
 

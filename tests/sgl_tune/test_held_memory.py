@@ -24,7 +24,7 @@ esac
     ("visible", "held"),
     [(None, 0), ("3", 5063 * MIB), ("3,0", 5063 * MIB), ("GPU-6f", 12 * MIB), ("7", None), ("", None)],
 )
-def test_of_the_first_gpu_that_is_visible(
+def test_held_memory_is_the_first_visible_gpus(
     visible: str | None, held: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "nvidia-smi"
@@ -37,6 +37,6 @@ def test_of_the_first_gpu_that_is_visible(
     assert held_bytes() == held
 
 
-def test_without_a_driver_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_held_memory_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert held_bytes() is None

@@ -85,7 +85,7 @@ def test_cutlass_bf16_is_two_ops_of_one_shape() -> None:
         ({"tp": 4, "ep": 4}, "(32, 1536, 2048), (0,), (32, 2048, 768), (0,)", "8, 1, 4, 1,"),
     ],
 )
-def test_cutlass_shards(flags: dict[str, int], shapes: str, sizes: str) -> None:
+def test_keys_of_cutlass_have_the_shapes_of_one_rank(flags: dict[str, int], shapes: str, sizes: str) -> None:
     for op in _ops(**CUTLASS, **flags):
         assert all(shapes in key and sizes in key for key in op.keys)
 
@@ -120,7 +120,7 @@ def test_spread_experts_without_dp_attention_are_routed_before_the_kernel() -> N
     assert "(1, 256), (1,), (1,)" in _only(**DEEPSEEK, ep=8, dp=8, enable_dp_attention=True).keys[0]
 
 
-def test_nvfp4(tmp_path: Path) -> None:
+def test_nvfp4_experts_on_trtllm_have_packed_shapes(tmp_path: Path) -> None:
     model = quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="NVFP4", ignore=["*attn*"])
     keys = _keys_of("flashinfer::trtllm_fp4_block_scale_moe", model_path=model, arch="sm100", tp=8)
     packed = "(1, 256), (1, 8), (1, 8), (1, 3584), (1, 448), (0,), (0,))"
@@ -147,7 +147,7 @@ def test_mxfp4_of_gpt_oss_runs_on_cutlass_elsewhere() -> None:
     assert len(on_sm120) == 21
 
 
-def test_dense_fp8_layers_of_one_rank(tmp_path: Path) -> None:
+def test_dense_fp8_layers_have_the_shapes_of_one_rank(tmp_path: Path) -> None:
     op = _only(model_path=_in_modelopt(tmp_path, "Llama-3.1-70B", "FP8"), tp=4)
     shapes = {parts.profile[1] for key in op.keys if (parts := parse_key(key))}
     assert shapes == {(1, 8192, 2560), (1, 2048, 8192), (1, 8192, 14336), (1, 7168, 8192)}
@@ -190,7 +190,7 @@ def test_excluded_layers_call_no_fp8_gemm(tmp_path: Path) -> None:
         ({"chunked_prefill_size": 8192, "tp": 8, "dp": 8}, (4096, 8192)),
     ],
 )
-def test_buckets_of_cutlass(flags: dict[str, Any], last: tuple[int, int]) -> None:
+def test_buckets_of_cutlass_end_with_the_prefill_chunk(flags: dict[str, Any], last: tuple[int, int]) -> None:
     op = _ops(**CUTLASS, **flags)[0]
     assert op.buckets[-2:] == last and op.serving_only == ()
 
@@ -203,7 +203,7 @@ def test_buckets_of_trtllm_follow_the_gathered_rows() -> None:
     assert unset.buckets[-1] == 32768 and unset.serving_only == ()
 
 
-def test_keys_of_older_flashinfer_versions() -> None:
+def test_keys_have_the_form_of_the_flashinfer_version() -> None:
     shapes = "((1, 2048), (128, 384, 2048), (0,), (128, 2048, 192), (0,))"
     head = f"('trtllm::fused_moe::gemm1', 'MoERunner', {shapes}"
     assert _ops(**CUTLASS, tp=4, flashinfer_version="0.6.12")[0].keys[0] == f"{head})"

@@ -45,7 +45,7 @@ def _both(before: str) -> tuple[LogLine, LogLine]:
         ("\x1b[36m(Engine pid=9, ip=10.0.0.7)\x1b[0m ", "Engine pid=9, ip=10.0.0.7"),
     ],
 )
-def test_a_line_without_what_its_collector_put_before_it(before: str, source: str) -> None:
+def test_the_prefix_of_a_collector_is_removed_from_a_line(before: str, source: str) -> None:
     entry, frame = _both(before)
     assert entry == LogLine(TEXT, source, "DP1 TP3", AT, is_entry=True)
     assert frame.text.endswith(FRAME) and (frame.source, frame.rank) == (source, "DP1 TP3")
@@ -61,13 +61,13 @@ def test_a_line_without_what_its_collector_put_before_it(before: str, source: st
         (f"{STAMP}-0330 stderr F ", "", timezone(-timedelta(hours=3, minutes=30))),
     ],
 )
-def test_the_time_at_which_it_was_collected(before: str, source: str, zone: timezone) -> None:
+def test_the_time_stamp_of_a_collector_is_kept(before: str, source: str, zone: timezone) -> None:
     entry, frame = _both(before)
     assert entry == LogLine(TEXT, source, "DP1 TP3", AT, STAMPED.replace(tzinfo=zone), is_entry=True)
     assert frame == LogLine(FRAME, source, "DP1 TP3", None, STAMPED.replace(tzinfo=zone))
 
 
-def test_what_docker_keeps_of_a_container() -> None:
+def test_docker_json_lines_are_read() -> None:
     (line,) = _lines(f'{{"log":"\\u001b[32m{ENTRY}\\u001b[0m\\n","stream":"stderr","time":"{STAMP}Z"}}')
     assert line == LogLine(TEXT, "", "DP1 TP3", AT, STAMPED.replace(tzinfo=timezone.utc), is_entry=True)
     cut = '{"log":"' + ENTRY
@@ -80,7 +80,7 @@ def test_a_traceback_goes_on_with_the_last_rank_of_its_own_pod() -> None:
     assert [line.rank for line in lines] == ["DP1 TP3", "DP1 TP0", "DP1 TP3", "DP1 TP0"]
 
 
-def test_of_a_progress_bar_what_stands_last() -> None:
+def test_the_last_text_of_a_progress_bar_is_kept() -> None:
     (line,) = _lines("chat-1 | Capturing:   0%|   | 0/23\rCapturing: 100%|###| 23/23" + ENTRY + "\r")
     assert line == LogLine(TEXT, "chat-1", "DP1 TP3", AT, is_entry=True)
 

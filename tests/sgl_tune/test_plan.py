@@ -39,7 +39,7 @@ MODELS = ("deepseek-ai/DeepSeek-V3", "zai-org/GLM-5.1-FP8", "openai/gpt-oss-120b
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("layout", "files"), LAYOUTS.items())
-def test_files_and_groups_of_a_layout(model: str, layout: str, files: list[str]) -> None:
+def test_a_layout_has_its_files_and_groups(model: str, layout: str, files: list[str]) -> None:
     data = plan("--model-path", model, *layout.split(), *BLACKWELL)
     assert names(data) == files
     assert [len(group) for group in data["groups"]] == GROUP_SIZES.get(layout, [len(files)])
@@ -57,11 +57,11 @@ def test_files_and_groups_of_a_layout(model: str, layout: str, files: list[str])
         ("--tp 4 --dp 2", ["4", "1", "1", "1"]),
     ],
 )
-def test_sizes_in_the_key(layout: str, parts: list[str]) -> None:
+def test_the_key_has_the_sizes_of_the_layout(layout: str, parts: list[str]) -> None:
     assert plan("--model-path", MODELS[0], *layout.split(), *HOPPER)["key_parts"][4:8] == parts
 
 
-def test_the_same_files_under_another_key() -> None:
+def test_expert_parallelism_changes_the_key_and_not_the_file_names() -> None:
     model = ("--model-path", "GLM-5.1", "--moe-runner-backend", "flashinfer_cutlass", "--tp", 8)
     tensor, expert = plan(*model, *HOPPER), plan(*model, "--ep", 8, *HOPPER)
     assert names(tensor) == names(expert)

@@ -38,7 +38,7 @@ def test_every_preset_is_known_here() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_shapes(name: str) -> None:
+def test_a_preset_has_the_shape_of_its_model(name: str) -> None:
     model = _model(name)
     moe = (model.moe.num_experts, model.moe.top_k, model.moe.intermediate_size) if model.moe else (0, 0, 0)
     shape = (model.num_layers, model.hidden_size, model.vocabulary.size, *moe)
@@ -79,7 +79,7 @@ def test_no_two_presets_answer_to_one_name() -> None:
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000"),
     ],
 )
-def test_a_gpu_by_the_name_a_driver_reports(name: str, found: str) -> None:
+def test_a_gpu_is_found_by_the_name_that_a_driver_reports(name: str, found: str) -> None:
     assert find_gpu(name).name == found
 
 
@@ -89,14 +89,14 @@ def test_an_unknown_gpu_lists_the_known_ones() -> None:
     assert "B200" in (caught.value.remedy or "")
 
 
-def test_gpus_are_plausible() -> None:
+def test_every_gpu_has_a_source_and_plausible_memory() -> None:
     for gpu in GPUS:
         assert gpu.source and gpu.arch.startswith("sm")
         assert 0.97 < gpu.usable_bytes / (gpu.memory_mib << 20) <= 1
     assert find_gpu("H200").usable_bytes == 150109880320
 
 
-def test_the_gpu_that_is_meant() -> None:
+def test_a_gpu_is_chosen_by_name_or_architecture() -> None:
     assert gpu_for(None, "sm90").gpu.name == "H200" and "assumed" in (gpu_for(None, "sm90").assumed or "")
     assert gpu_for("rtx-pro 6000", None).gpu.arch == "sm120"
     assert gpu_for("NVIDIA H100 80GB HBM3", None).gpu.name == "H100"
@@ -104,7 +104,7 @@ def test_the_gpu_that_is_meant() -> None:
         gpu_for("H200", "sm120")
 
 
-def test_gpus_as_the_driver_lists_them() -> None:
+def test_the_drivers_list_of_gpus_is_read() -> None:
     table = (
         "NVIDIA H200, 9.0, 143771, GPU-3ba2cf46-0001\n"
         "NVIDIA B200, 10.0, 183359, GPU-3ba2cf46-0002\n"

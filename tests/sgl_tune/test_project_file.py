@@ -36,7 +36,7 @@ def _write(folder: Path, content: str) -> Path:
     return file
 
 
-def test_deployments_by_flags_and_by_command(tmp_path: Path) -> None:
+def test_deployments_are_given_by_flags_or_by_a_command(tmp_path: Path) -> None:
     chat, reason = read_project_file(_write(tmp_path, TWO))
     assert chat.name == "chat" and chat.command is None
     assert chat.flags == ServerFlags.of(
@@ -86,20 +86,20 @@ def test_what_does_not_belong_is_named(tmp_path: Path, content: str, message: st
     assert str(tmp_path / PROJECT_FILE) in caught.value.message
 
 
-def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / PROJECT_FILE).write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="is not TOML"):
         read_project_file(tmp_path / PROJECT_FILE)
 
 
-def test_without_a_model_all_deployments_of_the_file(tmp_path: Path) -> None:
+def test_without_a_model_all_deployments_of_the_file_are_selected(tmp_path: Path) -> None:
     _write(tmp_path, TWO.replace('flashinfer-autotune-skip-ops = ["a"]', ""))
     chat, reason = select_deployments(ServerFlags(), environ={}, folder=tmp_path)
     assert (chat.name, chat.parallel.tp) == ("chat", 4)
     assert (reason.name, reason.parallel.tp, str(reason.cache_dir)) == ("reason", 8, "/c")
 
 
-def test_one_by_name_and_flags_over_it(tmp_path: Path) -> None:
+def test_a_deployment_is_selected_by_name_and_flags_override_it(tmp_path: Path) -> None:
     _write(tmp_path, TWO)
     flags = ServerFlags.of(tp=2, sglang_version="0.5.23")
     (chat,) = select_deployments(flags, name="sgl-tune.toml:chat", environ={}, folder=tmp_path)
@@ -123,7 +123,7 @@ def test_a_flag_over_a_command_is_refused(tmp_path: Path) -> None:
         (ServerFlags(), ("--tp", "2"), TWO, "name two deployments"),
     ],
 )
-def test_a_name_that_picks_nothing(
+def test_a_name_of_no_deployment_is_refused(
     tmp_path: Path, flags: ServerFlags, command: tuple[str, ...], content: str | None, message: str
 ) -> None:
     if content is not None:

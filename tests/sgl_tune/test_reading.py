@@ -55,7 +55,7 @@ def test_what_is_no_such_file_is_refused_at_once(tmp_path: Path, kind: str) -> N
         (b'{"a":' * (DEEPEST + 1) + b"1" + b"}" * (DEEPEST + 1), "nested more than"),
     ],
 )
-def test_one_object_or_one_sentence(tmp_path: Path, raw: bytes, message: str) -> None:
+def test_what_is_no_json_object_is_refused(tmp_path: Path, raw: bytes, message: str) -> None:
     (tmp_path / "f").write_bytes(raw)
     with pytest.raises(UsageError, match=message):
         read_object(tmp_path / "f")

@@ -50,7 +50,7 @@ def test_a_command_prints_what_its_schema_says(line: tuple[object, ...]) -> None
     assert schema_faults(str(line[0]), _printed(*line)) == []
 
 
-def test_several_deployments(tmp_path: Path) -> None:
+def test_the_plan_of_several_deployments_fits_its_schema(tmp_path: Path) -> None:
     (tmp_path / "sgl-tune.toml").write_text(
         '[defaults]\ngpu = "h200"\n[deployments.a]\nmodel-path = "Qwen3-30B-A3B"\n'
         '[deployments.b]\nmodel-path = "Mixtral-8x7B"\n'
@@ -59,7 +59,7 @@ def test_several_deployments(tmp_path: Path) -> None:
     assert len(printed["plans"]) == 2 and schema_faults("warm", printed) == []
 
 
-def test_a_start_that_is_ready_and_one_that_is_not(tmp_path: Path) -> None:
+def test_reports_of_ready_and_unready_starts_fit_their_schema(tmp_path: Path) -> None:
     tuned = entry(23, "Running FlashInfer autotune with cache: /c/rank.json") + flashinfer(
         24, "Building JIT module x"
     )

@@ -62,7 +62,7 @@ from tests.sgl_tune.running import PROGRAM, environment, run, run_here
         ("warm --dry-run --model Qwen3-30-A3B", "no model at 'Qwen3-30-A3B'", "did you mean Qwen3-30B-A3B?"),
     ],
 )
-def test_what_is_wrong_and_the_way_out(line: str, error: str, fix: str) -> None:
+def test_wrong_usage_names_the_mistake_and_the_way_out(line: str, error: str, fix: str) -> None:
     ran = run(*line.split())
     first, second = ran.err.splitlines()
     assert (ran.code, ran.out) == (2, "")
@@ -112,7 +112,7 @@ def test_a_timeout_is_a_number_of_seconds(command: str, seconds: str) -> None:
 @pytest.mark.parametrize(
     ("command", "said"), [("inspect", "a named pipe, no cache"), ("prune", "a named pipe")]
 )
-def test_a_pipe_is_named(command: str, said: str, tmp_path: Path) -> None:
+def test_a_named_pipe_is_refused_as_such(command: str, said: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     ran = run(command, tmp_path / "pipe", *(["--stale"] if command == "prune" else []))
     assert ran.code == 2 and said in ran.err

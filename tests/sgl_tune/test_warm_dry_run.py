@@ -105,7 +105,7 @@ def test_quiet_is_one_path_a_line() -> None:
     assert len(paths) == 2 and all(path.startswith("/c/flashinfer/autotune/0.7.2/sm100/") for path in paths)
 
 
-def test_all_deployments_of_a_project_or_one(tmp_path: Path) -> None:
+def test_all_deployments_of_a_project_or_the_named_one_are_planned(tmp_path: Path) -> None:
     (tmp_path / "sgl-tune.toml").write_text(PROJECT)
     both = json.loads(run("warm", "--dry-run", "--format", "json", *HOPPER, cwd=tmp_path).out)
     assert [plan["deployment"]["name"] for plan in both["plans"]] == ["a", "b"]

@@ -39,7 +39,7 @@ def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "bin/sgl-tune"
 
 
-def test_it_holds_the_packages_and_their_data_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_the_packages_and_their_data_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"sgl_tune", "runtime", f"{wheel.name[:14]}.dist-info"}
     for package in PACKAGES:
@@ -59,7 +59,7 @@ def test_it_holds_the_packages_and_their_data_and_nothing_else(wheel: Path) -> N
         (("mem-report", "--model", "Qwen3-30B-A3B", "--gpu", "h200"), 2, "sgl-tune[runtime]"),
     ],
 )
-def test_its_commands_run(
+def test_commands_of_the_wheel_run(
     program: Path, tmp_path: Path, words: tuple[str, ...], code: int, said: str
 ) -> None:
     done = subprocess.run(

@@ -55,7 +55,9 @@ CUTLASS = [
 
 
 @pytest.mark.parametrize("flags", CUTLASS)
-def test_cutlass(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flashinfer_asks_for_planned_cutlass_keys(
+    flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = cutlass_module(monkeypatch)
     tuner = asking_tuner(monkeypatch)
     install_gemm_module(monkeypatch)
@@ -109,7 +111,7 @@ def _call_dense_fp8(deployment: Deployment, rows: int) -> None:
         {"model_path": "Llama-3.1-70B", "tp": 8, "chunked_prefill_size": 2048, "max_running_requests": 3000},
     ],
 )
-def test_dense_fp8(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flashinfer_asks_for_planned_fp8_keys(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     tuner = asking_tuner(monkeypatch)
     install_gemm_module(monkeypatch)
     deployment = deployment_of(**flags, quantization="modelopt_fp8", arch="sm90")
@@ -124,7 +126,7 @@ FP4_BACKENDS = {
 
 
 @pytest.mark.parametrize("asked", FP4_BACKENDS)
-def test_dense_nvfp4_on_each_backend(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flashinfer_asks_for_planned_nvfp4_keys(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tuner = asking_tuner(monkeypatch)
     install_fp4_module(monkeypatch)
     told = {"model_path": in_modelopt("Qwen3-30B-A3B", "NVFP4"), "tp": 2, "arch": "sm100"}
@@ -164,7 +166,9 @@ TRTLLM = [
 
 @pytest.mark.filterwarnings("ignore:Calling a trtllm-gen block-scale MoE op:DeprecationWarning")
 @pytest.mark.parametrize(("call", "flags"), TRTLLM)
-def test_trtllm(call: Call, flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flashinfer_asks_for_planned_trtllm_keys(
+    call: Call, flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     install_trtllm_module(monkeypatch)
     tuner = asking_tuner(monkeypatch)
     backend = {} if call is mxfp4 else {"moe_runner_backend": "flashinfer_trtllm"}
@@ -174,7 +178,7 @@ def test_trtllm(call: Call, flags: dict[str, Any], monkeypatch: pytest.MonkeyPat
     assert {key: op.policy for op in experts for key in op.keys} == asked
 
 
-def test_our_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_cpu_kernels_ask_for_planned_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     tuner = asking_tuner(monkeypatch)
     deployment = resolve_deployment(ServerFlags.of(tp=8, dp=8, arch="cpu"))
 

@@ -57,11 +57,11 @@ def test_thousands_of_damaged_files_are_judged_as_flashinfer_does() -> None:
     )
 
 
-def test_a_target_whose_versions_are_unknown() -> None:
+def test_files_are_judged_alike_for_a_target_of_unknown_versions() -> None:
     assert compare(1_000, seed=3, target=BARE_TARGET).found == []
 
 
-def test_this_machine_as_the_target(tmp_path: Path) -> None:
+def test_files_are_judged_alike_for_this_machine(tmp_path: Path) -> None:
     here = stock._collect_metadata()
     for name, case in build_corpus(here, moe_entries((1, 2))).items():
         assert list(disagreements(name, case.raw, tmp_path, here)) == []

@@ -88,7 +88,7 @@ def _without_ranks(key: str) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("flags", CUTLASS)
-def test_cutlass(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cutlass_asks_for_the_planned_keys(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     install_cutlass_module(monkeypatch)
     monkeypatch.setattr(flashinfer_cutlass, "cutlass_moe", flashinfer_cutlass.cutlass_moe.run)
     deployment = _deployment({"arch": "sm90", "moe_runner_backend": "flashinfer_cutlass", **flags})
@@ -97,7 +97,7 @@ def test_cutlass(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.filterwarnings("ignore:Calling a trtllm-gen block-scale MoE op:DeprecationWarning")
 @pytest.mark.parametrize("flags", TRTLLM)
-def test_trtllm(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trtllm_asks_for_the_planned_keys(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     install_trtllm_module(monkeypatch)
     monkeypatch.setattr(flashinfer_trtllm, "trtllm_moe", flashinfer_trtllm.trtllm_moe.run)
     deployment = _deployment({"moe_runner_backend": "flashinfer_trtllm", **flags})

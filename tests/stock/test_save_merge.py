@@ -48,7 +48,7 @@ def test_saving_what_was_loaded_changes_no_byte(tmp_path: Path, here: dict[str, 
     assert path.read_bytes() == before
 
 
-def test_taking_turns_loses_nothing(tmp_path: Path, here: dict[str, str]) -> None:
+def test_saves_by_us_and_flashinfer_in_turn_lose_nothing(tmp_path: Path, here: dict[str, str]) -> None:
     (path,) = _paths(tmp_path)[:1]
     write_group([path], moe_entries((1, 2)), here)
     tuner = AutoTuner()

@@ -107,7 +107,7 @@ def test_running_out_of_memory_is_not_a_failed_tactic(error: Any) -> None:
     assert _stock_tactic(Timed(TIMES, {2: error})) in (-1, 1)
 
 
-def test_memory_that_is_missing_while_inputs_are_made() -> None:
+def test_running_out_of_memory_while_making_inputs_is_named() -> None:
     def too_much(shape: Any, dtype: Any, device: Any) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB.")
 

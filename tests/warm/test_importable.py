@@ -29,5 +29,5 @@ def test_what_an_import_asks_of_a_gpu_is_said(tmp_path: Path) -> None:
     assert _said(tmp_path).endswith("cannot be imported here (no CUDA here)")
 
 
-def test_the_installed_one_can_be_imported() -> None:
+def test_the_installed_flashinfer_can_be_imported() -> None:
     assert _said() == ""

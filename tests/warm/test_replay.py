@@ -40,7 +40,7 @@ def test_each_choice_is_timed_and_nothing_written(small: tuple[str, ...], tmp_pa
     assert path.read_bytes() == before and not list(cache.rglob("*.tmp"))
 
 
-def test_what_cannot_be_replayed_here(tmp_path: Path) -> None:
+def test_what_cannot_be_replayed_here_exits_with_2(tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names())
     ran = run_here("verify", KEY, "--cache-dir", tmp_path, "--replay")
     assert ran.code == 2 and "nothing to replay" in ran.err

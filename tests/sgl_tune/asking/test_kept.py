@@ -78,7 +78,7 @@ CHANGES: dict[str, Callable[[Question], Question]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_changes_is_a_miss(change: str, question: Question, tmp_path: Path) -> None:
+def test_a_change_of_any_ingredient_is_a_miss(change: str, question: Question, tmp_path: Path) -> None:
     before = digest(question, tmp_path)
     assert digest(question, tmp_path) == before
     assert digest(CHANGES[change](question), tmp_path) != before

@@ -35,7 +35,7 @@ UNKNOWN = Target(None, "each file's own environment")
 
 
 @pytest.mark.parametrize("version", RECORDED["verdicts"])
-def test_odd_files_end_as_that_version_left_them(version: str) -> None:
+def test_odd_files_load_and_save_as_recorded_from_that_version(version: str) -> None:
     target = target_of(version)
     files = mutated_files(RECORDED["files"], RECORDED["seed"], target)
     ours = [
@@ -76,7 +76,7 @@ def test_a_version_takes_the_nearest_older_row(version: str, since: str) -> None
         ("flashinfer::other", None),
     ],
 )
-def test_an_ops_key_has_its_options_since(op: str, since: str | None) -> None:
+def test_an_ops_key_has_options_from_its_version_on(op: str, since: str | None) -> None:
     filling = [version for version in READ if op.startswith(flashinfer_of(version).keys.options_of)]
     assert filling == [version for version in READ if since and number(version) >= number(since)]
 
@@ -111,7 +111,7 @@ def _old(member: str, value: Any, version: str) -> bytes:
         ("0.6.18", "_records", [], "ValueError"),
     ],
 )
-def test_an_odd_file_ends_otherwise_from_version_to_version(
+def test_what_an_odd_file_does_depends_on_the_version(
     version: str, member: str, value: Any, ends: str
 ) -> None:
     outcome = load(_old(member, value, version), target_of(version), flashinfer_of(version))

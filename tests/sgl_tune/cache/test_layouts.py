@@ -45,7 +45,7 @@ def _only(root: Path) -> Cache:
         ("xrank_tp0_pp0_dp0.json", None),
     ],
 )
-def test_rank_names(filename: str, rank: RankName | None) -> None:
+def test_rank_names_are_read_and_written_back(filename: str, rank: RankName | None) -> None:
     assert RankName.parse(filename) == rank
     assert rank is None or rank.filename == filename
 
@@ -53,7 +53,7 @@ def test_rank_names(filename: str, rank: RankName | None) -> None:
 @pytest.mark.parametrize(
     "below", ["", "flashinfer", "flashinfer/autotune/0.7.2", "flashinfer/autotune/0.7.2/sm90"]
 )
-def test_sglang_from_any_folder(tmp_path: Path, below: str) -> None:
+def test_a_cache_of_sglang_is_found_from_any_folder_above_it(tmp_path: Path, below: str) -> None:
     folder = f"flashinfer/autotune/0.7.2/sm90/{KEY}"
     _make(
         tmp_path,
@@ -91,7 +91,7 @@ def test_a_file_brings_its_cache_along(tmp_path: Path, monkeypatch: pytest.Monke
     assert _only(Path()).key == KEY
 
 
-def test_vllm_with_and_without_its_default_folders(tmp_path: Path) -> None:
+def test_a_cache_of_vllm_is_found_with_and_without_its_default_folders(tmp_path: Path) -> None:
     digest = "ab" * 32
     _make(tmp_path, f"flashinfer_autotune_cache/0.6.12/90a/{digest}/autotune_configs.json")
     cache = _only(tmp_path)
@@ -101,7 +101,7 @@ def test_vllm_with_and_without_its_default_folders(tmp_path: Path) -> None:
     assert (cache.layout, cache.flashinfer, cache.key) == ("vllm", None, digest)
 
 
-def test_vllm_with_a_file_a_rank(tmp_path: Path) -> None:
+def test_a_cache_of_vllm_with_one_file_per_rank_is_found(tmp_path: Path) -> None:
     folder = f"flashinfer_autotune_cache/0.7.2/90a/{'ab' * 32}"
     ranks = [(0, 0), (0, 2), (1, 10)]
     others = (
@@ -127,7 +127,7 @@ def test_a_folder_of_sglangs_shape_that_vllm_fills_is_vllms(tmp_path: Path) -> N
     assert _only(tmp_path).layout == "vllm"
 
 
-def test_flashinfers_managed_store(tmp_path: Path) -> None:
+def test_flashinfers_managed_store_is_found_from_any_folder(tmp_path: Path) -> None:
     store = "autotune/v2/0123456789abcdef"
     _make(
         tmp_path, f"{store}/entries/aa.json", f"{store}/entries/bb.json", f"{store}/entries/.autotune_x.tmp"

@@ -98,7 +98,7 @@ def test_a_field_unknown_on_both_sides_matches() -> None:
         ("nesting-100000", "RecursionError"),
     ],
 )
-def test_what_the_next_save_does(name: str, save: Save | str) -> None:
+def test_the_next_save_merges_skips_or_replaces_as_flashinfer_would(name: str, save: Save | str) -> None:
     outcome = next_save(CORPUS[name].raw, TARGET, NEWEST)
     assert (outcome.exception if isinstance(outcome, Raised) else outcome) == save
 

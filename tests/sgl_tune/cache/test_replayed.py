@@ -48,7 +48,9 @@ def _judge(
         ((None, 1.0), (1.0, 1.5), "fails"),
     ],
 )
-def test_what_became_of_a_choice(now: Times, then: Times | None, state: str, tmp_path: Path) -> None:
+def test_a_choice_holds_is_beaten_faded_or_fails(
+    now: Times, then: Times | None, state: str, tmp_path: Path
+) -> None:
     replayed = _judge(tmp_path, now, then)
     assert [one.state for one in replayed.judgements] == [state]
     codes = {"holds": [], "beaten": ["stale-choice"], "faded": ["faded-choice"], "fails": ["replay-fails"]}

@@ -62,7 +62,7 @@ def _swap(path: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("above", [0, 1, 3], ids=["the folder", "the one above", "the layout's first"])
-def test_a_folder_swapped_for_a_link_while_prune_asks(root: Path, outside: Outside, above: int) -> None:
+def test_prune_does_not_follow_a_swapped_folder(root: Path, outside: Outside, above: int) -> None:
     folder = _cache(root)
     swapped = [folder, *folder.parents][above]
     target = outside.folder.joinpath(*folder.relative_to(swapped).parts)
@@ -130,7 +130,7 @@ def test_a_link_on_the_way_is_refused_by_a_write(root: Path, outside: Outside) -
     assert outside.is_untouched()
 
 
-def test_a_folder_swapped_for_a_link_while_a_write_waits(root: Path, outside: Outside) -> None:
+def test_a_write_that_waited_does_not_follow_a_swapped_folder(root: Path, outside: Outside) -> None:
     folder = cache_folder(root, key=KEY)
 
     def hold_and_swap() -> None:
@@ -148,7 +148,7 @@ def test_a_folder_swapped_for_a_link_while_a_write_waits(root: Path, outside: Ou
     assert outside.is_untouched()
 
 
-def test_a_folder_swapped_for_a_link_during_a_write(root: Path, outside: Outside) -> None:
+def test_a_write_stays_in_a_folder_that_is_swapped_for_a_link(root: Path, outside: Outside) -> None:
     """Another thread acts at the first rename: what is written stays in the folder that was opened."""
     folder = cache_folder(root, key=KEY)
 

@@ -116,7 +116,7 @@ def test_the_differing_fields_are_named_with_both_values(tmp_path: Path) -> None
         ("duplicate-key", "hit", "duplicate-key"),
     ],
 )
-def test_what_loads_but_is_bad(name: str, verdict: str, code: str, tmp_path: Path) -> None:
+def test_bad_content_that_loads_has_its_code(name: str, verdict: str, code: str, tmp_path: Path) -> None:
     report = _verify_one(tmp_path, CORPUS[name].raw)
     assert report.verdict.value == verdict
     assert code in _codes(report)

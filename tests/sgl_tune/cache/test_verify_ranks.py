@@ -169,9 +169,7 @@ def test_files_that_no_rank_reads_are_pointed_out(tmp_path: Path) -> None:
     ("asked_by", "sentence"),
     [("tuning", "tunes these at its start"), ("serving", "fallback tactic")],
 )
-def test_buckets_that_a_deployment_asks_for_and_the_file_lacks(
-    asked_by: str, sentence: str, tmp_path: Path
-) -> None:
+def test_missing_buckets_of_a_deployment_are_named(asked_by: str, sentence: str, tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names())
     (cache,) = find_caches(tmp_path)
     expected = _make_expected(rank_names(), (1, 512, 8192), asked_by)

@@ -39,7 +39,7 @@ def test_the_same_content_is_equal_however_it_is_written(tmp_path: Path) -> None
     assert run("diff", a, b, "--format", "quiet").out == ""
 
 
-def test_what_changed_by_op_and_bucket(tmp_path: Path) -> None:
+def test_changes_are_listed_by_op_and_bucket(tmp_path: Path) -> None:
     changed = moe_entries()
     changed[moe_key(16)] = ["MoERunner", 99, HOT]
     changed[moe_key(8)] = ["MoERunner", 23, [*HOT[:3], "cold"]]
@@ -77,7 +77,7 @@ def test_ranks_that_differ_are_compared_one_by_one(tmp_path: Path) -> None:
     assert "1 pair equal, 1 different" in out and "rank_tp1_pp0_dp0.json        4\n" in out
 
 
-def test_whole_cache_directories_by_place(tmp_path: Path) -> None:
+def test_whole_cache_directories_are_compared_by_relative_path(tmp_path: Path) -> None:
     for side, keys in (("a", ("11" * 8, "22" * 8)), ("b", ("22" * 8, "33" * 8))):
         for key in keys:
             _cache(tmp_path / side / "flashinfer" / "autotune" / "0.7.2" / "sm90" / key, moe_entries())
@@ -86,7 +86,7 @@ def test_whole_cache_directories_by_place(tmp_path: Path) -> None:
     assert [Path(name).name for side in ("only_a", "only_b") for name in data[side]] == ["11" * 8, "33" * 8]
 
 
-def test_what_cannot_be_compared(tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_an_error(tmp_path: Path) -> None:
     good = _file(tmp_path / "a.json")
     (tmp_path / "bad.json").write_text("{")
     (tmp_path / "empty").mkdir()

@@ -105,7 +105,7 @@ def test_ranks_that_differ_are_not_exported(tmp_path: Path) -> None:
     assert ran.code == 1 and "differs from rank_tp0_pp0_dp0.json" in ran.err
 
 
-def test_wrong_usage(tmp_path: Path) -> None:
+def test_wrong_usage_exits_with_2_and_a_reason(tmp_path: Path) -> None:
     source, folder = cache_folder(tmp_path), tmp_path / "hash"
     write_ranks(source, rank_names())
     write_ranks(cache_folder(tmp_path, key="0123456789abcdef"), rank_names())

@@ -55,7 +55,7 @@ def _json(*arguments: object) -> Any:
     return json.loads(ran.out)
 
 
-def test_the_table(cache_dir: Path) -> None:
+def test_the_table_has_a_line_per_cache_and_a_total(cache_dir: Path) -> None:
     ran = run("inspect", "--cache-dir", cache_dir)
     assert ran.code == 0 and ran.err == ""
     big = next(line for line in ran.out.splitlines() if line.startswith(BIG))
@@ -84,7 +84,7 @@ def test_json_is_the_contract(cache_dir: Path) -> None:
     assert "contents" not in cache
 
 
-def test_entries_in_reading_order(cache_dir: Path) -> None:
+def test_entries_are_listed_in_the_order_of_their_buckets(cache_dir: Path) -> None:
     (cache,) = _json("--cache-dir", cache_dir, BIG, "--entries", "--filter", "op=gemm2")["caches"]
     (entries,) = cache["contents"].values()
     assert [entry["bucket"] for entry in entries] == [1, 2, 4, 8, 16, 4096, 8192]
@@ -144,7 +144,7 @@ def test_quiet_is_paths_alone_and_no_second_format(cache_dir: Path) -> None:
         (["op=fused_moe"], [BIG]),
     ],
 )
-def test_filters(cache_dir: Path, filters: list[str], keys: list[str]) -> None:
+def test_filters_select_caches(cache_dir: Path, filters: list[str], keys: list[str]) -> None:
     options = [word for text in filters for word in ("--filter", text)]
     ran = run("inspect", "--cache-dir", cache_dir, "--format", "quiet", *options)
     assert [Path(line).name for line in ran.out.splitlines()] == keys
@@ -163,7 +163,7 @@ def test_filters(cache_dir: Path, filters: list[str], keys: list[str]) -> None:
         ("ranks>²", "is not a number"),
     ],
 )
-def test_filters_that_say_nothing(text: str, said: str) -> None:
+def test_a_filter_that_cannot_be_read_is_refused(text: str, said: str) -> None:
     ran = run("inspect", "--filter", text)
     assert ran.code == 2 and said in ran.err
 
@@ -197,7 +197,7 @@ def test_broken_files_are_listed_and_never_stop_it(tmp_path: Path) -> None:
         assert ran.code == 0 and ran.err == ""
 
 
-def test_a_managed_store(tmp_path: Path) -> None:
+def test_a_managed_store_is_listed_with_its_broken_entries(tmp_path: Path) -> None:
     store = tmp_path / "v2" / "0123456789abcdef"
     (store / "entries").mkdir(parents=True)
     (store / "manifest.json").write_text(json.dumps({**TARGET, "cache_schema": "v2"}))
@@ -215,7 +215,7 @@ def test_a_managed_store(tmp_path: Path) -> None:
     ("name", "content"),
     [("README.md", "# Caches\n"), ("hostname", "here\n"), ("env.json", '{"metadata": {}, "arch": "sm90"}')],
 )
-def test_another_file_is_no_cache(tmp_path: Path, name: str, content: str) -> None:
+def test_a_file_that_is_no_cache_is_refused(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     ran = run("inspect", tmp_path / name)
     assert (ran.code, ran.out) == (2, "") and f"{name}: not a cache file" in ran.err

@@ -176,7 +176,7 @@ def test_the_project_file_names_the_deployment(tmp_path: Path, target: Path) -> 
     assert run(*arguments, "-f", "sgl-tune.toml:other", cwd=tmp_path).code == 2
 
 
-def test_another_user_is_asked_for(tmp_path: Path, target: Path) -> None:
+def test_a_file_closed_to_the_named_user_is_a_crash(tmp_path: Path, target: Path) -> None:
     (path,) = write_ranks(cache_folder(tmp_path), rank_names())
     path.chmod(0o600)
     ran = run("verify", "--cache-dir", tmp_path, "--target", target, "--as-user", 3999999, "--format", "json")
@@ -194,7 +194,7 @@ def test_a_terminal_of_80_columns_is_enough(tmp_path: Path, target: Path) -> Non
 
 
 @pytest.mark.parametrize("made", [[], ["flashinfer/autotune/0.7.2/sm90/" + KEY], ["unrelated/folder"]])
-def test_nothing_to_verify_is_no_good_news(tmp_path: Path, target: Path, made: list[str]) -> None:
+def test_nothing_to_verify_exits_with_2(tmp_path: Path, target: Path, made: list[str]) -> None:
     """A forgotten COPY must not pass an image build's check."""
     caches = tmp_path / "caches"
     for name in [".", *made]:

@@ -24,7 +24,7 @@ def _data(page: str) -> dict[str, Any]:
     return data
 
 
-def test_nothing_is_fetched() -> None:
+def test_the_page_fetches_nothing() -> None:
     page = _make_page()
     assert "{{" not in page
     assert not re.search(r"<(link|img|iframe)[^>]+(https?:|//)|@import|url\(|fetch\(|<script[^>]+src", page)

@@ -53,7 +53,7 @@ def test_it_draws_without_a_complaint_and_fetches_nothing(browser: Browser, page
     assert browser.requested() == [page.as_uri()]
 
 
-def test_the_themes_differ(browser: Browser, page: Path) -> None:
+def test_light_and_dark_themes_have_different_backgrounds(browser: Browser, page: Path) -> None:
     seen = set()
     for theme in ("light", "dark"):
         browser.open(page, theme)

@@ -139,7 +139,7 @@ def test_a_sweep_is_a_frontier_and_names_the_highest_that_fits() -> None:
     assert "Highest that fits: mem-fraction-static=0.89" in text
 
 
-def test_a_sweep_in_which_nothing_fits() -> None:
+def test_a_sweep_in_which_nothing_fits_has_no_highest_that_fits() -> None:
     assert highest_that_fits({"dp=1": make_report(failed=True)}) is None
 
 

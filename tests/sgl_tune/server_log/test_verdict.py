@@ -47,7 +47,7 @@ def _json(folder: Path, log: str) -> Any:
     return found
 
 
-def test_the_ci_case_of_sglang(tmp_path: Path) -> None:
+def test_an_error_without_a_size_during_capture_is_out_of_memory(tmp_path: Path) -> None:
     """sgl-project/sglang#39713: `AcceleratorError` inside `capture_end()`, which names no size."""
     found = _json(tmp_path, PREFILL_GRAPHS)
     assert (found["verdict"], found["failed_in"], found["source"]) == ("oom", "prefill graphs", "log")

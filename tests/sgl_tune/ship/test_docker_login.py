@@ -30,7 +30,7 @@ def kept(folder: Path, content: Any) -> str | None:
     return login({"DOCKER_CONFIG": str(folder)})
 
 
-def test_what_is_written(tmp_path: Path) -> None:
+def test_a_login_written_in_a_file_is_used(tmp_path: Path) -> None:
     assert kept(tmp_path, {"auths": {"localhost:5000": {"auth": AUTH}}}) == AUTH
     environ = {"DOCKER_CONFIG": "/nowhere", "REGISTRY_AUTH_FILE": str(tmp_path / "config.json")}
     assert login(environ) == AUTH
@@ -46,7 +46,7 @@ def test_what_is_written(tmp_path: Path) -> None:
         {"auths": {"localhost:5000": 7}, "credHelpers": {"localhost:5000": 7}, "credsStore": 7},
     ],
 )
-def test_nothing_is_known(content: Any, tmp_path: Path) -> None:
+def test_a_file_without_a_login_for_the_registry_gives_none(content: Any, tmp_path: Path) -> None:
     assert kept(tmp_path, content) is None
 
 
@@ -60,7 +60,9 @@ def test_nothing_is_known(content: Any, tmp_path: Path) -> None:
         ([], "not a JSON object"),
     ],
 )
-def test_what_is_no_login(content: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_login_is_refused(
+    content: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if "0.2 s" in words:
         monkeypatch.setattr(docker_login, "HELPER_SECONDS", 0.2)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
@@ -84,7 +86,7 @@ def test_no_helper_of_the_working_folder_is_run(tmp_path: Path, monkeypatch: pyt
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_helper_that_knows_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_helper_without_a_login_gives_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     helper = tmp_path / "docker-credential-none"
     helper.write_text("#!/bin/sh\necho credentials not found in native keychain\nexit 1\n")

@@ -166,14 +166,14 @@ def test_a_pull_ends_with_one_line(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "x.tar.gz").exists()
 
 
-def test_the_good_one_arrives(tmp_path: Path) -> None:
+def test_a_bundle_of_an_honest_registry_arrives(tmp_path: Path) -> None:
     with hostile() as server:
         ran = pull(server, tmp_path)
     assert ran.code == 0, ran.err
     assert (tmp_path / "x.tar.gz").read_bytes() == server.good.layer
 
 
-def test_a_digest_answered_with_something_else(tmp_path: Path) -> None:
+def test_an_answer_with_another_digest_is_refused(tmp_path: Path) -> None:
     with hostile() as server:
         one_line(pull(server, tmp_path, f"@sha256:{'0' * 64}"), "gives something else", 1)
 
@@ -206,7 +206,7 @@ def test_a_push_ends_with_one_line(name: str, tmp_path: Path) -> None:
     assert time.monotonic() - began < SOON
 
 
-def test_tags_without_end(tmp_path: Path) -> None:
+def test_endless_pages_of_tags_are_cut_off(tmp_path: Path) -> None:
     def page(asked: Asked) -> bytes:
         return answer(200, b'{"tags": ["\\u001b[31m", 7, "x"]}', Link=f'<{asked.path}x>; rel="next"')
 
@@ -217,7 +217,7 @@ def test_tags_without_end(tmp_path: Path) -> None:
         assert run_here("pull", server.url, "--plain-http", "--list").out.startswith("Nothing at")
 
 
-def test_a_registry_that_is_busy_for_a_moment(tmp_path: Path) -> None:
+def test_a_busy_registry_is_asked_again(tmp_path: Path) -> None:
     busy = [answer(429, Retry_After="0"), answer(503)]
     good = Good()
     deeds = {"GET_blobs": lambda asked: busy.pop() if busy else answer(200, good.layer)}
@@ -388,7 +388,7 @@ def test_tokens_are_fetched_anew_and_by_nobody_in_particular(tmp_path: Path) -> 
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_tokens_that_lead_nowhere(body: bytes, words: str, tmp_path: Path) -> None:
+def test_a_bad_token_ends_a_pull_with_one_line(body: bytes, words: str, tmp_path: Path) -> None:
     with hostile(GET=lambda asked: answer(200, body)) as realm:
         where = f'Bearer realm="http://127.0.0.1:{realm.port}/token"'
         with hostile(GET=lambda asked: answer(401, WWW_Authenticate=where)) as server:
@@ -414,7 +414,7 @@ def test_tokens_that_lead_nowhere(body: bytes, words: str, tmp_path: Path) -> No
         ("https://8.8.8.8", "https://", "no address of the web"),
     ],
 )
-def test_nobody_is_led_inside(home: str, there: str, words: str) -> None:
+def test_a_redirect_inside_or_without_tls_is_refused(home: str, there: str, words: str) -> None:
     with pytest.raises(Broken, match=words):
         session(home).check(there, "sends on to")
     with pytest.raises(Broken, match="without TLS"):
@@ -444,6 +444,6 @@ def session(home: str, plain_http: bool = False) -> Session:
         ("host/a:1", "is not an address of bundles"),
     ],
 )
-def test_urls_that_are_none(url: str, words: str, tmp_path: Path) -> None:
+def test_a_url_that_cannot_be_read_is_refused(url: str, words: str, tmp_path: Path) -> None:
     ran = run_here("pull", *url.split(), "-o", tmp_path / "x")
     assert ran.code == 2 and words in ran.err, ran.err

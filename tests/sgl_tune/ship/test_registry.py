@@ -69,7 +69,7 @@ def told(ran: Ran) -> Any:
     return json.loads(ran.out)
 
 
-def test_there_and_back(registry: Registry, tmp_path: Path) -> None:
+def test_a_pushed_bundle_is_listed_and_pulled_unchanged(registry: Registry, tmp_path: Path) -> None:
     bundle, url = make_bundle(tmp_path / "b.tar.gz"), f"{registry.url}:there"
     first = told(push(bundle, url, "--format", "json"))
     assert schema_faults("push", first) == [] and first["sent"] > bundle.stat().st_size
@@ -84,7 +84,7 @@ def test_there_and_back(registry: Registry, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"b.tar.gz", "back.tar.gz"}
 
 
-def test_an_image_for_everybody_else(registry: Registry, tmp_path: Path) -> None:
+def test_other_tools_read_a_bundle_as_an_image(registry: Registry, tmp_path: Path) -> None:
     """skopeo copies it, umoci and tar unpack it: the same files."""
     skopeo, umoci = shutil.which("skopeo"), shutil.which("umoci")
     if not skopeo or not umoci:
@@ -160,7 +160,7 @@ def test_a_port_that_there_is_not_is_wrong_usage(port: str) -> None:
     assert ran.code == 2 and f"'localhost:{port}' is no registry's host" in ran.err
 
 
-def test_two_who_push_at_once_are_both_there(
+def test_bundles_pushed_at_once_are_all_kept(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sgl_tune.ship.remote.registry.SETTLE_SECONDS", 0.3)
@@ -275,7 +275,7 @@ def test_the_schema_of_pull_holds_that_of_unpack() -> None:
     }
 
 
-def test_what_is_not_there(registry: Registry, tmp_path: Path) -> None:
+def test_a_missing_tag_digest_or_repository_is_named(registry: Registry, tmp_path: Path) -> None:
     url, out = f"{registry.url}:absent-1", ("-o", tmp_path / "x")
     assert push(make_bundle(tmp_path / "b.tar.gz"), url).code == 0
     assert "did you mean absent-1?" in pull(f"{registry.url}:absnet-1", *out).err
@@ -343,7 +343,7 @@ def test_two_who_pull_at_once_both_have_it(registry: Registry, tmp_path: Path) -
     assert not (tmp_path / PULLS).exists()
 
 
-def test_what_an_earlier_pull_left_may_be_spoilt(registry: Registry, tmp_path: Path) -> None:
+def test_a_spoilt_part_of_an_earlier_pull_is_replaced(registry: Registry, tmp_path: Path) -> None:
     bundle, url = make_bundle(tmp_path / "b.tar.gz"), f"{registry.url}:spoilt"
     digest = told(push(bundle, url, "--format", "json"))["bundle"]["digest"]
     part = tmp_path / PULLS / f"{digest.removeprefix('sha256:')}.part"
@@ -358,7 +358,7 @@ def test_what_an_earlier_pull_left_may_be_spoilt(registry: Registry, tmp_path: P
 
 
 @pytest.mark.parametrize("upward", [True, False], ids=["push", "pull"])
-def test_a_registry_that_dies_and_comes_back(registry: Registry, tmp_path: Path, upward: bool) -> None:
+def test_a_transfer_survives_a_restart(registry: Registry, tmp_path: Path, upward: bool) -> None:
     bundle, url = make_bundle(tmp_path / "b.tar.gz", 4_000_000, seed=upward), f"{registry.url}:dies"
 
     def die() -> None:
@@ -376,7 +376,7 @@ def test_a_registry_that_dies_and_comes_back(registry: Registry, tmp_path: Path,
     assert (tmp_path / "x.tar.gz").read_bytes() == bundle.read_bytes()
 
 
-def test_tls_and_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_with_tls_and_a_password_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cryptography")
     authority, server = certificates(tmp_path / "tls")
     with started(tmp_path / "registry", tls=server, password=True) as registry:

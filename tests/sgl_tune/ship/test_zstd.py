@@ -62,7 +62,7 @@ def test_a_frame_that_is_cut_off_anywhere_is_said_to_be() -> None:
 @pytest.mark.parametrize(
     ("rest", "says"), [(b"x", "bytes follow"), (b"\x28\xb5\x2f\xfd", "a second compressed stream")]
 )
-def test_nothing_may_follow(rest: bytes, says: str) -> None:
+def test_bytes_after_the_frame_are_refused(rest: bytes, says: str) -> None:
     with pytest.raises(BadBundle, match=says):
         _read(zstandard.ZstdCompressor().compress(b"all") + rest)
 

@@ -100,7 +100,7 @@ def test_a_limit_is_an_exit_code(cold: Path, most: str, code: int) -> None:
     assert run_here("start-report", cold, "--max", most).code == code
 
 
-def test_formats(cold: Path) -> None:
+def test_quiet_and_markdown_show_the_seconds(cold: Path) -> None:
     assert run_here("start-report", cold, "-q").out == "89.000\n"
     assert (
         "| tactics | 23.0 s | 17.0 s | tactics | no |"
@@ -136,7 +136,7 @@ def test_a_log_is_the_same_however_it_comes(cold: Path, tmp_path: Path) -> None:
         assert _json(_log(tmp_path, "".join(prefix + line for line in lines))) == plain, prefix
 
 
-def test_a_start_that_is_not_ready(tmp_path: Path) -> None:
+def test_a_start_that_is_not_ready_exits_with_1_and_names_its_phase(tmp_path: Path) -> None:
     text = head() + loaded("TP0") + entry(10, "Init torch distributed begin.", "TP1") + entry(90, "x", "TP0")
     ran = run_here("start-report", _log(tmp_path, text))
     assert ran.code == 1 and "not ready after 90.0 s: stands in communicator" in ran.out
@@ -242,7 +242,7 @@ def test_whatever_a_file_holds_is_a_report_or_a_sentence(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("words", [(), ("a", "b"), ("a", "--stop-when-ready"), ("gone.log",), (".",)])
-def test_wrong_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_wrong_usage_exits_with_2_and_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
     ran = run("start-report", *words, cwd=tmp_path)
     assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ")
 

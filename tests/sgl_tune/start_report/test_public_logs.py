@@ -24,7 +24,7 @@ def _report(path: Path) -> StartReport:
     return read_start(path, None, None, lambda count: None)
 
 
-def test_there_are_ten() -> None:
+def test_there_are_at_least_ten_logs() -> None:
     assert len(LOGS) >= 10
 
 

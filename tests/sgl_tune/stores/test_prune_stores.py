@@ -116,7 +116,7 @@ def test_sweeping_follows_no_link(root: Path, tmp_path: Path) -> None:
     assert kept.read_text() == "mine" and not (root / f"{GOING}3-ef").exists()
 
 
-def test_wrong_usage(root: Path) -> None:
+def test_wrong_usage_exits_with_2_and_a_fix(root: Path) -> None:
     for words in (
         ["--store", "triton"],
         ["--store", "x", "--stale"],

@@ -46,7 +46,7 @@ def test_without_any_variable_they_are_below_sglangs_own_folder() -> None:
     assert found["cute-dsl"] == (f"{root}/cute_aot",)
 
 
-def test_variables_count() -> None:
+def test_variables_of_the_environment_decide_the_folders() -> None:
     given = {"TRITON_CACHE_DIR": "/mine", "FLASHINFER_CUBIN_DIR": "/cubins", "SGLANG_CACHE_DIR": "~/all"}
     found = places(NEWEST, given, HOME, USER)
     assert (found["triton"], found["flashinfer-cubins"]) == (("/mine",), ("/cubins",))

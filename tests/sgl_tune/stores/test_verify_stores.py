@@ -232,7 +232,7 @@ def test_links_are_never_written_through(root: Path, tmp_path: Path) -> None:
     assert "/x/" not in inside.read_text() and group.is_symlink()
 
 
-def test_wrong_usage(tmp_path: Path) -> None:
+def test_relocate_refuses_a_missing_folder_and_a_relative_path(tmp_path: Path) -> None:
     assert run_here("relocate", tmp_path / "none").code == 2
     relative = run_here("relocate", tmp_path, "--at", "mnt")
     assert relative.code == 2 and "--at mnt is no absolute path" in relative.err
