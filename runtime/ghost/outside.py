@@ -86,7 +86,7 @@ class Outside:
 
     def _doubt(self, name: str) -> int:
         if name not in self.numbers:
-            raise KeyError(f"the table of what lies outside torch lacks {name}")
+            raise KeyError(f"the table of memory outside torch lacks {name}")
         return self.numbers[name].doubt
 
     def _beyond_rank_0(self, ranks: int) -> int:
@@ -95,7 +95,7 @@ class Outside:
             return 0
         known = {name: one.bytes + one.doubt for name, one in self.numbers.items() if name.startswith(PEERS)}
         if not known:
-            raise KeyError(f"the table of what lies outside torch lacks {PEERS}{ranks}")
+            raise KeyError(f"the table of memory outside torch lacks {PEERS}{ranks}")
         return known.get(f"{PEERS}{ranks}", max(known.values()))
 
     def with_numbers(self, **bytes: int) -> Outside:

@@ -54,7 +54,7 @@ def _unchosen(moe: MoEConfig | None) -> Iterator[str]:
     if moe.top_k > experts:
         yield f"num_experts_per_tok is {moe.top_k}: there are {experts} experts"
     elif experts % groups:
-        yield f"{experts} experts are not evenly those of {groups} groups"
+        yield f"{experts} experts cannot be divided evenly among {groups} groups"
     elif best > groups:
         yield f"topk_group is {best}: there are {groups} groups of experts"
     elif moe.top_k > experts // groups * best:

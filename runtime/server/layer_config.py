@@ -211,7 +211,7 @@ STATE_RULES = StateRules()
 
 def _check_groups(what: str, count: int, whose: str, groups: int) -> None:
     if count % groups:
-        raise ConfigError(f"config.json: {count} {what} are not evenly those of {groups} {whose}")
+        raise ConfigError(f"config.json: {count} {what} cannot be divided evenly among {groups} {whose}")
 
 
 def _check_split(what: str, count: int, ranks: int) -> None:

@@ -234,7 +234,7 @@ def _check_override(flag: _Flag) -> None:
         one = layer.pop()
         if isinstance(one, dict):
             for name in one.keys() & OVERRIDES_REFUSED:
-                raise Refused(f"{flag.name} sets {name}: it says where code is looked for", "leave it out")
+                raise Refused(f"{flag.name} sets {name}, which names code or another model", "leave it out")
             layer += one.values()
         elif isinstance(one, list):
             layer += one
