@@ -39,7 +39,7 @@ class Team:
             ) from error
 
     def together(self, what: str, work: Callable[[], Result]) -> list[Result]:
-        """Return all workers' results of a step, or raise one error on all, so that nobody waits."""
+        """Return all workers' results of a step, or raise one error on all, so that none waits."""
         error: Exception | None = None
         result: Result | None = None
         try:

@@ -60,7 +60,7 @@ class Layer:
 
 
 def choices(layer: Layer, rows: int) -> list[Choice]:
-    """Return the same tile for both GEMMs, each that fits, and some pairs whose second tile uses TMA."""
+    """Return each tile that fits for both GEMMs at once, and some pairs whose second tile uses TMA."""
     tiles = [one for one in _tiles(layer) if _fits(one.m, layer.rows_per_expert(rows))]
     same = [Choice(one, one) for one in tiles]
     return same + (list(_with_tma(tiles)) if layer.may_tma else [])

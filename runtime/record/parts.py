@@ -67,8 +67,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a start ended: ready, died in a phase, refused by SGLang, stopped where the question said so, or
-    broken by sgl-tune."""
+    """How a start ended: ready, died in a phase, refused by SGLang, stopped early as asked, or broken."""
 
     how: str
     phase: str | None = None

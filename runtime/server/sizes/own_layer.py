@@ -10,7 +10,7 @@ from runtime.server.quantized import UNQUANTIZED
 
 
 def drafting(model: ModelConfig) -> ModelConfig:
-    """Return the model whose layer the draft's layer is made as."""
+    """Return the model, changed so that one of its layers has the form of the draft's layer."""
     if not model.traits.draft:
         raise Unsupported(f"{model.model_type} has no layer that drafts: a server answers for other drafts")
     if has_plain_layer(model):

@@ -69,7 +69,7 @@ def plan_pool(
     draft_layers: int = 0,
     agree: Callable[[int], int] = int,
 ) -> PoolPlan:
-    """Return the pool of this stage's `layers`; a draft's keep as many tokens. `agree` asks all stages."""
+    """Return this stage's pool for `layers`; a draft's keep as many tokens. `agree` returns the minimum."""
     rest, states = static_rest(free.after_load, free.baseline, mem_fraction), None
     kv_dtype, page, share = kv_dtype_of(runtime), page_size(model, runtime), runtime.cache.sliding_share
     per_token = kv_bytes_per_token(
