@@ -73,15 +73,28 @@ def test_any_other_use_may_write(tmp_path: Path, use: str) -> None:
     assert read(tmp_path, "(quantize<true, bf16_t>)", use) == {0}
 
 
-def test_a_module_that_makes_something_constant_writable_again_reads_nothing(tmp_path: Path) -> None:
-    kernel = "} __global__ void again(const void* input) { store(const_cast<void*>(input)); "
-    assert read(tmp_path, "(quantize<true, bf16_t>)", kernel) == frozenset()
+KERNEL = "} using words_t = int4*; __global__ void again"
 
 
-def test_a_second_function_of_the_name_counts(tmp_path: Path) -> None:
-    more = "} inline void check(TensorView view, float by) { fill(view, by);"
-    assert read(tmp_path, "(quantize<true, bf16_t>)", more) == frozenset()
-
-
-def test_nothing_is_known_of_a_function_that_matters(tmp_path: Path) -> None:
-    assert read(tmp_path, "(quantize<true, bf16_t>)", "cudaMalloc(0, 1);") == frozenset()
+@pytest.mark.parametrize(
+    ("more", "reads"),
+    [
+        (KERNEL + "(const void* input) { store(const_cast<void*>(input));", set()),
+        (KERNEL + "(const void* input) { store((float*)input);", set()),
+        (KERNEL + "(const void* input) { ((int4*)(input))[0] = zero();", set()),
+        (KERNEL + "(const float* input) { (float* __restrict__)input;", set()),
+        (KERNEL + "(const void* const* inputs) { ((const void**)inputs)[0] = nullptr;", set()),
+        (KERNEL + "(const T* input) { store((std::remove_const_t<T>*)&input[1]);", set()),
+        (KERNEL + "(const void* input) { words_t words = (words_t)input;", set()),
+        (KERNEL + "(const void* input) { words_t words = words_t(input);", set()),
+        (KERNEL + "(const void* input) { typedef float* floats; store(floats(input));", set()),
+        (KERNEL + "(T* input) { store((int*)input);", set()),
+        (KERNEL + "(const void* input) { auto words = (const int4*)input;", {0, 2}),
+        (KERNEL + "(float* sum) { atomicMax((int*)sum, 1); void* none = (void*)nullptr;", {0, 2}),
+        (KERNEL + "(int count) { words_t words; int bytes = sizeof(float*) * (count) * 2;", {0, 2}),
+        ("} inline void check(TensorView view, float by) { fill(view, by);", set()),  # of the same name
+        ("cudaMalloc(0, 1);", set()),
+    ],
+)
+def test_what_else_a_module_does_counts(tmp_path: Path, more: str, reads: set[int]) -> None:
+    assert read(tmp_path, "(quantize<true, bf16_t>)", more) == reads

@@ -33,10 +33,8 @@ def build_of(module: Path) -> Build | None:
     for at, word in enumerate(words):
         if word in ("-isystem", "-I", "-iquote") and at + 1 < len(words):
             folders.append(Path(words[at + 1]))
-        elif word.startswith("-I"):
-            folders.append(Path(word[2:]))
-        elif word.startswith("-isystem"):
-            folders.append(Path(word[len("-isystem") :]))
+        elif word.startswith(("-I", "-isystem")):
+            folders.append(Path(word.removeprefix("-isystem").removeprefix("-I")))
         elif word.startswith("-D"):
             defined.append(word[2:].split("=")[0])
     return Build(tuple(sources), tuple(dict.fromkeys(folders)), tuple(dict.fromkeys(defined)))

@@ -11,6 +11,7 @@ from runtime.ghost.inside.sources.text import Token
 TYPES = {"auto", "bool", "char", "double", "float", "int", "long", "short", "signed", "unsigned", "void"}
 TYPES |= {"class", "typename", "struct", "const", "enum", "union", "using", "constexpr", "static", "volatile"}
 TYPES |= {"__restrict__", "__restrict", "namespace", "wchar_t"}
+CLOSES = {")": "(", "]": "[", "}": "{", ">": "<"}
 ENDS = {"=", ";", ",", ")", "(", "{", "[", ":", ">", "]", "..."}
 
 
@@ -130,14 +131,8 @@ def qualified(tokens: Sequence[Token], at: int) -> list[str]:
     while here >= 2 and tokens[here - 1].text == "::":
         here -= 2
         if tokens[here].text == ">":
-            depth = 0
-            while here > 0:
-                depth += (tokens[here].text == ">") - (tokens[here].text == "<")
-                here -= 1
-                if not depth:
-                    break
-        if tokens[here].text == "template":
-            here -= 1
+            here = max(opening(tokens, here) - 1, 0)
+        here -= tokens[here].text == "template"
         if tokens[here].text == ")":  # decltype(x)::name
             found.insert(0, "decltype")
             break
@@ -145,3 +140,13 @@ def qualified(tokens: Sequence[Token], at: int) -> list[str]:
             break
         found.insert(0, tokens[here].text)
     return found
+
+
+def opening(tokens: Sequence[Token], at: int) -> int:
+    """Where the bracket opens that closes here."""
+    close, opened, depth = tokens[at].text, CLOSES[tokens[at].text], 0
+    for here in range(at, -1, -1):
+        depth += (tokens[here].text == close) - (tokens[here].text == opened)
+        if not depth:
+            return here
+    return 0

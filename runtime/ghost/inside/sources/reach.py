@@ -77,7 +77,11 @@ class Source:
                 is_compiled = is_sure and not one.is_conditional
                 if found is not None:
                     waiting.append((found, is_compiled))
-                elif is_compiled and not _is_outside(one.name) and (one.quoted or not _is_of_c(one.name)):
+                elif (
+                    is_compiled
+                    and not _is_outside(one.name)
+                    and (one.quoted or not known.SYSTEM_C.match(one.name))
+                ):
                     raise Unsure(f"its source includes {one.name}, which is not there", (file, one.line))
 
     def _found(self, file: Path, name: str, quoted: bool) -> Path | None:
@@ -132,10 +136,6 @@ class Source:
 
 def _is_outside(name: str) -> bool:
     return name.split("/")[0] in known.OUTSIDE or known.SYSTEM.match(name) is not None
-
-
-def _is_of_c(name: str) -> bool:
-    return known.SYSTEM_C.match(name) is not None
 
 
 class Reach:
@@ -232,9 +232,7 @@ class Reach:
             raise Unsure(f"its source names {name}, of which nothing is known", where)
         if spaces and spaces[-1] not in self.source.spaces and spaces[-1] not in known.SPACES:
             return []  # of a class that is looked at where it is named
-        is_space = after == "::" and (
-            name in self.source.spaces or name in known.SPACES or name == "std" or name in self.source.renamed
-        )
+        is_space = after == "::" and (name in known.SPACES or name == "std" or name in self.source.renamed)
         if name in names or before in (".", "->") or is_space or known.is_known(name):
             return []
         if name in self.source.spaces or name in self.source.build.definitions:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from runtime.ghost.inside.sources.known import KEYWORDS, PLAIN
+from runtime.ghost.inside.sources.names import CLOSES, opening
 from runtime.ghost.inside.sources.parts import Part
 from runtime.ghost.inside.sources.text import Token
 
 LOOKS = {"size", "sizes", "stride", "strides", "shape", "dim", "ndim", "numel", "dtype", "device"}
 LOOKS |= {"is_contiguous", "IsContiguous", "byte_offset"}
 CASTS = {"static_cast", "reinterpret_cast"}
-CLOSES = {")": "(", "]": "[", "}": "{", ">": "<"}
 SCALARS = {"const", "int", "int64_t", "int32_t", "uint32_t", "size_t", "bool", "float", "double", "char"}
-SCALARS |= {"&", "*"}
-SCALARS |= {"DLDevice", "DLDataType", "std", "::", "string", "string_view"}
+SCALARS |= {"&", "*", "DLDevice", "DLDataType", "std", "::", "string", "string_view"}
 FOLLOWED = {"function", "macro", "declared"}
+# `(float*)name`, and what stands behind the name; and names of pointers' types.
+CAST = re.compile(r"(?<!sizeof )\( ([\w:<>, ]+?) ((?:(?:\*|__restrict__) )+)\) (?=([\w(&*]\w*) (\S*))")
+POINTER = re.compile(r"using (\w+) = [^;]*\* (?:;|$)|typedef [^;]*\* (\w+) (?:;|$)")
+WRITABLE = (PLAIN | KEYWORDS | {"*"}) - {"const", "auto"}
+AFTER_PARAMETERS = {"const", "noexcept", "override", "nullptr", "volatile", "mutable", "requires"}
 Values = dict[str, str]
 
 
@@ -55,7 +61,7 @@ class Reads:
         callee = opened - 1
         arguments: list[str] = []
         if _text(body, callee) == ">":
-            start = _opening(body, callee)
+            start = opening(body, callee)
             arguments = [
                 values.get(one[0].text, one[0].text) for one in _split(body[start + 1 : callee]) if one
             ]
@@ -74,10 +80,8 @@ def _text(tokens: Sequence[Token], at: int) -> str:
 def _parameters(part: Part) -> list[list[Token]]:
     if part.kind == "macro":
         return [[Token("name", name, 0)] for name in part.parameters]
-    signature = list(part.signature)
-    while signature and signature[0].text != "(":
-        signature = signature[1:]
-    return [one for one in _split(signature[1:-1]) if one]
+    start = next((at for at, one in enumerate(part.signature) if one.text == "("), 0)
+    return [one for one in _split(part.signature[start + 1 : -1]) if one]
 
 
 def _name(parameter: Sequence[Token]) -> str:
@@ -137,7 +141,7 @@ def _is_read(body: Sequence[Token], at: int) -> bool:
     """`static_cast<const T*>(name.data_ptr())`"""
     if _text(body, at - 1) != "(" or _text(body, at - 2) != ">" or _text(body, at - 3) != "*":
         return False
-    start = _opening(body, at - 2)
+    start = opening(body, at - 2)
     return _text(body, start - 1) in CASTS and _text(body, start + 1) == "const"
 
 
@@ -157,15 +161,6 @@ def _place(body: Sequence[Token], at: int) -> tuple[int, int]:
             commas += 1
         here -= 1
     return commas, here
-
-
-def _opening(tokens: Sequence[Token], at: int) -> int:
-    close, opened, depth = tokens[at].text, CLOSES[tokens[at].text], 0
-    for here in range(at, -1, -1):
-        depth += (tokens[here].text == close) - (tokens[here].text == opened)
-        if not depth:
-            return here
-    return 0
 
 
 def _closing(tokens: Sequence[Token], at: int) -> int:
@@ -190,3 +185,27 @@ def _split(tokens: Sequence[Token]) -> list[list[Token]]:
         else:
             found[-1].append(one)
     return found
+
+
+def pointers(part: Part) -> set[str]:
+    """The names that a definition gives to types of pointers."""
+    head = "typedef " if part.kind == "alias" else ""
+    return {one or other for one, other in POINTER.findall(head + _line(part))}
+
+
+def may_write_what_is_constant(part: Part, pointers: set[str]) -> bool:
+    """Whether a definition makes something constant writable again, by const_cast or by a cast of C."""
+    text = _line(part)
+    parameters = _parameters(part) if part.kind == "function" else []
+    writable = {_name(one) for one in parameters if {word.text for word in one[:-1]} <= WRITABLE}
+    for words, stars, operand, after in CAST.findall(text):
+        is_constant = stars.count("*") == 1 and "const" in words.split()
+        is_writable = operand in writable and after not in (".", "->", "[", "(")
+        if not (is_constant or is_writable or operand in AFTER_PARAMETERS):
+            return True
+    return any(re.search(rf"\b{name} (?:\(|\) [\w(])", text) for name in pointers) or "const_cast" in text
+
+
+def _line(part: Part) -> str:
+    """A definition's words in one line."""
+    return "".join("s " if one.kind in ("string", "char") else f"{one.text} " for one in part.tokens)

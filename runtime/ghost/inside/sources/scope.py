@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runtime.ghost.inside.sources.names import opening
 from runtime.ghost.inside.sources.parts import Part, Parts
 from runtime.ghost.inside.sources.text import Text, Token
 from runtime.ghost.inside.sources.words import OPEN, Words
@@ -229,14 +230,7 @@ class _Scope(Words):
     def _name_before(self, paren: int, at: int) -> int:
         """Where a function's name stands; behind it there may be arguments of a template."""
         here = paren - 1
-        if self.words[here] == ">":
-            depth = 0
-            while here > at:
-                depth += (self.words[here] == ">") - (self.words[here] == "<")
-                here -= 1
-                if depth == 0:
-                    break
-        return here
+        return max(opening(self.tokens, here) - 1, at) if self.words[here] == ">" else here
 
     def _function(self, at: int, name: int, after: int, end: int, owner: str) -> int:
         """From behind the parameters: a body, or the end of a declaration."""

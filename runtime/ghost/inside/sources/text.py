@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -64,16 +65,19 @@ def read(file: Path) -> Text:
     text = Text(file)
     starts = [0, *(at.end() for at in re.finditer("\n", source))]
     branches = Branches(text.tokens)
-    for piece in _PIECE.finditer(source):
-        kind = piece.lastgroup if piece.lastgroup != "end" else "string"
-        if kind == "skip" or kind is None:
-            continue
+    for kind, piece in _pieces(source):
         line = bisect_right(starts, piece.start())
         if kind == "directive":
             _directive(text, branches, piece.group(), line)
         elif branches.taken:
             text.tokens.append(Token(kind, piece.group(), line))
     return text
+
+
+def _pieces(source: str) -> Iterator[tuple[str, re.Match[str]]]:
+    for piece in _PIECE.finditer(source):
+        if piece.lastgroup not in ("skip", None):
+            yield "string" if piece.lastgroup == "end" else piece.lastgroup, piece
 
 
 def _directive(text: Text, branches: Branches, written: str, line: int) -> None:
@@ -92,7 +96,8 @@ def _directive(text: Text, branches: Branches, written: str, line: int) -> None:
     elif word == "define" and (found := _MACRO.match(rest.strip())):
         branches.guard(found[1])
         parameters = tuple(one.strip() for one in (found[2] or "").split(",") if one.strip())
-        text.macros.append(Macro(found[1], parameters, tuple(_tokens(found[3], line))))
+        tokens = (Token(kind, one.group(), line) for kind, one in _pieces(found[3]) if kind != "directive")
+        text.macros.append(Macro(found[1], parameters, tuple(tokens)))
 
 
 def _glued(word: str, rest: str) -> tuple[str, str]:
@@ -100,15 +105,6 @@ def _glued(word: str, rest: str) -> tuple[str, str]:
     found = re.match(r"[a-z]+", word)
     end = found.end() if found else len(word)
     return word[:end], f"{word[end:]} {rest}"
-
-
-def _tokens(source: str, line: int) -> list[Token]:
-    found = []
-    for piece in _PIECE.finditer(source):
-        kind = piece.lastgroup if piece.lastgroup != "end" else "string"
-        if kind not in ("skip", "directive", None):
-            found.append(Token(str(kind), piece.group(), line))
-    return found
 
 
 class Branches:

@@ -15,7 +15,7 @@ from runtime.ghost.inside.sources.build_file import FILE, build_of
 from runtime.ghost.inside.sources.names import qualified
 from runtime.ghost.inside.sources.parts import Part
 from runtime.ghost.inside.sources.reach import Reach, Source, Unsure, forget_files
-from runtime.ghost.inside.sources.reads import Reads
+from runtime.ghost.inside.sources.reads import Reads, may_write_what_is_constant, pointers
 from runtime.ghost.inside.sources.text import Token
 
 _MOST = 1 << 24
@@ -102,7 +102,9 @@ def _judge(module: Path) -> Judged:
         return Judged({}, {}, str(unsure))
     doubts = {name: _doubt(source, export) for name, export in source.exports.items()}
     harmless = [name for name, why in doubts.items() if not why]
-    if _may_write_what_is_constant(source):
+    parts = [part for named in source.named.values() for part in named]
+    aliases = {name for part in parts for name in pointers(part)}
+    if any(may_write_what_is_constant(part, aliases) for part in parts):
         harmless = []
     reads = {name: _reads(source, source.exports[name]) for name in harmless}
     return Judged(doubts, reads, "its source does not say which function is exported")
@@ -117,12 +119,6 @@ def _doubt(source: Source, export: Part) -> str:
     except RecursionError:
         return "its source is too deep to be read"
     return ""
-
-
-def _may_write_what_is_constant(source: Source) -> bool:
-    """Whether any code of the module, its kernels too, makes something constant writable again."""
-    parts = (part for named in source.named.values() for part in named)
-    return any(one.text == "const_cast" for part in parts for one in part.tokens)
 
 
 def _reads(source: Source, export: Part) -> list[int]:
@@ -146,7 +142,7 @@ def _functions(source: Source, export: Part) -> tuple[str, list[Part]]:
     parts = [part for part in parts if owner == [part.owner]] or parts
     functions = [part for part in parts if part.kind == "function"]
     if not functions or any(part.kind not in ("function", "declared") for part in parts):
-        raise Unsure(f"its source does not define {name or function_text(export.tokens)}")
+        raise Unsure(f"its source does not define {name or ''.join(one.text for one in export.tokens)[:80]}")
     return name, functions
 
 
@@ -167,7 +163,3 @@ def _called(tokens: Sequence[Token]) -> int | None:
         if one.kind == "name" and not depth:
             found = at
     return found
-
-
-def function_text(tokens: Sequence[Token]) -> str:
-    return "".join(one.text for one in tokens)[:80]
