@@ -29,7 +29,7 @@ from sgl_tune.servers.server import Server, server_at
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 CONFIG = ROOT / "sgl_tune/presets/models/GLM-5.1-FP8.json"
-RELEASE = "0.5.12.post1"
+RELEASE, FIXED = "0.5.12.post1", "0.5.13"
 GPU = "b200"
 GIB = 1 << 30
 FAILS = "the seeds"
@@ -40,6 +40,7 @@ CONTROLS = {
     "48 requests": (*SEEDS, "--max-running-requests", "48"),
     "tp 8 alone": ("--tp", "8", "--mem-fraction-static", "0.9"),
     "MTP": (*SEEDS, *SPECULATIVE, "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4"),
+    "0.5.13": SEEDS,
 }
 CALLS = ("_flashinfer_autotune", "_dummy_run", "run_once", "_get_logits", "all_gather")
 # Whatever lies outside torch, from nothing to all that was free: the size follows the KV pool.
@@ -94,11 +95,6 @@ def allocated_at(tried: float) -> float:
     return WEIGHTS + (PUBLISHED.allocated - WEIGHTS) * tried / PUBLISHED.tried
 
 
-def doubt(record: Record) -> float:
-    """GiB outside torch by which this start may be off, as the table has it."""
-    return table().doubt_of(record.counted) / GIB
-
-
 def not_known(record: Record) -> str:
     """What the published number of free bytes has that this start cannot have: it is said, not judged."""
     found = out_of_memory(record.ending.text or "")
@@ -109,30 +105,34 @@ def not_known(record: Record) -> str:
     apart = f"{abs(less):.2f} GiB {'less' if less > 0 else 'more'}"
     return (
         f"{found.free} GiB free, published {PUBLISHED.free}: {apart} here lie outside torch. "
-        f"In doubt: {doubt(record):.2f} GiB of the table. Not known: the code of kernels of {len(missing)} "
-        f"modules that are not there: {', '.join(missing)}"
+        f"In doubt: {table().doubt_of(record.counted) / GIB:.2f} GiB of the table. "
+        f"Not known: the code of kernels of {len(missing)} modules that are not there: {', '.join(missing)}"
     )
 
 
-def server() -> Server | None:
-    found = server_at(added_server(RELEASE, servers_home()).venv, "added")
+def server(release: str = RELEASE) -> Server | None:
+    found = server_at(added_server(release, servers_home()).venv, "added")
     return found if isinstance(found, Server) else None
 
 
+def is_added(release: str, name: str) -> bool:
+    if server(release) is None:
+        print(f"{name}: not run, it needs `sgl-tune server add {release}`")
+        return False
+    return True
+
+
 def main(wanted: Sequence[str]) -> int:
-    found = server()
-    if found is None:
-        print(f"the seeds' failure was not run: it needs `sgl-tune server add {RELEASE}`, 7.5 GB")
-        return 0
-    wrong = FAILS in (wanted or [FAILS]) and failure_is_wrong()
+    wrong = FAILS in (wanted or [FAILS]) and is_added(RELEASE, FAILS) and failure_is_wrong()
     with tempfile.TemporaryDirectory(prefix="ghost-seeds-") as folder:
         model = Path(folder) / "GLM-5.1-FP8"
         model.mkdir()
         (model / "config.json").write_text(json.dumps(json.loads(CONFIG.read_text())["config"]))
-        asked = Asked(found.python, found.folders, gpus()[GPU], Path(folder))
-        with Asker(asked) as asker:
-            names = [name for name in wanted or CONTROLS if name in CONTROLS]
-            return int(any([*(_control_fails(asker, model, name) for name in names), wrong]))
+        names = [name for name in wanted or CONTROLS if name in CONTROLS]
+        for release in (RELEASE, FIXED):
+            of_release = [name for name in names if (name == FIXED) == (release == FIXED)]
+            wrong = _controls_fail(release, model, of_release) or wrong
+    return int(wrong)
 
 
 def shown_in_readme() -> tuple[str, str]:
@@ -181,6 +181,15 @@ def missing_lines(shown: str, printed: str) -> list[str]:
         else:
             lines = lines[place + 1 :]
     return missing
+
+
+def _controls_fail(release: str, model: Path, names: Sequence[str]) -> bool:
+    names = [name for name in names if is_added(release, name)]
+    found = server(release)
+    if found is None or not names:
+        return False
+    with Asker(Asked(found.python, found.folders, gpus()[GPU], model.parent / release)) as asker:
+        return any([_control_fails(asker, model, name) for name in names])
 
 
 def _control_fails(asker: Asker, model: Path, name: str) -> bool:
