@@ -57,12 +57,12 @@ def test_a_servers_log_is_judged_without_what_predicts_a_start(cache_dir: Path) 
 
 @pytest.mark.parametrize("words", ["--tp 8 --dp 8", f"{DEEPSEEK} --cache-dir CACHES"])
 def test_a_dry_run_of_a_warm_enters_few_files(words: str, cache_dir: Path) -> None:
-    """The bar is 60; the number may only shrink."""
+    """The limit is 60, and the number may only shrink."""
     assert 20 < _files(_imported_by(f"warm --dry-run {words}", cache_dir)) <= 75
 
 
 def test_a_dry_run_that_asks_a_server_enters_few_files() -> None:
-    """What it imports before it asks; the number may only shrink."""
+    """Only imports before the question count; the number may only shrink."""
     rooms = "cli.grammar commands.warm commands.warm_recorded servers.server"
     names = ", ".join(f"sgl_tune.{name}" for name in rooms.split())
     script = f"import sys, {names}; print(*sys.modules)"

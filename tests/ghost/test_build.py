@@ -93,7 +93,7 @@ def test_two_first_uses_at_once_build_once(tmp_path: Path, counting_compiler: di
 def test_a_build_that_is_killed_leaves_nothing_that_is_used_and_the_next_repairs_it(
     tmp_path: Path, counting_compiler: dict[str, str]
 ) -> None:
-    """The next one may have another compiler, too."""
+    """The next build may use another compiler."""
     cache = tmp_path / "cache"
     for seconds in (0.2, 1.5):
         killed = first_use(environment(), cache, **counting_compiler)

@@ -113,10 +113,8 @@ answer(same, len(name.value), list(memory), G.nvmlDeviceGetHandleByIndex_v2(2, R
 
 
 def test_a_kernels_architecture_is_read_from_its_fat_binary() -> None:
-    """Code for sm_80, sm_90 and PTX of 100 on an H200: the driver would run the code for sm_90.
-
-    There is no machine code in it, so its registers are a guess.
-    """
+    """The fat binary has code for sm_80 and sm_90 and PTX for 100. On an H200 the driver would run the sm_90
+    code. It has no machine code, so its registers are a guess."""
     code = """
 import struct
 def part(kind, arch):

@@ -53,7 +53,7 @@ size = 33 << 20; at = device(size); put(at, bytes(size)); answer(marked(at, 1), 
 
 
 def test_marks_are_those_of_a_plain_list_of_bytes() -> None:
-    """2,000 random marks across the border of two chunks of 2 MiB, against one flag for each byte."""
+    """Make 2,000 random marks across the border of two 2 MiB chunks, and compare with one flag per byte."""
     code = """
 import random
 random.seed(7); at = device(4 << 20); begin, size = (2 << 20) - 300, 600

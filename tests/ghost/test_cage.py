@@ -258,7 +258,7 @@ def test_core_files_and_cpu_seconds_are_limited(work: Path) -> None:
 
 
 def test_it_dies_with_its_parent(work: Path) -> None:
-    """The one that `caged` starts forks and dies; the fork enters the cage and would stay."""
+    """The process that `caged` starts forks and dies. The fork has entered the cage and would stay alive."""
     before = """
     mother = os.getpid()
     if os.fork():

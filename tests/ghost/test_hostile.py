@@ -158,7 +158,7 @@ def test_a_hostile_command_that_is_started_runs_and_reaches_nothing(
 
 
 def test_a_release_that_imports_what_is_not_there_is_one_line(tmp_path: Path) -> None:
-    """This very Python, which has no SGLang, stands for one whose SGLang lacks a module."""
+    """This Python has no SGLang. It stands for one whose SGLang lacks a module."""
     server = ServerProcess(Path(sys.executable), tmp_path, Ghost(built(), "h200", gpus()["h200"].row()), {})
     with pytest.raises(ServerBroken) as caught, server:
         raise AssertionError("it was imported")

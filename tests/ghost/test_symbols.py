@@ -96,7 +96,7 @@ def test_a_library_cut_off_anywhere_is_no_traceback(tmp_path: Path) -> None:
 
 
 def test_a_wheels_renamed_copy_of_the_runtime_is_stood_for_too(tmp_path: Path) -> None:
-    """torchvision brings one; a server that looks for a loaded libcudart may find it first."""
+    """torchvision includes such a copy. A server that looks for a loaded libcudart may find it first."""
     site = make_environment(tmp_path / "site")
     before = functions(needs([site]), "libcudart.so.13")
     copy = tmp_path / "libcudart.faf08d9a.so.13"

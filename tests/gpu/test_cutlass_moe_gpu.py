@@ -118,7 +118,7 @@ def test_dense_fp8_equals_the_product() -> None:
 
 
 def test_the_keys_asked_for_are_the_plan_s() -> None:
-    """Qwen3-30B-A3B's experts at full width: tuning asks for all that a plan lists, and for nothing else."""
+    """Qwen3-30B-A3B's experts at full width: tuning asks for exactly the keys that the plan lists."""
     flags = ServerFlags.of(
         model_path="Qwen3-30B-A3B",
         moe_runner_backend="flashinfer_cutlass",

@@ -63,7 +63,7 @@ def test_graphs_answer_as_eager_forwards_do(started: ModelRunner) -> None:
 
 
 def test_every_phase_is_predicted(tmp_path: Path) -> None:
-    """In a process of its own: what earlier tests left in this one's memory would count as the start's."""
+    """Runs in a process of its own, because memory of earlier tests would count as the start's."""
     record = tmp_path / "start.json"
     sizes = ["--layers", "3", "--chunked-prefill-size", "512", "--max-running-requests", "32"]
     command = [sys.executable, "-m", "benchmarks.startup_memory", *sizes, "--cuda-graph-max-bs", "32"]

@@ -121,7 +121,7 @@ def test_hybrids_on_a_gpu_answer_as_transformers_does(family: str, tmp_path: Pat
 
 
 def test_a_hybrid_is_measured_until_it_is_ready(tmp_path: Path) -> None:
-    """Qwen3-Next's widths in four layers."""
+    """The model has Qwen3-Next's widths and four layers."""
     config = {
         "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "vocab_size": 32000,
         "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 2,

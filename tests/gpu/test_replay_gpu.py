@@ -69,7 +69,7 @@ def test_choices_of_a_moment_ago_hold(layer: Layer, tuned: tuple[Path, dict[str,
 
 
 def test_worse_choices_are_seen(layer: Layer, tuned: tuple[Path, dict[str, float]], tmp_path: Path) -> None:
-    """Every entry takes the tactic that is best for one row."""
+    """Give every entry the tactic that is best for one row."""
     document = json.loads(tuned[0].read_text())
     document.pop("_generation", None)
     for key in [key for key in document if key.startswith("(")]:

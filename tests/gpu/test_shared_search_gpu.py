@@ -65,7 +65,7 @@ def test_stock_s_keys_and_winners_in_less_time(layer: Layer, tmp_path: Path) -> 
 
 
 def test_the_layer_s_graph_takes_the_routing_of_the_day(layer: Layer) -> None:
-    """Captured once, replayed on every routing: what it computes changes with them."""
+    """A graph is captured once and replayed on every routing; its result must change with the routing."""
     taker = FirstLaunches()
     with installed(taker), autotune(True):
         layer.forward(4)
@@ -85,7 +85,7 @@ def test_the_layer_s_graph_takes_the_routing_of_the_day(layer: Layer) -> None:
 
 
 def test_a_slow_host_is_not_measured(layer: Layer) -> None:
-    """Each of its launches takes longer than the kernel: the device would wait between two of them."""
+    """Each launch takes longer than its kernel, so the device would wait between two kernels."""
     x = torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16)
 
     def slowly() -> object:
@@ -116,7 +116,7 @@ def test_a_layer_that_cannot_run_leaves_the_decision_to_its_kernels(layer: Layer
 
 
 def test_an_out_of_memory_ends_the_search() -> None:
-    """In a process of its own: FlashInfer's runner keeps the largest buffer that any test profiled in."""
+    """Runs in a process of its own: FlashInfer's runner keeps the largest profiling buffer of all tests."""
     code = "from tests.gpu.test_shared_search_gpu import run_out_of_memory; run_out_of_memory()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1

@@ -63,7 +63,7 @@ class TestGlmOnB200:
 
 
 def test_a_stage_has_no_more_tokens_than_the_one_with_the_fewest() -> None:
-    """The least that each would have alone is what SGLang agrees on, over all its ranks."""
+    """SGLang takes the smallest number of tokens that any rank would have alone."""
     starts = make_starts(pp=3, model_path="Llama-3.1-8B", gpu="l4", disable_cuda_graph=True)
     alone = [predict(start) for start in starts]
     tokens = [report.sizes.kv_tokens for report in alone]
@@ -134,7 +134,7 @@ def test_ascending_capture_reserves_more() -> None:
     ],
 )
 def test_what_was_not_measured_says_from_what_it_is_taken(flags: dict[str, Any]) -> None:
-    """NCCL was measured on two and four ranks: beyond, a figure names its source and its doubt is large."""
+    """NCCL was measured on two and four ranks. For more, a figure names its source and has a large doubt."""
     small = {"chunked_prefill_size": 1024, "cuda_graph_max_bs": 8}
     report = predict(make_start(gpu="h200", model_path="Qwen3-30B-A3B", **small, **flags))
     unsure = [

@@ -241,7 +241,7 @@ def test_a_block_is_not_freed_twice() -> None:
 
 
 def test_what_is_freed_in_the_middle_of_a_change_is_free_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As garbage collection does, which may run at any line that makes an object."""
+    """Garbage collection frees so: it may run at any line that makes an object."""
     model = CachingAllocator()
     first, second = model.malloc(4 * MIB), model.malloc(4 * MIB)
     model.free(second)

@@ -62,7 +62,7 @@ def test_every_bucket_is_tuned_saved_and_found(tmp_path: Path) -> None:
 
 
 def test_one_context_of_flashinfer_holds_a_whole_forward() -> None:
-    """A second one inside would forget, on its way out, what the first one was told to skip."""
+    """A second context inside would, when it ends, forget which ops the first one skips."""
     session, context, calls = _session(), unwrap(flashinfer.autotune).__code__, []
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -150,7 +150,7 @@ def test_the_first_tuner_stays() -> None:
 
 
 def test_a_rehearsal_tunes_what_it_looks_up(tmp_path: Path) -> None:
-    """One layer of each kind of a tp 8, dp 8 deployment, for one virtual rank, through the model."""
+    """Run one layer of each kind of a tp 8, dp 8 deployment for one virtual rank, through the model."""
     preset = Path(__file__).parents[2] / "sgl_tune/presets/models/demo-moe.json"
     model = model_of(json.loads(preset.read_text())["config"])
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)

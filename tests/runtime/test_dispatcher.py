@@ -67,7 +67,7 @@ def test_a_prefill_chunk_or_a_full_decode_batch_fits(flags: dict[str, Any], toke
 
 
 def test_workspace_bytes_follow_the_formula() -> None:
-    """GLM on eight ranks: rows with eight (id, weight) pairs there, rows back, and FlashInfer's tables."""
+    """GLM on eight ranks: rows with eight (id, weight) pairs, result rows, and FlashInfer's tables."""
     workspace = A2AWorkspace(ep_size=8, max_tokens=8192, hidden_size=6144, top_k=8)
     dispatch, combine = 8 * 8192 * (2 * 6144 + 64), 8 * 8192 * 2 * 6144
     tables = 128 + 128 + 128 + 2 * 8192 * 22 * 4

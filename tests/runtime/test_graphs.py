@@ -86,7 +86,7 @@ class TestRunners:
         assert runner.draft_runners.extend._dp_tokens(2).logprob_num_tokens_cpu == [2] * 4
 
     def test_capture_never_runs_in_the_dummy_mode(self) -> None:
-        """Nor does the mode start inside a capture, where it would lose logits that are wanted."""
+        """The mode cannot start inside a capture either, because it would drop logits that are needed."""
         runner = _started()
         assert runner.decode_graphs is not None
         with autotune_dummy_run_mode(), pytest.raises(DummyRunLeak, match="capturing decode graphs"):
@@ -94,7 +94,7 @@ class TestRunners:
 
 
 def test_best_branches_gives_the_likeliest_tokens_of_each_request() -> None:
-    """Two requests of two branches each, a vocabulary of three."""
+    """Two requests with two branches each, and a vocabulary of three."""
     probabilities = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.5, 0.4, 0.1], [0.3, 0.3, 0.4]])
     scores = torch.tensor([[0.6, 0.4], [0.9, 0.1]]).log()
     out = LogitsOutput(probabilities.log())

@@ -67,6 +67,6 @@ sys.exit("torch._dynamo" in sys.modules)
 
 
 def test_neither_a_rehearsal_nor_who_counts_loads_torch_s_compiler() -> None:
-    """Which takes seconds: a `torch.library.custom_op` would, and a dispatch mode that hides from it."""
+    """Loading takes seconds. `torch.library.custom_op` causes it, and so does a plain dispatch mode."""
     preset = Path(__file__).parents[2] / "sgl_tune/presets/models/demo-moe.json"
     assert subprocess.run([sys.executable, "-c", REHEARSAL, str(preset)], timeout=120).returncode == 0

@@ -80,7 +80,7 @@ def test_ranks_share_rows_of_what_fans_out_and_columns_of_what_comes_together(na
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_mlps_are_split_over_ranks_of_their_own(name: str) -> None:
-    """Not over attention's: those of dense layers and those beside experts each over theirs."""
+    """Dense MLPs and shared experts are each split over ranks of their own, not over attention's."""
     model, _ = _reference(name)
     alone = _by_modules(model, ParallelConfig(), ALONE)
     for spread, changed in ((Spread(2, 1), "dense"), (Spread(1, 2), "shared")):
@@ -106,7 +106,7 @@ def test_under_dp_attention_heads_are_shared_by_a_group_where_the_model_knows_of
 
 
 def test_no_head_of_keys_is_divided() -> None:
-    """Where ranks are more than heads of keys, each rank has one, and as many have the same."""
+    """With more ranks than KV heads, each rank has one head, and several ranks have the same one."""
     model, _ = _reference("llama")
     (qkv,) = (one for one in linears(model, ParallelConfig(tp=4), ALONE) if "q_proj" in one.modules[0])
     assert qkv.n == (4 // 4 + 2 * 1) * 16
@@ -114,7 +114,7 @@ def test_no_head_of_keys_is_divided() -> None:
 
 @pytest.mark.parametrize(("width", "fused"), [(64, True), (192, True), (96, False), (32, False)])
 def test_a_kernel_activates_shared_experts_whose_rows_it_can_cut(width: int, fused: bool) -> None:
-    """Gate and up are then its own, and no matrix among these: by 128 rows of both."""
+    """Then the kernel runs gate and up itself, and they are not listed: both must divide into 128 rows."""
     model, _ = _reference("deepseek_v3")
     assert model.moe is not None
     wide = replace(model, moe=replace(model.moe, shared_intermediate_size=width))

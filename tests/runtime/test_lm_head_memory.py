@@ -88,7 +88,7 @@ def test_logits_of_every_dp_rank_are_held_twice(
     ],
 )
 def test_logits_lie_as_often_as_their_head_is_shared(group: str, over: HeadOver, rows: list[int]) -> None:
-    """In rows of the whole vocabulary, before they become float32: srt/layers/logits_processor.py."""
+    """Counted in rows of the whole vocabulary, before float32: srt/layers/logits_processor.py."""
     vocab = _glm().vocabulary.size
     logits = [entry for entry in _track_head(DP8, 2048, group, over) if entry.nbytes >= 2048 * vocab * 2]
     assert [entry.nbytes // (2 * vocab) for entry in logits[:-1]] == rows
@@ -96,7 +96,7 @@ def test_logits_lie_as_often_as_their_head_is_shared(group: str, over: HeadOver,
 
 @pytest.mark.parametrize("head_rows", [2048, 16384, 192])
 def test_the_head_peaks_where_a_gpu_did(head_rows: int) -> None:
-    """Shard, gathered buffer and copy, measured on one H200: 1.255, 10.044 and 0.118 GiB."""
+    """Shard, gathered buffer and copy as measured on one H200: 1.255, 10.044 and 0.118 GiB."""
     measured = {2048: 1.255, 16384: 10.044, 192: 0.118}[head_rows]
     log = _track_head(ParallelConfig(tp=8), head_rows)
     three = [entry.nbytes for entry in log if entry.op in ("mm", "new_empty", "clone")]
@@ -141,7 +141,7 @@ class _OpCount(TorchDispatchMode):
 
 
 def test_a_whole_rank_of_the_deployment_goes_through_in_few_ops() -> None:
-    """A prediction takes as long as it has ops: 78 layers, a decode of 2764 rows on each of eight ranks."""
+    """A prediction's time grows with its ops: 78 layers, and a decode of 2764 rows on each of eight ranks."""
     decoder, pool = _make_glm(DP8, range(78))
     batch = dummy_decode_batch(2764, 1, META)
     batch = batch.with_dp(plan_dp_tokens(2764, "decode_graph", DP8, device=META))

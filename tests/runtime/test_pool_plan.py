@@ -133,7 +133,7 @@ def test_sliding_layers_of_gpt_oss_keep_four_fifths_of_the_tokens() -> None:
 
 
 def test_what_layers_behind_windows_keep_is_what_is_asked() -> None:
-    """HybridSWAPoolConfigurator, in every release."""
+    """HybridSWAPoolConfigurator computes this in every release."""
     each, budget = 2 * 8 * 64 * 2, MEASURED.after_load - MEASURED.baseline * (1 - 0.85)
     for share in (0.1, 0.5, 1.0):
         plan = _plan("gpt-oss-120b", runtime=runtime_config(sliding_share=share))

@@ -84,7 +84,7 @@ def test_the_fastest_wins_and_hopeless_tactics_are_launched_once() -> None:
 
 
 def test_a_stage_of_all_candidates_is_one_question_to_the_clock() -> None:
-    """Which is one synchronisation with the device."""
+    """One call of the clock is one synchronisation with the device."""
     clock = Clock({str(n): 1.0 + n / 1000 for n in range(45)})
     screen(list(clock.times), clock, POLICY, (1, 3))
     assert clock.calls == 1 + 2
@@ -158,7 +158,7 @@ def test_a_leader_that_fails_later_takes_nobody_along() -> None:
 
 
 def test_what_is_fast_only_together_wins() -> None:
-    """`b` is fast after `y` alone, and behind the leader after the other's."""
+    """`b` is the faster one only together with `y`, not with `x`, the leader of the other op."""
     times = {("a", "x"): 3.0, ("b", "x"): 3.1, ("a", "y"): 2.99, ("b", "y"): 2.5}
 
     def clock(combinations: Sequence[tuple[str, ...]], launches: int) -> list[float]:
@@ -168,7 +168,7 @@ def test_what_is_fast_only_together_wins() -> None:
 
 
 def test_a_drifting_clock_does_not_decide() -> None:
-    """Each turn finds the device a little slower; there and back, both meet the same."""
+    """The device gets slower with each turn. Turns run forward and backward, so both meet the same."""
     now = 1.0
 
     def clock(combinations: Sequence[tuple[str, ...]], launches: int) -> list[float]:
@@ -185,7 +185,7 @@ def test_a_drifting_clock_does_not_decide() -> None:
 
 
 def test_one_routing_alone_gives_nobody_up() -> None:
-    """On one of the two `a` is far behind, on the other far ahead: it takes both to tell."""
+    """On one of the two routings `a` is far behind, on the other far ahead. Only both together decide."""
     played = 0
 
     def clock(combinations: Sequence[tuple[str, ...]], launches: int) -> list[float]:
@@ -201,7 +201,7 @@ def test_one_routing_alone_gives_nobody_up() -> None:
 
 @pytest.mark.parametrize("shape", shapes())
 def test_on_recorded_times_the_search_is_no_worse_than_stocks_and_ten_times_faster(shape: str) -> None:
-    """Stock's own runs differ by 0.1 to 0.3 % on average and 3 % at worst where routings are even."""
+    """Stock's own runs differ by 0.1 to 0.3 % on average, and by 3 % at worst if routings are even."""
     ours, stock = replayed(shape, 60), simulate_stock(shape, seed=1)
     assert ours.regret <= 0.003 and ours.usual_worst <= 0.03
     assert ours.regret <= stock.regret
@@ -223,7 +223,7 @@ def test_buckets_are_dealt_out_by_what_they_cost(costs: list[float], workers: in
 
 
 def test_a_quarter_of_the_routings_hides_some_of_the_swing() -> None:
-    """Four launches of a long kernel differ by 4 %: another may be 8 % behind by its routing alone."""
+    """Four launches of a long kernel differ by 4 %, so a tactic may be 8 % behind only by its routing."""
 
     class Uneven(Clock):
         def __call__(self, tactics: Sequence[str], launches: int) -> list[float]:
@@ -243,6 +243,6 @@ def test_four_gpus_share_the_work() -> None:
 
 
 def test_careless_screening_would_show_in_the_simulation() -> None:
-    """One launch a tactic, taken at its word: the regret that the policy's stages avoid."""
+    """With one launch per tactic, the search has the regret that the policy's stages avoid."""
     careless = replace(SearchPolicy(), sweep=(1,), stages=(1,), samples=0, uneven=inf, margin=0.0, rounds=2)
     assert replayed("glm-5.1-moe-ep8", 2, policy=careless).regret > 0.005

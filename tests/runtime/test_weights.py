@@ -82,7 +82,7 @@ def test_one_rank_holds_the_models_parameters(family: str) -> None:
     ],
 )
 def test_shards_add_up(parallel: ParallelConfig) -> None:
-    """Qwen3-30B-A3B has 4 KV heads and 48 layers; what every rank repeats is counted once."""
+    """Qwen3-30B-A3B has 4 KV heads and 48 layers. Weights that every rank repeats count once."""
     model = _make_model("Qwen3-30B-A3B")
     total = _bytes(_make_decoder(model, ParallelConfig()))
     held = sum(_bytes(_make_decoder(model, parallel, rank)) for rank in range(parallel.world_size))
@@ -94,7 +94,7 @@ def test_shards_add_up(parallel: ParallelConfig) -> None:
 
 
 def test_dp_attention_repeats_attention_and_splits_the_rest() -> None:
-    """The GLM deployment, from its published sizes."""
+    """The GLM deployment, with its published sizes."""
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
     decoder = _make_decoder(_make_model("GLM-5.1-FP8"), parallel)
     sizes = {"experts": 0, "attention": 0, "indexer": 0, "embedding": 0, "head": 0}
@@ -124,7 +124,7 @@ def test_dp_attention_repeats_attention_and_splits_the_rest() -> None:
     [("gemma3_text", 1), ("qwen3_next", 2), ("glm4_moe", 2)],
 )
 def test_some_embeddings_are_whole_under_dp_attention(family: str, parts: int) -> None:
-    """Where others split it over a group's ranks."""
+    """Other models split their embeddings over the ranks of a group."""
     model = model_of(config_json(make_reference(family, vocab_size=128)))
     grouped = ParallelConfig(tp=4, dp=2, enable_dp_attention=True)
     for parallel, expected in ((grouped, parts), (ParallelConfig(tp=4), 1 if parts == 1 else 4)):
@@ -133,7 +133,7 @@ def test_some_embeddings_are_whole_under_dp_attention(family: str, parts: int) -
 
 
 def test_the_weights_are_as_large_as_a_stock_server_reported() -> None:
-    """Qwen3-30B-A3B in bf16, as a stock server reported it on one GPU: 61.09 GB."""
+    """A stock server reported 61.09 GB for Qwen3-30B-A3B in bf16 on one GPU."""
     assert _bytes(_make_decoder(_make_model("Qwen3-30B-A3B"), ParallelConfig())) / 1e9 == pytest.approx(
         61.09, abs=0.05
     )
@@ -166,7 +166,7 @@ def _deepseek_fp4(**section: Any) -> ModelConfig:
 
 
 def test_attention_that_modelopt_excludes_is_as_large_as_in_bf16() -> None:
-    """nvidia/DeepSeek-R1-FP4, tp 8 and dp 8: 256 experts spread, attention whole on each rank."""
+    """nvidia/DeepSeek-R1-FP4, tp 8 and dp 8: 256 experts are divided, attention is whole on each rank."""
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
     decoder = _make_decoder(_deepseek_fp4(), parallel)
     fp4 = 1 / 2 + 1 / 16  # half a byte, and a byte of scale for 16
@@ -182,7 +182,7 @@ def test_attention_that_modelopt_excludes_is_as_large_as_in_bf16() -> None:
 
 
 def test_a_list_of_routers_and_norms_changes_nothing() -> None:
-    """As Qwen's own fp8 checkpoints have it: what is listed was never quantized."""
+    """Qwen's own fp8 checkpoints list these modules, which are never quantized."""
     config = json.loads((PRESETS / "Qwen3-30B-A3B.json").read_text())["config"]
     fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     steps = ("input_layernorm", "mlp.gate", "post_attention_layernorm", "self_attn.q_norm")
@@ -210,7 +210,7 @@ def test_the_draft_layer_of_an_nvfp4_checkpoint_is_in_bf16() -> None:
 
 
 def test_gpt_oss_is_padded_as_each_backend_pads_it() -> None:
-    """One rank of eight has 360 of the inner size 2880."""
+    """One rank of eight has 360 of the 2880 inner columns."""
 
     def shape(backend: str, sm_major: int) -> tuple[int, ...]:
         runtime = runtime_config(moe_runner_backend=backend, sm_major=sm_major)
@@ -224,7 +224,7 @@ def test_gpt_oss_is_padded_as_each_backend_pads_it() -> None:
 
 
 def test_nvfp4_experts_are_padded_for_trtllm() -> None:
-    """One rank of eight has 96 of the inner size 768."""
+    """One rank of eight has 96 of the 768 inner columns."""
     runtime = runtime_config(moe_runner_backend="flashinfer_trtllm", sm_major=10)
     made = scheme_of(Kind("nvfp4"), _make_model("Qwen3-30B-A3B"), runtime)
     weight = made.create(Matrix((96, 96), 2048, True, experts=128), torch.bfloat16, META)["weight"]
@@ -244,7 +244,7 @@ def test_only_the_layers_that_are_named_are_plain() -> None:
 
 
 def test_a_shard_inside_a_quantization_block_is_refused() -> None:
-    """2048 columns of an expert over 32 ranks would be half a block each."""
+    """With 32 ranks, 2048 columns of an expert would be half a block per rank."""
     with pytest.raises(ConfigError, match=r"64 rows of a matrix, no multiple of the 128 of blocks"):
         _make_decoder(_make_model("GLM-5.1-FP8"), ParallelConfig(tp=32), rank=1)
 

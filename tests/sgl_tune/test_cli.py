@@ -121,7 +121,7 @@ def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
 
 
 def test_no_module_does_work_at_import() -> None:
-    """At module level: definitions, constants and imports; no files, processes or printing."""
+    """Modules contain only definitions, constants and imports: no files, processes or printing."""
     for path in [*(ROOT / "sgl_tune").rglob("*.py")]:
         for node in ast.parse(path.read_text()).body:
             called = node.value if isinstance(node, ast.Expr) else None

@@ -48,7 +48,7 @@ def test_a_pipe_or_a_device_that_was_named_is_refused(tmp_path: Path, pipe: Path
 
 
 def test_a_pipe_that_a_shell_opened_is_read_as_standard_input_is(tmp_path: Path) -> None:
-    """`<(kubectl logs POD)`: who started us writes to it, so nobody waits for a writer."""
+    """For `<(kubectl logs POD)` the shell that started us writes, so no reader waits for a writer."""
     target = ROOT / "cache-examples" / "h200.env.json"
     cache = ROOT / "cache-examples" / "cache"
     for line in (f"start-report <(cat {LOG}) -q", f"verify {cache} --target <(cat {target}) -q"):

@@ -86,7 +86,7 @@ LONG = "/tmp/" + "a/" * 2100
     ],
 )
 def test_a_place_where_no_cache_can_be_is_wrong_usage(line: str, error: str) -> None:
-    """At once: a search may take minutes."""
+    """It is said at once, because a search may take minutes."""
     if line.startswith("warm"):
         pytest.importorskip("torch")
     ran = run(*line.split())
@@ -146,7 +146,7 @@ def test_more_stages_than_layers_are_refused_everywhere(verb: tuple[str, ...], a
     ],
 )
 def test_an_empty_word_is_no_folder(words: list[str], name: str, tmp_path: Path) -> None:
-    """As a path it would be the one that one stands in, and `prune` would look for caches there."""
+    """As a path it would be the current folder, and `prune` would look for caches there."""
     ran = run(*words, cwd=tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"error: {name} is empty\n  fix: is a variable in it not set?")

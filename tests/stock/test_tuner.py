@@ -96,7 +96,7 @@ OUT_OF_MEMORY = [
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY)
 def test_running_out_of_memory_is_not_a_failed_tactic(error: Any) -> None:
-    """Stock ends on the fallback tactic, or marks the tactic as failed, and says nothing."""
+    """The stock tuner uses the fallback tactic, or marks the tactic as failed, and says nothing."""
     runner = Timed(TIMES, {2: error})
     with (
         pytest.raises(TuningOutOfMemory, match=r"tactic 2 of tests::timed at bucket 1.*fewer rows"),

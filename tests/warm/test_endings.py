@@ -10,7 +10,7 @@ from tests.warm.endings import SIGNALS, endings
 
 @pytest.mark.slow
 def test_no_ending_at_any_moment_leaves_anything_behind(tmp_path: Path) -> None:
-    """ENDINGS and SEED make it a hunt."""
+    """Set ENDINGS and SEED to search more endings."""
     count, seed = int(os.environ.get("ENDINGS", "1")), int(os.environ.get("SEED", "1"))
     found = [(ending.moment, ending.faults) for ending in endings(count, seed, tmp_path)]
     assert len(found) == count * len(SIGNALS)

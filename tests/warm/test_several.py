@@ -78,7 +78,7 @@ def test_workers_and_prover_are_started_once_for_all(project: Path) -> None:
 
 
 def test_one_that_fails_costs_no_other(project: Path) -> None:
-    """The second's files are another environment's: its workers end with it, the third gets new ones."""
+    """The second's files are another environment's. Its workers end with it, and the third gets new ones."""
     _write(project, a="tp = 1", b="tp = 2", c="tp = 4")
     planned = _start(project, "--dry-run", "-f", "sgl-tune.toml:b")
     paths = [project / "cache" / path for path in json.loads(_end(planned)[1])["files"]]

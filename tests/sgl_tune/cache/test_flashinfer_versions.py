@@ -138,7 +138,7 @@ def test_an_unknown_environment_heals_since_0_6_15(
 
 
 def test_a_file_in_a_versions_folder_is_judged_by_that_version(tmp_path: Path) -> None:
-    """What kills 0.6.12 is nothing to 0.6.18, and neither was told to be the server."""
+    """A file that crashes 0.6.12 is harmless to 0.6.18. No server's version is given."""
     for version, verdict in (("0.6.12", "crash"), ("0.6.18", "hit")):
         root = tmp_path / version
         raw = _old(GENERATION, {}, version)

@@ -30,7 +30,7 @@ def test_a_link_to_the_file_of_another_rank_is_loaded_like_it(tmp_path: Path) ->
 
 
 def test_files_mounted_as_a_config_map_are_judged(tmp_path: Path) -> None:
-    """Kubernetes shows each as a link through a link to a folder."""
+    """Kubernetes shows each file as a link through a link to a folder."""
     folder = cache_folder(tmp_path)
     (folder / "..2026").mkdir()
     write_ranks(folder / "..2026", rank_names(tp=2))

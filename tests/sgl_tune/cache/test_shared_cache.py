@@ -149,7 +149,7 @@ def test_a_write_that_waited_does_not_follow_a_swapped_folder(root: Path, outsid
 
 
 def test_a_write_stays_in_a_folder_that_is_swapped_for_a_link(root: Path, outside: Outside) -> None:
-    """Another thread acts at the first rename: what is written stays in the folder that was opened."""
+    """Another thread swaps the folder at the first rename. The files stay in the folder that was opened."""
     folder = cache_folder(root, key=KEY)
 
     def act(event: str, arguments: tuple[Any, ...]) -> None:

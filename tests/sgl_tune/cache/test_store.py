@@ -93,7 +93,7 @@ def test_an_unknown_environment_is_replaced_and_another_one_refused(tmp_path: Pa
 
 @pytest.mark.parametrize("name", sorted(build_corpus(TARGET, moe_entries())))
 def test_no_existing_file_stops_a_write(tmp_path: Path, name: str) -> None:
-    """Broken ones are set aside; whatever was there, the group ends up whole and loadable."""
+    """Broken files are set aside. Whatever was there, the group ends complete and loadable."""
     paths = _paths(tmp_path, 2)
     case = build_corpus(TARGET, moe_entries())[name]
     paths[1].write_bytes(case.raw)
@@ -179,7 +179,7 @@ def test_64_processes_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_a_stock_writer_that_takes_no_lock_is_noticed(tmp_path: Path) -> None:
-    """It saves after we have read, at the moment when our own new file is begun."""
+    """The stock writer saves after we have read, when our own new file is begun."""
     path = tmp_path / "rank_tp0_pp0_dp0.json"
     path.write_bytes(serialise(TARGET, _entry(1)))
     saves = [serialise(TARGET, _entry(2)), serialise(TARGET, _entry(2) | _entry(3))]

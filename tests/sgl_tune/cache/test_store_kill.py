@@ -98,7 +98,7 @@ def _write_on(paths: list[Path], rounds: int = 10_000) -> None:
 
 
 def test_killed_writers_do_not_lose_what_others_merge(tmp_path: Path) -> None:
-    """Two merge into the same files; one is killed, again and again."""
+    """Two processes merge into the same files, and one is killed again and again."""
     paths = _make_group(tmp_path)
     instants = _instants(1, lambda: write_group(paths, {moe_key(99_999_999): ["MoERunner", 1, HOT]}, TARGET))
     survived: set[str] = set()

@@ -100,7 +100,7 @@ def test_a_remedy_whose_start_breaks_off_leaves_the_others() -> None:
 
 
 def test_the_change_that_costs_least_comes_first() -> None:
-    """The fraction loses a share of the KV cache, fewer requests lose service."""
+    """A lower fraction costs a share of the KV cache, and fewer requests cost service."""
     sizes = Sizes(mem_fraction_static=0.9, kv_tokens=1_000_000, max_running_requests=2048)
     remedies, _ = helped(Server(0.9, 1.0, requests=1024), found=replace(report(), sizes=sizes))
     assert [one.flags.split()[0] for one in remedies] == ["--mem-fraction-static", "--max-running-requests"]

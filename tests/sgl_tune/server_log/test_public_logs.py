@@ -51,7 +51,7 @@ def test_the_command_names_the_cause_that_the_thread_found(name: str) -> None:
 
 
 def test_a_log_that_tells_too_little_is_answered_with_what_it_lacks(tmp_path: Path) -> None:
-    """sgl-project/sglang#36583: what is free at ready says nothing without what was free before."""
+    """sgl-project/sglang#36583: the free memory at ready means nothing without the free memory before."""
     (tmp_path / "server.log").write_text(LITTLE)
     log = read_server_log(tmp_path / "server.log")
     lacks = " ".join(missing_of(log))

@@ -130,7 +130,7 @@ def test_the_rank_of_a_killed_process_is_only_named_where_the_log_shows_it(tmp_p
 
 
 def test_a_server_that_goes_on_did_not_die_of_it(tmp_path: Path) -> None:
-    """The autotuner and SGLang's runners catch an allocation that fails, and a request may fail by itself."""
+    """The autotuner and SGLang's runners catch failing allocations, and a single request may fail."""
     tuned = entry(7, "Running FlashInfer autotune with cache: /c") + oom() + "\n"
     tuned += entry(9, "FlashInfer autotune completed")
     failed = "Traceback (most recent call last):\nValueError: too long\nINFO:     127.0.0.1:1 - 400\n"
@@ -159,7 +159,7 @@ def test_the_last_start_of_a_log_is_judged(tmp_path: Path) -> None:
 
 
 def test_the_verdict_comes_first_beside_a_prediction(tmp_path: Path) -> None:
-    """A prediction that fits does not make a dead server fit, and one that fails does not hide the death."""
+    """A prediction that fits does not save a dead server, and one that fails does not hide the death."""
     log = arguments(model_path="Qwen3-30B-A3B") + loaded() + pooled() + CAPTURING + traceback(oom())
     ran = _told(tmp_path, log, "--gpu", "h200")
     assert ran.code == 1 and ran.out.startswith("OUT OF MEMORY in decode graphs")
@@ -201,7 +201,7 @@ def test_the_pool_of_a_healthy_log_has_its_size_and_the_hint_comes_last(tmp_path
 
 
 def test_a_traceback_is_of_the_rank_that_began_it(tmp_path: Path) -> None:
-    """Another rank logs while the lines of a traceback, which have no rank, go on."""
+    """Another rank logs between the lines of a traceback, which have no rank."""
     ranks = [loaded(f"TP{rank}") + pooled(f"TP{rank}") for rank in (0, 1)]
     head, _, rest = traceback(oom(), "TP1", ("model_runner.py", "_dummy_run")).partition("\n")
     found = _json(tmp_path, "".join((arguments(), *ranks, head, "\n", entry(20, "Tuning", "TP0"), rest)))

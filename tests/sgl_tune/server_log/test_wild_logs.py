@@ -145,7 +145,7 @@ def test_another_process_that_the_kernel_kills_is_no_death_of_the_server(tmp_pat
 
 @pytest.mark.parametrize("command", [("mem-report", "--log"), ("start-report",)])
 def test_a_serving_servers_missing_files_are_found(command: tuple[str, ...], tmp_path: Path) -> None:
-    """Which tuned files SGLang looked for, and transfers between prefill and decode that failed."""
+    """Missing files of Triton configurations and failed transfers between prefill and decode are shown."""
     looked = (
         f"Config file not found at {CONFIGS}_3_5_1/{NAME}.json. Fallback to triton version 3.2.0 and use MoE "
         f"kernel config from {CONFIGS}_3_2_0/{NAME}.json. Performance might be sub-optimal!",

@@ -28,8 +28,8 @@ def test_the_bundle_that_they_are_made_of_is_good(tmp_path: Path) -> None:
 
 
 def test_no_byte_of_a_tar_may_be_another() -> None:
-    """But for the manifest's own words: kinds, links, modes, owners, times, checksums, contents
-    and the zeros between them."""
+    """The manifest's own words may differ; kinds, links, modes, owners, times, checksums, contents and
+    padding may not."""
     draw = random.Random(1)
     manifest = range(512, 512 + len(MANIFEST.to_bytes()))
     for at in draw.sample([at for at in range(len(PLAIN)) if at not in manifest], 1000):

@@ -227,7 +227,7 @@ def test_a_busy_registry_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_what_broke_off_is_taken_up_by_range(tmp_path: Path) -> None:
-    """From a registry that keeps to Range, that ignores it, and that answers it with something else."""
+    """The registry respects Range, ignores it, or answers it with something else."""
     good = Good(bytes(range(256)) * 4000)
 
     def broken(rest: Callable[[int], bytes]) -> Callable[[Asked], Any]:
@@ -265,7 +265,7 @@ def chunk(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("first", [b"", bytes(1 << 16), bytes(300_000)], ids=len)
 def test_a_registry_that_drips_chunks_is_left(first: bytes, tmp_path: Path) -> None:
-    """A byte in each chunk is a piece of its own, and none of them is late."""
+    """Each chunk has one byte, and none of the chunks is late."""
     good = Good(bytes(range(256)) * 2000)
     began = time.monotonic()
     with hostile(
@@ -276,7 +276,7 @@ def test_a_registry_that_drips_chunks_is_left(first: bytes, tmp_path: Path) -> N
 
 
 def test_a_slow_registry_that_keeps_the_least_rate_is_waited_for(tmp_path: Path) -> None:
-    """It takes longer than --timeout in all."""
+    """The whole transfer takes longer than --timeout."""
     good = Good(bytes(range(256)) * 8000)
 
     def slow(asked: Asked) -> Iterator[bytes]:
@@ -294,7 +294,7 @@ def test_a_slow_registry_that_keeps_the_least_rate_is_waited_for(tmp_path: Path)
 
 
 def test_a_registry_that_breaks_off_after_a_few_bytes_is_not_asked_for_ever(tmp_path: Path) -> None:
-    """Each attempt gets some, and none of them what the one before did not have."""
+    """Each attempt gets some bytes, but no more than the one before."""
     with hostile(GET_blobs=lambda asked: answer(200, b"{}")) as server:
         one_line(pull(server, tmp_path), "stopped before the end", 3)
     assert len([asked for asked in server.seen if "/blobs/" in asked.path]) < 6
@@ -310,7 +310,7 @@ def _asking(asked: Asked) -> bytes:
 
 @pytest.mark.parametrize("asks", [BASIC, 'Bearer realm="http://127.0.0.1:1/token"'])
 def test_a_password_stays_with_its_registry(asks: str, tmp_path: Path) -> None:
-    """A blob may lie elsewhere. Whoever keeps it there, and asks for a password, is shown none."""
+    """A blob may be on another host. If that host asks for a password, it gets none."""
     with hostile(GET=lambda asked: answer(401, WWW_Authenticate=asks)) as other:
         elsewhere = f"http://127.0.0.1:{other.port}/blob"
         away = lambda asked: answer(307, Location=elsewhere)  # noqa: E731
@@ -349,7 +349,7 @@ def test_a_password_goes_to_whom_the_registry_names_and_that_is_said(tmp_path: P
 
 
 def test_tokens_are_fetched_anew_and_by_nobody_in_particular(tmp_path: Path) -> None:
-    """Without a login; and each token is good for one answer."""
+    """Each token is fetched without a login, and is good for one answer."""
     given: list[str] = []
 
     def token(asked: Asked) -> bytes:

@@ -74,7 +74,7 @@ def test_tactics_are_merged_or_replaced(tmp_path: Path) -> None:
 
 
 def test_ranks_that_the_bundle_lacks_get_the_same_entries(tmp_path: Path) -> None:
-    """A server deletes all of a group whose ranks differ."""
+    """A server deletes all files of a group whose ranks differ."""
     bundle = _pack(_tuned(tmp_path / "a", 5000), tmp_path / "a.tar.gz", "--force")
     there = _tuned(tmp_path / "b", 5001)
     write_ranks(cache_folder(there), rank_names(4), (cache_folder(there) / rank_names()[0]).read_bytes())

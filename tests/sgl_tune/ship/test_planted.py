@@ -93,7 +93,7 @@ def _pull(tmp_path: Path, *more: object) -> tuple[object, ...]:
 def test_a_file_that_is_kept_changes_no_other_through_a_swapped_folder(
     moment: str, theirs: Path, secret: Path, tmp_path: Path
 ) -> None:
-    """When all of it has come, its folder is another with a link of its name."""
+    """When the bundle has arrived, its folder has been replaced by one with a link of the file's name."""
 
     def swap(arguments: Event) -> bool:
         part = next((theirs / PULLS).iterdir())
@@ -146,7 +146,7 @@ def test_unpack_gives_away_no_file_that_has_another_name(
 def test_unpack_gives_away_no_file_that_is_moved_under_a_name_it_wrote(
     moment: str, whole: Path, theirs: Path
 ) -> None:
-    """A file of root's lies in the folder, and its owner puts it where a rank file has just landed."""
+    """Root has a file in the folder, and the folder's owner moves it to the name of a new rank file."""
     rank = theirs / TACTICS / "rank_tp0_pp0_dp0.json"
     mine = make.write(theirs / "mine", "mine")
 
@@ -215,7 +215,7 @@ def test_a_killed_unpack_removes_no_folder_that_is_moved_under_the_name_of_its_o
 def test_pack_writes_through_no_link_that_takes_the_place_of_its_file(
     moment: str, whole: Path, theirs: Path, secret: Path
 ) -> None:
-    """Before its temporary file is opened, or before it gets its name."""
+    """The link is made before the temporary file is opened, or before that file gets its name."""
 
     def swap(arguments: Event) -> bool:
         name = str(arguments[0])

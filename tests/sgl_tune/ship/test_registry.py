@@ -85,7 +85,7 @@ def test_a_pushed_bundle_is_listed_and_pulled_unchanged(registry: Registry, tmp_
 
 
 def test_other_tools_read_a_bundle_as_an_image(registry: Registry, tmp_path: Path) -> None:
-    """skopeo copies it, umoci and tar unpack it: the same files."""
+    """skopeo copies the image, and umoci and tar unpack the same files from it."""
     skopeo, umoci = shutil.which("skopeo"), shutil.which("umoci")
     if not skopeo or not umoci:
         pytest.skip("skopeo or umoci is not installed")
@@ -137,7 +137,7 @@ def test_several_that_fit_are_listed(registry: Registry, tmp_path: Path) -> None
 
 
 def test_a_push_says_that_a_pull_could_not_choose(registry: Registry, tmp_path: Path) -> None:
-    """Such as tactics first and then, warmed anew, one deployment more: both are for this machine."""
+    """For example tactics, and later the same with one more deployment: both fit this machine."""
     url = f"{registry.url}:rivals"
     older = make_bundle(tmp_path / "older.tar.gz")
     newer = make_bundle(tmp_path / "newer.tar.gz", seed=2, key="b" * 16)
@@ -173,7 +173,7 @@ def test_bundles_pushed_at_once_are_all_kept(
 
 
 def test_an_image_that_was_copied_is_a_tag_of_one(registry: Registry, tmp_path: Path) -> None:
-    """Tools that copy take one image of an index, and leave the index behind."""
+    """Copying tools take one image of an index, and leave the index behind."""
     import requests
 
     pushed = told(push(make_bundle(tmp_path / "b.tar.gz"), f"{registry.url}:index", "--format", "json"))
@@ -333,7 +333,7 @@ def test_a_pull_that_was_killed_is_taken_up(registry: Registry, tmp_path: Path) 
 
 
 def test_two_who_pull_at_once_both_have_it(registry: Registry, tmp_path: Path) -> None:
-    """Into one folder: pods of a node that share a cache."""
+    """Both pull into one folder, as pods of a node do that share a cache."""
     bundle, url = make_bundle(tmp_path / "b.tar.gz", 3_000_000), f"{registry.url}:shared"
     assert push(bundle, url).code == 0
     words = [(url, "-o", tmp_path / f"x{number}", "--quiet") for number in range(3)]

@@ -128,7 +128,7 @@ def test_a_redirect_that_can_be_read_in_two_ways_is_refused(name: str, way: Way,
 
 @pytest.mark.parametrize("name", TWO_READINGS)
 def test_an_upload_that_can_be_read_in_two_ways_is_refused(name: str, way: Way, tmp_path: Path) -> None:
-    """Neither the password nor a byte of the bundle."""
+    """The other host gets neither the password nor a byte of the bundle."""
     words = {"home": home(way.registry), "thief": other(way.thief), "thief_port": way.thief.port}
     there = TWO_READINGS[name].format(**words)
     way.registry.deeds["GET /v2/caches/glm/manifests/1"] = lambda asked: answer(404)
@@ -147,7 +147,7 @@ def test_an_upload_to_another_host_takes_no_password_there(way: Way, tmp_path: P
 
 
 def test_a_redirect_back_to_the_registry_carries_no_password(way: Way, tmp_path: Path) -> None:
-    """The store would choose what the registry does in this user's name."""
+    """Otherwise the store could choose a request that the registry runs in this user's name."""
     way.registry.deeds["GET /v2/caches/glm/tags"] = lambda asked: answer(200, bytes(len(Good().layer)))
     way.lead("https://{home}/v2/caches/glm/tags/list?secret")
     ran = pull(way, tmp_path)
@@ -157,7 +157,7 @@ def test_a_redirect_back_to_the_registry_carries_no_password(way: Way, tmp_path:
 
 
 def test_the_other_port_of_the_registry_is_another_host(way: Way, tmp_path: Path) -> None:
-    """By its name alone the thief is the registry."""
+    """By its host name alone the thief is the registry."""
     way.lead("https://localhost:{thief_port}/x")
     pull(way, tmp_path)
     assert way.thief.seen and secrets_shown(way.thief) == []

@@ -153,7 +153,7 @@ def test_ranks_with_the_same_last_words_share_a_line(tmp_path: Path) -> None:
 
 
 def test_a_bar_counts_once_whether_its_line_is_whole_or_broken(tmp_path: Path) -> None:
-    """Some collectors break lines at a carriage return; tqdm writes a bar's end twice."""
+    """Some collectors break lines at a carriage return, and tqdm writes the end of a bar twice."""
     steps = [
         f"[AutoTuner]: Tuning op:  {n * 25}%|##| {n}/4 [00:0{n}<00:00,  1.1profile/s]" for n in (0, 1, 4, 4)
     ]
@@ -185,7 +185,7 @@ def test_the_nodes_of_one_server_are_one_start_and_replicas_are_several(tmp_path
 
 
 def test_a_start_without_a_server_is_ready_when_it_is_loaded(tmp_path: Path) -> None:
-    """The model runner alone, under Python's own logging: FlashInfer's lines are not silenced there."""
+    """Only the model runner runs, under Python's own logging, which does not silence FlashInfer's lines."""
     text = (
         "".join(
             f"2026-08-02 10:00:{at},000 sglang.srt.model_executor.model_runner {words}\n"
@@ -248,7 +248,7 @@ def test_wrong_usage_exits_with_2_and_an_error(tmp_path: Path, words: tuple[str,
 
 
 def test_a_hundred_megabytes_are_read_in_less_than_eight_seconds(tmp_path: Path) -> None:
-    """Thirty of them here, in less than a third of that."""
+    """The test reads thirty megabytes in less than a third of that time."""
     path = _log(tmp_path, head() + loaded() + served(31))
     batch = entry(
         40, "Decode batch, #running-req: 21, #token: 1723, token usage: 0.00, cuda graph: True", "TP0"

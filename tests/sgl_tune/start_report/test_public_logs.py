@@ -43,7 +43,7 @@ def test_nearly_all_of_the_time_is_explained_and_never_more_than_all(path: Path)
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
 def test_what_a_line_says_that_it_took_is_what_its_phase_took(path: Path) -> None:
-    """SGLang times weights and graphs itself; its stamps are whole seconds, the slowest rank counts."""
+    """SGLang times weights and graphs itself. Its stamps are whole seconds, and the slowest rank counts."""
     report = _report(path)
     took = {name: 0.0 for name in ("weights", "graphs")}
     longest: dict[tuple[str, int], float] = {}

@@ -102,7 +102,7 @@ def test_a_command_that_ends_before_it_is_ready_is_told_to_have_ended(
 
 
 def test_a_server_is_given_no_variable_that_sglang_takes_for_an_old_one_of_its_own() -> None:
-    """SGLang copies each that begins with SGL_ under another name, and warns of it."""
+    """SGLang copies each variable that begins with SGL_ to another name, and warns about it."""
     words = [*PROGRAM, "start-report", "-q", "--", "env"]
     settings = environment()
     said = subprocess.run(words, capture_output=True, text=True, env=settings, timeout=60).stdout

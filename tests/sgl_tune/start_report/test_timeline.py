@@ -23,7 +23,7 @@ def test_one_rank_from_its_first_line_to_its_ready_line(tmp_path: Path) -> None:
 
 
 def test_the_rank_that_is_behind_holds_the_start_up(tmp_path: Path) -> None:
-    """TP1 reads its weights for 30 s; what TP0 waits for meanwhile is not the pool."""
+    """TP1 reads its weights for 30 s. TP0 waits for them, not for the pool."""
     text = head() + loaded("TP0") + loaded("TP1", weights=30) + served(50)
     found = report(tmp_path, text)
     assert seconds(found)["weights"] == 30 and seconds(found)["kv pool"] == 1
@@ -58,7 +58,7 @@ ENDED = "[AutoTuner]: Tuning op: 100%|###| 6/6 [00:12<00:00,  0.48profile/s]"
 def test_tuning_after_a_build_is_no_building_whatever_blank_lines_there_are(
     tmp_path: Path, blanks: str, end: str
 ) -> None:
-    """The bars have no time of their own but tqdm's: 6 profiles at 0.48 a second are 12.5 s."""
+    """The bars have only tqdm's time: 6 profiles at 0.48 per second take 12.5 s."""
     text = (
         head() + loaded()
         + entry(23, "Running FlashInfer autotune with cache: /c/rank.json")
@@ -74,7 +74,7 @@ def test_tuning_after_a_build_is_no_building_whatever_blank_lines_there_are(
 
 
 def test_a_warm_spares_what_was_measured_and_not_what_was_compiled_beside_it(tmp_path: Path) -> None:
-    """As an H200's log alone has it: nothing names what was compiled before the first bar."""
+    """As in a log of an H200: no line names what was compiled before the first bar."""
     text = (
         head() + loaded()
         + entry(23, "Running FlashInfer autotune with cache: /c/rank.json")

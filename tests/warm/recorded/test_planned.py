@@ -72,7 +72,7 @@ def test_a_draft_has_a_cache_of_its_own() -> None:
 
 
 def test_a_drafts_calls_are_told_by_the_file_that_was_open() -> None:
-    """SGLang's own step does not say whose it is."""
+    """SGLang's own step does not say which model it belongs to."""
     other = FOLDER.replace("0123", "4567")
     files = [
         {**named("tp0_pp0_dp0", store=OWN, folder="made/target"), "phase": "autotune"},
@@ -119,7 +119,7 @@ DIED = {"event": "died", "phase": "draft weights", "type": "OutOfMemoryError", "
 
 
 def test_a_start_that_ended_early_makes_no_whole_plan() -> None:
-    """What it tuned is planned; a draft, or a graph, may ask for more."""
+    """The calls that it tuned are planned, but a draft or a graph may ask for more."""
     cut = record_of(ASKED, [asked(), named("tp0_pp0_dp0"), call("a"), DIED, ENDED])
     plan = planned(cut)
     assert plan.caches[0].ops[0].keys == ("a",)

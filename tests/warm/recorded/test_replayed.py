@@ -70,7 +70,7 @@ def test_a_job_goes_to_a_worker_and_back(calls: tuple[Call, ...], tmp_path: Path
 def test_what_was_asked_is_tuned_and_proven(
     force: Workforce, calls: tuple[Call, ...], tmp_path: Path
 ) -> None:
-    """A call that only served is tuned for what it asked, and for nothing more."""
+    """A call that only served is tuned for the keys that it asked for, and no others."""
     replayable = tuple(call for call in calls if not call.unreplayable)
     job, report = searched(force, replayable, tmp_path)
     recorded = {key for call in replayable for key in call.keys}
