@@ -22,9 +22,7 @@ class Live:
         if event["event"] == "starting" and not self._has_begun:
             self._has_begun = True
             server = f"SGLang {self._server.sglang} of {self._server.python}"
-            self._out.note(
-                f"starting {server} on a GPU that is not there; its import alone takes some seconds"
-            )
+            self._out.note(f"starting {server} on a simulated GPU; importing it alone takes some seconds")
         elif event["event"] == "asked":
             arguments = event["arguments"]
             ranks = arguments.get("tp_size", 1) * arguments.get("pp_size", 1)

@@ -65,7 +65,7 @@ def read_journal(folder: Folder) -> Journal | None:
     if status is None or status.st_size > LARGEST:
         return None
     if stat.S_ISDIR(status.st_mode):
-        raise WorkFailed(f"{folder.path / JOURNAL}: is a folder, and no journal can be", "remove it")
+        raise WorkFailed(f"{folder.path / JOURNAL}: is a folder, in place of a journal", "remove it")
     _, raw = folder.read(JOURNAL)
     try:
         return _parse(json.loads(raw or b""), folder)

@@ -107,7 +107,7 @@ def prune(
         raise UsageError("--unusable is about single files", "leave out --stale and --max-size")
     if versions.keys() - {"flashinfer"}:
         raise UsageError(
-            "other libraries than flashinfer are about stores",
+            "libraries other than flashinfer are for stores",
             "add --store ID, or --store all",
         )
     rules = Rules(

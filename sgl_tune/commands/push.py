@@ -110,7 +110,7 @@ def _warn_of_rivals(out: Output, url: str, pushed: Pushed) -> None:
     rivals = [one.reference for one in pushed.beside if fits(one.machine, pushed.offer.machine)]
     if rivals:
         out.warn(
-            f"{url} now holds {count(len(rivals) + 1, 'bundle')} that fit one machine: a pull chooses none"
+            f"{url} now holds {count(len(rivals) + 1, 'bundle')} that fit one machine: no pull can choose"
             f" (the others: {', '.join(rivals)}); push with --replace, or to another tag"
         )
 

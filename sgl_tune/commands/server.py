@@ -147,7 +147,7 @@ def server_add(
             plan = planned(making)
             _add(making, plan, dry_run, yes)
         except KeyboardInterrupt:
-            out.note(f"What is done is kept: `sgl-tune server add {release}` goes on with it.")
+            out.note(f"The finished part is kept: `sgl-tune server add {release}` goes on with it.")
             raise
 
 
@@ -203,7 +203,7 @@ def _show_added(out: Output, added: Added, size: int, new: bool) -> None:
     says = f"SGLang {added.release} is in {added.folder}, {human_bytes(size)}."
     out.result(data, lambda: out.line(says), quiet=[str(added.folder)])
     if not added.mark.get("nvcc"):
-        out.warn("no package has an nvcc for its CUDA: its modules can be built only with one of the system")
+        out.warn("no package has an nvcc for this CUDA: only the system's nvcc can build modules")
 
 
 def server_remove(

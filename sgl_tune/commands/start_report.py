@@ -132,7 +132,9 @@ def _run(
 ) -> None:
     """Start the server. It keeps stdout and stderr, so the report goes to stderr or to `out_file`."""
     if start is not None:
-        raise UsageError("--start chooses from a log, and a command after -- is one start", "leave it away")
+        raise UsageError(
+            "--start chooses from a log, and a command after -- is one start", "leave --start out"
+        )
     own = sink(shown.format, shown.quiet)
     talk = Output(own, sys.stderr, version=SCHEMA_VERSIONS["start-report"])
 

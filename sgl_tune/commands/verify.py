@@ -272,7 +272,7 @@ def _replay_all(scope: Scope, report: VerifyReport, out: Output) -> list[Replaye
             found.append(judge_replay(paths[0], timed, checked.manifest, scope.target))
     if not found:
         raise UsageError(
-            "nothing to replay: no file that a server would load is of a known deployment",
+            "nothing to replay: no loadable file belongs to a known deployment",
             "give the deployment, or a cache that `sgl-tune warm` wrote",
         )
     return found

@@ -124,6 +124,6 @@ def _warm_everything(
 
 def _check_wanted(wanted: Wanted | None, compile_only: bool, format: EnvironmentFormat) -> None:
     if wanted is None and compile_only:
-        raise UsageError("--compile-only is of --everything", "add --everything")
+        raise UsageError("--compile-only needs --everything", "add --everything")
     if wanted is None and format is EnvironmentFormat.kubernetes:
-        raise UsageError("--format kubernetes prints the variables of a root", "add --everything")
+        raise UsageError("--format kubernetes prints the variables of --everything", "add --everything")

@@ -29,7 +29,7 @@ def devices_of(meant: Gpu, wishes: Wishes) -> Devices:
     devices = choose_devices(wishes.device.value, wishes.here)
     if devices.kind != "cuda":
         raise UsageError(
-            f"{meant.name} tunes what its server asks, and no GPU driver answers here",
+            f"{meant.name} is needed to tune for it, and no GPU driver answers here",
             "run it on the machine that serves; --dry-run shows the plan",
         )
     odd = next((wishes.here[n].name for n in devices.gpus if wishes.here[n].name != meant.name), None)

@@ -127,9 +127,7 @@ def _check(names: Sequence[str], told: Mapping[str, Mapping[str, Any]]) -> None:
     jobs = usual_jobs()
     for name in names:
         if name not in told:
-            raise UsageError(
-                f"FlashInfer builds no module {name} ahead of time", "it is built by a server alone"
-            )
+            raise UsageError(f"FlashInfer builds no module {name} ahead of time", "only a server builds it")
         minutes = minutes_of(told[name]["sources"], jobs)
         if minutes > MOST_MINUTES:
             hours = f"{told[name]['sources']} files take up to {minutes // 60 + 1} hours here"

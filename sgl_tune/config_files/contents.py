@@ -36,7 +36,7 @@ def contents(raw: bytes) -> Contents:
     except ValueError as error:
         return Contents({}, kills=f"a batch size is no number: {str(error)[:100]}")
     if not entries:
-        return Contents({}, fault="it has no batch size: the server takes its untuned default without a word")
+        return Contents({}, fault="it has no batch size: the server silently uses its untuned default")
     for rows, entry in entries.items():
         if why := _fault(entry):
             return Contents(

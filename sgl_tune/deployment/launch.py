@@ -114,7 +114,7 @@ def launch_of_text(text: str, where: str = "after --") -> Launch:
         if found and words[0].startswith("-"):
             raise UsageError(
                 f"the server command ends before {shown(str(words[0]))}",
-                "a backslash continues a line where it is its last letter",
+                "a backslash continues a line only as its last character",
             )
         try:
             found.append(_launch(words).within(exported))

@@ -66,7 +66,7 @@ def the_one(caches: Sequence[Cache], target: str | None) -> Cache:
         return with_files[0]
     what = f"{len(with_files)} caches are there" if with_files else "no cache file is there"
     raise UsageError(
-        f"{target or 'the cache directory'}: {what}, and one is exported", "name its key or folder"
+        f"{target or 'the cache directory'}: {what}, but only one can be exported", "name its key or folder"
     )
 
 
@@ -141,7 +141,7 @@ def _environment(file: CacheFile) -> dict[str, str]:
         if not isinstance(value, str) or value == "*":
             said = "says nothing" if value is None else f"says {value!r}"
             raise CheckFailed(
-                f"{file.path}: of {name} it {said}, so for which machine it is is not known",
+                f"{file.path}: of {name} it {said}, so its machine is not known",
                 "warm it again on a machine where that is known",
             )
     return {name: str(value) for name, value in told.items()}

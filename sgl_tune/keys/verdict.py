@@ -56,7 +56,9 @@ def _gaps(plan: Plan) -> Iterator[Gap]:
         if why is not None and (whose == "the" or plan.draft is not None):
             yield Gap(f"{whose} experts", f"the lookups of {why} are not known here")
     if plan.draft is not None and plan.draft.ops and not plan.target.ops:
-        yield Gap("a draft alone", "its cache is filled with its target's, which holds nothing here")
+        yield Gap(
+            "a draft alone", "its cache is filled together with its target's, which has nothing to tune"
+        )
 
 
 def cannot_tune(plan: Plan) -> str | None:

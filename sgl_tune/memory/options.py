@@ -100,7 +100,7 @@ class FitOptions:
     def are_given(self) -> bool:
         if not self.fit and (self.free is not None or self.requests is not None):
             given = "--free" if self.free is not None else "--requests"
-            raise UsageError(f"{given} says what must hold of the start that --fit finds", "add --fit")
+            raise UsageError(f"{given} is a goal of --fit", "add --fit")
         return self.fit
 
     def goals(self, context_length: int | None) -> Goals:

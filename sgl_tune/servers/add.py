@@ -68,7 +68,7 @@ def planned(making: Making) -> Plan:
     try:
         making.pip.run("install", "--upgrade", _OLDEST_PIP)
     except WorkFailed:
-        making.out.note("pip could not be renewed: it may download a release to find out its size")
+        making.out.note("pip could not be updated: it may download a release to learn its size")
     try:
         wheels = _chosen(making, f"sglang=={making.release}")
     except NoRelease:

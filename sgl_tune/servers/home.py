@@ -135,7 +135,7 @@ def locked(home: Path) -> Iterator[int]:
         raise UsageError(why, f"set {VARIABLE} to a folder that this user may write in") from error
     try:
         if not stat.S_ISREG(os.fstat(held).st_mode) or os.fstat(held).st_nlink != 1:
-            raise UsageError(f"{home / _NAME} is no regular file of one name", "remove it")
+            raise UsageError(f"{home / _NAME} is no regular file, or has a hard link", "remove it")
         if take_lock(held) is False:
             who = os.pread(held, _LONGEST, 0).decode(errors="replace").strip() or "another process"
             raise WorkFailed(f"{home}: in use by {who}", "wait until it has finished, or end it")
@@ -151,7 +151,7 @@ def remove_server(release: str, home: Path) -> None:
     """Remove an added server. The caller holds the lock of `home`."""
     folder = home / release
     if folder.is_symlink():
-        raise UsageError(f"{folder} is a link, which `server add` makes none of", "remove the link yourself")
+        raise UsageError(f"{folder} is a link, and `server add` makes no links", "remove the link yourself")
     if not folder.is_dir():
         raise UsageError(
             f"SGLang {release} is not among the added servers", "`sgl-tune server list` shows them"

@@ -146,12 +146,12 @@ class Session(requests.Session):
                 return response
             response.close()
             if method not in ("GET", "HEAD"):
-                raise Broken(f"{self.home.authority} sends a {method} elsewhere, which is refused")
+                raise Broken(f"{self.home.authority} redirects a {method}, which is refused")
             address = self._read(target, "sends on to", address)
             headers = _without_password(headers)
             kwargs.pop("params", None)
             passed.append(response)
-        raise Broken(f"{self.home.authority} sends on more than {_MOST_REDIRECTS} times")
+        raise Broken(f"{self.home.authority} redirects more than {_MOST_REDIRECTS} times")
 
 
 class _Told:
@@ -262,7 +262,7 @@ def _complain(response: requests.Response) -> None:
     response.close()
     words = f"{peer(response)} answers {response.status_code}"
     if seconds > _LONGEST_WAIT:
-        raise Broken(f"{words}, and wants to be left alone for {seconds:,.0f} s", "try again then")
+        raise Broken(f"{words}, and asks for a pause of {seconds:,.0f} s", "try again then")
     raise Broken(words, "try again later", again=seconds)
 
 

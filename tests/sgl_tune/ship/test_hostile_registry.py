@@ -181,7 +181,7 @@ def test_an_answer_with_another_digest_is_refused(tmp_path: Path) -> None:
 PUSHED: dict[str, tuple[dict[str, Any], str]] = {
     "nowhere to send it": ({"POST": lambda asked: answer(202)}, "does not say where an upload goes"),
     "to a file": ({"POST": lambda asked: answer(202, Location="file:///tmp/x")}, "no address of the web"),
-    "sent on": ({"PUT_blobs": lambda asked: answer(307, Location="/elsewhere")}, "sends a PUT elsewhere"),
+    "sent on": ({"PUT_blobs": lambda asked: answer(307, Location="/elsewhere")}, "redirects a PUT"),
     "kept as something else": (
         {"PUT_blobs": lambda asked: answer(201, Docker_Content_Digest=digest(b""))},
         "keeps sha256:",
