@@ -8,7 +8,8 @@ _LOCKLESS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
 
 
 def take_lock(descriptor: int) -> bool | None:
-    """Return False if another process has the lock, None if the file system has no locks. Closing unlocks."""
+    """Lock a file; return False if another process holds it, None if the disk has no locks. Closing
+    unlocks."""
     from filelock import lock_descriptor  # imports in 0.1 s, which a listing does not need
 
     try:

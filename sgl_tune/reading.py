@@ -18,7 +18,7 @@ _OPENED = (Path("/dev/fd"), Path("/proc/self/fd"))  # a shell's <(...), which ou
 
 
 def open_regular(path: Path, most: int) -> BinaryIO:
-    """Open a file; raise OSError if it is larger, or a pipe or a device, which could block forever."""
+    """Open a regular file; raise OSError if it is too large, or a pipe or a device that could block."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(descriptor)
     if stat.S_ISFIFO(status.st_mode) and path.parent in _OPENED:
@@ -52,7 +52,7 @@ def read_bytes(path: Path, remedy: str | None = None, most: int = LARGEST_TEXT) 
 def read_text(
     path: Path, remedy: str | None = None, most: int = LARGEST_TEXT, what: str = "is not text"
 ) -> str:
-    """Return the text. `what`: the words of the error if it is no UTF-8."""
+    """Return a file's text. `what`: the words of the error if it is no UTF-8."""
     try:
         return read_bytes(path, remedy, most).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -73,7 +73,7 @@ class NoObject(ValueError):
 
 
 class NoJson(NoObject):
-    """A text is no JSON; it may be the beginning of JSON."""
+    """A text is no JSON, though it may be the beginning of some."""
 
 
 def object_of(text: str | bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Write a file completely or not at all. A disk's refusal is a usage error."""
+"""Write a file completely or not at all. If the disk refuses, that is a usage error."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def check_place(path: Path) -> None:
 
 @contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that becomes `path` when it is complete. Devices are refused. Files that killed writers
-    left in the folder are removed first."""
+    """Yield a file that becomes `path` when it is complete. Devices are refused, because they would be
+    replaced. Files that killed writers left in the folder are removed first."""
     with _folder_of(path) as folder:
         _sweep(folder)
         with _part(folder) as (name, file):
@@ -102,7 +102,7 @@ def _sweep(folder: int) -> None:
 
 
 def _remove_dead(name: str, folder: int) -> None:
-    """Remove a part of this user's whose writer is dead. Without locks that is unknown, and it stays."""
+    """Remove this user's unfinished file if its writer is dead, which only locks can show."""
     with suppress(OSError):
         part = os.open(name, os.O_WRONLY | _OPENED, dir_fd=folder)
         try:

@@ -1,4 +1,4 @@
-"""Ask a server for the record of a start: from the ghost, or kept from an earlier question."""
+"""Get the record of a server's start: from a new start on the ghost, or kept from an earlier question."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Asking:
 
 
 class Answers(ExitStack):
-    """Answers questions. Processes that imported a server stay until this is closed."""
+    """Answers questions to servers. Processes that imported a server stay until this object is closed."""
 
     def __init__(self, asking: Asking) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ def _halves(question: Question) -> dict[str, str]:
 
 
 def _marks(modules: dict[str, str]) -> dict[str, list[object]]:
-    """Return each module's path, size and time. The name of kept host code is its digest."""
+    """Return each module's path, size and time. Kept host code is named by its digest, which covers it."""
     marks: dict[str, list[object]] = {}
     for name, path in sorted(modules.items()):
         status = Path(path).stat()

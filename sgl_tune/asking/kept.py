@@ -1,4 +1,4 @@
-"""Keep records by a digest of everything they depend on, and compiled kernels."""
+"""Keep the records of starts, by a digest of everything they depend on, and Triton's compiled kernels."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def digest_of_files(files: Mapping[str, Path]) -> str:
 
 
 def data_files(places: Sequence[Path]) -> dict[str, Path]:
-    """Return the files that a command names, and those in the folders that it names."""
+    """Return the files that a command names, and the files in the folders that it names."""
     found: dict[str, Path] = {}
     for place in dict.fromkeys(places):
         inside = sorted(place.iterdir()) if place.is_dir() else [place]

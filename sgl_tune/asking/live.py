@@ -12,7 +12,7 @@ NAMES = {"eager": "eager buffers"}
 
 
 class Live:
-    """Listens to the events of a start. A kept record has none."""
+    """Prints the events of a start as they happen. A start whose record was kept has no events."""
 
     def __init__(self, out: Output, server: Server) -> None:
         self._out, self._server = out, server

@@ -54,7 +54,8 @@ def question_of(
     total_bytes: int | None = None,
     taken_bytes: int = 0,
 ) -> Question:
-    """Return the question of our own options, or of the server command after `--` (or a manifest)."""
+    """Return the question that our own options ask, or that the server command (or manifest) after `--`
+    asks."""
     launch = launch_of(command) if command else None
     if launch and launch.behind_router:
         raise UsageError(
@@ -117,7 +118,7 @@ def value_of(argv: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 def replaced(argv: Sequence[str], flags: Collection[str], words: Sequence[str]) -> tuple[str, ...]:
-    """Return the command with `words` in place of these flags and their values, or at its end."""
+    """Return the command with `words` instead of these flags and their values, or with `words` appended."""
     found, rest, skips = list[str](), list(words), False
     for word in argv:
         if word.startswith("-"):

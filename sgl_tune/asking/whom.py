@@ -51,7 +51,7 @@ class ByServer:
         return find_server(option, self.flags.target.sglang_version or image)
 
     def needed(self, what: str) -> Server:
-        """Return the server, or refuse: nothing else can do `what`."""
+        """Return the server to ask, or raise UsageError because only a server can do `what`."""
         if not (self.flags.model_path or self.command):
             raise UsageError(f"{what}, and no model is named", _NAME_IT)
         if self.core or self.only_core:

@@ -100,8 +100,8 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a start tunes. `gaps`: the part that cannot be planned. `obstacle`: why no warm can tune the
-    planned part either."""
+    """What a start tunes. `gaps`: entries that cannot be predicted. `obstacle`: why no warm can tune even
+    the predicted ones."""
 
     tunes: Tunes
     says: str

@@ -109,7 +109,7 @@ def deployment_text(cache: ScannedCache) -> str:
 
 
 def remarks(cache: ScannedCache) -> list[str]:
-    """Return remarks that a reader of the table should know."""
+    """Return warnings to print below the table of caches, such as ranks that differ."""
     name = cache.cache.key or cache.cache.path.name
     said = []
     if not cache.agree:

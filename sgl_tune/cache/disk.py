@@ -1,4 +1,4 @@
-"""Read files in a directory that others can change, and that may be anything."""
+"""Read files whose names and contents other users may have made."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS = {
 
 
 def kind_of(path: Path) -> str:
-    """Return the kind of a file, with links followed."""
+    """Return the kind of a file (folder, pipe, socket, ...), with links followed."""
     return _KINDS.get(stat.S_IFMT(path.stat().st_mode), "something else")
 
 

@@ -74,7 +74,7 @@ FIELDS = (*_NUMBERS, *_TEXTS, *_ENTRIES)
 
 
 class Filter(NamedTuple):
-    """A filter. A cache passes by its property; for op, runner and bucket, by one of its entries."""
+    """One --filter. A cache passes by its property; for op, runner and bucket, by one of its entries."""
 
     field: str
     symbol: str

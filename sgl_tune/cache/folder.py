@@ -59,7 +59,7 @@ class Folder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it and the folders above, which were opened on the way."""
+        """Close this folder and the folders above it, which were opened on the way."""
         self.close()
         if self.parent:
             self.parent.__exit__()
@@ -207,7 +207,7 @@ class Way:
         self._leave(0)
 
     def to(self, path: Path, root: Path | None = None) -> Folder:
-        """Open a folder, which stays open until the next one is requested."""
+        """Return the opened folder of this path. It stays open until the next path is requested."""
         root = root or _before_layout(path)
         if not self._folders or (root is not self._root and root != self._root):
             self._leave(0)

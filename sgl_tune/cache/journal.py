@@ -21,9 +21,9 @@ _CLOSED = "no file, or none that can be read"
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A journal. `replace`: names and the temporary files that replace them. `seen`: each name's content
-    before and after; a file with another content was written by somebody else since, whatever its time
-    says."""
+    """The planned change of several files. `replace`: names and the temporary files that replace them.
+    `seen`: each name's content before and after; any other content was written by somebody else since,
+    whatever its time says."""
 
     replace: Mapping[str, str]
     remove: tuple[str, ...]

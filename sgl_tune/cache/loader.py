@@ -36,7 +36,7 @@ class Loaded(NamedTuple):
 
 
 class Ignored(NamedTuple):
-    """A file of another environment is ignored. A hard mismatch also forbids every later save to its path."""
+    """The loader ignores this file of another environment. A hard mismatch also forbids later saves."""
 
     hard: dict[str, Mismatch]
     soft: dict[str, Mismatch]

@@ -29,7 +29,7 @@ class FolderBusy(WorkFailed):
 
 
 class Lock:
-    """A lock, held until closed. `is_real`: False if the file system has no locks."""
+    """The lock of a cache's folder, held until closed. `is_real`: False if the disk has no locks."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -74,7 +74,7 @@ class Lock:
         return taken is not False
 
     def is_in_place(self) -> bool:
-        """Whether it is still the folder's lock: a prune may have removed the folder while we waited."""
+        """Whether this is still the folder's lock: a prune may have removed the folder while we waited."""
         named, held = self._folder.status(LOCK), os.fstat(self._file)
         return named is not None and os.path.samestat(named, held)
 
@@ -90,7 +90,7 @@ class Lock:
         return text or "another process"
 
     def _is_ours(self) -> bool:
-        """Whether the file has one name. With two it may be anybody's: it is not written or shown."""
+        """Whether the lock file has one name. A hard link may be anybody's: it is not written or shown."""
         return os.fstat(self._file).st_nlink == 1
 
 

@@ -22,7 +22,7 @@ WRITING_SECONDS = 600.0  # a save takes ms: the writer of an older temporary fil
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules, all of which must hold. `max_size`: then remove the least recently used beyond it."""
+    """The rules of a prune, which must all hold. `max_size`: then the least recently used beyond it go."""
 
     stale: bool = False
     older_than: float | None = None

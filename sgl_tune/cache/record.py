@@ -142,7 +142,7 @@ class Entry(NamedTuple):
 
     @property
     def margin(self) -> float | None:
-        """Return how far ahead of the second it was, as a part of its time."""
+        """Return by what share of its time the tactic was faster than the second."""
         return self._measured("margin")
 
     def _measured(self, name: str) -> float | None:
@@ -178,7 +178,7 @@ class CacheFile:
         return {key: value for key, value in self.document.items() if key not in RESERVED}
 
     def entries_for(self, reader: FlashInfer) -> dict[str, Any]:
-        """Return what this FlashInfer version takes for entries."""
+        """Return the members that this FlashInfer version reads as entries."""
         if reader.members == RESERVED:
             return self.entries
         return {key: value for key, value in self.document.items() if key not in reader.members}

@@ -88,7 +88,7 @@ def unexpected(error: Exception) -> int:
 
 
 def with_loss(code: int, why: str | None) -> int:
-    """Return the exit code of a command whose output was partly lost. Only 0 and 1 change."""
+    """Return the exit code of a command whose output was partly lost: 3 instead of 0 or 1."""
     if not why:
         return code
     _say(f"not all of the output could be written: {why}", "make room where it goes, and run it again")

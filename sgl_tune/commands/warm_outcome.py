@@ -71,7 +71,7 @@ class Outcome:
         self.code = max(self.code, *(self._verdict(number).exit_code for number in range(len(self.judged))))
 
     def _verdict(self, number: int) -> Verdict:
-        """Return the plan's verdict. A proof removes the doubt about an unknown FlashInfer."""
+        """Return the plan's verdict. A successful proof removes the doubt about an unknown FlashInfer."""
         return verdict_of(self.judged[number][0], number in self.warmed and self.warmed[number].is_proven)
 
     @contextmanager

@@ -22,7 +22,7 @@ _OTHER_SERVERS = ("grpc_mode", "smg_grpc_mode", "encoder_only", "use_ray")
 @dataclass(frozen=True, slots=True)
 class Module:
     """One of FlashInfer's compiled modules. `maker`: FlashInfer's function MODULE:NAME below
-    `flashinfer.jit`. A word in `arguments` that names a dtype stands for torch's."""
+    `flashinfer.jit`. A string in `arguments` that names a dtype means torch's dtype."""
 
     name: str
     maker: str
@@ -31,7 +31,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Modules:
-    """Modules. `unknown`: those that the start loads and whose build was not seen."""
+    """FlashInfer's modules of a start. `unknown`: modules that it loads and whose build was not seen."""
 
     known: tuple[Module, ...]
     unknown: tuple[str, ...]

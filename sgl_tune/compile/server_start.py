@@ -24,7 +24,7 @@ _MEETING = ("--dist-init-addr", "--nccl-init-addr")
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The result. `compiled`: modules in the start's report. `written`: number of files per store."""
+    """The result of the server's start. `compiled`: modules in its report. `written`: files per store."""
 
     seconds: float
     ranks: int

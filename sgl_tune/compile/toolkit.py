@@ -33,7 +33,7 @@ _HEADERS = ("cuda_runtime.h", "crt/host_config.h")
 
 @dataclass(frozen=True, slots=True)
 class Toolkit:
-    """A toolkit. `links`: a folder with the names that a linker looks for, if the packages lack them."""
+    """A CUDA toolkit. `links`: a folder with names that a linker looks for, if the packages lack them."""
 
     home: Path
     release: str
@@ -133,7 +133,7 @@ def _told(program: Path) -> str | None:
 
 
 def _of_packages(home: Path) -> dict[str, str]:
-    """Return releases by pip's packages, because the program cicc does not print its release."""
+    """Return each program's release by its pip package, because cicc does not print its own."""
     found = {}
     for name in PACKAGES:
         for told in home.parent.parent.glob(f"{name.replace('-', '_')}-*.dist-info"):

@@ -26,7 +26,8 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Provenance:
-    """A note. `digest`: the file's; another digest shows a later change. `seconds`: of each step."""
+    """How a file was tuned. `digest`: the file's; another digest shows a later change. `seconds`: of each
+    step."""
 
     schema_version: int
     gpu: str

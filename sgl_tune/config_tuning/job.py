@@ -13,7 +13,7 @@ from runtime.record.layers import LayerCall
 
 @dataclass(frozen=True)
 class LayerJob:
-    """A job. `gpu`: name and compute capability, for the process that does not open the GPU."""
+    """The job of tuning one layer. `gpu`: name and compute capability, for a process that opens no GPU."""
 
     call: LayerCall
     kind: Layer

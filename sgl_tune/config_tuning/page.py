@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def configs_json(plan: ConfigPlan, done: Sequence[LayerResult]) -> dict[str, Any]:
-    """Return the files as JSON. `environment`: the variables with which a server finds them."""
+    """Return the configuration files as JSON. `environment`: variables with which a server finds them."""
     has_files = any(one.paths for one in done) or any(one.tuned for one in plan.files)
     environment = {VARIABLE: str(plan.root)} if has_files else {}
     return {"files": plan.to_json(), "tuned": [one.to_json() for one in done], "environment": environment}

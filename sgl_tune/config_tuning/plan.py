@@ -66,7 +66,7 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class ConfigPlan:
-    """A plan. `source`: the folder whose files the server uses today; a root must contain these files too."""
+    """What to tune. `source`: the folder whose files the server uses today, which a root must contain too."""
 
     root: Path
     files: tuple[Looked, ...]
@@ -124,7 +124,8 @@ def config_plan(records: Sequence[Record], cache_dir: Path, again: bool = False)
 
 
 def _looked(lookup: ConfigLookup, root: Path, sglang: str) -> Looked:
-    """Return a file. It counts as tuned if it is unchanged and for this Triton and SGLang."""
+    """Return what is known of one file. It counts as tuned if it is unchanged and for this Triton and
+    SGLang."""
     file = root / FOLDER / triton_folder(lookup.triton) / Path(lookup.asked).name
     told = provenance(_bytes(file.with_name(beside(file.name))))
     raw = _bytes(file)

@@ -26,7 +26,7 @@ _TAG = re.compile(r"v?(\d+\.\d+\.\d+(?:\.?post\d+)?)(?:\.?rc\d+)?(?:[-_.].*)?")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A mount. `source`: None if it is no folder of this machine, such as a volume or a claim."""
+    """A container's mount. `source`: None if it is no folder of this machine, such as a volume or a claim."""
 
     source: str | None
     target: str
@@ -39,8 +39,8 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container. `environment`: everything that the server sees. `gpu`: the GPU that a manifest requests
-    from its node."""
+    """A container that starts a server. `environment`: all variables that the server sees. `gpu`: the GPU
+    that a manifest requests from its node."""
 
     image: str | None
     command: tuple[Word, ...]

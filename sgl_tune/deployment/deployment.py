@@ -47,7 +47,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A deployment. `launch`: the server command that described it, if one did."""
+    """A server and its model. `launch`: the server command that described them, if one did."""
 
     inputs: Inputs
     server: Server

@@ -140,7 +140,7 @@ class ServerFlags:
 
     @classmethod
     def of(cls, **given: Any) -> ServerFlags:
-        """Return flags made of own fields, of the target's fields, and of arguments by SGLang's names."""
+        """Return flags from keywords: own fields, the target's fields, or arguments by SGLang's names."""
         return cls().changed(**given)
 
     def changed(self, **given: Any) -> ServerFlags:

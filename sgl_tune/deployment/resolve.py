@@ -32,8 +32,8 @@ DEMO_FLAGS = ServerFlags(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is no server argument. `model_files`: the folder here of a container's model path. `gpu`: None
-    if it is not chosen yet."""
+    """What a deployment needs beside server arguments. `model_files`: the folder here of a container's
+    model path. `gpu`: None if it is not chosen yet."""
 
     name: str = ""
     environ: Mapping[str, str] | None = None

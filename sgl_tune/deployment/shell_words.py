@@ -33,7 +33,7 @@ _PATTERN = re.compile(r"[*?]|\{[^{},]*,[^{}]*\}|\{[^{}.]*\.\.[^{}]*\}|^~|(?<=[=:
 
 
 class Word(str):
-    """A word. `expands`: the part of it that a shell would have replaced."""
+    """A word of a command. `expands`: the part of it that a shell would have replaced."""
 
     expands: str = ""
 

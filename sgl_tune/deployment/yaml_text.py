@@ -15,7 +15,7 @@ _MOST_VALUES = 10_000
 
 
 def read_yaml(text: str, where: str) -> list[Any]:
-    """Return the documents. Tags that build objects and endless aliases are refused."""
+    """Return the documents of a YAML text; refuse tags that build objects, and endless aliases."""
     import yaml  # takes 10 % of a command's start, and few commands need it
 
     if len(text) > LARGEST:

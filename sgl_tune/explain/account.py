@@ -23,8 +23,8 @@ _WHOLE = "its model was not built: the KV cache's size, tuner keys, modules and 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument. `given`: the command's value. `default`: SGLang's, if the value differs. `why`: the
-    lines that SGLang logged about it."""
+    """A server's argument. `given`: the command's value. `default`: SGLang's, if the value differs. `why`:
+    the lines that SGLang logged about it."""
 
     name: str
     value: Any
@@ -51,7 +51,8 @@ class Argument:
 
 @dataclass(frozen=True)
 class Account:
-    """An account. `typed`: the flags as the user wrote them; in the record a folder may replace a model."""
+    """What a server made of a command. `typed`: the flags as typed; in the record a folder may replace a
+    model."""
 
     record: Record
     typed: tuple[str, ...]
@@ -130,7 +131,7 @@ class Account:
 
     @property
     def doubt(self) -> str:
-        """Return what makes the verdict uncertain, as its end, or ""."""
+        """Return what makes the verdict uncertain, as the end of its line, or ""."""
         first, *others = [f"{one.name}: {one.why}" for one in self.record.inexact] or [""]
         more = f" and {count(len(others), 'other reason')}" if others else ""
         return f"; not exact, because of {first}{more}" if first else ""
@@ -166,7 +167,7 @@ class Account:
         return Argument(name, value, name in resolved.given, given, default, is_default, why)
 
     def _typed(self, value: Any) -> Any:
-        """Return a value with models named as the user named them."""
+        """Return an argument's value, with models named as the user named them."""
         if isinstance(value, str):
             return self._models.get(value, value)
         if isinstance(value, list):

@@ -19,7 +19,7 @@ ABSENT = "no such argument"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference. `why`: what the second server logged about it. `why_before`: what the first logged."""
+    """A value that differs. `why`: what the second server logged about it. `why_before`: the first."""
 
     group: str
     name: str
@@ -31,7 +31,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison. `unasked`: why it is unknown what the two tune; the arguments are compared anyway."""
+    """Two accounts of one command. `unasked`: why it is unknown what both tune; arguments are compared
+    anyway."""
 
     before: Account
     after: Account

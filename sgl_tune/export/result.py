@@ -20,7 +20,7 @@ class Reader(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The result. `hits`: entries that FlashInfer's own reader found in a store; None if none was asked."""
+    """An export's result. `hits`: entries that FlashInfer's own reader found; None if none was asked."""
 
     to: Reader
     source: Source

@@ -21,7 +21,7 @@ _VERIFY = "`sgl-tune verify` says what is wrong with it"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage. `environment`: the fields that FlashInfer compares, without fields that others added."""
+    """A pipeline stage's entries. `environment`: the fields that FlashInfer compares, and no others."""
 
     number: int
     tp_ranks: int

@@ -22,7 +22,7 @@ _MOST_SAID = 20
 
 
 class FleetOptions(NamedTuple):
-    """The options. `beside`: given options that are about one machine."""
+    """The options of `verify --fleet`. `beside`: given options that are about one machine."""
 
     path: Path
     target: Path | None

@@ -33,7 +33,7 @@ def split(text: str) -> list[str]:
 
 
 def missing(wanted: str, held: str, most: int) -> int:
-    """Return how many of the first are not among the second; a lower bound if a list was cut."""
+    """Return how many wanted digests are not held; at least so many, if a list was cut."""
     have = split(held)
     known = set(have)
     end = have[-1] if len(have) >= most else None

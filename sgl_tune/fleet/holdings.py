@@ -44,13 +44,13 @@ class Content:
 
     @property
     def is_unread(self) -> bool:
-        """Whether it is a link out of the cache, which the server follows and sgl-tune does not."""
+        """Whether this is a link out of the cache, which the server follows and sgl-tune does not."""
         return self.signature is None and self.lookups is None
 
 
 @dataclass(frozen=True, slots=True)
 class HeldCache:
-    """A cache. `path`: below the cache directory. `findings`: those of the folder itself."""
+    """A cache of tactics. `path`: below the cache directory. `findings`: those of the folder itself."""
 
     path: str
     contents: tuple[Content, ...] = ()

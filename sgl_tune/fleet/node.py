@@ -1,4 +1,4 @@
-"""One machine, as a line of `sgl-tune env --format json` from any author describes it."""
+"""One machine, parsed from a line of `sgl-tune env --format json`, which anyone may have written."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MOST_LINES = 100_000
 
 
 class UnreadLine(ValueError):
-    """A line is no node. The text says why."""
+    """A line does not describe a node. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine. `holdings`: None from an older sgl-tune. `metadata`: None if FlashInfer was not asked."""
+    """A node. `holdings`: None from an older sgl-tune. `metadata`: None if FlashInfer was not asked."""
 
     name: str = ""
     metadata: dict[str, str] | None = None
@@ -45,7 +45,7 @@ class Node:
 
 
 def holdings_json(holdings: Holdings) -> dict[str, Any]:
-    """Return the members of a line. Empty values are left out, because there may be 1,000 lines."""
+    """Return a machine's holdings as JSON. Empty values are left out: a file may have 1,000 lines."""
     plain = to_plain(holdings)
     return {**plain, "caches": _lean(plain["caches"]), "stores": _lean(plain["stores"])}
 
@@ -89,7 +89,7 @@ def node_of(content: Mapping[str, Any]) -> Node:
 
 
 class Line(NamedTuple):
-    """A line. `size`: with its line break. `problem`: why it is no node."""
+    """A line of the file of nodes. `size`: with its line break. `problem`: why it describes no node."""
 
     number: int
     size: int

@@ -19,7 +19,7 @@ _ORDER = tuple(STATES)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault. `builds`: counts of what is built anew: entries of tactics by their op, or a store's items."""
+    """A reason to build. `builds`: counts: entries of tactics by their op, or a store's items."""
 
     state: State
     code: str

@@ -105,7 +105,7 @@ def _store(fault: Fault) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return a text of any author as plain Markdown text: no cell, link or markup can be made with it."""
+    """Return a text with Markdown's characters escaped, so that it makes no cell, link or markup."""
     text = printable(text)
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>|#!~" else letter for letter in text)
 

@@ -30,7 +30,7 @@ def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
 
 
 def _both(known: TunedOp, op: TunedOp) -> TunedOp:
-    """Merge the entries of two layers for one op. An entry that one layer tunes counts as tuned."""
+    """Merge the entries of two layers for one op. An entry that either layer tunes counts as tuned."""
     entries = {entry.key: entry for entry in known.entries}
     for entry in op.entries:
         if entry.asked_by == "tuning" or entry.key not in entries:

@@ -78,7 +78,7 @@ class Plan:
 
 
 def make_plan(deployment: Deployment, gpus: tuple[Gpu, ...] | None = None) -> Plan:
-    """Make the plan. `gpus`: this machine's, if the caller knows them."""
+    """Plan a deployment's cache. `gpus`: this machine's, if the caller knows them."""
     gpus = local_gpus() if gpus is None else gpus
     draft = deployment.draft_deployment
     return Plan(

@@ -18,8 +18,7 @@ _FP4_GEMMS = ("flashinfer_cutedsl", "flashinfer_cutlass", "flashinfer_cudnn")
 
 
 def verdict_of(plan: Plan, is_proven: bool = False) -> Verdict:
-    """Return the verdict. `is_proven`: the FlashInfer itself has found all that is planned, so nothing is
-    in doubt."""
+    """Return a plan's verdict. `is_proven`: the installed FlashInfer has found all planned entries."""
     found, chosen = _verdict(plan), plan.deployment
     doubt = None if is_proven else doubt_of(chosen.flashinfer_version)
     if doubt:

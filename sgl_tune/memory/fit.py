@@ -114,8 +114,8 @@ class Search:
         return self._trial(best.knobs, best.notch + 1, self._wanted(best))
 
     def _relieved(self, knobs: Knobs, phase: str, first: Started) -> tuple[str, Knobs] | None:
-        """Return flags with one size halved: the one that the phase depends on, else another; and its
-        name."""
+        """Return what was halved, in words, and the new flags: the size that the phase depends on, or
+        another."""
         sizes = first.report.sizes
         now = Knobs(
             knobs.chunk or (sizes.chunked_prefill_size or 0) * self._ranks or None,

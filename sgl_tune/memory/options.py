@@ -50,7 +50,7 @@ def is_of_a_run(path: Path) -> bool:
 
 
 def check_alone(asked: MemoryOptions) -> None:
-    """Refuse --fit together with options of other questions."""
+    """Refuse --fit together with options that ask another question."""
     others = {
         "--measure": asked.measure,
         "--log": asked.from_run or asked.from_log,

@@ -16,8 +16,9 @@ from sgl_tune.memory.report import MemoryReport, worst
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The result of a start. `reports`: one per started rank. `graphs`: the largest batch of a decode
-    graph. `seconds`: CPU seconds. `record`: the record of the leading rank, if SGLang itself was started."""
+    """The result of starting a server. `reports`: one per started rank. `graphs`: the largest batch of a
+    decode graph. `seconds`: CPU seconds. `record`: the record of the leading rank, if SGLang itself was
+    started."""
 
     reports: tuple[MemoryReport, ...]
     layout: Layout

@@ -16,7 +16,7 @@ NOTCHES = 1000  # SGLang rounds its fraction to thousandths
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """Flags of the whole server; None: as the user asked. `graphs`: the largest batch."""
+    """Flags that a fit may change; None: as the user asked. `graphs`: the largest batch."""
 
     chunk: int | None = None
     graphs: int | None = None
@@ -32,7 +32,8 @@ class Knobs:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial. `report`: the rank with the least free memory. `notch`: the memory fraction in thousandths."""
+    """A start with certain flags. `report`: the rank with the least free memory. `notch`: the memory
+    fraction in thousandths."""
 
     knobs: Knobs
     notch: int

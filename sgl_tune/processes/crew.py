@@ -72,12 +72,12 @@ class Member:
 
     @property
     def last_words(self) -> str | None:
-        """Return the last line that it printed, which may show why it died."""
+        """Return the last line that the process printed, which may show why it died."""
         lines = self._output().strip().splitlines()
         return f"its last words: {lines[-1]}" if lines else None
 
     def show_output(self) -> None:
-        """Print its output if $SGL_TUNE_TRACEBACK is set, because the output contains the traceback."""
+        """Print the process's output, with its traceback, if $SGL_TUNE_TRACEBACK is set."""
         if os.environ.get("SGL_TUNE_TRACEBACK"):
             sys.stderr.write(self._output())
 
@@ -129,7 +129,7 @@ class Member:
                 self.events.append(event)
 
     def _end(self) -> None:
-        """End it: its pipe has ended, or it is no longer needed."""
+        """End the process: its pipe has ended, or it is no longer needed."""
         if self.code is not None:
             return
         for descriptor in (self._commands, self._events):

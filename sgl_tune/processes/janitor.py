@@ -66,7 +66,7 @@ def _environment(process: str) -> bytes:
 
 
 def _end_marked(setting: bytes) -> None:
-    """Kill them until none is left, since they may start others."""
+    """Kill the processes with this setting until none is left, since they may start others."""
     limit = time.monotonic() + MARKED_SECONDS
     while (left := marked(setting)) and time.monotonic() < limit:
         for number in left:

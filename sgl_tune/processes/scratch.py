@@ -25,7 +25,7 @@ _MARK = "STARTED_BY_SGL_TUNE_IN"  # SGLang warns about variables that begin with
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """A folder. `guard`: the janitor's pipe, which processes that write into the folder hold too.
+    """A private folder. `guard`: the janitor's pipe, which processes that write into the folder hold too.
     `descriptor`: the opened folder, even if its name is changed."""
 
     folder: Path
@@ -49,7 +49,7 @@ class Scratch:
 
 @contextmanager
 def scratch(above: Path | None = None) -> Iterator[Scratch]:
-    """Yield the folder. `above`: a parent other than the temporary folder; the folder is hidden there."""
+    """Yield a private folder. `above`: a parent other than the temporary folder; it is hidden there."""
     folder = Path(tempfile.gettempdir()) / f"sgl-tune-{token_hex(8)}"
     if above is not None:
         folder = above.absolute() / f".sgl-tune-{token_hex(8)}"

@@ -115,8 +115,8 @@ def _around(by: ByServer, question: Question) -> Around:
 
 
 def records_of(question: Question, answers: Answers, say: Listener) -> list[Record]:
-    """Return records: of the first rank, the first of each later stage, and the last of each stage. If a
-    stage's first and last look up different entries, all its ranks are started."""
+    """Return the records of the first rank, of the first of each later stage, and of the last of each
+    stage. If a stage's first and last look up different entries, all its ranks are started."""
     records = {0: _one(question, answers, say, 0)}
     tp, pp = (_size(records[0], name) for name in ("tp_size", "pp_size"))
     if tp * pp > MOST_RANKS:

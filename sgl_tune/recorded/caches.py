@@ -26,7 +26,7 @@ _MOST_LINES = 6
 
 @dataclass(frozen=True)
 class RecordedCache(CachePlan):
-    """A cache. `ops`: those that a warm can fill, with calls that can be repeated."""
+    """A cache of a recorded start. `ops`: those that a warm can fill, with calls that can be repeated."""
 
     calls: tuple[Call, ...] = ()
 

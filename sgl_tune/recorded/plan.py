@@ -31,7 +31,7 @@ class Whose:
 
 @dataclass(frozen=True)
 class RecordedPlan:
-    """A plan. `records`: of the started ranks, the first rank first."""
+    """The plan from a server's own start. `records`: of the started ranks, the first rank first."""
 
     deployment: Whose
     records: tuple[Record, ...]

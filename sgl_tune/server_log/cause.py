@@ -22,7 +22,7 @@ _FRACTION = re.compile(r"mem[_-]fraction[_-]static'?[=:] ?(0?\.\d{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A cause. `what`: in few words. `shown_by`: the numbers. `changes`: names of helpful changes."""
+    """Why memory ran out. `what`: in few words. `shown_by`: the numbers. `changes`: names of what helps."""
 
     what: str
     shown_by: str
@@ -78,12 +78,12 @@ def least_fraction(log: ServerLog) -> float | None:
 
 
 def graphs_or(phase: str) -> str:
-    """Return the graphs that a phase captures or follows, else the phase."""
+    """Return the name of the graphs that a phase captures or follows, else the phase's own name."""
     return phase.removeprefix("after ") if phase.removeprefix("after ") in GRAPHS else phase
 
 
 def _occupied(log: ServerLog) -> Iterator[Cause]:
-    """Torch shows another process, or this rank had less memory than its peers before the weights."""
+    """Yield the cause that another process held memory: torch shows it, or this rank began with less."""
     oom, baseline = log.oom, log.lead.baseline_bytes
     total = oom.numbers.total_bytes if oom and oom.numbers else 0
     most = max((rank.baseline_bytes or 0 for rank in log.peers), default=0)
@@ -102,7 +102,7 @@ def _occupied(log: ServerLog) -> Iterator[Cause]:
 
 
 def _refused(log: ServerLog) -> Iterator[Cause]:
-    """SGLang itself ended the start: the memory fraction leaves nothing for the KV cache."""
+    """Yield the cause that SGLang ended the start: the fraction leaves nothing for the KV cache."""
     if not log.refusal:
         return
     base, fraction, least = log.lead.baseline_bytes, fraction_of(log), least_fraction(log)
@@ -167,7 +167,7 @@ def _ready(log: ServerLog, oom: Death) -> Iterator[str]:
 
 
 def _given_back(log: ServerLog) -> Iterator[Cause]:
-    """Memory was freed after the KV pool was sized, so the pool is smaller than it could be."""
+    """Yield the cause that memory was freed after the KV pool was sized, which made the pool too small."""
     if log.death is not None:
         return
     lead = log.lead

@@ -39,8 +39,9 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A death. `text`: the line that shows it. `line`: its number from 1. `numbers`: None if the message
-    has none. `others_bytes`: the GPU memory of other processes, if torch shows this process's share."""
+    """The death of a server. `text`: the line that shows it. `line`: its number from 1. `numbers`: None if
+    the message has none. `others_bytes`: the GPU memory of other processes, if torch shows this process's
+    share."""
 
     kind: Kind
     text: str

@@ -18,7 +18,7 @@ _SPARED = {"Triton MoE config": "; `sgl-tune warm` tunes it"}
 
 
 class Finding(NamedTuple):
-    """A finding. `file`: the file that SGLang looked for; "" for other kinds."""
+    """A finding in a log. `file`: the file that SGLang looked for; "" for other kinds."""
 
     kind: str
     text: str

@@ -27,8 +27,8 @@ class Edge(str, Enum):
 
 @dataclass(frozen=True)
 class Mark:
-    """A line. `says`: its beginning. `then`: what may follow, up to the next line of this process in the
-    table: the first phase that ends with that line, or, at the end of a log, with no line."""
+    """A known line of a log. `says`: its beginning. `then`: what may follow, up to the next line of this
+    process in the table: the first phase that ends with that line, or, at the end of a log, with no line."""
 
     says: str
     edge: Edge

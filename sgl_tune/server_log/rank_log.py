@@ -45,7 +45,7 @@ class Capture:
 
 @dataclass(slots=True)
 class RankLog:
-    """A rank. `source`: its pod or container, or "" if the log has only one. `phase`: where its log ends."""
+    """One rank's memory in a log. `source`: its pod, or "" if there is one. `phase`: where its log ends."""
 
     source: str = ""
     rank: str = ""

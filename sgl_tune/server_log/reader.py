@@ -92,7 +92,7 @@ class Reader:
         start.is_launched = start.is_timed = True
 
     def hear(self, line: LogLine, at: float | None = None) -> None:
-        """Read a line. `at`: when it arrived, from a server that we started."""
+        """Read one line of a log. `at`: when it arrived, from a server that we started."""
         self.lines += 1
         text = line.text
         if not text or text.isspace():
@@ -183,8 +183,8 @@ class Reader:
         return start
 
     def _is_new(self, start: Start, mark: Mark, key: tuple[str, str]) -> bool:
-        """Whether the line begins a new start: a pod prints its arguments again. Nodes of one server each
-        print them."""
+        """Whether a line begins a new start, as when a pod prints its arguments again. Nodes of one server
+        each print them once."""
         if mark is ARGUMENTS:
             return key in start.server_args
         opens = mark.edge is Edge.opens and mark.phase in ("communicator", "weights")
@@ -201,8 +201,8 @@ class Reader:
         return one
 
     def _stop_building(self, start: Start, speaker: Speaker, at: float) -> None:
-        """End builds. A line without a rank may come from any process, so any line ends its build; a
-        rank's build ends with the rank's own line."""
+        """End the builds of modules that the line ends: any line ends a build by a process without a rank,
+        and a rank's own line ends the rank's build."""
         for builder in [one for one in self._building if not one.rank or one == speaker]:
             del self._building[builder]
             if len(start.events) < _MOST_EVENTS:
@@ -247,8 +247,8 @@ def _bare(text: str) -> str:
 
 
 class Clock:
-    """The time of lines. If a clock is set back for one process, it is set back for all, and time goes on
-    from there."""
+    """Turns the clocks of lines into seconds. If a clock is set back for one process, it is set back for
+    all, and time goes on from there."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str, str], float] = {}

@@ -23,8 +23,8 @@ _AFTER_POOL = ("kv pool", "after kv pool", "attention backend", "autotune", "aft
 
 @dataclass(frozen=True, slots=True)
 class LogRemedy:
-    """A change. `flags`: to paste, or "" if no flag does it. `price`: what it costs the service, on the
-    same scale as the percent of the KV cache that a lower fraction takes."""
+    """A change that would have helped. `flags`: to paste, or "" if no flag does it. `price`: what it costs
+    the service, on the same scale as the percent of the KV cache that a lower fraction takes."""
 
     change: str
     flags: str = ""

@@ -14,7 +14,7 @@ from sgl_tune.server_log.rank_log import RankLog
 
 
 class Speaker(NamedTuple):
-    """A process in a pod or container. The server's own process has no rank, and nor do other loggers."""
+    """A process in a pod or container. The server's own process and other loggers have no rank."""
 
     source: str
     rank: str
@@ -39,7 +39,7 @@ class Word(NamedTuple):
 
 @dataclass
 class Start:
-    """A start. `spoke`: each source's last line that shows no death. `is_launched`: we started the server."""
+    """One start in a log. `spoke`: each source's last line that shows no death. `is_launched`: by us."""
 
     began: float = 0.0
     ended: float = 0.0

@@ -77,7 +77,7 @@ class Outcome:
 
     @property
     def _behind(self) -> str:
-        """Return the one rank that all others waited for when their communication was lost."""
+        """Return, as text, the one rank that all others waited for when their communication was lost."""
         ranks, death = sorted(self.log.ranks, key=lambda rank: len(rank.steps)), self.log.death
         is_one = len(ranks) > 1 and len(ranks[0].steps) < len(ranks[1].steps)
         return f"; {ranks[0].name} came least far" if is_one and death and death.kind.name == "NCCL" else ""

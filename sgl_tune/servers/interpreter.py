@@ -24,8 +24,8 @@ class NotPython(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python. `folders`: its search path. The user's own site folder is left out, because servers start
-    without it."""
+    """A Python found on the disk. `folders`: its search path. The user's own site folder is left out,
+    because servers start without it."""
 
     python: Path
     version: str

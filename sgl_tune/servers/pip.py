@@ -36,7 +36,8 @@ class Pip:
         self._python, self._log, self._lock = python, log, lock
 
     def run(self, *arguments: str, **told: Any) -> None:
-        """Run one pip command. `told`: `release` and `report`, if it chooses the packages of a release."""
+        """Run one pip command. `told`: `release` and `report`, if the command chooses a release's
+        packages."""
         for _ in self.work("pip", {"arguments": [arguments[0], *_COMMON, *arguments[1:]], **told}):
             pass
 

@@ -207,8 +207,8 @@ def _check(path: Path, wheel: dict[str, Any], name: str) -> None:
 
 
 def _headers(request: dict[str, Any]) -> None:
-    """Unpack only the headers, and the .dist-info that makes the wheel visible, of wheels without
-    libraries."""
+    """Unpack only headers and the .dist-info of wheels whose libraries are left out, so that pip finds
+    them."""
     from pip._internal.network.lazy_wheel import HTTPRangeRequestUnsupported
 
     with _session() as session:

@@ -100,7 +100,7 @@ class Archive:
 
 
 class _Stream:
-    """Returns exactly as many bytes as requested, from pieces of any size."""
+    """A stream that returns exactly as many bytes as requested, from pieces of any size."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces

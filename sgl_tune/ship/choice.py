@@ -98,7 +98,7 @@ def _stores(asked: Asked, on_error: OnError) -> Iterator[Stored]:
 
 
 def _scope(asked: Asked, path: str | None, target: Target, stores: frozenset[Path]) -> Scope | None:
-    """Return the caches to pack, or None if only stores are requested."""
+    """Return the scope of caches to pack, or None if only stores are requested."""
     options = asked.options(path, stores)
     if path is None and not options.names_a_deployment:
         only_stores = asked.stores and TACTICS not in asked.stores

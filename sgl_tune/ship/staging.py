@@ -41,8 +41,8 @@ class Staged:
 
 
 class Staging:
-    """Writes below one opened folder that no other process writes to. `place`: where a server will find
-    it; None: absolute paths are not rewritten."""
+    """Writes a bundle's files below one opened folder that no other process writes to. `place`: where a
+    server will find it; None: absolute paths are not rewritten."""
 
     def __init__(
         self,

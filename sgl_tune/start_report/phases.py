@@ -9,9 +9,9 @@ from sgl_tune.server_log.marks import GRAPHS
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A phase. `depth`: decides between lines that overlap, because a compilation inside a capture is a
-    compilation. `until`: for a phase without own lines: it ends at a line of these phases. If a line of
-    another phase comes first, nothing is known."""
+    """A phase of a start. `depth`: decides between lines that overlap, because a compilation inside a
+    capture is a compilation. `until`: for a phase without own lines: it ends at a line of these phases. If
+    a line of another phase comes first, nothing is known."""
 
     name: str
     spent_on: str

@@ -34,8 +34,8 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class PhaseReport:
-    """A phase. `hit`: whether its store held what it needed; None if it has no store or the log does not
-    show it."""
+    """A phase in the report. `hit`: its store held what it needed; None if it has no store or that is
+    unknown."""
 
     name: str
     begins: float
@@ -58,7 +58,7 @@ class LastWord:
 
 @dataclass(frozen=True, slots=True)
 class StartReport:
-    """The report. `number`: which of the log's `starts` this is."""
+    """The report of one start. `number`: which of the log's `starts` it is."""
 
     start: Start
     outcome: Outcome

@@ -124,7 +124,7 @@ class _Server:
 
     @property
     def moved_at(self) -> float:
-        """Return when it last printed something, or one of its compilers was running."""
+        """Return when the server last printed something, or when one of its compilers last ran."""
         return time.monotonic() if self._compilers.are_at_work else self._moved_at
 
     @property

@@ -12,7 +12,7 @@ from sgl_tune.units import count
 
 @dataclass(frozen=True, slots=True)
 class CacheFile:
-    """A cache file. `loaded`, `entries`: None if the log does not show them."""
+    """A rank file of tactics. `loaded`, `entries`: None if the log does not show them."""
 
     path: str
     loaded: bool | None
@@ -30,7 +30,7 @@ class CacheFile:
 
 @dataclass(frozen=True, slots=True)
 class Tactics:
-    """The tactics. `hit`: None if the log does not show whether anything was measured."""
+    """What a start did about tactics. `hit`: None if the log does not show whether it measured any."""
 
     files: tuple[CacheFile, ...]
     hit: bool | None

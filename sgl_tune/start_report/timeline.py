@@ -36,7 +36,8 @@ class Span(NamedTuple):
 
 @dataclass
 class _Track:
-    """One process. `spans`: one after the other. `told`: spans above them whose length a later line gives."""
+    """What one process did. `spans`: one after the other. `told`: spans above them whose length a later
+    line gives."""
 
     spans: list[Span] = field(default_factory=list)
     told: list[Span] = field(default_factory=list)
@@ -236,6 +237,6 @@ class _Walk:
 
 
 def _weight(span: Span) -> tuple[int, bool]:
-    """Return the weight of a span. At any moment the deepest counts, and one with own lines."""
+    """Return the sort key of a span: at any moment the deepest counts, then one with lines of its own."""
     phase = PHASES.get(span.phase)
     return (phase.depth, not phase.until) if phase and span.is_sure else (0, bool(phase))

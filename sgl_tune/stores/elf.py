@@ -47,7 +47,7 @@ def arch_of(folder: Folder, name: str) -> str | None:
 
 
 def is_whole(folder: Folder, name: str, size: int) -> bool:
-    """Whether a library contains its last section. A file that a killed linker left does not."""
+    """Whether a library contains its last section. A file that a killed linker left lacks it."""
     head = _head(folder, name)
     if not head:
         return False

@@ -15,7 +15,7 @@ Kind = Literal["half-written", "moved", "stale", "kills", "unread"]
 
 
 class Fault(NamedTuple):
-    """A fault. `still_there`: the file outside the store that the item refers to exists today."""
+    """A fault of an item. `still_there`: the file outside the store that it refers to exists today."""
 
     kind: Kind
     message: str
@@ -39,8 +39,8 @@ class Size(NamedTuple):
 
 
 class Item(NamedTuple):
-    """An item. `name`: its path below the store. `versions`, `arch`, `python`: what it was made for, by
-    the layout or a small file beside it."""
+    """One entry of a store. `name`: its path below the store. `versions`, `arch`, `python`: what it was
+    made for, by the layout or a small file beside it."""
 
     store: str
     name: str

@@ -14,7 +14,7 @@ _LARGEST = 64 << 20
 
 
 class Sources:
-    """Reads each file once, because kernels share most of their headers."""
+    """The digests of SGLang's source files. Each file is read once, because kernels share most headers."""
 
     def __init__(self) -> None:
         self._roots = _roots()

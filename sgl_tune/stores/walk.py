@@ -24,7 +24,7 @@ class Listing(NamedTuple):
 
     @property
     def size(self) -> Size:
-        """Return the size of the files alone."""
+        """Return the size of the folder's own files, without subfolders."""
         if not self.files:
             return Size(odd=tuple(self.odd[:_MOST_NAMED]))
         total, written, closed = 0, 0.0, None
@@ -69,7 +69,7 @@ def entered(folder: Folder, name: str) -> Iterator[Folder]:
 
 
 def listed(folder: Folder, name: str) -> Listing:
-    """Return the contents of a folder in it; empty if it cannot be opened."""
+    """Return the contents of a subfolder; empty if it cannot be opened."""
     try:
         with entered(folder, name) as below:
             return listing(below)
@@ -78,7 +78,7 @@ def listed(folder: Folder, name: str) -> Listing:
 
 
 def size_of(folder: Folder, depth: int = DEEPEST_FOLDER) -> Size:
-    """Return the size of everything below."""
+    """Return the size of a folder with everything below it."""
     found = listing(folder)
     return below_size(folder, found, depth)
 
@@ -92,7 +92,7 @@ def below_size(folder: Folder, found: Listing, depth: int = DEEPEST_FOLDER) -> S
 
 
 def read_json(folder: Folder, name: str) -> Any:
-    """Read JSON; raise ValueError if it is none, OSError if it is no readable file."""
+    """Read a JSON file; raise ValueError if it is no JSON, OSError if it is no readable file."""
     _, raw = folder.read(name)
     if raw is None:
         raise ValueError("it is no regular file")

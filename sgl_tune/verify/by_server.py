@@ -95,7 +95,7 @@ class Served:
 
 
 def served(asked: Asked, target: Target) -> Served:
-    """Start the ranks that may differ, each with its own rank file."""
+    """Start the ranks that may differ, each with its own rank file, and return what they did with it."""
     server = asked.question.server
     target.check_server(server.python, server.flashinfer)
     reading, root = asked.reading(target.said if target.metadata is not None else None), asked.whose.cache_dir

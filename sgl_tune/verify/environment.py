@@ -119,8 +119,7 @@ class Target(NamedTuple):
         return target._replace(arch=model.arch if model else None if arch in INDETERMINATE else arch)
 
     def flags(self, flags: ServerFlags, command: Sequence[str] = ()) -> ServerFlags:
-        """Return the flags. An SGLang or GPU that they do not name comes from the manifest, else the
-        target."""
+        """Return the flags. SGLang and GPU, if they name none, come from the manifest, else this target."""
         from sgl_tune.deployment.launch import container_of
 
         named, container = flags.target, container_of(command)
@@ -136,7 +135,7 @@ class Target(NamedTuple):
         return flags.changed(sglang_version=named.sglang_version or self.sglang, gpu=gpu)
 
     def typed(self, flags: TargetFlags) -> Target:
-        """Return the target with the values of these flags."""
+        """Return this target with the values that these flags give."""
         gpu = find_gpu(flags.gpu) if flags.gpu else None
         return self._replace(
             flashinfer=flags.flashinfer_version or self.flashinfer,
@@ -190,7 +189,7 @@ class Target(NamedTuple):
         return flashinfer_of(looking_up(saved, self))
 
     def in_folder(self, flashinfer: str | None) -> Target:
-        """Return the target. If none is named, it gets the FlashInfer of the folder that holds the file."""
+        """Return this target. If none is named, it gets the FlashInfer of the folder that holds the file."""
         is_said = self.metadata is not None or self.flashinfer or not flashinfer
         return self if is_said else self._replace(flashinfer=flashinfer)
 

@@ -34,7 +34,7 @@ class Expected(NamedTuple):
         return cls(plan.folder, plan.key, names, ops, way_out)
 
     def named_as_in(self, cache: Cache) -> Expected:
-        """Return this with the file names of the cache, if a plan cannot know the GPU in them."""
+        """Return this with the cache's own file names, if a plan cannot know the GPU in the names."""
         there = {file.rank._replace(gpu=None).filename: file.path.name for file in cache.files if file.rank}
         groups = tuple(
             tuple(there.get(name.replace(_UNKNOWN, ""), name) if _UNKNOWN in name else name for name in group)

@@ -124,7 +124,8 @@ UNUSABLE = frozenset(code for code, row in CODES.items() if row.remedy == WAY_OU
 
 
 class Finding(NamedTuple):
-    """A finding. `where`: the folder or deployment that it is about; "" in a file's own report."""
+    """One result of `verify`. `where`: the folder or deployment that it is about; "" in a file's own
+    report."""
 
     code: str
     severity: Severity

@@ -30,8 +30,7 @@ _BROKEN_CODES = {
 
 
 class Judged(NamedTuple):
-    """A verdict. `file`: None if the loader cannot parse it. `unread`: True if the file was not opened
-    here."""
+    """The verdict on a file. `file`: None if the loader cannot parse it. `unread`: it was not opened here."""
 
     verdict: Verdict
     findings: tuple[Finding, ...]
@@ -120,7 +119,7 @@ def _broken(error: BrokenCacheFile) -> Finding:
 
 
 def _kills_a_lookup(runner: object, reader: FlashInfer) -> bool:
-    """Whether this runner crashes a lookup: FlashInfer before 0.6.16 puts any runner it finds into a set."""
+    """Whether this runner crashes a lookup, because FlashInfer before 0.6.16 puts any runner into a set."""
     return not reader.matches_runners and isinstance(runner, (list, dict))
 
 

@@ -27,7 +27,7 @@ class Member(NamedTuple):
 
 
 class Disagreement(NamedTuple):
-    """A difference in a group. `odd`: how a path differs from most. `deletes`: the start removes all."""
+    """A difference in a group. `odd`: how a path differs from most. `deletes`: the start deletes all."""
 
     summary: Finding
     odd: Mapping[Path, str]
@@ -39,8 +39,7 @@ class Disagreement(NamedTuple):
 
 
 def compare(members: Sequence[Member], deletes: bool) -> Disagreement | None:
-    """Compare as the ranks of one TP group do at their start: by parsed content. An unreadable file counts
-    as none."""
+    """Compare the files as the ranks of a TP group do: by parsed content; an unreadable file is none."""
     if len({id(member.file) for member in members}) <= 1:
         return None
     contents = [signature(member.file) for member in members]

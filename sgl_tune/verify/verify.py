@@ -53,8 +53,8 @@ def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
 def _verify_each(
     server: Server, used: bool, caches: Sequence[tuple[Checked, bool]]
 ) -> Iterator[VerifyReport]:
-    """Yield a report for each cache. `caches`: each with whether its server looks elsewhere. `used`:
-    whether there are caches that the server does open."""
+    """Yield a report for each cache. `caches`: each with True if its server never opens it. `used`: the
+    server opens at least one cache."""
     judges: dict[tuple[Expected | None, str | None, bool], Judge] = {}
     with Way() as way:
         for checked, away in caches:

@@ -48,7 +48,7 @@ class CallCache:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job. `folder`: private to this warm; FlashInfer loads and saves its intermediate files there."""
+    """The work of one warm. `folder`: private to it; FlashInfer loads and saves intermediate files there."""
 
     folder: Path
     caches: tuple[CacheJob | CallCache, ...]

@@ -38,7 +38,7 @@ def main(child: Child) -> None:
 
 
 def serve(child: Child, proof: type[CacheProof], modules: tuple[str, ...]) -> None:
-    """Do one proof after the other. While the search still runs, import all that takes long and needs no
+    """Do one proof after the other. First, while the search still runs, import what takes long without a
     GPU."""
     told, started = child.command(), time.perf_counter()
     only_for(told["device"])
@@ -163,8 +163,7 @@ class CacheProof(ABC):
         return {**told, "tuned_ms": seen.one_ms, "untuned_ms": seen.other_ms, "gain": seen.gain}, compiled
 
     def _capture(self) -> tuple[Compilations, str | None]:
-        """Capture a graph; return its compilations, and why there is no graph. A CPU has none, which says
-        nothing about the files."""
+        """Capture a graph; return its compilations, and why there is none, as on a CPU."""
         uncaptured = None
         with counted(self._on_gpu) as seen:
             try:

@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass
 class Story:
-    """A warm. `members`: what a cache's manifest says beside its measurements. `completed`: adds to the
+    """One warm. `members`: what a cache's manifest says beside its measurements. `completed`: adds to the
     entries what other ranks of the group look up."""
 
     plan: Plan | RecordedPlan
@@ -118,7 +118,7 @@ class Story:
                 raise interruption.saying(f"the workers were stopped; {_what_is_kept(kept)}") from None
 
     def _keep_decided(self) -> int:
-        """Write the ops that all workers had decided when the search broke off, for all ranks."""
+        """Write the ops that all workers had decided before the search broke off; return how many entries."""
         kept = 0
         for number, cache in enumerate(self.plan.caches):
             path = tuned_path(self.job.folder, number)

@@ -13,7 +13,7 @@ from sgl_tune.warm.proof import HERE, How, Prover
 
 
 class Workforce:
-    """The processes. One that failed or was interrupted is replaced at the next request."""
+    """The processes of a warm. One that failed or was interrupted is replaced at the next request."""
 
     def __init__(self, scratch: Scratch, how: How = HERE) -> None:
         self.scratch, self._how = scratch, how

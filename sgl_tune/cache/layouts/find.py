@@ -76,7 +76,7 @@ def _loose(root: Path, named: Path, on_error: OnError) -> list[Cache]:
 def resolve(
     target: str | None, cache_dir: Path, on_error: OnError = _unreadable, skip: Collection[Path] = ()
 ) -> list[Cache]:
-    """Return the caches meant by nothing (the cache directory), a path, or a prefix of a key."""
+    """Return the caches that the target names: None (the cache directory), a path, or a prefix of a key."""
     place = place_meant(target, cache_dir)
     return find_caches(place, on_error, skip=skip) if place else keyed(target or "", cache_dir, on_error)
 

@@ -20,7 +20,7 @@ _ARCH = re.compile(r"sm\d{2,4}[a-z]?|cpu")
 
 
 class Layout(NamedTuple):
-    """A layout. `read`: returns the cache in a folder of this layout, and None for any other folder."""
+    """A layout of caches. `read`: returns the cache in a folder of this layout, None for another folder."""
 
     name: str
     whose: str

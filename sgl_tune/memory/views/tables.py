@@ -22,7 +22,7 @@ _SUMMARY = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. `marks`: "bad" or "peak" for a row that stands out, else ""."""
+    """A table of the report. `marks`: "bad" or "peak" for a row that stands out, else ""."""
 
     title: str
     columns: tuple[Column, ...]

@@ -22,7 +22,8 @@ _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A description. `told`: annotations by which `pull` chooses. `labels`: those of the image."""
+    """What a registry is told about a bundle. `told`: annotations by which `pull` chooses. `labels`: the
+    image's."""
 
     digest: str
     diff_id: str

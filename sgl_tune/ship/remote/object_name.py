@@ -18,7 +18,8 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, slots=True)
 class ObjectName:
-    """An address. `folder`: without a slash at its end. `bundle`: None if the URL names no file."""
+    """A bundle's address in an object store. `folder`: no slash at its end. `bundle`: None if the URL
+    names no file."""
 
     scheme: str
     folder: str

@@ -26,7 +26,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Partial:
-    """The file. `path` leads to the opened file itself, even if its name is changed."""
+    """A download. `path` leads to the opened file itself, even if its name is changed."""
 
     def __init__(self, folder: Folder, name: str, file: BinaryIO) -> None:
         self.path = Path(f"/proc/self/fd/{file.fileno()}")
@@ -60,7 +60,7 @@ class Partial:
         self._file.flush()
 
     def keep(self, output: Path) -> None:
-        """Move the file to `output`, with the mode of any new file."""
+        """Move the downloaded file to `output`, with the mode of any new file."""
         move(self._file, self._name, self._folder.descriptor, output)
 
     def _count(self, piece: bytes) -> None:

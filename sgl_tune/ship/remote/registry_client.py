@@ -31,7 +31,7 @@ Done = TypeVar("Done")
 
 
 class Absent(UsageError):
-    """The registry does not have it."""
+    """The registry does not have the requested document or tag."""
 
 
 class Document(NamedTuple):
@@ -88,7 +88,7 @@ class Repository:
         raise Absent(told) if answer.status_code == 404 else Broken(told)
 
     def again(self, work: Callable[[], Done], done: Callable[[], int] = lambda: 0) -> Done:
-        """Do the work, and try it again after a failure. Attempts after which `done` is more do not count."""
+        """Do the work, and try again after a failure. Failed attempts count only if `done` has not grown."""
         failed, before = 0, done()
         for _ in range(_MOST_ATTEMPTS):
             try:

@@ -31,7 +31,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name. `tag`: after the colon. `digest`: after the @; if both are given, the digest decides."""
+    """A repository's name. `tag`: after the colon. `digest`: after the @; it decides if both are given."""
 
     registry: str
     repository: str
@@ -104,7 +104,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address. `target`: path and query."""
+    """A web address. `target`: path and query."""
 
     origin: Origin
     target: str
@@ -114,7 +114,7 @@ class Address:
 
 
 def read_address(text: str, base: Address | None = None) -> Address | None:
-    """Parse an address, or a reference relative to `base`; return None if it is none."""
+    """Parse a web address, or a reference relative to `base`; return None if the text is neither."""
     if not _PLAIN.fullmatch(text) or "\\" in text or "#" in text:
         return None
     if base is None or _SCHEME.match(text):

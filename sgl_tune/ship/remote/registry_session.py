@@ -66,7 +66,7 @@ class Body:
 
 
 class Session(requests.Session):
-    """A session. `home`: the registry. Only it and a server that it names get the password, and never
+    """A connection to a registry, `home`. Only it and a server that it names get the password, and never
     after a redirect."""
 
     def __init__(self, home: Origin, how: How) -> None:

@@ -25,7 +25,7 @@ class Trusted(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A verdict. `doubt`: a server would run code that nobody signed."""
+    """Who signed a bundle. `doubt`: a server would run code that nobody signed."""
 
     signed_by: tuple[str, ...]
     words: str
