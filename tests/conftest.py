@@ -1,4 +1,4 @@
-"""Which suites can run here: `tests/sgl_tune` needs the base install alone, the others need torch."""
+"""Chooses the suites that can run here: `tests/sgl_tune` needs only the base install, others need torch."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Warm's files, which take longest and start the most processes, come first and in turn with the others:
-    two workers are seldom at two of them, and at the end neither has long to wait for the other."""
+    """Run the warm's files first, alternating with others. They take longest and start the most processes, so
+    the two workers are seldom in two of them at once, and none of them is left for the end."""
     files = [list(tests) for _, tests in groupby(items, lambda item: item.path)]
     warm = [tests for tests in files if tests[0].path.parent.name == "warm"]
     others = [tests for tests in files if tests[0].path.parent.name != "warm"]
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """What a process is to do at its exit a worker of xdist does not."""
+    """Run what a process does at its exit, because a worker of xdist does not."""
     checkpoints = sys.modules.get("tests.sgl_tune.modelopt")
     if checkpoints is not None:
         checkpoints.remove()
@@ -63,7 +63,7 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[Ranks]:
-    """For every test that needs real processes: to start them takes longer than most tests."""
+    """One set of processes for all tests with real ranks: starting them takes longer than most tests."""
     from tests.runtime.ranks import started
 
     with started(4) as ranks:

@@ -1,4 +1,4 @@
-"""A disk of a test's own: of few bytes or few files, or read-only."""
+"""A small or read-only disk for one test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @contextmanager
 def mounted(folder: Path, options: str) -> Iterator[Path]:
-    """`options` are tmpfs's: size=64k, nr_inodes=40, ro."""
+    """Mount a tmpfs with its own `options`: size=64k, nr_inodes=40, ro."""
     folder.mkdir(exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
     if os.getuid() or subprocess.run(mount, capture_output=True).returncode:

@@ -1,4 +1,4 @@
-"""The commands of the files under examples/, as what would run them would: a kubelet, a runner, a builder."""
+"""The commands in the files under examples/, as a kubelet, a runner or a builder would run them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECRET = re.compile(r"--mount=type=secret,id=(\w+),target=(\S+)")
 
 
 class Step(NamedTuple):
-    """`mounts`: folders of the container, by what is mounted there."""
+    """One command. `mounts` maps paths of the container to folders."""
 
     name: str
     script: str
@@ -36,7 +36,7 @@ def containers(pod: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def pod_steps(path: Path) -> Iterator[Step]:
-    """Its shell scripts, in the order in which they run."""
+    """Return a pod's shell scripts, in the order in which they run."""
     pod = pod_of(path)
     for container in containers(pod):
         if container["command"] == ["sh", "-ec"]:
@@ -46,7 +46,7 @@ def pod_steps(path: Path) -> Iterator[Step]:
 
 
 def servers() -> Iterator[tuple[str, list[str]]]:
-    """Every server that is started, as a command; a pod's variables as its first node has them."""
+    """Return the command of every server that is started, with a pod's variables as on its first node."""
     first = {"$(LWS_GROUP_SIZE)": "2", "$(LWS_WORKER_INDEX)": "0", "$(LWS_LEADER_ADDRESS)": "wide-0"}
     for path in EXAMPLES.glob("*.yaml"):
         content = yaml.safe_load(path.read_text())
@@ -73,7 +73,7 @@ def workflow_steps(path: Path) -> Iterator[Step]:
 
 
 def docker_steps(path: Path) -> Iterator[Step]:
-    """RUN by RUN, with the values that ARG and ENV have by then."""
+    """Return a Dockerfile's RUN commands, with the values that ARG and ENV have at each."""
     text = re.sub(r"\\\n\s*", "", path.read_text())
     env: dict[str, str] = {}
     for line in text.splitlines():

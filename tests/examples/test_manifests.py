@@ -1,4 +1,4 @@
-"""The files under examples/ are what those who read them take, by the schemas that are to be had."""
+"""The files under examples/ fit the schemas of their programs, as far as schemas are published."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _as_pod(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_leader_worker_set(content: dict[str, Any]) -> None:
-    """By the members that its definition, leaderworkerset.x-k8s.io/v1, names."""
+    """Check the members that the definition of leaderworkerset.x-k8s.io/v1 names."""
     spec = content["spec"]
     assert content["apiVersion"] == "leaderworkerset.x-k8s.io/v1" and spec.keys() == {
         "replicas",

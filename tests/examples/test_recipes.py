@@ -1,4 +1,4 @@
-"""Every recipe does what it says: its commands in their order, outside a container, with a real registry."""
+"""Every recipe works: its commands run in order, outside a container, with a real registry."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REMOTE = re.compile(r"sgl-tune (push|pull)\b")
 
 
 class Bench:
-    """A folder with the files that the recipes ask for, and the registry that they name."""
+    """A folder with the files that the recipes need, and the registry that they name."""
 
     def __init__(self, folder: Path, registry: Registry) -> None:
         self.folder, self._registry = folder, registry
@@ -68,7 +68,7 @@ class Bench:
         return self.folder / name
 
     def run(self, step: Step, cwd: Path, places: Mapping[str, Path], **env: str) -> str:
-        """`places`: where what a container has at a path lies here."""
+        """Run a step. `places` maps paths of a container to folders here."""
         script = self._here(step.script, places)
         given = {name: self._here(value, places) for name, value in {**step.env, **env}.items()}
         own = {
@@ -84,7 +84,7 @@ class Bench:
         return done.stdout
 
     def _here(self, text: str, places: Mapping[str, Path]) -> str:
-        """The folders, the registry and the user that are here."""
+        """Return the words with the folders, the registry and the user of this machine."""
         if places:
             names = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
             path = re.compile(rf"(?<![\w./:-])(?<!--at=)({names})(?![\w.-])")
@@ -106,7 +106,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 @pytest.fixture(scope="module")
 def pushed(bench: Bench) -> Path:
-    """The workflow, which comes first: caches warmed and one kernel compiled, judged, signed and pushed."""
+    """Run the workflow first: it warms caches, compiles one kernel, judges, signs and pushes."""
     workspace = bench.folder / "workspace"
     shutil.copytree(bench.config, workspace)
     values = {
@@ -170,7 +170,7 @@ def test_the_image_volume_is_read_and_tactics_are_copied(bench: Bench, pushed: P
 
 
 def _mount_image(bundle: Path, place: Path) -> None:
-    """As a runtime does with the layer of an image."""
+    """Unpack an image's layer as a container runtime does."""
     with tarfile.open(bundle) as layer:
         layer.extractall(place, filter="data")
 
@@ -217,7 +217,7 @@ def test_what_a_server_saves_goes_over_a_read_only_cache(bench: Bench, pushed: P
 
 
 def _overlaid(folder: Path, options: str, command: str) -> subprocess.CompletedProcess[str]:
-    """`command` beside `merged`, which is mounted as a volume of these options is."""
+    """Return `command` with `merged` mounted as a volume with these options."""
     for name in ("a", "b", "c", "merged"):
         (folder / name).mkdir(parents=True)
     script = f"mount -t overlay overlay -o {options} merged && {command}"

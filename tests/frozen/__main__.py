@@ -45,7 +45,7 @@ class Asked:
 
 
 def ask(questions: Sequence[Question], server: Server, work: Path) -> Iterator[Asked]:
-    """Each question of one release, by GPU: a process per kind and number of GPUs imports the server."""
+    """Ask a release's questions, by GPU. One process per kind and number of GPUs imports the server."""
     libraries = library(server.folders, cache_folder())
     groups: dict[tuple[str, int], list[Question]] = defaultdict(list)
     for one in questions:
@@ -74,7 +74,7 @@ def _ask(question: Question, process: ServerProcess) -> Asked:
 
 
 def other_packages(server: Server) -> str:
-    """The packages that the release asks for by version and that are not there as such."""
+    """Return the packages that the release pins and that are missing or have another version."""
     there = packages_in(server.folders)
     asked = PINNED.findall((there["sglang"].info / "METADATA").read_text())
     found = {name: there.get(normal(name)) for name, _ in asked}
@@ -151,7 +151,7 @@ def _all(release: str, server: Server, given: argparse.Namespace, work: Path) ->
 
 @contextmanager
 def _server(release: str, given: argparse.Namespace) -> Iterator[Server | None]:
-    """The installed one, or, with --add, one that is there for as long as it is asked."""
+    """Yield the installed server or, with --add, one that is installed only while it is asked."""
     found = server_at(given.python) if given.python else _added(release)
     if isinstance(found, Server) or not given.add:
         yield found if isinstance(found, Server) else None

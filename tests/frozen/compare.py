@@ -1,4 +1,4 @@
-"""A record beside a frozen answer: the same fields by the same names, and each that differs."""
+"""Compares a record with a frozen answer: the same fields under the same names, and each difference."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`how`: equal, different, refused equally, broken, or not asked then: the wheels could not be."""
+    """The result: equal, different, refused equally, broken, or not asked (the wheels could not be)."""
 
     how: str
     fields: int = 0
@@ -61,7 +61,7 @@ def verdict(question: Question, record: Record) -> Verdict:
 
 
 def fields(record: Record) -> dict[str, Any]:
-    """What the wheels were asked, read from a record that stopped at the gates."""
+    """Return the fields that the wheels were asked for, from a record that stopped at the gates."""
     asked, settled = record.arguments, record.settled
     assert settled is not None, record.ending
     return {
@@ -78,7 +78,7 @@ def fields(record: Record) -> dict[str, Any]:
 
 
 def refusal(record: Record) -> str | None:
-    """In the form that a frozen one has."""
+    """Return a refusal in the form of a frozen one."""
     ending = record.ending
     if ending.how not in ("refused", "died"):
         return None

@@ -1,4 +1,4 @@
-"""Server commands and what SGLang's own wheels answered: data that is never written again."""
+"""Server commands, and the answers of SGLang's own wheels: data that is never written again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Question:
-    """One of `answer`, `refused` and `unanswered` is there. `unanswered`: why nobody could ask the wheel."""
+    """A question with an `answer`, a `refused` or `unanswered`: why the wheel could not be asked."""
 
     seed: int
     gpu: str
@@ -33,7 +33,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Frozen:
-    """A release's answers. `pins`: the versions that its wheel asks for. `models`: the digest of MODELS."""
+    """A release's answers. `pins` are the versions that its wheel requires; `models` is MODELS' digest."""
 
     release: str
     wheel: str
@@ -45,7 +45,7 @@ class Frozen:
 
     @property
     def text(self) -> str:
-        """The file: a line for everything that is no question, then a line for each question."""
+        """Return the file's text: one line for everything but questions, then one line per question."""
         head = {"schema_version": SCHEMA, **vars(self), "questions": digest(self.questions)}
         lines = [json.dumps(one.to_json(), separators=(",", ":")) for one in self.questions]
         return "\n".join([json.dumps(head), *lines, ""])
@@ -60,7 +60,7 @@ def releases() -> list[str]:
 
 
 def frozen(release: str) -> Frozen:
-    """What the file says; a ValueError if its questions are not those that were written."""
+    """Read the file; raise ValueError if its questions are not those that were written."""
     first, *lines = file_of(release).read_text().splitlines()
     head = json.loads(first)
     if head.pop("schema_version") != SCHEMA:
@@ -82,7 +82,7 @@ def models_digest() -> str:
 
 
 def write_models(folder: Path) -> None:
-    """Each model's folder below `folder`, at the path that the commands name."""
+    """Write each model's folder below `folder`, at the path that the commands name."""
     for name, files in json.loads(MODELS.read_text()).items():
         target = folder / "models" / name
         target.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A dozen of the frozen questions, asked of the smallest environment that starts here."""
+"""Asks a dozen of the frozen questions in the smallest environment that starts here."""
 
 from __future__ import annotations
 

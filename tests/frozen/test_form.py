@@ -1,4 +1,4 @@
-"""The frozen answers are those that were written: their form, their number, their digests."""
+"""The frozen answers are unchanged: their form, their number, their digests."""
 
 from __future__ import annotations
 

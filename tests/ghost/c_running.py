@@ -1,4 +1,4 @@
-"""A small environment that wants CUDA's libraries, the ghost built for it, and programs that run on it."""
+"""A small environment that imports CUDA's functions, the ghost built for it, and programs that run on it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def answer(*values): print(json.dumps(values))
 def compile_library(
     out: Path, source: str, soname: str, version: str = "", *linked: Path, path: str = ""
 ) -> None:
-    """`path`: where its libraries are looked for first, as torch looks in the folders of NVIDIA's wheels."""
+    """Compile a library. `path` is searched first for its libraries, as torch searches NVIDIA's wheels."""
     code, script = out.with_suffix(".c"), out.with_suffix(".map")
     code.write_text(source)
     script.write_text(f"{version} {{ global: *; }};")
@@ -71,7 +71,7 @@ def compile_library(
 
 
 def make_environment(folder: Path, major: int = 13, extra: str = "") -> Path:
-    """A site-packages whose torch imports functions of CUDA, and nothing else of torch."""
+    """Make a site-packages with a torch that only imports functions of CUDA."""
     lib, nvidia = folder / "torch" / "lib", folder / "elsewhere"
     lib.mkdir(parents=True)
     nvidia.mkdir()
@@ -120,7 +120,7 @@ def _built(major: int) -> Path:
 
 
 def run(code: str, gpu: str = "h200", major: int = 13, **variables: str) -> Any:
-    """What the program answers, in a process of its own; the last value of a list of one."""
+    """Return what the program prints, run in a process of its own; of one value, that value itself."""
     settings = {**os.environ, "GHOST_FOLDER": str(built(major)), "GHOST_ROW": gpus()[gpu].row(), **variables}
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + code], env=settings, capture_output=True, text=True, timeout=120

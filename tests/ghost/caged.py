@@ -1,4 +1,4 @@
-"""Runs a piece of Python in the cage, in a process of its own, and shows what it said and what holds."""
+"""Runs Python code in the cage, in a process of its own, and returns its output and the protections."""
 
 from __future__ import annotations
 

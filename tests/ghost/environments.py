@@ -75,7 +75,7 @@ SMALLEST = Recipe(
 
 
 def python_of(recipe: Recipe) -> Path:
-    """The Python of this environment, which is made where it is not there, or no longer as it was made."""
+    """Return the Python of this environment, which is made if it is missing or changed."""
     folder = recipe.folder
     with _alone() as lock:
         if not _is_as_made(folder):
@@ -124,7 +124,7 @@ def _chosen(recipe: Recipe, pip: Pip) -> list[Wheel]:
 
 
 def _pip(lock: int) -> Pip:
-    """A pip that is kept beside the environments, in a venv of its own."""
+    """Return a pip that is kept beside the environments, in a venv of its own."""
     venv, log = WORK / f"pip-{VERSION}", WORK / "pip.log"
     if not (venv / "made").exists():
         make_venv(venv, log, lock)
@@ -134,13 +134,13 @@ def _pip(lock: int) -> Pip:
 
 
 def _check_versions(recipe: Recipe, packages: Path) -> None:
-    """Exactly the versions that the list names, and no other package."""
+    """Check that the environment has exactly the listed versions, and no other package."""
     found = {name: package.version for name, package in packages_in([packages]).items()}
     assert found == listed(recipe), sorted(found.items() ^ listed(recipe).items())
 
 
 def listed(recipe: Recipe) -> dict[str, str]:
-    """The packages of this Python's environment and their versions."""
+    """Return the packages in this Python's environment and their versions."""
     found = {}
     for line in recipe.text.splitlines():
         wanted, _, marker = line.partition(";")
@@ -165,7 +165,7 @@ def _is_as_made(folder: Path) -> bool:
 
 
 def _digest(packages: Path) -> str:
-    """Of every file's name, size and time, but for bytecode."""
+    """Return a digest of every file's name, size and time, except bytecode."""
     digest = hashlib.sha256()
     for above, folders, names in os.walk(packages):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
@@ -184,7 +184,7 @@ def _bytes(folder: Path) -> int:
 
 @contextmanager
 def _alone() -> Iterator[int]:
-    """Two test runs at once make one environment, one after the other."""
+    """Lock, so that of two test runs at once one makes the environment and the other waits."""
     WORK.mkdir(mode=0o700, parents=True, exist_ok=True)
     held = os.open(WORK / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

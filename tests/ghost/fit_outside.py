@@ -1,4 +1,4 @@
-"""Fits the table of what lies outside torch to measured starts and to what the ghost counted in them."""
+"""Fits the table of memory outside torch to measured starts and to what the ghost counted in them."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Step:
 
     @property
     def graphs(self) -> int:
-        """Graphs, and each further stream in one."""
+        """The number of graphs and of further streams in them."""
         return self.counts["graphs"] + self.counts["branches"]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """`fullest`: what the fullest rank held beyond the one that was read, when the KV pool was sized."""
+    """A start. `fullest` is how much more than the rank read the fullest one held at the pool's sizing."""
 
     start: RealStart
     steps: tuple[Step, ...]
@@ -58,13 +58,13 @@ class Seen:
         return next((step for step in self.steps if step.phase == phase), None)
 
     def until(self, phase: str) -> int:
-        """What grew from the first phase to the end of this one."""
+        """Return the growth from the first phase to the end of this one."""
         place = [step.phase for step in self.steps].index(phase)
         return sum(step.grown for step in self.steps[: place + 1])
 
 
 def seen(start: RealStart, observed: dict[str, Counts]) -> Seen:
-    """The start's measured phases that the ghost came to as well, in their order."""
+    """Return the start's measured phases that the ghost reached too, in order."""
     pool = observed.get("kv pool", {})
     steps, before, measured = [], dict[str, int](), 0
     for phase, outside in start.outside.items():
@@ -78,7 +78,7 @@ def seen(start: RealStart, observed: dict[str, Counts]) -> Seen:
 
 
 def observations(path: Path = OBSERVED) -> dict[str, dict[str, Counts]]:
-    """By start and phase, what the ghost counted until its end; see `judge --observe`."""
+    """Return the ghost's counts at the end of each phase of each start; see `judge --observe`."""
     starts: dict[str, dict[str, Counts]] = json.loads(path.read_text())["starts"]
     nothing = dict.fromkeys(("own", *COUNTED), 0)
     return {
@@ -88,7 +88,7 @@ def observations(path: Path = OBSERVED) -> dict[str, dict[str, Counts]]:
 
 
 def write_observations(found: dict[str, dict[str, Counts]], path: Path = OBSERVED) -> None:
-    """Only what is not 0 is written, a line per phase."""
+    """Write only counts that are not 0, one line per phase."""
     lines = []
     for name, phases in sorted(found.items()):
         told = [f"   {json.dumps(phase)}: {json.dumps(_told(counts))}" for phase, counts in phases.items()]
@@ -102,7 +102,7 @@ def _told(counts: Counts) -> Counts:
 
 
 def fitted(known: Sequence[Seen], table: Outside) -> Outside:
-    """The table with every number that these starts tell; the others stay."""
+    """Return the table with every number that these starts determine; the others stay."""
     alone = [one for one in known if one.start.gpus == 1]
     numbers = _before_graphs(alone)
     trial = table.with_numbers(**numbers)
@@ -116,7 +116,7 @@ def fitted(known: Sequence[Seen], table: Outside) -> Outside:
 
 
 def without(known: Sequence[Seen], start: RealStart) -> list[Seen]:
-    """The starts of other models."""
+    """Return the starts of other models."""
     return [one for one in known if one.start.family != start.family]
 
 
@@ -135,13 +135,13 @@ def _before_graphs(alone: Sequence[Seen]) -> dict[str, int]:
 
 
 def _points(alone: Sequence[Seen], phases: Iterable[str], context: int) -> list[tuple[int, int]]:
-    """Code so far, and what grew so far beyond the context."""
+    """Return the code so far, and the growth so far beyond the context."""
     found = [(one, step) for one in alone for phase in phases if (step := one.step(phase))]
     return [(step.code, one.until(step.phase) - context) for one, step in found]
 
 
 def _boundary(points: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The lowest growth, and the code at which the next granule was taken."""
+    """Return the lowest growth, and the code at which the next granule was taken."""
     lowest = min(grown for _, grown in points)
     below = max(code for code, grown in points if grown == lowest)
     above = min((code for code, grown in points if grown > lowest), default=below + GRANULE)
@@ -158,7 +158,7 @@ def _of_graphs(alone: Sequence[Seen], table: Outside) -> dict[str, int]:
 
 
 def _code(step: Step, table: Outside) -> int:
-    """Granules of code in this step."""
+    """Return the granules of code in this step."""
     numbers = table.numbers
     base = step.code + numbers["cublas_code"].bytes - numbers["room"].bytes
     return (base // GRANULE - (base - step.counts["code"]) // GRANULE) * GRANULE
@@ -176,7 +176,7 @@ def _of_modules(alone: Sequence[Seen], table: Outside) -> dict[str, int]:
 
 
 def _of_messages(several: Sequence[Seen], table: Outside) -> dict[str, int]:
-    """Communicators: the first is seen before the weights, a later one in a forward."""
+    """Fit communicators: the first one is opened before the weights, a later one in a forward."""
     if not several:
         return {}
     later = _by_ranks(several, FORWARD, lambda step: step.grown - _graphs(step, table))
@@ -240,7 +240,7 @@ def _by_ranks(several: Sequence[Seen], phases: Iterable[str], of: Callable[[Step
 
 
 def _least_squares(rows: Sequence[tuple[int, int, int]]) -> tuple[int, int]:
-    """x and y of x * a + y * b = c, neither below 0."""
+    """Return x and y of x * a + y * b = c, neither below 0."""
     aa = sum(a * a for a, _, _ in rows)
     bb = sum(b * b for _, b, _ in rows)
     ab = sum(a * b for a, b, _ in rows)

@@ -34,7 +34,7 @@ COMPARED = ("phases", "ending", "sizes", "counted", "held", "inexact", "keys", "
 
 
 def facts(record: Record) -> dict[str, Any]:
-    """All that a record says of the start, without seconds, paths, ports and the addresses of a C++ stack."""
+    """Return all facts of a record, without seconds, paths, ports and addresses of C++ stacks."""
     data = {name: value for name, value in asdict(record).items() if name in COMPARED}
     for phase in (*data["phases"], data["ending"]["at"]):
         if phase is not None:
@@ -44,7 +44,7 @@ def facts(record: Record) -> dict[str, Any]:
 
 
 def differing(one: Record, other: Record) -> Iterator[str]:
-    """Names of the facts in which two records differ, of phases with each reading."""
+    """Return the names of facts in which two records differ; of phases, of each reading."""
     first, second = facts(one), facts(other)
     for name in COMPARED:
         if name != "phases" and first[name] != second[name]:
@@ -59,7 +59,7 @@ def differing(one: Record, other: Record) -> Iterator[str]:
 
 
 def run(starts: Sequence[RealStart], place: Place, name: str) -> Iterator[Record]:
-    """One process, and a start forked from it after the other. Each tunes from nothing."""
+    """Run starts in one process, each forked after the other. Each tunes from nothing."""
     work = place.work / name
     ghost = ghost_for([place.packages], cache_folder(), gpus()[GPU], halves=place.halves)
     with ServerProcess(place.python, work, ghost, {}) as server:

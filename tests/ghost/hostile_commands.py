@@ -1,4 +1,4 @@
-"""Server commands that somebody could paste to have code run, files written, or a host reached."""
+"""Server commands that somebody could paste to make us run code, write files, or reach a host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _QUICK = ("--disable-cuda-graph", "--chunked-prefill-size", "64", "--sampling-ba
 
 @dataclass(frozen=True)
 class Yard:
-    """Where one command is tried: nothing in `root` outside of the server's own work may change."""
+    """A place to try one command: nothing in `root` may change, except the server's own work."""
 
     root: Path
     port: int
@@ -43,7 +43,7 @@ class Yard:
         return self.root / "outside"
 
     def foreign(self, name: str, extra: str = "") -> Path:
-        """A file of Python that says and shows that it ran."""
+        """Return a Python file that reports when it runs."""
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
@@ -101,7 +101,7 @@ def _own_unknown_code(yard: Yard) -> None:
 
 
 def _contained_code(yard: Yard) -> None:
-    """The user lets the model's code run: it runs, and reaches nothing."""
+    """The user allows the model's code to run: it runs, and reaches nothing."""
     (yard.model / "configuration_own.py").write_text(
         f"""
 import os, socket, subprocess, sys, threading

@@ -55,7 +55,7 @@ HALVES = cache_folder()
 
 @dataclass(frozen=True)
 class Place:
-    """Where starts run: a Python with SGLang, its packages, and a folder for all that is made."""
+    """Where starts run: a Python with SGLang, its packages, and a folder for everything that is made."""
 
     python: Path
     packages: Path
@@ -73,7 +73,7 @@ class Ran:
 def run_all(
     starts: Sequence[RealStart], tables: dict[str, Outside], place: Place, jobs: int
 ) -> Iterator[Ran]:
-    """Each start on as many GPUs as it was measured on, in the order in which they end."""
+    """Run each start on as many GPUs as it was measured on; yield results in the order of their ends."""
     waiting = deque(sorted(starts, key=lambda start: start.gpus))
     ended: Queue[Ran | BaseException | None] = Queue()
     for job in range(jobs):
@@ -97,7 +97,7 @@ def _work(
     place: Place,
     ended: Queue[Ran | BaseException | None],
 ) -> None:
-    """Run starts one after the other. A server's process has so many GPUs from its import on."""
+    """Run starts one after the other, in a server process with this number of GPUs."""
     held, gpus_held = ExitStack(), 0
     try:
         with held:
@@ -145,7 +145,7 @@ def _run(server: ServerProcess, start: RealStart, numbers: Outside, tactics: Tac
 
 
 def _left(work: Path) -> Tactics:
-    """The tactics that the last start found, for the next one."""
+    """Return the tactics that the last start found, for the next one."""
     root = work / "home" / ".cache" / "sglang"
     files = {str(file.relative_to(root)): file.read_bytes() for file in root.glob("flashinfer/**/*.json")}
     assert files, f"no tactics are below {root}"
@@ -153,12 +153,12 @@ def _left(work: Path) -> Tactics:
 
 
 def _forget_tactics(work: Path) -> None:
-    """Every measured start but the warm ones tuned from nothing."""
+    """Forget tactics, because every measured start except the warm ones tuned from nothing."""
     shutil.rmtree(work / "home" / ".cache" / "sglang", ignore_errors=True)
 
 
 def tables_for(starts: Sequence[RealStart], known: Sequence[Seen]) -> dict[str, Outside]:
-    """A table for each start, fitted to the starts of other models."""
+    """Return a table for each start, fitted to the starts of other models."""
     return {start.name: fitted(without(known, start), table()) for start in starts}
 
 

@@ -1,4 +1,4 @@
-"""The judge's table: a row of text per start, then the counts; and the same as a result that is kept."""
+"""The judge's table: a row of text per start, then the counts; and the same as a kept result."""
 
 from __future__ import annotations
 

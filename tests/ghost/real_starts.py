@@ -1,4 +1,4 @@
-"""The starts that were measured on real GPUs: their commands, and what they took and how they ended."""
+"""The starts that were measured on real GPUs: their commands, their memory, and how they ended."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CUT = re.compile(r"-(\d+l|awq|gptq|fp8|dynamic|w\d+a\d+)(?![a-z0-9])")
 
 @dataclass(frozen=True)
 class RealStart:
-    """One measured start. `outside` is what lay outside torch when a phase ended, in the order of phases."""
+    """One measured start. `outside` is the memory outside torch at the end of each phase, in order."""
 
     name: str
     model: str
@@ -68,11 +68,11 @@ class RealStart:
 
     @property
     def family(self) -> str:
-        """The model without its depth and its quantization: neither makes it a stranger to the whole one."""
+        """Return the model without its depth and quantization, which do not make it another model."""
         return _CUT.sub("", self.model)
 
     def grown(self) -> dict[str, int]:
-        """What each phase added outside torch."""
+        """Return what each phase added outside torch."""
         before = 0
         added = {}
         for phase, now in self.outside.items():

@@ -73,7 +73,7 @@ def out_of_memory(text: str) -> OutOfMemory | None:
 
 
 def faults(record: Record) -> list[str]:
-    """What this death has that the published one has not."""
+    """Return the differences between this death and the published one."""
     ending = record.ending
     found = out_of_memory(ending.text or "")
     if ending.how != "died" or found is None:
@@ -91,12 +91,12 @@ def faults(record: Record) -> list[str]:
 
 
 def allocated_at(tried: float) -> float:
-    """What the published death had allocated, had it tried this much: all but weights follows the pool."""
+    """Return what the published death would have allocated if it had tried this size: the pool differs."""
     return WEIGHTS + (PUBLISHED.allocated - WEIGHTS) * tried / PUBLISHED.tried
 
 
 def not_known(record: Record) -> str:
-    """What the published number of free bytes has that this start cannot have: it is said, not judged."""
+    """Return why the published number of free bytes cannot be this start's. It is printed, not judged."""
     found = out_of_memory(record.ending.text or "")
     if found is None:
         return ""
@@ -136,7 +136,7 @@ def main(wanted: Sequence[str]) -> int:
 
 
 def shown_in_readme() -> tuple[str, str]:
-    """The command that README shows for this failure, and the lines below it."""
+    """Return the command that README shows for this failure, and the lines below it."""
     blocks = re.findall(
         r"```console\n\$ (sgl-tune (?:[^\n]*\\\n)*[^\n]*)\n(.*?)```", README.read_text(), re.DOTALL
     )
@@ -167,7 +167,7 @@ def failure_is_wrong() -> bool:
 
 
 def missing_lines(shown: str, printed: str) -> list[str]:
-    """The lines of README that the command does not print, in order; `...` stands for what is left out."""
+    """Return README's lines that the command does not print, in order; `...` means left-out lines."""
     lines = printed.splitlines()
     missing = []
     for line in shown.splitlines():

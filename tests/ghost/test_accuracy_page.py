@@ -1,4 +1,4 @@
-"""docs/accuracy.md, as it is made of what was measured and judged."""
+"""docs/accuracy.md is made from the measured and judged starts."""
 
 from __future__ import annotations
 

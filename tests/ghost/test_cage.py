@@ -1,4 +1,4 @@
-"""The cage: what a start tries beyond its work folder fails, by the kernel and by Python's audit hook."""
+"""In the cage, a start's attempts to leave its work folder fail, by the kernel and by Python's audit hook."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 class Listener:
-    """A port of this machine's loopback that counts who comes."""
+    """A port on this machine's loopback that counts connections."""
 
     def __init__(self) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -68,7 +68,7 @@ def holds(said: Said, what: str) -> bool:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Said:
-    """What holds on this machine."""
+    """What entering the cage returns on this machine."""
     return caged(tmp_path_factory.mktemp("here") / "work", "")
 
 

@@ -1,4 +1,4 @@
-"""What of a pasted server command a start is given, and what is refused or left out by name."""
+"""Which parts of a pasted server command reach a start, and which are refused or left out by name."""
 
 from __future__ import annotations
 

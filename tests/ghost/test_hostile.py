@@ -30,7 +30,7 @@ with_server = pytest.mark.skipif(not _SERVER, reason="SGL_TUNE_GHOST_SERVER name
 
 
 class Listener:
-    """A port of this machine: nobody may come."""
+    """A port on this machine to which nobody may connect."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -108,7 +108,7 @@ def ghost(tmp_path_factory: pytest.TempPathFactory) -> Ghost:
 
 @pytest.fixture(scope="module")
 def servers(ghost: Ghost, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, ServerProcess]]:
-    """One that lets a model's own code run, and one that does not. Each imports SGLang when it is asked."""
+    """Two servers, one of which lets a model's own code run. Each imports SGLang when it is first asked."""
     started: dict[bool, ServerProcess] = {}
 
     class Started(dict[bool, ServerProcess]):
@@ -167,7 +167,7 @@ def test_a_release_that_imports_what_is_not_there_is_one_line(tmp_path: Path) ->
 
 
 def _is_over(leader: int) -> bool:
-    """Whether nothing is left of a start's group."""
+    """Whether no process of a start's group is left."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:

@@ -1,4 +1,4 @@
-"""Which kernels torch.compile would time: all but those that a request names, and each is reported once."""
+"""torch.compile would time all kernels but those that a request names, and each is reported once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(json.dumps({"ran": ran}))
 
 
 def timed(*found: str) -> tuple[list[str], dict[str, bool]]:
-    """The kernels that were timed, and of each that was looked for whether it was found."""
+    """Return the timed kernels, and for each kernel looked for whether it was found."""
     command = [
         sys.executable,
         "-c",

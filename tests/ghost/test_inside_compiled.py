@@ -1,4 +1,4 @@
-"""torch.compile on the ghost: our wrapper is no wall for what is compiled around it."""
+"""torch.compile on the ghost looks through our wrapper into the compiled function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture(autouse=True)
 def rules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """torch's rules of what it looks into, as the ghost makes them; as before when the test is over."""
+    """Apply the ghost's rules for what torch looks into, and restore them after the test."""
     from torch._dynamo import trace_rules
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The list of what does not make a record inexact, and what must never stand in it."""
+"""The list of findings that do not make a record inexact, and entries that must never be in it."""
 
 from __future__ import annotations
 

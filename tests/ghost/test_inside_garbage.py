@@ -1,4 +1,4 @@
-"""What was frozen for good is no garbage and is not looked at; what comes after it is collected as ever."""
+"""Objects frozen for good are not collected nor visited; later ones are collected as usual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which file stands for a library, where several copies of it are loaded."""
+"""Which file is used for a library if several copies are loaded."""
 
 from __future__ import annotations
 

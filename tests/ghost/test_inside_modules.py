@@ -1,4 +1,4 @@
-"""A module that is not there can be loaded. Calling it is reported, and each answer that it has to give."""
+"""A missing module can be loaded. Calls of it are reported, and so is each answer that it has to invent."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Events = Any
 
 
 class NoGpu:
-    """The library of a process without a tensor on a GPU: it counts launches and is asked nothing else."""
+    """A library for a process without GPU tensors: it counts launches and answers nothing else."""
 
     launches = 0
 
     def runtime(self, name: str) -> Any:
-        """The one function that is asked: every address is of this GPU."""
+        """Return the one function that is asked for: every address is on this GPU."""
         assert name == "cudaPointerGetAttributes"
 
         def attributes(out: Any, at: Any) -> None:
@@ -41,7 +41,7 @@ class NoGpu:
 
 @pytest.fixture
 def events() -> Iterator[Events]:
-    """Gives a function that returns what was said so far."""
+    """A function that returns what was reported so far."""
     ours, theirs = os.pipe()
     os.set_blocking(ours, False)
     stream.open_stream(theirs)
@@ -112,7 +112,7 @@ def launching(tmp_path: Path) -> modules.Stub:
 
 
 class Memory:
-    """What has the interface of a tensor."""
+    """An object with the interface of a tensor."""
 
     def __init__(self, is_cuda: bool) -> None:
         self.is_cuda = is_cuda

@@ -1,4 +1,4 @@
-"""One process as a rank of a world: what it says of peers that are not there, and what it holds for them."""
+"""One process as a rank of a world: what it answers for missing peers, and what it keeps for them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FREE = "float(64 << 20)"
 
 
 def alone(tp: int, pp: int = 1, value: str = FREE, op: str = "MIN") -> tuple[float, list[str]]:
-    """The value that a rank alone gets of all, and the kinds of what made it inexact."""
+    """Return the value that a lone rank gets for all, and the kinds of its inexact findings."""
     script = _ALONE.format(tp=tp, pp=pp, value=value, op=op)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

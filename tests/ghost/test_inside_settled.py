@@ -1,4 +1,4 @@
-"""What a start settles: its graphs in each form in which a release holds its arguments, and what it lacks."""
+"""What a start decides early: its graphs, in each form of a release's arguments, and what is missing."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from runtime.ghost.inside.stores import stored
 
 
 class Kernel:
-    """What is used of `triton.JITFunction`: a function's source and the names of its parameters."""
+    """The members of `triton.JITFunction` that are used: a function's source and its parameters' names."""
 
     def __init__(self, source: str, scope: dict[str, Any] | None = None) -> None:
         self._tree = ast.parse(textwrap.dedent(source))

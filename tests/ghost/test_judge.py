@@ -165,7 +165,7 @@ def granules(code: int) -> int:
 
 
 def made(name: str, code: int, graphs: int, nodes: int, branches: int = 0) -> Seen:
-    """A start as the numbers above make it."""
+    """Return a start made with the numbers above."""
     early = TRUE["context"] + TRUE["libraries"] + granules(code)
     later = TRUE["context"] + TRUE["libraries"] + TRUE["cublas"] + granules(code + CUBLAS_CODE)
     held = (graphs + branches) * TRUE["graph"] + nodes * TRUE["node"]

@@ -1,4 +1,4 @@
-"""The driver that measures a real GPU: here on the ghost's libraries, and on no other part of the ghost."""
+"""The driver that measures a real GPU, run here on the ghost's libraries and no other part of the ghost."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def record(python: Path, packages: Path, work: Path) -> Iterator[Record]:
 
 
 def on_ghost(python: Path, packages: Path, work: Path, script: str, *args: str, **more: str) -> str:
-    """Run a script in the server's Python. The ghost's libraries stand for CUDA's; its hooks are left out."""
+    """Run a script in the server's Python. The ghost's libraries replace CUDA's; its hooks are left out."""
     ghost = ghost_for([packages], work, gpus()["h200"])
     variables = {"PATH": os.environ["PATH"], "HOME": str(work), "PYTHONPATH": str(ROOT), **more}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The table of what lies outside torch: what it holds, and what the C libraries make of it."""
+"""The table of memory outside torch: its contents, and how the C libraries use it."""
 
 from __future__ import annotations
 

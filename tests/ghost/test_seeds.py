@@ -1,4 +1,4 @@
-"""What counts as the seeds' failure; `make ghost` runs it, where SGLang 0.5.12.post1 was added."""
+"""What counts as the seed failure; `make ghost` runs it if SGLang 0.5.12.post1 was added."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which functions an environment wants."""
+"""Which functions an environment needs."""
 
 from __future__ import annotations
 

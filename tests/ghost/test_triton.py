@@ -109,7 +109,7 @@ def test_a_configuration_that_does_not_compile_is_not_chosen(first: Answers) -> 
 
 @pytest.fixture(scope="module")
 def second(launch: Launch, folder: Path, first: Answers) -> Answers:
-    """What a later process says, in which some entries are no longer as they were kept."""
+    """The output of a later process, after some kept entries were changed."""
     for kernel, poison in POISONS.items():
         poison(_entry(folder, first[kernel]))
     return launch(folder, "good", "large", *POISONS)

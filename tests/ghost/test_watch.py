@@ -50,7 +50,7 @@ def step() -> str:
 
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
-    """Modules of a server, by their names; none of another is found."""
+    """Modules of a server by name; other modules are not found."""
     made: dict[str, ModuleType] = {}
 
     class Server(dict[str, ModuleType]):
@@ -167,7 +167,7 @@ def _runs_out(text: str) -> None:
 
 
 def _ends_again(text: str) -> None:
-    """As a capture that is left while it fails: leaving it fails too."""
+    """Behaves like a capture that fails: leaving it raises, too."""
     try:
         _runs_out("CUDA error: out of memory")
     finally:

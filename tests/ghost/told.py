@@ -1,4 +1,4 @@
-"""What a part of the half inside a server says, read back from its stream."""
+"""Reads back the events that the code inside a server reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.record.events import Event
 
 
 def told(monkeypatch: pytest.MonkeyPatch, part: Callable[[], object]) -> list[Event]:
-    """The events that `part` says while it runs."""
+    """Return the events that `part` reports while it runs."""
     monkeypatch.setattr(stream, "_stream", None)
     ours, theirs = os.pipe()
     with os.fdopen(ours) as lines:

@@ -63,7 +63,7 @@ def tuned(out, size, BLOCK: tl.constexpr):
 
 
 def launched(name):
-    """How a launch ended: what its kernel says of itself or the error, and what a record would say of it."""
+    """Return how a launch ended: the kernel's figures or the error, and what a record would say."""
     hits, before, findings[:] = [], launches(), []
     triton.knobs.compilation.listener = lambda cache_hit, **told: hits.append(cache_hit)
     out = torch.empty(1 << 16, device="cuda")

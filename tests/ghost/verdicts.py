@@ -1,4 +1,4 @@
-"""A ghost's record beside the real start: whether both end alike, and how far apart their figures are."""
+"""Compares a ghost's record with the real start: whether both end alike, and how far their figures differ."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Every start ends as the real one; a record that calls itself exact is within its limits."""
+        """Whether every start ends as the real one, and records that claim to be exact are within limits."""
         return self.ends_alike and (self.within or not self.exact)
 
     @property

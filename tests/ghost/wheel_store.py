@@ -30,7 +30,7 @@ class Store:
     pip: Pip
 
     def fill(self, wheels: Sequence[Wheel], wanted: Wanted) -> int:
-        """Unpack what is wanted and not there yet. Returns the bytes that were downloaded."""
+        """Unpack the wanted files that are missing, and return the bytes that were downloaded."""
         missing = [wheel for wheel in wheels if not self._has(wheel, wanted)]
         sizes = self.pip.work("measure", {"urls": [wheel.url for wheel in missing]})
         sized = [(wheel, told["size"]) for wheel, told in zip(missing, sizes, strict=True)] if missing else []
@@ -46,7 +46,7 @@ class Store:
         return sum(size for _, size in sized)
 
     def link(self, wheel: Wheel, packages: Path, wanted: Wanted) -> None:
-        """Hard links into an environment's folder of packages; its programs are left out."""
+        """Make hard links in an environment's folder of packages; programs are left out."""
         source = self.folder / wheel.sha256
         for name in filter(wanted, _recorded(source)):
             place = place_of(name)
@@ -76,7 +76,7 @@ class Store:
 
 
 def place_of(name: str) -> str | None:
-    """Where a wheel's file goes, below the folder of packages; None for what goes elsewhere."""
+    """Return the place of a wheel's file below the folder of packages, or None if it goes elsewhere."""
     match = _DATA.fullmatch(name)
     if match is None:
         return name
@@ -84,7 +84,7 @@ def place_of(name: str) -> str | None:
 
 
 def _recorded(source: Path) -> dict[str, str]:
-    """Every file of a wheel that is unpacked there, and its digest."""
+    """Return every unpacked file of a wheel, with its digest."""
     found = next(source.glob("*.dist-info/RECORD"), None)
     if found is None:
         raise FileNotFoundError(source)

@@ -1,4 +1,4 @@
-"""The allocator model beside torch's own on this GPU, step by step."""
+"""Compares the allocator model with torch's own on this GPU, step by step."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_graph_pools_grow_alike(mibs: range) -> None:
 
 
 def _captured_for_real(mibs: range) -> int:
-    """Bytes reserved for one pool of graphs, each of which needs one block for a while."""
+    """Return the bytes reserved for one pool of graphs, each of which needs one block for a while."""
     before, stream = torch.cuda.memory_reserved(), torch.cuda.Stream()
     pool, graphs = torch.cuda.graph_pool_handle(), []
     for mib in mibs:

@@ -117,7 +117,7 @@ def _sparse_forward(batch: ForwardBatch, pool: KVPool) -> torch.Tensor:
 
 
 def _values(batch: ForwardBatch, heads: int, width: int) -> torch.Tensor:
-    """Made of each token's id and position alone."""
+    """Return values that depend only on each token's id and position."""
     seed = (batch.input_ids * 7 + batch.positions).float()[:, None, None]
     numbers = torch.arange(heads * width, device=seed.device).view(heads, width)
     return torch.sin(seed + numbers).bfloat16()

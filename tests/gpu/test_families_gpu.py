@@ -48,7 +48,7 @@ def test_a_family_answers_as_transformers_does(name: str, tmp_path: Path) -> Non
 
 
 def _served(runner: ModelRunner, eagerly: bool) -> Iterator[torch.Tensor]:
-    """[texts, vocab] of a prefill and of each token decoded after it."""
+    """Return [texts, vocab] of a prefill and of each token decoded after it."""
     requests = range(1, len(TEXTS) + 1)
     batch = make_extend_batch([text[:-STEPS] for text in TEXTS], requests, runner.kv)
     for step in range(STEPS + 1):

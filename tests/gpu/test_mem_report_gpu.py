@@ -27,7 +27,7 @@ SERVER = ("sglang", "serve", "meta-llama/Llama-3.1-8B", "--attention-backend", "
 
 
 def run(*arguments: object) -> Ran:
-    """With time to load a model and to look for remedies, and all of the GPU: earlier tests kept some."""
+    """Run with all of the GPU's memory, and with time to load a model and look for remedies."""
     gc.collect()
     torch.cuda.empty_cache()
     command = [*PROGRAM, *map(str, arguments)]

@@ -24,7 +24,7 @@ from tests.runtime.starts import eager_logits, make_preset, make_runner, make_ru
 
 
 def _small() -> ModelConfig:
-    """Qwen3-30B-A3B cut to three layers."""
+    """Return Qwen3-30B-A3B cut to three layers."""
     model = make_preset("Qwen3-30B-A3B")
     return replace(model, layer_kinds=model.layer_kinds[:3], attention_kinds=model.attention_kinds[:3])
 
