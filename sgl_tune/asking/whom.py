@@ -28,9 +28,10 @@ class ByServer:
 
     def found(self) -> Server | None:
         """Return the server to ask, or None if the runtime core makes the plan."""
-        if self.core or self.only_core or not (self.flags.model_path or self.command):
+        only_core = self._says_core()
+        if self.core or only_core or not (self.flags.model_path or self.command):
             if self.server is not None:
-                why = f"{self.only_core} does not go with it" if self.only_core else "no model is named"
+                why = f"{only_core} does not go with it" if only_core else "no model is named"
                 raise UsageError(f"--server starts a server by its flags, and {why}", _NAME_IT)
             return None
         from sgl_tune.servers.server import Server
@@ -41,6 +42,11 @@ class ByServer:
         if self.server is not None or found.has_sglang:
             raise UsageError(found.why, found.remedy)
         return None
+
+    def _says_core(self) -> str | None:
+        """The option that only the runtime core understands, such as a GPU named by its architecture."""
+        arch = self.flags.target.arch
+        return self.only_core or (f"--gpu {arch}" if arch else None)
 
     def _sought(self, option: str | None) -> Server | NoServer:
         from sgl_tune.deployment.launch import container_of
@@ -54,8 +60,8 @@ class ByServer:
         """Return the server to ask, or raise UsageError because only a server can do `what`."""
         if not (self.flags.model_path or self.command):
             raise UsageError(f"{what}, and no model is named", _NAME_IT)
-        if self.core or self.only_core:
-            beside = "--server core" if self.core else self.only_core
+        if self.core or self._says_core():
+            beside = "--server core" if self.core else self._says_core()
             raise UsageError(f"{what}, and {beside} asks no server", "leave one of them out")
         if found := self.found():
             return found

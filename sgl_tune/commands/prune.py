@@ -122,8 +122,7 @@ def prune(
     )
     if rules.choose_nothing:
         raise UsageError(
-            "prune needs a rule",
-            "a KEY, --stale, --unusable, --older-than 30d or --max-size 1GB",
+            "prune needs a rule", "a KEY, --stale, --unusable, --older-than 30d or --max-size 1GB"
         )
     root = (None if rules.key else folder) or cache_dir or default_cache_dir()
     caches = _caches(root)
@@ -192,32 +191,20 @@ def _total(removals: list[Removal]) -> str:
 
 
 def _show_plan(out: Output, removals: list[Removal]) -> None:
-    columns = (
-        Column("CACHE", path=True),
-        Column("FILES", right=True),
-        Column("SIZE", right=True),
-        Column("WHY"),
-    )
+    numbers = (Column("FILES", right=True), Column("SIZE", right=True))
+    columns = (Column("CACHE", path=True), *numbers, Column("WHY"))
     rows = [(r.cache.path, len(r.files), human_bytes(r.bytes), r.reason) for r in removals]
     out.table(columns, rows)
 
 
+def _gone(cache: Cache, one: Removal) -> Gone:
+    files = tuple(map(str, one.files))
+    return Gone("tactics", str(cache.path), cache.layout, cache.key, one.whole, files, one.bytes, one.reason)
+
+
 def _report(out: Output, results: list[tuple[Removal, Removed]], dry_run: bool, asked: bool) -> None:
     chosen = [removal for removal, result in results if not result.skipped]
-    gone = [
-        Gone(
-            "tactics",
-            str(cache.path),
-            cache.layout,
-            cache.key,
-            one.whole,
-            tuple(map(str, one.files)),
-            one.bytes,
-            one.reason,
-        )
-        for one in chosen
-        for cache in [one.cache]
-    ]
+    gone = [_gone(one.cache, one) for one in chosen]
     left = [(removal.cache.path, result.skipped) for removal, result in results if result.skipped]
     shown = dry_run or not asked
     tell(out, gone, left, dry_run, _total(chosen), lambda: _show_plan(out, chosen) if shown else None)

@@ -51,31 +51,23 @@ def server_list(format: FormatOption = Format.human, quiet: QuietOption = False)
     """
     out = Output(sink(format, quiet))
     rows = [*_here(), *(_row(added) for added in added_servers())]
-    columns = (
-        *(Column(name) for name in ("SGLANG", "PYTHON", "TORCH", "FLASHINFER", "CUDA")),
-        Column("SIZE", right=True),
-        Column("PATH", path=True),
-        Column("USABLE"),
-    )
+    names = [Column(name) for name in ("SGLANG", "PYTHON", "TORCH", "FLASHINFER", "CUDA")]
+    columns = (*names, Column("SIZE", right=True), Column("PATH", path=True), Column("USABLE"))
 
     def human() -> None:
         if not rows:
             out.line("No SGLang is here. `sgl-tune server add RELEASE` adds one.")
             return
-        shown = ("release", "python", "torch", "flashinfer", "cuda")
-        cells = [
-            [
-                *(row[name] if row[name] is not None else "-" for name in shown),
-                human_bytes(row["bytes"]) if row["bytes"] else "-",
-                row["path"],
-                row["unusable"] or "yes",
-            ]
-            for row in rows
-        ]
-        out.table(columns, cells)
+        out.table(columns, map(_cells, rows))
 
     data = {"folder": str(servers_home()), "servers": rows}
     out.result(data, human, quiet=(row["path"] for row in rows if not row["unusable"]))
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    shown = [row[name] or "-" for name in ("release", "python", "torch", "flashinfer", "cuda")]
+    size = human_bytes(row["bytes"]) if row["bytes"] else "-"
+    return [*shown, size, row["path"], row["unusable"] or "yes"]
 
 
 def _here() -> list[dict[str, Any]]:
@@ -102,17 +94,10 @@ def _row(added: Added) -> dict[str, Any]:
 def _told(
     server: Server | None, release: str | None, path: Path, size: int | None, why: str | None, found: str
 ) -> dict[str, Any]:
-    return {
-        "release": release,
-        "python": server.python_version if server else None,
-        "torch": server.torch if server else None,
-        "flashinfer": server.flashinfer if server else None,
-        "cuda": server.cuda if server else None,
-        "bytes": size,
-        "path": str(path),
-        "found": found,
-        "unusable": why,
-    }
+    fields = {"python": "python_version", "torch": "torch", "flashinfer": "flashinfer", "cuda": "cuda"}
+    known = {name: getattr(server, field, None) for name, field in fields.items()}
+    place = {"bytes": size, "path": str(path), "found": found, "unusable": why}
+    return {"release": release, **known, **place}
 
 
 def server_add(

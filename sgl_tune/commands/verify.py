@@ -132,7 +132,7 @@ def verify(
         flag = "--as-user" if as_user else "--replay"
         raise UsageError(f"{flag} is about files where a server finds them", "unpack the bundle first")
     machine = read_target(target) if target else target_here()
-    only_core = "--replay" if replay else flags.target.arch and f"--gpu {flags.target.arch}"
+    only_core = "--replay" if replay else None
     with _folder(out, asked.path, at) as (path, place):
         told = Told(
             asked._replace(path=path),

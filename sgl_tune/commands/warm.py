@@ -19,7 +19,7 @@ from sgl_tune.deployment.options import (
     TargetOption,
     who_is_asked,
 )
-from sgl_tune.deployment.project_file import the_one
+from sgl_tune.deployment.project_file import meant_by, the_one
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
 
@@ -81,18 +81,19 @@ def warm(
         machine = read_target(target)
         flags = machine.flags(flags, words)
     wishes = Wishes(dry_run, device, timeout, renew, prove, machine, local_gpus())
-    one = flags, words
-    if deployment is not None or wanted is not None:
-        one = the_one(flags, words, deployment)[1:]
-    arch = flags.target.arch
-    only_core = "--device cpu" if device is DeviceKind.cpu else arch and f"--gpu {arch}"
-    by_server = ByServer(*one, server, core, trust_remote_code, only_core)
+    on_cpu = "--device cpu" if device is DeviceKind.cpu else None
+    asker = (server, core, trust_remote_code, on_cpu)
     if wanted is not None:
-        _warm_everything(by_server, wanted, wishes, out, format)
-    if found := by_server.found():
+        one = the_one(flags, words, deployment)
+        _warm_everything(ByServer(one.flags, one.command, *asker), wanted, wishes, out, format)
+    several = meant_by(flags, words, deployment)
+    meant = {one.name: ByServer(one.flags, one.command, *asker) for one in several}
+    found = {name: asked.found() for name, asked in meant.items()}
+    if any(found.values()):
         from sgl_tune.commands.warm_recorded import warm_by_server
 
-        warm_by_server(by_server, found, wishes, out)
+        why = "a server is asked for the other deployments"
+        warm_by_server([(n, by, found[n] or by.needed(why)) for n, by in meant.items()], wishes, out)
     if prove is ProofKind.server:
         raise UsageError("--prove server starts the server, and none is asked", "add --server PATH")
     from sgl_tune.commands.warm_core import judged_by_core, show_dry_run

@@ -9,7 +9,7 @@ from sgl_tune.cache.asked import Verdict
 from sgl_tune.cache.disk import check_place
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.warm_wishes import ONE_NODE, Wishes
+from sgl_tune.commands.warm_wishes import ONE_NODE, Wishes, one_or_all
 from sgl_tune.deployment.model_files import DEMO, NO_MODEL
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
@@ -63,7 +63,3 @@ def warn_of_the_rest(judged: Judged, out: Output) -> None:
 
 def planned_json(plan: Plan, verdict: Verdict) -> dict[str, Any]:
     return {**plan.to_json(), **BY_CORE, "verdict": verdict.to_json()}
-
-
-def one_or_all(results: list[dict[str, Any]]) -> dict[str, Any]:
-    return results[0] if len(results) == 1 else {"plans": results}

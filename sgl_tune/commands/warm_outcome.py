@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 from sgl_tune.cache.asked import Verdict
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.warm_core import BY_CORE, Judged, one_or_all, planned_json, warn_of_the_rest
-from sgl_tune.commands.warm_wishes import Wishes
+from sgl_tune.commands.warm_core import BY_CORE, Judged, planned_json, warn_of_the_rest
+from sgl_tune.commands.warm_wishes import Wishes, one_or_all
 from sgl_tune.deployment.model_files import NO_MODEL
 from sgl_tune.errors import CheckFailed, Ended, SglTuneError
 from sgl_tune.keys.verdict import verdict_of
@@ -102,7 +102,7 @@ class Outcome:
         self.out.result(
             one_or_all([self._as_json(number) for number in numbers]),
             human=lambda: self._show_page(left),
-            quiet=self._quiet(),
+            quiet=(str(p) for one in self.warmed.values() for c in one.caches for p in c.written.paths),
         )
         if self.out.format is Format.quiet:
             warn_of_the_rest([(self.judged[n][0], self._verdict(n)) for n in left], self.out)
@@ -113,10 +113,6 @@ class Outcome:
             show_verdict(self.out, plan, self._verdict(number), named=len(self.judged) > 1)
         for warmed in self.warmed.values():
             show_warmed(self.out, warmed)
-
-    def _quiet(self) -> Iterator[str]:
-        for warmed in self.warmed.values():
-            yield from (str(path) for cache in warmed.caches for path in cache.written.paths)
 
     def _as_json(self, number: int) -> dict[str, Any]:
         plan, verdict = self.judged[number]

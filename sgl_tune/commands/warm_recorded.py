@@ -2,28 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sgl_tune.asking.live import Live
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.warm_wishes import ProofKind, Wishes
-from sgl_tune.errors import Ended
+from sgl_tune.commands.warm_wishes import ProofKind, Wishes, one_or_all
+from sgl_tune.errors import Ended, SglTuneError
 from sgl_tune.recorded.asked import asking
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.servers.server import Server
 
 if TYPE_CHECKING:
+    from sgl_tune.config_tuning.page import Answer
     from sgl_tune.verify.by_server import Served
     from sgl_tune.warm.result import Warmed
 
 
-def warm_by_server(asked: ByServer, server: Server, wishes: Wishes, out: Output) -> NoReturn:
-    """Warm by the server's plan and end the command with its exit code."""
+def warm_by_server(meant: Sequence[tuple[str, ByServer, Server]], wishes: Wishes, out: Output) -> NoReturn:
+    """Warm each deployment in turn, print one result, and exit. One that fails does not stop the others."""
+    answers: list[Answer] = []
+    code = 0
+    try:
+        for name, asked, server in meant:
+            if len(meant) > 1:
+                out.note(f"{name}:")
+            try:
+                answers.append(_answer(asked, server, wishes, out))
+            except SglTuneError as error:
+                if len(meant) == 1:
+                    raise
+                out.error(f"{name}: {error.message}", error.remedy)
+                code = max(code, error.exit_code)
+    finally:  # a signal loses no answer that is already there
+        if answers:
+            results = [one.data for one in answers]
+            paths = chain.from_iterable(one.paths for one in answers)
+            out.result(one_or_all(results), lambda: _show_all(answers), paths)
+    raise Ended(max([code, *(one.code for one in answers)]))
+
+
+def _show_all(answers: Sequence[Answer]) -> None:
+    for one in answers:
+        one.show()
+
+
+def _answer(asked: ByServer, server: Server, wishes: Wishes, out: Output) -> Answer:
     if wishes.target:
         wishes.target.check_server(server.python, server.flashinfer)
-    from sgl_tune.config_tuning.page import show_plan, tell
+    from sgl_tune.config_tuning.page import answer_of, plan_answer
     from sgl_tune.config_tuning.plan import config_plan
     from sgl_tune.pins.lock import write_lock
 
@@ -33,8 +63,7 @@ def warm_by_server(asked: ByServer, server: Server, wishes: Wishes, out: Output)
         configs = config_plan(plan.records, plan.deployment.cache_dir, wishes.replace)
         layers = configs.untuned if wishes.here else ()
         if wishes.dry_run or plan.obstacle or not (plan.caches or layers):
-            show_plan(out, plan, configs)
-            raise Ended(plan.exit_code)
+            return plan_answer(out, plan, configs)
         from sgl_tune.commands.warm_tuned import devices_of, tuned, tuned_configs
 
         gpu = one.question.gpu
@@ -43,18 +72,17 @@ def warm_by_server(asked: ByServer, server: Server, wishes: Wishes, out: Output)
         done = tuned_configs(configs, gpu, server.python, wishes.timeout, out) if layers else []
         write_lock(plan.deployment.cache_dir)
         if warmed is None:
-            show_plan(out, plan, configs, done)
-            raise Ended(plan.exit_code)
+            return plan_answer(out, plan, configs, done)
         if wishes.prove is ProofKind.server:
             from sgl_tune.verify.by_server import UNTOLD, served
 
             read = served(one, wishes.target or UNTOLD)
-    paths = [path for cache in warmed.caches for path in cache.written.paths]
-    show, data = partial(_show_warmed, out, warmed, read), warmed_json(plan, warmed, read)
-    tell(out, data, show, configs, done, paths)
+    written = [cache.written.paths for cache in warmed.caches]
     is_good = warmed.is_good and (read is None or not read.findings)
-    is_good = wishes.are_read([cache.written.paths[0] for cache in warmed.caches], out) and is_good
-    raise Ended(max(plan.exit_code, int(not is_good)))
+    is_good = wishes.are_read([paths[0] for paths in written], out) and is_good
+    show, data = partial(_show_warmed, out, warmed, read), warmed_json(plan, warmed, read)
+    code = max(plan.exit_code, int(not is_good))
+    return answer_of(out, data, show, configs, done, [path for paths in written for path in paths], code)
 
 
 def _show_warmed(out: Output, warmed: Warmed, read: Served | None) -> None:

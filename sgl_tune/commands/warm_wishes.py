@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import UsageError
@@ -65,6 +65,10 @@ class Wishes:
                 out.warn(f"{self.target.origin}: {judged.findings[0].message}")
                 found = False
         return found
+
+
+def one_or_all(results: list[dict[str, Any]]) -> dict[str, Any]:
+    return results[0] if len(results) == 1 else {"plans": results}
 
 
 def check_one_process(environ: Mapping[str, str] | None = None) -> None:

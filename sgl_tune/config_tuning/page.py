@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,27 +39,42 @@ def show_configs(out: Output, plan: ConfigPlan, done: Sequence[LayerResult]) -> 
         out.line(f"give the server {VARIABLE}={environment[VARIABLE]}", style="green", indent=2)
 
 
-def tell(
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the warm of one deployment answers: as JSON, on a page, as paths, and as an exit code."""
+
+    data: dict[str, Any]
+    show: Callable[[], None]
+    paths: tuple[str, ...]
+    code: int
+
+
+def answer_of(
     out: Output,
     data: dict[str, Any],
     show: Callable[[], None],
     configs: ConfigPlan,
     done: Sequence[LayerResult],
     paths: Sequence[Path],
-) -> None:
-    """Print a warm's answer with the configurations. `data`, `show`, `paths`: the rest of the answer."""
+    code: int,
+) -> Answer:
+    """Join a warm's answer (`data`, `show`, `paths`) with its Triton configurations."""
 
     def human() -> None:
         show()
         show_configs(out, configs, done)
 
-    written = (path for one in done for path in one.paths)
-    out.result({**data, "moe_configs": configs_json(configs, done)}, human, map(str, (*paths, *written)))
+    written = [path for one in done for path in one.paths]
+    told = {**data, "moe_configs": configs_json(configs, done)}
+    return Answer(told, human, tuple(map(str, (*paths, *written))), code)
 
 
-def show_plan(out: Output, plan: RecordedPlan, configs: ConfigPlan, done: Sequence[LayerResult] = ()) -> None:
-    """Print a dry run, or a warm for a server that tunes nothing with FlashInfer."""
+def plan_answer(
+    out: Output, plan: RecordedPlan, configs: ConfigPlan, done: Sequence[LayerResult] = ()
+) -> Answer:
+    """Return the answer of a dry run, or of a warm that tunes nothing with FlashInfer."""
     paths = [plan.deployment.cache_dir / path for cache in plan.caches for path in cache.paths]
-    tell(out, plan.to_json(), partial(show_recorded, out, plan), configs, done, paths)
     if out.format is Format.quiet and plan.exit_code:
         out.warn(f"{plan.deployment.name}: {plan.says}")
+    show = partial(show_recorded, out, plan)
+    return answer_of(out, plan.to_json(), show, configs, done, paths, plan.exit_code)
