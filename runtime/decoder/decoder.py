@@ -29,7 +29,7 @@ from runtime.server.errors import Unsupported
 
 
 class Decoder(nn.Module):
-    """`layers` are the numbers of its layers: all of a stage, or one of each kind (see `sample_layers`)."""
+    """Layers of one rank. `layers` are their numbers: all of a stage, or one per kind (`sample_layers`)."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Decoder(nn.Module):
                 yield from part.pieces()
 
     def _finalize(self) -> None:
-        """Finish attention before the experts, since what stays between temporaries keeps its segment."""
+        """Finish attention first: placed among the experts' temporaries, its results would keep segments."""
         modules = list(self.modules())
         for module in modules:
             if isinstance(module, Linear):

@@ -18,7 +18,7 @@ from runtime.server.layer_config import GatedDeltaConfig
 
 
 class GatedDeltaNet(nn.Module):
-    """The layer. Its output is a partial sum over the attention-TP group."""
+    """A gated delta net. Its output is a partial sum over the attention-TP group."""
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ from runtime.server.layer_config import AttentionConfig
 
 
 class GroupedQueryAttention(nn.Module):
-    """The layer. Its output is a partial sum over the attention-TP group."""
+    """Grouped-query attention. Its output is a partial sum over the attention-TP group."""
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from runtime.server.layer_config import Mamba2Config
 
 
 class Mamba2Mixer(nn.Module):
-    """The layer. Its output is a partial sum over the attention-TP group. If there is a single group of
+    """A Mamba-2 mixer. Its output is a partial sum over the attention-TP group. If there is a single group of
     heads, every rank holds it, and all ranks add up its squares before the norm."""
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:

@@ -24,7 +24,7 @@ _EPS = 1e-6  # whatever the norms of rows have
 
 
 class LatentAttention(nn.Module):
-    """The layer. Its output is a partial sum over the attention-TP group."""
+    """Latent attention. Its output is a partial sum over the attention-TP group."""
 
     keys_in: torch.Tensor
     values_out: torch.Tensor

@@ -13,7 +13,7 @@ _SIZE = r"(\d{1,9}(?:\.\d+)?) (bytes|KiB|MiB|GiB)"
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """Bytes. `non_torch` is what the GPU holds outside torch's allocator; it and `free` are device-wide."""
+    """A reading in bytes. `non_torch` is memory outside torch's allocator; it and `free` are device-wide."""
 
     total: int
     free: int

@@ -106,7 +106,7 @@ class DraftExtendGraphs(_DraftRunner):
 
 @dataclass(frozen=True, slots=True)
 class DraftRunners:
-    """The draft's two runners. `steps` is None if the catch-up alone drafts, with one token per step."""
+    """The draft's two runners. `steps` is None if only one step is drafted, which the catch-up does."""
 
     steps: DraftGraphs | None
     extend: DraftExtendGraphs

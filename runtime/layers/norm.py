@@ -10,7 +10,7 @@ from runtime.simulate.kernel import in_place, kernel
 
 
 class RMSNorm(nn.Module):
-    """`rows` are this rank's part of a split vector. `centred`: the checkpoint stores weight - 1."""
+    """An RMS norm. `rows`: this rank's part of a split vector; `centred`: checkpoints store weight - 1."""
 
     def __init__(
         self,

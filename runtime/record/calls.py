@@ -50,8 +50,8 @@ class Context:
 
 @dataclass(frozen=True)
 class Call:
-    """`function` is a name inside `flashinfer.`, such as `fused_moe.core:cutlass_fused_moe`. `mode` is tune
-    or serve. `cache` is the file that FlashInfer had loaded or would save, or "" if not known.
+    """One call. `function` is a name inside `flashinfer.`, such as `fused_moe.core:cutlass_fused_moe`; `mode`
+    is tune or serve; `cache` is the file that FlashInfer had loaded or would save, or "" if not known.
 
     `unreplayable` says why the call cannot be made again from this data, or is "" if it can.
     """

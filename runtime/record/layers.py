@@ -12,7 +12,7 @@ from runtime.record.checked import expect
 
 @dataclass(frozen=True)
 class ConfigLookup:
-    """`asked`: the path looked for first; `found`: the path used, or empty; `given`: parts of its name."""
+    """A look-up: the path looked for first (`asked`), the path used or "" (`found`), parts of its name."""
 
     kind: str
     asked: str

@@ -16,7 +16,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Settled:
-    """`most_requests`: one rank's limit with unlimited memory. `draft`: the gate of a draft model."""
+    """What a start decided. `most_requests`: a rank's limit with endless memory; `draft`: a draft's gate."""
 
     config_class: str
     dtype: str

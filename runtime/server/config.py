@@ -34,7 +34,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """`norms` stand before each half of a layer, around each half (Gemma 3), or before the only half."""
+    """A layer's style. `norms` are before each half, around each half (Gemma 3), or before the only half."""
 
     rms_eps: float = 1e-6
     norms: Literal["before", "sandwich", "alone"] = "before"
@@ -61,7 +61,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """`obstacles`: what this runtime does not know about a model. `uncomputed`: it knows only the size."""
+    """What is missing for a model: `obstacles` are unknown here, `uncomputed` parts are known by size."""
 
     obstacles: tuple[str, ...] = ()
     uncomputed: tuple[str, ...] = ()
@@ -69,8 +69,8 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """`attention_kinds` names each layer's entry in `attention`, or is "recurrent" or "none". `layer_kinds`
-    is "dense", "moe" or "none"."""
+    """A model's shape. `attention_kinds` names each layer's entry in `attention`, or is "recurrent" or
+    "none". `layer_kinds` is "dense", "moe" or "none"."""
 
     model_type: str
     hidden_size: int

@@ -18,7 +18,7 @@ from runtime.server.units import MIB
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """`memory_mib` is nvidia-smi's number; `cuda_bytes` is what a process can use, if it is published."""
+    """A GPU. `memory_mib` is nvidia-smi's; `cuda_bytes` is what a process can use, if it is published."""
 
     name: str
     arch: str

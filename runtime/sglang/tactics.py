@@ -12,8 +12,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Tactics:
-    """`files`: by their names below a server's cache directory, for the model as it was typed. `metadata`:
-    the strings that FlashInfer compares; for missing ones the start's own are used."""
+    """Tactic files, by their names below a server's cache directory, for the model as typed. `metadata`: the
+    strings that FlashInfer compares; for missing ones the start's own are used."""
 
     files: Mapping[str, bytes]
     metadata: Mapping[str, str] = field(default_factory=dict)

@@ -33,7 +33,7 @@ def segment_size(rounded: int) -> int:
 
 
 class CachingAllocator:
-    """`total` is the GPU's memory (None: unlimited); `non_torch` is used by others. Both may change."""
+    """The allocator of a GPU of `total` bytes (None: unlimited); others use `non_torch`. Both may change."""
 
     def __init__(
         self, total: int | None = None, non_torch: int = 0, addresses: AddressSpace | None = None

@@ -16,7 +16,7 @@ _MOST_MEASURED = 4  # ranks
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """`doubt` is the possible error in bytes; None means a tenth."""
+    """Calibrated bytes. `doubt` is their possible error in bytes; None means a tenth."""
 
     bytes: int
     source: str
@@ -25,7 +25,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class GpuConstants:
-    """`outside` has the memory of each step by name; `nccl` is one communicator by its number of ranks.
+    """One GPU's constants. `outside` has the memory of each step; `nccl` a communicator's by its ranks.
 
     `has_peers` is false for a virtual rank, whose peers do not exist.
     """

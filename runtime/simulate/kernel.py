@@ -21,8 +21,8 @@ def nothing(*_: Any) -> tuple[int, ...]:
 
 
 class Kernel:
-    """The first argument is a tensor. `result` allocates what `run` returns, `meanwhile` are the bytes that a
-    GPU holds until `run` returns, and `launches` is the number of kernels of a server."""
+    """A function as one kernel; its first argument is a tensor. `result` allocates what `run` returns,
+    `meanwhile` are the bytes that a GPU holds until then, and `launches` counts the kernels of a server."""
 
     def __init__(
         self, run: Callable[..., Any], result: Callable[..., Any], meanwhile: Meanwhile, launches: int

@@ -29,7 +29,7 @@ GEMMS = frozenset(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "_scal
 
 @dataclass(frozen=True, slots=True)
 class OpTraits:
-    """`fresh`: some result has a storage of its own; `launches`: something runs on the device."""
+    """An op. `fresh`: a result has a storage of its own; `launches`: something runs on the device."""
 
     name: str
     fresh: bool

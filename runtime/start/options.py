@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """`kv_tokens` sets the size of the KV pool, which otherwise follows from memory. `most_tokens` is the
-    largest pool that the other pipeline stages have room for."""
+    """What-if settings. `kv_tokens` is the KV pool's size, which otherwise follows from memory; `most_tokens`
+    is the largest pool that the other pipeline stages have room for."""
 
     kv_tokens: int | None = None
     most_tokens: int | None = None

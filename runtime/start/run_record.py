@@ -13,7 +13,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Sizes in bytes. `peak_bytes` is torch's; `transient_bytes` is its part that was freed by the end."""
+    """A phase, in bytes. `peak_bytes` is torch's; `transient_bytes` is the part that was freed by the end."""
 
     name: str
     depth: int

@@ -19,7 +19,7 @@ SCORE_BYTES = 512 << 20  # the indexer's scores at a time: all of a long prefill
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionLayer:
-    """A token sees the last `window` ones, itself included. `sinks` [heads] enter the softmax alone."""
+    """A layer's attention. Tokens see the last `window`; `sinks` [heads] enter the softmax without values."""
 
     layer_id: int
     scale: float

@@ -67,7 +67,7 @@ def convolve(
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """`decay` [T, heads, 1]: the kept share's logarithm; `written` [T, heads]: how much is written. fp32."""
+    """Gates, fp32: `decay` [T, heads, 1], the kept share's logarithm; `written` [T, heads], the new share."""
 
     decay: torch.Tensor
     written: torch.Tensor

@@ -13,7 +13,7 @@ CHOICE = "try_get_optimal_moe_config"
 
 
 class Places(NamedTuple):
-    """`configs` has the look-up of the MoE's files, `layer` the fused layer, `dense` the other look-up."""
+    """Modules: `configs` has the look-up of the MoE's files, `layer` the layer, `dense` the other look-up."""
 
     configs: Any
     layer: Any

@@ -14,7 +14,7 @@ _TUNED_FP4 = ("flashinfer_cutlass", "flashinfer_cutedsl")
 
 
 class Gate(NamedTuple):
-    """`tunes` is the answer, and `because` names the condition that decided."""
+    """Whether a server tunes (`tunes`), and the condition that decided (`because`)."""
 
     tunes: bool
     because: str

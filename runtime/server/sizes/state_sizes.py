@@ -16,7 +16,7 @@ _PADDING = 1
 
 @dataclass(frozen=True, slots=True)
 class StatePlan:
-    """`slots` besides one of padding; `drafts` requests, with one state for each of their drafted tokens."""
+    """Places for states: `slots` besides one of padding, and one per drafted token of `drafts` requests."""
 
     slots: int
     conv_dtype: str
