@@ -23,7 +23,7 @@ PEERS = "peers_"  # and their number
 COMMUNICATOR_COUNT = "communicators_"  # of a record: how many of so many ranks
 MOST_RANKS = 64
 ALIKE = 2  # ranks whose free memory was the same within 64 KiB in 20 of 20 starts
-MEASURED_ON = "h200"  # with driver 580; no other GPU was asked
+MEASURED_ON, MEASURED_RANKS = "h200", (2, 4)  # with driver 580; no other GPU or number of them was asked
 _ONCE = ("context", "libraries", "room", "cublas", "cublas_code")
 _OFTEN = {"module": "modules", "node": "nodes", "message": "messages", "message_graph": "message_graphs"}
 

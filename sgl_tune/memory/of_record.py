@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from runtime.devices.readings import OutOfMemory, parse_out_of_memory
 from runtime.ghost.gpus import Gpu, gpus
-from runtime.ghost.outside import COMMUNICATOR_COUNT, MEASURED_ON, Outside
+from runtime.ghost.outside import COMMUNICATOR_COUNT, MEASURED_ON, MEASURED_RANKS, Outside
 from runtime.record import parts
 from runtime.record.record import Record
 from runtime.start.run_record import Failure, Phase, Run
@@ -75,13 +75,16 @@ def _owned(record: Record, outside: Outside, taken_bytes: int) -> Owned:
 
 def _nccl(record: Record, outside: Outside) -> int:
     """Return the bytes of NCCL's communicators by the table. The first one takes more than later ones."""
-    sizes = [
-        count * outside.communicator(int(name.removeprefix(COMMUNICATOR_COUNT))).bytes
-        for name, count in record.counted.items()
-        if name.startswith(COMMUNICATOR_COUNT) and name != f"{COMMUNICATOR_COUNT}1" and count
-    ]
+    groups = _groups(record).items()
+    sizes = [count * outside.communicator(ranks).bytes for ranks, count in groups if ranks > 1]
     first = outside.numbers.get("first")
     return sum(sizes) + (first.bytes if sizes and first else 0)
+
+
+def _groups(record: Record) -> dict[int, int]:
+    """Return how many communicators of so many ranks the start opened."""
+    named = ((name.removeprefix(COMMUNICATOR_COUNT), n) for name, n in record.counted.items() if n)
+    return {int(ranks): n for ranks, n in named if ranks.isdigit()}
 
 
 def _notes(record: Record, gpu: Gpu) -> Iterator[str]:
@@ -98,7 +101,11 @@ def _notes(record: Record, gpu: Gpu) -> Iterator[str]:
     if timed:
         kernels = count(timed, "kernel")
         yield f"torch.compile's cache is assumed to be empty: with {kernels} there a server may peak lower"
-    if is_ghost and any(n for name, n in record.counted.items() if name.startswith(COMMUNICATOR_COUNT)):
+    groups = _groups(record) if is_ghost else {}
+    if unmeasured := sorted(groups.keys() - {1, *MEASURED_RANKS}):
+        ranks = " and ".join(map(str, unmeasured))
+        yield f"NCCL was measured on 2 and 4 GPUs: its bytes and ± for {ranks} ranks are extrapolated"
+    if groups:
         yield "the host's NVLink multicast is assumed to be off; collectives may take more where it is on"
     yield from (f"the record does not have: {lack}" for lack in record.lacks)
 

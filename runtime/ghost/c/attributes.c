@@ -1,4 +1,4 @@
-/* Answers about a device: attributes by number, all properties as one structure, and its names. */
+/* What the server asks about a device: by number, as one structure, by name. */
 #include "ghost.h"
 #include "layouts.h"
 

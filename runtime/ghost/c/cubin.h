@@ -1,4 +1,4 @@
-/* The figures in a kernel's machine code. */
+/* What a kernel's machine code says about itself. */
 #ifndef CUBIN_H
 #define CUBIN_H
 #include <stdint.h>

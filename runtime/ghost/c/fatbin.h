@@ -1,4 +1,4 @@
-/* The architecture of a module's kernels, from the module's registration. */
+/* What a module's registration says about its kernels. */
 #ifndef FATBIN_H
 #define FATBIN_H
 const void *fatbin_data(const void *wrapper);

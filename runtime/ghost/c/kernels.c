@@ -1,4 +1,4 @@
-/* Kernels can be registered, queried and launched. None runs. */
+/* Kernels: registered, asked about, launched. None runs. */
 #include "cubin.h"
 #include "fatbin.h"
 #include "ghost.h"

@@ -1,4 +1,4 @@
-/* NCCL: a communicator knows its size and rank; a collective counts as one kernel. */
+/* NCCL: communicators that know their size and rank; a collective is one kernel. */
 #include "ghost.h"
 #include "outside.h"
 

@@ -66,12 +66,14 @@ def test_kernels_that_are_timed_anew_are_noted() -> None:
 
 
 def test_what_is_taken_of_a_host_with_peers_is_noted() -> None:
-    def communicators(count: int) -> dict[str, object]:
-        return {"event": "outside", "phase": "communicator", "communicators_1": 0, "communicators_4": count}
+    def communicators(count: int, ranks: int = 4) -> dict[str, object]:
+        return {"event": "outside", "phase": "communicator", f"communicators_{ranks}": count}
 
     assert report(ready(communicators(0))).trust.notes == ()
     (note,) = report(ready(communicators(1))).trust.notes
     assert note.startswith("the host's NVLink multicast is assumed to be off")
+    extrapolated, _ = report(ready(communicators(1, ranks=8))).trust.notes
+    assert extrapolated == "NCCL was measured on 2 and 4 GPUs: its bytes and ± for 8 ranks are extrapolated"
 
 
 def test_what_the_cage_lacks_is_published() -> None:

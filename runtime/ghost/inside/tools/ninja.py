@@ -1,4 +1,4 @@
-"""Writes the libraries of a build file as empty files, and keeps those that exist."""
+"""The libraries of a build file, as empty files; one that is there already stays as it is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def outputs(text: str) -> list[str]:
-    """Return the shared libraries that a build file makes, with its variables filled in."""
+    """The shared libraries that a build file makes, with its variables filled in."""
     text = text.replace("$\n", " ")
     variables = dict(re.findall(r"^(\w+)\s*=\s*(.*)$", text, re.MULTILINE))
     found = []

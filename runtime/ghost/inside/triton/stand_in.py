@@ -1,4 +1,4 @@
-"""Replaces a kernel that could not be compiled here: it can be launched, and its figures are typical ones."""
+"""In place of a kernel that could not be compiled here: it is launched, and tells of itself what is usual."""
 
 from __future__ import annotations
 
