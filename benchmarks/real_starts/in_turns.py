@@ -40,10 +40,12 @@ class Choices:
         self.experts: dict[str, int] = {}
 
     def watch(self) -> None:
-        from sglang.srt.layers.moe.moe_runner.triton_utils import fused_moe
-
-        wrap(fused_moe, "try_get_optimal_moe_config", self._answered)
-        wrap(fused_moe, "_prepare_fused_moe_run", self._counted)
+        """Wherever these functions were imported by name."""
+        around = {"try_get_optimal_moe_config": self._answered, "_prepare_fused_moe_run": self._counted}
+        for module in list(sys.modules.values()):
+            for name, one in around.items():
+                if getattr(module, "__name__", "").startswith("sglang.") and name in vars(module):
+                    wrap(module, name, one)
 
     def _answered(self, call: Callable[[], Any], *args: Any) -> Any:
         answer = call()
