@@ -1,4 +1,4 @@
-/* What the server asks about a device: by number, as one structure, by name. */
+/* Answers about a device: attributes by number, all properties as one structure, and its names. */
 #include "ghost.h"
 #include "layouts.h"
 

@@ -1,5 +1,5 @@
-/* Device attributes, by cudaDeviceAttr's number, as an H200 answered all of them (driver 580.159.04, CUDA 13.0).
- * OF_ROW: differs by GPU. SAME: the same on every GPU since compute capability 8.0. HOPPER: a guess elsewhere. */
+/* Device attributes by cudaDeviceAttr's number, with the values of an H200 (driver 580.159.04, CUDA 13.0).
+ * OF_ROW: differs by GPU. SAME: equal on all GPUs since compute capability 8.0. HOPPER: a guess on others. */
 OF_ROW(13, clock) OF_ROW(16, sms) OF_ROW(32, ecc) OF_ROW(36, memory_clock) OF_ROW(37, bus) OF_ROW(38, l2)
 OF_ROW(39, threads_sm) OF_ROW(75, major) OF_ROW(76, minor) OF_ROW(81, shared_sm) OF_ROW(97, shared_block)
 OF_ROW(106, blocks_sm) OF_ROW(108, persisting_l2) OF_ROW(109, window)

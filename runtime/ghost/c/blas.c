@@ -1,4 +1,4 @@
-/* cuBLAS and cuBLASLt: a product is one kernel on the handle's stream. */
+/* cuBLAS and cuBLASLt: each product counts as one kernel on the handle's stream. */
 #include "ghost.h"
 #include "outside.h"
 

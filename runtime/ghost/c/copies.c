@@ -1,4 +1,4 @@
-/* Copies and fills: small ones happen, and carry what is real; big ones leave their target unreal. */
+/* Copies and fills. Small ones are made and keep marks of real bytes; large ones leave the target unreal. */
 #include "ghost.h"
 
 #define KEPT (32 * MIB)    /* a bigger write to the device is not kept */

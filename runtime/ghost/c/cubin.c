@@ -1,7 +1,7 @@
-/* Reads the size of a kernel's code from the fat binary that a library registers, without running any of it.
+/* Reads the size of a kernel's code from the fat binary that a library registers. Nothing in it is run.
 
-   A fat binary holds one cubin per architecture, most of them compressed; a cubin is an ELF file with a section
-   `.text.KERNEL` per kernel. Each cubin is unpacked once, and only its kernels' figures are kept. */
+   A fat binary holds one cubin per architecture, usually compressed. A cubin is an ELF file with a section
+   `.text.KERNEL` per kernel. Each cubin is unpacked once, and only the figures of its kernels are kept. */
 #include "cubin.h"
 #include <dlfcn.h>
 #include <pthread.h>

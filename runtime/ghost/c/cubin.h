@@ -1,4 +1,4 @@
-/* What a kernel's machine code says about itself. */
+/* The figures in a kernel's machine code. */
 #ifndef CUBIN_H
 #define CUBIN_H
 #include <stdint.h>

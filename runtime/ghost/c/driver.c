@@ -1,4 +1,4 @@
-/* The driver's contexts, modules and addresses. */
+/* The driver API's contexts, modules and addresses. */
 #include "ghost.h"
 
 static char contexts[MAX_DEVICES]; /* a context is the address of its device's byte */

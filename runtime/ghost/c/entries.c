@@ -1,4 +1,4 @@
-/* How code without a libcudart of ours finds the driver: by name and version, or by a private table. */
+/* How code without our libcudart finds driver functions: by name and version, or in a private table. */
 #include "ghost.h"
 #include <dlfcn.h>
 

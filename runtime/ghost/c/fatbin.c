@@ -1,4 +1,4 @@
-/* Reads which architectures a fat binary holds, to answer which one the driver would have picked. */
+/* Reads the architectures in a fat binary, to find the one that the driver would use. */
 #include "fatbin.h"
 #include "ghost.h"
 

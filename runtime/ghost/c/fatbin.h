@@ -1,4 +1,4 @@
-/* What a module's registration says about its kernels. */
+/* The architecture of a module's kernels, from the module's registration. */
 #ifndef FATBIN_H
 #define FATBIN_H
 const void *fatbin_data(const void *wrapper);

@@ -1,4 +1,4 @@
-/* What the files of the ghost share. No header of NVIDIA's is used: the few types that matter are ours. */
+/* Declarations shared by the ghost's files. No header of NVIDIA is used: types are defined here. */
 #ifndef GHOST_H
 #define GHOST_H
 #ifndef _GNU_SOURCE

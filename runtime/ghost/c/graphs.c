@@ -1,4 +1,4 @@
-/* Graphs: how many nodes, and what they write. A launch makes the written bytes unreal: nothing computed them. */
+/* Graphs: how many nodes they have, and which bytes they write: a launch marks those bytes unreal. */
 #include "ghost.h"
 #include "outside.h"
 

@@ -1,4 +1,4 @@
-/* Says what was not as on a GPU, and gives the counts. The inside half listens. */
+/* Reports what differs from a real GPU, and the counts. runtime/ghost/inside receives the reports. */
 #include "ghost.h"
 
 typedef void (*Listener)(int kind, const char *name, const void *at, size_t bytes);

@@ -1,4 +1,4 @@
-/* Kernels: registered, asked about, launched. None runs. */
+/* Kernels can be registered, queried and launched. None runs. */
 #include "cubin.h"
 #include "fatbin.h"
 #include "ghost.h"

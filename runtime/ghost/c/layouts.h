@@ -1,5 +1,5 @@
-/* Layouts of structures that differ between CUDA 12 and 13: the only file that does. CUDA_MAJOR comes from the
- * build. tests/ghost/test_c_layouts.py compares each with real headers. */
+/* Structures whose layouts differ between CUDA 12 and 13. The build sets CUDA_MAJOR.
+ * tests/ghost/test_c_layouts.py compares each structure with real headers. */
 #ifndef LAYOUTS_H
 #define LAYOUTS_H
 #include <stdint.h>

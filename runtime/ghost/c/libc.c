@@ -1,5 +1,5 @@
-/* Three names of glibc 2.38, for modules that were built on a newer glibc than this machine's.
- * No header of the C library: a newer one would turn strtol into the very name that is defined here. */
+/* Defines three functions of glibc 2.38, for modules built with a newer glibc than this machine's.
+ * No header of the C library is included: a newer one would rename strtol to the name defined here. */
 #define EXPORT __attribute__((visibility("default")))
 extern long strtol(const char *, char **, int);
 extern unsigned long strtoul(const char *, char **, int);

@@ -1,6 +1,6 @@
-/* Which bytes of device memory hold what a GPU would hold there. Everything else is unreal: no kernel ran.
+/* Which bytes of device memory are real: they hold what a GPU would hold. All others are unreal.
  *
- * Each device's span is cut into chunks of 2 MiB. A chunk is empty, wholly real, or has a sorted list of ranges. */
+ * A device's address range is cut into chunks of 2 MiB: unreal, real, or with a sorted list of ranges. */
 #include "ghost.h"
 
 #define CHUNK GRANULE

@@ -1,4 +1,4 @@
-/* Device memory: address space without pages, counted in the driver's granules. */
+/* Device memory: address space without physical pages, counted in the driver's granules. */
 #include "ghost.h"
 #include "outside.h"
 

@@ -1,4 +1,4 @@
-/* NCCL: communicators that know their size and rank; a collective is one kernel. */
+/* NCCL: a communicator knows its size and rank; a collective counts as one kernel. */
 #include "ghost.h"
 #include "outside.h"
 

@@ -1,4 +1,4 @@
-/* NVML: what nvidia-smi would show. A device's handle is its number plus one. */
+/* NVML: the figures that nvidia-smi shows. A device's handle is its number plus one. */
 #include "ghost.h"
 
 enum { NVML_INVALID = 2, NVML_NOT_FOUND = 6, NVML_TOO_SMALL = 7 };

@@ -1,4 +1,4 @@
-/* Memory that lies outside torch: how much comes with what. The numbers are measured; a table outside says them. */
+/* Charges memory outside torch at the first use of what needs it. The numbers come from a measured table. */
 #include "outside.h"
 #include "ghost.h"
 

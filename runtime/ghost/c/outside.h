@@ -1,4 +1,4 @@
-/* Memory that lies outside torch, charged when what needs it comes. All of it is 0 until `ghost_outside` is told. */
+/* Memory outside torch, charged at the first use of what needs it; 0 until `ghost_outside` sets numbers. */
 #ifndef OUTSIDE_H
 #define OUTSIDE_H
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Pinned host memory: real memory, whose addresses the server asks about. */
+/* Pinned host memory: real memory; a server may ask what kind of memory an address is in. */
 #include "ghost.h"
 #include "layouts.h"
 

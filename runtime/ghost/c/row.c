@@ -1,4 +1,4 @@
-/* The GPU's numbers, from GHOST_ROW ("key=value;..."); GHOST_DEVICES and GHOST_TOTAL. No table is kept here. */
+/* The GPU's numbers, read from GHOST_ROW ("key=value;..."), GHOST_DEVICES and GHOST_TOTAL. */
 #include "ghost.h"
 
 static const char *const KEYS[] = {

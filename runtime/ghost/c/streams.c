@@ -1,4 +1,4 @@
-/* Streams, events and what is captured. Nothing ever runs, so nothing is ever waited for. */
+/* Streams, events and captures. Nothing ever runs, so waiting returns at once. */
 #include "ghost.h"
 
 typedef struct {

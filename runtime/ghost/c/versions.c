@@ -1,4 +1,4 @@
-/* Versions of libraries that the ghost only has stubs of: as torch's metadata pins them. */
+/* Versions of libraries that the ghost has only as stubs: those that torch's metadata pins. */
 #include "ghost.h"
 
 EXPORT size_t cudnnGetVersion(void) { return CUDNN_VERSION; }

@@ -1,4 +1,4 @@
-/* The driver's virtual memory: physical memory is charged when it is created, addresses are free. */
+/* The driver's virtual memory: physical memory is charged when it is created; addresses cost nothing. */
 #include "ghost.h"
 
 typedef struct {

@@ -1,11 +1,11 @@
-"""What a missing host function has to answer so that a start goes on. Each answer makes a record inexact."""
+"""The answers of missing host functions with which a start can continue. Each makes the record inexact."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-# How many tactics a module that is not there offers. The real count decides how many are profiled.
+# The number of tactics assumed for a missing module. The real number decides how many are profiled.
 TACTICS = 4
 
 
@@ -30,7 +30,7 @@ def _clusters(size: int = 1, *_: Any) -> int:
 
 CLUSTERS = Answer(_clusters, "the module is not there; clusters are assumed to fill every processor")
 
-# By the function's own name, whichever module it stands in.
+# By the name of the function, in any module.
 ANSWERS: dict[str, Answer] = {
     "init": RUNNER,
     "get_tactic_num": COUNT,
@@ -45,14 +45,14 @@ ANSWERS: dict[str, Answer] = {
     "trtllm_get_valid_moe_configs": CONFIGS,
     "get_max_active_clusters": CLUSTERS,
 }
-# Attention modules of this form answer a plan, and how many bytes of it are copied to the device.
+# Attention modules with this suffix return a plan, and how many bytes of it are copied to the device.
 PLANNING = "_planabi2"
 PLAN = Answer(lambda *_: (None, 0), "the module is not there; its plan is assumed to be empty")
 UNKNOWN = "the module is not there, so what its host code allocates and answers is not known"
 
 
 def answer_of(module: str, name: str) -> Answer | None:
-    """What a function of a missing module answers; None where nothing is known of it."""
+    """Return the answer of a missing module's function, or None if none is known."""
     if name == "plan" and module.endswith(PLANNING):
         return PLAN
     return ANSWERS.get(name)

@@ -1,4 +1,4 @@
-"""What host code that did not run was given: all that it may write must be known."""
+"""Whether all memory that the arguments of skipped host code lead to is known, since it may be written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Pointer(ctypes.Structure):
 
 
 def cannot_follow(values: Any) -> str:
-    """Why not all memory that these arguments lead to is known; nothing where it is."""
+    """Return why the memory that these arguments lead to is not all known, or "" if it is."""
     for value in values:
         kind = value.__class__
         if kind is int and value >= SMALLEST_ADDRESS and _is_address(value):
@@ -45,7 +45,7 @@ def cannot_follow(values: Any) -> str:
 
 
 def _is_address(number: int) -> bool:
-    """Whether a number lies in device memory, or in memory of the host that the GPU sees."""
+    """Whether a number is an address in device memory, or in host memory that the GPU sees."""
     found = _Pointer()
     library().runtime("cudaPointerGetAttributes")(ctypes.byref(found), ctypes.c_void_p(number))
     return found.type != 0

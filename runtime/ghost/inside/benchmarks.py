@@ -1,7 +1,7 @@
-"""torch.compile times a kernel that is not in its cache, beside a buffer as large as the GPU's own cache.
+"""torch.compile times a kernel that is not in its cache, with a buffer as large as the GPU's own cache.
 
-That buffer may make the peak of a phase, so the state of the cache is an input of a start: it finds none of
-its kernels there but those that are handed in. Each kernel that it looks for is reported.
+That buffer may decide the peak of a phase, so the state of torch.compile's cache is an input of a start: the
+start finds only kernels that the request names. Each kernel that it looks for is reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _said: set[str] = set()
 
 
 def hand_in(patterns: Sequence[str]) -> None:
-    """Kernels of these names lie in the cache: none of them is timed."""
+    """Treat kernels of these names as cached: none of them is timed."""
     _kept.extend(patterns)
 
 
@@ -37,7 +37,7 @@ def _heuristics(module: Any) -> None:
 
 
 def _name_of(tuner: Any) -> str:
-    """Kernels of one name are told apart by their sizes: `triton_poi_fused_mul_sum_0 x=2048`."""
+    """Return a kernel's name with its sizes, as names are shared: `triton_poi_fused_mul_sum_0 x=2048`."""
     sizes = getattr(tuner, "size_hints", None) or {}
     return " ".join((tuner.fn.__name__, *(f"{axis}={size}" for axis, size in sizes.items())))
 

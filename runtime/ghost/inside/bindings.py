@@ -1,6 +1,6 @@
-"""`cuda.bindings` has a CUDA runtime of its own; the ghost's runtime answers these functions instead.
+"""Answers for `cuda.bindings`, which has a CUDA runtime of its own, with the ghost's runtime.
 
-That runtime cannot start here: every other function fails, and says its name when it is called.
+That runtime cannot start here: every other function fails, and reports its name when it is called.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from runtime.ghost.inside.hooks import after
 from runtime.ghost.inside.library import library
 
 _POINTER = ctypes.c_void_p
-# By name: the types of what goes in.
+# The argument types of each function, by name.
 FORWARDED: dict[str, tuple[Any, ...]] = {
     "cudaStreamSynchronize": (_POINTER,),
     "cudaDeviceSynchronize": (),

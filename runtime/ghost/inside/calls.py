@@ -1,4 +1,4 @@
-"""Calls into compiled host code: torch below it allocates as usual, and what it writes is no longer real."""
+"""Calls into compiled host code. torch inside them allocates as usual, and what they write is not real."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ class Call:
 
 
 def outside_torch(function: Any) -> Any:
-    """A function of compiled host code, called without the mode that keeps small values."""
+    """Wrap a function of compiled host code, to call it without the mode that keeps small values."""
     return function if function is None or isinstance(function, Call) else Call(function)

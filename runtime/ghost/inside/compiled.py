@@ -1,4 +1,4 @@
-"""`torch.compile` works as on a GPU but for the kernels: its buffers and its benchmarks take their memory."""
+"""Lets `torch.compile` work as on a GPU, without kernels; its buffers and benchmarks take their memory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from runtime.ghost.inside.values import extent, forget
 
 @after("torch._dynamo.trace_rules")
 def _dynamo(rules: Any) -> None:
-    """Our functions stand where a GPU has compiled code, which torch.compile does not look into."""
+    """Let torch.compile skip our functions, which replace compiled code that it would not look into."""
     rules.SKIP_DIRS.append(f"{Path(__file__).parent.as_posix()}/")
     rules._recompile_re()
 
 
 @after("torch._inductor.config")
 def _inductor(config: Any) -> None:
-    """A launcher that needs no Python would load the kernel itself."""
+    """Turn off launchers that need no Python, because they would load the kernel themselves."""
     for name in ("use_static_triton_launcher", "use_static_cuda_launcher"):
         if hasattr(config, name):
             setattr(config, name, False)
@@ -32,7 +32,7 @@ def _inductor(config: Any) -> None:
 
 @after("torch._inductor.constant_folding")
 def _folding(module: Any) -> None:
-    """torch computes what is constant in a function, and compiles by its values: they are real."""
+    """Compute constants for real: torch folds them and compiles code that depends on their values."""
     run = module.ConstantFolder.run
 
     def real(self: Any) -> Any:
@@ -44,7 +44,7 @@ def _folding(module: Any) -> None:
 
 @after("torch._inductor.runtime.triton_heuristics")
 def _tuner(module: Any) -> None:
-    """What a kernel changes is kept on the host while the kernel is timed, and put back."""
+    """Copy the tensors that a kernel changes to the host while it is timed, and put them back."""
     tuner = module.CachingAutotuner
     copy, restore = tuner.copy_args_to_cpu_if_needed, tuner.restore_args_from_cpu
 
@@ -76,7 +76,7 @@ def _torch(module: Any) -> None:
 
 
 def _aside(compiled: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """torch compiles nothing while a mode is on."""
+    """Run compiled functions with our dispatch mode off, because torch compiles nothing under a mode."""
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -87,13 +87,13 @@ def _aside(compiled: Callable[..., Any], function: Callable[..., Any]) -> Callab
             forget(*args, *kwargs.values(), result)
         return result
 
-    # What is compiled around it looks into the function, as it does into one that torch compiled.
+    # Code compiled around it looks into the function, as into one that torch compiled.
     run._torchdynamo_inline = function  # type: ignore[attr-defined]
     return run
 
 
 @functools.cache
 def _start_cold() -> None:
-    """A start finds nothing compiled before it: a kernel that lies in this folder is not benchmarked."""
+    """Give a start an empty compile cache: a kernel found in it would not be benchmarked."""
     folder = tempfile.mkdtemp(prefix="inductor-")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder

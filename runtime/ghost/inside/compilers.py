@@ -8,7 +8,7 @@ TOOLS = Path(__file__).with_name("tools")
 
 
 def environment(path: str) -> dict[str, str]:
-    """Variables that make a server find them first on its PATH."""
+    """Return variables that make a server find them first on its PATH."""
     return {
         "PATH": f"{TOOLS}:{path}",
         # DeepGEMM calls its compiler by a full path; both names were used.

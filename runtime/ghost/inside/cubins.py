@@ -1,4 +1,4 @@
-"""FlashInfer's kernels that NVIDIA's server holds: used where they lie on this machine, never downloaded."""
+"""FlashInfer's kernels from NVIDIA's server: used if they are on this machine, never downloaded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from runtime.ghost.inside.hooks import after
 from runtime.ghost.inside.stream import say
 
-# A kernel that is loaded and launched on a GPU that is not there: any bytes do.
+# The content of a kernel that is loaded and launched on the ghost: any bytes do.
 NO_KERNEL = b"ghost"
 _asked: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""CuTe DSL kernels are not compiled: a compiled one is a callable that does nothing."""
+"""Leaves CuTe DSL kernels uncompiled: a compiled one is a callable that does nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _seen: set[str] = set()
 
 
 class Compiled:
-    """What compiling gives: it can be called, asked for parts and written to."""
+    """The result of compiling: it can be called, and has any attribute."""
 
     def __init__(self, name: str) -> None:
         self.__dict__["_name"] = name
@@ -69,14 +69,14 @@ def _build_and_load(*args: Any, **kwargs: Any) -> Compiled:
 
 @after("flashinfer.gemm.gemm_mm_fp4_cute_dsl")
 def _precompile(module: Any) -> None:
-    """A pool of processes that would compile beforehand."""
+    """Disable the pool of processes that would compile in advance."""
     if hasattr(module, "_run_mm_fp4_precompile_pool"):
         module._run_mm_fp4_precompile_pool = lambda *args, **kwargs: None
 
 
 @after("cutlass.utils.hardware_info")
 def _hardware(module: Any) -> None:
-    """Asked by loading a kernel and trying; a GPU answers its processors by the size of a cluster."""
+    """Answer the cluster limit, which is found by loading a kernel: the processors by the cluster's size."""
     import torch
 
     def most(self: Any, cluster_size: int = 1, *args: Any, **kwargs: Any) -> int:

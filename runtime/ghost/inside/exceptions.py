@@ -1,9 +1,9 @@
 """Findings that do not make a record inexact: each with its reason and the real start that proves it.
 
-A proof is a start measured on an H200 that the ghost equals although this was found in it: in every value, or
-in every value but for 34 KiB of gpt-oss. An entry names one function of one kind of module, or one kernel. A
-whole library, or a value that decides a branch, must never stand here. A function whose source shows that it
-launches kernels and does nothing else needs no entry: see sources/verdict.py.
+A proof is a start measured on an H200 that the ghost predicts exactly although it had this finding: every
+value, or every value except 34 KiB of gpt-oss. An entry names one function of one kind of module, or one
+kernel; never a whole library, and never a value that decides a branch. A function whose source shows that it
+only launches kernels needs no entry: see sources/verdict.py.
 """
 
 from __future__ import annotations
@@ -57,5 +57,5 @@ HARMLESS = (
 
 @cache
 def is_harmless(kind: str, name: str) -> bool:
-    """Whether a finding stands in the list."""
+    """Whether a finding is in the list."""
     return any(one.kind == kind and fnmatchcase(name, one.name) for one in HARMLESS)

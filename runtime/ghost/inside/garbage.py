@@ -1,7 +1,7 @@
 """Keeps imported objects out of every garbage collection, although a server unfreezes what is frozen.
 
-CPython holds frozen objects in a list of their own, which `gc.unfreeze` empties into the oldest generation.
-Each search after that would go through all that was imported, and copy the pages that forked processes share.
+CPython holds frozen objects in a separate list, which `gc.unfreeze` moves into the oldest generation. Each
+collection after that would visit everything imported, and copy the memory pages that forked processes share.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 _HEAD = 16  # before each object: the addresses of the next and of the previous one
 _NEXT, _PREVIOUS, _FLAGS = 0, 8, 3
-_lists: list[Any] = []  # of what was set aside; such a list's own head lives as long as this process
+_lists: list[Any] = []  # of the lists set aside; the head of such a list lives as long as this process
 
 
 def freeze_for_good() -> bool:
-    """Freeze all objects; where CPython's lists are as expected, no later unfreeze brings them back."""
+    """Freeze all objects. If CPython's lists are as expected, no later unfreeze brings them back."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -35,7 +35,7 @@ def freeze_for_good() -> bool:
 
 
 def _set_aside(one: int, last: int) -> bool:
-    """Move the list of frozen objects, whose last two these should be, to a head of our own."""
+    """Move the list of frozen objects, which should end with these two, to a list head of our own."""
     end = _at(last + _NEXT).value
     if _at(one + _NEXT).value != last or _at(last + _PREVIOUS).value & ~_FLAGS != one:
         return False

@@ -1,4 +1,4 @@
-"""What makes a record inexact: each finding once, with the phase and the server's own frame."""
+"""Reports what makes a record inexact: each finding once, with the phase and the server's own frame."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHY = {
     library.EXPORT: "this was asked for and is not there",
 }
 OURS = Path(__file__).parents[2]
-OTHER, INSIDE = "", "-"  # a file of another package, and one of this half
+OTHER, INSIDE = "", "-"  # a file of another package, and a file of runtime/ghost/inside
 SERVERS = ("sglang", "flashinfer", "sgl_kernel", "deep_gemm", "vllm")
 
 _phase = ""
@@ -36,23 +36,23 @@ _sources: dict[str, str] = {}
 
 
 def phase(name: str) -> None:
-    """The driver enters a phase of the start; findings carry its name."""
+    """Set the phase of the start, whose name findings carry."""
     global _phase
     _phase = name
 
 
 def current() -> str:
-    """The phase that the driver entered last."""
+    """Return the current phase."""
     return _phase
 
 
 def listen(lib: library.Library) -> None:
-    """Have the library's findings reported from now on."""
+    """Report the library's findings from now on."""
     lib.listen(_heard)
 
 
 def inexact(kind: str, name: str, why: str, size: int = 0) -> None:
-    """Report a finding, once per kind, name and place; one that is known to be harmless is left out."""
+    """Report a finding once per kind, name and place, unless it is known to be harmless."""
     if exceptions.is_harmless(kind, name):
         return
     where = frame()
@@ -64,7 +64,7 @@ def inexact(kind: str, name: str, why: str, size: int = 0) -> None:
 
 
 def needed(error: BaseException) -> str | None:
-    """The function of a missing module whose answer a server went on with, if this error came of it."""
+    """Return the missing module's function whose answer led to this error, or None."""
     if not isinstance(error, (TypeError, AttributeError)) or "NoneType" not in str(error):
         return None
     asked = {_without_line(where): name for kind, name, where in _said if kind == "module"}
@@ -84,7 +84,7 @@ def _without_line(where: str) -> tuple[str, str]:
 
 @contextmanager
 def set_aside() -> Iterator[None]:
-    """A context in which bytes are copied to the host only to be put back: nothing is decided by them."""
+    """Ignore copies to the host inside, which are only put back later, so that they decide nothing."""
     global _set_aside
     _set_aside += 1
     try:
@@ -100,7 +100,7 @@ def _heard(kind: int, name: str, at: int, size: int) -> None:
 
 
 def frame() -> str:
-    """The innermost call in a package of the server, as file:line function; the program's own if none."""
+    """Return the innermost call in a package of the server, as file:line function; else the program's own."""
     here: FrameType | None = sys._getframe(1)
     other = None
     while here is not None:
@@ -117,7 +117,7 @@ def frame() -> str:
 
 
 def _short(path: str) -> str:
-    """The path below site-packages, if it lies in a package of the server."""
+    """Return the path below site-packages, if it is in a package of the server."""
     file = Path(path)
     if OURS in file.parents or path.startswith("<"):
         return INSIDE

@@ -55,7 +55,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def leave_out(package: str) -> None:
-    """Forget the hooks of a package: on a real GPU those of the ghost have nothing to stand for."""
+    """Remove the hooks of a package: those of the ghost are not needed on a real GPU."""
     for name, hooks in _hooks.items():
         _hooks[name] = [hook for hook in hooks if not hook.__module__.startswith(f"{package}.")]
 

@@ -1,4 +1,4 @@
-"""Small operations on the CPU, over the very bytes of the ghost's device memory."""
+"""Repeats small operations on the CPU, on the bytes of the ghost's device memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from runtime.ghost.inside.library import library
 from runtime.ghost.inside.values import extent
 
-# Sizes, lengths and indices are integers; of floats a handful decide something.
+# Sizes, lengths and indices are integers; only a few floats decide anything.
 INTEGERS = 1 << 22
 FLOATS = 256
 READ = 1 << 20
@@ -31,7 +31,7 @@ def is_small(tensor: Any) -> bool:
 
 
 def is_real(tensor: Any) -> bool:
-    """Whether every element on the device holds what a real GPU would have computed."""
+    """Whether every element on the device has the value that a real GPU would have computed."""
     ask = library().marked
     if tensor.is_contiguous():
         size = tensor.nbytes
@@ -50,7 +50,7 @@ def all_real(given: list[Any]) -> bool:
 
 
 def over(tensor: Any) -> Any:
-    """A CPU tensor that lies on the same bytes as a tensor on the device."""
+    """Return a CPU tensor over the bytes of a tensor on the device."""
     if not tensor.is_cuda:
         return tensor
     at, size = extent(tensor)
@@ -76,7 +76,7 @@ def zero(at: int, size: int) -> None:
 
 
 def compute(func: Any, args: Any, kwargs: Any) -> Any:
-    """What an operation gives on the CPU, with its changes made in place; FAILED where the CPU cannot."""
+    """Return an operation's result on the CPU, with its changes made in place; FAILED if the CPU cannot."""
     try:
         return func(*[_moved(one) for one in args], **{name: _moved(one) for name, one in kwargs.items()})
     except Exception:
@@ -94,7 +94,7 @@ def _moved(one: Any) -> Any:
 
 
 def settle(plan: Any, out: Any, computed: Any, args: Any, kwargs: Any) -> bool:
-    """Write what was computed into what the ghost returned, and mark it and what was changed as real."""
+    """Write the computed values into the ghost's result, and mark the result and changed tensors as real."""
     for at, name in plan.written:
         changed = args[at] if at < len(args) else kwargs.get(name)
         if isinstance(changed, torch.Tensor) and changed.is_cuda:
@@ -123,7 +123,7 @@ def _flat(value: Any) -> list[Any]:
 
 
 def mark_elements(tensor: Any) -> None:
-    """Mark the bytes of each element, and no gap between them, as real."""
+    """Mark the bytes of each element as real, but not the gaps between elements."""
     mark = library().mark
     if tensor.is_contiguous():
         mark(tensor.data_ptr(), tensor.nbytes, 1)
@@ -140,7 +140,7 @@ def _addresses(tensor: Any) -> list[int]:
 
 
 def on_device(computed: Any, device: Any) -> Any:
-    """Tensors of the device that hold what was computed."""
+    """Return tensors on the device that hold the computed values."""
     if isinstance(computed, torch.Tensor):
         made = torch.empty_strided(computed.shape, computed.stride(), dtype=computed.dtype, device=device)
         if made.numel():
@@ -151,7 +151,7 @@ def on_device(computed: Any, device: Any) -> Any:
 
 
 def without_masks(indices: Any) -> list[Any]:
-    """Indices in which each known mask is replaced by the positions that it selects."""
+    """Return the indices, with each known mask replaced by the positions that it selects."""
     found: list[Any] = []
     for one in indices:
         if (
@@ -167,6 +167,6 @@ def without_masks(indices: Any) -> list[Any]:
 
 
 def read_unreal(out: Any) -> None:
-    """Nobody computed what was read: it is zero, so that no size follows from what lay there before."""
+    """Zero a result that was read from unreal memory, so that no size depends on leftover bytes."""
     if out.nbytes <= READ:
         out.zero_()

@@ -1,4 +1,4 @@
-"""Prepares a server's Python, before torch is imported, for a GPU that is not there."""
+"""Prepares a server's Python, before torch is imported, for a simulated GPU."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from importlib import import_module
 from runtime.ghost.inside import honesty, hooks, library, modules, small
 from runtime.ghost.inside.triton import compiling
 
-# Each has hooks on modules of the server's environment, which run when those are imported.
+# Modules with hooks, which run when modules of the server's environment are imported.
 ROOMS = ("triton.driver", "triton.launches", "cute", "cubins", "bindings", "compiled", "benchmarks")
 
 
 def install(lib_path: str, small_values: bool, halves: dict[str, str]) -> None:
-    """Watch imports, listen to the library, and use a host half where a module was not built."""
+    """Watch imports, listen to the library, and use a host half for a module that was not built."""
     hooks.install()
     lib = library.open_library(lib_path)
     os.environ["GHOST_CUDA"] = lib.cuda()  # the release that our `nvcc` names
@@ -25,5 +25,5 @@ def install(lib_path: str, small_values: bool, halves: dict[str, str]) -> None:
 
 
 def imported(kernels: str) -> None:
-    """The server was imported. What Triton makes of each kernel is kept in the folder `kernels`."""
+    """Keep what Triton makes of each kernel in the folder `kernels`. Called after the server's import."""
     compiling.use(kernels)

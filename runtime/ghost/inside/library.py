@@ -1,4 +1,4 @@
-"""The C interface of the GPU that is not there: see runtime/ghost/c. Every address is an integer."""
+"""The C interface of the simulated GPU: see runtime/ghost/c. Every address is an integer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 Say = Callable[[int, str, int, int], None]
-# What the library reports: see `ghost_listen`.
+# The kinds of findings that the library reports: see `ghost_listen`.
 STUB, UNREAD, GUESS, CAPPED, EXPORT = 1, 2, 3, 4, 5
 
 _LISTENER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -26,29 +26,29 @@ class Library:
         self.mark.restype = None
         self.marked = library.ghost_marked
         self.marked.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        # A kernel that never reaches the library was launched: a node where a stream is captured.
+        # Counts the launch of a kernel that does not reach the library: a node, if a stream is captured.
         self.launched = library.ghost_launched
         self.launched.argtypes, self.launched.restype = [], None
         self._kept: list[Any] = []
 
     def cuda(self) -> str:
-        """The release of CUDA that this process was started with, as 13.0."""
+        """Return the release of CUDA that this process was started with, such as 13.0."""
         version = ctypes.c_int()
         self.runtime("cudaRuntimeGetVersion")(ctypes.byref(version))
         return f"{version.value // 1000}.{version.value % 1000 // 10}"
 
     def path_of(self, name: str) -> str | None:
-        """The file that stands for a library of CUDA, by its name without an ending."""
+        """Return the file that stands for a library of CUDA, by its name without an ending."""
         return next((str(file) for file in sorted(self._folder.glob(f"{name}.so*"))), None)
 
     def appears(self, what: str, count: int = 0) -> None:
-        """What takes memory outside torch is there: see outside.c."""
+        """Charge the memory outside torch that comes with `what`: see outside.c."""
         device = ctypes.c_int()
         self.runtime("cudaGetDevice")(ctypes.byref(device))
         self._library.ghost_appears(device, what.encode(), count)
 
     def listen(self, say: Say) -> None:
-        """Have `say(kind, name, address, bytes)` called for each finding of the library."""
+        """Call `say(kind, name, address, bytes)` for each finding of the library."""
 
         def heard(kind: int, name: bytes | None, at: int | None, size: int) -> None:
             say(kind, (name or b"").decode(errors="replace"), at or 0, size)
@@ -58,11 +58,11 @@ class Library:
         self._library.ghost_listen(listener)
 
     def runtime(self, name: str) -> Any:
-        """A function of the CUDA runtime that this process was started with."""
+        """Return a function of the CUDA runtime that this process was started with."""
         return getattr(self._process, name)
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether a stream's work becomes a graph instead of running."""
+        """Whether the work of a stream becomes a graph instead of running."""
         status = ctypes.c_int()
         self.runtime("cudaStreamIsCapturing")(ctypes.c_void_p(stream), ctypes.byref(status))
         return status.value == 1
@@ -84,7 +84,7 @@ def is_open() -> bool:
 
 
 def library() -> Library:
-    """The library of this process; only where a ghost runs."""
+    """Return the library of this process, which must run on a ghost."""
     if _library is None:
         raise RuntimeError("this process does not run on a ghost GPU: install() was not called")
     return _library

@@ -1,4 +1,4 @@
-"""The dispatch mode behind small.py: what each operation leaves real, and what not."""
+"""The dispatch mode of small.py: which bytes each operation leaves real."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Handler = Callable[[Plan, Any, Any, Any], Any]
 
 
 class Small(TorchDispatchMode):
-    """Runs each operation as it is, then settles which bytes it left real."""
+    """Runs each operation unchanged, then decides which bytes it left real."""
 
     def __init__(self, python_operators: set[str]) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Small(TorchDispatchMode):
         return _get_current_dispatch_mode() is self
 
     def run(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """One operation; called instead of it."""
+        """Run one operation. torch calls this in its place."""
         plan, handle, _ = self._known.get(id(func)) or self._meet(func)
         if handle is None or is_capturing():
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -42,13 +42,13 @@ class Small(TorchDispatchMode):
         return met
 
 
-# Set here and not in the class, where torch would wrap it in calls that keep its compiler away.
+# Set outside the class body, because torch would wrap it there in calls that keep its compiler away.
 Small.__torch_dispatch__ = Small.run  # type: ignore[assignment]
 is_capturing = torch._C._cuda_isCurrentStreamCapturing
 
 
 def tensors(args: Any, kwargs: Any) -> list[Any]:
-    """Every tensor among the arguments, lists of tensors included."""
+    """Return every tensor among the arguments, including those in lists."""
     found: list[Any] = []
     for one in args:
         _collect(one, found)
@@ -81,7 +81,7 @@ def _fresh(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _lost(plan: Plan, out: Any, args: Any, kwargs: Any, given: list[Any]) -> None:
-    """The kernel did not run: what it returned and what it changed are not real."""
+    """Mark the results and changed tensors of a kernel that did not run as not real."""
     for at, name in plan.written:
         changed = args[at] if at < len(args) else kwargs.get(name)
         if changed is not None:
@@ -112,7 +112,7 @@ def _ordinary(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
         out = _fresh(func, args, kwargs)
         _lost(plan, out, args, kwargs, given)
         return out
-    if plan.answers:  # a number: asking the ghost would read what no kernel wrote
+    if plan.answers:  # a number: the ghost would read memory that no kernel wrote
         answer = host.compute(func, args, kwargs)
         return answer if answer is not host.FAILED else _fresh(func, args, kwargs)
     if plan.sized:
@@ -128,7 +128,7 @@ def _ordinary(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _sized(plan: Plan, func: Any, args: Any, kwargs: Any, given: list[Any]) -> Any:
-    """The size of the result depends on values, which the ghost would read where no kernel wrote."""
+    """Run an operation whose result's size depends on values, which no kernel wrote on the ghost."""
     computed = host.compute(func, args, kwargs)
     if computed is host.FAILED:
         out = _fresh(func, args, kwargs)
@@ -139,7 +139,7 @@ def _sized(plan: Plan, func: Any, args: Any, kwargs: Any, given: list[Any]) -> A
 
 
 def _index(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
-    """A mask is turned into the indices that it stands for, where it is known."""
+    """Index, with each known mask replaced by the indices that it stands for."""
     indices = args[1]
     if any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in indices):
         args = (args[0], host.without_masks(indices), *args[2:])
@@ -147,7 +147,7 @@ def _index(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _copy(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
-    """The library follows copies that the driver makes; a copy that a kernel makes is settled here."""
+    """Copy. The library follows copies by the driver; those by a kernel are decided here."""
     given = tensors(args, kwargs)
     if not _on_device(given, kwargs):
         return _fresh(func, args, kwargs)
@@ -174,7 +174,7 @@ def _copied_by_a_kernel(out: Any, source: Any, real: bool) -> None:
 
 
 def _copies(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
-    """Many tensors into as many others, by one kernel."""
+    """Copy many tensors into as many others, by one kernel."""
     real = [not one.is_cuda or host.is_real(one) for one in args[1]]
     out = _fresh(func, args, kwargs)
     for into, source, is_real in zip(args[0], args[1], real, strict=True):
@@ -192,7 +192,7 @@ def _same_layout(out: Any, source: Any) -> bool:
 
 
 def _zero(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
-    """Zeros cost nothing, however many: memory without pages reads as zero."""
+    """Zero a tensor. This is cheap at any size, because memory without pages reads as zero."""
     out = _fresh(func, args, kwargs)
     if not out.is_cuda:
         return out
@@ -215,7 +215,7 @@ def _item(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _custom(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
-    """A compiled operator of another package: only its kernels would have written."""
+    """Run a compiled operator of another package: only its kernels would have written."""
     given = tensors(args, kwargs)
     out = _fresh(func, args, kwargs)
     _lost(plan, out, args, kwargs, given)
@@ -223,7 +223,7 @@ def _custom(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _uniform(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
-    """Dummy weights are drawn with a seed, and a server compares some of them: scales of one number."""
+    """Draw dummy weights as a GPU does: a server compares some of them, such as scales of one number."""
     tensor, generator = args[0], kwargs.get("generator")
     known = tensor.is_cuda and tensor.dtype is torch.float32 and tensor.is_contiguous()
     if generator is None or not known or tensor.numel() > philox.THREADS:

@@ -1,4 +1,4 @@
-"""Modules that `tvm_ffi` loads: the real one where it exists, a host half of it, or a stub that says so."""
+"""Modules that `tvm_ffi` loads: the real one if it exists, a host half of it, or a stub that says so."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from runtime.ghost.inside.sources.verdict import doubt, only_read
 from runtime.ghost.inside.stream import say
 from runtime.ghost.inside.values import forget
 
-# A file that a build which compiles nothing leaves is empty, or holds a few bytes.
+# A build that compiles nothing leaves files that are empty or have a few bytes.
 SMALLEST = 64
-# A module of this size has so many large kernels that loading them takes memory of the device that counts.
+# A module of this size has so many large kernels that loading them takes noticeable device memory.
 LARGE = 32 << 20
 _halves: dict[str, str] = {}
 
 
 def hand_in(halves: dict[str, str]) -> None:
-    """Use these files, by the name of their module, where the real module was not built."""
+    """Use these files, by module name, if the real module was not built."""
     _halves.update(halves)
 
 
 class Stub:
-    """A module that is not there. Loading it changes nothing; a call that may matter is reported."""
+    """Replaces a missing module. Loading it changes nothing; a call that may matter is reported."""
 
     def __init__(self, name: str, path: Path | None = None) -> None:
         self._name, self._path = name, path
@@ -56,7 +56,7 @@ class Stub:
 
 
 class Missing:
-    """Stands for a function of a compiled module that is missing here."""
+    """Stands for a function of a missing compiled module."""
 
     def __init__(self, module: str, name: str, path: Path | None) -> None:
         self._module, self.__name__, self._path = module, name, path
@@ -75,7 +75,7 @@ class Missing:
         return answer.give(*args) if answer is not None else None
 
     def _doubt(self, args: Any, kwargs: Any) -> str:
-        """Why this call may matter; nothing where it can only have launched kernels on what it was given."""
+        """Return why this call may matter, or "" if it can only have launched kernels on its arguments."""
         if self._path is None:
             return UNKNOWN
         why = self._source_doubt or cannot_follow((*args, *kwargs.values()))

@@ -1,20 +1,20 @@
-"""The random numbers that torch draws on a GPU for a tensor of few elements: one thread draws one number.
+"""The random numbers that torch draws on a GPU for a small tensor: one thread draws one number.
 
-Philox 4x32 with ten rounds, as cuRAND has it: the seed is the key, the thread is the subsequence.
+Philox 4x32 with ten rounds, as in cuRAND: the seed is the key, the thread is the subsequence.
 """
 
 from __future__ import annotations
 
 import struct
 
-THREADS = 256  # of the one block that fills so small a tensor
+THREADS = 256  # of the single block that fills such a small tensor
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 _STEPS = 0x9E3779B9, 0xBB67AE85
 
 
 def uniform(seed: int, offset: int, count: int, low: float, high: float) -> list[float]:
-    """What `tensor.uniform_(low, high)` gives for `count` elements, at most THREADS, before it is rounded."""
+    """Return `tensor.uniform_(low, high)` for `count` elements, at most THREADS, before rounding."""
     return [low + _between_0_and_1(seed, offset, thread) * (high - low) for thread in range(count)]
 
 
@@ -24,7 +24,7 @@ def _between_0_and_1(seed: int, offset: int, thread: int) -> float:
 
 
 def _drawn(seed: int, offset: int, thread: int) -> tuple[int, int, int, int]:
-    """The four numbers of this thread and offset."""
+    """Return the four numbers of this thread and offset."""
     a, b, c, d = (offset // 4) & _MASK, (offset // 4) >> 32, thread, 0
     keys = seed & _MASK, seed >> 32 & _MASK
     for _ in range(10):

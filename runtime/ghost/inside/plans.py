@@ -1,4 +1,4 @@
-"""What is known of an operation from its schema, once: what it writes, and how its result comes about."""
+"""What an operation's schema says of it, found once: what it writes, and how its result is made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Kind(Enum):
-    PASS = auto()  # it moves no values, or what it calls is seen by itself
+    PASS = auto()  # it moves no values, or the mode sees the operations that it calls
     EMPTY = auto()
     ORDINARY = auto()
     INDEX = auto()
@@ -25,7 +25,7 @@ class Plan(NamedTuple):
     kind: Kind
     written: tuple[tuple[int, str], ...]  # arguments that are changed: position and name
     returns_fresh: bool
-    may_alias: bool  # what it returns may be its argument, and the schema does not tell
+    may_alias: bool  # its result may be its argument, which the schema does not say
     answers: bool  # it returns a number and no tensor
     sized: bool  # the size of its result depends on values
 
@@ -43,12 +43,12 @@ PASS |= {"_assert_async", "_assert_scalar", "detach_", "requires_grad_", "rename
 PASS |= {"_has_compatible_shallow_copy_type", "is_same_size", "sym_size", "sym_stride", "sym_numel", "numel"}
 PASS |= {"storage_offset", "stride", "is_contiguous", "_nested_tensor_size", "retain_grad", "_version"}
 TORCH = {"aten", "prims", "prim"}
-# Collectives write what peers have: another half answers for them.
+# Collectives write the values of peers: sglang/inside/ranks.py handles them.
 SEEN_ELSEWHERE = {"c10d", "_c10d_functional", "c10d_functional", "profiler", "inductor", "rngprims"}
 
 
 def plan_of(func: Any, python_operators: set[str]) -> Plan:
-    """The plan of an operator."""
+    """Return the plan of an operator."""
     schema = func._schema
     name = schema.name.split("::")[-1]
     written = tuple(
@@ -83,7 +83,7 @@ def _kind(func: Any, name: str, python_operators: set[str]) -> Kind:
         return Kind.COPIES
     if name == "uniform_":
         return Kind.UNIFORM
-    if torch.Tag.nondeterministic_seeded in func.tags:  # nobody repeats other random numbers of a GPU
+    if torch.Tag.nondeterministic_seeded in func.tags:  # other random numbers of a GPU are not repeated
         return Kind.CUSTOM
     return Kind.ORDINARY
 

@@ -1,8 +1,8 @@
 """Small tensors hold what kernels would have computed: a dispatch mode repeats small operations on the CPU.
 
 The CPU can read the ghost's device memory. An operation whose tensors are small and real runs twice: on the
-ghost, which allocates the result and computes nothing, and on CPU tensors over the same bytes. Whatever any
-other operation writes is marked as not real.
+ghost, which allocates the result and computes nothing, and on CPU tensors over the same bytes. The bytes that
+any other operation writes are marked as not real.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEYS = {"CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd", ""}
 
 
 def allow(values: bool) -> None:
-    """Whether `on` does anything."""
+    """Set whether `on` does anything."""
     global _allowed
     _allowed = values
 
@@ -42,7 +42,7 @@ def on() -> None:
 
 
 def _read_keys() -> None:
-    """Which dispatch keys a kernel runs under without a mode, by inference mode and by `_counted_views`."""
+    """Read the dispatch keys under which a kernel runs without a mode, in and out of inference mode."""
     import torch
 
     views = torch._C.DispatchKey.ADInplaceOrView
@@ -55,7 +55,7 @@ def _read_keys() -> None:
 
 
 def runs() -> bool:
-    """Whether kernels would run now: none does while their launches are captured into a graph."""
+    """Whether kernels would run now: while launches are captured into a graph, none does."""
     return _captures == 0
 
 
@@ -99,7 +99,7 @@ def again() -> Iterator[None]:
 
 @after("torch._library.simple_registry")
 def _rules(module: Any) -> None:
-    """torch asks for each operation whether a mode brought a rule for it; ours never does."""
+    """Answer None when torch asks for the mode's own rule for an operation; our mode has none."""
     inner = module.find_torch_dispatch_rule
 
     def find_torch_dispatch_rule(operator: Any, kind: Any) -> Any:
@@ -110,7 +110,7 @@ def _rules(module: Any) -> None:
 
 @after("torch.library")
 def _library(module: Any) -> None:
-    """A kernel that is a Python function runs below the mode: its body gets the mode back."""
+    """Turn the mode on again in the body of a Python kernel, which torch runs below the mode."""
     inner = module.Library.impl
 
     def impl(self: Any, name: Any, function: Any, dispatch_key: str = "", **options: Any) -> Any:
@@ -129,7 +129,7 @@ def _library(module: Any) -> None:
 
 @after("torch.cuda.graphs")
 def _graphs(module: Any) -> None:
-    """No value changes while a graph is captured, so the mode rests."""
+    """Turn the mode off while a graph is captured, because no value changes then."""
     graph = module.CUDAGraph
     begin, end = graph.capture_begin, graph.capture_end
 

@@ -10,14 +10,14 @@ from typing import Any
 STORES = {"store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor"}
 STORES |= {"atomic_xchg", "atomic_cas", "atomic_umax", "atomic_umin", "scatter", "reduce", "copy"}
 FOREIGN = {"inline_asm_elementwise", "extern_elementwise", "call"}
-# A value that was loaded is data, not a pointer that something can be stored through.
+# A loaded value is data, not a pointer through which a kernel can store.
 VALUES = {"load", "program_id", "num_programs", "arange", "zeros", "full", "cdiv", "sum", "max", "min", "dot"}
 
 _by_id: dict[int, frozenset[str]] = {}
 
 
 def stored(function: Any) -> frozenset[str]:
-    """The parameters that a JIT function may write through; all of them if its source cannot be read."""
+    """Return the parameters that a JIT function may write through; all if its source cannot be read."""
     raw = function.fn
     found = _by_id.get(id(raw))
     if found is None:
@@ -40,14 +40,14 @@ def _read(function: Any) -> frozenset[str]:
 
 
 class Flow:
-    """Follows pointers from parameters through assignments to the places that store."""
+    """Follows pointers from parameters through assignments to the stores."""
 
     def __init__(self, tree: Any, names: frozenset[str], scope: dict[str, Any]) -> None:
         self._tree, self._scope = tree, scope
         self._from: dict[str, set[str]] = {name: {name} for name in names}
 
     def written(self) -> frozenset[str]:
-        """A fixed point: a loop may carry a pointer into an earlier line."""
+        """Return the parameters written, at a fixed point: a loop may pass a pointer to an earlier line."""
         before = -1
         while before != (size := sum(map(len, self._from.values()))):
             before = size
@@ -77,7 +77,7 @@ class Flow:
                 self._from.setdefault(node.id, set()).update(origins)
 
     def _origins(self, node: ast.AST) -> set[str]:
-        """The parameters whose pointers may be in a value."""
+        """Return the parameters whose pointers may be in a value."""
         if isinstance(node, ast.Call):
             name = _called(node)
             if name in VALUES:
@@ -104,7 +104,7 @@ class Flow:
         return found
 
     def _is_known(self, node: ast.AST) -> bool:
-        """Whether a function is of Triton's language or of Python: none writes, but for the stores above."""
+        """Whether a function is Triton's or Python's own: none of these writes, except the stores above."""
         if isinstance(node, ast.Name):
             return hasattr(builtins, node.id) or self._is_language(self._scope.get(node.id))
         return _root(node) not in self._from and _called_attribute(node) not in FOREIGN
@@ -118,7 +118,7 @@ class Flow:
         return set().union(*(self._origins(one) for one in (*node.args, *words)), set())
 
     def _helper(self, node: ast.AST) -> Any:
-        """The JIT function that a call names, if it names one."""
+        """Return the JIT function that a call names, or None."""
         value: Any = None
         if isinstance(node, ast.Name):
             value = self._scope.get(node.id)
@@ -128,7 +128,7 @@ class Flow:
 
 
 def _root(node: ast.AST) -> str:
-    """The name before the first dot."""
+    """Return the name before the first dot."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""

@@ -11,7 +11,7 @@ VERSION = 1
 
 
 class Stream:
-    """Writes events. A reader that has gone away ends this process: nobody is left to start a server for."""
+    """Writes events. If the reader has gone, this process exits, because nobody needs the server."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -39,6 +39,6 @@ def open_stream(descriptor: int) -> None:
 
 
 def say(event: str, **fields: Any) -> None:
-    """Write one event; before a stream is open (a test imports a part of this) nothing is written."""
+    """Write one event, or nothing if no stream is open, as in tests that import only a part."""
     if _stream is not None:
         _stream.say(event, **fields)

@@ -10,7 +10,7 @@ PLAIN = {int, float, bool, str, type(None)}
 
 
 def forget(*values: Any) -> None:
-    """A kernel that did not run may have written to these arguments: what is left there is not real."""
+    """Mark these arguments as not real, because a kernel that did not run may have written to them."""
     for value in values:
         kind = value.__class__
         if kind in PLAIN:
@@ -26,7 +26,7 @@ def forget(*values: Any) -> None:
 
 
 def extent(tensor: Any) -> tuple[int, int]:
-    """The first byte of a tensor, and how many lie between its first and its last one."""
+    """Return the address of a tensor's first byte, and the bytes from it to the end of the last element."""
     if tensor.is_contiguous():
         return tensor.data_ptr(), tensor.nbytes
     if not tensor.numel():

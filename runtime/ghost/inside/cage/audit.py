@@ -1,7 +1,7 @@
-"""Python's own events: what a start tries that the cage keeps it from is refused here first, and named.
+"""Refuses and names what the cage forbids, by Python's own audit events, before the kernel would refuse it.
 
-The kernel's means hold native code too; these name the module, the program, the host, and hold where a kernel
-has none of those means.
+The kernel's protections also stop native code. These name the module, the program or the host, and also work
+on a kernel without such protections.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 @dataclass(frozen=True)
 class Places:
-    """Where Python's code may come from, programs and libraries too, and where files may be written.
+    """The folders from which Python's code, programs and libraries may come, and those that may be written.
 
-    `closed` lies below a place of code, and holds none unless it is a place of code itself.
+    `closed` folders lie inside a code folder, and may hold no code unless they are code folders themselves.
     """
 
     code: tuple[str, ...]
@@ -121,7 +121,7 @@ class _Watch:
         self._open(path, None, os.O_WRONLY)
 
     def _change_below(self, path: object, *rest: object) -> None:
-        """The last argument is -1, or an opened folder that `path` is below: the kernel judges that."""
+        """Judge a change, unless the last argument is an open folder: then the kernel judges it."""
         if rest[-1] == -1:
             self._change(path)
 
@@ -137,7 +137,7 @@ class _Watch:
             self._check_code(code.co_filename)
 
     def _check_code(self, path: str) -> None:
-        """A name like <string> is of code that other code made."""
+        """Refuse code from other places. A name such as <string> is code that other code made."""
         if path in self._code or not path.startswith("/"):
             return
         if not self._places.may_hold_code(path):
@@ -171,7 +171,7 @@ class _Watch:
             raise PermissionError(errno.EACCES, f"sgl-tune lets no pickle ask for {module}.{name}")
 
     def _name(self, kind: str, what: str) -> None:
-        """Say once what was tried, and by which line."""
+        """Report once what was tried, and by which line."""
         if (kind, what) not in self._named:
             self._named.add((kind, what))
             say("tried", kind=kind, what=what[:500], frame=_frame())
@@ -189,7 +189,7 @@ def _text(value: object) -> str:
 
 
 def _frame() -> str:
-    """The innermost line of code that is neither ours nor the standard library's."""
+    """Return the innermost line of code that is neither ours nor the standard library's."""
     library = str(Path(os.__file__).parent)
     frame = sys._getframe(1)
     while frame is not None:
@@ -202,5 +202,5 @@ def _frame() -> str:
 
 
 def watch(places: Places) -> None:
-    """Judge each of Python's events from now on, in this process and those forked from it, for good."""
+    """Judge each of Python's events from now on, in this process and its forks, for good."""
     sys.addaudithook(_Watch(places))

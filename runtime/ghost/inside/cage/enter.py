@@ -1,4 +1,4 @@
-"""Puts this process, and all that it starts, where a start can do no harm."""
+"""Puts this process, and all processes that it starts, into a cage in which a start can do no harm."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _OURS = str(Path(__file__).resolve().parents[3])
 
 
 def enter(work: str, writable: list[str], readable_code: list[str]) -> list[str]:
-    """Enter the cage for good, before anything but the standard library is imported; return what holds.
+    """Enter the cage for good, before anything but the standard library is imported; return the protections.
 
-    Files are written below `work` and `writable` alone. Code and programs come from the system, from this
-    Python's environment, from `readable_code` and from what a start generates below `work`. A model's own
-    code runs only where `readable_code` names the folder that transformers copies it to (`model_code`).
+    Files are written only below `work` and `writable`. Code and programs come from the system, from this
+    Python's environment, from `readable_code`, and from what a start generates below `work`. A model's own
+    code runs only if `readable_code` names the folder that transformers copies it to (`model_code`).
     """
     parent = os.getppid()
     environment = [*_environment(), _OURS]
@@ -54,19 +54,19 @@ def enter(work: str, writable: list[str], readable_code: list[str]) -> list[str]
 
 
 def model_code(home: str) -> str:
-    """Where transformers copies a model's own code before it imports it."""
+    """Return the folder to which transformers copies a model's own code before importing it."""
     return str(Path(home) / ".cache/huggingface/modules")
 
 
 def _die_with(parent: int) -> None:
-    """A new user namespace takes the signal away that an earlier call asked for."""
+    """Ask for death with the parent again, because a new user namespace cancels an earlier request."""
     prctl(_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _limit() -> list[str]:
-    """Processes count by user, and root's are not limited."""
+    """Set limits. Processes are counted per user, and root's are not limited."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for kind, most in (
         (resource.RLIMIT_CPU, _CPU_SECONDS),
@@ -92,7 +92,7 @@ def _threads_of_this_user() -> int:
 
 
 def _environment() -> list[str]:
-    """Where this Python and its packages are, those that are installed as links to their sources too."""
+    """Return the folders of this Python and its packages, including packages installed as links."""
     found = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *sys.path]
     for finder in sys.meta_path:
         mapping = getattr(sys.modules.get(getattr(finder, "__module__", "")), "MAPPING", None)
@@ -102,7 +102,7 @@ def _environment() -> list[str]:
 
 
 def _libraries() -> list[str]:
-    """What the loader was told: libraries that are there before this starts, and where others are found."""
+    """Return the libraries and folders that the loader was given by environment variables."""
     told = f"{os.environ.get('LD_PRELOAD', '')}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     return [one for one in told.replace(" ", ":").split(":") if one.startswith("/")]
 

@@ -1,4 +1,4 @@
-"""Calls of the kernel that Python's standard library does not have."""
+"""System calls that Python's standard library does not have."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ COMMON = {
 
 
 def number(name: str) -> int | None:
-    """The number of a system call on this processor."""
+    """Return the number of a system call on this processor."""
     return COMMON.get(name) or NUMBERS.get(platform.machine(), {}).get(name)
 
 
 def call(name: str, *arguments: object) -> int:
-    """Make a system call that the C library need not know; raise OSError where it fails."""
+    """Make a system call that the C library need not know; raise OSError if it fails."""
     found = number(name)
     if found is None:
         raise OSError(38, f"{name} is not known on {platform.machine()}")
@@ -74,7 +74,7 @@ def prctl(option: int, value: int = 0, pointer: object = 0) -> int:
 
 
 def _word(argument: object) -> object:
-    """Numbers are as wide as a register: a varying argument of 32 bits has garbage above them."""
+    """Widen numbers to a register: a 32-bit variadic argument has garbage in its upper half."""
     return ctypes.c_ulong(argument & (2**64 - 1)) if isinstance(argument, int) else argument
 
 

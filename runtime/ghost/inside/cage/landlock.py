@@ -1,4 +1,4 @@
-"""Landlock: the kernel keeps this process and its children from all files and ports but those named here."""
+"""Landlock: the kernel denies this process and its children all files and ports but those named here."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Port(ctypes.Structure):
 
 
 def abi() -> int:
-    """Which Landlock the kernel has; 0 where it has none or it is turned off."""
+    """Return the version of Landlock in the kernel; 0 if it has none or it is turned off."""
     try:
         return call("landlock_create_ruleset", 0, 0, _VERSION)
     except OSError:
@@ -51,9 +51,9 @@ def abi() -> int:
 
 
 def restrict(writable: Iterable[str], runnable: Iterable[str], with_ports: bool) -> list[str]:
-    """Allow writing, and running programs, below these folders alone; return what holds from now on.
+    """Allow writing, and running programs, only below these folders; return the protections from now on.
 
-    `with_ports`: also keep TCP to ports above 1023, for where no network namespace keeps it from everything.
+    `with_ports`: also allow TCP only to ports above 1023, if no network namespace shuts off the network.
     """
     version = abi()
     if not version:
@@ -102,7 +102,7 @@ def _create(version: int, with_ports: bool) -> int:
 
 
 def _readable() -> Iterable[str]:
-    """All but devices: of these, a GPU's would be used, a disk's read."""
+    """Return all top folders but /dev: its GPUs would be used and its disks read."""
     return [f"/{name}" for name in os.listdir("/") if name != "dev"]  # noqa: PTH208 no Path needed
 
 

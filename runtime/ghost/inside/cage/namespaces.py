@@ -1,4 +1,4 @@
-"""A network of its own, with loopback alone, and a view of the file system without GPUs and services."""
+"""A network of its own with only loopback, and a view of the file system without GPUs and services."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _HIDDEN = ("/dev/shm", "/run")
 
 
 def separate(needed: list[str]) -> list[str]:
-    """Leave the machine's network and services; return what holds. `needed`: paths that must stay in sight.
+    """Leave the machine's network and services; return the protections. Paths in `needed` stay visible.
 
-    Each way is tried in a child first: a way that fails half-way would leave a process without loopback.
+    Each way is tried in a child first, because one that fails half-way would leave no loopback.
     """
     for ours in (True, False):
         if _succeeds(lambda ours=ours: _leave(ours, needed)):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""A filter of system calls: no sockets but TCP and local ones, and nothing that changes the machine."""
+"""A filter of system calls: no sockets but TCP and local ones, and no calls that change the machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Step = tuple[int, int, int, int]  # what, if true, if not: steps to leave out; 
 
 
 def restrict(with_datagrams: bool) -> list[str]:
-    """Install the filter in this process and what it starts; return what holds from now on."""
+    """Install the filter in this process and its children; return the protections from now on."""
     if platform.machine() not in _ARCHITECTURES:
         return []
     steps = [
@@ -50,7 +50,7 @@ def restrict(with_datagrams: bool) -> list[str]:
 
 
 def keep_together() -> bool:
-    """From now on no child leaves this process's group and session: who tries is told that it did."""
+    """Keep children in this process's group and session: calls to leave do nothing and report success."""
     if platform.machine() not in _ARCHITECTURES:
         return False
     steps = [*_prologue(), *_not_made("setsid", 0), *_not_made("setpgid", 0), (_RETURN, 0, 0, _ALLOW)]
@@ -58,7 +58,7 @@ def keep_together() -> bool:
 
 
 def _prologue() -> Iterator[_Step]:
-    """Another processor's calls, and x86-64's with short pointers, have other numbers: they fail."""
+    """Yield steps that refuse calls of other processors and of x86-64's x32, which have other numbers."""
     yield _LOAD, 0, 0, _ARCHITECTURE
     yield _EQUAL, 1, 0, _ARCHITECTURES[platform.machine()]
     yield _RETURN, 0, 0, _FAIL | errno.EPERM
@@ -68,7 +68,7 @@ def _prologue() -> Iterator[_Step]:
 
 
 def _not_made(name: str, code: int) -> Iterator[_Step]:
-    """Let the call end with `code` without being made."""
+    """Yield steps that answer the call with `code` without making it."""
     found = number(name)
     if found is not None:
         yield _EQUAL, 0, 1, found

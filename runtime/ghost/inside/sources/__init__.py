@@ -1,1 +1,1 @@
-"""A compiled module that is not there is judged by its source, as its release ships it."""
+"""Judges a missing compiled module by its source, as its release ships it."""

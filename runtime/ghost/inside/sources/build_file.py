@@ -1,4 +1,4 @@
-"""The build file beside a module: which sources it is made of, and where they look for what they include."""
+"""Reads the build file beside a module: its sources, and the folders of their headers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Build(NamedTuple):
 
 
 def build_of(module: Path) -> Build | None:
-    """How a module would be built; None where no file says it."""
+    """Return how a module would be built, or None if no file says so."""
     try:
         text = (module.parent / FILE).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Names that are not a release's own and are known to take no memory of a GPU. No other name is trusted."""
+"""Names from other libraries that are known to take no GPU memory. No other foreign name is trusted."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ PATTERNS = re.compile(
       | (?:thread|block)Idx$ | (?:block|grid)Dim$ | warpSize$""",
     re.VERBOSE,
 )
-# What may stand behind these namespaces in code that only looks at tensors.
+# Names of these namespaces that code may use if it only looks at tensors.
 VIEWS = _words(
     """
     TensorView Tensor Optional Array String Shape ShapeView Tuple Variant dtype_equal DataType Error Any
@@ -79,7 +79,7 @@ VIEWS = _words(
     """
 )
 SPACES = {"ffi": VIEWS, "tvm": {"ffi"}}
-# Types of these libraries are numbers and layouts; what else they have may take a workspace.
+# Types of these libraries are numbers and layouts; their other names may take a workspace.
 NUMBERS = _words(
     """
     half_t bfloat16_t float_e4m3_t float_e5m2_t float_e2m1_t float_ue8m0_t float_ue4m3_t uint4b_t int4b_t
@@ -92,14 +92,14 @@ FOREIGN = re.compile(
     r"(?:cuda|cu|nccl|cublas|cudnn|cusparse|cusolver|nvrtc|nvml|TVMFFI)[A-Z]\w*$|nvshmem\w*$"
 )
 COULD_BE = re.compile(r"cu|nccl|nv|TVM|torch|at_|aten|c10")  # how a foreign function may begin
-# Folders of headers whose names stand above.
+# Folders of headers whose names are listed above.
 OUTSIDE = _words("tvm dlpack cuda nv cute cutlass cub thrust cooperative_groups spdlog fmt")
 SYSTEM = re.compile(
     r"""[a-z_0-9]+$ | (?:sys|crt)/\w+\.h$
       | (?:cu|cuda|cublas|nv|mma|sm_|vector_|driver_|device_|math_|cooperative_)\w*(?:\.h|\.hpp|\.cuh)?$""",
     re.VERBOSE,
 )
-# A header of C or of a system that is nowhere: what it declares is not known, which shows where it is used.
+# A header of C or of the system that is missing: a use of its names is noticed, because they are unknown.
 SYSTEM_C = re.compile(r"\w+\.h$")
 
 

@@ -8,12 +8,12 @@ from runtime.ghost.inside.sources.names import declared
 from runtime.ghost.inside.sources.parts import Part
 from runtime.ghost.inside.sources.text import Token
 
-LONG = 3  # letters of a pasted name that are enough to tell what it may become
+LONG = 3  # a piece with so many letters identifies the pasted names
 Find = Callable[[str], Sequence[Part]]
 
 
 def bound(tokens: Sequence[Token], find: Find) -> set[str]:
-    """The arguments of macros in a text that those macros declare."""
+    """Return the arguments of macros in a text that those macros declare."""
     found = set()
     for name, at in _calls(tokens):
         macros = [part for part in find(name) if part.kind == "macro" and part.parameters]
@@ -29,7 +29,7 @@ def bound(tokens: Sequence[Token], find: Find) -> set[str]:
 
 
 def _binds(macros: Sequence[Part], number: int, find: Find, inside: tuple[str, ...]) -> bool:
-    """Whether each macro of a name declares what it is given as this argument."""
+    """Whether each macro of a name declares this argument."""
     return all(
         number < len(one.parameters) and _declares(one, one.parameters[number], find, inside)
         for one in macros
@@ -52,7 +52,7 @@ def _declares(macro: Part, parameter: str, find: Find, inside: tuple[str, ...]) 
 
 
 def _is_no_name(tokens: Sequence[Token], parameter: str) -> bool:
-    """Whether a macro only makes other names and texts of what it is given, or looks for it in a class."""
+    """Whether a macro uses a parameter only to paste names or texts, or as the member of a class."""
     for at, one in enumerate(tokens):
         near = [other.text for other in tokens[max(0, at - 1) : at + 2]]
         if one.text == parameter and "##" not in near and near[0] not in ("#", ".", "->", "::"):
@@ -67,7 +67,7 @@ def _calls(tokens: Sequence[Token]) -> Iterator[tuple[str, int]]:
 
 
 def _arguments(tokens: Sequence[Token], at: int) -> list[list[Token]]:
-    """From the opening parenthesis at `at`: what stands between commas, as a preprocessor splits it."""
+    """Return the arguments after the opening parenthesis at `at`, split as a preprocessor splits them."""
     depth, found = 0, [[]]  # type: int, list[list[Token]]
     for one in tokens[at:]:
         if one.text == "(":
@@ -86,7 +86,7 @@ def _arguments(tokens: Sequence[Token], at: int) -> list[list[Token]]:
 
 
 def pasted(tokens: Sequence[Token]) -> list[int]:
-    """Where a macro begins to paste a name together: the first `##` of each."""
+    """Return the positions at which a macro begins to paste a name: the first `##` of each."""
     return [
         at
         for at in range(1, len(tokens) - 1)
@@ -95,7 +95,7 @@ def pasted(tokens: Sequence[Token]) -> list[int]:
 
 
 def pieces(macro: Part, at: int) -> list[str]:
-    """The pieces of a pasted name, from its first `##`; one that is a parameter is empty."""
+    """Return the pieces of a pasted name, from its first `##`; a piece that is a parameter is ""."""
     tokens = macro.tokens
     found = [tokens[at - 1].text]
     while at < len(tokens) - 1 and tokens[at].text == "##":

@@ -1,4 +1,4 @@
-"""Names within a definition: those that it declares itself, and the namespaces that stand before one."""
+"""Names within a definition: those that it declares itself, and the namespaces before a name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENDS = {"=", ";", ",", ")", "(", "{", "[", ":", ">", "]", "..."}
 
 
 def declared(tokens: Sequence[Token]) -> set[str]:
-    """Variables, parameters and types that stand behind a type, and what a lambda or a binding names."""
+    """Return the variables, parameters and types that follow a type, and names of lambdas and bindings."""
     closing = set(_angles(tokens))
     found: set[str] = set()
     for at, one in enumerate(tokens):
@@ -42,7 +42,7 @@ def declared(tokens: Sequence[Token]) -> set[str]:
 
 
 def _is_behind_a_type(tokens: Sequence[Token], at: int, closing: set[int]) -> bool:
-    """Whether the marks before a name belong to a type; in `a && b` they seem to, which does no harm."""
+    """Whether the tokens before a name are a type. `a && b` looks like one, which does no harm."""
     while at > 0 and tokens[at].text in ("*", "&", "&&", "..."):
         at -= 1
     one = tokens[at]
@@ -50,18 +50,18 @@ def _is_behind_a_type(tokens: Sequence[Token], at: int, closing: set[int]) -> bo
 
 
 def _is_pointer(tokens: Sequence[Token], at: int) -> bool:
-    """`int (*name)(int)`"""
+    """Whether the name is that of a function pointer: `int (*name)(int)`."""
     around = [one.text for one in tokens[at - 2 : at + 3]]
     return len(around) == 5 and around[:2] == ["(", "*"] and around[3:] == [")", "("]
 
 
 def bases(tokens: Sequence[Token]) -> set[str]:
-    """What a class names of C++'s own library: its bases have their short names within it."""
+    """Return the names that a class takes from std: inside the class, its bases have short names."""
     return {one.text for at, one in enumerate(tokens) if qualified(tokens, at)[:1] == ["std"]}
 
 
 def _is_bound(tokens: Sequence[Token], at: int) -> bool:
-    """`auto [a, b] = ...`, and `[x = ...]` of a lambda."""
+    """Whether the name is bound by `auto [a, b] = ...`, or by a lambda's `[x = ...]`."""
     here = at
     while here > 0 and tokens[here].text not in ("[", ";", "{", "}", "("):
         here -= 1
@@ -73,7 +73,7 @@ def _is_bound(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _listed(tokens: Sequence[Token]) -> set[str]:
-    """`int a = 1, b;` and the names of an enum: what follows a comma where a declaration began."""
+    """Return the names after the commas of a declaration, `int a = 1, b;`, and the names of an enum."""
     found: set[str] = set()
     is_declaration, depth, start = False, 0, True
     for at, one in enumerate(tokens):
@@ -107,7 +107,7 @@ def _begins_declaration(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _angles(tokens: Sequence[Token]) -> list[int]:
-    """Positions of each `>` that closes a template's list of arguments."""
+    """Return the positions of each `>` that closes a template's list of arguments."""
     opened: list[tuple[int, int]] = []  # where, and in how many parentheses
     found, depth = [], 0
     for at, one in enumerate(tokens):
@@ -125,7 +125,7 @@ def _angles(tokens: Sequence[Token]) -> list[int]:
 
 
 def qualified(tokens: Sequence[Token], at: int) -> list[str]:
-    """The names before one, joined by `::`, outermost first; an argument list among them is left out."""
+    """Return the names joined to one by `::`, outermost first, without template arguments."""
     found: list[str] = []
     here = at
     while here >= 2 and tokens[here - 1].text == "::":
@@ -143,7 +143,7 @@ def qualified(tokens: Sequence[Token], at: int) -> list[str]:
 
 
 def opening(tokens: Sequence[Token], at: int) -> int:
-    """Where the bracket opens that closes here."""
+    """Return the position of the bracket that this one closes."""
     close, opened, depth = tokens[at].text, CLOSES[tokens[at].text], 0
     for here in range(at, -1, -1):
         depth += (tokens[here].text == close) - (tokens[here].text == opened)

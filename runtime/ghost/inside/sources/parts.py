@@ -1,6 +1,6 @@
-"""The definitions of a C++ file by name: what each names, whether it is host code, and what it returns.
+"""The definitions of a C++ file by name: the names each uses, whether it is host code, what it returns.
 
-Names are not resolved: a name stands for every definition of that name, so never too little is reached.
+Names are not resolved: a name stands for every definition of that name, so never too few are reached.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from runtime.ghost.inside.sources.text import Token
 
 @dataclass
 class Part:
-    """A definition. `owner` is the class that it stands in, `before` what stands before its name."""
+    """A definition. `owner` is its class, and `before` are the tokens before its name."""
 
     name: str
     kind: str  # function, declared, value, alias, class or macro
@@ -29,20 +29,20 @@ class Part:
 
     @property
     def body(self) -> Sequence[Token]:
-        """What a function does, or what a macro stands for."""
+        """The tokens of a function's body, or of a macro's replacement."""
         head = len(self.template) + len(self.before) + 1 + len(self.signature) + len(self.after)
         return self.tokens if self.kind == "macro" else self.tokens[head:]
 
     @property
     def is_member(self) -> bool:
-        """Whether `x.name` may stand for it: something in a class, or defined for one outside of it."""
+        """Whether `x.name` may mean it: it is a member of a class, or defined for one outside of it."""
         return (
             bool(self.owner) or self.kind == "macro" or (bool(self.before) and self.before[-1].text == "::")
         )
 
     @property
     def returns_nothing(self) -> bool:
-        """Whether a function's own text says that it answers nothing."""
+        """Whether a function's own text says that it returns nothing."""
         words = [one.text for one in self.before]
         while len(words) > 2 and words[-1] == "::":
             words = _without_qualifier(words)
@@ -53,7 +53,7 @@ class Part:
 
 
 def _without_qualifier(words: list[str]) -> list[str]:
-    """`void Class<T>::` without its last class."""
+    """Return `void Class<T>::` without its last class."""
     words = words[:-1]
     if words and words[-1] in (">", ">>>"):
         depth = 0
@@ -67,7 +67,7 @@ def _without_qualifier(words: list[str]) -> list[str]:
 
 @dataclass
 class Parts:
-    """All definitions of a file, and what runs when a module is loaded."""
+    """All definitions of a file, and those that run when a module is loaded."""
 
     parts: list[Part] = field(default_factory=list)
     at_load: list[Part] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the host code of an exported function can reach, and whether any of it may take memory of a GPU."""
+"""What the host code of an exported function can reach, and whether any of it may take GPU memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Where = tuple[Path, int]
 
 
 class Unsure(Exception):
-    """Why nothing follows from a source."""
+    """The reason why a source gives no verdict."""
 
     def __init__(self, why: str, where: Where | None = None) -> None:
         super().__init__(f"{why}: {where[0].name}:{where[1]}" if where else why)
@@ -30,13 +30,13 @@ def _parts(file: Path) -> Parts:
 
 
 def forget_files() -> None:
-    """Keep nothing of what was read."""
+    """Drop everything that was read."""
     _parts.cache_clear()
     read.cache_clear()
 
 
 class Source:
-    """Every file that a module is made of, but those of C++, CUDA and its libraries."""
+    """Every file that a module is made of, except those of C++, CUDA and its libraries."""
 
     def __init__(self, build: Build) -> None:
         self.build = build
@@ -58,7 +58,7 @@ class Source:
                 self.named.setdefault(part.name, []).append(part)
 
     def _read(self, sources: Iterable[Path]) -> None:
-        """Every file, and whether it is sure to be compiled: such a one has to find what it includes."""
+        """Read every file, and whether it is surely compiled; all includes of such a file must be found."""
         waiting = [(file, True) for file in sources]
         sure: dict[Path, bool] = {}
         while waiting:
@@ -85,7 +85,7 @@ class Source:
                     raise Unsure(f"its source includes {one.name}, which is not there", (file, one.line))
 
     def _found(self, file: Path, name: str, quoted: bool) -> Path | None:
-        """A header of the release's own; None for one of C++, CUDA or a library, or for none."""
+        """Return a header of the release's own, or None for one of C++, CUDA, a library, or none."""
         if quoted and (file.parent / name).is_file():
             return (file.parent / name).resolve()
         if _is_outside(name):
@@ -103,7 +103,7 @@ class Source:
         return found
 
     def makers(self, name: str) -> list[Part]:
-        """The macros that may have made a name of pieces."""
+        """Return the macros that may have made this name of pieces."""
         return [part for part, words in self._pasting if fits(name, words)]
 
     @cached_property
@@ -114,7 +114,7 @@ class Source:
 
     @cached_property
     def device_words(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Macros that stand for __device__, and those that stand for __host__."""
+        """Return the macros that mean __device__, and those that mean __host__."""
         marks = []
         for mark in (("__device__", "__global__"), ("__host__",)):
             words, before = set(mark), -1
@@ -128,7 +128,7 @@ class Source:
         return marks[0], marks[1]
 
     def is_device(self, part: Part) -> bool:
-        """Whether a function is code of the GPU alone."""
+        """Whether a function is only GPU code."""
         device, host = self.device_words
         words = {one.text for one in (*part.before, *part.after)}
         return part.kind in ("function", "declared") and bool(words & device) and not words & host
@@ -139,7 +139,7 @@ def _is_outside(name: str) -> bool:
 
 
 class Reach:
-    """Follows names from a function to whatever they may stand for."""
+    """Follows names from a function to everything that they may mean."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -148,7 +148,7 @@ class Reach:
         self._open: list[tuple[str, Where]] = []  # names in macros, which may be their callers'
 
     def follow(self, export: Part) -> None:
-        """Raises Unsure where the function may take memory, or where that is not sure."""
+        """Raise Unsure if the function may take memory, or if that is not certain."""
         waiting = [export, *self.source.at_load]
         waiting += self.source.named.get("", [])
         while waiting:
@@ -179,7 +179,7 @@ class Reach:
         return reached
 
     def _pasted(self, part: Part, at: int) -> list[Part]:
-        """What a name may become that a macro makes: all that has its known pieces."""
+        """Return every definition that a name pasted by a macro may mean, by its known pieces."""
         if at > 1 and part.tokens[at - 2].text == "##":
             return []  # a later piece of the name
         words = pieces(part, at)
@@ -197,7 +197,7 @@ class Reach:
         return []
 
     def _names_around(self, part: Part) -> set[str]:
-        """What is declared in a definition, or in the class that it belongs to."""
+        """Return the names declared in a definition, or in its class."""
         names = declared(part.tokens) | set(part.parameters)
         names |= bound(part.tokens, lambda name: self.source.named.get(name, ()))
         if part.owner:
@@ -215,7 +215,7 @@ class Reach:
         one, where = part.tokens[at], (part.file, part.tokens[at].line)
         name, spaces = one.text, self._spaces(part.tokens, at)
         if name in known.KEYWORDS or spaces[:1] == ["std"] or spaces[:2] == ["cuda", "std"]:
-            return []  # nothing of C++'s own library takes memory of a GPU
+            return []  # C++'s own library takes no GPU memory
         own = self.source.named.get(name, [])
         before = part.tokens[at - 1].text if at else ""
         if before in (".", "->"):
@@ -245,7 +245,7 @@ class Reach:
         raise Unsure(f"its source names {name}, of which nothing is known", where)
 
     def _spaces(self, tokens: Sequence[Token], at: int) -> list[str]:
-        """What stands before a name, with the namespaces' own names."""
+        """Return the names before a name, with renamed namespaces resolved."""
         found = qualified(tokens, at)
         for _ in self.source.renamed:
             if not found or found[0] not in self.source.renamed:

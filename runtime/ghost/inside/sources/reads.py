@@ -1,4 +1,4 @@
-"""Which tensors an exported function only reads: what they hold stays real when its kernels do not run."""
+"""Which tensors an exported function only reads: their values stay real when its kernels do not run."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Values = dict[str, str]
 
 
 class Reads:
-    """Follows one tensor by its name through the functions that it is handed to. Ask it once."""
+    """Follows one tensor by its name through the functions that get it. Each object is used once."""
 
     def __init__(self, named: dict[str, list[Part]]) -> None:
         self.named = named
         self._asked: set[tuple[int, int, tuple[tuple[str, str], ...]]] = set()
 
     def only_reads(self, part: Part, number: int, arguments: Sequence[str]) -> bool:
-        """Whether a parameter of a function, counted from 0, is only looked at and read."""
+        """Whether a function only looks at and reads its parameter `number`, counted from 0."""
         parameters = _parameters(part)
         if number >= len(parameters):
             return False
@@ -100,14 +100,14 @@ def _accepts(part: Part, number: int) -> bool:
 
 
 def _values(part: Part, arguments: Sequence[str]) -> Values:
-    """What is given for the parameters of a template that are true or false."""
+    """Return the values of template parameters that are true or false."""
     names = [_name(one) for one in _split(part.template[2:-1])]
     pairs = zip(names, arguments, strict=False)
     return {name: value for name, value in pairs if value in ("true", "false")}
 
 
 def _living(body: Sequence[Token], values: Values) -> list[Token]:
-    """A body without the branches of `if constexpr` that are not compiled."""
+    """Return a body without the branches of `if constexpr` that are not compiled."""
     found: list[Token] = []
     at = 0
     while at < len(body):
@@ -138,7 +138,7 @@ def _truth(condition: list[str], values: Values) -> bool | None:
 
 
 def _is_read(body: Sequence[Token], at: int) -> bool:
-    """`static_cast<const T*>(name.data_ptr())`"""
+    """Whether the name is in `static_cast<const T*>(name.data_ptr())`."""
     if _text(body, at - 1) != "(" or _text(body, at - 2) != ">" or _text(body, at - 3) != "*":
         return False
     start = opening(body, at - 2)
@@ -146,7 +146,7 @@ def _is_read(body: Sequence[Token], at: int) -> bool:
 
 
 def _place(body: Sequence[Token], at: int) -> tuple[int, int]:
-    """Which argument a word is, and where the parentheses of the call open."""
+    """Return which argument a word is, and where the parenthesis of the call opens."""
     depth, commas = 0, 0
     here = at - 1
     while here >= 0:
@@ -174,7 +174,7 @@ def _closing(tokens: Sequence[Token], at: int) -> int:
 
 
 def _split(tokens: Sequence[Token]) -> list[list[Token]]:
-    """What stands between commas that are in no brackets and in no template's list."""
+    """Split at commas that are outside brackets and template lists."""
     depth = 0
     found: list[list[Token]] = [[]]
     for at, one in enumerate(tokens):
@@ -188,7 +188,7 @@ def _split(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def pointers(part: Part) -> set[str]:
-    """The names that a definition gives to types of pointers."""
+    """Return the names that a definition gives to pointer types."""
     head = "typedef " if part.kind == "alias" else ""
     return {one or other for one, other in POINTER.findall(head + _line(part))}
 
@@ -207,5 +207,5 @@ def may_write_what_is_constant(part: Part, pointers: set[str]) -> bool:
 
 
 def _line(part: Part) -> str:
-    """A definition's words in one line."""
+    """Return a definition's words in one line."""
     return "".join("s " if one.kind in ("string", "char") else f"{one.text} " for one in part.tokens)

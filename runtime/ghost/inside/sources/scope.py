@@ -8,7 +8,7 @@ from runtime.ghost.inside.sources.text import Text, Token
 from runtime.ghost.inside.sources.words import OPEN, Words
 
 CLASSES = {"class", "struct", "union", "enum"}
-# What has parentheses before a function's name.
+# Words that may have parentheses before a function's name.
 ATTRIBUTES = {"__launch_bounds__", "__attribute__", "__declspec", "alignas", "decltype", "noexcept"}
 ATTRIBUTES |= {"requires", "explicit", "__align__", "throw", "_Pragma", "__pragma", "sizeof"}
 MADE_UP = ("default", "delete", "0")
@@ -25,7 +25,7 @@ def parts_of(text: Text) -> Parts:
 
 
 def _typedef_name(words: list[str]) -> str:
-    """The last name, or that of a function's type: `typedef int (*name)(int);`"""
+    """Return the last name, or that of a function's type: `typedef int (*name)(int);`"""
     for at in range(2, len(words)):
         if words[at - 2] == "(" and words[at - 1] == "*":
             return words[at]
@@ -34,7 +34,7 @@ def _typedef_name(words: list[str]) -> str:
 
 
 def _has_values(parameters: list[Token]) -> bool:
-    """Whether parentheses hold values, as a variable's do: parameters have types, and values behind a `=`."""
+    """Whether parentheses hold values, as of a variable; parameters have types, and values only after `=`."""
     is_default = False
     for at, one in enumerate(parameters):
         if one.text in (",", "="):
@@ -47,7 +47,7 @@ def _has_values(parameters: list[Token]) -> bool:
 
 
 class _Scope(Words):
-    """Reads what stands in a file, a namespace or a class, one declaration after the other."""
+    """Reads a file, a namespace or a class, one declaration after the other."""
 
     def __init__(self, text: Text, found: Parts) -> None:
         super().__init__([one.text for one in text.tokens])
@@ -74,7 +74,7 @@ class _Scope(Words):
         return self._declaration(at, end, owner)
 
     def _namespace(self, at: int, end: int) -> int:
-        """A namespace's content is read like the file's; `namespace a = b;` is an alias."""
+        """Read a namespace's content like the file's; `namespace a = b;` is an alias."""
         stop = self._find(at, end, "{;=")
         names = [word for word in self.words[at + 1 : stop] if word.isidentifier() and word != "inline"]
         self.found.namespaces.update(names)
@@ -125,7 +125,7 @@ class _Scope(Words):
         return at
 
     def _after_requires(self, at: int, end: int) -> int:
-        """A constraint is terms joined by && and ||."""
+        """Return the position after a constraint, which is terms joined by && and ||."""
         while at < end:
             if self.words[at] == "(":
                 at = self._matching(at) + 1
@@ -228,12 +228,12 @@ class _Scope(Words):
         return stop + 1
 
     def _name_before(self, paren: int, at: int) -> int:
-        """Where a function's name stands; behind it there may be arguments of a template."""
+        """Return the position of a function's name, which template arguments may follow."""
         here = paren - 1
         return max(opening(self.tokens, here) - 1, at) if self.words[here] == ">" else here
 
     def _function(self, at: int, name: int, after: int, end: int, owner: str) -> int:
-        """From behind the parameters: a body, or the end of a declaration."""
+        """Read a function after its parameters: up to its body, or the end of a declaration."""
         here, listed = after, False
         while here < end:
             word = self.words[here]
@@ -269,7 +269,7 @@ class _Scope(Words):
         return stop + 1
 
     def _value(self, at: int, stop: int, owner: str) -> None:
-        """A variable: the initializer of one that is not constant runs when the module is loaded."""
+        """Add a variable. If it is not constant, its initializer runs when the module is loaded."""
         first = self._after_template(at, stop)
         here = first
         while here < stop and self.words[here] not in ("=", "{", "[", ":"):

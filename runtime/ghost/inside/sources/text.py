@@ -1,4 +1,4 @@
-"""The tokens of a C++ source file, its includes and its macros. No compiler is needed, and none is asked."""
+"""The tokens of a C++ source file, its includes and its macros, read without a compiler."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PIECE = re.compile(
 _MACRO = re.compile(r"([A-Za-z_]\w*)(?:\(([^)]*)\))?(.*)", re.DOTALL)
 _INCLUDE = re.compile(r'\s*(["<])([^">]+)[">]')
 _DEFINED = re.compile(r"\s*(!?)\s*defined\s*\(?\s*(\w+)\s*\)?\s*$")
-# A CUDA compiler never defines these: what they guard is for other GPUs.
+# A CUDA compiler never defines these: they guard code for other GPUs.
 OTHER_GPUS = {"USE_ROCM", "USE_MUSA", "__HIPCC__", "__HIP_PLATFORM_AMD__", "__MUSACC__", "__HIP__"}
 
 
@@ -50,7 +50,7 @@ class Macro(NamedTuple):
 
 @dataclass
 class Text:
-    """What one file says: every branch of its conditionals but those for other makers' GPUs."""
+    """One file's text: every branch of its conditionals, except those for other makers' GPUs."""
 
     file: Path
     tokens: list[Token] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Text:
 
 @lru_cache(maxsize=2048)
 def read(file: Path) -> Text:
-    """A file's text. Raises OSError and UnicodeDecodeError."""
+    """Read a file's text. Raises OSError and UnicodeDecodeError."""
     source = file.read_text(encoding="utf-8")
     text = Text(file)
     starts = [0, *(at.end() for at in re.finditer("\n", source))]
@@ -101,14 +101,14 @@ def _directive(text: Text, branches: Branches, written: str, line: int) -> None:
 
 
 def _glued(word: str, rest: str) -> tuple[str, str]:
-    """`#include<x>` and `#if(X)` have no blank between."""
+    """Separate a directive from its argument in `#include<x>` and `#if(X)`, which have no blank."""
     found = re.match(r"[a-z]+", word)
     end = found.end() if found else len(word)
     return word[:end], f"{word[end:]} {rest}"
 
 
 class Branches:
-    """The conditionals around a place. Of branches that leave braces open, the first one counts."""
+    """The conditionals around a place. Of branches that leave braces open, only the first one's count."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._open: list[_Branch] = []
@@ -120,11 +120,11 @@ class Branches:
 
     @property
     def are_conditional(self) -> bool:
-        """Whether a place may be left out; a header's own guard does not leave it out."""
+        """Whether a place may be left out. A header's own guard does not count."""
         return any(one.taken is None and not one.is_guard for one in self._open)
 
     def guard(self, name: str) -> None:
-        """A name is defined: it guards the header if the innermost branch asked for it."""
+        """Take the definition of `name` as the header's guard, if the innermost branch tests for it."""
         if self._open and self._open[-1].absent == name:
             self._open[-1].is_guard = True
 
@@ -148,7 +148,7 @@ class _Branch:
         self._was_true = taken is True
 
     def end(self, tokens: list[Token]) -> None:
-        """Of branches that open or close braces of what is around them, the braces of the first one count."""
+        """Drop unpaired braces of this branch if an earlier branch already had some."""
         loose = _loose(tokens, self._start)
         if loose and self._is_settled:
             tokens[self._start :] = [
@@ -168,7 +168,7 @@ class _Branch:
 
 
 def _loose(tokens: list[Token], start: int) -> set[int]:
-    """Braces from a place on that have no other half there."""
+    """Return the positions, from `start` on, of braces without a partner."""
     opened: list[int] = []
     closing: set[int] = set()
     for at in range(start, len(tokens)):
@@ -183,7 +183,7 @@ def _loose(tokens: list[Token], start: int) -> set[int]:
 
 
 def _value(word: str, condition: str) -> bool | None:
-    """What a condition is where that is sure; both branches count elsewhere."""
+    """Return a condition's value if it is certain; for None both branches are read."""
     condition = condition.split("//")[0].strip()
     if word in ("ifdef", "ifndef"):
         return (word == "ifndef") if condition in OTHER_GPUS else None

@@ -34,24 +34,24 @@ class Judged(NamedTuple):
 
 
 def doubt(module: Path, function: str) -> str:
-    """Why a function may take memory or answer something; nothing where its source shows that it cannot."""
+    """Return why a function may take memory or return a value, or "" if its source shows that it cannot."""
     judged = _judged(module)
     return judged.doubts.get(function, judged.otherwise)
 
 
 def only_read(module: Path, function: str) -> Sequence[int]:
-    """Which arguments of a function, counted from 0, its host code hands to kernels to be read."""
+    """Return the arguments of a function, counted from 0, that its host code lets kernels only read."""
     return _judged(module).reads.get(function, ())
 
 
 def share() -> None:
-    """Have each process that is forked from this one hand back what it judges, for those that come later."""
+    """Let processes forked from this one hand back their verdicts, for those forked later."""
     global _shared
     _shared = os.memfd_create("judged")
 
 
 def learn() -> None:
-    """Take what ended processes judged."""
+    """Read the verdicts of ended processes."""
     global _learned
     if _shared is not None:
         lines = os.pread(_shared, _MOST, _learned)
@@ -62,7 +62,7 @@ def learn() -> None:
 
 
 def _judged(module: Path) -> Judged:
-    """Read a module's source once, and keep none of it: when the server's own garbage is collected counts."""
+    """Read a module's source once and keep none of it, so that the server's collections stay the same."""
     found = _by_path.get(module)
     if found is not None:
         return found
@@ -83,7 +83,7 @@ def _judged(module: Path) -> Judged:
 
 
 def _name(module: Path) -> str:
-    """A module and what it would be built of: another start may build one of the same name otherwise."""
+    """Return a name for a module and its sources: another start may build the same name from others."""
     digest = sha256()
     with contextlib.suppress(OSError):
         digest.update((module.parent / FILE).read_bytes())
@@ -134,7 +134,7 @@ def _reads(source: Source, export: Part) -> list[int]:
 
 
 def _functions(source: Source, export: Part) -> tuple[str, list[Part]]:
-    """Every definition that an exported expression may name."""
+    """Return every definition that an exported expression may name."""
     at = _called(export.tokens)
     name = export.tokens[at].text if at is not None else ""
     parts = source.named.get(name, [])
@@ -154,7 +154,7 @@ def _check_answers_nothing(source: Source, export: Part) -> None:
 
 
 def _called(tokens: Sequence[Token]) -> int | None:
-    """The last name of an expression that stands in no list of a template's arguments."""
+    """Return the position of an expression's last name outside template arguments."""
     depth, found = 0, None
     for at, one in enumerate(tokens):
         depth += (one.text == "<") - (len(one.text) if one.text in (">", ">>>") else 0)

@@ -1,4 +1,4 @@
-"""Finds its way among a file's words: brackets that belong together."""
+"""The words of a file, with the brackets that belong together."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Words:
         return len(self.words) - 1
 
     def _closing_angle(self, at: int, end: int) -> int:
-        """Where a template's list ends; `at` itself where this is no list."""
+        """Return the end of a template's list, or `at` if this is no list."""
         depth, here = 0, at
         while here < end:
             word = self.words[here]

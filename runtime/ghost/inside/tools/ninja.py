@@ -1,4 +1,4 @@
-"""The libraries of a build file, as empty files; one that is there already stays as it is."""
+"""Writes the libraries of a build file as empty files, and keeps those that exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def outputs(text: str) -> list[str]:
-    """The shared libraries that a build file makes, with its variables filled in."""
+    """Return the shared libraries that a build file makes, with its variables filled in."""
     text = text.replace("$\n", " ")
     variables = dict(re.findall(r"^(\w+)\s*=\s*(.*)$", text, re.MULTILINE))
     found = []

@@ -1,7 +1,7 @@
 """Asks a server's FlashInfer how it builds its modules: `specs.py NAME...` prints JSON, an object per module.
 
-Nothing is compiled. FLASHINFER_WORKSPACE_BASE says where files for ninja go, and FLASHINFER_CUDA_ARCH_LIST
-for which GPU they are.
+Nothing is compiled. FLASHINFER_WORKSPACE_BASE is the folder for ninja's files, and FLASHINFER_CUDA_ARCH_LIST
+the GPU that they are for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def main(names: list[str]) -> None:
 
 
 def _registered() -> dict[str, Any]:
-    """Every module that FlashInfer builds ahead of time. It looks for them without a GPU too."""
+    """Return every module that FlashInfer builds ahead of time; it finds them without a GPU, too."""
     from flashinfer.aot import register_default_modules
     from flashinfer.jit.core import jit_spec_registry
 

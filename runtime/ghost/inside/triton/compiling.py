@@ -1,7 +1,7 @@
-"""Triton compiles each kernel itself, up to where its memory is allocated.
+"""Lets Triton compile each kernel itself, up to the step that allocates its shared memory.
 
-What its compiler refuses is refused here, in its own words, and the shared memory of a kernel is its own.
-What fails for want of something on this machine makes the record inexact, and the start goes on.
+If Triton's compiler refuses a kernel, the start fails with its words; shared memory is what it computes. A
+failure because this machine lacks something makes the record inexact, and the start continues.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from runtime.ghost.inside.stream import say
 from runtime.ghost.inside.triton import kept, launches
 from runtime.ghost.inside.triton.stand_in import StandIn
 
-# A kernel's memory is allocated early in the last of these. The rest of it, LLVM and ptxas take two thirds of
-# the time, and of what they find a start asks nothing but registers and spills.
+# A kernel's memory is allocated early in the last of these. The rest of this stage, LLVM and ptxas take two
+# thirds of the time, and a start needs only registers and spills from them.
 STAGES = ("ttir", "ttgir", "llir")
-# What Triton writes down of a kernel, and where it reads that.
+# Triton's metadata of a kernel: the attribute of the module that gives it, and its default.
 ATTRIBUTES: dict[str, tuple[str, int | None]] = {
     "shared": ("ttg.shared", 0),
     "tmem_size": ("ttg.tensor_memory_size", None),
@@ -37,7 +37,7 @@ _said: set[tuple[str, str]] = set()
 
 
 class _Allocated(Exception):
-    """A kernel's memory is allocated; from here on it would be made LLVM's."""
+    """A kernel's shared memory is allocated; the next step would lower it to LLVM."""
 
 
 @after("triton.compiler.compiler")
@@ -64,7 +64,7 @@ def _compiler(module: Any) -> None:
 
 
 def use(folder: str) -> None:
-    """Keep what Triton makes of each kernel in this folder, and hash Triton itself while nothing waits."""
+    """Keep Triton's results in this folder, and hash Triton itself now, while nothing waits for it."""
     kept.use(folder, "-".join(STAGES))
     hashed = getattr(sys.modules.get("triton.runtime.cache"), "triton_key", None)
     if hashed is not None:
@@ -73,9 +73,9 @@ def use(folder: str) -> None:
 
 
 def lacking(error: BaseException, before: BaseException | None = None) -> BaseException | None:
-    """What is missing on this machine, if the error came of it; None where Triton refused the kernel.
+    """Return the error if something missing on this machine caused it, or None if Triton refused the kernel.
 
-    `before`: what was being handled when Triton was called.
+    `before` is the exception that was being handled when Triton was called.
     """
     cause: BaseException | None = error
     while cause is not None and cause is not before:
@@ -86,7 +86,7 @@ def lacking(error: BaseException, before: BaseException | None = None) -> BaseEx
 
 
 def _is_named(error: BaseException) -> bool:
-    """An error class of Triton's own, or what its passes say when one of them fails."""
+    """Whether the error is of Triton's own class, or the text of a compiler pass that failed."""
     kinds = (kind.__module__ for kind in type(error).__mro__)
     return any(kind.split(".")[0] == "triton" for kind in kinds) or "PassManager::run failed" in str(error)
 
@@ -100,7 +100,7 @@ def _without(source: Any, error: BaseException) -> StandIn:
 
 
 def name_of(source: Any) -> str:
-    """A kernel's function with its module, or the file that Triton was given instead."""
+    """Return a kernel's module and function, or the file that Triton was given instead."""
     function = getattr(getattr(source, "fn", None), "fn", None)
     if function is None:
         return str(getattr(source, "name", source))
@@ -118,7 +118,7 @@ def _tell(source: Any, kernel: Any) -> None:
 
 
 def _cut_short(backend: Any) -> Any:
-    """A backend that stops where a kernel's memory is allocated; the binary is empty."""
+    """Return a backend that stops when a kernel's memory is allocated; its binary is empty."""
     add_stages = backend.add_stages
 
     def add(stages: dict[str, Callable[..., Any]], *args: Any) -> None:
@@ -134,7 +134,7 @@ def _cut_short(backend: Any) -> Any:
 
 
 def _allocate(stage: Callable[..., Any]) -> Callable[..., Any]:
-    """The stage that lowers a kernel to LLVM, ended when its memory is allocated."""
+    """Return the stage that lowers a kernel to LLVM, stopped when its memory is allocated."""
 
     def run(made: Any, metadata: dict[str, Any]) -> Any:
         compiler: Any = sys.modules[stage.__module__]

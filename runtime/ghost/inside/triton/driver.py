@@ -1,4 +1,4 @@
-"""In place of what Triton compiles with the machine's C compiler to reach a GPU: the ghost answers."""
+"""Replaces what Triton compiles with the machine's C compiler to reach a GPU by the ghost's answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from runtime.ghost.inside.hooks import after
 from runtime.ghost.inside.library import library
 
-# Names of Triton, and the numbers that `cuDeviceGetAttribute` takes for them.
+# Triton's names, and their numbers for `cuDeviceGetAttribute`.
 PROPERTIES = {
     "max_shared_mem": 97,
     "max_num_regs": 82,
@@ -18,11 +18,11 @@ PROPERTIES = {
     "mem_clock_rate": 36,
     "mem_bus_width": 37,
 }
-REGISTERS, SPILLS, THREADS = 64, 0, 1024  # of a kernel that no ptxas made
+REGISTERS, SPILLS, THREADS = 64, 0, 1024  # of a kernel that was not assembled by ptxas
 
 
 class Compiled:
-    """In place of a compiled file of Triton's: its helpers for the driver, and the launcher of a kernel."""
+    """Stands for a file compiled by Triton: its helpers for the driver, and the launcher of a kernel."""
 
     PyCUtensorMap = type(None)
 
@@ -32,7 +32,7 @@ class Compiled:
 
     @staticmethod
     def load_binary(*args: Any) -> tuple[int, int, int, int, int]:
-        """A module, its function, and what is asked of a function."""
+        """Return a module, its function, and a function's registers, spills and threads."""
         return 1, 1, REGISTERS, SPILLS, THREADS
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What Triton made of each kernel before: a small file per kernel, in a folder that only this user writes."""
+"""Keeps Triton's results for each kernel: a small file per kernel, in a folder that only this user writes."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ _folder: Path | None = None
 
 
 def use(folder: str, stages: str) -> None:
-    """Keep entries in this folder; kernels of other stages, or by other code of ours, have other entries."""
+    """Keep entries in this folder; other stages and other versions of this code have other entries."""
     global _folder
     _folder = Path(folder) / f"{stages}-{_own_digest()}"
 
 
 def _own_digest() -> str:
-    """Of the code that decides what is kept of a kernel."""
+    """Return the digest of the code that decides what is kept of a kernel."""
     ours = sorted(Path(__file__).parent.glob("*.py"))
     return sha256(b"\0".join(file.read_bytes() for file in ours)).hexdigest()[:16]
 
 
 class Manager:
-    """Stands where Triton asks for its cache. It keeps what Triton says of a kernel, and no code of it."""
+    """Replaces Triton's cache manager. It keeps Triton's description of a kernel, but none of its code."""
 
     def __init__(self, key: str) -> None:
         self._key = key
         self._entry = _place() / f"{key}.json"
 
     def get_group(self, name: str) -> dict[str, str] | None:
-        """The kernel's files as Triton names them, if it was compiled before."""
+        """Return the kernel's files as Triton names them, if it was compiled before."""
         if not _is_good(self._entry, self._key):
             return None
         return {name: str(self._entry), _BINARY: self.put(b"", _BINARY)}
 
     def put(self, data: Any, name: str, binary: bool = True) -> str:
-        """Keep what describes the kernel; of everything else Triton reads an empty file."""
+        """Keep the description of the kernel. For everything else Triton reads an empty file."""
         if not name.endswith(".json"):
             return _empty()
         _write(self._entry, data if isinstance(data, bytes) else str(data).encode())

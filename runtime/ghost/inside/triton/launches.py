@@ -15,7 +15,7 @@ _launches = 0
 
 
 def launching() -> bool:
-    """Whether a kernel is compiled because it is launched."""
+    """Whether a kernel is being compiled because it is launched."""
     return _launches > 0
 
 
@@ -40,7 +40,7 @@ def _jit(module: Any) -> None:
 
 
 def _meet(function: Any) -> None:
-    """The first launch of a function of this name loads its code."""
+    """Charge a kernel's code at the first launch of a function of this name."""
     _met[id(function)] = function
     name = f"{function.fn.__module__}.{function.fn.__qualname__}"
     if name not in _loaded:

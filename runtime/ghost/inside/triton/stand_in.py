@@ -1,4 +1,4 @@
-"""In place of a kernel that could not be compiled here: it is launched, and tells of itself what is usual."""
+"""Replaces a kernel that could not be compiled here: it can be launched, and its figures are typical ones."""
 
 from __future__ import annotations
 
