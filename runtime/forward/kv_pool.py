@@ -47,7 +47,7 @@ class PoolShape:
 
 
 class SlidingSlots:
-    """Slots of sliding-window `layers`, which keep fewer; `map` turns a token's slot into one of these."""
+    """KV slots of sliding-window `layers`, fewer than usual; `map` turns a token's slot into theirs."""
 
     def __init__(self, tokens: int, layers: Sequence[int], shape: PoolShape) -> None:
         self.rows, self.layers = tokens + shape.page_size, frozenset(layers)

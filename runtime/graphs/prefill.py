@@ -13,7 +13,7 @@ REQUESTS = 8  # of one captured prefill
 
 
 class PrefillGraphs(StageGraphs):
-    """Serves prefills without a cached prefix, because attention is captured with as many keys as tokens."""
+    """Graphs of prefills without a cached prefix: attention is captured with as many keys as tokens."""
 
     name = "prefill"
     kind: ClassVar[RunnerKind] = "prefill_graph"

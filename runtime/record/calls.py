@@ -1,4 +1,4 @@
-"""Calls of FlashInfer that asked its tuner, as data that anyone may have written."""
+"""Calls to FlashInfer that asked its tuner, as data that is checked: anyone may have written it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One server of the core: the arguments and what they became. Plans, tuning and predictions read it."""
+"""A server as the core plans it: arguments typed and resolved. Plans, tuning and predictions read it."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class ServerProcess:
 
     @staticmethod
     def _private(*folders: Path) -> Path:
-        """Return the first folder to which nobody else may write, as a group may share a cache folder."""
+        """Return the first folder that no other user can write to; a group may share a cache folder."""
         for folder in folders:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if is_private(folder):

@@ -65,7 +65,7 @@ def mem_report(
         list[str] | None,
         _question(
             "--what-if",
-            help="Compare with another start; repeatable, changes joined by +: lm-head-in-autotune, "
+            help="Compare with a changed start (repeatable; + joins changes): lm-head-in-autotune, "
             "graphs-ascending, dispatcher-by-max-running-requests, no-graphs, or any flag, such as dp=4.",
             metavar="CHANGE",
         ),
@@ -85,7 +85,7 @@ def mem_report(
         int | None,
         _fit(
             "--requests",
-            help="With --fit: concurrent requests; with --context-length, the KV cache holds all of them.",
+            help="With --fit: concurrent requests; with --context-length, all of that length must fit.",
             metavar="N",
         ),
     ] = None,

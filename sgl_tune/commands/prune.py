@@ -46,7 +46,11 @@ def prune(
     ] = None,
     max_size: Annotated[
         str | None,
-        Option("--max-size", metavar="SIZE", help="Least recently used, until the rest fits: 1GB."),
+        Option(
+            "--max-size",
+            metavar="SIZE",
+            help="Remove the least recently used until SIZE is met: 1GB.",
+        ),
     ] = None,
     store: Annotated[
         str | None,
@@ -62,7 +66,7 @@ def prune(
     ] = None,
     answers: Annotated[
         bool,
-        Option("--answers", help="Kept answers of servers: all, or those beyond --max-size."),
+        Option("--answers", help="Remove kept answers of servers: all, or only until --max-size is met."),
     ] = False,
     keep: Annotated[
         list[str] | None,

@@ -50,7 +50,10 @@ def server_modules(
     to: Annotated[
         Path | None,
         Option(
-            "--to", metavar="FOLDER", help="Write the kept host code here, as NAME.so.xz.", show_default=False
+            "--to",
+            metavar="FOLDER",
+            help="Write host code of modules here, as NAME.so.xz.",
+            show_default=False,
         ),
     ] = None,
     build: Annotated[bool, Option("--build", help="Build the host code of these modules.")] = False,

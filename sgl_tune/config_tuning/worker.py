@@ -81,7 +81,7 @@ def measured(job: LayerJob, here: Any, say: Any = lambda **_: None) -> dict[str,
 
 
 def _late_kernels() -> list[str]:
-    """Return a list to which Triton's later compilations are added, which the compiling process missed."""
+    """Return a list that grows by each kernel that Triton still has to compile in this process."""
     import triton
 
     late: list[str] = []

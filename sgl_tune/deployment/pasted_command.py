@@ -1,5 +1,6 @@
-"""Make a deployment of a server command that was pasted after `--`. In a container, some of its paths lie
-on this machine and others do not."""
+"""Make a deployment of a server command that was pasted after `--`. If it starts a container, only the
+mounted ones of its paths lie on this machine.
+"""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ WRITE, WRITTEN, REFUSED = "write", "written", "refused"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The written store. `hits`: entries that a lookup finds afterwards. `in_memory`: entries that a
-    server loads when it attaches the store. `without_policy`: entries that serve, but are tuned again
-    anyway."""
+    """The written store. `hits`: entries that a lookup in it finds. `in_memory`: entries that a server loads
+    when it attaches the store. `without_policy`: entries that serve, but are tuned again anyway.
+    """
 
     folder: Path
     entries: int

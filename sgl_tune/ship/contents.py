@@ -1,4 +1,4 @@
-"""Collect the contents of a bundle: files of caches and stores under new names, right for one place."""
+"""Collect the contents of a bundle: files of caches and stores, renamed, with their new paths."""
 
 from __future__ import annotations
 

@@ -50,8 +50,9 @@ def verify_elsewhere(checked: Checked, target: Target, stale: bool) -> VerifyRep
 
 @lru_cache(maxsize=8)
 def _its_own(flashinfer: str | None) -> Judge:
-    """Return the judge for the servers that do open such a folder. All their caches share it, so that
-    equal files are judged once."""
+    """Return the judge for the servers that do open such a folder. One judge serves all folders, so that
+    equal files are judged once.
+    """
     return Judge(Target(None, "its own").in_folder(flashinfer))
 
 

@@ -43,7 +43,7 @@ def is_real(tensor: Any) -> bool:
 
 
 def all_real(given: list[Any]) -> bool:
-    """Whether an operation can be repeated: its tensors are small, and those on the device are real."""
+    """Whether the CPU can repeat an operation: its tensors are small, and device tensors hold values."""
     if not all(map(is_small, given)):
         return False
     return all(is_real(one) for one in given if one.is_cuda)
@@ -63,7 +63,7 @@ def over(tensor: Any) -> Any:
 
 
 def zero(at: int, size: int) -> None:
-    """Make device memory zero; whole pages are given back instead of written."""
+    """Fill device memory with zeros; return whole pages to the system instead of writing them."""
     page = mmap.PAGESIZE
     first, last = -(-at // page) * page, (at + size) // page * page
     if last - first < FEW_PAGES * page:

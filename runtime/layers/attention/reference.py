@@ -26,7 +26,7 @@ class Paging:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Rows `start` to `end` of a batch: queries from `position` on of a request with tokens in `slots`."""
+    """Rows `start` to `end` of a batch: one request's queries from `position` on; tokens in `slots`."""
 
     start: int
     end: int

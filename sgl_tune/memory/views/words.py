@@ -61,8 +61,9 @@ def _cached(phase: Phase, total: int) -> str:
 
 
 def exactness(report: MemoryReport) -> str:
-    """Return whether torch's numbers equal a real start's, else the first reasons why not. A core's report
-    only says that the core answered."""
+    """Return whether torch's numbers equal a real start's, else the first reasons why not. If the runtime
+    core answered, return only that.
+    """
     if report.whose.source == "core":
         return "by the runtime core, no server was asked"
     if report.whose.source == "measured" or report.refused:
