@@ -44,6 +44,11 @@ _TASK = re.compile(
     r"(\d{1,6}): |\[(\d{1,6},\d{1,6})\](?:<std(?:out|err)>)?: ?|\[((?:rank|default)\d{1,6})\]: ?"
     r"|([a-z0-9][a-z0-9.-]{0,250}-[a-z0-9.-]{1,100} [a-z0-9-]{1,63}) "
 )
+# The prefix of other loggers' lines: time, level, place and name.
+_LOGGER = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})? "
+    r"(?:- [A-Z]{4,8} - )?(?:[\w.-]{1,80}:\d{1,6} - )?(?:[A-Za-z_][\w.]{0,120}:? )?"
+)
 _MOST_TASKS = 1024
 
 
@@ -74,6 +79,11 @@ def line_parser() -> Callable[[str], LogLine]:
     """Return a parser for the lines of one log in order: it remembers the last rank, and how a task's
     lines begin."""
     return _Parser().line
+
+
+def without_logger(text: str) -> str:
+    head = _LOGGER.match(text)
+    return text[head.end() :] if head else text
 
 
 def _pieces(path: Path) -> Iterator[str]:

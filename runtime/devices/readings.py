@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from runtime.server.units import GIB, KIB, MIB
 
 _UNITS = {"bytes": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
-_SIZE = r"(\d{1,9}(?:\.\d+)?) (bytes|KiB|MiB|GiB)"
+_SIZE = r"(\d{1,9}(?:\.\d+)?) ?(bytes|KiB|MiB|GiB)"
+# Torch's words without their blanks: terminals and web pages break them anywhere.
+_TORCH = {
+    "tried": rf"Triedtoallocate{_SIZE}",
+    "total": rf"totalcapacit?yof{_SIZE}|;{_SIZE}totalcapacity",
+    "free": rf"(?<!\d)(?<!\d\.){_SIZE}(?:is)?free",
+    "allocated": rf"allocatedmemory{_SIZE}isallocatedbyPyTorch|;{_SIZE}alreadyallocated",
+    "unused": rf"(?<!\d)(?<!\d\.){_SIZE}isreservedbyPyTorchbutunallocated",
+    "process": rf"[Tt]hisprocesshas{_SIZE}memoryinuse",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +57,26 @@ class OutOfMemory:
     where: str = ""
     by_driver: bool = False
 
+    @property
+    def shows_free(self) -> bool:
+        return bool(self.total_bytes or self.free_bytes)
+
 
 def parse_out_of_memory(message: str, where: str = "") -> OutOfMemory | None:
-    """Return the numbers of torch's "CUDA out of memory. Tried to allocate ..."."""
-    patterns = {
-        "tried_bytes": rf"Tried to allocate {_SIZE}",
-        "total_bytes": rf"total capacity of {_SIZE}",
-        "free_bytes": rf"of which {_SIZE} is free",
-        "allocated_bytes": rf"allocated memory {_SIZE} is allocated by PyTorch",
-        "reserved_unallocated_bytes": rf"{_SIZE} is reserved by PyTorch but unallocated",
-    }
-    found = {name: re.search(pattern, message) for name, pattern in patterns.items()}
-    if found["tried_bytes"] is None:
+    """Return the numbers of torch's message, without a total where the free bytes are cut off."""
+    read = torch_numbers(message)
+    if "tried" not in read:
         return None
-    tried, total, free, allocated, unused = (_bytes(m) if m else 0 for m in found.values())
-    return OutOfMemory(tried, free, total, allocated, unused, where)
+    total, free = read.get("total", 0) if "free" in read else 0, read.get("free", 0)
+    return OutOfMemory(read["tried"], free, total, read.get("allocated", 0), read.get("unused", 0), where)
 
 
-def parse_size(text: str) -> int:
-    """Return the bytes of torch's `2.98 GiB`."""
-    found = re.search(_SIZE, text)
-    return _bytes(found) if found else 0
+def torch_numbers(message: str) -> dict[str, int]:
+    """Return the bytes that the message of torch shows, by the names of `_TORCH`."""
+    bare = re.sub(r"\s+", "", message)
+    return {name: _bytes(m) for name, pattern in _TORCH.items() if (m := re.search(pattern, bare))}
 
 
 def _bytes(found: re.Match[str]) -> int:
-    return round(float(found[1]) * _UNITS[found[2]])
+    size, unit = filter(None, found.groups())
+    return round(float(size) * _UNITS[unit])

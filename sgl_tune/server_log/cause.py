@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sgl_tune.server_log.ends import Death
+from sgl_tune.server_log.ends import EITHER_GRAPHS, Death
 from sgl_tune.server_log.log import ServerLog
 from sgl_tune.server_log.marks import GRAPHS
 from sgl_tune.units import memory_bytes
@@ -29,6 +29,7 @@ class Cause:
     changes: tuple[str, ...] = ()
 
 
+SERVING = ("ready", "a batch", "warm-up request")
 _WHILE_SERVING = ("chunk", "logprobs")  # they change the memory of requests, not of captures
 # What a frame shows about the last allocation: the first row that fits, from the innermost frame on.
 _ASKING = (
@@ -48,14 +49,16 @@ _ASKING = (
 # If no frame shows it: by the phase in which memory ran out.
 _LEAVES = "the KV pool leaves too little for "
 _BY_PHASE = {
-    "setup": ("memory ended in a phase that the log does not show", "fraction"),
+    "setup": ("the log does not show what asked for the memory", "fraction"),
     "communicator": ("the weights do not fit", "ranks checkpoint"),
     "weights": ("the weights do not fit", "ranks checkpoint"),
     "draft weights": ("the draft's weights do not fit", "ranks checkpoint"),
     "kv pool": ("the KV pool itself", "fraction"),
     "autotune": (f"{_LEAVES}the autotune dummy run", "fraction requests"),
-    "ready": ("activations of a batch, which the fraction does not count", "fraction chunk requests"),
-    **{graphs: (f"{_LEAVES}the {graphs}", "fraction graphs") for graphs in GRAPHS},
+    **dict.fromkeys(
+        SERVING, ("activations of a batch, which the fraction does not count", "fraction chunk requests")
+    ),
+    **{graphs: (f"{_LEAVES}the {graphs}", "fraction graphs") for graphs in (*GRAPHS, EITHER_GRAPHS)},
 }
 
 
@@ -79,7 +82,8 @@ def least_fraction(log: ServerLog) -> float | None:
 
 def graphs_or(phase: str) -> str:
     """Return the name of the graphs that a phase captures or follows, else the phase's own name."""
-    return phase.removeprefix("after ") if phase.removeprefix("after ") in GRAPHS else phase
+    name = phase.removeprefix("after ")
+    return name if name.endswith(" graphs") else phase
 
 
 def _occupied(log: ServerLog) -> Iterator[Cause]:
@@ -132,22 +136,21 @@ def _ran_out(log: ServerLog) -> Iterator[Cause]:
     pieces = ""
     if numbers and 0 < short < numbers.reserved_unallocated_bytes:
         held = memory_bytes(numbers.reserved_unallocated_bytes)
-        segments, pieces = ("segments",), f"; {held} are fragmented: reserved by torch, not allocated"
+        segments, pieces = ("segments",), f"{held} are fragmented: reserved by torch, not allocated"
     calls = (f"{'/'.join(frame.file.split('/')[-2:])} {frame.function}" for frame in reversed(oom.frames))
     for words in (oom.text, *calls):
         for pattern, what, changes in _ASKING:
             if re.search(pattern, words):
-                where = {"ready": "serving", "setup": "a phase that the log does not show"}
-                shown = f"{_tried(oom)}, in {where.get(oom.phase, oom.phase)}{pieces}"
+                where = (*SERVING, "setup")
                 helps = (c for c in changes.split() if oom.phase in where or c not in _WHILE_SERVING)
-                yield Cause(what, shown, (*segments, *helps, *_graphs_too(oom)))
+                yield Cause(what, pieces, (*segments, *helps, *_graphs_too(oom)))
     what, changes = _BY_PHASE.get(graphs_or(oom.phase), (f"{_LEAVES}what comes after it", "fraction"))
     before = _after_pool(log, oom) if _LEAVES in what else _ready(log, oom)
-    yield Cause(what, ", ".join((*before, _tried(oom))) + pieces, (*segments, *changes.split()))
+    yield Cause(what, "; ".join(filter(None, (", ".join(before), pieces))), (*segments, *changes.split()))
 
 
 def _graphs_too(oom: Death) -> tuple[str, ...]:
-    return ("graphs",) if graphs_or(oom.phase) in GRAPHS else ()
+    return ("graphs",) if graphs_or(oom.phase).endswith(" graphs") else ()
 
 
 def _after_pool(log: ServerLog, oom: Death) -> Iterator[str]:
@@ -188,13 +191,6 @@ def _given_back(log: ServerLog) -> Iterator[Cause]:
         yield Cause("the pool was sized before other memory was given back", shown, ("larger pool",))
 
 
-def _tried(oom: Death) -> str:
-    if oom.numbers is None:
-        return "the message has no numbers"
-    free = f", {memory_bytes(oom.numbers.free_bytes)} free" if oom.numbers.total_bytes else ""
-    return f"{memory_bytes(oom.numbers.tried_bytes)} tried{free}"
-
-
 def missing_of(log: ServerLog) -> Iterator[str]:
     """Yield what the log lacks that would show more."""
     oom, lead = log.oom, log.lead
@@ -205,6 +201,6 @@ def missing_of(log: ServerLog) -> Iterator[str]:
         whose = f" of {lead.name}" if lead.rank else ""
         yield f"no 'Memory pool end' line{whose}: what the pool left is unknown"
     if oom is not None and not oom.frames:
-        yield "no traceback: which allocation it was is unknown"
-    if log.server_args is None:
+        yield "no traceback of this allocation"
+    if log.server_args is None and fraction_of(log) is None:
         yield "no server_args= line: the fraction is unknown"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import timezone
 from pathlib import Path
 
-from sgl_tune.log_lines import LogLine, line_parser, log_pieces
+from sgl_tune.log_lines import LogLine, line_parser, log_pieces, without_logger
 from sgl_tune.server_log.bars import HEADS
-from sgl_tune.server_log.ends import FRAME, Frame, death_of
+from sgl_tune.server_log.ends import FRAME, Frame, continued, death_of
 from sgl_tune.server_log.findings import finding_of
 from sgl_tune.server_log.marks import ARGUMENTS, FIRST_LINE, HEAD, MARKS, NOTHING_BUILT, Edge, Mark
 from sgl_tune.server_log.rank_log import RankLog
@@ -19,6 +20,8 @@ from sgl_tune.server_log.start import Event, Speaker, Start, Word
 _MOST_EVENTS = 50_000  # per start; 1,000 ranks need as many
 _MOST_DEATHS = 1_024
 _MOST_FINDINGS = 64
+_MOST_WRAPPED = 8  # lines of one message
+_HIT = "Traceback (most recent call last):"
 _FLAG = re.compile(r"[\[ ](--[a-z][a-z0-9-]{1,80})")
 _BATCHES = ("Decode batch", "Prefill batch")
 _SERVING = (*_BATCHES, "INFO: ")
@@ -26,11 +29,6 @@ _OF_MEMORY = frozenset(("communicator", "weights", "kv pool", "tactics", "graphs
 _NODE = re.compile(r"\bnode_rank'?[=:] ?(\d{1,5})")
 _NODES = re.compile(r"\bnnodes'?[=:] ?(\d{1,6})\b")
 _ELAPSED = re.compile(r"(?:elapsed=|Time elapsed: )(\d{1,7}(?:\.\d{1,6})?)")
-# The prefix of other loggers' lines: time, level, place and name.
-_LOGGER = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})? "
-    r"(?:- [A-Z]{4,8} - )?(?:[\w.-]{1,80}:\d{1,6} - )?(?:[A-Za-z_][\w.]{0,120}:? )?"
-)
 BACK_SECONDS = 5.0  # how far the lines of several processes may be out of order
 MOST_PROCESSES = 1_024
 
@@ -68,6 +66,7 @@ class Reader:
         self._building: dict[Speaker, int] = {}
         self._flags: dict[str, None] = {}  # flags in a usage text of argparse
         self._before = ""
+        self._begun = 0  # the line of the last death
         self._frames: dict[str, deque[Frame]] = {}  # the current traceback's, by source
 
     @property
@@ -115,7 +114,7 @@ class Reader:
             start.began = start.ended = now
             start.is_timed = True
         speaker = Speaker(line.source, line.rank)
-        text = text if line.is_entry else _bare(text)
+        text = text if line.is_entry else without_logger(text)
         if start.is_launched and line.logged is not None and not start.events:
             start.events.append(Event(now or 0.0, Speaker("", ""), FIRST_LINE, {}, FIRST_LINE.phase))
         if text[:HEAD] in HEADS:
@@ -216,18 +215,29 @@ class Reader:
                 frames.clear()
             if start.deaths and text.startswith(_BATCHES):
                 self._survived(start, Speaker(line.source, line.rank))
+                start.deaths = [death for death in start.deaths if death.kind.name != "compiler"]
         elif frame := FRAME.match(line.text):
-            self._frames.setdefault(line.source, deque(maxlen=64)).append(Frame(*frame.groups()))
+            calls = self._frames.setdefault(line.source, deque(maxlen=64))
+            calls.append(Frame(*frame.groups()))
+            if (
+                start.deaths
+                and (death := start.deaths[-1]).text.endswith(_HIT)
+                and death.source == line.source
+            ):
+                start.deaths[-1] = replace(death, frames=tuple(calls))
+            return
+        elif start.deaths and self.lines - self._begun < _MOST_WRAPPED and self._went_on(start, line):
             return
         elif frames and line.text.startswith("    ") and not frames[-1].code:
             frames[-1] = frames[-1]._replace(code=line.text.strip()[:200])
         rank = start.ranks.get(Speaker(line.source, line.rank))
         phase = "ready" if start.ready else rank.phase if rank else "setup"
         if death := death_of(line, self.lines, phase, frames or (), at, self._flags):
-            if rank and death.numbers and death.numbers.total_bytes:
+            if rank and death.numbers and death.numbers.shows_free:
                 rank.see_free(death.numbers.free_bytes)
             if len(start.deaths) < _MOST_DEATHS:
                 start.deaths.append(death)
+                self._begun = self.lines
         elif line.is_entry or line.text.startswith("INFO: "):
             start.spoke[line.source] = self.lines
         elif line.text.startswith("usage: " if not self._flags else " ") and len(self._flags) < _MOST_EVENTS:
@@ -236,14 +246,16 @@ class Reader:
             start.findings[finding] = start.findings.get(finding, 0) + 1
         self._before = text
 
+    def _went_on(self, start: Start, line: LogLine) -> bool:
+        """Whether the line is a part of torch's message that a terminal or a page broke."""
+        death = start.deaths[-1]
+        whole = continued(death, line.text) if death.source == line.source else None
+        start.deaths[-1] = whole or death
+        return whole is not None
+
     def _survived(self, start: Start, speaker: Speaker) -> None:
         """Drop a rank's deaths, because the rank went on after what was logged."""
         start.deaths = [death for death in start.deaths if (death.source, death.rank) != speaker]
-
-
-def _bare(text: str) -> str:
-    head = _LOGGER.match(text)
-    return text[head.end() :] if head else text
 
 
 class Clock:

@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sgl_tune.server_log.cause import Cause, fraction_of, graphs_or, least_fraction
+from sgl_tune.server_log.cause import SERVING, Cause, fraction_of, graphs_or, least_fraction
+from sgl_tune.server_log.ends import EITHER_GRAPHS
 from sgl_tune.server_log.log import ServerLog
 from sgl_tune.server_log.marks import GRAPHS
 from sgl_tune.units import memory_bytes
@@ -17,8 +18,13 @@ _SPARE = 256 << 20  # a reserve beside the missing bytes
 # For each phase: the fields of server_args for fewer graphs, and those for none.
 _FEWER = {"prefill graphs": ("cuda_graph_max_bs_prefill", "piecewise_cuda_graph_max_tokens")}
 _NONE = {"prefill graphs": ("disable_prefill_cuda_graph", "disable_piecewise_cuda_graph")}
-_AFTER_POOL = ("kv pool", "after kv pool", "attention backend", "autotune", "after autotune", "ready",
-               *GRAPHS)  # fmt: skip
+_AFTER_POOL = ("kv pool", "after kv pool", "attention backend", "autotune", "after autotune",
+               *SERVING, *GRAPHS, EITHER_GRAPHS)  # fmt: skip
+# A log that just ends shows neither whether the server still runs nor how it ended.
+_HANGS = ("`py-spy dump --pid PID` shows what each rank waits for, if the server still runs",
+          "`kubectl logs --previous` or `dmesg -T` may show how it ended, if it did")  # fmt: skip
+_WAITS = {"communicator": ("the ranks wait for each other: look at the logs of the other nodes; "
+                           "NCCL_SOCKET_IFNAME must name the interface that connects them",)}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +46,14 @@ class LogRemedy:
 
 def remedies_of(log: ServerLog, cause: Cause | None) -> tuple[LogRemedy, ...]:
     if log.death is not None and not log.ended_by_memory:
-        kind = log.death.kind
-        return (LogRemedy(kind.way_out, kind.paste, kind.way_out if kind.paste else ""),)
+        kind, way_out = log.death.kind, log.death.kind.way_out
+        if way_out.endswith("above this line") and (
+            log.death.line == 1 or kind.at_start > bool(log.death.frames)
+        ):
+            way_out = "the log lacks its traceback: look for an earlier part of the log"
+        return (LogRemedy(way_out, kind.paste, way_out if kind.paste else ""),)
     if log.death is None and not log.is_ready:
-        return (LogRemedy("`kubectl logs --previous` or `dmesg -T` may show how it ended, if it did"),)
+        return tuple(map(LogRemedy, (*_WAITS.get(log.lead.phase, ()), *_HANGS)))
     found: list[LogRemedy] = []
     for name in cause.changes if cause else ():
         numbered, otherwise = _CHANGES[name]
@@ -76,7 +86,8 @@ def _lower_fraction(log: ServerLog) -> Iterator[LogRemedy]:
     pool = log.lead.kv_bytes or max((rank.kv_bytes or 0 for rank in log.ranks), default=0)
     percent = 100 * freed / (pool or fraction * base)
     kv = f", {percent:.1f} % less KV cache" if pool else ", taken from the KV cache"
-    short_by = f"where {memory_bytes(short)} were short" if short else "where torch's pieces were too small"
+    is_short = "were short" if numbers.shows_free else "were tried"
+    short_by = f"where {memory_bytes(short)} {is_short}" if short else "where torch's pieces were too small"
     cost = f"frees {memory_bytes(freed)} {short_by}{kv}"
     yield LogRemedy("lower the fraction", f"--mem-fraction-static {lower:g}", cost, percent)
 

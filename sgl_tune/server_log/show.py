@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import shorten
 
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
@@ -10,7 +11,7 @@ from sgl_tune.server_log.rank_log import RankLog
 from sgl_tune.server_log.verdict import Outcome
 from sgl_tune.units import memory_bytes
 
-_MOST_RANKS = 16
+_MOST_RANKS, _MOST_LETTERS = 16, 200
 _STYLES = {"ready": "green", "unfinished": "yellow"}
 
 
@@ -44,9 +45,9 @@ def outcome_markdown(found: Outcome) -> Iterator[str]:
 
 def _parts(found: Outcome) -> Iterator[tuple[str, list[str]]]:
     """Yield titles with their lines, in the order in which a reader needs them."""
-    yield "", [*_evidence(found)]
+    yield "", [*evidence(found)]
     if found.cause is not None and found.verdict != "failed":
-        yield f"Why: {found.cause.what}", [found.cause.shown_by]
+        yield f"Why: {found.cause.what}", [found.cause.shown_by] if found.cause.shown_by else []
     if found.remedies:
         title = "What would have helped, cheapest first" if found.log.ended_by_memory else "What to do"
         yield title, [f"{number}. {remedy.line()}" for number, remedy in enumerate(found.remedies, 1)]
@@ -54,19 +55,21 @@ def _parts(found: Outcome) -> Iterator[tuple[str, list[str]]]:
         yield "Also in this log", others
 
 
-def _evidence(found: Outcome) -> Iterator[str]:
+def evidence(found: Outcome) -> Iterator[str]:
     death = found.log.death
     numbers = death.numbers if death else None
-    if numbers is not None and numbers.total_bytes:
-        allocated = numbers.allocated_bytes
-        by_torch = f", {memory_bytes(allocated)} allocated by torch" if allocated else ""
-        tried, free, total = map(memory_bytes, (numbers.tried_bytes, numbers.free_bytes, numbers.total_bytes))
-        yield f"tried {tried}, {free} free of {total}{by_torch}"
+    if numbers is not None and numbers.shows_free:
+        tried, free, total, allocated = map(
+            memory_bytes,
+            (numbers.tried_bytes, numbers.free_bytes, numbers.total_bytes, numbers.allocated_bytes),
+        )
+        of, by_torch = f" of {total}" if numbers.total_bytes else "", f", {allocated} allocated by torch"
+        yield f"tried {tried}, {free} free{of}{by_torch if numbers.allocated_bytes else ''}"
     if death is not None and death.where:
         yield f"at {death.where}"
     if death is not None:
-        text = "" if numbers and numbers.total_bytes else f": {death.text.splitlines()[0][:300]}"
-        yield f"line {death.line:,} of the log{text}"
+        text = shorten(death.text, _MOST_LETTERS, placeholder=" ...")
+        yield f"line {death.line:,} of the log{'' if numbers and numbers.shows_free else f': {text}'}"
     yield from (one.text for one in found.log.findings if one.kind == "NCCL")
     if found.model:
         yield f"model: {found.model}"

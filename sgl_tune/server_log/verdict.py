@@ -14,6 +14,7 @@ from sgl_tune.server_log.remedies import LogRemedy, remedies_of
 from sgl_tune.units import memory_bytes
 
 LogVerdict = Literal["oom", "refused", "failed", "ready", "unfinished"]
+_RANK = re.compile(r"\[(?:[^\]]{0,60} )?[Rr]ank ?(\d{1,5})\]")
 _MODEL = re.compile(r"model_path'?[=:] ?'([^']{1,300})'")
 
 
@@ -33,16 +34,18 @@ class Outcome:
 
     @property
     def rank(self) -> str:
-        """Return the rank that died, or "": a line of the server's own process may not show it."""
+        """Return the rank that died, else its pod, or "" if the log shows neither."""
         death, lead = self.log.death, self.log.lead
-        is_shown = self.verdict != "failed" or death is None or death.rank or len(self.log.ranks) < 2
-        return lead.name if is_shown and lead.name != "the server" else ""
+        if self.verdict == "failed" and death and not death.rank and len(self.log.ranks) > 1:
+            return death.source
+        return lead.name if lead.name != "the server" else ""
 
     @property
     def failed_in(self) -> str:
         """Return the phase of the death, or "" if the log shows none."""
-        oom, lead = self.log.oom, self.log.lead
-        phase = oom.phase if oom else lead.last_phase
+        death, lead = self.log.death, self.log.lead
+        is_of_death = death and (self.log.oom or lead.phase == "setup")
+        phase = death.phase if death and is_of_death else lead.last_phase
         phase = "serving" if phase == "setup" and self.log.is_ready else phase
         return {"setup": "", "ready": "serving"}.get(phase, phase)
 
@@ -53,7 +56,9 @@ class Outcome:
 
     @property
     def headline(self) -> str:
-        who = f" on {self.rank}" if self.rank else ""
+        oom, lead = self.log.oom, self.log.lead
+        who = self.rank or (f"GPU {oom.gpu}" if oom and oom.gpu and lead not in self.log.ranks else "")
+        who = f" on {who}" if who else ""
         if self.verdict in ("oom", "refused"):
             how = "OUT OF MEMORY" if self.verdict == "oom" else "REFUSED by SGLang"
             return f"{how} {self._place}{who}{self._short_by}"
@@ -62,8 +67,9 @@ class Outcome:
             return f"{how} {self._place}{who}: {self.cause.what if self.cause else ''}{self._behind}"
         if self.verdict == "ready":
             return "READY: the log shows a server that started, and no death"
-        place = _placed(self.log.lead.last_phase)
-        return f"UNFINISHED: the log shows no death and no ready server; it ends {place}"
+        what = "no ready server" if lead.phase != "warm-up request" else "no line that says ready"
+        whose = who if len({rank.source for rank in self.log.ranks}) > 1 else ""
+        return f"UNFINISHED: the log shows no death and {what}; it ends {_placed(lead.last_phase)}{whose}"
 
     @property
     def _place(self) -> str:
@@ -79,8 +85,12 @@ class Outcome:
     def _behind(self) -> str:
         """Return, as text, the one rank that all others waited for when their communication was lost."""
         ranks, death = sorted(self.log.ranks, key=lambda rank: len(rank.steps)), self.log.death
-        is_one = len(ranks) > 1 and len(ranks[0].steps) < len(ranks[1].steps)
-        return f"; {ranks[0].name} came least far" if is_one and death and death.kind.name == "NCCL" else ""
+        if death is None or death.kind.name != "NCCL":
+            return ""
+        if len(ranks) > 1 and len(ranks[0].steps) < len(ranks[1].steps):
+            return f"; {ranks[0].name} came least far"
+        waited = _RANK.search(death.text)
+        return f"; rank {waited[1]} waited" if waited and "timeout" in death.text else ""
 
     @property
     def _short_by(self) -> str:
@@ -92,7 +102,7 @@ class Outcome:
         if numbers is None:
             return ": the log does not show how much was short"
         tried, free = memory_bytes(numbers.tried_bytes), memory_bytes(numbers.free_bytes)
-        if not numbers.total_bytes:
+        if not numbers.shows_free:
             return f": {tried} did not fit"
         if numbers.tried_bytes <= numbers.free_bytes:
             return f": {tried} did not fit, though {free} were free"
@@ -129,15 +139,17 @@ class Outcome:
         oom = self.log.oom
         if oom is None:
             return None
-        numbers = oom.numbers
-        total = numbers.total_bytes if numbers else 0
+        numbers, total = oom.numbers, oom.numbers.total_bytes if oom.numbers else 0
+        is_free = numbers is not None and numbers.shows_free
         return {
             "phase": self.failed_in or None,
             "tried_bytes": numbers.tried_bytes if numbers else None,
-            "free_bytes": numbers.free_bytes if numbers and total else None,
+            "free_bytes": numbers.free_bytes if numbers and is_free else None,
             "total_bytes": total or None,
             "allocated_bytes": numbers.allocated_bytes or None if numbers else None,
-            "missing_bytes": max(0, numbers.tried_bytes - numbers.free_bytes) if numbers and total else None,
+            "missing_bytes": max(0, numbers.tried_bytes - numbers.free_bytes)
+            if numbers and is_free
+            else None,
             "where": oom.where or None,
             "by_driver": numbers is None,
             "remedies": [remedy.to_json() for remedy in self.remedies],

@@ -58,12 +58,8 @@ def _read(tmp_path: Path, content: str | bytes) -> ServerLog:
 
 def test_a_release_that_names_its_captures(tmp_path: Path) -> None:
     log = _read(tmp_path, RELEASE_0_5_17)
-    assert [step.phase for step in log.lead.steps][2:] == [
-        "kv pool",
-        "autotune",
-        "prefill graphs",
-        "decode graphs",
-    ]
+    phases = [step.phase for step in log.lead.steps]
+    assert phases[2:] == ["kv pool", "autotune", "prefill graphs", "decode graphs"]
     assert log.lead.steps[4].used_bytes == round(1.36 * GIB)
     assert log.server_args is not None and "Qwen/Qwen3-30B-A3B" in log.server_args
 
