@@ -71,7 +71,7 @@ def log_of(starts: Iterable[Start], count: int = 1, path: Path = Path("-")) -> S
             sizes = next((one.sizes for (source, _), one in start.ranks.items()
                           if source == speaker.source and one.sizes), {})  # fmt: skip
             tokens = sizes.get("max_total_num_tokens", rank.kv_tokens)
-            phase = "serving" if start.ready else rank.phase
+            phase = "serving" if start.ready else "warm-up request" if start.listens else rank.phase
             ranks[speaker] = replace(rank, phase=phase, sizes=sizes, kv_tokens=tokens)
     deaths = [death for start in starts for death in start.deaths if _is_death(death, start)]
     death = min(deaths, key=lambda death: (death.kind.level, death.line), default=None)
@@ -106,13 +106,16 @@ def _is_death(death: Death, start: Start) -> bool:
 
 def _with_rank(death: Death, deaths: Iterable[Death], ranks: Mapping[Key, RankLog]) -> Death:
     """Return the death with its rank. The server's own process names it by the dead process's number."""
-    texts = (one.text for one in deaths if one.kind is death.kind and one.source == death.source)
-    number = next(filter(None, map(_PROCESS.search, texts)), None)
-    if death.rank or number is None:
+    same = [one for one in deaths if one.source == death.source]
+    if death.kind.level == FOLLOWS and len({one.rank for one in same if one.kind is death.kind}) > 1:
+        return replace(death, rank="")  # each rank shows it: none is the one
+    kinds = (death.kind.name, *(("ended",) if death.kind.level == FOLLOWS else ()))
+    found = {m[1] or m[2] for one in same if one.kind.name in kinds if (m := _PROCESS.search(one.text))}
+    if death.rank or len(found) != 1:
         return death
-    name = f"TP{number[1] or number[2]}"
-    found = [rank for source, rank in ranks if source == death.source and name in rank.split()]
-    return replace(death, rank=found[0]) if len(found) == 1 else death
+    number, names = found.pop(), [rank for source, rank in ranks if source == death.source and rank]
+    named = [rank for rank in names if f"TP{number}" in rank.split()] if names else [f"rank {number}"]
+    return replace(death, rank=named[0]) if len(named) == 1 else death
 
 
 def _led_by(death: Death | None, ranks: Mapping[Key, RankLog]) -> Key:

@@ -20,6 +20,7 @@ _SIZES = re.compile(
 _CAPTURING = re.compile(r"Capturing [^()]{1,40}\(((?:[a-z_]{1,20}=\d{1,9} )?)avail_mem=(\d{1,6}\.\d+) GB\)")
 # The names of phases in a prediction of memory, and the state of a rank after each.
 _NAMES = {"tactics": "autotune", "scheduler": "ready"}
+_OF_A_DRAFT = {"communicator": "draft setup", "weights": "draft weights"}
 _NEXT = {"communicator": "weights", "weights": "kv pool", "draft weights": "kv pool", "kv pool":
          "attention backend", "ready": "ready"}  # fmt: skip
 
@@ -79,8 +80,8 @@ class RankLog:
         """Return the phase of a line. The second model to be loaded is the draft."""
         if mark.phase == "graphs":
             return graph_phase(said["what"])
-        if mark.phase == "weights" and self.step("weights"):
-            return "draft weights"
+        if mark.phase in _OF_A_DRAFT and self.step("weights"):
+            return _OF_A_DRAFT[mark.phase]
         return mark.phase
 
     def take(self, mark: Mark, phase: str, text: str) -> None:
@@ -121,6 +122,8 @@ class RankLog:
         found = _SECONDS.search(text)
         before = self.entered_bytes if self.phase == phase else None
         step = Step(phase, _gib(_FREE, text), _gib(_USED, text), float(found[1]) if found else None, before)
+        if phase == "kv pool" and self.steps and self.steps[-1].phase == phase:
+            self.steps.pop()  # a second pool beside the first
         self.steps.append(step)
         self._enter("after kv pool" if self.pool_comes_last and phase == "kv pool" else _next(phase))
 

@@ -21,6 +21,7 @@ _MOST_EVENTS = 50_000  # per start; 1,000 ranks need as many
 _MOST_DEATHS = 1_024
 _MOST_FINDINGS = 64
 _MOST_WRAPPED = 8  # lines of one message
+_LOADED = "Load weight end"
 _HIT = "Traceback (most recent call last):"
 _FLAG = re.compile(r"[\[ ](--[a-z][a-z0-9-]{1,80})")
 _BATCHES = ("Decode batch", "Prefill batch")
@@ -158,14 +159,17 @@ class Reader:
             if (nodes := _NODES.search(text)) and nodes[1] != "1":
                 start = self._joined(start, speaker.source)
             start.server_args.setdefault(key, text)
+        start.listens |= mark.then == ("warm-up request",)
         said = {name: value for name, value in match.groupdict().items() if value is not None}
         if mark.edge is Edge.closes and (took := _ELAPSED.search(text)):
             said["elapsed"] = took[1]
         rank = start.ranks.get(speaker) or RankLog(*speaker)
         phase = rank.phase_of(mark, said)
-        if line.is_entry and mark.phase in _OF_MEMORY and len(start.ranks) < MOST_PROCESSES:
+        is_bare = mark.says == _LOADED and line.text == text and not speaker.rank and not rank.steps
+        if (line.is_entry or is_bare) and mark.phase in _OF_MEMORY and len(start.ranks) < MOST_PROCESSES:
             start.ranks[speaker] = rank
             rank.take(mark, phase, text)
+            rank.phase = rank.phase if line.is_entry else "setup"  # one line alone shows no phase
         if start.deaths and line.is_entry and mark.edge in (Edge.closes, Edge.passes):
             self._survived(start, speaker)
         if mark.fact == "ready" and self._ready is None and start.ready is None:
@@ -231,7 +235,8 @@ class Reader:
         elif frames and line.text.startswith("    ") and not frames[-1].code:
             frames[-1] = frames[-1]._replace(code=line.text.strip()[:200])
         rank = start.ranks.get(Speaker(line.source, line.rank))
-        phase = "ready" if start.ready else rank.phase if rank else "setup"
+        phase = rank.phase if rank else "setup"
+        phase = "ready" if start.ready else "warm-up request" if start.listens else phase
         if death := death_of(line, self.lines, phase, frames or (), at, self._flags):
             if rank and death.numbers and death.numbers.shows_free:
                 rank.see_free(death.numbers.free_bytes)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import shorten
 
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.server_log.rank_log import RankLog
-from sgl_tune.server_log.verdict import Outcome
+from sgl_tune.server_log.verdict import Outcome, placed
 from sgl_tune.units import memory_bytes
 
 _MOST_RANKS, _MOST_LETTERS = 16, 200
@@ -77,27 +77,34 @@ def evidence(found: Outcome) -> Iterator[str]:
 
 def _show_phases(out: Output, rank: RankLog) -> None:
     """Print what each phase took, by SGLang's own lines."""
-    columns = [Column("PHASE"), *(Column(name, right=True) for name in ("TOOK", "USED", "FREE AFTER"))]
     steps = []
     for step in rank.steps:
         took = "-" if step.seconds is None else f"{step.seconds:.1f} s"
         used = rank.kv_bytes if step.phase == "kv pool" else step.used_bytes
         steps.append((step.phase, took, _amount(used), _amount(step.free_bytes)))
-    if steps:
-        out.table(columns, steps)
+    _table(out, ("PHASE", "TOOK", "USED", "FREE AFTER"), steps, 1)
 
 
 def _show_ranks(out: Output, found: Outcome) -> None:
-    ranks, names = found.log.ranks, ("FREE BEFORE", "AFTER POOL", "LEAST")
-    columns = [Column("RANK", path=True), Column("LAST PHASE"), *(Column(name, right=True) for name in names)]
+    ranks, names = found.log.ranks, ("RANK", "LAST PHASE", "FREE BEFORE", "AFTER POOL", "LEAST")
     rows = []
     for rank in ranks[:_MOST_RANKS]:
         free = (rank.baseline_bytes, rank.free_after("kv pool"), rank.least_free_bytes)
         rows.append((rank.name, rank.last_phase, *map(_amount, free)))
-    out.table(columns, rows)
+    if {row[1:] for row in rows} == {(ranks[0].last_phase, "-", "-", "-")}:
+        return out.line(f"all {len(ranks):,} ranks end {placed(ranks[0].last_phase)}")
+    _table(out, names, rows, 2)
     if len(ranks) > _MOST_RANKS:
         out.line(f"and {len(ranks) - _MOST_RANKS:,} more ranks (--format json)", style="dim")
     out.line()
+
+
+def _table(out: Output, names: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> None:
+    """Print the columns that hold anything. The first `texts` of them hold words."""
+    held = [i for i in range(len(names)) if i < texts or any(row[i] != "-" for row in rows)]
+    columns = [Column(names[i], right=i >= texts, path=names[i] == "RANK") for i in held]
+    if rows:
+        out.table(columns, [[row[i] for i in held] for row in rows])
 
 
 def _amount(of: int | None) -> str:

@@ -45,6 +45,7 @@ class Start:
     ended: float = 0.0
     is_timed: bool = False
     is_launched: bool = False
+    listens: bool = False
     events: list[Event] = field(default_factory=list)
     ranks: dict[Speaker, RankLog] = field(default_factory=dict)
     bars: Bars = field(default_factory=Bars)

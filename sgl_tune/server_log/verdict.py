@@ -15,6 +15,7 @@ from sgl_tune.units import memory_bytes
 
 LogVerdict = Literal["oom", "refused", "failed", "ready", "unfinished"]
 _RANK = re.compile(r"\[(?:[^\]]{0,60} )?[Rr]ank ?(\d{1,5})\]")
+_UNKNOWN = "in a phase that the log does not show"
 _MODEL = re.compile(r"model_path'?[=:] ?'([^']{1,300})'")
 
 
@@ -69,17 +70,17 @@ class Outcome:
             return "READY: the log shows a server that started, and no death"
         what = "no ready server" if lead.phase != "warm-up request" else "no line that says ready"
         whose = who if len({rank.source for rank in self.log.ranks}) > 1 else ""
-        return f"UNFINISHED: the log shows no death and {what}; it ends {_placed(lead.last_phase)}{whose}"
+        return f"UNFINISHED: the log shows no death and {what}; it ends {placed(lead.last_phase)}{whose}"
 
     @property
     def _place(self) -> str:
         """Return the place of the death as text, such as `in weights`."""
         if self.failed_in:
-            return _placed(self.failed_in)
+            return placed(self.failed_in)
         death = self.log.death
         is_known = self.log.server_args is not None or (death and death.kind.name == "arguments")
         is_early = is_known and self.verdict == "failed"
-        return _placed("setup") if is_early else "in a phase that the log does not show"
+        return placed("setup") if is_early else _UNKNOWN
 
     @property
     def _behind(self) -> str:
@@ -123,7 +124,7 @@ class Outcome:
             "rank_name": lead.rank or None if self.rank else None,
             "pod": lead.source or None,
             "failed_in": self.failed_in or None if death else None,
-            "last_phase": lead.last_phase,
+            "last_phase": "" if death and self._place == _UNKNOWN else lead.last_phase,
             "failure": death.text if death else None,
             "line": death.line if death else None,
             "oom": self._oom_json(),
@@ -167,7 +168,7 @@ def outcome_of(log: ServerLog) -> Outcome:
     return Outcome(log, cause, remedies_of(log, cause), tuple(notes))
 
 
-def _placed(phase: str) -> str:
+def placed(phase: str) -> str:
     if phase == "setup":
         return "before the communicator"
     if phase == "serving":

@@ -230,6 +230,7 @@ WRAPPED = oom("24.00 MiB", "4.31 MiB").replace("capacity of", "capacity of" + " 
 WRAPPED = WRAPPED.replace("PyTorch,", "P" + " " * 29 + "yTorch,").replace("GPU 0", "GPU 1")
 SOMEWHERE = "in a phase that the log does not show"
 STAMP = "[2026-11-20 10:00:20 TP{}] "
+TWO = entry(1, "{0}", "TP4") + entry(1, "{0}", "TP1")
 SHOWN = (
     ("Traceback (most recent call last):\n" + RUNNER.format("") + "Exception: Capture cuda graph failed: "
      + CAPTURE, "OUT OF MEMORY in decode graphs on GPU 7: 448 MiB did not fit", "(--cuda-graph-max-bs"),
@@ -250,6 +251,15 @@ SHOWN = (
      f"DIED {SOMEWHERE}: the KV cache had no room", "--max-running-requests"),
     ("[rank4]:[E304 x] [Rank 4] Watchdog caught collective operation timeout: WorkNCCL()\n",
      f"DIED {SOMEWHERE}: a collective operation of the ranks timed out; rank 4 waited", "--dist-timeout"),
+    ("Load weight end. avail mem=12.25 GB, mem usage=125.65 GB.\nLoaded weights leave no GPU memory "
+     "for the KV cache under --mem-fraction-static=0.88.", "REFUSED by SGLang in kv pool: even an empty KV "
+     "cache would need 4.30 GiB more", "1. --mem-fraction-static 0.93"),
+    (loaded() + loaded() + "INFO:     Uvicorn running on http://x\n", "UNFINISHED: the log shows no death "
+     "and no line that says ready; it ends in warm-up request", "draft setup"),
+    (entry(1, "Rank 3 scheduler is dead.") + "Exit code: -9\n", f"DIED {SOMEWHERE} on rank 3", "SIGKILL"),
+    (TWO.format("Watchdog timeout (self.x=3)"), f"DIED {SOMEWHERE}: a forward batch", "--watchdog-timeout"),
+    (TWO.format("Init torch distributed begin."), "UNFINISHED: the log shows no death and no ready server; "
+     "it ends in communicator", "all 2 ranks end in communicator"),
     ("ValueError: no\n", f"DIED {SOMEWHERE}: an exception", "look for an earlier part"),
     (pooled() + traceback("", "", ("model_runner.py", "init_backend")).rstrip(),
      "DIED in attention backend: an exception, whose last line is not in the log", "at model_runner.py:7"),

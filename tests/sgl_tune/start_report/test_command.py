@@ -102,10 +102,8 @@ def test_a_limit_is_an_exit_code(cold: Path, most: str, code: int) -> None:
 
 def test_quiet_and_markdown_show_the_seconds(cold: Path) -> None:
     assert run_here("start-report", cold, "-q").out == "89.000\n"
-    assert (
-        "| tactics | 23.0 s | 17.0 s | tactics | no |"
-        in run_here("start-report", cold, "--format", "markdown").out
-    )
+    shown = run_here("start-report", cold, "--format", "markdown").out
+    assert "| tactics | 23.0 s | 17.0 s | tactics | no |" in shown
 
 
 def test_the_page_holds_the_report_and_fetches_nothing(cold: Path, warm: Path, tmp_path: Path) -> None:
@@ -124,12 +122,8 @@ def test_a_log_is_the_same_however_it_comes(cold: Path, tmp_path: Path) -> None:
     zipped = tmp_path / "log.gz"
     zipped.write_bytes(gzip.compress(text))
     assert _json(zipped) == plain
-    done = subprocess.run(
-        [*PROGRAM, "start-report", "-", "--format", "json"],
-        input=text,
-        capture_output=True,
-        env=environment(),
-    )
+    words = [*PROGRAM, "start-report", "-", "--format", "json"]
+    done = subprocess.run(words, input=text, capture_output=True, env=environment())
     assert json.loads(done.stdout) == plain
     lines = text.decode().splitlines(keepends=True)
     for prefix in ("[pod/chat-0/sglang] ", "sglang-1  | ", "\x1b[32m"):
@@ -157,13 +151,12 @@ def test_a_bar_counts_once_whether_its_line_is_whole_or_broken(tmp_path: Path) -
     steps = [
         f"[AutoTuner]: Tuning op:  {n * 25}%|##| {n}/4 [00:0{n}<00:00,  1.1profile/s]" for n in (0, 1, 4, 4)
     ]
-    tuning = (
-        entry(23, "Running FlashInfer autotune with cache: /c/r.json"),
-        entry(30, "FlashInfer autotune completed."),
-    )
+    begin = head() + loaded() + entry(23, "Running FlashInfer autotune with cache: /c/r.json")
     for end in ("\r", "\n"):
         bars = (end.join(steps) + "\n") * 2
-        report = _json(_log(tmp_path, head() + loaded() + tuning[0] + bars + tuning[1] + served(31)))
+        report = _json(
+            _log(tmp_path, begin + bars + entry(30, "FlashInfer autotune completed.") + served(31))
+        )
         assert report["profiled"] == {"op": 8}
 
 
@@ -171,9 +164,8 @@ def test_the_nodes_of_one_server_are_one_start_and_replicas_are_several(tmp_path
     def pods(nodes: int) -> str:
         lines = []
         for pod, rank, weights in (("chat-0", "TP0", 10.0), ("chat-1", "TP1", 30.0)):
-            text = entry(1, f"server_args={{'nnodes': {nodes}, 'node_rank': 0}}") + loaded(
-                rank, weights=weights
-            )
+            text = entry(1, f"server_args={{'nnodes': {nodes}, 'node_rank': 0}}")
+            text += loaded(rank, weights=weights)
             text += served(46) if pod == "chat-0" or nodes == 1 else ""
             lines += [f"[pod/{pod}/sglang] {line}" for line in text.splitlines(keepends=True)]
         return "".join(sorted(lines, key=lambda line: line.partition("] ")[2]))
@@ -250,9 +242,7 @@ def test_wrong_usage_exits_with_2_and_an_error(tmp_path: Path, words: tuple[str,
 def test_a_hundred_megabytes_are_read_in_less_than_eight_seconds(tmp_path: Path) -> None:
     """The test reads thirty megabytes in less than a third of that time."""
     path = _log(tmp_path, head() + loaded() + served(31))
-    batch = entry(
-        40, "Decode batch, #running-req: 21, #token: 1723, token usage: 0.00, cuda graph: True", "TP0"
-    )
+    batch = entry(40, f"Decode batch, #running-req: 21, #token: 1723, {'token usage: 0.00, ' * 3}", "TP0")
     with path.open("a") as log:
         for _ in range(30):
             log.write(batch * (1_000_000 // len(batch)))
