@@ -46,7 +46,7 @@ from tests.ghost.fit_outside import (
     write_observations,
 )
 from tests.ghost.judge_table import counts_of, row_of, write_judged
-from tests.ghost.real_starts import RealStart, real_starts
+from tests.ghost.real_starts import RealStart, later_starts, real_starts
 from tests.ghost.verdicts import Verdict, verdict
 
 GPU, CUDA = "h200", 13
@@ -166,7 +166,8 @@ def known_starts() -> list[Seen]:
     if not OBSERVED.exists():
         return []
     observed = observations()
-    return [seen(start, observed[start.name]) for start in real_starts() if start.name in observed]
+    starts = (*real_starts(), *later_starts())
+    return [seen(start, observed[start.name]) for start in starts if start.name in observed]
 
 
 def place_of(asked: argparse.Namespace, work: Path) -> Place:
@@ -196,7 +197,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     asked = arguments(sys.argv[1:] if argv is None else argv)
-    starts = [start for start in real_starts() if asked.gpus in (None, start.gpus)]
+    measured = (*real_starts(), *(later_starts() if asked.observe and asked.starts else ()))
+    starts = [start for start in measured if asked.gpus in (None, start.gpus)]
     if unknown := set(asked.starts) - {start.name for start in starts}:
         print(f"no such start: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2

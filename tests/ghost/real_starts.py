@@ -15,6 +15,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from benchmarks.real_starts.predicted import predicted
+
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = ROOT / "benchmarks" / "real_starts" / "starts.toml"
 MODELS = ROOT / "benchmarks" / "real_starts" / "models"
@@ -71,14 +73,6 @@ class RealStart:
         """Return the model without its depth and quantization, which do not make it another model."""
         return _CUT.sub("", self.model)
 
-    def grown(self) -> dict[str, int]:
-        """Return what each phase added outside torch."""
-        before = 0
-        added = {}
-        for phase, now in self.outside.items():
-            added[phase], before = now - before, now
-        return added
-
 
 def real_starts() -> Iterator[RealStart]:
     asked = tomllib.loads(STARTS.read_text())
@@ -99,6 +93,12 @@ def real_starts() -> Iterator[RealStart]:
                 peaks=_of(figures, "peak"),
                 outside=_of(figures, OUTSIDE),
             )
+
+
+def later_starts() -> Iterator[RealStart]:
+    """Yield the starts on several GPUs that ran after the ghost had predicted them, without their peaks."""
+    for one in predicted():
+        yield RealStart(one.name, one.model, one.gpus, one.flags, None, "", None, {}, one.outside)
 
 
 def _of(figures: dict[str, int], wanted: str) -> dict[str, int]:
