@@ -92,10 +92,8 @@ def _is_named(error: BaseException) -> bool:
 
 
 def _without(source: Any, error: BaseException) -> StandIn:
-    text = str(error).splitlines()
-    honesty.inexact(
-        "kernel", name_of(source), f"{WHY}: {type(error).__name__}: {text[0][:300] if text else ''}"
-    )
+    text = next(iter(str(error).splitlines()), "")[:300]
+    honesty.inexact("kernel", name_of(source), f"{WHY}: {type(error).__name__}: {text}")
     return StandIn(source)
 
 
@@ -142,7 +140,10 @@ def _allocate(stage: Callable[..., Any]) -> Callable[..., Any]:
         real = passes.add_to_llvmir
 
         def stop(manager: Any, *args: Any) -> None:
-            manager.run(made, "make_llir")
+            try:
+                manager.run(made, "make_llir")
+            except TypeError:  # Triton 3.5 gives its passes no name
+                manager.run(made)
             raise _Allocated
 
         passes.add_to_llvmir = stop
@@ -162,6 +163,5 @@ def _describe(made: Any, metadata: dict[str, Any]) -> None:
     for name, (attribute, otherwise) in ATTRIBUTES.items():
         value = made.get_int_attr(attribute)
         metadata[name] = otherwise if value is None else value
-    warps = made.get_int_attr("ttg.total-num-warps")
-    if warps is not None:
+    if (warps := made.get_int_attr("ttg.total-num-warps")) is not None:
         metadata["num_warps"] = warps
