@@ -13,55 +13,22 @@ from typing import Literal, NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAVY = {
-    "torch",
-    "transformers",
-    "flashinfer",
-    "safetensors",
-    "triton",
-    "numpy",
-    "oras",
-    "requests",
-    "typer",
-    "sgl_tune.warm.story",
-    "sgl_tune.warm.replaying",
-}
+HEAVY = {"torch", "transformers", "flashinfer", "safetensors", "triton", "numpy", "oras", "requests", "typer"}
+HEAVY |= {"sgl_tune.warm.story", "sgl_tune.warm.replaying"}
 # What makes the start of a command on files long, and is not always needed: what plans a server, compiles,
 # reads a bundle, or a store; and what makes classes of fields, which imports `inspect`.
-SLOW = {
-    "dataclasses",
-    "filelock",
-    "subprocess",
-    "runtime.server.resolve",
-    "sgl_tune.compile.everything",
-    "sgl_tune.commands.warm_root",
-    "sgl_tune.ship.archive",
-    "sgl_tune.stores.describe",
-}
+SLOW = {"dataclasses", "filelock", "subprocess"}
+SLOW |= {"runtime.server.resolve", "sgl_tune.compile.everything", "sgl_tune.commands.warm_root"}
+SLOW |= {"sgl_tune.ship.archive", "sgl_tune.stores.describe"}
 # What one decision of a command chooses; the rest of it is there without.
-CHOSEN = {
-    "runtime.ghost.build",
-    "runtime.sglang.asking",
-    "runtime.sglang.server_process",
-    "sgl_tune.asking.question",
-    "sgl_tune.cli.completion",
-    "sgl_tune.cli.usage",
-    "sgl_tune.commands.warm_core",
-    "sgl_tune.commands.warm_outcome",
-    "sgl_tune.commands.warm_recorded",
-    "sgl_tune.commands.warm_root",
-    "sgl_tune.commands.warm_tuned",
-    "sgl_tune.config_tuning.page",
-    "sgl_tune.config_tuning.plan",
-    "sgl_tune.deployment.launch",
-    "sgl_tune.deployment.pasted_command",
-    "sgl_tune.deployment.project_file",
-    "sgl_tune.pins.lock",
-    "sgl_tune.servers.server",
-    "sgl_tune.verify.by_server",
-    "sgl_tune.verify.environment",
-    "sgl_tune.warm.result_page",
-}
+CHOSEN = {"runtime.ghost.build", "runtime.sglang.asking", "runtime.sglang.server_process"}
+_BY_COMMANDS = (
+    "asking.question cli.completion cli.usage commands.warm_core commands.warm_outcome commands.warm_recorded"
+    " commands.warm_root commands.warm_tuned config_tuning.page config_tuning.plan deployment.launch"
+    " deployment.pasted_command deployment.project_file pins.lock servers.server verify.by_server"
+    " verify.environment warm.result_page"
+)
+CHOSEN |= {f"sgl_tune.{name}" for name in _BY_COMMANDS.split()}
 EFFECTS = {"os", "pathlib", "time", "subprocess", "io", "shutil", "tempfile", "socket", "random", "datetime"}
 
 # A room is a folder, or a module beside the folders. Lower rooms first: none imports one below itself here.
@@ -70,10 +37,11 @@ RUNTIME = {
     "models": "server",
     "record": "",
     "ghost": "",
-    "flashinfer": "server record ghost",
+    "folding": "ghost",
+    "flashinfer": "server record ghost folding",
     "autotune": "server flashinfer",
     "moe_configs": "record ghost flashinfer autotune",
-    "sglang": "server record ghost flashinfer moe_configs",
+    "sglang": "server record ghost folding flashinfer moe_configs",
     "simulate": "server",
     "devices": "server simulate",
     "forward": "server",
@@ -131,6 +99,7 @@ HOUSE = RUNTIME | SGL_TUNE
 # Triton on a CPU, no typer before Ctrl-C is caught, no job for a dry run, no planning where none is named.
 WITHOUT = {
     "runtime.ghost.inside.small": "torch",
+    "runtime.sglang.inside.start": "torch",
     "runtime.layers.attention.base": "triton",
     "runtime.layers.norm": "triton",
     "runtime.layers.recurrence.base": "triton",
@@ -263,7 +232,9 @@ def test_a_room_imports_only_what_stands_below_it() -> None:
 
 
 # Imported when a start begins; by then the server has imported torch.
-AFTER_TORCH = {f"runtime.ghost.inside.{name}" for name in ("host", "mode", "plans")}
+AFTER_TORCH = {f"runtime.ghost.inside.{name}" for name in ("host", "mode", "plans")} | {
+    f"runtime.folding.inside.{name}" for name in ("alike", "fold", "taken")
+}
 
 
 @pytest.mark.parametrize("module", [name for name in modules() if ".inside" in name])

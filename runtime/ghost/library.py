@@ -13,9 +13,8 @@ from typing import NamedTuple
 Image = bytes | bytearray | mmap
 
 GPU_CODE = frozenset({".nv_fatbin", ".nv_relfatbin", "__nv_relfatbin"})
-OLDEST_GLIBC = (
-    28  # 2.28: each newer version is marked weak, on every machine, so that halves have equal bytes
-)
+# Each newer version is marked weak, on every machine, so that halves have equal bytes.
+OLDEST_GLIBC = 28
 
 _HEADER = struct.Struct("<4s5B7xHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -63,12 +63,13 @@ class Asker:
         until: str | None = None,
         title: str | None = None,
         tactics: Tactics | None = None,
+        fold: bool = False,
     ) -> Record:
         """Return one start's record. If the resolved arguments need more GPUs, start again with them."""
         self._questions += 1
         given = dict(outside or {}) or None
         name = f"start{self._questions}"
-        request = Request(tuple(argv), rank, given, name, snapshot, until, title=title, tactics=tactics)
+        request = Request(tuple(argv), rank, given, name, snapshot, until, (), title, tactics, fold)
         devices = world_of(argv).devices
         record = self._run(devices, request, say, seconds)
         resolved = _devices(record)

@@ -84,6 +84,7 @@ class Request:
     compiled: tuple[str, ...] = ()
     title: str | None = None  # the model as typed, if `argv` has another folder in its place
     tactics: Tactics | None = None  # the tactic files that it finds, if any
+    fold: bool = False  # run one of several equal layers
 
 
 class ServerProcess:
@@ -240,6 +241,7 @@ class ServerProcess:
             "snapshot": str(self.snapshot(request)) if request.snapshot else None,
             "until": request.until,
             "title": request.title,
+            "fold": request.fold,
             "tactics": self._laid(request),
             "ghost": True,
         }

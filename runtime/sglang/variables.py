@@ -23,37 +23,13 @@ _CODE = frozenset(
 )
 # Parts of names whose values name a place, a program, another machine or a secret.
 _PLACES = frozenset(
-    {
-        "PATH",
-        "DIR",
-        "FILE",
-        "FOLDER",
-        "HOME",
-        "BASE",
-        "CACHE",
-        "SCRIPT",
-        "COMMAND",
-        "COMPILER",
-        "NVCC",
-        "PORT",
-    }
-    | {"HOST", "HOSTNAME", "IP", "ADDR", "ADDRESS", "URL", "ENDPOINT", "SERVER", "SOCKET", "IFNAME", "HCA"}
-    | {"PROXY", "TOKEN", "KEY", "SECRET", "PASSWORD", "TEST", "DUMP", "LOG", "DEBUG"}
+    {"PATH", "DIR", "FILE", "FOLDER", "HOME", "BASE", "CACHE", "SCRIPT", "COMMAND", "COMPILER", "NVCC"}
+    | {"PORT", "HOST", "HOSTNAME", "IP", "ADDR", "ADDRESS", "URL", "ENDPOINT", "SERVER", "SOCKET", "HCA"}
+    | {"IFNAME", "PROXY", "TOKEN", "KEY", "SECRET", "PASSWORD", "TEST", "DUMP", "LOG", "DEBUG"}
 )
 _WORD_ENDINGS = (
-    *(
-        "_DTYPE",
-        "_MODE",
-        "_BACKEND",
-        "_METHOD",
-        "_ALGO",
-        "_PROTO",
-        "_TYPE",
-        "_VARIANT",
-        "_LAYOUT",
-        "_LOADING",
-    ),
-    "_PRECISION",
+    *("_DTYPE", "_MODE", "_BACKEND", "_METHOD", "_ALGO", "_PROTO", "_TYPE", "_VARIANT", "_LAYOUT"),
+    *("_LOADING", "_PRECISION"),
 )
 # Values of the form name:value.
 _SETTINGS = frozenset(

@@ -36,9 +36,10 @@ def opened(
     trust_remote_code: bool = False,
     total_bytes: int | None = None,
     taken_bytes: int = 0,
+    fold: bool = False,
 ) -> Iterator[tuple[Question, Question, Answers]]:
     """Yield the question as typed, the question with local folders as its models, and what answers it."""
-    with scratch() as private, Answers(Asking(private.folder, trust_remote_code)) as answers:
+    with scratch() as private, Answers(Asking(private.folder, trust_remote_code, fold=fold)) as answers:
         typed = question_of(server, flags, command, total_bytes, taken_bytes)
         yield typed, with_local_models(typed, flags.target.model_config, private.folder, os.environ), answers
 

@@ -29,11 +29,12 @@ _LARGEST_SNAPSHOT = 4 << 30
 @dataclass(frozen=True)
 class Asking:
     """How questions are asked. `work`: our folder, which may hold folders made for models. `fresh`: do not
-    answer with a kept record."""
+    answer with a kept record. `fold`: of equal layers run the first ones alone."""
 
     work: Path
     trust_remote_code: bool = False
     fresh: bool = False
+    fold: bool = False
     outside: Outside = field(default_factory=table)
 
 
@@ -75,6 +76,7 @@ class Answers(ExitStack):
                 until=question.until,
                 title=question.title or None,
                 tactics=question.tactics,
+                fold=self.asking.fold,
             )
         except NotBuilt as error:
             raise UsageError(str(error)) from error
@@ -141,7 +143,7 @@ def ingredients(question: Question, command: Checked, asking: Asking) -> dict[st
         "title": question.title,
         "tactics": question.tactics.digest if question.tactics else None,
         "modules": _marks(_halves(question)),
-        "folded": False,
+        "folded": asking.fold,
     }
 
 

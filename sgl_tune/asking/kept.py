@@ -16,7 +16,7 @@ from sgl_tune.writing import write_text
 
 MOST_BYTES = 2 << 30
 RUNTIME = Path(__file__).resolve().parents[2] / "runtime"
-_SOURCES = ("ghost", "flashinfer", "moe_configs", "sglang", "record")
+_SOURCES = ("ghost", "folding", "flashinfer", "moe_configs", "sglang", "record")
 _LARGEST = 64 << 20
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 

@@ -89,12 +89,9 @@ def mem_report(
             metavar="N",
         ),
     ] = None,
+    fast: Annotated[bool, Option("--fast", help="Run the first of equal layers alone.", hidden=True)] = False,
     measure: Annotated[
-        bool,
-        _question(
-            "--measure",
-            help="Also measure on this machine: every rank if each has a GPU, else one rank.",
-        ),
+        bool, _question("--measure", help="Also measure here: every rank if each has a GPU, else one rank.")
     ] = False,
     out_file: Annotated[
         Path | None, _file("--out", help="With --measure: write each phase as it ends.")
@@ -154,6 +151,7 @@ def mem_report(
         from_run=log if is_measured else None,
         from_log=outcome_of(read_server_log(log)) if log and not is_measured else None,
         snapshot=snapshot,
+        fast=fast,
     )
     goals = FitOptions(fit, free, requests)
     shown = ShowOptions(format, html, server, core, trust_remote_code, record, verbose)

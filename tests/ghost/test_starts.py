@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runtime.ghost.gpus import gpus
 from runtime.ghost.outside import Outside, table
+from runtime.record.events import Event
 from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
 from tests.ghost.environments import SMALLEST, python_of
@@ -57,12 +60,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ask(
-    asker: Asker, model: Path, *flags: str, until: str | None = None, numbers: Outside | None = None
-) -> Record:
+def ask(asker: Asker, model: Path, *flags: str, numbers: Outside | None = None, **more: Any) -> Record:
     argv = ["--model-path", str(model), "--attention-backend", "triton", "--sampling-backend", "pytorch"]
     outside = {"numbers": (numbers or table()).text()}
-    return asker.ask([*argv, *flags], outside=outside, seconds=300, until=until)
+    return asker.ask([*argv, *flags], outside=outside, seconds=300, **more)
 
 
 def test_a_start_becomes_ready_and_each_byte_of_its_weights_is_counted(asker: Asker, model: Path) -> None:
@@ -106,11 +107,16 @@ def test_what_sglang_refuses_is_refused_in_its_own_words(asker: Asker, model: Pa
     assert "invalid choice: 'no-such-backend'" in (record.ending.text or "")
 
 
-def test_the_same_question_has_the_same_answer_after_others(asker: Asker, model: Path) -> None:
-    flags = (*NO_GRAPHS, "--mem-fraction-static", "0.3")
-    first, second = ask(asker, model, *flags), ask(asker, model, *flags)
-    sizes = [[(p.name, p.allocated, p.peak, p.outside) for p in one.phases] for one in (first, second)]
-    assert sizes[0] == sizes[1] and first.sizes == second.sizes
+def test_a_folded_start_leaves_the_record_of_one_that_ran_each_layer(asker: Asker, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 6}))
+    graphs, told = ("--cuda-graph-max-bs-decode", "4", "--cuda-graph-bs-prefill", "64"), list[Event]()
+    plain = ask(asker, tmp_path, *graphs, "--mem-fraction-static", "0.5", say=told.append)
+    folded = ask(asker, tmp_path, *graphs, "--mem-fraction-static", "0.5", say=told.append, fold=True)
+    assert [event["folded"] > 0 for event in told if event["event"] == "ready"] == [False, True]
+    for one, other in zip(plain.phases, folded.phases, strict=True):
+        assert replace(one, seconds=0) == replace(other, seconds=0)
+    for part in ("sizes", "counted", "keys", "calls", "kernels", "modules", "inexact", "held", "settled"):
+        assert getattr(folded, part) == getattr(plain, part), part
 
 
 # A process that may make no namespace, as in many containers.

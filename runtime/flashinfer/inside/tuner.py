@@ -8,6 +8,7 @@ from typing import Any
 
 from runtime.flashinfer.inside import calls, contexts
 from runtime.flashinfer.inside.lookups import is_skipped, key_of, lookup_of
+from runtime.folding.inside import running
 from runtime.ghost.inside import honesty
 from runtime.ghost.inside.stream import say
 
@@ -86,7 +87,7 @@ def watch() -> Asked:
         mode = "tune" if self.is_tuning_mode else "serve"
         key = key_of(self, op, runners[0], tuple(self._get_input_sizes(inputs)), config, inputs)
         counts = asked.count(mode, op, key)
-        counts[0] += 1
+        running.count(counts)
         if not is_skipped(self, op):
             asked.look(mode, key, self, op, runners, config, inputs)
         before = asked.profiled

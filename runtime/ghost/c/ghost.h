@@ -121,7 +121,8 @@ Graph *graph_new(void);
 void graph_add(Graph *graph, void *written, size_t size);
 void graph_add_message(Graph *graph);
 void graph_add_branch(Graph *graph); /* one more stream works on it */
-uint64_t graph_nodes(const Graph *graph);
+void graph_size(const Graph *graph, uint64_t out[3]); /* nodes, messages, branches */
+void graph_grow(Graph *graph, uint64_t nodes, uint64_t messages, uint64_t branches);
 
 /* attributes.c, entries.c, blas.c */
 int attribute(int number, int device);

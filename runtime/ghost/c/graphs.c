@@ -53,7 +53,17 @@ void graph_add_branch(Graph *graph)
     UNLOCK();
 }
 
-uint64_t graph_nodes(const Graph *graph) { return graph->nodes; }
+void graph_size(const Graph *graph, uint64_t out[3])
+{
+    out[0] = graph->nodes, out[1] = graph->messages, out[2] = graph->branches;
+}
+
+void graph_grow(Graph *graph, uint64_t nodes, uint64_t messages, uint64_t branches)
+{
+    LOCK();
+    graph->nodes += nodes, graph->messages += messages, graph->branches += branches;
+    UNLOCK();
+}
 
 static Graph *copy_of(const Graph *graph)
 {

@@ -62,6 +62,25 @@ EXPORT void ghost_launched(void)
         captured(stream, 0, 0);
 }
 
+/* What is captured now: which capture it is, 0 if none, and its nodes, messages and branches. */
+EXPORT void ghost_captured(uint64_t out[4])
+{
+    Stream *stream = captured_stream();
+    memset(out, 0, 4 * sizeof *out);
+    if (stream) {
+        out[0] = stream->capture;
+        graph_size(stream->graph, out + 1);
+    }
+}
+
+/* Work that is not done again comes into the graph that is captured now. */
+EXPORT void ghost_grow(uint64_t nodes, uint64_t messages, uint64_t branches)
+{
+    Stream *stream = captured_stream();
+    if (stream)
+        graph_grow(stream->graph, nodes, messages, branches);
+}
+
 void message_launched(void)
 {
     Stream *stream = captured_stream();

@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 class Harmless(NamedTuple):
     kind: str
-    name: (
-        str  # MODULE.FUNCTION; a star stands for what a module was built for, and for a digest of its source
-    )
+    name: str  # MODULE.FUNCTION; a star stands for what it was built for, and for a digest of its source
     why: str
     proof: str
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext, suppress
 from importlib import import_module, metadata
 from typing import Any
 
-MODULES = (
-    "sglang.srt.server_args",
-    "sglang.srt.entrypoints.engine",
-    "sglang.srt.managers.scheduler",
-    "sglang.srt.models.registry",
-)
+from runtime.folding.inside import running
+from runtime.ghost.inside import small
+from runtime.ghost.inside.hooks import after
+
+MODULES = ("server_args", "entrypoints.engine", "managers.scheduler", "models.registry")
 TOLD = ("sglang", "torch", "flashinfer-python", "triton", "transformers", "sglang-kernel", "sgl-kernel")
 
 
 def import_server() -> None:
     for name in MODULES:
-        import_module(name)
+        import_module(f"sglang.srt.{name}")
 
 
 def versions() -> dict[str, Any]:
@@ -25,13 +25,32 @@ def versions() -> dict[str, Any]:
 
     found = {}
     for name in TOLD:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return {
         "stream": 1,
         "python": ".".join(map(str, sys.version_info[:3])),
         "cuda": torch.version.cuda,
         "versions": found,
     }
+
+
+@after("sglang.srt.model_executor.runner_backend_utils.breakable_cuda_graph.breakable_cuda_graph")
+def _breaks(module: Any) -> None:
+    """Where a graph ends within a layer, for attention, SGLang ends it in place of a folded layer, too."""
+    capture = module.BreakableCUDAGraphCapture
+    capture._end_current_segment = running.between(capture._end_current_segment)
+    capture._begin_new_segment = running.between(capture._begin_new_segment)
+    running.break_by = lambda inner: module.eager_on_graph(True)(inner)()
+
+
+@after("sglang.srt.layers.deep_gemm_wrapper.compile_utils")
+def _deep_gemm(module: Any) -> None:
+    """Its warm-up makes a call for each size; nothing is decided by the values in its buffers."""
+    inner = module._compile_deep_gemm_one_type_all
+
+    def compile_all(**given: Any) -> None:
+        with small.off() if running.folds else nullcontext():
+            inner(**given)
+
+    module._compile_deep_gemm_one_type_all = compile_all

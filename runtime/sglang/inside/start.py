@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from runtime.flashinfer.inside import environment, tuner
+from runtime.folding.inside import running
 from runtime.ghost.inside import benchmarks, honesty, small
 from runtime.ghost.inside.stream import say
 from runtime.moe_configs.inside import watch as configs
@@ -102,6 +103,10 @@ def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
         if request.get("until") == GATES and phase == "weights":
             _settle(runner, resolved, title)
             _stop(GATES)
+        if request.get("fold") and not request.get("snapshot"):
+            from runtime.folding.inside.fold import fold_layers
+
+            fold_layers(getattr(runner, "model", None))
 
     meter = watch.Meter(charges.tell, begin, die, before, charges.least_free)
     asked = tuner.watch()
@@ -156,6 +161,7 @@ class _Pipe:
         self._history.write()
         say(
             "ready",
+            folded=running.skipped,
             kv_tokens=runner.max_total_num_tokens,
             max_running_requests=getattr(runner, "max_running_requests", None),
             mem_fraction_static=runner.mem_fraction_static,

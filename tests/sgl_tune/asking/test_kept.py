@@ -90,6 +90,10 @@ def test_the_models_own_code_that_may_run_is_a_miss(question: Question, tmp_path
     assert digest(asked, tmp_path) != digest(asked, tmp_path, trust_remote_code=True)
 
 
+def test_whether_equal_layers_are_folded_is_a_miss(question: Question, tmp_path: Path) -> None:
+    assert digest(question, tmp_path) != digest(question, tmp_path, fold=True)
+
+
 def test_a_folder_that_was_made_for_one_question_does_not_count_by_its_place(
     question: Question, tmp_path: Path
 ) -> None:

@@ -1,0 +1,31 @@
+"""The call that is recorded now, and what others say of it. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+recorder: Any = None
+break_by: Callable[[Callable[[], Any]], Any] | None = None  # ends a graph, calls, and begins the next graph
+folds = False  # whether equal layers are folded in this start
+skipped = 0  # calls that were not made
+
+
+def count(counts: list[int]) -> None:
+    """Raise the first of these counts, now and for each call that is not made."""
+    counts[0] += 1
+    if recorder is not None:
+        recorder.counts.append(counts)
+
+
+def between(inner: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return the function, which ends or begins a captured graph, so that what it does is not recorded."""
+
+    def outer(capture: Any) -> None:
+        if recorder is not None:
+            recorder.cut()
+        inner(capture)
+        if recorder is not None:
+            recorder.resume()
+
+    return outer
