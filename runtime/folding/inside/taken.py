@@ -7,7 +7,6 @@ same order, leave the allocator as the call would have left it.
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -108,7 +107,7 @@ class Again:
         self._run(self._takes[0])
         for eager, captured in zip(self._takes[1::2], self._takes[2::2], strict=True):
             assert running.break_by is not None
-            running.break_by(functools.partial(self._run, eager))
+            running.break_by(self._run, eager)
             self._run(captured)
 
     def undo(self) -> None:

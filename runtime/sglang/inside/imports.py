@@ -41,7 +41,7 @@ def _breaks(module: Any) -> None:
     capture = module.BreakableCUDAGraphCapture
     capture._end_current_segment = running.between(capture._end_current_segment)
     capture._begin_new_segment = running.between(capture._begin_new_segment)
-    running.break_by = lambda inner: module.eager_on_graph(True)(inner)()
+    running.break_by = lambda inner, given: module.eager_on_graph(True)(inner)(given)
 
 
 @after("sglang.srt.layers.deep_gemm_wrapper.compile_utils")

@@ -19,6 +19,7 @@ BASE = "sglang.srt.model_executor.runner.base_runner:BaseRunner."
 OLD_EAGER = "sglang.srt.model_executor.model_runner:EagerRunner"
 _NO_MEMORY = "out of memory"  # in torch's words, and in the driver's
 NEEDED = "SGLang needs what {0} answers, and that module is not there ({1})"
+FOLDING = "/folding/inside/"  # whose calls stand between SGLang's own
 Step = Callable[..., Any]
 
 
@@ -142,7 +143,7 @@ def describe(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)
     if first is not error:
         frames += traceback.extract_tb(first.__traceback__)
-    stack = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+    stack = [f"{one.filename}:{one.lineno} {one.name}" for one in frames if FOLDING not in one.filename]
     return {"type": type(told).__name__, "text": str(told)[:4000], "stack": stack[-60:]}
 
 
