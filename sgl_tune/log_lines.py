@@ -26,7 +26,8 @@ _PIECE = 1 << 16
 _LARGEST = 1 << 30
 _COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[()][0-9A-B])")
 _SECOND = r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?"
-_ENTRY = re.compile(rf"\[{_SECOND}((?: [A-Z_]{{1,12}}\d{{1,6}}){{0,8}})\] (.*)", re.DOTALL)
+_OF_A_YEAR = _SECOND.replace(r"\d{4}-", r"(?:\d{4}-)?")  # SGLang's diffusion servers print no year
+_ENTRY = re.compile(rf"\[{_OF_A_YEAR}((?: [A-Z_]{{1,12}}\d{{1,6}}){{0,8}})\] (.*)", re.DOTALL)
 _OTHER_LOGGER = re.compile(rf"{_SECOND} ")
 # kubectl logs --prefix; Ray; docker compose logs; kubectl and docker logs --timestamps, CI; Docker Desktop;
 # journalctl; a runtime's own file.
@@ -183,7 +184,7 @@ def _docker_json(text: str) -> tuple[str, datetime | None]:
 def _time(second: str, fraction: str | None, zone: str | None = None) -> datetime | None:
     """Return a time, or None if the text is no valid time."""
     try:
-        time = datetime.fromisoformat(second.replace("T", " "))
+        time = datetime.fromisoformat((second if second[4] == "-" else f"2000-{second}").replace("T", " "))
         if zone is not None:
             time = time.replace(tzinfo=_zone(zone))
     except (ValueError, OverflowError):

@@ -63,7 +63,6 @@ NAME_RELEASES: set[str] = {
     "sgl_tune/commands/pull.py",
     "sgl_tune/commands/push.py",
     "sgl_tune/commands/server.py",
-    "sgl_tune/commands/start_report.py",
     "sgl_tune/deployment/flag_names.py",
     "sgl_tune/keys/calls.py",
     "sgl_tune/memory/answer.py",

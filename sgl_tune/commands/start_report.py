@@ -61,7 +61,7 @@ def start_report(
 ) -> None:
     """Show where the seconds of a server's start went, what was built anew, and what would save time.
 
-    It reads any log of SGLang since 0.5.12, of one rank or many. Anything the log does not show is marked
+    It reads any log of SGLang since 0.4, of one rank or many. Anything the log does not show is marked
     unknown. With a command after --, the server is started here: its output and signals pass through, and
     compilers and files are watched too.
 
@@ -107,7 +107,8 @@ class _Shown(NamedTuple):
         if self.html is not None:
             write_text(self.html, render_page(report, found, self.title))
             out.note(f"{self.html}: one page, for a browser")
-        lines: Iterable[str] = [f"{report.wall_seconds:.3f}"]
+        is_known = report.ready and report.start.is_timed
+        lines: Iterable[str] = [f"{report.wall_seconds:.3f}" if is_known else report.outcome.headline]
         if self.format is DocumentFormat.markdown:
             lines = [*report_lines(report), *(against_lines(found) if found else ())]
         data = {**report.to_json(), "against": found.to_json() if found else None}
@@ -118,7 +119,7 @@ class _Shown(NamedTuple):
         if self.limit is not None and report.ready and report.wall_seconds > self.limit:
             out.warn(f"the start took {report.wall_seconds:.1f} s, more than {self.limit:.0f} s")
             return 1
-        return 0 if report.ready else 1
+        return 0 if report.ready and report.start.is_timed else 1
 
 
 def _human(out: Output, report: StartReport, found: Against | None) -> None:

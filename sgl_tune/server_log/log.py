@@ -71,7 +71,7 @@ def log_of(starts: Iterable[Start], count: int = 1, path: Path = Path("-")) -> S
             sizes = next((one.sizes for (source, _), one in start.ranks.items()
                           if source == speaker.source and one.sizes), {})  # fmt: skip
             tokens = sizes.get("max_total_num_tokens", rank.kv_tokens)
-            phase = "serving" if start.ready else "warm-up request" if start.listens else rank.phase
+            phase = "serving" if start.ready else rank.phase
             ranks[speaker] = replace(rank, phase=phase, sizes=sizes, kv_tokens=tokens)
     deaths = [death for start in starts for death in start.deaths if _is_death(death, start)]
     death = min(deaths, key=lambda death: (death.kind.level, death.line), default=None)

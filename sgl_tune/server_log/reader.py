@@ -6,7 +6,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import timezone
 from pathlib import Path
 
 from sgl_tune.log_lines import LogLine, line_parser, log_pieces, without_logger
@@ -15,13 +14,12 @@ from sgl_tune.server_log.ends import FRAME, Frame, continued, death_of
 from sgl_tune.server_log.findings import finding_of
 from sgl_tune.server_log.marks import ARGUMENTS, FIRST_LINE, HEAD, MARKS, NOTHING_BUILT, Edge, Mark
 from sgl_tune.server_log.rank_log import RankLog
-from sgl_tune.server_log.start import Event, Speaker, Start, Word
+from sgl_tune.server_log.start import MOST_PROCESSES, Clock, Event, Speaker, Start, Word
 
 _MOST_EVENTS = 50_000  # per start; 1,000 ranks need as many
 _MOST_DEATHS = 1_024
 _MOST_FINDINGS = 64
 _MOST_WRAPPED = 8  # lines of one message
-_LOADED = "Load weight end"
 _HIT = "Traceback (most recent call last):"
 _FLAG = re.compile(r"[\[ ](--[a-z][a-z0-9-]{1,80})")
 _BATCHES = ("Decode batch", "Prefill batch")
@@ -30,8 +28,6 @@ _OF_MEMORY = frozenset(("communicator", "weights", "kv pool", "tactics", "graphs
 _NODE = re.compile(r"\bnode_rank'?[=:] ?(\d{1,5})")
 _NODES = re.compile(r"\bnnodes'?[=:] ?(\d{1,6})\b")
 _ELAPSED = re.compile(r"(?:elapsed=|Time elapsed: )(\d{1,7}(?:\.\d{1,6})?)")
-BACK_SECONDS = 5.0  # how far the lines of several processes may be out of order
-MOST_PROCESSES = 1_024
 
 
 def read_starts(
@@ -127,6 +123,8 @@ class Reader:
             start.ready = Word(now or 0.0, line.text[:200])
         self._judge(start, line, text, now or 0.0)
         if has_time and now is not None:
+            if start.silence is None or now - start.ended > start.silence.at:
+                start.silence = Word(now - start.ended, text[:200])
             start.ended = max(start.ended, now)
             if speaker in start.last_words or len(start.last_words) < MOST_PROCESSES:
                 start.last_words[speaker] = Word(now, text[:400])
@@ -159,13 +157,14 @@ class Reader:
             if (nodes := _NODES.search(text)) and nodes[1] != "1":
                 start = self._joined(start, speaker.source)
             start.server_args.setdefault(key, text)
-        start.listens |= mark.then == ("warm-up request",)
+        for waiting in start.ranks.values() if "warm-up request" in mark.then else ():
+            waiting.phase = "warm-up request"  # the server listens, so the ranks are ready
         said = {name: value for name, value in match.groupdict().items() if value is not None}
         if mark.edge is Edge.closes and (took := _ELAPSED.search(text)):
             said["elapsed"] = took[1]
         rank = start.ranks.get(speaker) or RankLog(*speaker)
         phase = rank.phase_of(mark, said)
-        is_bare = mark.says == _LOADED and line.text == text and not speaker.rank and not rank.steps
+        is_bare = mark.says == "Load weight end" and line.text == text and not speaker.rank and not rank.steps
         if (line.is_entry or is_bare) and mark.phase in _OF_MEMORY and len(start.ranks) < MOST_PROCESSES:
             start.ranks[speaker] = rank
             rank.take(mark, phase, text)
@@ -235,8 +234,7 @@ class Reader:
         elif frames and line.text.startswith("    ") and not frames[-1].code:
             frames[-1] = frames[-1]._replace(code=line.text.strip()[:200])
         rank = start.ranks.get(Speaker(line.source, line.rank))
-        phase = rank.phase if rank else "setup"
-        phase = "ready" if start.ready else "warm-up request" if start.listens else phase
+        phase = "ready" if start.ready else rank.phase if rank else "setup"
         if death := death_of(line, self.lines, phase, frames or (), at, self._flags):
             if rank and death.numbers and death.numbers.shows_free:
                 rank.see_free(death.numbers.free_bytes)
@@ -261,36 +259,3 @@ class Reader:
     def _survived(self, start: Start, speaker: Speaker) -> None:
         """Drop a rank's deaths, because the rank went on after what was logged."""
         start.deaths = [death for death in start.deaths if (death.source, death.rank) != speaker]
-
-
-class Clock:
-    """Turns the clocks of lines into seconds. If a clock is set back for one process, it is set back for
-    all, and time goes on from there."""
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[str, str, str], float] = {}
-        self._now: dict[str, float] = {}
-        self._shift: dict[str, float] = {}
-        self._is_collected: set[str] = set()
-
-    def read(self, group: str, line: LogLine) -> tuple[float | None, str]:
-        """Return the line's time, or None if no line had one yet, and a note if the clock was set back."""
-        if line.collected is not None:
-            self._is_collected.add(group)
-            seconds = line.collected.timestamp()
-        elif line.logged is not None and group not in self._is_collected:
-            seconds = line.logged.replace(tzinfo=timezone.utc).timestamp()
-        else:
-            return self._now.get(group), ""
-        process, note = (group, line.source, line.rank), ""
-        now = seconds + self._shift.get(group, 0.0)
-        before = self._last.get(process, now)
-        if now < before - BACK_SECONDS:
-            self._shift[group] = before - seconds
-            stamp = line.collected or line.logged
-            note = f"the clock goes back by {before - now:.0f} s at {stamp:%Y-%m-%d %H:%M:%S}"
-        now = max(now, before)
-        if process in self._last or len(self._last) < MOST_PROCESSES:
-            self._last[process] = now
-        self._now[group] = now
-        return now, note

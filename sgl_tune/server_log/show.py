@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from textwrap import shorten
 
 from sgl_tune.cli.out import Output
@@ -59,10 +60,7 @@ def evidence(found: Outcome) -> Iterator[str]:
     death = found.log.death
     numbers = death.numbers if death else None
     if numbers is not None and numbers.shows_free:
-        tried, free, total, allocated = map(
-            memory_bytes,
-            (numbers.tried_bytes, numbers.free_bytes, numbers.total_bytes, numbers.allocated_bytes),
-        )
+        tried, free, total, allocated = map(memory_bytes, astuple(numbers)[:4])
         of, by_torch = f" of {total}" if numbers.total_bytes else "", f", {allocated} allocated by torch"
         yield f"tried {tried}, {free} free{of}{by_torch if numbers.allocated_bytes else ''}"
     if death is not None and death.where:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timezone
 from typing import NamedTuple
 
+from sgl_tune.log_lines import LogLine
 from sgl_tune.server_log.bars import Bars
 from sgl_tune.server_log.ends import Death
 from sgl_tune.server_log.findings import Finding
-from sgl_tune.server_log.marks import Edge, Mark
+from sgl_tune.server_log.marks import ARGUMENTS, Edge, Mark
 from sgl_tune.server_log.rank_log import RankLog
+
+_HOUR = 3600.0
+BACK_SECONDS = 5.0  # how far the lines of several processes may be out of order
+MOST_PROCESSES = 1_024
+SEVERAL_CLOCKS = "lines of several clocks stand among each other: kubectl logs --prefix names their pods"
 
 
 class Speaker(NamedTuple):
@@ -45,7 +53,7 @@ class Start:
     ended: float = 0.0
     is_timed: bool = False
     is_launched: bool = False
-    listens: bool = False
+    silence: Word | None = None
     events: list[Event] = field(default_factory=list)
     ranks: dict[Speaker, RankLog] = field(default_factory=dict)
     bars: Bars = field(default_factory=Bars)
@@ -56,6 +64,10 @@ class Start:
     findings: dict[Finding, int] = field(default_factory=dict)
     spoke: dict[str, int] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def is_mixed(self) -> bool:
+        return SEVERAL_CLOCKS in self.notes
 
     @property
     def end(self) -> float:
@@ -77,3 +89,55 @@ class Start:
 
     def facts(self, name: str) -> Iterator[Event]:
         return (event for event in self.events if event.mark.fact == name)
+
+
+class Clock:
+    """Turns the clocks of lines into seconds. If a clock is set back for one process, it is set back for
+    all, and time goes on from there."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str, str], float] = {}
+        self._now: dict[str, float] = {}
+        self._shift: dict[str, float] = {}
+        self._is_collected: set[str] = set()
+        self._stamps: dict[tuple[str, ...], float] = {}  # the last of a source, and of a process
+        self._fell_from: dict[tuple[str, ...], float] = {}
+
+    def read(self, group: str, line: LogLine) -> tuple[float | None, str]:
+        """Return the line's time, or None if no line had one yet, and a note if the clock was set back."""
+        if line.collected is not None:
+            self._is_collected.add(group)
+            seconds = line.collected.timestamp()
+        elif line.logged is not None and group not in self._is_collected:
+            seconds = line.logged.replace(tzinfo=timezone.utc).timestamp()
+        else:
+            return self._now.get(group), ""
+        process, note = (group, line.source, line.rank), ""
+        if self._is_mixed(process, seconds, line.text.startswith(ARGUMENTS.says)):
+            note = SEVERAL_CLOCKS
+        now = seconds + self._shift.get(group, 0.0)
+        before = self._last.get(process, now)
+        if now < before - BACK_SECONDS:
+            self._shift[group] = before - seconds
+            stamp = line.collected or line.logged
+            note = note or f"the clock goes back by {before - now:.0f} s at {stamp:%Y-%m-%d %H:%M:%S}"
+        now = max(now, before)
+        if process in self._last or len(self._last) < MOST_PROCESSES:
+            self._last[process] = now
+        self._now[group] = now
+        return now, note
+
+    def _is_mixed(self, process: tuple[str, ...], seconds: float, begins: bool) -> bool:
+        """Return whether lines of two clocks stand among each other: the time falls again and again, by more
+        than a time zone, or returns by an hour at once."""
+        source, stamps, tops = process[:2], self._stamps, self._fell_from
+        last, before = stamps.get(process, seconds), stamps.get(source, seconds)
+        if len(stamps) < 2 * MOST_PROCESSES or process in stamps:
+            stamps[process] = stamps[source] = seconds
+        found = seconds > before + _HOUR and seconds >= tops.get(source, math.inf) - BACK_SECONDS
+        for key, stamp, least in ((process, last, BACK_SECONDS), (source, before, _HOUR)):
+            if seconds < stamp - least and not begins:
+                top = min(tops.get(key, math.inf), seconds + 15 * _HOUR)
+                found |= key is process and stamp >= top - BACK_SECONDS
+                tops[key] = stamp
+        return found

@@ -141,20 +141,15 @@ class Outcome:
         if oom is None:
             return None
         numbers, total = oom.numbers, oom.numbers.total_bytes if oom.numbers else 0
-        is_free = numbers is not None and numbers.shows_free
+        free = numbers if numbers and numbers.shows_free else None
         return {
-            "phase": self.failed_in or None,
+            "phase": self.failed_in or None, "where": oom.where or None, "by_driver": numbers is None,
             "tried_bytes": numbers.tried_bytes if numbers else None,
-            "free_bytes": numbers.free_bytes if numbers and is_free else None,
-            "total_bytes": total or None,
+            "free_bytes": free.free_bytes if free else None, "total_bytes": total or None,
             "allocated_bytes": numbers.allocated_bytes or None if numbers else None,
-            "missing_bytes": max(0, numbers.tried_bytes - numbers.free_bytes)
-            if numbers and is_free
-            else None,
-            "where": oom.where or None,
-            "by_driver": numbers is None,
+            "missing_bytes": max(0, free.tried_bytes - free.free_bytes) if free else None,
             "remedies": [remedy.to_json() for remedy in self.remedies],
-        }
+        }  # fmt: skip
 
 
 def outcome_of(log: ServerLog) -> Outcome:
@@ -178,11 +173,7 @@ def placed(phase: str) -> str:
 
 def _rank_json(rank: RankLog) -> dict[str, Any]:
     return {
-        "source": rank.source,
-        "rank": rank.rank,
-        "last_phase": rank.last_phase,
-        "baseline_bytes": rank.baseline_bytes,
-        "pool_free_bytes": rank.free_after("kv pool"),
-        "least_free_bytes": rank.least_free_bytes,
-        "kv_tokens": rank.kv_tokens,
-    }
+        "source": rank.source, "rank": rank.rank, "last_phase": rank.last_phase,
+        "baseline_bytes": rank.baseline_bytes, "pool_free_bytes": rank.free_after("kv pool"),
+        "least_free_bytes": rank.least_free_bytes, "kv_tokens": rank.kv_tokens,
+    }  # fmt: skip

@@ -33,6 +33,8 @@ def read_start(
     if number is not None and not 1 <= number <= len(starts):
         raise UsageError(f"{path} shows {len(starts)} starts, not {number}", "--start counts from 1")
     start = starts[(number or len(starts)) - 1]
+    if start.is_mixed:  # each second would be one of several servers
+        start.events, start.is_timed, start.began, start.ended, start.last_words = [], False, 0.0, 0.0, {}
     if start.ready is None and path.is_file():
         start.notes[f"the file itself was last written {_age(path)}"] = None
     return report_of(start, number or len(starts), len(starts))

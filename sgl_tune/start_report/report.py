@@ -186,7 +186,7 @@ def _built(start: Start, name: str, store: str, own: list[Span], begins: float, 
     remedy = _keep(store)
     if name == "DeepGEMM":
         shapes = sum(event.phase == name and "shape" in event.said for event in start.events)
-        cause = f"{count(shapes, 'shape')} tried; SGLang needs 1 s for each that its cache holds"
+        cause = f"{count(shapes, 'shape')} compiled or loaded; a cached one takes about 1 s"
         left = max(0.0, took - shapes * _DEEP_GEMM_CACHED_SECONDS)
         return PhaseReport(name, begins, took, store, None, cause, remedy, left)
     modules: dict[str, float] = {}

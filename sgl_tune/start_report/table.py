@@ -9,6 +9,8 @@ from typing import Any
 
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
+from sgl_tune.server_log.show import evidence
+from sgl_tune.server_log.start import SEVERAL_CLOCKS
 from sgl_tune.start_report.against import Against
 from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
 from sgl_tune.start_report.report import StartReport
@@ -26,17 +28,21 @@ _CHART = ("The start, second by second", "Point at a span, or walk through them 
 
 def headline(report: StartReport) -> str:
     wall = f"{report.wall_seconds:.1f} s"
+    if not report.start.is_timed:
+        if report.start.is_mixed:
+            return f"no seconds are known: {SEVERAL_CLOCKS}"
+        more = "" if report.failure else ": docker logs -t and kubectl logs --timestamps add them"
+        return f"no line has a time{more}"
     if not report.ready:
         ended = f"its command ended {_how(report.exit_code)}" if report.exit_code is not None else "stands"
         where = "a phase that no line names" if report.stands_in == UNEXPLAINED else report.stands_in
+        after = f"after {wall}" if report.wall_seconds else "in the one second that the log shows"
         if report.failure and report.outcome.failed_in not in ("", report.stands_in):
-            return f"not ready after {wall}"  # the line above names the phase
-        if report.start.is_timed:
-            return f"not ready after {wall}: {'failed' if report.failure else ended} in {where}"
-        return "no line has a time: docker logs -t and kubectl logs --timestamps add them"
+            return f"not ready {after}"  # the line above names the phase
+        return f"not ready {after}: {'failed' if report.failure else ended} in {where}"
     spared = report.saves_seconds
-    built = f"; {spared:.1f} s of this build what a store could hold" if spared >= 0.05 else ""
-    return f"ready after {wall}{built}"
+    saved = f"; full stores would have saved {spared:.1f} s" if spared >= 0.05 else ""
+    return f"ready after {wall}{saved}"
 
 
 def show_report(out: Output, report: StartReport) -> None:
@@ -84,10 +90,12 @@ def against_lines(found: Against) -> Iterator[str]:
 
 def notes(report: StartReport) -> Iterator[str]:
     if report.starts > 1:
-        yield f"start {report.number} of {report.starts} in this log: --start N shows another"
+        pods = ", ".join(sorted({speaker.source for speaker in report.start.last_words} - {""}))
+        of = f", of {pods}" if pods else ""
+        yield f"start {report.number} of {report.starts} in this log{of}: --start N shows another"
     if report.ranks > 1:
-        yield f"{report.ranks} ranks: each second is counted for the rank that the others wait for"
-    yield from report.start.notes
+        yield f"{report.ranks} ranks: a second counts for the rank that is furthest behind"
+    yield from (note for note in report.start.notes if note != SEVERAL_CLOCKS)
 
 
 def _parts(report: StartReport) -> Iterator[tuple[str, list[str]]]:
@@ -107,15 +115,19 @@ def _parts(report: StartReport) -> Iterator[tuple[str, list[str]]]:
         yield f"{one.store}: {written}", []
     for finding, times in report.start.findings.items():
         yield finding.line(times), []
+    silence = report.start.silence
+    if silence and not report.ready and report.start.is_timed and silence.at > max(10, wall / 2):
+        yield f"longest silence: {silence.at:.1f} s, then: {silence.text[:_MOST_LETTERS]}", []
     if report.last_words:
-        yield "last words, longest silent first", [*_last_words(report)][:_MOST_WORDS]
+        yield "last line of each rank, the longest silent first", [*_last_words(report)][:_MOST_WORDS]
 
 
 def _last_words(report: StartReport) -> Iterator[str]:
     """Yield the ranks' last lines. Ranks that fell silent together with the same words share a line."""
     said: dict[tuple[str, str], list[str]] = {}
     for word in report.last_words:
-        silent = f"{report.wall_seconds - word.at:.1f} s before the log's end"
+        silence = report.wall_seconds - word.at
+        silent = f"silent for the last {silence:.1f} s" if silence >= 0.05 else "the last to speak"
         said.setdefault((silent, word.text[:_MOST_LETTERS]), []).append(word.rank)
     for (silent, text), ranks in said.items():
         more = f" and {len(ranks) - 1} more" if len(ranks) > 1 else ""
@@ -123,9 +135,7 @@ def _last_words(report: StartReport) -> Iterator[str]:
 
 
 def _failure(report: StartReport) -> Iterator[str]:
-    death = report.outcome.log.death
-    assert death is not None
-    yield f"line {death.line:,}: {death.text.splitlines()[0][:300]}"
+    yield from evidence(report.outcome)
     yield from (f"to do: {remedy.line()}" for remedy in report.outcome.remedies)
 
 

@@ -92,7 +92,7 @@ function showStores() {
 
 function showLastWords() {
   const rows = report.last_words.map(word => ({ cells: [word.rank, took(report.wall_seconds - word.at), word.text] }));
-  if (rows.length) section("Last words, longest silent first", table([["Rank"], ["Silent for", "number"], ["Said", "mono"]], rows));
+  if (rows.length) section("Last line of each rank, the longest silent first", table([["Rank"], ["Silent for", "number"], ["Said", "mono"]], rows));
 }
 
 headed(report.ready ? `ready: ${report.ready_by}` : "not ready", report.all_notes);

@@ -123,9 +123,8 @@ def test_the_first_line_names_the_death_whoever_collected_the_log(name: str, tmp
 
 def test_a_compressed_log_is_the_same_log(tmp_path: Path) -> None:
     (tmp_path / "server.log.gz").write_bytes(gzip.compress(CAPTURING.encode()))
-    assert run_here("mem-report", "--log", tmp_path / "server.log.gz", "-q").out.startswith(
-        "OUT OF MEMORY in"
-    )
+    ran = run_here("mem-report", "--log", tmp_path / "server.log.gz", "-q")
+    assert ran.out.startswith("OUT OF MEMORY in")
 
 
 def test_another_process_that_the_kernel_kills_is_no_death_of_the_server(tmp_path: Path) -> None:
@@ -149,9 +148,8 @@ def test_a_serving_servers_missing_files_are_found(command: tuple[str, ...], tmp
     lines = "".join(entry(7, text, rank) for text in looked for rank in ("TP0", "TP1"))
     (tmp_path / "server.log").write_text(RANKS + lines + READY)
     shown = run_here(*command, tmp_path / "server.log")
-    assert (
-        shown.code == 0 and f"no tuned file {NAME}.json: SGLang uses the file for Triton 3.2.0" in shown.out
-    )
+    older = f"no tuned file {NAME}.json: SGLang uses the file for Triton 3.2.0"
+    assert shown.code == 0 and older in shown.out
     assert "2 transfers of KV cache failed between prefill and decode: KVTransferError: Failed" in shown.out
     found = json.loads(run_here(*command, tmp_path / "server.log", "--format", "json").out)
     names = [one["file"] and one["file"].rpartition("/")[2] for one in found["findings"]]

@@ -70,13 +70,11 @@ def test_what_was_built_and_what_was_loaded_is_said(cold: Path, warm: Path) -> N
 
 
 def test_a_file_of_another_environment_is_named_with_its_reason(tmp_path: Path) -> None:
-    refused = flashinfer(
-        23, "[Autotuner]: Cache file /c/r.json was created in a different environment (gpu: H100 != H200). Ig"
-    )
+    why = "was created in a different environment (gpu: H100 != H200). Ig"
+    refused = flashinfer(23, f"[Autotuner]: Cache file /c/r.json {why}")
     report = _json(_log(tmp_path, head() + loaded() + refused + TUNED + served(86)))
-    assert next((f["path"], f["loaded"], f["why_not"]) for f in report["caches"]) == (
-        "/c/r.json", False, "gpu: H100 != H200",
-    )  # fmt: skip
+    shown = next((f["path"], f["loaded"], f["why_not"]) for f in report["caches"])
+    assert shown == ("/c/r.json", False, "gpu: H100 != H200")
 
 
 def test_the_saving_is_predicted_before_and_held_against_what_came(cold: Path, warm: Path) -> None:
@@ -135,22 +133,32 @@ def test_a_start_that_is_not_ready_exits_with_1_and_names_its_phase(tmp_path: Pa
     ran = run_here("start-report", _log(tmp_path, text))
     assert ran.code == 1 and "not ready after 90.0 s: stands in communicator" in ran.out
     assert "the file itself was last written less than a minute ago" in ran.out
-    words = ran.out[ran.out.index("last words") :].splitlines()
-    assert "server" in words[1] and "TP1: 80.0 s before the log's end: Init torch" in words[2]
+    words = ran.out[ran.out.index("last line of each rank") :].splitlines()
+    assert "server" in words[1] and "TP1: silent for the last 80.0 s: Init torch" in words[2]
 
 
 def test_ranks_with_the_same_last_words_share_a_line(tmp_path: Path) -> None:
     text = head() + loaded("TP0") + loaded("TP1") + loaded("TP2") + entry(90, "x" * 300, "TP3")
-    words = run_here("start-report", _log(tmp_path, text)).out.partition("last words")[2].splitlines()
+    words = run_here("start-report", _log(tmp_path, text)).out.partition("last line of")[2].splitlines()
     (shared,) = (line for line in words if "Memory pool end" in line)
-    assert shared.startswith("  TP0 and 2 more: 67.0 s") and max(map(len, words)) < 160
+    assert shared.startswith("  TP0 and 2 more: silent for the last 67.0 s") and max(map(len, words)) < 160
+
+
+def test_two_pods_without_names_show_no_seconds_and_a_clock_without_a_year_does(tmp_path: Path) -> None:
+    begun = [entry(second, "Load weight begin.", "TP0") for second in range(4)]
+    pods = "".join(f"2026-07-{day}T10:00:0{n}Z {begun[n]}" for n in range(4) for day in (14, 15))
+    ran = run_here("start-report", _log(tmp_path, pods))
+    assert ran.code == 1 and ran.out.startswith("no seconds are known: lines of several clocks")
+    lines = "[12-11 17:47:40 TP0] Load weight begin.\n[12-11 17:52:52] Rank 0 scheduler is dead.\n"
+    ran = run_here("start-report", _log(tmp_path, lines))
+    assert "not ready after 312.0 s" in ran.out and "longest silence: 312.0 s, then: Rank 0" in ran.out
+    assert run_here("start-report", tmp_path / "server.log", "-q").out.startswith("DIED in weights on TP0")
 
 
 def test_a_bar_counts_once_whether_its_line_is_whole_or_broken(tmp_path: Path) -> None:
     """Some collectors break lines at a carriage return, and tqdm writes the end of a bar twice."""
-    steps = [
-        f"[AutoTuner]: Tuning op:  {n * 25}%|##| {n}/4 [00:0{n}<00:00,  1.1profile/s]" for n in (0, 1, 4, 4)
-    ]
+    bar = "[AutoTuner]: Tuning op:  {0}5%|##| {0}/4 [00:0{0}<00:00,  1.1profile/s]"
+    steps = [bar.format(n) for n in (0, 1, 4, 4)]
     begin = head() + loaded() + entry(23, "Running FlashInfer autotune with cache: /c/r.json")
     for end in ("\r", "\n"):
         bars = (end.join(steps) + "\n") * 2
