@@ -18,7 +18,11 @@ _ONE_NODE = (
     "one node warms for all: sgl-tune warm ... && sgl-tune pack -o cache.tar.gz; on each other node:"
     " sgl-tune unpack cache.tar.gz"
 )
+_BY_VERIFY = "doctor judges this machine's server with its own folders; `sgl-tune verify` takes this option"
 _REPLACED = {
+    "doctor --gpu": _BY_VERIFY,
+    "doctor --cache-dir": _BY_VERIFY,
+    "doctor --model-config": _BY_VERIFY,
     "warm --nnodes": _ONE_NODE,
     "warm --node-rank": _ONE_NODE,
     "warm --gpus": "set CUDA_VISIBLE_DEVICES",
@@ -120,6 +124,8 @@ def divided(context: Any, typed: Sequence[str], option: str) -> str | None:
     if not takes_command(context) or not option.startswith("--"):
         return None
     words = list(typed[typed.index(name) + 1 :]) if name in typed else []
+    if any(word.partition("=")[0] in ("-f", "--file") for word in words):
+        return f"write {option} into the file that -f names: the server's flags are there"
     at = words.index("--") if "--" in words else len(words)
     ours, flags = _parted(context, words[:at])
     whole = words[at + 1 :]

@@ -7,13 +7,22 @@ from sgl_tune.cli.out import Output
 from sgl_tune.commands.verify import Told, judged, warming
 from sgl_tune.deployment.file_option import FileOption, started_by
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, ServerOption, who_is_asked
-from sgl_tune.errors import Ended
+from sgl_tune.errors import Ended, SglTuneError
 from sgl_tune.verify.environment import target_here
 from sgl_tune.verify.expected import WARM
 from sgl_tune.verify.findings import Severity, Verdict
 from sgl_tune.verify.scope import VerifyOptions
 
 _USED = (Verdict.HIT, Verdict.PARTIAL)
+_OF_VERIFY = (
+    ("--model-config", "model_config", "FILE"),
+    ("--gpu", "gpu", "GPU"),
+    ("--cache-dir", "cache_dir", "DIR"),
+)
+_COMPARE = (
+    "run it where the server runs; or there `sgl-tune env --format json > env.json`, and here"
+    " `sgl-tune verify --target env.json`"
+)
 
 
 def doctor(
@@ -38,21 +47,35 @@ def doctor(
     out.note("Looking at what the next start here would load; to ask SGLang itself may take minutes.")
     silent = Output(Format.quiet)
     told = Told(asked, target_here(), None, None, None, (path, core, False, None))
-    found = judged(silent, told)
+    try:
+        found = judged(silent, told)
+    except SglTuneError as error:
+        raise type(error)(error.message, _by_verify(told, error.remedy)) from None
     is_used = found.ok and any(one.verdict in _USED for one in found.report.files)
+    is_known = not found.ok or asked.names_a_deployment or told.machine.metadata is not None
     _, _, why = found.verdict.partition(": " if found.ok else "; ")
+    if found.ok and told.machine.metadata is None:
+        why += "; not compared with this machine, which has no GPU with a FlashInfer"
     report = found.report
     located = [
         *report.findings,
         *(one._replace(where=str(f.path)) for f in report.files for one in f.findings),
     ]
     worst = next((one for one in located if one.severity is Severity.ERROR), None)
-    fix = worst.remedy if worst else ""
+    fix = worst.remedy if worst else "" if is_known else _COMPARE
     if worst is not None:
         why = f"{worst}; {why}"
         fix = warming(told) if asked.names_a_deployment and fix == WARM else fix
-    says = f"{'used' if is_used else 'nothing to use' if found.ok else 'not used'}: {why}"
+    judgement = "used" if is_used else "nothing to use" if found.ok else "not used"
+    says = f"{judgement if is_known else 'not known'}: {why}"
     line = f"{says}; fix: {fix}" if fix else says
-    data = {"used": is_used, "ok": found.ok, "verdict": says, "fix": fix or None}
+    data = {"used": is_used and is_known, "ok": found.ok and is_known, "verdict": says, "fix": fix or None}
     out.result(data, lambda: out.line(line), [line])
-    raise Ended(0 if found.ok else 1)
+    raise Ended(0 if data["ok"] else 1)
+
+
+def _by_verify(told: Told, remedy: str | None) -> str | None:
+    """Return the remedy; if it names options that doctor lacks, with the `verify` that has them."""
+    lacks = {field: value for option, field, value in _OF_VERIFY if option in (remedy or "")}
+    asked = told.asked._replace(flags=told.asked.flags.changed(**lacks))
+    return f"{remedy}; with it: {warming(told._replace(asked=asked), 'verify')}" if lacks else remedy

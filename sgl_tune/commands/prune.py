@@ -46,15 +46,10 @@ def prune(
     ] = None,
     max_size: Annotated[
         str | None,
-        Option(
-            "--max-size",
-            metavar="SIZE",
-            help="Remove the least recently used until SIZE is met: 1GB.",
-        ),
+        Option("--max-size", metavar="SIZE", help="Remove the least recently used until SIZE is met: 1GB."),
     ] = None,
     store: Annotated[
-        str | None,
-        Option("--store", metavar="ID|all", help="Prune stores of compiled kernels, not caches."),
+        str | None, Option("--store", metavar="ID|all", help="Prune stores of compiled kernels, not caches.")
     ] = None,
     library: Annotated[
         list[str] | None,
@@ -98,22 +93,13 @@ def prune(
     if only and unusable:
         raise UsageError("--unusable is about rank files, --store about kernels", "give one of them")
     if only:
-        of_stores = StoreRules(
-            stale,
-            age,
-            versions,
-            arch,
-            size,
-        )
+        of_stores = StoreRules(stale, age, versions, arch, size)
         prune_stores(out, folder or cache_dir, only, of_stores, dry_run, yes)
         return
     if unusable and (stale or max_size):
         raise UsageError("--unusable is about single files", "leave out --stale and --max-size")
     if versions.keys() - {"flashinfer"}:
-        raise UsageError(
-            "libraries other than flashinfer are for stores",
-            "add --store ID, or --store all",
-        )
+        raise UsageError("libraries other than flashinfer are for stores", "add --store ID, or --store all")
     rules = Rules(
         stale=stale,
         older_than=age,

@@ -132,11 +132,7 @@ def _keep(out: Output, wanted: Wanted, output: Path) -> None:
 
 def _list(out: Output, url: str, listing: Listing) -> None:
     out.result(
-        {
-            "url": url,
-            "bundles": [offer_json(one) for one in listing.offers],
-            "names": list(listing.names),
-        },
+        {"url": url, "bundles": [offer_json(one) for one in listing.offers], "names": list(listing.names)},
         human=lambda: _show(out, url, listing),
         quiet=[*(one.reference for one in listing.offers), *listing.names],
     )

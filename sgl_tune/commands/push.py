@@ -17,14 +17,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.ship.choice import Asked
 from sgl_tune.ship.compression import SUFFIXES
-from sgl_tune.ship.options import (
-    GpuOption,
-    PlainHttpOption,
-    PlatformOption,
-    SignOption,
-    TimeoutOption,
-    way,
-)
+from sgl_tune.ship.options import GpuOption, PlainHttpOption, PlatformOption, SignOption, TimeoutOption, way
 from sgl_tune.ship.pack import pack_bundle
 from sgl_tune.ship.remote.described import machine_of
 from sgl_tune.ship.remote.remotes import PATIENCE_SECONDS, Pushed, fits, offer_json, remote
@@ -45,13 +38,11 @@ def push(
         ),
     ],
     url: Annotated[
-        str,
-        Argument(metavar="URL", help="oci://REGISTRY/NAME:TAG, s3://BUCKET/FOLDER/.", show_default=False),
+        str, Argument(metavar="URL", help="oci://REGISTRY/NAME:TAG, s3://BUCKET/FOLDER/.", show_default=False)
     ],
     cache_dir: CacheDirOption = None,
     replace: Annotated[
-        bool,
-        Option("--replace", help="For oci: remove every other bundle from this tag."),
+        bool, Option("--replace", help="For oci: remove every other bundle from this tag.")
     ] = False,
     sign: SignOption = None,
     gpu: GpuOption = None,

@@ -180,10 +180,10 @@ class Judged(NamedTuple):
     ok: bool
 
 
-def warming(told: Told) -> str:
-    """Return the command that fills the judged caches, ready to paste."""
+def warming(told: Told, verb: str = "warm") -> str:
+    """Return the command that fills the judged caches, or another about them, ready to paste."""
     flags, _, command, deployment, _ = told.asked
-    return to_paste("warm", flags, command, deployment, "core" if told.who[1] else told.who[0])
+    return to_paste(verb, flags, command, deployment, "core" if told.who[1] else told.who[0])
 
 
 def judged(out: Output, told: Told, replay: bool = False, strict: bool = False) -> Judged:

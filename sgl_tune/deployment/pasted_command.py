@@ -95,10 +95,12 @@ def around_server(container: Container, named: TargetFlags, environ: Mapping[str
         return Around(named.cache_dir or str(cache), tuple(notes))
     here = str(default_cache_dir())
     if container.mount_of(folder) is not None:
-        lost = f"the server's cache folder {folder} is a volume, which this machine does not see"
+        lost = f"the server's cache folder {folder} is a volume, which this machine does not see. If it lies"
+        lost += " in a folder here, warm and verify take that folder: --cache-dir"
     else:
-        lost = f"nothing is mounted over the server's cache folder {folder}, which ends with its container"
-    return Around(here, tuple(notes), (f"{lost}. Mount a folder there, and name it with --cache-dir",))
+        lost = f"no mount holds the server's cache folder {folder}, so it is lost with the container. Mount a"
+        lost += " folder of the host there"
+    return Around(here, tuple(notes), (lost,))
 
 
 def _of_image(container: Container, version: str | None) -> list[str]:

@@ -188,8 +188,8 @@ def test_an_image_that_names_no_release_is_said() -> None:
 
 def test_a_container_without_a_mount_for_its_caches_is_warned_of() -> None:
     ran = warm(*TARGET, "--", f"docker run a/b {SERVER} --model-path Qwen/Qwen3-30B-A3B")
-    told = "nothing is mounted over the server's cache folder /root/.cache/sglang"
-    assert ran.code == 0 and told in ran.err and "with --cache-dir" in ran.err
+    told = "no mount holds the server's cache folder /root/.cache/sglang"
+    assert ran.code == 0 and told in ran.err and "Mount a folder of the host there" in ran.err
     ran = warm(
         *TARGET, "--cache-dir", "/data", "--", f"docker run a/b {SERVER} --model-path Qwen/Qwen3-30B-A3B"
     )

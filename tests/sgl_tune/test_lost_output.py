@@ -48,17 +48,7 @@ BROKEN = "broken installation"
 GROUPS = ROOT / "cache-examples" / "broken-groups"
 STARTED = str(ROOT / "tests/sgl_tune/start_report/public/2026-08-qwen3-30b-h100.log")
 FILES = ROOT / "cache-examples" / "broken"
-PLANNED = (
-    *(
-        "warm",
-        "--dry-run",
-        "--model",
-        "qwen3-30b-a3b",
-        "--tp",
-        "2",
-    ),
-    *("--gpu", "sm90"),
-)
+PLANNED = (*("warm", "--dry-run", "--model", "qwen3-30b-a3b", "--tp", "2"), *("--gpu", "sm90"))
 ROWS: dict[str, tuple[tuple[str, ...], int]] = {
     "inspect good": (("inspect", str(FILES.parent)), 0),
     "inspect wrong": (("inspect", "no-such-folder"), 2),

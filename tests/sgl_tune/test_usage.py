@@ -35,6 +35,8 @@ from tests.sgl_tune.running import PROGRAM, environment, run, run_here
             "'deployment.yaml' starts no SGLang server",
             "a file is given with -f: -f deployment.yaml",
         ),
+        ("doctor --model-config c.json", "--model-config: ", "`sgl-tune verify` takes this option"),
+        ("warm -f two.yaml --kv-cache-dtype fp8", "--kv-cache-dtype: ", "into the file that -f names"),
         ("warm --tpp 8", "--tpp: `sgl-tune warm` has no such option", "did you mean --tp?"),
         (
             "warm --dry-run --model-path M --tp 4 --kv-cache-dtype fp8_e4m3 --gpu h200",

@@ -66,7 +66,7 @@ def test_the_tag_of_an_image_names_the_release() -> None:
             "/data/cache",
             "/cache in the container is /data",
         ),
-        ("", None, "nothing is mounted over the server's cache folder /root/.cache/sglang"),
+        ("", None, "no mount holds the server's cache folder /root/.cache/sglang"),
         ("-v named:/root/.cache", None, "the server's cache folder /root/.cache/sglang is a volume"),
     ],
 )

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from sgl_tune.verify.environment import UNTOLD, Target
 from tests.sgl_tune.cache.caches import cache_folder, rank_names, write_ranks
+from tests.sgl_tune.cache.corpus import TARGET
 from tests.sgl_tune.planning import START
-from tests.sgl_tune.running import run_here
+from tests.sgl_tune.running import Ran, run_here
 from tests.sgl_tune.schemas import schema_faults
 
 SERVER = ("--server", "core", "--", *START.split(), "--model-path", "Qwen3-30B-A3B")
@@ -23,10 +25,34 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_files_that_load_are_used(root: Path) -> None:
-    write_ranks(cache_folder(root), rank_names(tp=2))
+def _on(machine: Target, patch: pytest.MonkeyPatch) -> Ran:
+    patch.setattr("sgl_tune.commands.doctor.target_here", lambda: machine)
     ran = run_here("doctor")
-    assert (ran.code, ran.out.count("\n")) == (0, 1) and ran.out.startswith("used: 2 of 2 files load")
+    assert ran.out.count("\n") == 1
+    return ran
+
+
+def test_files_that_load_on_this_machine_are_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_ranks(cache_folder(root), rank_names(tp=2))
+    ran = _on(Target.of(TARGET, "this machine", "sm90"), monkeypatch)
+    assert ran.code == 0 and ran.out.startswith("used: 2 of 2 files load")
+    ran = _on(Target.of({**TARGET, "cuda_version": "12.9"}, "this machine", "sm90"), monkeypatch)
+    assert ran.code == 1 and ran.out.startswith("not used: ") and "12.9" in ran.out
+
+
+def test_a_machine_without_a_gpu_does_not_know(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_ranks(cache_folder(root), rank_names(tp=2))
+    ran = _on(UNTOLD, monkeypatch)
+    assert ran.code == 1 and ran.out.startswith("not known: 2 of 2 files load")
+    assert "not compared with this machine" in ran.out and "sgl-tune verify --target env.json" in ran.out
+
+
+def test_a_fix_with_an_option_that_doctor_lacks_names_verify(root: Path) -> None:
+    ran = run_here("doctor", *SERVER[:-1], "org/nobody")
+    fix = ran.err.rpartition("; with it: ")[2].split()
+    assert ran.code == 2 and fix[:6] == ["sgl-tune", "verify", "--server", "core", "--model-config", "FILE"]
+    fix[fix.index("FILE")] = "Qwen3-30B-A3B"
+    assert run_here(*fix[1:]).code == 0
 
 
 def test_a_server_that_tunes_nothing_uses_none(root: Path) -> None:

@@ -51,11 +51,7 @@ def _codes(data: dict[str, Any]) -> set[str]:
 def _warmed(cache_dir: Path, *, drop: int = 0, tp: int = 2) -> Path:
     """The cache that the deployment of MODEL and --tp asks for, less some of its entries."""
     flags = ServerFlags.of(
-        model_path=MODEL[1],
-        moe_runner_backend=MODEL[3],
-        tp=tp,
-        flashinfer_version="0.7.2",
-        arch="sm90",
+        model_path=MODEL[1], moe_runner_backend=MODEL[3], tp=tp, flashinfer_version="0.7.2", arch="sm90"
     )
     plan = make_plan(resolve_deployment(flags), gpus=()).target
     entries = {key: [op.runner, 1, list(op.policy)] for op in plan.ops for key in op.keys}
@@ -205,11 +201,7 @@ def test_nothing_to_verify_exits_with_2(tmp_path: Path, target: Path, made: list
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        ("--model-path", "zai-org/GLM-5.1-FP8", "--tp", 8),
-        (*MODEL, "--disable-flashinfer-autotune"),
-    ],
+    "command", [("--model-path", "zai-org/GLM-5.1-FP8", "--tp", 8), (*MODEL, "--disable-flashinfer-autotune")]
 )
 def test_a_server_that_tunes_nothing_lacks_nothing(
     tmp_path: Path, target: Path, command: tuple[object, ...]

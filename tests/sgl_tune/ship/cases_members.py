@@ -47,10 +47,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "an absolute first member": (lambda: _first("/etc/cron.d/x"), PLACE),
     "a first member that is a link": (lambda: _first(NAME, kind=b"2", link=b"/etc/passwd"), HEADER),
     # kinds of members
-    "a symbolic link": (
-        lambda: changed(instead(CU, member(CU, kind=b"2", link=b"/etc/passwd"))),
-        HEADER,
-    ),
+    "a symbolic link": (lambda: changed(instead(CU, member(CU, kind=b"2", link=b"/etc/passwd"))), HEADER),
     "a link and a file through it": (
         lambda: changed(instead(CU, member(KERNEL, kind=b"2", link=b"/tmp"), member(CU, b"x"))),
         PLACE,
@@ -69,52 +66,22 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: changed(before(CU, member("././@LongLink", b"x" * 200, kind=b"L").head)),
         PLACE,
     ),
-    "a global extended header": (
-        lambda: changed(before(CU, extended(("path", "x"), kind=b"g"))),
-        PLACE,
-    ),
-    "a file for a folder": (
-        lambda: changed(edited_at(KERNEL, name=KERNEL.encode(), kind=b"0")),
-        HEADER,
-    ),
+    "a global extended header": (lambda: changed(before(CU, extended(("path", "x"), kind=b"g"))), PLACE),
+    "a file for a folder": (lambda: changed(edited_at(KERNEL, name=KERNEL.encode(), kind=b"0")), HEADER),
     # links
-    "a hard link outside": (
-        lambda: changed(_linked("/etc/shadow")),
-        HEADER,
-    ),
+    "a hard link outside": (lambda: changed(_linked("/etc/shadow")), HEADER),
     "a hard link to another content": (lambda: changed(_linked(CU)), HEADER),
-    "an equal file stored twice": (
-        lambda: changed(instead(RANK1, member(RANK1, b"{}"))),
-        HEADER,
-    ),
+    "an equal file stored twice": (lambda: changed(instead(RANK1, member(RANK1, b"{}"))), HEADER),
     # extended headers
     "a path by extended header": (lambda: changed(before(CU, extended(("path", "../../x")))), PLACE),
-    "a size by extended header": (
-        lambda: changed(before(CU, extended(("size", "99999999999")))),
-        PLACE,
-    ),
-    "an extended header of a megabyte": (
-        lambda: changed(before(CU, extended(raw=b"x" * (1 << 20)))),
-        PLACE,
-    ),
+    "a size by extended header": (lambda: changed(before(CU, extended(("size", "99999999999")))), PLACE),
+    "an extended header of a megabyte": (lambda: changed(before(CU, extended(raw=b"x" * (1 << 20)))), PLACE),
     # names and order
     "a member twice": (lambda: changed(added(member(CU, FILES[CU]))), PLACE),
-    "a member that nobody lists": (
-        lambda: changed(added(member("triton/x", b"y"))),
-        PLACE,
-    ),
-    "a second manifest": (
-        lambda: changed(added(member(NAME, MANIFEST.to_bytes()))),
-        PLACE,
-    ),
-    "a member that is missing": (
-        lambda: changed(instead(CU)),
-        PLACE,
-    ),
-    "members out of order": (
-        lambda: changed(lambda there: [*there[:-2], there[-1], there[-2]]),
-        PLACE,
-    ),
+    "a member that nobody lists": (lambda: changed(added(member("triton/x", b"y"))), PLACE),
+    "a second manifest": (lambda: changed(added(member(NAME, MANIFEST.to_bytes()))), PLACE),
+    "a member that is missing": (lambda: changed(instead(CU)), PLACE),
+    "members out of order": (lambda: changed(lambda there: [*there[:-2], there[-1], there[-2]]), PLACE),
     "a prefix": (lambda: changed(edited_at(CU, name=CU.encode()[10:], prefix=b"deep_gemm")), PLACE),
     # fields
     "a set-uid bit": (lambda: changed(edited_at(CU, mode=b"0004755\0")), HEADER),
