@@ -131,9 +131,9 @@ def death_of(
             text = f"{text.strip()}: {frames[-1].code}"  # an assertion without a message
     if not line.is_entry and kind.name in _OF_NO_RANK:
         rank = ""
-    shown = next((shown for words, shown in _SHOWN if words.search(f"{calls} {text}")), phase)
-    if phase == "setup" or (shown.endswith(" graphs") and phase in _BEFORE_GRAPHS):
-        phase = shown
+    is_open = phase == "setup" or (kind.level == MEMORY and phase in _BEFORE_GRAPHS)
+    shown = next((shown for words, shown in _SHOWN if is_open and words.search(f"{calls} {text}")), phase)
+    phase = shown if phase == "setup" or shown.endswith(" graphs") else phase
     text = _BLANKS.sub(" ", text).strip()[:1000]
     if kind.name == "arguments":
         near = (meant(word.partition("=")[0], flags) for word in text.split() if word.startswith("--"))
