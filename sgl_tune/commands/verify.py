@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sgl_tune.verify.by_server import Served
 
 _OF_FLEETS = (FindingsFormat.markdown, FindingsFormat.junit, FindingsFormat.prometheus)
-_UNUSED = (Verdict.IGNORED, Verdict.REPLACED, Verdict.DELETED, Verdict.CRASH)
+_UNUSED = (Verdict.IGNORED, Verdict.REPLACED, Verdict.DELETED, Verdict.CRASH, Verdict.MISSING)
 _PATIENCE = 600.0  # seconds of a replay without progress
 _Folder = AbstractContextManager[tuple[str | None, str | None]]
 
@@ -101,7 +101,7 @@ def verify(
 
     With a deployment (SGLang's flags, a server command after --, or sgl-tune.toml), missing files and entries
     are listed too. Stores of compiled kernels in PATH are also judged, by their libraries' own rules; with
-    --store, nothing else is. quiet prints the files that the start will not use, github prints annotations
+    --store, nothing else is. quiet prints the files that are missing or not used, github prints annotations
     for a workflow. docs/findings.md explains every finding. --fleet judges many nodes at once.
 
     Example: sgl-tune verify --target env.json -- python -m sglang.launch_server --model-path M --tp 8
@@ -223,7 +223,7 @@ def _show(out: Output, machine: Target, found: Judged, format: FindingsFormat) -
             "replay": None if replayed is None else [one.to_json() for one in replayed],
         },
         human=lambda: show_report(out, report, stores, replayed or (), verdict, ok),
-        quiet=github_lines(report) if format is FindingsFormat.github else _unused(report),
+        quiet=github_lines(report) if format is FindingsFormat.github else _unused(found),
     )
 
 
@@ -251,8 +251,10 @@ def _stores(out: Output, asked: VerifyOptions, only: str | None) -> list[Stored]
     return stores_below(out, Path(asked.path))
 
 
-def _unused(report: VerifyReport) -> Iterable[str]:
-    return (str(file.path) for file in report.files if file.verdict in _UNUSED)
+def _unused(found: Judged) -> Iterable[str]:
+    """Return the files that the start will not use or not find; if there are none, what else is bad."""
+    files = [str(file.path) for file in found.report.files if file.verdict in _UNUSED]
+    return files if files or found.ok else [found.verdict]
 
 
 def _replay_all(scope: Scope, report: VerifyReport, out: Output) -> list[ReplayedCache]:

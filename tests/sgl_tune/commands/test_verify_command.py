@@ -109,6 +109,15 @@ def test_quiet_prints_what_will_not_be_used(tmp_path: Path, target: Path) -> Non
     assert (ran.code, ran.out) == (1, f"{bad}\n")
 
 
+def test_quiet_prints_what_is_missing_and_is_never_silent_about_a_fault(tmp_path: Path) -> None:
+    _warmed(tmp_path, drop=1)
+    asked = ("verify", "-q", *VERSIONS, *MODEL, "--tp")
+    ran = run(*asked, 4, "--cache-dir", tmp_path / "none")
+    assert ran.code == 1 and [Path(line).name for line in ran.out.splitlines()] == rank_names(tp=4)
+    ran = run(*asked, 2, "--cache-dir", tmp_path, "--strict")
+    assert ran.code == 1 and ran.out.startswith("bad: ")
+
+
 def test_a_key_a_folder_and_a_file_say_what_to_look_at(tmp_path: Path, target: Path) -> None:
     paths = write_ranks(cache_folder(tmp_path), rank_names(tp=2))
     write_ranks(cache_folder(tmp_path, key="0" * 16), rank_names(), b"[]")
