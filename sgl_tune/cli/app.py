@@ -14,7 +14,7 @@ from sgl_tune.cli.streams import lost_output, steady
 from sgl_tune.errors import UsageError
 
 _COMPLETIONS = ("--install-completion", "--show-completion")
-_MODEL = ("--model-path", "--model")
+_ONE = {"--model-path": "models", "--model": "models", "-f": "files", "--file": "files"}
 
 
 def program() -> NoReturn:
@@ -58,10 +58,10 @@ def _run() -> int:
 
 
 def check_words(typed: list[str]) -> None:
-    """Refuse a command line that ends in `--`, and, in its part before `--`, empty words and two models."""
+    """Refuse a command line that ends in `--`, and, before `--`, empty words, two models and two files."""
     if typed[-1:] == ["--"]:
         raise UsageError("after -- stands nothing", "a server's command: python -m sglang.launch_server ...")
-    models: dict[str, None] = {}
+    named: dict[str, dict[str, None]] = {}
     for before, word in pairwise(["", *(typed[: typed.index("--")] if "--" in typed else typed)]):
         option, equals, value = word.partition("=")
         is_inside = word.startswith("--") and equals == "="
@@ -69,10 +69,11 @@ def check_words(typed: list[str]) -> None:
             # An empty word is an unset shell variable; as a path it would be the current folder.
             name = option if is_inside else before if before.startswith("-") else "an argument"
             raise UsageError(f"{name} is empty", "is a variable in it not set? leave it out, or give a value")
-        if before in _MODEL or (is_inside and option in _MODEL):
-            models[word if before in _MODEL else value] = None
-    if len(models) > 1:
-        raise UsageError(f"{len(models)} models are named: {', '.join(models)}", "leave one")
+        if what := _ONE.get(before) or (_ONE.get(option) if is_inside else None):
+            named.setdefault(what, {})[word if before in _ONE else value] = None
+    for what, given in named.items():
+        if len(given) > 1:
+            raise UsageError(f"{len(given)} {what} are named: {', '.join(given)}", "leave one")
 
 
 if __name__ == "__main__":

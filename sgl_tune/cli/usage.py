@@ -124,9 +124,9 @@ def divided(context: Any, typed: Sequence[str], option: str) -> str | None:
     if not takes_command(context) or not option.startswith("--"):
         return None
     words = list(typed[typed.index(name) + 1 :]) if name in typed else []
-    if any(word.partition("=")[0] in ("-f", "--file") for word in words):
-        return f"write {option} into the file that -f names: the server's flags are there"
     at = words.index("--") if "--" in words else len(words)
+    if any(word.partition("=")[0] in ("-f", "--file") for word in words[:at]):
+        return f"write {option} into the file that -f names: the server's flags are there"
     ours, flags = _parted(context, words[:at])
     whole = words[at + 1 :]
     if len(whole) == 1 and " " in whole[0]:

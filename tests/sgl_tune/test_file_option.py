@@ -104,4 +104,6 @@ def test_two_models_are_refused_wherever_they_stand() -> None:
         read_launch(launch_of(["python -m sglang.launch_server --model-path m --model n"]))
     with pytest.raises(UsageError, match="2 models are named: m, n"):
         check_words(["warm", "--model-path=m", "--model", "n", "--", "python"])
+    with pytest.raises(UsageError, match=r"2 files are named: a\.yaml, b\.toml"):
+        check_words(["warm", "-f", "a.yaml", "--file=b.toml"])
     check_words(["warm", "--model-path=m", "--model", "m", "--", "python", "--model", "n"])
