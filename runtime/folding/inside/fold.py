@@ -7,6 +7,7 @@ take it without a run. A layer that does more, or leaves more behind than its re
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ from runtime.folding.inside.taken import Again, Held, Recorder, Taken, address, 
 from runtime.ghost.inside import host, small
 
 FEWEST = 4
+MISSES = 64  # calls one after the other that cannot be folded: no more are recorded in this step
+REFERENCES = 5  # to one of several results that nobody else holds
 PLAIN = (type(None), bool, int, float, str)
 _stacks: dict[int, Stack] = {}
 
@@ -57,7 +60,7 @@ def fold_layers(model: Any) -> None:
     for layers in _lists(model):
         if id(layers) not in _stacks:
             _stacks[id(layers)] = Stack(layers)
-        _stacks[id(layers)].kinds = []
+        _stacks[id(layers)].kinds, _stacks[id(layers)].misses = [], 0
 
 
 def _lists(module: Any) -> Iterator[Any]:
@@ -73,7 +76,7 @@ class Stack:
     """A list of layers, whose calls come here."""
 
     def __init__(self, layers: Any) -> None:
-        self._layers, self.kinds = list(layers), list[int]()
+        self._layers, self.kinds, self.misses = list(layers), list[int](), 0
         self._last, self._seen = -1, dict[Any, tuple[Call, bool, list[list[int]]]]()
         for at, layer in enumerate(self._layers):
             layer.__dict__["forward"] = self._watched(at, layer.forward)
@@ -81,7 +84,7 @@ class Stack:
     def _watched(self, at: int, inner: Any) -> Any:
         @functools.wraps(inner)
         def forward(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or running.recorder is not None:
+            if torch.compiler.is_compiling() or running.recorder is not None or self.misses > MISSES:
                 return inner(*args, **kwargs)
             return self._call(at, inner, args, kwargs)
 
@@ -105,6 +108,7 @@ class Stack:
             running.recorder = None
             taken = recorder.end()
         call = _told(taken, out, given, recorder.places) if taken is not None else None
+        self.misses = self.misses + 1 if call is None else 0
         if call is None:
             self._seen.pop(key, None)
         else:
@@ -122,6 +126,8 @@ def _form(one: Any) -> Any:
 def _told(taken: Taken, out: Any, given: list[Any], places: dict[int, int]) -> Call | None:
     """None where the results cannot be made without the call."""
     leaves, form = tree_flatten(out)
+    if any(_is_kept(one, out, given) for one in leaves if isinstance(one, torch.Tensor)):
+        return None
     results = tuple(one if isinstance(one, PLAIN) else _result(one, given, places) for one in leaves)
     held = {name: _new(one, places) for name, one in attributes(given) if address(one) in places}
     swapped = {step for take in taken.takes for step in take.steps if type(step) is Held}
@@ -130,6 +136,12 @@ def _told(taken: Taken, out: Any, given: list[Any], places: dict[int, int]) -> C
     if not are_made or stays != taken.stays:
         return None
     return Call(taken, results, held, form)
+
+
+def _is_kept(leaf: Any, out: Any, given: list[Any]) -> bool:
+    """Whether somebody else holds a result, such as a stream that asks later whether it is that one."""
+    holders = sys.getrefcount(leaf)
+    return holders > REFERENCES + 2 * (leaf is out) and all(leaf is not one for one in given)
 
 
 def _result(out: Any, given: list[Any], places: dict[int, int]) -> Any:
