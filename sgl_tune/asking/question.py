@@ -139,7 +139,7 @@ def gpu_of(name: str | None) -> Gpu:
     key = next((row for row, one in table.items() if one.name.lower().replace(" ", "-") == key), key)
     if key not in table:
         raise UsageError(
-            f"--gpu {name[:80]} is not in the ghost's table",
+            f"the GPU {name[:80]} is not in the ghost's table",
             f"one of {', '.join(sorted(table))}; --server core asks the runtime core, which knows others",
         )
     return table[key]

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from runtime.server.gpus import find_gpu
 from sgl_tune.deployment.shell_words import Word
-from sgl_tune.deployment.versions import may_be
 from sgl_tune.errors import UsageError
 
 HOME, PRODUCT = "/root", "nvidia.com/gpu.product"
@@ -59,10 +59,12 @@ class Container:
         return found[1].replace("post", ".post").replace("..", ".") if found else None
 
     def agreed_gpu(self, named: str | None) -> str | None:
-        """Return the GPU that is named, else the manifest's; raise UsageError if they differ."""
-        if named and self.gpu and not may_be(self.gpu, named):
-            said = f"{named} is named, and the manifest's {PRODUCT} is {self.gpu}"
-            raise UsageError(said, "leave --gpu out, or change the manifest")
+        """Return the chosen GPU, else the manifest's; raise UsageError if they differ, or for a slice."""
+        said = f"the manifest's {PRODUCT} is {self.gpu}"
+        if self.gpu and "-MIG-" in self.gpu.upper():
+            raise UsageError(f"{said}: a slice of a GPU is not modelled", "name a whole GPU's product there")
+        if named and self.gpu and find_gpu(self.gpu) != find_gpu(named):
+            raise UsageError(f"the GPU is {named}, and {said}", "use that GPU, or change the manifest")
         return named or self.gpu
 
     @property

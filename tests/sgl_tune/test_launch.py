@@ -10,9 +10,11 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.server_command import read_launch
 from sgl_tune.deployment.shell_words import shell_commands
 from sgl_tune.errors import UsageError
+from sgl_tune.memory.core.by_core import CoreStarter
+from sgl_tune.memory.options import MemoryOptions
 from tests.sgl_tune.asking.test_kept import SERVER as SOME_SERVER
 from tests.sgl_tune.planning import TARGET, plan, warm
-from tests.sgl_tune.running import ROOT
+from tests.sgl_tune.running import ROOT, run_here
 
 SERVER = "python3 -m sglang.launch_server"
 IMAGE = "lmsysorg/sglang:v0.5.23-cu129"
@@ -101,10 +103,7 @@ def test_what_is_pasted_is_read_down_to_the_servers_arguments(text: str) -> None
         ("kind: Service\nspec: {}\n", "the manifest after -- holds no command"),
         ("command: [python3, -m, sglang.launch_server\n", "is not YAML"),
         (POD.replace("MODEL, value", "OTHER, value"), r"\$\(MODEL\) is not expanded"),
-        (
-            COMPOSE.replace("command: >", "x: >").replace("launch_server\n", "bench_serving\n"),
-            "asks a server",
-        ),
+        (COMPOSE.replace("command: >", "x: >").replace("launch_server\n", "bench_serving\n"), "asks"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(text: str, message: str) -> None:
@@ -141,6 +140,11 @@ def test_the_product_that_a_pod_asks_its_node_for_is_its_gpu(where: str) -> None
     for named in (("--gpu", "h200"), ("--target", ROOT / "cache-examples" / "h200.env.json")):
         ran = warm("--server", "0.5.23", *named, "--", pod)
         assert ran.code == 2 and "the manifest's nvidia.com/gpu.product is NVIDIA-B200" in ran.err
+    assert CoreStarter(MemoryOptions(ServerFlags(), (pod,))).gpu.gpu.name == "B200"
+    for product, said in (("NVIDIA-H200-MIG-1g", "a slice of a GPU"), ("Tesla-T4", "named 'Tesla-T4'")):
+        for command in (("warm", "--dry-run"), ("warm", "--dry-run", "--gpu", "h200"), ("mem-report",)):
+            ran = run_here(*command, *TARGET, "--", pod.replace("NVIDIA-B200", product))
+            assert ran.code == 2 and said in ran.err
     asked = question_of(SOME_SERVER, ServerFlags(), [pod])
     assert asked.gpu.name == "NVIDIA B200"
 
@@ -187,13 +191,13 @@ def test_an_image_that_names_no_release_is_said() -> None:
 
 
 def test_a_container_without_a_mount_for_its_caches_is_warned_of() -> None:
-    ran = warm(*TARGET, "--", f"docker run a/b {SERVER} --model-path Qwen/Qwen3-30B-A3B")
+    command = ("--", f"docker run a/b {SERVER} --model-path Qwen/Qwen3-30B-A3B")
     told = "no mount holds the server's cache folder /root/.cache/sglang"
-    assert ran.code == 0 and told in ran.err and "Mount a folder of the host there" in ran.err
-    ran = warm(
-        *TARGET, "--cache-dir", "/data", "--", f"docker run a/b {SERVER} --model-path Qwen/Qwen3-30B-A3B"
-    )
-    assert ran.code == 0 and told not in ran.err
+    for cache_dir in ((), ("--cache-dir", "/data")):
+        ran = warm(*TARGET, *cache_dir, *command)
+        assert ran.code == 0 and (told in ran.err) == ("Mount a folder of the host there" in ran.err) == (
+            not cache_dir
+        )
 
 
 @pytest.mark.parametrize("value", ["$PORT", "${PORT}", "<port>", "`free-port`"])

@@ -15,6 +15,7 @@ from runtime.sglang.releases import NEWEST, Release
 from sgl_tune.asking.question import argv_of
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.flag_names import flag_names, flag_types
+from sgl_tune.deployment.launch import container_of
 from sgl_tune.deployment.project_file import several
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import Gpu, local_gpus, local_model
@@ -39,8 +40,12 @@ class CoreStarter:
         self, asked: MemoryOptions, total_bytes: int | None = None, done: Callable[[], object] = lambda: None
     ) -> None:
         self._asked, self._done = asked, done
-        gpu = None if asked.measure else asked.flags.target.gpu
+        gpu, container = None if asked.measure else asked.flags.target.gpu, container_of(asked.command)
+        if container and not (asked.measure or asked.flags.target.arch):
+            gpu = container.agreed_gpu(gpu)
         self.gpu: Chosen = target_gpu(gpu, asked.gpu_memory, asked.flags.target.arch, local_gpus())
+        if container and asked.measure:
+            container.agreed_gpu(self.gpu.gpu.name)
         if total_bytes is not None:
             self.gpu = replace(self.gpu, gpu=replace(self.gpu.gpu, cuda_bytes=total_bytes))
         self._argv, self._variables = argv_of(asked.flags, asked.command, NEWEST)
