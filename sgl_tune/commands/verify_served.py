@@ -10,7 +10,7 @@ from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
 from sgl_tune.config_tuning.plan import config_plan
 from sgl_tune.config_tuning.plan import notes as of_configs
-from sgl_tune.deployment.project_file import the_one
+from sgl_tune.deployment.project_file import meant_by, several
 from sgl_tune.recorded.asked import asking
 from sgl_tune.verify.by_server import Served, served
 from sgl_tune.verify.environment import Target
@@ -30,9 +30,13 @@ class Who:
 def ask_server(out: Output, asked: VerifyOptions, who: Who, target: Target) -> tuple[Served, Scope] | None:
     """Return the server's answer, or None if no server can be asked or the question is not for a server."""
     flags, words, path = asked.flags, asked.command, asked.path
-    if asked.deployment is not None:
-        _, flags, words = the_one(flags, words, asked.deployment)
-    if words or flags.model_path:  # else the core plans all of sgl-tune.toml
+    if asked.names_a_deployment:
+        meant, *others = meant_by(flags, words, asked.deployment)
+        if others and who.server:
+            raise several(asked.deployment, [one.name for one in (meant, *others)])
+        if not others:
+            _, flags, words = meant
+    if words or flags.model_path:  # else the core plans all of the project file
         flags = target.flags(flags, words)
     if path is not None and Path(path, "flashinfer", "autotune").is_dir():
         flags, path = flags.changed(cache_dir=path), None
@@ -44,7 +48,7 @@ def ask_server(out: Output, asked: VerifyOptions, who: Who, target: Target) -> t
     with asking(by, found, Live(out, found)) as one:
         answer = served(one, target)
         gpu = one.question.gpu.name.removeprefix("NVIDIA ")
-    meant = target._replace(flashinfer=target.flashinfer or found.flashinfer, gpu=gpu)
+    seen = target._replace(flashinfer=target.flashinfer or found.flashinfer, gpu=gpu)
     plan = answer.plan
     notes = (*plan.notes, *of_configs(config_plan(plan.records, plan.deployment.cache_dir))) if plan else ()
-    return answer, Scope(answer.checked, meant, notes, (), answer.findings)
+    return answer, Scope(answer.checked, seen, notes, (), answer.findings)

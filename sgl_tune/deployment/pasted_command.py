@@ -14,7 +14,7 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.flag_names import flag_names
 from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.model_files import HUB_ENVIRONMENT
-from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags, TargetFlags
+from sgl_tune.deployment.options import ServerFlags, TargetFlags
 from sgl_tune.deployment.resolve import Place, resolve_deployment
 from sgl_tune.deployment.server_command import DECISIVE, read_launch
 from sgl_tune.errors import UsageError
@@ -27,7 +27,7 @@ def from_command(
     twice = beside.given()
     if twice:
         flag = min((flag for flag, field in flag_names().items() if field == min(twice)), key=len)
-        of = f"{place.name}'s in {PROJECT_FILE}" if place.name else "after --"
+        of = f"{place.name}'s in the project file" if place.name else "after --"
         raise UsageError(f"{flag} is given beside a server command, {of}", "write it into the command")
     launch = launch_of(list(command))
     line, container = read_launch(launch), launch.container

@@ -84,13 +84,13 @@ def meant_by(
 def the_one(flags: ServerFlags, command: Sequence[str], name: str | None) -> Meant:
     one, *others = meant_by(flags, command, name)
     if others:
-        raise several([one.name, *(other.name for other in others)])
+        raise several(name, [one.name, *(other.name for other in others)])
     return one
 
 
-def several(names: Sequence[str]) -> UsageError:
-    said = f"{PROJECT_FILE} has several deployments: {', '.join(names)}"
-    return UsageError(said, f"pick one: -f {PROJECT_FILE}:{names[0]}")
+def several(file: str | None, names: Sequence[str]) -> UsageError:
+    said = f"{file or PROJECT_FILE} has several deployments: {', '.join(names)}"
+    return UsageError(said, f"pick one: -f {file or PROJECT_FILE}:{names[0]}")
 
 
 def chosen_in(project: Path, name: str | None) -> tuple[ProjectDeployment, ...]:

@@ -42,11 +42,7 @@ def nearest_in(folder: Path, asked: Deployment) -> str | None:
 
 @pytest.mark.parametrize("manifest", [True, False])
 @pytest.mark.parametrize(
-    ("flags", "made_for"),
-    [
-        ({"dtype": "float16"}, "dtype float16"),
-        ({"tp": 4}, "tp 4"),
-    ],
+    ("flags", "made_for"), [({"dtype": "float16"}, "dtype float16"), ({"tp": 4}, "tp 4")]
 )
 def test_it_is_named_with_and_without_a_manifest(
     tmp_path: Path, manifest: bool, flags: dict[str, Any], made_for: str

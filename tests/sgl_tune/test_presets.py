@@ -47,11 +47,7 @@ def test_a_preset_has_the_shape_of_its_model(name: str) -> None:
 
 def test_glm_is_what_the_out_of_memory_case_needs() -> None:
     glm = _model("zai-org/GLM-5.1-FP8")
-    assert (glm.max_position, glm.quantized.method, glm.quantized.block) == (
-        202752,
-        "fp8",
-        (128, 128),
-    )
+    assert (glm.max_position, glm.quantized.method, glm.quantized.block) == (202752, "fp8", (128, 128))
     assert glm.mla is not None and glm.mla.indexer is not None
     assert (glm.mla.cache_dim, glm.mla.indexer.top_k) == (576, 2048)
     assert glm.layer_kinds.count("dense") == 3

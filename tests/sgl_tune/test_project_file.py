@@ -10,6 +10,7 @@ from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags
 from sgl_tune.deployment.project_file import read_project_file
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
+from tests.sgl_tune.running import run_here
 
 TWO = """
 [defaults]
@@ -109,7 +110,7 @@ def test_a_deployment_is_selected_by_name_and_flags_override_it(tmp_path: Path) 
 def test_a_flag_over_a_command_is_refused(tmp_path: Path) -> None:
     _write(tmp_path, TWO)
     with pytest.raises(
-        UsageError, match=rf"^--flashinfer-autotune-skip-ops is given .*, reason's in {PROJECT_FILE}"
+        UsageError, match=r"^--flashinfer-autotune-skip-ops is given .*, reason's in the project file"
     ):
         select_deployments(ServerFlags(), name="sgl-tune.toml:reason", environ={}, folder=tmp_path)
 
@@ -135,3 +136,19 @@ def test_a_name_of_no_deployment_is_refused(
 def test_neither_model_nor_file_is_the_demo(tmp_path: Path) -> None:
     (found,) = select_deployments(ServerFlags.of(arch="cpu"), environ={}, folder=tmp_path)
     assert found.name == "demo-moe"
+
+
+def test_a_file_without_a_name_is_all_its_deployments_or_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults, _, chat = TWO.partition("[deployments.reason]")[0].partition("[deployments.chat]")
+    tables = f"{defaults}[deployments.chat]{chat}[deployments.reason]{chat}"
+    (tmp_path / "old.toml").write_text(tables)
+    monkeypatch.chdir(tmp_path)
+    for command in ("verify", "doctor"):
+        ran = run_here(command, *(("--cache-dir", tmp_path) if command == "verify" else ()), "-f", "old.toml")
+        assert ran.code == 1 and "the next start loads 0 of 8 files" in ran.out
+    said = "error: old.toml has several deployments: chat, reason\n  fix: pick one: -f old.toml:chat\n"
+    for command in ("explain", "mem-report", "warm --everything", f"verify --server {tmp_path}"):
+        ran = run_here(*command.split(), "-f", "old.toml")
+        assert ran.code == 2 and ran.err.endswith(said)

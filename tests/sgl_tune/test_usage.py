@@ -125,12 +125,7 @@ def test_a_named_pipe_is_refused_as_such(command: str, said: str, tmp_path: Path
 def test_more_stages_than_layers_are_refused_everywhere(verb: tuple[str, ...], as_command: bool) -> None:
     if verb == ("mem-report",):
         pytest.importorskip("torch")
-    target = (
-        "--gpu",
-        "h200",
-        "--server",
-        "0.5.23",
-    )
+    target = ("--gpu", "h200", "--server", "0.5.23")
     model = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
     command = ("--", "python", "-m", "sglang.launch_server") if as_command else ()
     ran = run_here(*verb, *target, *command, *model, "--pp-size", "49")

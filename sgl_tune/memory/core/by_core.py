@@ -85,7 +85,7 @@ class CoreStarter:
             given, self._asked.command, self._asked.deployment, changes=flags, gpu=named
         )
         if others:
-            raise several([one.name, *(other.name for other in others)])
+            raise several(self._asked.deployment, [one.name, *(other.name for other in others)])
         return one
 
     def _noted(self, report: MemoryReport, deployment: Deployment, start: Start) -> MemoryReport:

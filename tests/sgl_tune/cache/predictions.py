@@ -33,11 +33,7 @@ def our_load(raw: bytes, target: Mapping[str, str]) -> dict[str, Any]:
     if isinstance(outcome, Raised):
         return {"verdict": outcome.exception}
     if isinstance(outcome, Loaded):
-        return {
-            "verdict": "loaded",
-            "entries": texts(outcome.entries),
-            "policies": texts(outcome.policies),
-        }
+        return {"verdict": "loaded", "entries": texts(outcome.entries), "policies": texts(outcome.policies)}
     assert isinstance(outcome, Ignored)
     hard = {field: (mismatch.saved, mismatch.current) for field, mismatch in outcome.hard.items()}
     soft = {field: (mismatch.saved, mismatch.current) for field, mismatch in outcome.soft.items()}

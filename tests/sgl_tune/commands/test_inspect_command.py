@@ -24,13 +24,7 @@ BIG, SMALL = "b166000000000000", "5a11000000000000"
 def cache_dir(tmp_path: Path) -> Path:
     name = "org/model-with-a-name"
     _make_cache(
-        tmp_path,
-        BIG,
-        moe_entries(),
-        ranks=8,
-        arch="sm90",
-        key_parts=(name,),
-        deployment={"model_path": name},
+        tmp_path, BIG, moe_entries(), ranks=8, arch="sm90", key_parts=(name,), deployment={"model_path": name}
     )
     small = _make_cache(
         tmp_path, SMALL, {"('fp8_gemm', 'R', ((1, 16, 8),))": ["R", 1]}, ranks=1, arch="sm100"

@@ -113,15 +113,7 @@ def test_a_sweep_names_each_step_as_typed() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "0.8:0.9:0.1",
-        "dp=1:8",
-        "dp=8:1:1",
-        "dp=1:8:0",
-        "dp=1:100000:1",
-        "dp=1:" + "9" * 400 + ":1",
-    ],
+    "text", ["0.8:0.9:0.1", "dp=1:8", "dp=8:1:1", "dp=1:8:0", "dp=1:100000:1", "dp=1:" + "9" * 400 + ":1"]
 )
 def test_a_sweep_that_leads_nowhere_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--sweep"):

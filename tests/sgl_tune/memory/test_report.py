@@ -39,13 +39,7 @@ def test_json_holds_the_contract() -> None:
 
 def test_phases_stand_in_the_order_they_began() -> None:
     ended = make_report().run.phases
-    assert [phase.name for phase in ended] == [
-        "weights",
-        "kv pool",
-        "dummy run",
-        "autotune",
-        "decode graphs",
-    ]
+    assert [phase.name for phase in ended] == ["weights", "kv pool", "dummy run", "autotune", "decode graphs"]
     ordered = [(phase.name, phase.depth) for phase in in_begin_order(ended)]
     assert ordered[2:4] == [("autotune", 0), ("dummy run", 1)]
 

@@ -8,12 +8,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sgl_tune.ship.manifest import (
-    BundleManifest,
-    PackedCache,
-    PackedFile,
-    PackedStore,
-)
+from sgl_tune.ship.manifest import BundleManifest, PackedCache, PackedFile, PackedStore
 from sgl_tune.ship.members import END, Member, header, manifest_member, members, padded
 
 KEY = "8e60e63bda689ee5"
