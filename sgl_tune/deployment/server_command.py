@@ -4,6 +4,7 @@ no positional arguments, so every word up to the next flag is a value of the fla
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ _PLAIN = """
 _USUAL = ("--device cuda", "--load-format auto", "--load-format safetensors", "--load-format dummy")
 _ANYTHING = {*_PLAIN.split(), "--dist-init-addr", "--nccl-init-addr"}
 DECISIVE = ("SGLANG_", "SGL_", "FLASHINFER_")  # may change tuned ops and memory
+_VARIABLE = re.compile(r"\$(?:\{[^}]*\}|\([^)]*\)|[A-Za-z_]\w*)")  # also where a shell's quotes keep it
+_SWITCH = re.compile(r"--((enable|disable|skip)-.*|trust-remote-code|log-requests|show-time-cost)")
 _VARIABLES = (*DECISIVE, "PYTORCH_", "TORCH_", "NCCL_", "NVSHMEM_")
 
 
@@ -76,9 +79,16 @@ def check_expanded(launch: Launch) -> None:
     """Refuse an unexpanded shell or Kubernetes variable in a value that matters."""
     models: dict[str, None] = {}
     for name, values in _flags(arguments_of(launch)):
-        word = next((word for word in values if word.expands), None)
-        if word and name not in _ANYTHING:
-            raise _not_expanded(f"{name} {word[:200]}", word.expands[:200])
+        for index, word in enumerate(values):
+            left = _VARIABLE.search(word)
+            what = word.expands or (left[0] if left else "")
+            if what and (
+                index or _SWITCH.fullmatch(name) or flag_types().get(flag_names().get(name)) is bool
+            ):
+                said = f"{word[:200]} after {name} is not expanded, and may hold any flags"
+                raise UsageError(said, "write its flags in its place, or leave it out if it is empty")
+            if what and name not in _ANYTHING:
+                raise _not_expanded(f"{name} {word[:200]}", what[:200])
         models |= dict.fromkeys(values[:1] if name in ("--model-path", "--model") else ())
     if len(models) > 1:
         raise UsageError(f"the server command names {len(models)} models: {', '.join(models)}", "leave one")
