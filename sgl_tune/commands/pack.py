@@ -9,7 +9,6 @@ from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.deployment.cache_dir import place_named
 from sgl_tune.deployment.file_option import FileOption, split_positionals, started_by
 from sgl_tune.deployment.options import ServerFlags, TargetOption
 from sgl_tune.ship.arrival import manifest_json, show_manifest
@@ -21,6 +20,7 @@ from sgl_tune.ship.pack import Packed, pack_bundle
 from sgl_tune.ship.signing.keys import read_private_key
 from sgl_tune.ship.signing.signature import signature_of, signature_path, write_signature
 from sgl_tune.stores.find import STORE_IDS, TACTICS
+from sgl_tune.stores.places import place_named
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.environment import UNTOLD, read_target
 from sgl_tune.writing import check_place

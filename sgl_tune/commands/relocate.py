@@ -10,10 +10,10 @@ from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, Quie
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
-from sgl_tune.deployment.cache_dir import default_cache_dir, place_named
+from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.stores.find import stores_below
-from sgl_tune.stores.places import export_lines, kubernetes_lines, variables
+from sgl_tune.stores.places import export_lines, kubernetes_lines, place_named, variables
 from sgl_tune.stores.relocate import Mended, mend
 from sgl_tune.units import count
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 from sgl_tune.cli.parameters import Option
-from sgl_tune.errors import UsageError
 
 CacheDirOption = Annotated[
     Path | None,
@@ -30,10 +29,3 @@ def default_cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
 def demo_cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder in which the embedded demo keeps its caches."""
     return Path(environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "sgl-tune" / "demo"
-
-
-def place_named(flag: str, path: str) -> str:
-    """Return an absolute path as the server sees it. It need not exist on this machine."""
-    if not path.startswith("/"):
-        raise UsageError(f"{flag} {path} is no absolute path", "give the path as the server will see it")
-    return path.rstrip("/") or "/"

@@ -1,5 +1,4 @@
-"""Read `docker run` and similar commands: image, environment, mounts and the inner command. Nothing is
-run."""
+"""Read `docker run` and its likes: image, environment, mounts and the inner command. Nothing is run."""
 
 from __future__ import annotations
 

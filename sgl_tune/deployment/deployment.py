@@ -130,8 +130,7 @@ class Deployment:
         return replace(self, server=server, model=own_layer(self.model))
 
     def asking(self, **changes: Any) -> Deployment:
-        """Return the deployment with other arguments, by SGLang's names, and everything that follows from
-        them."""
+        """Return the deployment with other arguments, by SGLang's names, and all that follows."""
         return deploy(replace(self.inputs, asked=replace(self.inputs.asked, **changes)))
 
 

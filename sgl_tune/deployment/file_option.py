@@ -1,5 +1,4 @@
-"""The option `-f FILE`: a manifest, a Compose file, a script, or a project file and one of its
-deployments."""
+"""The option `-f FILE`: a manifest, a Compose file, a script, or a project file's deployments."""
 
 from __future__ import annotations
 

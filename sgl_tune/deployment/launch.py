@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, combinations
 
 from sgl_tune.deployment.container import Container, docker_run, kubectl_run
 from sgl_tune.deployment.file_option import (
@@ -23,7 +24,7 @@ from sgl_tune.deployment.shell_words import Pasted, Word, shell_commands
 from sgl_tune.errors import UsageError
 from sgl_tune.units import shown
 
-_LONGEST_ECHO = 80
+_LONGEST_ECHO, _MOST = 80, 20
 _MANIFEST = re.compile(r"(?:[ \t]*(?:#[^\n]*|---[ \t]*)?\n)*[ \t]*(?:- )?[A-Za-z_][\w.-]*:(?:[ \t\n]|\Z)")
 _SERVER_FILE = re.compile(r"(.*/)?sglang/launch_server\.py")
 _OFFICIAL = re.compile(r"(^|/)lmsysorg/")  # these images run the command that they are given
@@ -53,8 +54,7 @@ class Launch:
 
 
 def launch_of(words: Sequence[str]) -> Launch:
-    """Return how a server is started. `words`: as a shell passes them, or one string with the command or a
-    manifest."""
+    """Return how a server is started. `words`: as a shell passes them, or one string: command or manifest."""
     try:
         return _launch_of(words)
     except RecursionError:
@@ -78,26 +78,41 @@ def _launch_of(words: Sequence[str]) -> Launch:
 
 
 def _of_manifest(text: Pasted) -> Launch:
-    found, refusal = [], None
-    containers = containers_of(text)
-    for container in containers:
-        if text.name not in (None, *container.names):
-            continue
+    servers, others = list[tuple[Container, Launch]](), list[tuple[Container, UsageError]]()
+    for container in containers_of(text):
         try:
-            found.append(_inside(container))
+            servers.append((container, _inside(container)))
         except UsageError as error:
-            refusal = error
+            others.append((container, error))
+    names = [set(container.names) for container, _ in servers]
+    picks = {
+        _pick(container.names, names) or str(n): n for n, (container, _) in enumerate(servers[:_MOST], 1)
+    }
+    meant = set(text.name.split("/")) if text.name else set()
+    found = [launch for has, (_, launch) in zip(names, servers, strict=True) if meant <= has]
+    if text.name in picks:
+        found = [servers[picks[text.name] - 1][1]]
     if len(found) == 1:
         return found[0]
-    if not found and refusal is not None:
-        raise refusal
-    said = f"the manifest {text.where}"
-    names = ", ".join(dict.fromkeys(name for one in containers for name in one.names))
-    if text.name is not None:
-        raise UsageError(f"{said} starts {len(found)} servers in {text.name!r}", f"it has {names}")
-    if not found:
-        raise UsageError(f"{said} holds no command", "paste the command of the server")
-    raise UsageError(f"{said} starts {len(found)} servers", f"paste one, or pick it: -f FILE:NAME of {names}")
+    refusals = [error for container, error in others if meant <= set(container.names)]
+    if not found and refusals:
+        raise refusals[-1]
+    said, way = f"the manifest {text.where}", f"-f FILE:NAME with one of {', '.join(picks)}"
+    if found:
+        within = f" in {text.name!r}" if text.name else ""
+        raise UsageError(f"{said} starts {len(found)} servers{within}", f"name one: {way}")
+    if text.name:
+        raise UsageError(f"{said} has no server {text.name!r}", way if picks else "leave the name out")
+    raise UsageError(f"{said} holds no command", "paste the command of the server")
+
+
+def _pick(names: Sequence[str], servers: Sequence[set[str]]) -> str | None:
+    """Return the first name, or pair of names, that no other server has."""
+    pairs = combinations(dict.fromkeys(names), 2)
+    for some in chain(((name,) for name in names), pairs):
+        if sum(has.issuperset(some) for has in servers) == 1:
+            return "/".join(some)
+    return None
 
 
 def launch_of_text(text: str, where: str = "after --") -> Launch:

@@ -14,20 +14,26 @@ from sgl_tune.deployment.yaml_text import read_yaml
 from sgl_tune.errors import UsageError
 
 _DEEPEST = 30
+_GROUPS = {"leaderWorkerTemplate": "LWS", "leaderWorkerPattern": "RBG_LWP"}  # the prefix of its variables
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)")  # Kubernetes's references
 _COMPOSE_DEFAULT = re.compile(r"\$\$|\$\{[A-Za-z_]\w*:?-([^{}$]*)\}")
 _COMPOSE_REFERENCE = re.compile(r"(?<!\$)\$(?:\{[^}]*\}|[A-Za-z_]\w*)")
 
 
 class _Inside(NamedTuple):
-    """The objects around a container, and the variables that they set in it."""
+    """The objects around a container, the keys on the way to it, and the variables that they set in it."""
 
     where: str
     names: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
     given: Mapping[str, Word] = MappingProxyType({})
 
     def named(self, name: Any) -> _Inside:
         return self._replace(names=(*self.names, name)) if isinstance(name, str) else self
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        return (*self.names, *self.keys)
 
 
 def containers_of(text: Pasted) -> list[Container]:
@@ -46,11 +52,14 @@ def _containers(value: Any, inside: _Inside, depth: int) -> Iterator[Container]:
     if not isinstance(value, Mapping):
         return
     metadata, services = value.get("metadata"), value.get("services")
-    inside = inside.named(metadata.get("name")) if isinstance(metadata, Mapping) else inside
-    group = value.get("leaderWorkerTemplate")
-    if isinstance(group, Mapping):  # one server: the workers' command is the leader's
-        inside = inside._replace(given=_given_to_leader(inside, group.get("size", 1)))
-        value = {"leader": group.get("leaderTemplate") or group.get("workerTemplate")}
+    inside = inside.named((metadata if isinstance(metadata, Mapping) else value).get("name"))
+    for kind, prefix in _GROUPS.items():
+        if isinstance(group := value.get(kind), Mapping):
+            inside = inside._replace(given=_given_to_leader(inside, group.get("size", 1), prefix))
+            leader = group.get("leaderTemplate") or group.get("template") or group.get("workerTemplate")
+            value = {"leader": leader}
+    if {"leader", "worker"} <= value.keys():  # one server: the workers' command is the leader's
+        value = {"leader": value["leader"]}
     if isinstance(services, Mapping):
         for name, item in services.items():
             if isinstance(item, Mapping):
@@ -66,16 +75,17 @@ def _containers(value: Any, inside: _Inside, depth: int) -> Iterator[Container]:
         is_pods = "args" in value or "env" in value
         yield _of_pod(value, {}, None, inside) if is_pods else _of_service(value, inside)
     else:
-        for item in value.values():
-            yield from _containers(item, inside, depth - 1)
+        for key, item in value.items():
+            within = inside._replace(keys=(*inside.keys, str(key)))
+            yield from _containers(item, within, depth - 1)
 
 
-def _given_to_leader(inside: _Inside, size: Any) -> dict[str, Word]:
-    """Return the variables that a LeaderWorkerSet sets in the first pod of its first group."""
+def _given_to_leader(inside: _Inside, size: Any, prefix: str) -> dict[str, Word]:
+    """Return the variables that a group of pods sets in the first pod of its first group."""
     name = inside.names[-1] if inside.names else ""
-    given = {"LWS_WORKER_INDEX": "0", "LWS_GROUP_SIZE": str(size) if type(size) is int else ""}
-    given["LWS_LEADER_ADDRESS"] = f"{name}-0.{name}" if name else ""
-    return {variable: Word(value) for variable, value in given.items() if value}
+    given = {"WORKER_INDEX": "0", "GROUP_SIZE": str(size) if type(size) is int else ""}
+    given["LEADER_ADDRESS"] = f"{name}-0.{name}" if name else ""
+    return {f"{prefix}_{variable}": Word(value) for variable, value in given.items() if value}
 
 
 def _named(items: Any) -> dict[str, Mapping[str, Any]]:
@@ -87,8 +97,7 @@ def _mappings(items: Any) -> list[Mapping[str, Any]]:
 
 
 def _product(pod: Mapping[str, Any]) -> str | None:
-    """Return the one GPU product that the pod's nodes must have, by selector or required affinity, or
-    None."""
+    """Return the one GPU product that the pod's nodes must have, by selector or required affinity."""
     selector = pod.get("nodeSelector")
     told = [selector.get(PRODUCT)] if isinstance(selector, Mapping) else []
     terms = pod.get("affinity")
@@ -114,7 +123,7 @@ def _of_pod(
         for mount in _mappings(item.get("volumeMounts"))
     ]
     command = tuple(_referring(word, environment) for word in words)
-    image, names = _text(item.get("image")), inside.named(item.get("name")).names
+    image, names = _text(item.get("image")), inside.named(item.get("name")).all_names
     return Container(image, command, environment, tuple(mounts), gpu=gpu, names=names)
 
 
@@ -149,7 +158,7 @@ def _of_service(item: Mapping[str, Any], inside: _Inside) -> Container:
     return Container(
         _text(item.get("image")), tuple(words), _compose_environment(item.get("environment")),
         tuple(_compose_mounts(item.get("volumes"))),
-        tuple(f"env_file {name}" for name in _list(item.get("env_file"))), names=inside.names,
+        tuple(f"env_file {name}" for name in _list(item.get("env_file"))), names=inside.all_names,
     )  # fmt: skip
 
 

@@ -122,8 +122,7 @@ def _names() -> str:
 
 
 def _near(name: str) -> str | None:
-    """Return the preset that was probably meant. Names with other digits are other models, but a name may
-    be incomplete."""
+    """Return the preset that was probably meant. Other digits are another model; a name may be cut off."""
     digits = _digits(name)
     return meant(name, (one.name for one in presets() if _digits(one.name).startswith(digits)))
 

@@ -176,8 +176,7 @@ def file_and_name(named: str | None, folder: Path | None = None) -> tuple[Path, 
 
 
 def who_is_asked(flags: ServerFlags, server: str | None) -> tuple[ServerFlags, str | None, bool]:
-    """Return the flags, with the release that --server names; the server's path; whether the core is
-    asked."""
+    """Return the flags, with the release that --server names; the server's path; is the core asked?"""
     if server == "core":
         return flags, None, True
     if server is not None and server[:1].isdigit() and not os.path.lexists(server):

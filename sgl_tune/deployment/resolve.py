@@ -130,8 +130,7 @@ def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
 
 
 def _flashinfer(target: TargetFlags, release: Release, notes: list[str]) -> str:
-    """Return the installed FlashInfer for an installed server, else the version that the named release
-    pins."""
+    """Return the installed FlashInfer for an installed server, else what the named release pins."""
     pinned, here = release.flashinfer, installed_version("flashinfer")
     chosen = target.flashinfer_version or (pinned if target.sglang_version or here is None else here)
     if chosen == pinned:

@@ -38,8 +38,7 @@ _VARIABLES = (*DECISIVE, "PYTORCH_", "TORCH_", "NCCL_", "NVSHMEM_")
 
 @dataclass(frozen=True, slots=True)
 class ServerCommandLine:
-    """The flags of a command. `unfollowed`: flags that the core does not know. `variables`: of libraries;
-    they are ignored."""
+    """The flags of a command. `unfollowed`: not known to the core. `variables`: of libraries, ignored."""
 
     flags: ServerFlags
     environment: Mapping[str, str]

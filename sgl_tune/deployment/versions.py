@@ -149,8 +149,7 @@ def gpu_names() -> list[str]:
 
 
 def local_model(gpu: Gpu) -> GpuModel:
-    """Return the table's row for this GPU, with its usable memory, else a row made from its driver's
-    report."""
+    """Return the table's row for this GPU, with its usable memory, else a row of its driver's report."""
     known = next((row for row in GPUS if row.memory_mib == gpu.mib and row.arch == gpu.arch), None)
     return known or GpuModel(
         gpu.name.removeprefix("NVIDIA "), gpu.arch, gpu.mib, None, "this machine's driver"

@@ -15,13 +15,14 @@ from sgl_tune.cache.folder import Owner
 from sgl_tune.cli.format import timeout_option
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
-from sgl_tune.deployment.cache_dir import default_cache_dir, place_named
+from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.versions import gpu_names
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.remote.remotes import How as WayThere
 from sgl_tune.ship.signing.keys import read_public_key
 from sgl_tune.ship.signing.trust import ALLOW, Guard, Trusted
 from sgl_tune.ship.unpack import How
+from sgl_tune.stores.places import place_named
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.access import find_user
 

@@ -15,6 +15,7 @@ from runtime.flashinfer.versions import number
 from runtime.sglang.kept_files import files_doubt, kept_files
 from runtime.sglang.releases import NEWEST
 from sgl_tune.deployment.versions import installed_version
+from sgl_tune.errors import UsageError
 from sgl_tune.stores.find import STORE_IDS, Stored
 from sgl_tune.stores.rows import gathering, places
 
@@ -66,3 +67,10 @@ def kubernetes_lines(variables: Mapping[str, str]) -> Iterator[str]:
     for name, value in variables.items():
         yield f"- name: {name}"
         yield f"  value: {json.dumps(value.replace('$(', '$$('))}"
+
+
+def place_named(flag: str, path: str) -> str:
+    """Return an absolute path as the server sees it. It need not exist on this machine."""
+    if not path.startswith("/"):
+        raise UsageError(f"{flag} {path} is no absolute path", "give the path as the server will see it")
+    return path.rstrip("/") or "/"

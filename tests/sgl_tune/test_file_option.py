@@ -76,17 +76,42 @@ def test_a_name_picks_among_a_manifests_servers(tmp_path: Path) -> None:
     file.write_text("---\n".join([pod % ("x", one % "m"), pod % ("y", one % "n")]))
     for name, model in (("x", "m"), ("y", "n")):
         assert list(_of(f"{file}:{name}").arguments) == ["--model-path", model]
-    for name, said in (
-        (":z", "starts 0 servers in 'z'"),
-        (":a", "starts 2 servers in 'a'"),
-        ("", "2 servers"),
-    ):
+    for name, said in ((":z", "has no server 'z'"), (":a", "starts 2 servers in 'a'"), ("", "2 servers")):
         with pytest.raises(UsageError, match=said) as refused:
             _of(f"{file}{name}")
-        assert "x, a, y" in (refused.value.remedy or "")
+        assert "-f FILE:NAME with one of x, y" in (refused.value.remedy or "")
     file.write_text("python3 -m sglang.launch_server --model-path m")
     with pytest.raises(UsageError, match="a script, which has no names"):
         _of(f"{file}:x")
+
+
+ROLE = """  - name: %s
+    leaderWorkerPattern: {size: 2, template: {spec: {containers: [{name: sglang, command: [python3, -m,
+      sglang.launch_server, --model-path, %s, --node-rank, $(RBG_LWP_WORKER_INDEX)]}]}}}
+"""
+ROLES = (
+    "kind: RoleBasedGroup\nmetadata: {name: pd}\nspec:\n  roles:\n" + ROLE % ("in", "m") + ROLE % ("out", "n")
+)
+RUNNER = "{name: s, command: [python3, -m, sglang.launch_server, --model-path, %s]}"
+HALVES = "".join(
+    f"  {half}: {{leader: {{runner: {RUNNER % model}}}, worker: {{runner: {RUNNER % model}}}}}\n"
+    for half, model in (("engine", "m"), ("decoder", "n"))
+)
+PODS = "---\n".join(f"kind: Pod\nspec: {{containers: [{RUNNER % model}]}}\n" for model in "mn")
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "second"),
+    [(ROLES, "in", "out"), (f"spec:\n{HALVES}", "engine", "decoder"), (PODS, "1", "2")],
+    ids=["roles", "keys", "numbers"],
+)
+def test_each_server_of_a_manifest_has_a_name(tmp_path: Path, text: str, first: str, second: str) -> None:
+    file = tmp_path / "pd.yaml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match="starts 2 servers") as refused:
+        _of(file)
+    assert (refused.value.remedy or "").endswith(f"-f FILE:NAME with one of {first}, {second}")
+    assert [_of(f"{file}:{name}").arguments[1] for name in (first, second)] == ["m", "n"]
 
 
 def test_a_compose_files_own_default_is_used_and_told() -> None:
