@@ -82,7 +82,7 @@ def pack(
     packed, contents, choice = pack_bundle(out, asked, machine, output, place_named("--at", at), force)
     signature = write_signature(output, signature_of(key, packed.digest)) if key else None
     if signature is None and signature_path(output).exists():
-        out.warn(f"{signature_path(output)} is older: it fits only if this was packed before")
+        out.warn(f"{signature_path(output)} was there before: it fits only an equal bundle")
     out.result(
         _as_json(packed, contents, choice, signature),
         human=lambda: _show(out, packed, contents, signature),
