@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import CheckFailed, UsageError
 
@@ -12,6 +14,18 @@ if TYPE_CHECKING:
     from sgl_tune.servers.server import NoServer, Server
 
 _NAME_IT = "--model-path, or a server command after --"
+ServerOption = Annotated[
+    str | None,
+    Option(
+        "--server",
+        metavar="PATH|X.Y.Z|core",
+        help="The server to ask: a Python or a venv with SGLang, an added release, or the runtime core.",
+        show_default=False,
+    ),
+]
+RemoteCodeOption = Annotated[
+    bool, Option("--trust-remote-code", help="Let the model's own code run in the server's sandbox.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +81,12 @@ class ByServer:
             return found
         missing: Any = self._sought(None)
         raise CheckFailed(f"not known: {missing.why}; {what}", missing.remedy)
+
+
+def who_is_asked(flags: ServerFlags, server: str | None) -> tuple[ServerFlags, str | None, bool]:
+    """Return the flags, with the release that --server names; the server's path; is the core asked?"""
+    if server == "core":
+        return flags, None, True
+    if server is not None and server[:1].isdigit() and not os.path.lexists(server):
+        return flags.changed(sglang_version=server), None, False
+    return flags, server, False

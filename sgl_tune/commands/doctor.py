@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from sgl_tune.asking.whom import ServerOption, who_is_asked
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.verify import Told, judged, warming
 from sgl_tune.deployment.file_option import FileOption, started_by
-from sgl_tune.deployment.options import ServerCommand, ServerFlags, ServerOption, who_is_asked
+from sgl_tune.deployment.options import ServerCommand, ServerFlags
 from sgl_tune.errors import Ended, SglTuneError
 from sgl_tune.verify.environment import target_here
 from sgl_tune.verify.expected import WARM

@@ -9,20 +9,13 @@ from typing import Annotated, Any
 from runtime.ghost.gpus import gpus
 from sgl_tune.asking.live import Live
 from sgl_tune.asking.question import gpu_of
-from sgl_tune.asking.whom import ByServer
+from sgl_tune.asking.whom import ByServer, RemoteCodeOption, ServerOption, who_is_asked
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.file_option import FileOption, started_by
-from sgl_tune.deployment.options import (
-    RemoteCodeOption,
-    ServerCommand,
-    ServerFlags,
-    ServerOption,
-    TargetOption,
-    who_is_asked,
-)
+from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
 from sgl_tune.deployment.project_file import the_one
 from sgl_tune.errors import CheckFailed, Ended, SglTuneError, UsageError
 from sgl_tune.explain.account import Account

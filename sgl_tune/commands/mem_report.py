@@ -7,20 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
+from sgl_tune.asking.whom import RemoteCodeOption, ServerOption, who_is_asked
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.file_option import FileOption, started_by
-from sgl_tune.deployment.options import (
-    PROJECT_FILE,
-    RemoteCodeOption,
-    ServerCommand,
-    ServerFlags,
-    ServerOption,
-    TargetOption,
-    who_is_asked,
-)
+from sgl_tune.deployment.options import PROJECT_FILE, ServerCommand, ServerFlags, TargetOption
 from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions, is_of_a_run

@@ -7,19 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from sgl_tune.asking.whom import RemoteCodeOption, ServerOption, who_is_asked
 from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.commands.verify_page import github_lines, show_report
 from sgl_tune.deployment.file_option import FileOption, split_positionals, started_by
-from sgl_tune.deployment.options import (
-    RemoteCodeOption,
-    ServerFlags,
-    ServerOption,
-    TargetOption,
-    who_is_asked,
-)
+from sgl_tune.deployment.options import ServerFlags, TargetOption
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.pins.option import LockOption
 from sgl_tune.recorded.to_paste import to_paste

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-from sgl_tune.asking.whom import ByServer
+from sgl_tune.asking.whom import ByServer, RemoteCodeOption, ServerOption, who_is_asked
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink, timeout_option
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
 from sgl_tune.commands.warm_wishes import DeviceKind, ProofKind, Wishes, check_one_process
 from sgl_tune.deployment.file_option import FileOption, started_by
-from sgl_tune.deployment.options import (
-    RemoteCodeOption,
-    ServerCommand,
-    ServerFlags,
-    ServerOption,
-    TargetOption,
-    who_is_asked,
-)
+from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
 from sgl_tune.deployment.project_file import meant_by, the_one
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError

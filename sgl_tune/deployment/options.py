@@ -4,7 +4,6 @@ is None if nobody set it: defaults are SGLang's and are resolved in `deployment`
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
@@ -25,18 +24,6 @@ _Number = int | None
 _ARCHITECTURE = re.compile(r"sm\d+|cpu")
 # Our names of arguments -> SGLang's.
 LONG = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size"}
-ServerOption = Annotated[
-    str | None,
-    Option(
-        "--server",
-        metavar="PATH|X.Y.Z|core",
-        help="The server to ask: a Python or a venv with SGLang, an added release, or the runtime core.",
-        show_default=False,
-    ),
-]
-RemoteCodeOption = Annotated[
-    bool, Option("--trust-remote-code", help="Let the model's own code run in the server's sandbox.")
-]
 
 
 def _models() -> list[str]:
@@ -173,12 +160,3 @@ def file_and_name(named: str | None, folder: Path | None = None) -> tuple[Path, 
     """Return the project file and the deployment's name that `FILE` or `FILE:NAME` means."""
     path, _, name = (named or PROJECT_FILE).partition(".toml:")
     return (folder or Path.cwd()) / (f"{path}.toml" if name else path), name or None
-
-
-def who_is_asked(flags: ServerFlags, server: str | None) -> tuple[ServerFlags, str | None, bool]:
-    """Return the flags, with the release that --server names; the server's path; is the core asked?"""
-    if server == "core":
-        return flags, None, True
-    if server is not None and server[:1].isdigit() and not os.path.lexists(server):
-        return flags.changed(sglang_version=server), None, False
-    return flags, server, False
