@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any
 
 from sgl_tune.cli.parameters import Option
@@ -76,3 +77,14 @@ def _number(seconds: float) -> float:
     if math.isnan(seconds):  # click's range check accepts NaN
         raise UsageError("--timeout nan is no number of seconds", "such as 600")
     return seconds
+
+
+CacheDirOption = Annotated[
+    Path | None,
+    Option(
+        "--cache-dir",
+        help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.",
+        metavar="DIR",
+        show_default=False,
+    ),
+]

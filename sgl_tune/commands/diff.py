@@ -12,12 +12,12 @@ from sgl_tune.cache.diff import NOISE, Change, Comparison, Difference, check_not
 from sgl_tune.cache.layouts import resolve
 from sgl_tune.cache.record import Entry, parse_key
 from sgl_tune.cache.scan import ScannedCache, Scanner
-from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
 from sgl_tune.config_files.differences import compared, lines
-from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
+from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import Ended
 from sgl_tune.units import count
 

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Annotated
 
 import sgl_tune
-from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
-from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
+from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.fleet.holdings import Holdings
 from sgl_tune.fleet.node import holdings_json

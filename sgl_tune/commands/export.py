@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from sgl_tune.cache.completion import keys
 from sgl_tune.cache.layouts import resolve
-from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
+from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.export.result import Exported, Reader, of_store, of_vllm
 from sgl_tune.export.source import read_source, the_one

@@ -13,11 +13,11 @@ from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
 from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cache.record import Entry
 from sgl_tune.cache.scan import ScannedCache, Scanner
-from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
-from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
+from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.ship.recognised import is_bundle
 from sgl_tune.stores.beside import stores_beside, stores_json

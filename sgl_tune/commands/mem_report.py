@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -14,7 +15,6 @@ from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.file_option import FileOption, started_by
 from sgl_tune.deployment.options import PROJECT_FILE, ServerCommand, ServerFlags, TargetOption
-from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions, is_of_a_run
 from sgl_tune.server_log.log import read_server_log
@@ -155,7 +155,8 @@ def mem_report(
         raise UsageError("no server is named, so there is no start to predict", _NAME_ONE)
     if asked.from_run is None:
         out.note("simulating the start, which takes some seconds")
-    require_torch("mem-report")
+    if find_spec("torch") is None:
+        raise UsageError("mem-report needs torch", "pip install 'sgl-tune[runtime]'")
     from sgl_tune.memory.command import report_start  # imports torch, which a log does not need
 
     report_start(out, asked, goals, shown)

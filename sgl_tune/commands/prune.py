@@ -12,11 +12,11 @@ from sgl_tune.cache.disk import kind_of
 from sgl_tune.cache.layouts import KEY, Cache, find_caches, resolve
 from sgl_tune.cache.prune import Removal, Rules, plan
 from sgl_tune.cache.remove import Removed, remove, settle
-from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
-from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
+from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import Ended, UsageError, WorkFailed
 from sgl_tune.stores.find import store_asked_for
 from sgl_tune.stores.prune import Gone, StoreRules, prune_stores, sweep_and_tell, tell

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
-from sgl_tune.deployment.cache_dir import CacheDirOption
 from sgl_tune.ship.arrival import arrived_json, show_arrived
 from sgl_tune.ship.options import (
     AllowUnsignedCodeOption,

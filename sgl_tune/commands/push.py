@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 from sgl_tune.cache.completion import keys
-from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.deployment.cache_dir import CacheDirOption
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
 from sgl_tune.processes.scratch import scratch

@@ -6,10 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated
 
-from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.deployment.cache_dir import CacheDirOption
 from sgl_tune.pins.check import refuse_another
 from sgl_tune.pins.option import LockOption
 from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived

@@ -5,19 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
-
-from sgl_tune.cli.parameters import Option
-
-CacheDirOption = Annotated[
-    Path | None,
-    Option(
-        "--cache-dir",
-        help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.",
-        metavar="DIR",
-        show_default=False,
-    ),
-]
 
 
 def default_cache_dir(environ: Mapping[str, str] = os.environ) -> Path:

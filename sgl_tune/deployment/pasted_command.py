@@ -40,7 +40,7 @@ def from_command(
     outside = place.environ or {}
     if container is not None:  # its model cache is usually mounted from here
         outside = {name: outside[name] for name in HUB_ENVIRONMENT if name in outside}
-        gpu = container.agreed_gpu(target.gpu)
+        gpu = container.agreed_gpu(target.gpu or (place.gpu.name if place.gpu else None))
         if not (target.arch or place.gpu or "gpu" in changes):
             flags = flags.changed(gpu=gpu)
     place = replace(

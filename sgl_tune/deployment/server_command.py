@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.server.nearest import meant
 from sgl_tune.deployment.flag_names import flag_names, flag_types, whole_number
+from sgl_tune.deployment.flag_spelling import whole_name
 from sgl_tune.deployment.launch import Launch
 from sgl_tune.deployment.model_files import HUB_ENVIRONMENT
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
@@ -52,14 +52,16 @@ def read_launch(launch: Launch) -> ServerCommandLine:
     given: dict[str, Any] = {}
     unfollowed, revision = [], None
     check_expanded(launch)
-    for name, values in _flags(arguments_of(launch)):
-        field = flag_names().get(name)
-        if field is not None and field not in TARGET_FIELDS:
+    fields = {name: field for name, field in flag_names().items() if field not in TARGET_FIELDS}
+    for short, values in _flags(arguments_of(launch)):
+        name = short if short in _ANYTHING else whole_name(short, fields)
+        field = fields.get(name)
+        if field is not None:
             given[field] = _value(field, name, values)
         elif name == "--revision" and values:
             revision = str(values[0])
         elif name not in _ANYTHING and " ".join([name, *values]) not in _USUAL:
-            unfollowed.append(_named(name))
+            unfollowed.append(name)
     flags, notes = ServerFlags.of(**given), list[str]()
     if launch.behind_router:
         flags = _behind_router(flags, notes)
@@ -81,9 +83,7 @@ def check_expanded(launch: Launch) -> None:
         for index, word in enumerate(values):
             left = _VARIABLE.search(word)
             what = word.expands or (left[0] if left else "")
-            if what and (
-                index or _SWITCH.fullmatch(name) or flag_types().get(flag_names().get(name)) is bool
-            ):
+            if what and (index or _is_switch(name)):
                 said = f"{word[:200]} after {name} is not expanded, and may hold any flags"
                 raise UsageError(said, "write its flags in its place, or leave it out if it is empty")
             if what and name not in _ANYTHING:
@@ -91,6 +91,10 @@ def check_expanded(launch: Launch) -> None:
         models |= dict.fromkeys(values[:1] if name in ("--model-path", "--model") else ())
     if len(models) > 1:
         raise UsageError(f"the server command names {len(models)} models: {', '.join(models)}", "leave one")
+
+
+def _is_switch(name: str) -> bool:
+    return bool(_SWITCH.fullmatch(name)) or flag_types().get(flag_names().get(name, "")) is bool
 
 
 def _not_expanded(where: str, what: str) -> UsageError:
@@ -112,6 +116,8 @@ def _flags(words: Sequence[Word]) -> Iterator[tuple[str, list[Word]]]:
     """Yield each flag with its values: `--flag=value`, or all words up to the next flag."""
     name, values = "", list[Word]()
     for word in words:
+        if re.match("-[A-Za-z]", word):
+            raise UsageError(f"{word[:80]} is no flag of SGLang", "put flags of sgl-tune before --")
         if not word.startswith("--"):
             if not name:
                 raise UsageError(f"the server command begins with {word[:80]}, which is no flag")
@@ -123,11 +129,6 @@ def _flags(words: Sequence[Word]) -> Iterator[tuple[str, list[Word]]]:
         values = [word.part(value)] if equals else []
     if name:
         yield name, values
-
-
-def _named(name: str) -> str:
-    near = meant(name, (known for known, field in flag_names().items() if field not in TARGET_FIELDS))
-    return f"{name} ({near})" if near else name
 
 
 def _value(field: str, name: str, values: Sequence[Word]) -> Any:

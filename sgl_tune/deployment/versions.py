@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from runtime.server.bounds import is_number
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import GPUS, GpuModel, find_gpu
-from runtime.server.units import MIB
 from sgl_tune.errors import UsageError
 
 DISTRIBUTIONS = {"sglang": "sglang", "flashinfer": "flashinfer-python"}
@@ -53,11 +52,6 @@ def installed_libraries() -> dict[str, str]:
     return found
 
 
-def require_torch(what: str) -> None:
-    if find_spec("torch") is None:
-        raise UsageError(f"{what} needs torch", "pip install 'sgl-tune[runtime]'")
-
-
 def require_flashinfer(version: str) -> None:
     """Refuse to tune or compile without the FlashInfer that will read the result."""
     installed = installed_version("flashinfer")
@@ -95,15 +89,6 @@ def visible(gpus: tuple[Gpu, ...], setting: str | None) -> tuple[Gpu, ...]:
             return ()
         chosen += named
     return tuple(chosen)
-
-
-def held_bytes(gpu: int = 0) -> int | None:
-    """Return the bytes that processes hold of a GPU, by this process's numbering; None without a driver."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    listed = [str(gpu)] * (gpu + 1) if visible is None else visible.split(",")
-    name = listed[gpu].strip() if gpu < len(listed) else ""
-    told = asked_driver("memory.used", "-i", name).strip()
-    return int(told) * MIB if is_number(told) else None
 
 
 def torch_version() -> str | None:

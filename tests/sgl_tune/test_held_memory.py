@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.deployment.versions import held_bytes
+from sgl_tune.memory.core.measure import held_bytes
 
 MIB = 1 << 20
 # Answers for GPU 3 and for one by its UUID, each another amount; else as if it were not there.

@@ -63,9 +63,12 @@ def test_flags_that_change_nothing_are_passed_over() -> None:
 def test_a_flag_that_the_core_does_not_know_is_named_and_no_error() -> None:
     line = read(f"{START} {QWEN} --cpu-offload-gb 8 --lora-paths a=b c=d --foo --tp 4")
     assert line.unfollowed == ("--cpu-offload-gb", "--lora-paths", "--foo") and line.flags.tp == 4
-    assert read(f"{START} {QWEN} --kv-cache-dtpye fp8_e4m3").unfollowed == (
-        "--kv-cache-dtpye (did you mean --kv-cache-dtype?)",
-    )
+    assert read(f"{START} {QWEN} --attn-cp-size 2").unfollowed == ("--attn-cp-size",)
+
+
+def test_a_short_flag_is_the_one_that_it_begins_and_no_other() -> None:
+    found = read(f"{START} --model-pa m --mem-frac .8 --moe-runner triton --tensor-p 4 --trust-rem").flags
+    assert found == ServerFlags.of(model_path="m", mem_fraction_static=0.8, moe_runner_backend="triton", tp=4)
 
 
 def test_what_is_not_followed_is_said_with_the_verdict_and_kept() -> None:
@@ -86,7 +89,6 @@ def test_variables_of_the_libraries_are_told_as_not_looked_at() -> None:
     ("command", "message"),
     [
         ("nohup serve --tp 2", "nohup serve --tp starts no SGLang server"),
-        ("serve --tp 2", "'serve' starts no SGLang server"),
         ("python -m vllm --tp 2", "python -m vllm starts no SGLang server"),
         ("python", "python starts no SGLang server"),
         ("sglang generate --tp 2", "starts no SGLang server"),
@@ -96,9 +98,13 @@ def test_variables_of_the_libraries_are_told_as_not_looked_at() -> None:
         (f"{START} {QWEN} --context-length {'9' * 400}G", "--context-length"),
         (f"{START} {QWEN} --mem-fraction-static much", "--mem-fraction-static much: a number is needed"),
         (f"{START} {QWEN} --tp", "--tp takes one value, and 0 follow it"),
-        (f"{START} {QWEN} --tp 2 4", "--tp takes one value, and 2 follow it"),
         (f"{START} {QWEN} --enable-dp-attention=yes", "--enable-dp-attention takes no value"),
         (f"{START} --model 'open", "cannot be split into words"),
+        (f"{START} {QWEN} --kv-cache-dtpye fp8_e4m3", "--kv-cache-dtpye is no flag of SGLang"),
+        (f"{START} {QWEN} --tp-sise 4", "--tp-sise is no flag of SGLang"),
+        (f"{START} {QWEN} --disable-cuda", "short for several flags"),
+        (f"{START} {QWEN} --dry-run", "--dry-run is sgl-tune's own flag"),
+        (f"{START} {QWEN} --tp 4 -q", "-q is no flag of SGLang"),
     ],
 )
 def test_what_no_server_would_take_is_refused(command: str, message: str) -> None:

@@ -44,8 +44,6 @@ class CoreStarter:
         if container and not (asked.measure or asked.flags.target.arch):
             gpu = container.agreed_gpu(gpu)
         self.gpu: Chosen = target_gpu(gpu, asked.gpu_memory, asked.flags.target.arch, local_gpus())
-        if container and asked.measure:
-            container.agreed_gpu(self.gpu.gpu.name)
         if total_bytes is not None:
             self.gpu = replace(self.gpu, gpu=replace(self.gpu.gpu, cuda_bytes=total_bytes))
         self._argv, self._variables = argv_of(asked.flags, asked.command, NEWEST)

@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 from runtime.record.checked import from_plain, to_plain
 from runtime.server.backends import backend_row
+from runtime.server.bounds import is_number
+from runtime.server.units import MIB
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.versions import held_bytes
+from sgl_tune.deployment.versions import asked_driver
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.core.of_run import read_report
 from sgl_tune.memory.core.predict import run_start
@@ -192,3 +194,12 @@ def _dump_snapshot(path: Path) -> None:
     import torch
 
     torch.cuda.memory._dump_snapshot(str(path))
+
+
+def held_bytes(gpu: int = 0) -> int | None:
+    """Return the bytes that processes hold of a GPU, by this process's numbering; None without a driver."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    listed = [str(gpu)] * (gpu + 1) if visible is None else visible.split(",")
+    name = listed[gpu].strip() if gpu < len(listed) else ""
+    told = asked_driver("memory.used", "-i", name).strip()
+    return int(told) * MIB if is_number(told) else None
