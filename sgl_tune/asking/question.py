@@ -12,7 +12,7 @@ from runtime.sglang.tactics import Tactics
 from sgl_tune.deployment.flag_names import spelled
 from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.server_command import check_expanded
+from sgl_tune.deployment.server_command import arguments_of, check_expanded
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
 from sgl_tune.servers.server import Server
@@ -81,7 +81,7 @@ def argv_of(flags: ServerFlags, command: Sequence[str], release: Release) -> tup
             raise UsageError(f"{argv[0]} is given beside a server command", "write it into the command")
         launch = launch_of(command)
         check_expanded(launch)
-        argv = [str(word) for word in launch.arguments]
+        argv = [str(word) for word in arguments_of(launch)]
         if launch.container is not None:
             outside = launch.container.outside
             argv = [outside(word) or word if word.startswith("/") else word for word in argv]

@@ -31,6 +31,7 @@ _PLAIN = """
 _USUAL = ("--device cuda", "--load-format auto", "--load-format safetensors", "--load-format dummy")
 _ANYTHING = {*_PLAIN.split(), "--dist-init-addr", "--nccl-init-addr"}
 DECISIVE = ("SGLANG_", "SGL_", "FLASHINFER_")  # may change tuned ops and memory
+_RANK = "--node-rank"
 _VARIABLE = re.compile(r"\$(?:\{[^}]*\}|\([^)]*\)|[A-Za-z_]\w*)")  # also where a shell's quotes keep it
 _SWITCH = re.compile(r"--((enable|disable|skip)-.*|trust-remote-code|log-requests|show-time-cost)")
 _VARIABLES = (*DECISIVE, "PYTORCH_", "TORCH_", "NCCL_", "NVSHMEM_")
@@ -63,6 +64,7 @@ def read_launch(launch: Launch) -> ServerCommandLine:
         elif name not in _ANYTHING and " ".join([name, *values]) not in _USUAL:
             unfollowed.append(name)
     flags, notes = ServerFlags.of(**given), list[str]()
+    notes += (f"{_RANK} {word}: node 0 stands for every node" for _, word in _open_ranks(launch.arguments))
     if launch.behind_router:
         flags = _behind_router(flags, notes)
     environment = {name: _variable(name, word) for name, word in launch.environment.items()}
@@ -105,11 +107,23 @@ def _not_expanded(where: str, what: str) -> UsageError:
 
 
 def arguments_of(launch: Launch) -> list[Word]:
-    """Return the arguments. `sglang serve MODEL` gets --model-path before its model."""
+    """Return the arguments. `sglang serve MODEL` gets --model-path before its model. A node rank that each
+    node sets for itself is 0."""
     words = list(launch.arguments)
     if launch.serve and words and not words[0].startswith("-"):
-        return [Word("--model-path"), *words]
+        words.insert(0, Word("--model-path"))
+    for index, word in _open_ranks(words):
+        words[index] = Word(f"{_RANK}=0" if "=" in word else "0")
     return words
+
+
+def _open_ranks(words: Sequence[Word]) -> list[tuple[int, Word]]:
+    named = (_RANK in (flag, word.partition("=")[0]) for flag, word in zip(["", *words], words, strict=False))
+    return [
+        (at, word)
+        for at, (word, is_rank) in enumerate(zip(words, named, strict=True))
+        if is_rank and word.expands
+    ]
 
 
 def _flags(words: Sequence[Word]) -> Iterator[tuple[str, list[Word]]]:

@@ -54,7 +54,6 @@ COMPOSE = """services:
     "text",
     [
         f"A=1 B='2 3' {SERVER} --model-path m --tp=2",
-        f"env A=1 {SERVER} --model-path m --tp=2",
         f"export A=1 && cd /srv && {SERVER} --model-path m --tp=2",
         "nohup python3 -u -m sglang.launch_server --model-path m --tp=2 > log.txt 2>&1 &",
         f"{SERVER} \\\n  --model-path m \\\n  --tp=2  # two GPUs\n",
@@ -64,9 +63,7 @@ COMPOSE = """services:
         f"uv run --with x {SERVER} --model-path m --tp=2",
         f"$ {SERVER} --model-path m --tp=2",
         f"sudo docker run --rm -p30000:30000 {IMAGE} sh -c 'exec {SERVER} --model-path m --tp=2'",
-        f"conda run -n sglang {SERVER} --model-path m --tp=2",
         "uv run -m sglang.launch_server --model-path m --tp=2",
-        f"numactl -C 0-3 {SERVER} --model-path m --tp=2",
         f"docker run --gpus all -it --rm --shm-size 32g --ipc=host {IMAGE} {SERVER} --model-path m --tp=2",
         f"podman run --gpus '\"device=0,1\"' -eA=1 {IMAGE} bash -c '{SERVER} --model-path m --tp=2'",
         f"docker run --entrypoint python3 {IMAGE} -m sglang.launch_server --model-path m --tp=2",
@@ -105,7 +102,6 @@ def test_what_is_pasted_is_read_down_to_the_servers_arguments(text: str) -> None
         ("python -m sglang.bench_one_batch --model m", "it measures batches"),
         (f"docker run {IMAGE} --model-path m", "a flag of the image's own program"),
         (f"docker run {IMAGE}", "no command follows the image"),
-        ("docker ps", "docker ps starts no container"),
         ("kind: Service\nspec: {}\n", "the manifest after -- holds no command"),
         ("command: [python3, -m, sglang.launch_server\n", "is not YAML"),
         (POD.replace("MODEL, value", "OTHER, value"), r"\$\(MODEL\) is not expanded"),
@@ -115,6 +111,15 @@ def test_what_is_pasted_is_read_down_to_the_servers_arguments(text: str) -> None
 def test_what_cannot_be_read_is_refused_by_name(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_launch(launch_of([text]))
+
+
+@pytest.mark.parametrize("rank", ["$POD_INDEX", "${HOSTNAME##*-}", "=$RANK", "$(LWS_WORKER_INDEX)"])
+def test_a_rank_that_each_node_sets_for_itself_is_that_of_any_node(rank: str) -> None:
+    command = f"{SERVER} --model-path m --nnodes 2 --node-rank{'' if rank[0] == '=' else ' '}{rank} --tp 2"
+    line = read_launch(launch_of([command]))
+    assert line.flags.more["node_rank"] == 0 and "node 0 stands for every node" in line.notes[0]
+    asked = question_of(SOME_SERVER, ServerFlags.of(gpu="h200"), [command])
+    assert "--node-rank 0" in " ".join(asked.argv).replace("=", " ")
 
 
 def test_quotes_and_continuations_are_the_shells() -> None:
@@ -138,9 +143,7 @@ AFFINITY = """spec:
 
 @pytest.mark.parametrize("where", [SELECTOR, AFFINITY])
 def test_the_product_that_a_pod_asks_its_node_for_is_its_gpu(where: str) -> None:
-    pod = POD.replace("spec:\n", where % "NVIDIA-B200").replace(
-        "value: /models/$(NAME)", "value: DeepSeek-V3"
-    )
+    pod = POD.replace("spec:\n", where % "NVIDIA-B200").replace("/models/$(NAME)", "DeepSeek-V3")
     data = plan("--", pod)
     assert "sm100" in data["files"][0] and any("gpu.product says so" in note for note in data["notes"])
     for named in (("--gpu", "h200"), ("--target", ROOT / "cache-examples" / "h200.env.json")):
@@ -216,8 +219,6 @@ def test_a_value_that_makes_no_difference_may_be_left_to_the_shell(value: str) -
 
 
 def test_an_image_with_a_program_of_its_own_is_taken_to_start_the_server() -> None:
-    launch = launch_of(
-        ["docker run -e HF_TOKEN=<token> example.org/sglang:server-cuda --model-path m --tp 8"]
-    )
-    assert list(launch.arguments) == ["--model-path", "m", "--tp", "8"]
+    launch = launch_of(["docker run -e HF_TOKEN=<token> example.org/sglang:server-cuda --model-path m"])
+    assert list(launch.arguments) == ["--model-path", "m"]
     assert launch.container is not None and "is taken to start" in launch.container.assumed[0]
