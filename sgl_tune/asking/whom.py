@@ -67,7 +67,7 @@ class ByServer:
         from sgl_tune.servers.server import find_server
 
         container = container_of(self.command)
-        image = container.release if container else None
+        image = container.release if container and option is None else None
         return find_server(option, self.flags.target.sglang_version or image)
 
     def needed(self, what: str) -> Server:

@@ -52,9 +52,9 @@ class Container:
 
     @property
     def release(self) -> str | None:
-        """Return the SGLang release in the image's tag, or None."""
+        """Return the SGLang release in the tag of an image that is named sglang, or None."""
         name, _, tag = (self.image or "").partition("@")[0].rpartition(":")
-        found = _TAG.fullmatch(tag) if "sglang" in name.lower() and "/" not in tag else None
+        found = _TAG.fullmatch(tag) if name.rpartition("/")[2] == "sglang" else None
         return found[1].replace("post", ".post").replace("..", ".") if found else None
 
     def agreed_gpu(self, named: str | None) -> str | None:

@@ -67,7 +67,7 @@ def _placed_in(container: Container, flags: ServerFlags, place: Place) -> tuple[
     environ |= {
         name: container.outside(environ[name]) or environ[name] for name in HUB_ENVIRONMENT if name in environ
     }
-    version = container.release or flags.target.sglang_version
+    version = flags.target.sglang_version or container.release
     flags = flags.changed(cache_dir=around.cache_dir, sglang_version=version)
     warnings = (*place.warnings, *around.warnings)
     return flags, replace(place, environ=environ, model_files=model, notes=tuple(notes), warnings=warnings)
@@ -83,7 +83,10 @@ class Around(NamedTuple):
 
 def around_server(container: Container, named: TargetFlags, environ: Mapping[str, str]) -> Around:
     """Return what the container says about its server. `environ`: the server's own environment."""
-    notes = [*_of_image(container, named.sglang_version), *container.assumed]
+    version, release = named.sglang_version, container.release
+    other = f"SGLang {version} is asked, and the image {container.image} is of SGLang {release}"
+    doubts = (other,) if version and release and version != release else ()
+    notes = [*_of_image(container, version), *container.assumed]
     notes += [f"not read: {unread}" for unread in container.unread]
     if container.gpu and not named.arch:
         notes.append(f"GPU {container.gpu}: the manifest's {PRODUCT} says so")
@@ -92,7 +95,7 @@ def around_server(container: Container, named: TargetFlags, environ: Mapping[str
     if cache is not None:
         notes.append(f"{folder} in the container is {cache} here")
     if cache is not None or named.cache_dir is not None:
-        return Around(named.cache_dir or str(cache), tuple(notes))
+        return Around(named.cache_dir or str(cache), tuple(notes), doubts)
     here = str(default_cache_dir())
     if container.mount_of(folder) is not None:
         lost = f"the server's cache folder {folder} is a volume, which this machine does not see. If it lies"
@@ -100,18 +103,15 @@ def around_server(container: Container, named: TargetFlags, environ: Mapping[str
     else:
         lost = f"no mount holds the server's cache folder {folder}, so it is lost with the container. Mount a"
         lost += " folder of the host there"
-    return Around(here, tuple(notes), (lost,))
+    return Around(here, tuple(notes), (*doubts, lost))
 
 
 def _of_image(container: Container, version: str | None) -> list[str]:
     """Return notes on the release in the image's tag."""
     if not container.image:
         return []
-    if container.release is None:
-        return [] if version else [f"the image {container.image} names no release of SGLang"]
     if version not in (None, container.release):
-        raise UsageError(
-            f"--server {version}, and the image {container.image} holds SGLang {container.release}",
-            "leave --server out, or change the image's tag",
-        )
+        return []
+    if container.release is None:
+        return [f"the image {container.image} names no release of SGLang"]
     return [f"SGLang {container.release}: the image {container.image} says so"]

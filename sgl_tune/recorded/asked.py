@@ -108,6 +108,8 @@ def _around(by: ByServer, question: Question) -> Around:
     from sgl_tune.deployment.pasted_command import Around, around_server
 
     container, named = container_of(by.command), by.flags.target
+    if by.server is not None:
+        named = replace(named, sglang_version=question.server.sglang)
     if container is not None:
         return around_server(container, named, question.environment)
     here = default_cache_dir({**os.environ, **question.environment})
