@@ -70,7 +70,7 @@ SGL_TUNE = {
     "keys": "server flashinfer errors units deployment cache",
     "asking": "record ghost sglang errors processes units reading writing cli servers deployment",
     "recorded": "record ghost sglang errors units reading servers deployment cache asking",
-    "verify": "server record flashinfer sglang errors units reading cli deployment cache stores keys"
+    "verify": "server record flashinfer sglang errors units reading cli servers deployment cache stores keys"
     " recorded",
     "fleet": "flashinfer sglang errors units record reading cli deployment cache stores keys verify",
     "explain": "record sglang units cli cache asking recorded verify",

@@ -110,8 +110,7 @@ class Deployment:
 
     @property
     def quantization(self) -> str | None:
-        """Return the weights' quantization. The key contains the server's argument instead,
-        `server.quantization`."""
+        """Return the weights' quantization. The key holds the argument instead: `server.quantization`."""
         return self.server.model_quantization
 
     @property
@@ -158,6 +157,5 @@ def deployment_from_json(data: Mapping[str, Any], where: str) -> Deployment:
         checked(inputs.checkpoint, where)
         return deploy(inputs)
     except (ConfigError, WrongMember) as error:
-        raise UsageError(
-            f"{where}: {error}", "give the deployment by flags, or warm the cache again"
-        ) from error
+        way = "give the deployment by flags, or warm the cache again"
+        raise UsageError(f"{where}: {error}", way) from error

@@ -32,10 +32,8 @@ _BY_PHASE = (0, 5, 14)  # since then prefill and decode graphs have separate fla
 def flag_names() -> dict[str, str]:
     """Return the field of every spelling of a flag: `--tp-size`, `--tp`, `--tensor-parallel-size` -> `tp`."""
     names = {}
-    hints = {
-        **get_type_hints(ServerFlags, include_extras=True),
-        **get_type_hints(TargetFlags, include_extras=True),
-    }
+    hints = get_type_hints(ServerFlags, include_extras=True)
+    hints |= get_type_hints(TargetFlags, include_extras=True)
     for field in flag_types():
         told = getattr(hints.get(field), "__metadata__", None)
         names.update(dict.fromkeys(told[0].names if told else _spellings(field), field))

@@ -20,12 +20,15 @@ from sgl_tune.deployment.file_option import (
 )
 from sgl_tune.deployment.manifest_yaml import containers_of
 from sgl_tune.deployment.model_files import is_hub_id
-from sgl_tune.deployment.shell_words import Pasted, Word, shell_commands
+from sgl_tune.deployment.shell_words import Pasted, Word, filled, set_once, shell_commands
 from sgl_tune.errors import UsageError
 from sgl_tune.units import shown
 
 _LONGEST_ECHO, _MOST = 80, 20
 _MANIFEST = re.compile(r"(?:[ \t]*(?:#[^\n]*|---[ \t]*)?\n)*[ \t]*(?:- )?[A-Za-z_][\w.-]*:(?:[ \t\n]|\Z)")
+_TEMPLATE = re.compile(
+    r"\{\{-?\s*(?:\.(?:Values|Release|Chart)\b|\$|include |range |if |end |toYaml )"
+)  # Helm's
 _SERVER_FILE = re.compile(r"(.*/)?sglang/launch_server\.py")
 _OFFICIAL = re.compile(r"(^|/)lmsysorg/")  # these images run the command that they are given
 _NO_SERVER = {
@@ -69,6 +72,8 @@ def _launch_of(words: Sequence[str]) -> Launch:
     if len(words) != 1 or not any(letter.isspace() for letter in words[0].strip()):
         return _launch([Word(word) for word in words])
     text = words[0] if isinstance(words[0], Pasted) else Pasted(words[0])
+    if _TEMPLATE.search(text):
+        raise UsageError(f"the text {text.where} is a template", "`helm template ... | sgl-tune ... -f -`")
     if _MANIFEST.match(text):
         return _of_manifest(text)
     if text.name is not None:
@@ -117,12 +122,14 @@ def _pick(names: Sequence[str], servers: Sequence[set[str]]) -> str | None:
 
 def launch_of_text(text: str, where: str = "after --") -> Launch:
     """Return the only command of a text that starts a server. Exports before it become its environment."""
-    exported: dict[str, Word] = {}
+    exported, once, above = dict[str, Word](), set_once(text), dict[str, str]()
     found: list[Launch] = []
     refusal: UsageError | None = None
     for words in shell_commands(text):
         if words[0] == "$" and len(words) > 1:  # a pasted prompt
             words = words[1:]
+        words = [filled(word, above) for word in words]
+        above |= {name: once[name] for name in _assignments(words) if name in once}
         if words[0] == "export":
             exported |= _assignments(words[1:])
             continue

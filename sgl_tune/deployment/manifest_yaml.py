@@ -64,7 +64,8 @@ def _containers(value: Any, inside: _Inside, depth: int) -> Iterator[Container]:
         for name, item in services.items():
             if isinstance(item, Mapping):
                 used: dict[str, str] = {}
-                service = _of_service(_with_defaults(item, used), inside.named(name))
+                within = inside.named(name)._replace(keys=("services",))
+                service = _of_service(_with_defaults(item, used), within)
                 told = (f"{one} is {value}, the default in the manifest" for one, value in used.items())
                 yield replace(service, assumed=tuple(told))
     elif isinstance(value.get("containers"), list):
@@ -124,7 +125,9 @@ def _of_pod(
     ]
     command = tuple(_referring(word, environment) for word in words)
     image, names = _text(item.get("image")), inside.named(item.get("name")).all_names
-    return Container(image, command, environment, tuple(mounts), gpu=gpu, names=names)
+    sources = [ref for one in _mappings(item.get("envFrom")) for ref in _mappings(list(one.values()))]
+    unread = tuple(f"envFrom {ref.get('name')}" for ref in sources)
+    return Container(image, command, environment, tuple(mounts), unread, gpu=gpu, names=names)
 
 
 def _value_of(entry: Mapping[str, Any], before: Mapping[str, Word]) -> Word:

@@ -57,8 +57,7 @@ def presets() -> tuple[Preset, ...]:
 @dataclass(frozen=True, slots=True)
 class Sought:
     """A model to find. `path`: as in the server's command. `files`: its folder here, if another. `config`:
-    the config.json or preset that --model-config names in place of the model's own.
-    """
+    the config.json or preset that --model-config names in place of the model's own."""
 
     path: str
     files: str | None = None

@@ -90,9 +90,7 @@ class ServerFlags:
     dp: Annotated[_Number, _server("--dp-size --dp --data-parallel-size", "Data-parallel ranks.")] = None
     pp: Annotated[_Number, _server("--pp-size --pp --pipeline-parallel-size", "Pipeline stages.")] = None
     ep: Annotated[_Number, _server("--ep-size --ep --expert-parallel-size", "Expert-parallel ranks.")] = None
-    enable_dp_attention: Annotated[
-        bool | None, _server("--enable-dp-attention", "Use data-parallel attention.")
-    ] = None
+    enable_dp_attention: Annotated[bool | None, _server("--enable-dp-attention", "DP attention.")] = None
     quantization: Annotated[
         _Text,
         _server(
@@ -107,12 +105,8 @@ class ServerFlags:
     mem_fraction_static: Annotated[
         float | None, _server("--mem-fraction-static", "Share for weights and KV cache.")
     ] = None
-    chunked_prefill_size: Annotated[
-        _Number, _server("--chunked-prefill-size", "Tokens per prefill chunk.")
-    ] = None
-    max_running_requests: Annotated[_Number, _server("--max-running-requests", "Most requests at once.")] = (
-        None
-    )
+    chunked_prefill_size: Annotated[_Number, _server("--chunked-prefill-size", "Tokens per chunk.")] = None
+    max_running_requests: Annotated[_Number, _server("--max-running-requests", "Requests at once.")] = None
     context_length: Annotated[_Number, _server("--context-length", "Default: the model's.")] = None
     more: dict[str, Any] = field(default_factory=dict, hash=False)
     target: TargetFlags = TargetFlags()

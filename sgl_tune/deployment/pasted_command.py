@@ -1,6 +1,5 @@
 """Make a deployment of a server command that was pasted after `--`. If it starts a container, only the
-mounted ones of its paths lie on this machine.
-"""
+mounted ones of its paths lie on this machine."""
 
 from __future__ import annotations
 

@@ -152,8 +152,7 @@ def _gpu(flags: ServerFlags, notes: list[str]) -> GpuModel:
 
 
 def _replicas(asked: Asked) -> list[str]:
-    """Return a note if plain data parallelism starts replicas; refuse replicas on several nodes, as SGLang
-    does."""
+    """Return a note on plain data parallelism's replicas; refuse them on several nodes, as SGLang does."""
     if asked.dp_size == 1 or asked.enable_dp_attention or asked.attn_dp_size:
         return []
     if asked.nnodes > 1:

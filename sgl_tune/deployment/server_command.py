@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sgl_tune.deployment.container import Container
 from sgl_tune.deployment.flag_names import flag_names, flag_types, whole_number
 from sgl_tune.deployment.flag_spelling import whole_name
 from sgl_tune.deployment.launch import Launch
@@ -89,7 +90,7 @@ def check_expanded(launch: Launch) -> None:
                 said = f"{word[:200]} after {name} is not expanded, and may hold any flags"
                 raise UsageError(said, "write its flags in its place, or leave it out if it is empty")
             if what and name not in _ANYTHING:
-                raise _not_expanded(f"{name} {word[:200]}", what[:200])
+                raise _not_expanded(f"{name} {word[:200]}", what[:200], launch.container)
         models |= dict.fromkeys(values[:1] if name in ("--model-path", "--model") else ())
     if len(models) > 1:
         raise UsageError(f"the server command names {len(models)} models: {', '.join(models)}", "leave one")
@@ -99,11 +100,14 @@ def _is_switch(name: str) -> bool:
     return bool(_SWITCH.fullmatch(name)) or flag_types().get(flag_names().get(name, "")) is bool
 
 
-def _not_expanded(where: str, what: str) -> UsageError:
+def _not_expanded(where: str, what: str, around: Container | None = None) -> UsageError:
     way = f"write its value in its place: {where.replace(what, 'VALUE')}"
+    if around and "services" in around.names:  # of a Compose file
+        way = f"`docker compose config | sgl-tune ... -f -` fills it in; or {way}"
+    unread = f"; not read: {', '.join(around.unread)}" if around and around.unread else ""
     if what.startswith("$("):
         way += f"; or give {what[2:-1]} a value in the container's env"
-    return UsageError(f"{where}: {what} is not expanded", way)
+    return UsageError(f"{where}: {what} is not expanded{unread}", way)
 
 
 def arguments_of(launch: Launch) -> list[Word]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sgl_tune.errors import UsageError
@@ -30,6 +31,12 @@ _LONGEST = 1 << 15
 _INSIDE_QUOTES = re.compile(r"\\(?P<escaped>[\\\"$`\n])|" + _EXPANSION)
 # What a shell expands if unquoted; `q` stands for every quoted letter.
 _PATTERN = re.compile(r"[*?]|\{[^{},]*,[^{}]*\}|\{[^{}.]*\.\.[^{}]*\}|^~|(?<=[=:])~")
+_PLAIN = r"[\w./:@+,-]"
+_SET = re.compile(rf"(?m)^(?:export )?([A-Za-z_]\w*)=({_PLAIN}+)[ \t]*(?:#.*)?$")
+_SETS = re.compile(r"(\w+)\+?=")
+_BRANCH = re.compile(r"(?m)^(?:if|for|while|until|case|select|function)\b|^\w+ *\(\)")
+_HIDDEN = re.compile(r"(?m)^\s*(?:source|\.|eval|read|unset)[ \t]")
+_NAME = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 class Word(str):
@@ -83,6 +90,20 @@ class _Command:
             self.words.append(writing.word())
         self.drops_next = self.drops_next and not writing.begun
         return _Writing()
+
+
+def set_once(text: str) -> dict[str, str]:
+    """Return the variables that a script's lines set once, to a plain value and outside of branches."""
+    if _HIDDEN.search(text):
+        return {}
+    often = Counter(_SETS.findall(text))
+    return {name: value for name, value in _SET.findall(_BRANCH.split(text)[0]) if often[name] == 1}
+
+
+def filled(word: Word, values: Mapping[str, str]) -> Word:
+    """Return the word with the variables that have values; unchanged if anything else expands in it."""
+    text = _NAME.sub(lambda found: values.get(found[1] or found[2], found[0]), word)
+    return Word(text) if word.expands and re.fullmatch(rf"(?:{_PLAIN}|=)*", text) else word
 
 
 def shell_commands(text: str) -> list[list[Word]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,7 +15,6 @@ from sgl_tune.errors import UsageError
 
 DISTRIBUTIONS = {"sglang": "sglang", "flashinfer": "flashinfer-python"}
 _SECONDS = 20
-COMPILERS = {"triton": "triton", "tilelang": "tilelang", "cutlass-dsl": "nvidia-cutlass-dsl"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +38,6 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def installed_libraries() -> dict[str, str]:
-    """Return the versions of Python and of the libraries whose stores name their version."""
-    from importlib import metadata
-
-    found = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
-    for name, distribution in COMPILERS.items():
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(distribution)
-    return found
-
-
 def require_flashinfer(version: str) -> None:
     """Refuse to tune or compile without the FlashInfer that will read the result."""
     installed = installed_version("flashinfer")
@@ -59,10 +45,8 @@ def require_flashinfer(version: str) -> None:
         wanted = f"flashinfer-python=={version}"
         raise UsageError("this needs torch and FlashInfer", f"pip install 'sgl-tune[runtime]' {wanted}")
     if installed != version:
-        raise UsageError(
-            f"the target reads caches of FlashInfer {version}, here is {installed}",
-            "install the target's version here",
-        )
+        said = f"the target reads caches of FlashInfer {version}, here is {installed}"
+        raise UsageError(said, "install the target's version here")
 
 
 def local_gpus() -> tuple[Gpu, ...]:
@@ -89,13 +73,6 @@ def visible(gpus: tuple[Gpu, ...], setting: str | None) -> tuple[Gpu, ...]:
             return ()
         chosen += named
     return tuple(chosen)
-
-
-def torch_version() -> str | None:
-    try:
-        return str(import_module("torch").__version__)
-    except ImportError:
-        return None
 
 
 def torch_gpus() -> tuple[Gpu, ...]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from sgl_tune.reading import bounded_bytes
 
 _INFO = re.compile(r"(.+?)-([^-]+)\.dist-info")
+_COMPILERS = {"triton": "triton", "tilelang": "tilelang", "cutlass-dsl": "nvidia-cutlass-dsl"}
 _LARGEST_RECORD = 64 << 20
 _CUDA = re.compile(r"^cuda\b[^=\n]*=\s*(?:'(\d+)\.\d+[\w.]*'|\"(\d+)\.\d+[\w.]*\"|None)", re.MULTILINE)
 
@@ -105,3 +109,21 @@ def _files(folder: Path, name: str) -> Iterator[str]:
         else:
             status = entry.stat(follow_symlinks=False)
             yield f"{below} {status.st_size} {status.st_mtime_ns}\n"
+
+
+def installed_libraries() -> dict[str, str]:
+    """Return the versions of Python and of the libraries whose stores name their version."""
+    from importlib import metadata
+
+    found = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    for name, distribution in _COMPILERS.items():
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(distribution)
+    return found
+
+
+def torch_version() -> str | None:
+    try:
+        return str(import_module("torch").__version__)
+    except ImportError:
+        return None

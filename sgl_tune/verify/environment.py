@@ -20,16 +20,15 @@ from sgl_tune.deployment.options import ServerFlags, TargetFlags
 from sgl_tune.deployment.versions import (
     Gpu,
     driver_version,
-    installed_libraries,
     installed_version,
     local_gpus,
     local_model,
     may_be,
     torch_gpus,
-    torch_version,
 )
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_object
+from sgl_tune.servers.installed import installed_libraries, torch_version
 from sgl_tune.units import shown
 
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg")

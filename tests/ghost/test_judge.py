@@ -10,14 +10,7 @@ from runtime.ghost.outside import table
 from runtime.record.parts import Asked, Cost, Ending, Inexact, Phase, Sizes
 from runtime.record.record import SCHEMA, Record
 from runtime.record.settled import Resolved
-from tests.ghost.fit_outside import (
-    FULLEST,
-    GRANULE,
-    Counts,
-    Seen,
-    fitted,
-    seen,
-)
+from tests.ghost.fit_outside import FULLEST, GRANULE, Counts, Seen, fitted, seen
 from tests.ghost.judge_table import row_of
 from tests.ghost.real_starts import RealStart, real_starts
 from tests.ghost.verdicts import MIB, verdict

@@ -10,16 +10,7 @@ from math import inf
 import pytest
 
 from runtime.autotune.search import SearchPolicy
-from runtime.moe_configs.candidates import (
-    GRID,
-    SHARED,
-    Choice,
-    Layer,
-    Tile,
-    buckets,
-    choices,
-    crossed,
-)
+from runtime.moe_configs.candidates import GRID, SHARED, Choice, Layer, Tile, buckets, choices, crossed
 from runtime.moe_configs.search import PRESENT, Decided, Named, decide_all
 
 BF16 = Layer(64, 6, "", 0, may_tma=True)

@@ -14,14 +14,7 @@ import torch
 
 from runtime.forward.comm import DistributedCommunicator
 from runtime.server.parallel import ParallelConfig
-from tests.runtime.families import (
-    FAMILIES,
-    MOE_FAMILIES,
-    make_reference,
-    prompts,
-    reference_logits,
-    save,
-)
+from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
 from tests.runtime.ranks import Ranks
 

@@ -22,11 +22,7 @@ QWEN = KeyInputs(
 
 def test_the_golden_key_comes_out_of_the_command_line() -> None:
     flags = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
-    data = plan(
-        *flags,
-        "--gpu",
-        "sm90",
-    )
+    data = plan(*flags, "--gpu", "sm90")
     assert data["key"] == "8e60e63bda689ee5" == cache_key(key_parts(QWEN))
     assert data["key_parts"][:9] == [
         *("Qwen/Qwen3-30B-A3B", "torch.bfloat16", "None", "flashinfer_cutlass"),
@@ -36,10 +32,7 @@ def test_the_golden_key_comes_out_of_the_command_line() -> None:
 
 def test_parts_stand_in_the_order_of_the_server() -> None:
     draft = replace(QWEN, is_draft=True, draft_quantization="fp8", skip_ops=("b", "a"))
-    assert key_parts(draft)[9:] == (
-        *("candidate_selection=v2_default", "skip_ops=a,b"),
-        "draft_quant=fp8",
-    )
+    assert key_parts(draft)[9:] == (*("candidate_selection=v2_default", "skip_ops=a,b"), "draft_quant=fp8")
 
 
 def test_each_part_is_told_by_its_name() -> None:

@@ -124,6 +124,29 @@ def test_a_compose_files_own_default_is_used_and_told() -> None:
         read_launch(launch_of(["python -m sglang.launch_server --model-path m --tp ${TP:-4}"]))
 
 
+def test_a_value_that_stands_elsewhere_has_a_way_in() -> None:
+    start = "python3 -m sglang.launch_server --model-path $MODEL --tp ${TP}"
+    script = f"#!/bin/sh\nMODEL=org/m  # ours\nexport TP=4\nHERE=$(pwd)\n{start}\n"
+    assert list(launch_of([script]).arguments) == ["--model-path", "org/m", "--tp", "4"]
+    for more in ("TP=8\n", "[ -n $BIG ] && TP=8\n", ". ./env.sh\n", "read MODEL\n"):
+        with pytest.raises(UsageError, match="is not expanded"):
+            read_launch(launch_of([script.replace("HERE=", f"{more}HERE=")]))
+    branch = script.replace("MODEL=", "if true; then\nMODEL=").replace("export", "fi\nexport")
+    for text in (branch, f"{start}\nMODEL=org/m\nTP=4\n"):
+        with pytest.raises(UsageError, match=r"\$MODEL is not expanded"):
+            read_launch(launch_of([text]))
+    with pytest.raises(UsageError, match=r"\$\{TP\} is not expanded") as compose:
+        read_launch(launch_of([COMPOSE.replace("--tp 2", "--tp ${TP}")]))
+    assert (compose.value.remedy or "").startswith("`docker compose config | sgl-tune ... -f -` fills it in")
+    pod = "containers:\n- name: s\n  command: [python3, -m, sglang.launch_server, --model-path, $(MODEL)]\n"
+    with pytest.raises(UsageError, match="not read: envFrom settings") as pods:
+        read_launch(launch_of([f"{pod}  envFrom: [{{configMapRef: {{name: settings}}}}]\n"]))
+    assert "compose" not in (pods.value.remedy or "")
+    with pytest.raises(UsageError, match="is a template") as helm:
+        launch_of([pod.replace("$(MODEL)", '"{{ .Values.model }}"')])
+    assert "helm template" in (helm.value.remedy or "")
+
+
 def test_two_models_are_refused_wherever_they_stand() -> None:
     with pytest.raises(UsageError, match="names 2 models: m, n"):
         read_launch(launch_of(["python -m sglang.launch_server --model-path m --model n"]))
