@@ -39,5 +39,5 @@ def whole_name(name: str, known: Iterable[str]) -> str:
     if begun:
         raise UsageError(f"{name} is short for several flags of SGLang", f"write a whole one: {begun[0]}")
     if word not in _ALIKE.split() and (close := get_close_matches(name, known, 1, _CLOSE)):
-        raise UsageError(f"{name} is no flag of SGLang", f"write {close[0]}, or name its server: --server")
+        raise UsageError(f"{name} is no flag of SGLang", f"write {close[0]}, or another whole name")
     return name
