@@ -54,7 +54,8 @@ _REPLACED = {
 def told(error: Any) -> UsageError:
     context: Any = getattr(error, "ctx", None)
     command = context.command_path if context else "sgl-tune"
-    helps = f"`{command} --help` lists what there is"
+    is_servers = getattr(getattr(error, "param", None), "hidden", False)
+    helps = f"`{command} --help{'-server' * is_servers}` lists what there is"
     kind = type(error).__name__
     if kind == "NoSuchOption":
         own = (name for param in context.command.params for name in param.opts if name.startswith("--"))

@@ -152,7 +152,7 @@ def mem_report(
     if asked.from_log is not None and asked.is_log_alone and is_plain:
         _show_log(out, asked.from_log, format)
     if log is None and not asked.names_a_start and not os.path.lexists(PROJECT_FILE):
-        raise UsageError("no server is named, so there is no start to predict", _NAME_ONE)
+        raise UsageError("no model is named, so there is no start to predict", _NAME_ONE)
     if asked.from_run is None:
         out.note("simulating the start, which takes some seconds")
     if find_spec("torch") is None:

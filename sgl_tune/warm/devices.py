@@ -75,5 +75,5 @@ def check_target(deployment: Deployment, devices: Devices, here: tuple[Gpu, ...]
     if arch != deployment.arch:
         raise UsageError(
             f"the target is {deployment.arch}, the devices here are {arch}",
-            f"tune on a machine of its kind; --gpu {arch} plans for this one",
+            "tune on a machine of its kind; --dry-run needs none",
         )

@@ -137,7 +137,7 @@ def test_a_run_that_was_killed_is_reported_up_to_there(tmp_path: Path) -> None:
         (("--measure", "--log", "/dev/null"), "/dev/null"),
         (("--log", "/nonexistent/run.jsonl"), "cannot be read"),
         (("--measure", "--model", "demo-moe"), "there is none here"),
-        ((), "no server is named"),
+        ((), "no model is named"),
         (
             ("--model", "demo-moe", "--tp", "4", "--what-if", "ep=3"),
             "--ep 3: MoE backend flashinfer_cutlass wants",

@@ -225,7 +225,7 @@ class ObjectStore:
         if isinstance(error, SglTuneError):
             return error
         if isinstance(error, FileNotFoundError):
-            return Absent(f"{what}: there is no such thing", "is it spelled so?")
+            return Absent(f"{what}: there is no such thing", "check its spelling")
         if isinstance(error, (NotADirectoryError, IsADirectoryError)):
             return UsageError(f"{what}: {error.strerror or type(error).__name__}")
         reason = without_secrets(str(error)).strip().partition("\n")[0]

@@ -155,7 +155,9 @@ class RegistryRemote:
     def _absent(self) -> UsageError:
         tags = self._tags()
         if not tags:
-            return UsageError(f"{self.name}: the registry has no {self.name.repository}", "is it spelled so?")
+            return UsageError(
+                f"{self.name}: the registry has no {self.name.repository}", "check its spelling"
+            )
         near = meant(self.name.reference or "", tags)
         return UsageError(f"{self.name}: there is no such thing", near or f"there are {_some(tags)}")
 

@@ -181,7 +181,7 @@ class _Told:
         if isinstance(error, (requests.exceptions.ChunkedEncodingError, urllib3.exceptions.ProtocolError)):
             raise Broken(f"{self._peer} stopped before the end", "try again", again=0) from None
         if _is_unknown_name(error):
-            raise Broken(f"{self._peer}: {_reason(error)}", "is it spelled so?") from None
+            raise Broken(f"{self._peer}: {_reason(error)}", "check its spelling") from None
         if isinstance(error, (requests.RequestException, urllib3.exceptions.HTTPError)):
             raise Broken(f"{self._peer}: {_reason(error)}", again=0) from None
         if isinstance(error, (UnicodeError, ValueError)):
