@@ -222,12 +222,9 @@ class Reader:
         elif frame := FRAME.match(line.text):
             calls = self._frames.setdefault(line.source, deque(maxlen=64))
             calls.append(Frame(*frame.groups()))
-            if (
-                start.deaths
-                and (death := start.deaths[-1]).text.endswith(_HIT)
-                and death.source == line.source
-            ):
-                start.deaths[-1] = replace(death, frames=tuple(calls))
+            last = start.deaths[-1] if start.deaths else None
+            if last and last.text.endswith(_HIT) and last.source == line.source:
+                start.deaths[-1] = replace(last, frames=tuple(calls))
             return
         elif start.deaths and self.lines - self._begun < _MOST_WRAPPED and self._went_on(start, line):
             return
@@ -235,11 +232,11 @@ class Reader:
             frames[-1] = frames[-1]._replace(code=line.text.strip()[:200])
         rank = start.ranks.get(Speaker(line.source, line.rank))
         phase = "ready" if start.ready else rank.phase if rank else "setup"
-        if death := death_of(line, self.lines, phase, frames or (), at, self._flags):
-            if rank and death.numbers and death.numbers.shows_free:
-                rank.see_free(death.numbers.free_bytes)
+        if died := death_of(line, self.lines, phase, frames or (), at, self._flags):
+            if rank and died.numbers and died.numbers.shows_free:
+                rank.see_free(died.numbers.free_bytes)
             if len(start.deaths) < _MOST_DEATHS:
-                start.deaths.append(death)
+                start.deaths.append(died)
                 self._begun = self.lines
         elif line.is_entry or line.text.startswith("INFO: "):
             start.spoke[line.source] = self.lines
