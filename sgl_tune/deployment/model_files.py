@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -100,14 +101,14 @@ def _named(config: Path) -> ModelFiles:
     if preset is None:
         raise UsageError(
             f"--model-config {config}: there is no such file, and no such preset",
-            _near(config.name) or f"the presets are {_names()}",
+            _near(config.name) or f"the presets are {_names(config.name)}",
         )
     return ModelFiles(preset.config, f"preset {preset.name}, as --model-config says")
 
 
 def _not_found(model_path: str) -> UsageError:
-    near = _near(model_path.rpartition("/")[2])
-    ways = [f"name its {_FILE}, or a preset of its shape, with --model-config: {_names()}"]
+    near = _near(name := model_path.rpartition("/")[2])
+    ways = [f"name its {_FILE}, or a preset of its shape, with --model-config: {_names(name)}"]
     if is_hub_id(model_path):
         ways.insert(0, f"`hf download {model_path} {_FILE}`")
     return UsageError(
@@ -116,8 +117,9 @@ def _not_found(model_path: str) -> UsageError:
     )
 
 
-def _names() -> str:
-    return ", ".join(preset.name for preset in presets())
+def _names(name: str) -> str:
+    names = [preset.name for preset in presets()]
+    return ", ".join(get_close_matches(name, names, len(names), 0))
 
 
 def _near(name: str) -> str | None:
