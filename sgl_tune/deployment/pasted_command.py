@@ -32,7 +32,7 @@ def from_command(
     line, container = read_launch(launch), launch.container
     notes = list(line.notes)
     if line.variables:
-        notes.append(f"not looked at, whatever they change: {' '.join(line.variables)}")
+        notes.append(f"variables not read, which may change the start: {' '.join(line.variables)}")
     flags, target = line.flags.over(beside).changed(**changes), beside.target
     if flags.model_path is None:
         raise UsageError("the server command names no model", "add --model-path, as the server's has it")

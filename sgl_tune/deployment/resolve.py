@@ -83,7 +83,7 @@ def _inputs(flags: ServerFlags, place: Place) -> Inputs:
     release = release_named(version or NEWEST.version)
     notes = [*place.notes, f"model shape: {found.source}"]
     if version is None:
-        notes.append(f"SGLang {release.version}: the one that the core plans as")
+        notes.append(f"SGLang {release.version}: the release that the runtime core plans for")
     notes += replicas
     flashinfer = _flashinfer(target, release, notes)
     gpu = place.gpu or _gpu(flags, notes)

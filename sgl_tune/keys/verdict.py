@@ -45,7 +45,7 @@ def _why_nothing(plan: Plan) -> str:
     if not server.tuning.tunes:
         return server.tuning.because
     but = f" but for {', '.join(skipped)}, which it skips" if skipped else ""
-    return f"the server's autotuner runs, and no layer of this model asks it{but}"
+    return f"the server's autotuner runs, and no layer of this model uses it{but}"
 
 
 def _gaps(plan: Plan) -> Iterator[Gap]:

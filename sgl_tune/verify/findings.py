@@ -59,7 +59,7 @@ CODES: dict[str, Row] = {
     "other-environment": Row(ERROR, "warm for this environment; remove the file if nobody else needs it"),
     "unknown-environment": Row(ERROR, "warm again where the versions are known"),
     "other-folder": Row(ERROR),
-    "nearest-key": Row(INFO, "if the server runs with that, say so; else sgl-tune warm fills this key"),
+    "nearest-key": Row(INFO, "name those flags if the server has them; else sgl-tune warm fills this key"),
     "no-environment": Row(WARNING, "warm again: tactics of another FlashInfer or GPU may be slow, or fail"),
     "target-unknown": Row(
         INFO, "--target env.json, from `sgl-tune env --format json` on the machine that serves"

@@ -15,8 +15,8 @@ def unknown_target_finding(target: Target) -> Finding:
     known = f"of the server only the GPU is known ({target.gpu})" if target.gpu else None
     return finding(
         "target-unknown",
-        f"{known or 'no server is known to compare with'}: every file was judged as if it is read where it"
-        " was tuned",
+        f"{known or 'no target is given'}: each file is judged as if the server matches the machine that"
+        " tuned it",
     )
 
 

@@ -241,17 +241,17 @@ def test_keys_are_what_the_parser_of_cache_files_reads(tmp_path: Path) -> None:
     ("flags", "verdict"),
     [
         (CUTLASS, "tunes 2 ops, 42 entries in 1 file"),
-        ({"model_path": "Qwen3-30B-A3B"}, "tunes nothing: SGLang tunes neither MoE backend auto"),
+        ({"model_path": "Qwen3-30B-A3B"}, "tunes nothing: SGLang tunes no experts of MoE backend auto"),
         ({**CUTLASS, "arch": "sm89"}, "tunes nothing: SGLang tunes from compute capability 9.0 on"),
         ({**CUTLASS, "disable_flashinfer_autotune": True}, "tunes nothing: --disable-flashinfer-autotune"),
         # the gate asks for the backend and not for experts: the server's autotune finds nothing to do
         (
             {"model_path": "Llama-3.1-8B", "moe_runner_backend": "flashinfer_cutlass"},
-            "tunes nothing: the server's autotuner runs, and no layer of this model asks it",
+            "tunes nothing: the server's autotuner runs, and no layer of this model uses it",
         ),
         (
             {**CUTLASS, "flashinfer_autotune_skip_ops": [f"trtllm::fused_moe::gemm{n}" for n in (1, 2)]},
-            "tunes nothing: the server's autotuner runs, and no layer of this model asks it but for trtllm::",
+            "tunes nothing: the server's autotuner runs, and no layer of this model uses it but for trtllm::",
         ),
     ],
 )

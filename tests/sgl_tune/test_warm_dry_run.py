@@ -82,9 +82,9 @@ def test_the_page_says_key_files_ops_and_what_was_assumed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--model-path", "Qwen3-30B-A3B"), "tunes nothing: SGLang tunes neither MoE backend auto"),
+        (("--model-path", "Qwen3-30B-A3B"), "tunes nothing: SGLang tunes no experts of MoE backend auto"),
         (("--", f"{START} --model-path DeepSeek-V3 --disable-flashinfer-autotune"), "loads no cache"),
-        (("--model-path", "Llama-3.1-8B"), "tunes nothing: SGLang tunes neither MoE backend auto"),
+        (("--model-path", "Llama-3.1-8B"), "tunes nothing: SGLang tunes no experts of MoE backend auto"),
     ],
 )
 def test_a_server_that_tunes_nothing_has_no_files(arguments: tuple[str, ...], why: str) -> None:

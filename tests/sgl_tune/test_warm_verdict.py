@@ -17,7 +17,7 @@ from tests.sgl_tune.running import Ran, run_here
 QWEN = ("--model-path", "Qwen3-30B-A3B")
 UNTUNED = (*HOPPER, "--", f"{START} --model-path Qwen3-30B-A3B --disable-flashinfer-autotune")
 NOTHING = (*QWEN, *HOPPER)
-NEITHER = "tunes nothing: SGLang tunes neither MoE backend auto nor unquantized GEMMs"
+NEITHER = "tunes nothing: SGLang tunes no experts of MoE backend auto, and no unquantized GEMMs"
 
 
 def _warm(cache: Path, *arguments: object) -> Ran:

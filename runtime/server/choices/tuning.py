@@ -36,7 +36,7 @@ def gate(asked: Asked, backend: str, stored: str | None, gpu: GpuModel) -> Gate:
     if runs_fp8_gemm(stored, gpu):
         return Gate(True, f"FP8 GEMMs of quantization {stored}")
     gemms = "unquantized GEMMs" if stored is None else f"GEMMs of quantization {stored}"
-    return Gate(False, f"SGLang tunes neither MoE backend {backend} nor {gemms}")
+    return Gate(False, f"SGLang tunes no experts of MoE backend {backend}, and no {gemms}")
 
 
 def fp4_gemm_backend(asked: Asked, gpu: GpuModel) -> str:
