@@ -103,8 +103,8 @@ def _notes(record: Record, gpu: Gpu) -> Iterator[str]:
         yield f"torch.compile's cache is assumed to be empty: with {kernels} there a server may peak lower"
     groups = _groups(record) if is_ghost else {}
     if unmeasured := sorted(groups.keys() - {1, *MEASURED_RANKS}):
-        ranks = " and ".join(map(str, unmeasured))
-        yield f"NCCL was measured on 2 and 4 GPUs: its bytes and ± for {ranks} ranks are extrapolated"
+        known, ranks = (" and ".join(map(str, some)) for some in (MEASURED_RANKS, unmeasured))
+        yield f"NCCL was measured on {known} GPUs: its bytes and ± for {ranks} ranks are extrapolated"
     if groups:
         yield "the host's NVLink multicast is assumed to be off; collectives may take more where it is on"
     yield from (f"the record does not have: {lack}" for lack in record.lacks)

@@ -15,7 +15,7 @@ from sgl_tune.cache.record import RESERVED, CacheFile
 from sgl_tune.verify.entries import cut, entry_name, some
 from sgl_tune.verify.findings import Finding, Severity, finding
 
-_LARGEST_GROUP = 1024  # a larger number is no rank: do not look for a million files
+LARGEST_GROUP = 1024  # a larger number is no rank: do not look for a million files
 
 
 class Member(NamedTuple):
@@ -133,7 +133,7 @@ def inferred_groups(cache: Cache) -> list[tuple[str, ...]]:
     groups = cache.groups()
     ranks = [[file.rank for file in group if file.rank] for group in groups]
     numbers = {rank.tp for group in ranks for rank in group}
-    if max(numbers, default=0) >= _LARGEST_GROUP or any(rank.gpu for group in ranks for rank in group):
+    if max(numbers, default=0) >= LARGEST_GROUP or any(rank.gpu for group in ranks for rank in group):
         return [tuple(file.path.name for file in group) for group in groups]
     wanted = range(min(numbers), max(numbers) + 1) if numbers else range(0)
     dp_of = _dp_of([rank for group in ranks for rank in group])

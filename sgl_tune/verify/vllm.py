@@ -14,8 +14,8 @@ from sgl_tune.cache.scan import vllm_fingerprint
 from sgl_tune.units import count
 from sgl_tune.verify.entries import some
 from sgl_tune.verify.findings import CODES, FileReport, Finding, Verdict, finding
+from sgl_tune.verify.ranks import LARGEST_GROUP
 
-_LARGEST_GROUP = 1024  # a larger number is no rank: do not look for a million files
 _ANEW = CODES["vllm-ranks-differ"].remedy
 
 
@@ -82,7 +82,7 @@ def _holes(ranks: Sequence[VllmRank]) -> Iterator[str]:
     """Yield the missing files below the largest rank, if the other names show a replica's number of ranks."""
     known = {rank.rank: rank.dp for rank in ranks}
     largest = max(known)
-    if largest >= _LARGEST_GROUP:
+    if largest >= LARGEST_GROUP:
         return
     widths = range(1, largest + 2)
     width = next((w for w in widths if all(rank // w == dp for rank, dp in known.items())), None)
