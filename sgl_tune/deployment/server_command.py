@@ -1,6 +1,9 @@
 """A server command as somebody starts it, as far as the runtime core knows its flags.
-SGLANG_CACHE_DIR=/cache python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --tp 4 SGLang takes
-no positional arguments, so every word up to the next flag is a value of the flag before."""
+
+    SGLANG_CACHE_DIR=/cache python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --tp 4
+
+SGLang takes no positional arguments, so every word up to the next flag is a value of the flag before.
+"""
 
 from __future__ import annotations
 
@@ -69,11 +72,8 @@ def read_launch(launch: Launch) -> ServerCommandLine:
     if launch.behind_router:
         flags = _behind_router(flags, notes)
     environment = {name: _variable(name, word) for name, word in launch.environment.items()}
-    variables = [
-        f"{name}={value}"
-        for name, value in environment.items()
-        if name not in READ_ENVIRONMENT and name.startswith(_VARIABLES)
-    ]
+    unread = [name for name in environment if name not in READ_ENVIRONMENT and name.startswith(_VARIABLES)]
+    variables = [f"{name}={environment[name]}" for name in unread]
     return ServerCommandLine(
         flags, environment, tuple(dict.fromkeys(unfollowed)), tuple(variables), revision, tuple(notes)
     )
@@ -122,11 +122,9 @@ def arguments_of(launch: Launch) -> list[Word]:
 
 
 def _open_ranks(words: Sequence[Word]) -> list[tuple[int, Word]]:
-    named = (_RANK in (flag, word.partition("=")[0]) for flag, word in zip(["", *words], words, strict=False))
+    pairs = enumerate(zip(["", *words], words, strict=False))
     return [
-        (at, word)
-        for at, (word, is_rank) in enumerate(zip(words, named, strict=True))
-        if is_rank and word.expands
+        (at, word) for at, (flag, word) in pairs if word.expands and _RANK in (flag, word.partition("=")[0])
     ]
 
 
