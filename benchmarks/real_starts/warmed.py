@@ -74,7 +74,7 @@ def row(name: str, server: Server, answers: Answers, work: Path) -> dict[str, An
         own = f"{own} --speculative-draft-model-path {name}/draft"
     graphs = () if model.get("graphs") else (NO_GRAPHS,)
     flags = ("--model-path", str(work / "model"), *_here(own, name, work), *graphs, *FLAGS.split())
-    question = Question(server, flags, {}, gpu_of(gpu), title=name)
+    question = Question(server, flags, model.get("environment", {}), gpu_of(gpu), title=name)
     found = {"model": name, "gpu": gpu, "flags": own, "sglang": server.sglang, "commit": commit()}
     found |= {"architecture": shape["architectures"][0], "core": model.get("core", False)}
     try:
