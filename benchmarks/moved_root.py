@@ -13,17 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import subprocess
 import tempfile
-from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import started
 from benchmarks.record import write_record
-from benchmarks.started import AS_NOBODY, LIMIT_SECONDS, PROGRAM, Starter, out_of_reach
+from benchmarks.started import PROGRAM, Starter, out_of_reach
 from sgl_tune.start_report.compilers import NAMES
 
 TACTICS = "flashinfer/autotune"
@@ -66,11 +65,13 @@ class _Starts:
         self._start("c warm-up", self.made)
         self._move()
         warm, moved = [], []
-        before = _listing(self.moved)
+        before = listing(self.moved)
         for turn in range(self.asked.turns):
             warm.append(self._start(f"c {turn}", self.made))
             moved.append(self._start(f"d {turn}", self.moved, read_only=True))
-        programs = self._programs()
+        programs = started.programs(
+            self.starter, self.moved, self.scratch / "trace", self.asked.command, self.scratch
+        )
         spared = cold - median(warm)
         return {
             "seconds": {
@@ -85,7 +86,7 @@ class _Starts:
             "a: saved by c": round(spared, 2),
             "a: prediction of what was saved": round(self.reports["a"]["saves_seconds"] / spared, 3),
             "root": {"bytes": sum(size for size, _ in before.values()), "files": len(before)},
-            "d: written into the root": sorted(set(_listing(self.moved).items()) - set(before.items()))[:20],
+            "d: written into the root": sorted(set(listing(self.moved).items()) - set(before.items()))[:20],
             "d: compiled, by its reports": self._compiled("d"),
             "d: programs started": programs,
             "d: compilers started": {
@@ -121,37 +122,8 @@ class _Starts:
     def _seconds(self, name: str) -> float:
         return round(float(self.reports[name]["wall_seconds"]), 2)
 
-    def _programs(self) -> dict[str, int]:
-        """Every program that a start of (d) executes; a compiler with its arguments."""
-        strace = shutil.which("strace")
-        if strace is None:
-            return {}
-        trace = self.scratch / "trace"
-        traced = [strace, "-f", "-qq", "-s", "200", "-e", "trace=execve", "-o", str(trace)]
-        report = [*PROGRAM, "start-report", "--ready", self.asked.ready, "--stop-when-ready", "--"]
-        subprocess.run(
-            [*report, *AS_NOBODY, *traced, *self.asked.command],
-            env=self.starter.environment(self.moved, self.scratch),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=LIMIT_SECONDS,
-            check=False,
-        )
-        if not trace.exists():
-            return {}
-        started = re.findall(
-            r'execve\("([^"]+)", \[(.*?)\], .* = 0$', trace.read_text(errors="replace"), re.MULTILINE
-        )
-        return dict(Counter(_told(path.rpartition("/")[2], words) for path, words in started))
 
-
-def _told(program: str, words: str) -> str:
-    if program not in NAMES:
-        return program
-    return " ".join([program, *re.findall(r'"([^"]*)"', words)[1:]])
-
-
-def _listing(root: Path) -> dict[str, tuple[int, int]]:
+def listing(root: Path) -> dict[str, tuple[int, int]]:
     files = (path for path in root.rglob("*") if path.is_file())
     return {str(path.relative_to(root)): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from sgl_tune.start_report.compilers import NAMES
 
 PROGRAM = [sys.executable, "-m", "sgl_tune.cli.app"]
 LIMIT_SECONDS = 400
@@ -61,3 +66,32 @@ class Starter:
         paths = [given.pop("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")]
         home = {"HOME": str(scratch)} if scratch is not None else {}
         return {**os.environ, **given, **home, "PYTHONPATH": ":".join(filter(None, paths))}
+
+
+def programs(
+    starter: Starter, root: Path, trace: Path, command: Sequence[str], scratch: Path | None = None
+) -> dict[str, int]:
+    """Return every program that a start executes, by name; a compiler with its arguments."""
+    strace = shutil.which("strace")
+    if strace is None:
+        return {}
+    traced = [strace, "-f", "-qq", "-s", "200", "-e", "trace=execve", "-o", str(trace)]
+    report = [*PROGRAM, "start-report", "--ready", starter.ready, "--stop-when-ready", "--"]
+    who = AS_NOBODY if scratch is not None else []
+    subprocess.run(
+        [*report, *who, *traced, *command],
+        env=starter.environment(root, scratch),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    text = trace.read_text(errors="replace") if trace.exists() else ""
+    run = re.findall(r'execve\("([^"]+)", \[(.*?)\], .* = 0$', text, re.MULTILINE)
+    return dict(Counter(_told(path.rpartition("/")[2], words) for path, words in run))
+
+
+def _told(program: str, words: str) -> str:
+    if program not in NAMES:
+        return program
+    return " ".join([program, *re.findall(r'"([^"]*)"', words)[1:]])

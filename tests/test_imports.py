@@ -38,10 +38,11 @@ RUNTIME = {
     "record": "",
     "ghost": "",
     "folding": "ghost",
+    "baking": "ghost",
     "flashinfer": "server record ghost folding",
     "autotune": "server flashinfer",
     "moe_configs": "record ghost flashinfer autotune",
-    "sglang": "server record ghost folding flashinfer moe_configs",
+    "sglang": "server record ghost folding baking flashinfer moe_configs",
     "simulate": "server",
     "devices": "server simulate",
     "forward": "server",
@@ -68,7 +69,7 @@ SGL_TUNE = {
     "config_files": "record errors reading writing",
     "stores": "flashinfer sglang errors locks units reading cli deployment cache config_files",
     "keys": "server flashinfer errors units deployment cache",
-    "asking": "record ghost sglang errors processes units reading writing cli servers deployment",
+    "asking": "record ghost baking sglang errors processes units reading writing cli servers deployment",
     "recorded": "record ghost sglang errors units reading servers deployment cache asking",
     "verify": "server record flashinfer sglang errors units reading cli servers deployment cache stores keys"
     " recorded",
@@ -78,8 +79,8 @@ SGL_TUNE = {
     "memory": "server record ghost sglang simulate devices forward moe graphs start errors processes units"
     " reading writing web_page cli servers deployment asking server_log",
     "start_report": "sglang errors processes units log_lines web_page cli stores server_log",
-    "compile": "record ghost sglang errors processes units cli servers deployment stores asking recorded"
-    " start_report",
+    "compile": "record ghost baking sglang errors processes units cli servers deployment stores asking"
+    " recorded start_report",
     "warm": "server record ghost flashinfer devices autotune moe start sgl_tune errors processes units"
     " cli deployment cache keys recorded start_report",
     "config_tuning": "record ghost autotune moe_configs errors processes reading cli recorded"

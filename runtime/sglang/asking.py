@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from runtime.baking.baking import Baking
 from runtime.ghost.gpus import Gpu
 from runtime.record.events import Event
 from runtime.record.record import Record
@@ -21,7 +22,8 @@ from runtime.sglang.tactics import Tactics
 
 @dataclass(frozen=True)
 class Asked:
-    """A server (its Python and its folders of packages), a kind of GPU, and a cache for what is built."""
+    """A server (its Python and its folders of packages), a kind of GPU, and a cache for what is built.
+    `baking`: its starts compile for real."""
 
     python: Path
     folders: tuple[Path, ...]
@@ -30,6 +32,7 @@ class Asked:
     total_bytes: int | None = None
     halves: Mapping[str, str] | None = None
     remote_code: bool = False
+    baking: Baking | None = None
 
 
 class Asker:
@@ -97,6 +100,7 @@ class Asker:
                 remote_code=asked.remote_code,
                 bytecode=asked.cache / "bytecode" / sha256(repr(asked.folders).encode()).hexdigest()[:16],
                 kernels=asked.cache / "kernels",
+                baking=asked.baking,
             )
             self._servers[devices] = server.__enter__()
         return self._servers[devices]

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from runtime.baking.baking import Baking
+from runtime.baking.linking import link_driver
 from runtime.ghost.build import library
 from runtime.ghost.cage import Keeper, kill_group, lacking, most_memory
 from runtime.ghost.gpus import Gpu
@@ -100,6 +102,7 @@ class ServerProcess:
         remote_code: bool = False,
         bytecode: Path | None = None,
         kernels: Path | None = None,
+        baking: Baking | None = None,
     ) -> None:
         """`bytecode` and `kernels` are folders that keep compiled Python and Triton's kernels for later
         processes; without them, only this process uses them. A model's own code writes to neither."""
@@ -107,6 +110,7 @@ class ServerProcess:
         self._environment, self._remote_code = environment, remote_code
         self._bytecode = work / "bytecode" if remote_code or bytecode is None else bytecode
         self._kernels = work / "kernels" if remote_code or kernels is None else kernels
+        self._baking, self._linked = baking, work / "linked"
         self._hello: Event = {}
         self._imported: list[Event] = []  # what happened while it imported counts for every start
 
@@ -114,6 +118,9 @@ class ServerProcess:
         self._work.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._kernels = self._private(self._kernels, self._work / "kernels")
         ours, theirs = os.pipe()
+        baking = self._baking
+        if baking:
+            link_driver(self._ghost.library, self._linked)
         given = {
             "stream": theirs,
             "parent": os.getpid(),
@@ -122,7 +129,9 @@ class ServerProcess:
             "halves": self._ghost.halves,
             "work": str(self._work),
             "kernels": str(self._kernels),
-            "writable": [str(self._bytecode), str(self._kernels)],
+            "writable": [str(self._bytecode), str(self._kernels), *([str(baking.root)] if baking else [])],
+            "runnable": baking.runnable if baking else [],
+            "bakes": baking is not None,
             "remote_code": self._remote_code,
         }
         with (self._work / "imports.log").open("wb") as log:
@@ -242,6 +251,7 @@ class ServerProcess:
             "until": request.until,
             "title": request.title,
             "fold": request.fold,
+            "baking": self._baking.line(self._python.parent, self._linked) if self._baking else None,
             "tactics": self._laid(request),
             "ghost": True,
         }
@@ -282,4 +292,5 @@ class ServerProcess:
             **self._environment,
             **self._ghost.environment(),
             **compilers.environment("/usr/local/bin:/usr/bin:/bin"),
+            **(self._baking.environment(self._linked) if self._baking else {}),
         }

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from runtime.baking.baking import Baking
 from runtime.ghost.halves import halves_for
 from runtime.ghost.outside import Outside, table
 from runtime.record.events import Event
@@ -24,6 +25,7 @@ from sgl_tune.writing import written
 
 Listener = Callable[[Event], object]
 _LARGEST_SNAPSHOT = 4 << 30
+_SECONDS, _SECONDS_OF_BAKING = 600, 36_000  # of CPU
 
 
 @dataclass(frozen=True)
@@ -59,20 +61,46 @@ class Answers(ExitStack):
         kept = None if self.asking.fresh or snapshot is not None else self._kept.find(digest)
         if kept is not None:
             return kept
+        if say is not None:
+            say({"event": "starting"})
+        record, made = self._start(question, command, say, snapshot is not None)
+        if snapshot is not None and made is not None:
+            _copy(made, snapshot)
+        left = (Inexact("command", one.name, "", "", one.why) for one in command.left if one.matters)
+        record = replace(record, inexact=(*record.inexact, *left))
+        from runtime.sglang.server_process import STOPPED
+
+        if record.ending.how != "broken":
+            self._kept.keep(digest, record)
+        elif record.ending.text != STOPPED:
+            raise WorkFailed(f"the start ended without an answer: {(record.ending.text or '')[-600:]}")
+        return record
+
+    def bake(self, question: Question, baking: Baking, say: Listener) -> Record:
+        """Return the record of a start that compiles its kernels for real. It is never kept."""
+        return self._start(question, self.check(question), say, baking=baking)[0]
+
+    def _start(
+        self,
+        question: Question,
+        command: Checked,
+        say: Listener | None,
+        snapshot: bool = False,
+        baking: Baking | None = None,
+    ) -> tuple[Record, Path | None]:
+        """Return a new start's record, and the file in which it wrote torch's history."""
         from runtime.ghost.build import NotBuilt
-        from runtime.sglang.server_process import STOPPED, ServerBroken
+        from runtime.sglang.server_process import ServerBroken
 
         try:
-            if say is not None:
-                say({"event": "starting"})
-            asker = self._asker(question, command)
-            outside = {"numbers": _outside(question, self.asking)}
+            asker = self._asker(question, command, baking)
             record: Record = asker.ask(
                 command.argv,
                 question.rank,
-                outside,
+                {"numbers": _outside(question, self.asking)},
                 say,
-                snapshot=snapshot is not None,
+                _SECONDS if baking is None else _SECONDS_OF_BAKING,
+                snapshot=snapshot,
                 until=question.until,
                 title=question.title or None,
                 tactics=question.tactics,
@@ -82,15 +110,7 @@ class Answers(ExitStack):
             raise UsageError(str(error)) from error
         except ServerBroken as error:
             raise WorkFailed(f"SGLang {question.server.sglang} cannot be imported: {error}") from error
-        if snapshot is not None and asker.snapshot is not None:
-            _copy(asker.snapshot, snapshot)
-        left = (Inexact("command", one.name, "", "", one.why) for one in command.left if one.matters)
-        record = replace(record, inexact=(*record.inexact, *left))
-        if record.ending.how != "broken":
-            self._kept.keep(digest, record)
-        elif record.ending.text != STOPPED:
-            raise WorkFailed(f"the start ended without an answer: {(record.ending.text or '')[-600:]}")
-        return record
+        return record, asker.snapshot
 
     def check(self, question: Question) -> Checked:
         """Return the flags and variables that the start is given, and those it is not."""
@@ -105,12 +125,12 @@ class Answers(ExitStack):
         parts = ingredients(question, command, self.asking)
         return digest_of({**parts, "ghost": _own_digest(), "server": _fingerprint(question.server)})
 
-    def _asker(self, question: Question, command: Checked) -> Any:
+    def _asker(self, question: Question, command: Checked, baking: Baking | None) -> Any:
         from runtime.sglang.asking import Asked, Asker
 
         server, gpu = question.server, question.gpu
         variables = tuple(sorted(command.environment.items()))
-        key = (server.python, gpu.key, question.total_bytes, command.remote_code, variables)
+        key = (server.python, gpu.key, question.total_bytes, command.remote_code, variables, baking is None)
         if key not in self._askers:
             asked = Asked(
                 server.python,
@@ -120,6 +140,7 @@ class Answers(ExitStack):
                 question.total_bytes,
                 _halves(question),
                 command.remote_code,
+                baking,
             )
             self._askers[key] = self.enter_context(Asker(asked, command.environment))
         return self._askers[key]

@@ -12,6 +12,7 @@ from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_tuned import tuned
 from sgl_tune.commands.warm_wishes import Wishes
+from sgl_tune.compile.bake import Baked, bake
 from sgl_tune.compile.everything import (
     Filled,
     Wanted,
@@ -20,7 +21,6 @@ from sgl_tune.compile.everything import (
     show_filled,
     show_modules,
     toolkit_of,
-    variables_while_filling,
 )
 from sgl_tune.compile.goal import Goal, Modules, goal_of
 from sgl_tune.deployment.versions import Gpu
@@ -39,20 +39,25 @@ def fill_root(
     asked: ByServer, server: Server, wanted: Wanted, wishes: Wishes, out: Output, for_kubernetes: bool
 ) -> NoReturn:
     """Do all of `warm --everything` and end the command with its exit code."""
+    warmed: Warmed | None = None
+    baked: Baked | None = None
     tunes = not wanted.compiles_only
     with asking(asked, server, Live(out, server)) as one:
         plan = one.plan(max(1, len(wishes.here)))
         goal = goal_of(one, plan, asked.command)
-    toolkit = toolkit_of(goal)
-    warmed: Warmed | None = None
+        toolkit = toolkit_of(goal)
+        with ending(out.error), _kept():
+            built = compile_all(goal, wanted, toolkit, out)
+            if wanted.compiles_only:
+                ranks = [record.asked.rank for record in plan.records]
+                baked = bake(one, ranks, goal, toolkit, out)
     with ending(out.error), _kept():
-        built = compile_all(goal, wanted, toolkit, out)
         # For workers and the server: they compile into the root, and ninja finds what is there.
-        os.environ.update(variables_while_filling(goal))
+        os.environ.update(goal.variables_while_filling)
         os.environ.update(toolkit.environment(os.environ))
         if tunes and plan.caches and not plan.obstacle:
             warmed = tuned(plan, one.question.gpu, wishes, server, out)
-        filled = finish(goal, wanted, built, wishes.here, out)
+        filled = finish(goal, wanted, built, baked, wishes.here, out)
     lines = kubernetes_lines if for_kubernetes else export_lines
     out.result(_json(plan, warmed, filled), lambda: _show(out, warmed, filled), lines(filled.environment))
     missed = warmed is not None and not warmed.is_good

@@ -10,6 +10,7 @@ from typing import Any
 
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
+from sgl_tune.compile.bake import Baked, show_baked
 from sgl_tune.compile.build import Built
 from sgl_tune.compile.goal import Goal, Modules
 from sgl_tune.compile.modules import compile_modules
@@ -48,6 +49,7 @@ class Filled:
 
     root: Path
     built: tuple[Built, ...]
+    baked: Baked | None
     unknown: tuple[str, ...]
     started: Started | None
     start_failed: str | None
@@ -60,7 +62,7 @@ class Filled:
 
     @property
     def exit_code(self) -> int:
-        if self.failed or self.start_failed:
+        if self.failed or self.start_failed or (self.baked and (self.baked.failed or self.baked.ended)):
             return WorkFailed.exit_code
         gaps = self.unknown or [one for one in self.built if one.state == "refused"]
         return int(bool(gaps) and self.started is None)
@@ -69,6 +71,7 @@ class Filled:
         return {
             "root": str(self.root),
             "modules": [{**asdict(one), "seconds": round(one.seconds, 3)} for one in self.built],
+            "kernels": self.baked.to_json() if self.baked else None,
             "unknown": list(self.unknown),
             "start": self.started.to_json() if self.started else None,
             "start_failed": self.start_failed,
@@ -91,25 +94,22 @@ def compile_all(goal: Goal, wanted: Wanted, toolkit: Toolkit, out: Output) -> li
         return compile_modules(goal, goal.modules.known, toolkit, private, out)
 
 
-def variables_while_filling(goal: Goal) -> dict[str, str]:
-    """Return the variables with which tuning and starting here compile into the root."""
-    return variables(goal.sglang, str(goal.cache_dir.absolute()), ())[0]
-
-
-def finish(goal: Goal, wanted: Wanted, built: Sequence[Built], here: Sequence[Gpu], out: Output) -> Filled:
+def finish(
+    goal: Goal, wanted: Wanted, built: Sequence[Built], baked: Baked | None, here: Sequence[Gpu], out: Output
+) -> Filled:
     """Start the server itself, if possible on this machine, and then make the root movable."""
     why_not = why_not_started(goal, here)
     started = failed = None
-    if why_not is None and not wanted.compiles_only:
+    if why_not is None and baked is None:
         try:
-            started = start(goal, variables_while_filling(goal), wanted.timeout, out)
+            started = start(goal, goal.variables_while_filling, wanted.timeout, out)
         except WorkFailed as error:  # compiled modules stay useful
             failed = why_not = error.message
             out.error(f"{goal.name}: {error.message}", error.remedy)
     environment = _made_right(goal, out)
-    left = () if started else tuple(_left(goal, wanted, why_not))
+    left = () if started else tuple(_left(goal, wanted, baked, why_not))
     unknown = goal.modules.unknown
-    return Filled(goal.cache_dir, tuple(built), unknown, started, failed, left, environment)
+    return Filled(goal.cache_dir, tuple(built), baked, unknown, started, failed, left, environment)
 
 
 def _made_right(goal: Goal, out: Output) -> dict[str, str]:
@@ -122,11 +122,11 @@ def _made_right(goal: Goal, out: Output) -> dict[str, str]:
     return variables(goal.sglang, str(root.absolute()), done.stores(stored))[0]
 
 
-def _left(goal: Goal, wanted: Wanted, why_not: str | None) -> Iterator[str]:
+def _left(goal: Goal, wanted: Wanted, baked: Baked | None, why_not: str | None) -> Iterator[str]:
     if wanted.compiles_only and goal.tunes:
         yield "tactics, which need a GPU"
-    why = "it is not started" if wanted.compiles_only else why_not
-    yield f"what its own start compiles beside, SGLang's kernels, Triton's, tvm-ffi's bridge to torch: {why}"
+    if baked is None:
+        yield f"what its own start compiles beside, SGLang's kernels, Triton's, tvm-ffi's bridge: {why_not}"
 
 
 def show_filled(out: Output, filled: Filled) -> None:
@@ -136,6 +136,8 @@ def show_filled(out: Output, filled: Filled) -> None:
     out.line(f"{count(len(built), 'module')} compiled in {filled.root}{longest}", style="bold")
     if filled.built:
         out.table(_COLUMNS, [(one.name, _STATES[one.state], f"{one.seconds:.0f}") for one in filled.built])
+    if filled.baked:
+        show_baked(out, filled.baked)
     if filled.started:
         _show_start(out, filled.started)
     else:

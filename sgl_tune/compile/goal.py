@@ -14,6 +14,7 @@ from sgl_tune.asking.kept import cache_folder
 from sgl_tune.deployment.launch import launch_of
 from sgl_tune.recorded.asked import Asked
 from sgl_tune.recorded.plan import RecordedPlan
+from sgl_tune.stores.places import variables
 
 _FLASHINFER = "flashinfer"
 _OTHER_SERVERS = ("grpc_mode", "smg_grpc_mode", "encoder_only", "use_ray")
@@ -62,6 +63,11 @@ class Goal:
     @property
     def sglang(self) -> str | None:
         return self.versions.get("sglang")
+
+    @property
+    def variables_while_filling(self) -> dict[str, str]:
+        """Return the variables with which tuning and starting compile into the root."""
+        return variables(self.sglang, str(self.cache_dir.absolute()), ())[0]
 
     @property
     def ranks(self) -> int:

@@ -14,14 +14,14 @@ Hook = Callable[[Any], None]
 _hooks: dict[str, list[Hook]] = {}
 
 
-def after(name: str) -> Callable[[Hook], Hook]:
-    """Decorate a function to run on the module `name` when it is imported, or now if it already was."""
+def after(name: str, first: bool = False) -> Callable[[Hook], Hook]:
+    """Decorate a function to run when a module is imported, or now; `first`: before earlier ones."""
 
     def add(hook: Hook) -> Hook:
         if name in sys.modules:
             hook(sys.modules[name])
         else:
-            _hooks.setdefault(name, []).append(hook)
+            _hooks.setdefault(name, []).insert(0 if first else len(_hooks.get(name, ())), hook)
         return hook
 
     return add

@@ -33,6 +33,7 @@ def _find_ourselves() -> None:
 if __name__ == "__main__":
     _find_ourselves()
 
+from runtime.baking.inside import install as baking  # noqa: E402
 from runtime.flashinfer.inside import calls, contexts, makers  # noqa: E402, F401  they watch its import
 from runtime.ghost.inside import cage, garbage, hooks, install, stream  # noqa: E402
 from runtime.ghost.inside.sources import verdict  # noqa: E402
@@ -50,8 +51,11 @@ def main() -> None:
     hooks.install()
     if given["ghost"]:
         own = [cage.model_code(os.environ["HOME"])] if given["remote_code"] else []
-        holds = cage.enter(given["work"], given["writable"], own)
+        holds = cage.enter(given["work"], given["writable"], [*own, *given["runnable"]])
+        wrap = baking.before_the_ghost() if given["bakes"] else None
         install.install(given["ghost"], given["small"], given["halves"])
+        if wrap:
+            wrap()
     else:
         hooks.leave_out("runtime.ghost")
     try:

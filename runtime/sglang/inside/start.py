@@ -12,6 +12,7 @@ from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 
+from runtime.baking.inside import aside
 from runtime.flashinfer.inside import environment, tuner
 from runtime.folding.inside import running
 from runtime.ghost.inside import benchmarks, honesty, small
@@ -115,6 +116,8 @@ def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
     given = request.get("tactics") or {}
     tactic_files.watch(resolved, title, given.get("folder", "") if request["ghost"] else None)
     environment.be(given.get("metadata", {}))
+    if request.get("baking"):
+        aside.begin(**request["baking"])
     if request["ghost"]:
         benchmarks.hand_in(request["compiled"])
         ranks.install(resolved, charges.by_ranks("peers_"))
@@ -191,6 +194,7 @@ def _stop(where: str) -> None:
 
 
 def _end(code: int) -> None:
+    aside.finish()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,0 +1,108 @@
+"""Children of a start that compile for real, while the start itself goes on as if they had.
+
+At each place where a start compiles, it forks. The child compiles with the true tools, into the stores that
+`begin` was given, and ends. So a child has exactly the source, types and options of the start, and there are
+as many at a time as were asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.ghost.inside.stream import say
+
+_LONGEST = 600
+_OURS = ("LD_PRELOAD", "LD_LIBRARY_PATH")  # the ghost's libraries: a compiler needs none of them
+
+
+@dataclass(frozen=True)
+class _Child:
+    pid: int
+    store: str
+    name: str
+
+
+_variables: dict[str, str] | None = None
+_jobs = 1
+_early: list[tuple[str, str, Callable[[], Any]]] = []
+_running: dict[int, _Child] = {}
+_is_child = False
+
+
+def begin(variables: Mapping[str, str], jobs: int) -> None:
+    """Compile aside from now on: with these variables, in at most `jobs` processes."""
+    global _variables, _jobs
+    _variables, _jobs = dict(variables), jobs
+    for early in _early:
+        compile_aside(*early)
+
+
+def in_child() -> bool:
+    """Whether this process compiles for real."""
+    return _is_child
+
+
+def compile_aside(store: str, name: str, work: Callable[[], Any]) -> None:
+    """Do `work` in a child; wait before if as many as allowed are at work. What is compiled while the server
+    is imported waits for the start."""
+    if _variables is None:
+        _early.append((store, name, work))
+    if _variables is None or _is_child:
+        return
+    while len(_running) >= _jobs:
+        _reap()
+    ours, theirs = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(ours)
+        _work(theirs, work)
+    os.close(theirs)
+    _running[ours] = _Child(pid, store, name)
+
+
+def finish() -> None:
+    """Wait for all children."""
+    while _running:
+        _reap()
+
+
+def _work(told: int, work: Callable[[], Any]) -> None:
+    """Compile and exit. What goes wrong is told, and ends nothing else."""
+    global _is_child
+    _is_child, why = True, ""
+    try:
+        for name in _OURS:
+            os.environ.pop(name, None)
+        os.environ.update(_variables or {})
+        work()
+    except BaseException as error:
+        traceback.print_exc()
+        text = str(error).strip() or "no word"
+        why = f"{type(error).__name__}: {text}"[-_LONGEST:]
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.write(told, json.dumps(why).encode())
+        os._exit(0)
+
+
+def _reap() -> None:
+    """Wait until a child has ended, and report it."""
+    ready, _, _ = select.select(list(_running), [], [])
+    for descriptor in ready:
+        child = _running.pop(descriptor)
+        raw = os.read(descriptor, 1 << 16)
+        os.close(descriptor)
+        _, status, used = os.wait4(child.pid, 0)
+        why = json.loads(raw) if raw else f"its process ended with {os.waitstatus_to_exitcode(status)}"
+        seconds = round(used.ru_utime + used.ru_stime, 3)
+        say("baked", store=child.store, name=child.name, seconds=seconds, why=why)
