@@ -37,7 +37,12 @@ def push(
         ),
     ],
     url: Annotated[
-        str, Argument(metavar="URL", help="oci://REGISTRY/NAME:TAG, s3://BUCKET/FOLDER/.", show_default=False)
+        str,
+        Argument(
+            metavar="URL",
+            help="oci://REGISTRY/NAME:TAG, s3://BUCKET/FOLDER/, file:///FOLDER/.",
+            show_default=False,
+        ),
     ],
     cache_dir: CacheDirOption = None,
     replace: Annotated[

@@ -24,6 +24,7 @@ from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
 from sgl_tune.verify.stores import Machine, for_another
 from sgl_tune.verify.verify import Server, verify
 
+_FOR_ANOTHER = {"store-other-version": "are of another version", "store-other-arch": "are for another GPU"}
 _NOT_PLACED = "is not packed: it is no cache of SGLang's in its place, where a server would find it"
 _OF_THIS_PLACE = ("not-writable",)  # findings about this folder, and bundles land elsewhere
 
@@ -58,23 +59,22 @@ class Choice(NamedTuple):
 def choose(asked: Asked, target: Target, on_error: OnError) -> Choice:
     stores = list(dict.fromkeys(_stores(asked, on_error)))
     there = frozenset(stored.path for stored in stores)
-    scopes = [_scope(asked, path, target, there) for path in asked.paths or (None,)]
-    checked = tuple(_distinct(one for scope in scopes if scope for one in _own(asked, scope)))
+    scopes = [s for path in asked.paths or (None,) if (s := _scope(asked, path, target, there))]
+    checked = tuple(_distinct(scopes))
     if not checked and not stores:
-        why = [str(found) for scope in scopes if scope for found in scope.findings]
+        why = [str(found) for scope in scopes for found in scope.findings]
         said = ": ".join(["there is nothing to pack", *why[:1]])
         raise UsageError(said, "`sgl-tune inspect` lists what there is")
     placed = tuple(one for one in checked if _is_placed(one.cache))
     others = [f"{one.cache.path}: {_NOT_PLACED}" for one in checked if one not in placed]
     if others and not placed and not stores:
         raise UsageError(others[0], "name a folder below flashinfer/autotune, or its key")
-    scopes_used = [scope for scope in scopes if scope]
     return Choice(
         placed,
         tuple(stores),
-        tuple(dict.fromkeys((*_objections(placed, scopes_used), *_of_one_gpu(placed)))),
-        (*others, *(note for scope in scopes_used for note in scope.notes)),
-        tuple(text for scope in scopes_used for text in scope.warnings),
+        tuple(dict.fromkeys((*_objections(placed, scopes), *_of_one_gpu(placed)))),
+        (*others, *(note for scope in scopes for note in scope.notes)),
+        tuple(text for scope in scopes for text in scope.warnings),
     )
 
 
@@ -107,17 +107,12 @@ def _scope(asked: Asked, path: str | None, target: Target, stores: frozenset[Pat
     return scope_of(options, target)
 
 
-def _own(asked: Asked, scope: Scope) -> Iterator[Checked]:
-    """Yield the caches. For a deployment: only in folders that its server opens, not other versions'."""
-    for one in scope.checked:
-        if not (scope.plans and is_elsewhere(one.cache, scope.target)):
-            yield one
-
-
-def _distinct(found: Iterator[Checked]) -> Iterator[Checked]:
+def _distinct(scopes: Sequence[Scope]) -> Iterator[Checked]:
+    """Yield each cache once. For a deployment: only in folders that its server opens."""
     seen: set[Path] = set()
-    for one in found:
-        if one.cache.path not in seen and (one.cache.files or one.expected):
+    for one, scope in ((one, within) for within in scopes for one in within.checked):
+        elsewhere = scope.plans and is_elsewhere(one.cache, scope.target)
+        if one.cache.path not in seen and (one.cache.files or one.expected) and not elsewhere:
             seen.add(one.cache.path)
             yield one
 
@@ -180,12 +175,6 @@ def not_for(machine: Machine) -> Callable[[Item], str | None]:
 
     def why(item: Item) -> str | None:
         other = for_another(item, machine)
-        return (
-            {"store-other-version": "are of another version", "store-other-arch": "are for another GPU"}.get(
-                other.code, "are for another Python"
-            )
-            if other
-            else None
-        )
+        return _FOR_ANOTHER.get(other.code, "are for another Python") if other else None
 
     return why

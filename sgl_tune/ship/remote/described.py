@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runtime.server.gpus import find_gpu
+from runtime.server.gpus import GpuModel, find_gpu
 from sgl_tune.deployment.versions import local_gpus, may_be
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import SglTuneError, UsageError
 from sgl_tune.ship.archive import opened
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.remote.registry_image import ARCH, BYTES, GPU, KEYS, MODELS, OURS, PLATFORM, is_platform
@@ -94,15 +94,33 @@ def machine_for(target: Path | None, gpu: str | None, processor: str | None) -> 
 
 def machine_of(bundle: Path, gpu: str | None, processor: str | None) -> Machine:
     """Return the machine a bundle is for, by its files, else by the options. Tactics fit any processor."""
-    with opened(bundle) as found:
-        manifest = found.archive.manifest
+    manifest = _manifest(bundle)
     named = find_gpu(gpu) if gpu else None
     if gpu and manifest.gpus and not any(may_be(one, gpu) for one in manifest.gpus):
         raise UsageError(f"--gpu {gpu}: {bundle} is for {', '.join(manifest.gpus)}", "leave --gpu out")
+    there = _platform(processor) if processor or manifest.has_code else None
+    return replace(_tuned_on(manifest, named), platform=there)
+
+
+def offered(bundle: Path) -> tuple[Machine, dict[str, str]]:
+    """Return the machine of a file, and what it tells `pull`; nothing if the file is no bundle."""
+    try:
+        manifest = _manifest(bundle)
+    except SglTuneError:
+        return Machine(), {}
+    machine = _tuned_on(manifest, None)
+    return machine, _told(manifest, machine)
+
+
+def _manifest(bundle: Path) -> BundleManifest:
+    with opened(bundle) as found:
+        return found.archive.manifest
+
+
+def _tuned_on(manifest: BundleManifest, named: GpuModel | None) -> Machine:
     archs = {cache.arch for cache in manifest.caches} or set(manifest.archs)
     arch = archs.pop() if len(archs) == 1 else named.arch if named else None
-    only = manifest.gpus[0] if len(manifest.gpus) == 1 else named.name if named else None
-    return Machine(only, arch, _platform(processor) if processor or manifest.has_code else None)
+    return Machine(manifest.gpus[0] if len(manifest.gpus) == 1 else named.name if named else None, arch)
 
 
 def platform_here() -> str:

@@ -19,10 +19,19 @@ from fsspec.callbacks import Callback
 from sgl_tune.errors import CheckFailed, SglTuneError, UsageError, WorkFailed
 from sgl_tune.ship.manifest import LARGEST_BUNDLE
 from sgl_tune.ship.remote.deadline import TooSlow, within
-from sgl_tune.ship.remote.described import described
+from sgl_tune.ship.remote.described import described, offered
 from sgl_tune.ship.remote.object_name import ObjectName, checked_bundle, is_bundle_name, parse_object_name
 from sgl_tune.ship.remote.partial import arriving
-from sgl_tune.ship.remote.remotes import How, Listing, Machine, Offer, Pulled, Pushed, without_secrets
+from sgl_tune.ship.remote.remotes import (
+    How,
+    Listing,
+    Machine,
+    Offer,
+    Pulled,
+    Pushed,
+    only_fit,
+    without_secrets,
+)
 from sgl_tune.ship.signing.signature import (
     LARGEST_SIGNATURE,
     SUFFIX,
@@ -59,17 +68,15 @@ class Absent(UsageError):
     """There is no such file, folder or bucket."""
 
 
-def remote(url: str, how: How) -> ObjectStore:
-    return ObjectStore(parse_object_name(url), how)
-
-
 class ObjectStore:
     """One folder of an object store. All names are plain names of files directly in it."""
 
-    def __init__(self, name: ObjectName, how: How) -> None:
-        self.name, self._how = name, how
-        self._files: Any = fsspec.filesystem(name.scheme, skip_instance_cache=True, **_settings(name, how))
-        self._folder = self._files._strip_protocol(name.place)
+    def __init__(self, url: str, how: How) -> None:
+        self.name, self._how = parse_object_name(url), how
+        self._files: Any = fsspec.filesystem(
+            self.name.scheme, skip_instance_cache=True, **_settings(self.name, how)
+        )
+        self._folder = self._files._strip_protocol(self.name.place)
 
     def push(self, bundle: Path, machine: Machine, alone: bool, key: PrivateKey | None) -> Pushed:
         name = self.name.bundle or checked_bundle(bundle.name)
@@ -89,7 +96,7 @@ class ObjectStore:
 
     @contextmanager
     def pull(self, folder: Path, machine: Machine) -> Iterator[Pulled]:
-        name = self.name.bundle or self._only()
+        name = self.name.bundle or self._only(machine)
         what, before = self.name.of(name), self._state(name)
         size = int(before["size"])
         if size > LARGEST_BUNDLE:
@@ -114,16 +121,23 @@ class ObjectStore:
             raise UsageError(f"{place}/ holds {len(listed):,} things", "name the bundle")
         sizes = {str(one["name"]).rpartition("/")[2]: int(one["size"] or 0) for one in listed}
         wanted = [name for name in sorted(sizes) if is_bundle_name(name) and self.name.bundle in (None, name)]
-        return Listing(tuple(Offer(self.name.of(name), "", sizes[name], Machine()) for name in wanted))
+        return Listing(tuple(self._offer(name, sizes[name]) for name in wanted))
 
-    def _only(self) -> str:
-        offers = self.listing().offers
-        if len(offers) != 1:
+    def _offer(self, name: str, size: int) -> Offer:
+        """Return a bundle as `pull --list` shows it. Only a file on this machine is opened for it."""
+        is_here = self.name.scheme == "file"
+        machine, told = offered(Path(self._path(name))) if is_here else (Machine(), {})
+        return Offer(self.name.of(name), "", size, machine, told)
+
+    def _only(self, machine: Machine) -> str:
+        offers, place = self.listing().offers, f"{self.name.place}/"
+        if not offers:
+            raise UsageError(f"{place} holds no bundle", "`sgl-tune push` sends one")
+        read = [one for one in offers if one.told]
+        if len(offers) > 1 and not read:
             several = f"holds {len(offers)} bundles: {', '.join(one.reference for one in offers[:8])}"
-            raise UsageError(
-                f"{self.name.place}/ {several if offers else 'holds no bundle'}", "name one of them"
-            )
-        return offers[0].reference.rpartition("/")[2]
+            raise UsageError(f"{place} {several}", "name one of them")
+        return only_fit(read or offers, machine, place, "").reference.rpartition("/")[2]
 
     def _state(self, name: str) -> dict[str, Any]:
         """Return a file's state. Equal states mean equal contents, as far as the store can tell."""

@@ -34,19 +34,12 @@ from sgl_tune.ship.signing.signature import (
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as PrivateKey
-
-if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey as PublicKey
-
 
 SETTLE_SECONDS = 0.3
 _WRITES = 3  # attempts, if others write the tag at the same time
 CARRIED = "sgl-tune.signature"
 _MOST = 20
-
-
-def remote(url: str, how: How) -> RegistryRemote:
-    return RegistryRemote(url, how)
 
 
 class RegistryRemote:

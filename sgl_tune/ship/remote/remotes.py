@@ -28,19 +28,20 @@ _STORES = "pip install 'sgl-tune[stores]'"
 
 
 class Place(NamedTuple):
-    """A kind of place. `module`: has `remote(url, how)` and imports `library`. `install`: installs it."""
+    """A kind of place. `module`: has the class `name` and imports `library`. `install`: installs it."""
 
     module: str
+    name: str
     library: str
     install: str
 
 
 PLACES = {
-    "oci": Place("registry", "oras", "pip install 'sgl-tune[oci]'"),
-    "file": Place("object_store", "fsspec", _STORES),
-    "s3": Place("object_store", "s3fs", f"{_STORES} s3fs"),
-    "gs": Place("object_store", "gcsfs", f"{_STORES} gcsfs"),
-    "hf": Place("object_store", "huggingface_hub", f"{_STORES} huggingface_hub"),
+    "oci": Place("registry", "RegistryRemote", "oras", "pip install 'sgl-tune[oci]'"),
+    "file": Place("object_store", "ObjectStore", "fsspec", _STORES),
+    "s3": Place("object_store", "ObjectStore", "s3fs", f"{_STORES} s3fs"),
+    "gs": Place("object_store", "ObjectStore", "gcsfs", f"{_STORES} gcsfs"),
+    "hf": Place("object_store", "ObjectStore", "huggingface_hub", f"{_STORES} huggingface_hub"),
 }
 
 
@@ -170,7 +171,7 @@ def remote(url: str, how: How) -> Remote:
         raise UsageError(f"{without_secrets(url)} is not an address of bundles", near or f"write {known}...")
     if find_spec(place.library) is None:
         raise UsageError(f"{scheme}:// needs {place.library}", place.install)
-    made: Remote = import_module(f"sgl_tune.ship.remote.{place.module}").remote(url, how)
+    made: Remote = getattr(import_module(f"sgl_tune.ship.remote.{place.module}"), place.name)(url, how)
     return made
 
 

@@ -254,7 +254,15 @@ def test_a_folder_is_a_place_too(tmp_path: Path) -> None:
     assert f"fix: mkdir -p {tmp_path}/none" in missing.err and not (tmp_path / "none").exists()
     plain = run_here("push", bundle, tmp_path / "none", *H200)
     assert plain.code == 2 and f"fix: write file://{tmp_path}/none" in plain.err
+    for gpu in ("H200", "B200"):
+        make_bundle(store / f"{gpu}.tar.gz", gpu=f"NVIDIA {gpu}")
     os.mkfifo(store / "pipe.tar.gz")
+    assert "NVIDIA B200  sm100" in run_here("pull", "--list", store.as_uri()).out
+    (store / "glm.tar.gz").unlink()
+    assert run_here("pull", store.as_uri(), "-o", out, "--gpu", "b200").code == 0
+    assert out.read_bytes() == (store / "B200.tar.gz").read_bytes()
+    wrong = run_here("pull", store.as_uri(), "-o", out, "--gpu", "l40s")
+    assert wrong.code == 2 and "no bundle for L40S" in wrong.err
     waits_for_nobody = run_here("pull", f"{store.as_uri()}/pipe.tar.gz", "-o", out)
     assert waits_for_nobody.code == 2 and "is no file" in waits_for_nobody.err
 
